@@ -20,7 +20,7 @@ _TAG = re.compile("|".join(TAGS))
 # possessive group, its short form, matches wrongly before Python 3.11.5 (Debian 12 has 3.11.2).
 _PAIR = re.compile(r"<answer>((?>(?:[^<]|<(?!/?answer>))*))</answer>")
 # Characters that mean an ASCII one: full-width forms (U+FF01 is "!"), minus, en dash, wide spaces.
-PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x2212: "-", 0x2013: "-"}
+PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x2212: "-", 0x2013: "-", 0x2044: "/"}
 PLAIN |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ")
 # Thousands separated by commas or spaces, or plain digits; then decimals. Bounded, because a
 # completion may hold anything. Thousands never begin with 0: 0,125 is an eighth, not 125.
@@ -28,7 +28,7 @@ _NUMBER = (
     r"(?:(?:[1-9]\d{0,2}(?:(?:,\d{3}){1,10}|(?: \d{3}){1,10}(?!\d))|\d{1,30})(?:\.\d{1,30})?"
     r"|\.\d{1,30})"
 )
-_CURRENCY = "[$€£¥₹]"
+_CURRENCY = r"(?:\b(?:Rs\.?|USD|EUR|GBP|CHF)\s*|(?:\bUS|\bA|\bC)?[$€£¥₹])"
 _ANSWER = re.compile(
     rf"(?a)(?P<sign>[-+]?)\s*(?:{_CURRENCY}\s*(?P<sign2>-?))?(?:(?:(?P<whole>\d{{1,30}})\s+)?"
     r"(?P<top>\d{1,30})\s*/\s*(?P<bottom>\d{1,30})(?!\d|[.,]\d|\s*/)"
@@ -46,7 +46,7 @@ for _ in range(3):
 BOX = re.compile(rf"\\boxed\{{((?>(?:{_INSIDE}){{0,{MAX_ANSWER}}}))\}}", re.DOTALL)
 # The words that may follow a number, and those that change it, take it back or offer another one.
 _WORDS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
-_UNITS = set(_WORDS["units"].split())
+_UNITS = {word.lower() if word[2:] else word for word in _WORDS["units"].split()}
 CHANGES = re.compile(
     rf"(?:{'|'.join(_WORDS['changes'].split())})s?|\w*(?:illi(?:on|ard)|миллион|тысяч)\w{{0,3}}"
     r"|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?"
@@ -62,7 +62,7 @@ _LATEX = [
         (r"^\$\$?([^$]+)\$\$?", r"\1 "),  # $5$ apples
         (r"\\(?:left|right)(?![a-z])|\\!\s*|\\[()\[\]]", ""),
         (r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf)|mbox)\s*\{([^{}]*)\}", r" \1"),
-        (r"\\[,;: ]|~(?=[A-Za-z\\])|\\q?quad(?![a-z])", " "),
+        (r"\\[,;: ]|~(?=[ A-Za-z\\])|\\q?quad(?![a-z])", " "),
         (rf"\\[cdt]?frac{_GROUP}{_GROUP}", r" \1\2/\3\4"),
         (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z]))", "°"),
         (r"(?<=[A-Za-z])\s*\^\s*(?:[23]|\{-?[123]\})", ""),  # cm^2
@@ -87,8 +87,7 @@ def read_answer(text: str, alone: bool = False, question: str = "") -> Fraction 
     - Not a number: "72 or 73", "42 41", "72 and more", "5 thousand", "5 tenths", "72?", "-$-5".
     - A division that still has to be done is not a number: 84/2 is not 42, but 2/4 and 7/2 count.
     """
-    text = text.strip()
-    if not 0 < len(text) <= 200:
+    if not 0 < len(text := text.strip()) <= 200:
         return None
     text = _plain(text[2:-2] if text.startswith("**") and text.endswith("**") else text)
     match = _ANSWER.match(text)
@@ -119,9 +118,9 @@ def _plain(text: str) -> str:
 def _is_unit(rest: str, question: str) -> bool:
     """Whether the text after a number is a unit of up to four words that does not change it."""
     rest = re.sub(r"\s*[.,;:]$", "", rest)
-    if rest in ("", "%", "$", "€", "£", "¥", "₹", "°"):
+    if rest in ("", "%", "$", "€", "£", "¥", "₹", "°", "¢"):
         return True
-    words = re.split(r"[\s/.-]+", re.sub(r"°|[²³]|['’]s\b", "", rest))
+    words = re.split(r"[\s/.-]+", re.sub(r"°|[²³]|['’]s\b|^/", "", rest).lstrip())
     return len(words) <= 4 and all(_is_known(word, question) for word in words)
 
 
@@ -176,7 +175,8 @@ MARKS = {"<answer>": _PAIR.findall, "\\boxed{}": BOX.findall, "####": _hashed}
 
 def marked_answers(text: str, mark: str) -> list[str]:
     """All answers with one of MARKS; of spam (over 64 marks) more than `agreed` takes."""
-    return MARKS[mark](text) if text.count(mark.removesuffix("}")) <= 64 else [mark] * 65
+    few, end = text.count(mark.removesuffix("}")) <= 64, text.rpartition("</think>")[2]
+    return MARKS[mark](end) or MARKS[mark](text) if few else [mark] * 65
 
 
 def extract_answer(text: str) -> str | None:
@@ -193,7 +193,7 @@ def extract_answer(text: str) -> str | None:
 
 def agreed(answers: list[str]) -> str | None:
     """The last of several answers that are equal as numbers or as text, else None."""
-    inside = [(BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, answers[:65])]
+    inside = [(BOX.fullmatch(a.strip(" $\n")) or (a, a))[1].strip() for a in answers[:65]]
     found = [answer for answer in inside if answer]
     one = len({a if (n := read_answer(a, question=a)) is None else n for a in found}) == 1
     return found[-1] if one and len(answers) <= 64 and len(found[-1]) <= MAX_ANSWER else None
@@ -207,8 +207,7 @@ def reference_answer(solution: str) -> str | None:
 
 def tagged_answer(text: str) -> str | None:
     """The text in the only <answer> block; None if there are several, or none."""
-    one = text.count(TAGS[2]) == text.count(TAGS[3]) == 1
-    return found[0].strip() if one and (found := _PAIR.findall(text)) else None
+    return agreed(_PAIR.findall(text)) if text.count(TAGS[2]) == text.count(TAGS[3]) == 1 else None
 
 
 def lenient_answer(text: str) -> str | None:

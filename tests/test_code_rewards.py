@@ -42,10 +42,22 @@ def rewarded(function, completions, test=TEST, **columns):
         "```\ndef add(a, b):\n    return 0\n```\nNo:\n```py\ndef add(a, b):\n    return a + b\n```",
         "```python\nadd = lambda a, b: a + b\n```\nUse it so:\n```python\nprint(add(1, 2))\n```",
         "```python\r\ndef add(a, b):\r\n    return a + b\r\n```",
+        "1. So:\n\n   ```python\n   def add(a, b):\n       return a + b\n   ```",
+        "```python title='add.py'\ndef add(a, b):\n    return a + b\n```",
     ],
 )
 def test_a_right_program_is_found_wherever_it_stands(sandbox, completion):
     assert rewarded(unit_tests(sandbox), [completion]) == [1.0]
+
+
+def test_a_list_of_assertions_is_a_test(sandbox):
+    """MBPP's column `test_list`, with its `test_setup_code`."""
+    lines = ["assert add(2, 3) == 5", "assert add(ONE, 0) == 1"]
+    reward = unit_tests(sandbox, setup_column="before")
+    wrong = FENCED.replace("a + b", "a")
+    assert rewarded(reward, [FENCED, wrong], lines, before=["ONE = 1"] * 2) == [1.0, 0.0]
+    lines[1] = "assert add(1, 0) == 1"
+    assert rewarded(unit_tests(sandbox), [FENCED, wrong], lines) == [1.0, 0.0]
 
 
 def test_a_completion_can_continue_its_prompt(sandbox):

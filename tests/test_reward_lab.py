@@ -207,6 +207,10 @@ RIGHT = [
     ("\u22125", "-5"),
     ("４２", "42"),
     ("x = 72", "72"),
+    ("\\boxed{x = 1 \\text{ or } x = 2}", "1,2"),
+    ("\\boxed{x=2, x=1}", "1, 2"),
+    ("<think>\\boxed{7}</think> \\boxed{2x}", "2x"),
+    ("\\boxed{January 5}", "\\text{January 5}"),
     ("\\boxed{50\\%}", "50"),
     ("\\boxed{\\frac{1}{2}}", "0.5"),
     ("<answer>72 apples</answer>", "72"),
@@ -239,6 +243,11 @@ RIGHT = [
     ("Answer \\[\n 9 \n\\]", "9"),
 ]
 WRONG = [
+    ("\\boxed{x = 1 \\text{ or } x = 2}", "1"),
+    ("\\boxed{x = 1 \\text{ or } x = 2y}", "2y"),
+    ("\\boxed{x = 1, x = 3}", "1,2"),
+    ("\\boxed{January 6}", "\\text{January 5}"),
+    ("<think>\\boxed{2x}</think> \\boxed{7x}", "2x"),
     ("x^2+1", "x^2+2x+1"),
     ("1.4142", "\\sqrt{2}"),
     ("1.414214", "\\sqrt{2}"),

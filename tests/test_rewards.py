@@ -176,6 +176,8 @@ def test_a_reward_says_what_it_judges_whatever_its_name():
 @pytest.mark.parametrize(
     ("marker", "text", "gold", "value"),
     [
+        ("\\boxed{}", r"<think>\boxed{41}</think>\boxed{42}", "42", 1.0),  # a draft
+        ("\\boxed{}", r"<think>\boxed{42}</think>\boxed{41}", "42", 0.0),
         ("\\boxed{}", r"so \boxed{42}", "42", 1.0),
         ("\\boxed{}", r"so \boxed{42.0}", "42", 1.0),
         ("\\boxed{}", r"so \boxed{41}", "42", 0.0),

@@ -168,6 +168,17 @@ FORMS = {
     "floats of NumPy without NumPy": Form("import numpy as np\ndef f(x): return np.mean(x)", "def f(x): return 0.0", "assert f([1, 2]) == 1.5 and isinstance(f([1, 2]), float)"),
     "empty arrays": Form("def f(a): return a[a > 5]", "def f(a): return a", "import numpy as np, pytest\na = f(np.array([1, 2]))\nassert isinstance(a, np.ndarray) and a.shape == (0,) and a.sum() == 0 and a.tolist() == []\nnp.testing.assert_array_equal(a, np.array([]))\nassert np.allclose(a, []) and (a == np.array([])).all() and a == pytest.approx(np.array([]))\nassert f(a).size == 0"),
     "HumanEval+": Form("def f(x): return x / 3", "def f(x): return []", "import numpy as np\ndef is_floats(x): return isinstance(x, float)\ndef assertion(out, exp, atol):\n    if atol == 0 and is_floats(exp): atol = 1e-6\n    if out != exp and atol != 0:\n        assert np.allclose(out, exp, rtol=1e-07, atol=atol)\n    else:\n        assert out == exp\ndef ref(x): return x * (1 / 3)\ndef check(candidate):\n    for inp in [[1.0], [2.5]]:\n        assertion(candidate(*inp), ref(*inp), 0)"),
+    # what honest programs and tests have in datasets
+    "a class that only the assertions name": Form("class Pair:\n    def __init__(self, a, b): self.a, self.b = a, b\ndef f(p): return p.a + p.b", "class Pair:\n    def __init__(self, a, b): self.a, self.b = a, b\ndef f(p): return p.a", "assert f(Pair(1, 2)) == 3"),
+    "an exception that only the assertions name": Form("class Short(Exception): pass\ndef f(x): raise Short('x')", "class Short(Exception): pass\ndef f(x): return x", "try:\n    f(1)\n    ok = False\nexcept Short:\n    ok = True\nassert ok"),
+    "operators and nothing else": Form(VECTOR, VECTOR.replace("self.y + o.y", "self.y"), "def check(candidate):\n    assert candidate(1, 2) + candidate(3, 4) == candidate(4, 6)", "Vector"),
+    "items and nothing else": Form("class Grid:\n    def __init__(self, n): self.d = [0] * n\n    def __setitem__(self, k, v): self.d[k] = v\n    def __getitem__(self, k): return self.d[k]", "class Grid:\n    def __init__(self, n): self.d = [0] * n\n    def __setitem__(self, k, v): pass\n    def __getitem__(self, k): return self.d[k]", "g = Grid(3)\ng[1] = 5\nassert g[1] == 5", "Grid"),
+    "setup_method with the method": Form("def f(x): return x + 1", "def f(x): return x", "from solution import f\nclass TestF:\n    def setup_method(self, method): self.x = 1\n    def test_one(self): assert f(self.x) == 2", ""),
+    "setup_class": Form("def f(x): return x + 1", "def f(x): return x", "from solution import f\nclass TestF:\n    @classmethod\n    def setup_class(cls): cls.x = 1\n    def test_one(self): assert f(self.x) == 2", ""),
+    "in place with an answer, imported": Form("def f(a):\n    a[:] = sorted(set(a)); return len(a)", "def f(a): return len(set(a))", "from solution import f\ndef test_one():\n    a = [1, 1, 2]\n    k = f(a)\n    assert k == 2\n    assert a == [1, 2]", ""),
+    "an array in place": Form("def f(a): a[a < 0] = 0", "def f(a): a = a * (a > 0)", "import numpy as np\na = np.array([[-1, 2], [3, -4]])\nf(a[1:])\nassert (a == np.array([[-1, 2], [3, 0]])).all()"),
+    "an array in place with an answer": Form("def f(a):\n    a.sort(); return len(a)", "def f(a): return len(a)", "import numpy as np\na = np.array([3, 1, 2])\nk = f(a)\nassert k == 3\nassert (a == np.array([1, 2, 3])).all()"),
+    "LeetCode's imports and nodes": Form("class Solution:\n    def f(self, head: Optional[ListNode], xs: List[int]) -> int:\n        return heappop(xs) + pow(2, 3, 5) + math.gcd(4, 6)", "class Solution:\n    def f(self, head: Optional[ListNode], xs: List[int]) -> int: return xs[0]", "def check(candidate):\n    assert candidate(None, [1, 2]) == 6", "Solution().f"),
 }  # fmt: skip
 
 
@@ -239,15 +250,46 @@ def test_output_is_compared_word_by_word(sandbox, printed, wanted, same):
 def test_functions_called_with_inputs_from_json(sandbox):
     apps = json.dumps({"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], 7]})
     rows = [{"input": "[1, 2]\n3", "output": "[4, 5]", "testtype": "functional"}]
+    thirds = json.dumps([{"input": "[4]", "output": "1.33333", "testtype": "functional"}])
+    calls = [{"fn_name": "add", "input": [1, 2], "output": 3, "type": "function_call"}]
+    calls = json.dumps(calls)
     solution = "class Solution:\n    def up(self, xs, k): return tuple(x + {} for x in xs)"
     jobs = [
         Job("def add(a, b): return a + b", apps, ""),
         Job("class Solution:\n    def add(self, a, b): return a + b", apps, ""),
         Job(solution.format("k"), json.dumps(rows), "up"),
+        Job("class Solution:\n    def half(self, x: List[int]): return x[0] / 3", thirds, "half"),
+        Job("def add(a, b): return a + b", calls, ""),
+        Job("def add(a, b): return a", calls, ""),
+        Job("class Solution:\n    def half(self, x): return x[0] / 4", thirds, "half"),
         Job("def add(a, b): return a", apps, ""),
         Job(solution.format("1"), json.dumps(rows), "up"),
     ]
-    assert [v.passed for v in sandbox.check(jobs)] == [True, True, True, False, False]
+    assert [v.passed for v in sandbox.check(jobs)] == [True] * 5 + [False] * 4
+    unnamed = sandbox.check([Job(solution.format("k"), json.dumps(rows), "")])[0]
+    assert (unnamed.outcome, unnamed.fault) == ("rejected", "test")
+
+
+OBJECT = "class P:\n    def __init__(self, x): self.name = x\ndef f(x): return [P(x)]"
+
+
+def test_no_verdict_depends_on_what_earlier_tests_imported(sandbox):
+    job = Job(OBJECT, "assert f('a')[0].name == 'a'", "f")  # a Series has a name too
+    first = sandbox.check([job])[0]
+    sandbox.check(
+        [Job("def f(): return 1", f"import pandas\nassert f() == {i}", "f") for i in "12"]
+    )
+    assert [first.passed, *(v.passed for v in sandbox.check([job] * 4))] == [True] * 5
+
+
+def test_a_table_has_no_verdict(sandbox):
+    """It cannot cross: a right program must not be blamed."""
+    test = "import pandas as pd\nassert isinstance(f(), pd.DataFrame)"
+    program = "import pandas\ndef f(): return pandas.DataFrame({'a': [1]})"
+    verdict = sandbox.check([Job(program, test, "f")])[0]
+    assert (verdict.outcome, verdict.fault) == ("rejected", "test")
+    assert "pandas" in verdict.reason
+    assert sandbox.check([Job("def f(): return 1", test, "f")])[0].fault == "program"
 
 
 def test_every_honest_form_passes(sandbox):

@@ -65,6 +65,8 @@ _STATED = re.compile(
     r"|(?<![a-z])-?[$€]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:m[²³])?(?![\w/]|[.,:]\d))"
     r"(?P<unit>(?>(?:[^\W\d]|[\s,²³%€°])*))(?:[.<][^\d$\\]*)?\Z"
 )
+_ROOTS = re.compile(r"([A-Za-z])\s*=([^=]+?)(?:[,;]|\\text\{ *or *\}|\bor\b)\s*\1\s*=([^=]+)\Z")
+_WORDS = re.compile(r"\\(?:text(?:bf)?|mathrm|mbox)\{([^{}]*)\}")
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\{[^{}]*[^\W\d_][^{}]*\}")
 _SIGNS = PLAIN | {0xD7: "*", 0xF7: "/", 0xB7: "*", 0x24: " "}
 _SCIENTIFIC = re.compile(r"(?<![\w.])(\d{1,30}(?:\.\d{1,30})?)[eE]\+?(-?)0*(\d{1,3})(?![\d.])")
@@ -248,7 +250,7 @@ def symbolic_correctness(checker: SymbolicChecker | None = None):
 def decide(prediction: str | None, gold: str, question: object = "") -> Outcome | None:
     """The outcome if no algebra is needed, else None: the pair goes to math-verify."""
     answer, wanted = _given(prediction), _final(gold)
-    if answer is None or len(answer) > MAX_ANSWER:
+    if not answer or len(answer) > MAX_ANSWER:
         return Outcome("wrong", "no answer, several different answers, or a very long one")
     if wanted is None or len(wanted) > MAX_ANSWER:
         return Outcome("error", f"the gold answer cannot be read: {gold[:80]!r}")
@@ -262,6 +264,7 @@ def decide(prediction: str | None, gold: str, question: object = "") -> Outcome 
 
 def _final(text: str) -> str | None:
     """The answer of a text with a mark; a list, if only signs and "and" stand between the boxes."""
+    text = end if _MARK.search(end := text.rpartition("</think>")[2]) else text
     if not _MARK.search(text):
         return text.strip()
     boxes = [] if "<answer>" in text or text.count("\\boxed{") > 64 else [*BOX.finditer(text)]
@@ -274,7 +277,7 @@ def _final(text: str) -> str | None:
 def _given(prediction: str | None) -> str | None:
     """The answer of a prediction: what is marked, what its last sentence states, or all of it."""
     if prediction is None or _MARK.search(prediction):
-        return prediction and _final(prediction)
+        return prediction and _ROOTS.sub(r"\2,\3", _final(prediction) or "")
     if found := _STATED.match(prediction[-2_000:]):
         unit = re.sub(r"\A\s*is (?:our|the) (?:answer|solution)", "", found["unit"])
         words = re.findall(r"\w+", f"{found['words']} {unit}".lower())
@@ -338,7 +341,7 @@ def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
             _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2\3}", text.translate(_SIGNS)).strip()
             for text in (prediction, gold)
         )
-        if prediction == gold:
+        if prediction == gold or _WORDS.sub(r"\1", prediction) == _WORDS.sub(r"\1", gold):
             return "right", "identical"
         if not (wanted := parse(f"\\boxed{{{gold}}}", **how)):
             return "error", "the gold answer cannot be read"

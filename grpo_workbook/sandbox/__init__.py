@@ -42,7 +42,7 @@ TINY_CODER = DATA / "tiny-coder"
 HUMANEVAL = "openai/openai_humaneval::test"  # on the hub; its file HumanEval.jsonl.gz works too
 CODE_SYSTEM_PROMPT = "Complete the function. Answer with one block of Python."
 NEEDED = ("prompt", "entry_point", "test")
-_OPENING = re.compile(r"^[ \t]*+```[ \t]*+([\w+-]*+)[ \t]*+$", re.MULTILINE)
+_OPENING = re.compile(r"^([ \t]*+)```[ \t]*+(?:([\w+-]++)(?:[ \t{][^`\n]*+)?)?$", re.MULTILINE)
 _CLOSING = re.compile(r"^[ \t]*+```[ \t]*+$", re.MULTILINE)
 
 
@@ -69,6 +69,8 @@ def read_tasks(source: str | Path) -> list[dict[str, str]]:
 
 
 def _text(test):
+    if isinstance(test, list) and test and {*map(type, test)} == {str}:
+        return "\n".join(test)  # MBPP's test_list
     return json.dumps(test) if isinstance(test, dict | list) else test
 
 
@@ -95,8 +97,9 @@ def fenced_code(text: str) -> list[str]:
     while (opening := _OPENING.search(text, at)) and (
         closing := _CLOSING.search(text, start := opening.end() + 1)
     ):
-        if opening[1].lower() in ("", "python", "py", "python3"):
-            found.append(text[start : closing.start()])
+        if (opening[2] or "").lower() in ("", "python", "py", "python3"):
+            code = f"\n{text[start : closing.start()]}"  # perhaps indented, as in a list
+            found.append(code.replace(f"\n{opening[1]}", "\n")[1:])
         at = closing.end()
     return found
 
@@ -192,7 +195,7 @@ def unit_tests(
         """1.0 if the program passes its test, else 0.0 or partial credit; None: unknown."""
         if setup_column:
             pairs = zip(columns[setup_column], columns["test"], strict=True)
-            columns["test"] = [f"{setup or ''}\n{test}" for setup, test in pairs]
+            columns["test"] = [f"{setup or ''}\n{_text(test)}" for setup, test in pairs]
         verdicts = sandbox.check(jobs_of(completions, **columns))
         unsure = [v for v in verdicts if v.fault in ("sandbox", "test")]
         late = [v for v in verdicts if v.outcome == "timeout" and v.fault == "program"]

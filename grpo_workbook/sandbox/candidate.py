@@ -32,6 +32,18 @@ _BASES += (Mapping, Set, UserList, UserString)
 _CONTENT = {str: "".join, Mapping: dict, Set: set, UserList: list, UserString: str}
 
 
+# what LeetCode has imported (the last: `pow` is the built-in one), and its nodes
+_LEETCODE = "typing functools collections itertools heapq bisect string operator math builtins"
+_LEETCODE = "".join(f"from {name} import *; import {name}\n" for name in _LEETCODE.split())
+_LEETCODE += """import random, re, sys, datetime
+class ListNode:
+    def __init__(self, val=0, next=None): self.val, self.next = val, next
+class TreeNode:
+    def __init__(self, val=0, left=None, right=None):
+        self.val, self.left, self.right = val, left, right
+"""
+
+
 class Program(wire.Peer):
     """The program's side of the wire. A program may change all of this.
 
@@ -172,6 +184,8 @@ def candidate(sock: socket.socket) -> None:
         sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     try:
+        if "class Solution" in source:
+            exec(_LEETCODE, module.__dict__)
         exec(compile(source, "<program>", "exec"), module.__dict__)
         if is_script and (threads := sys.modules.get("threading")):
             threads._shutdown()  # waits for its threads, as at the end of any script

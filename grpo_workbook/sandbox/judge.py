@@ -28,7 +28,7 @@ import unittest.mock
 import jail
 import wire
 from handles import Handle, Thing, handle
-from source import CALLS, PLAIN_NAMES, SCRIPT, Test, is_json, read_json, same_output
+from source import CALLS, PLAIN_NAMES, SCRIPT, Test, is_json, read_json, same_output, same_value
 
 MAX_WORDS = 400  # characters from the program in a reason
 COUNTING = 0.2  # seconds to count the cases that a program did not reach
@@ -139,6 +139,7 @@ class Judge(wire.Peer):
 
     ends = Gone, Late
     error, same_output = Exception, staticmethod(same_output)  # for the compiled test
+    same_value, wanted = staticmethod(same_value), False
 
     def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, begin=None):
         super().__init__(sock)
@@ -149,7 +150,7 @@ class Judge(wire.Peer):
         self.called = 0 if sock or begin else 10**9  # functions of the program; to count cases: any
         self.ready = self.answered = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
-        self.functions, self.things, self.held = [], {}, {}
+        self.functions, self.foreign, self.things, self.held = [], [], {}, {}
         self.errors, self.sent = {}, {}  # classes: of the program's errors, of objects it was given
         self.lock = threading.RLock()
         self.module = handle(Thing(judge=self, place=0, what="module"))
@@ -179,9 +180,9 @@ class Judge(wire.Peer):
         total = max(test.asserts, len(self.pairs), self.passed + self.failed, 1)
         if self.first is None:
             return ["passed", "", "", total, total]
-        if test.elsewhere and self.first[2] == "program":
-            why = f"the test uses {test.elsewhere[0]}, which does not reach the program's process"
-            self.first = "rejected", f"{why}; {self.first[1]}", "test"
+        why = [f"the test uses {x}, which does not reach the program" for x in test.elsewhere]
+        if (why := [*why, *self.foreign]) and self.first[2] == "program":
+            self.first = "rejected", f"{why[0]}; {self.first[1]}", "test"
         if self.unreached and self.passed:
             total = max(total, count_cases(test, self.job, [*self.seen.values()]))
         # at least one case is lost, even if the error was outside of all assertions
@@ -242,7 +243,9 @@ class Judge(wire.Peer):
         elif kind.__name__.startswith("Test"):
             for name in [x for x in dir(kind) if x.startswith("test")]:
                 one = kind()
-                getattr(one, "setup_method", int)()
+                for begin in (getattr(one, f"setup_{x}", None) for x in ("class", "method")):
+                    if begin:  # it may take the method
+                        begin(*[None] * (begin.__code__.co_argcount - 1))
                 self._function(getattr(kind, name), one)
 
     def _from_unittest(self, *found) -> None:
@@ -252,8 +255,11 @@ class Judge(wire.Peer):
     def _enter(self, root: str) -> None:
         """Give the test the program's entry point, perhaps Solution().f."""
         found = None
-        with contextlib.suppress(AttributeError):
-            self.names[root] = found = self.member(root)
+        for name in (*({*self.test.free} & self.test.class_names - {root}), root):
+            with contextlib.suppress(AttributeError):
+                found = self.member(name)
+                is_class = isinstance(found, type) or getattr(found, "_thing", self).wanted
+                self.names |= {name: found} if is_class or name == root else {}
         if callable(found):
             exec(f"candidate = {self.job['entry_point']}", self.names)
             found = self.names["candidate"]
@@ -416,9 +422,9 @@ class Judge(wire.Peer):
             return self.thing(*parts)
         return self.functions[parts[0]] if tag == "k" else super().found(values, tag, *parts)
 
-    def array(self, *given):
+    def array(self, kind: str, shape: list):
         """The program's array: an empty one must not fit the test's value of any shape."""
-        value = super().array(*given)
+        value = super().array(kind, shape)
         return value if value.size else value.view(_strict_numpy())
 
     def allow(self, kind: type, name: str, value) -> None:
@@ -436,8 +442,8 @@ class Judge(wire.Peer):
 
     def is_plain_name(self, name: str) -> bool:
         """Whether a plain value, or an array or a table, has such an attribute."""
-        found = [getattr(sys.modules.get("numpy"), "ndarray", None)]
-        found += [getattr(sys.modules.get("pandas"), x, None) for x in ("DataFrame", "Series")]
+        tables = ("numpy", "ndarray"), ("pandas", "DataFrame"), ("pandas", "Series")
+        found = [getattr(sys.modules.get(m), x, None) for m, x in tables if m in self.test.modules]
         return name in PLAIN_NAMES or any(hasattr(kind, name) for kind in found if kind)
 
     def thing(self, place: int, what: str = "", module="", names=(), fields=(), special=()):
@@ -446,6 +452,8 @@ class Judge(wire.Peer):
             return self._wait(place)
         if what and place not in self.things:  # else the test has sent it
             given = {"module": str(module), "names": [*map(str, names)], "fields": fields}
+            if self.is_known(**given) and module.split(".")[0] not in sys.stdlib_module_names:
+                self.foreign = [f"a {module} object of the program does not reach the test"[:200]]
             made = handle(Thing(judge=self, place=int(place), what=what, **given), special)
             if what == "iterator":
                 made = self._pull(made)
@@ -533,10 +541,15 @@ class Judge(wire.Peer):
     def refuse(self, thing: Thing) -> None:
         """The test needs a value, and has an object of the program."""
         name = ".".join([thing.module, *thing.names[:1]])[:200]
-        real = getattr(sys.modules.get(thing.module), thing.names[0], None)
-        is_known = isinstance(real, type) and thing.module.split(".")[0] in self.test.modules
         why = f"the program returned a value of type {name}: only plain values are possible here"
-        self.stop("rejected", why, "test" if is_known else "program")
+        self.stop(
+            "rejected", why, "test" if self.is_known(thing.module, thing.names) else "program"
+        )
+
+    def is_known(self, module: str, names: list[str], fields=()) -> bool:
+        """Whether a class of this name is in a module that the test imports."""
+        real = getattr(sys.modules.get(module), names[0] if names else "", None)
+        return isinstance(real, type) and module.split(".")[0] in self.test.modules
 
     def note(self, outcome: str, reason: str, fault: str = "program") -> None:
         """The first failure is the verdict, and nothing later can change it."""
@@ -632,7 +645,7 @@ def check(job: dict, control: socket.socket, tell) -> list:
             __import__(module)
         tell("started")
     job |= {"entry_point": name, "tell": tell}
-    first = ["__candidate__", job["program"], [*test.classes], "numpy" in sys.modules]
+    first = ["__candidate__", job["program"], [*test.classes], "numpy" in test.modules]
     many = begin if source is SCRIPT else None
     # it is loaded while the setup runs here
     with contextlib.nullcontext() if many else begin(first) as sock:

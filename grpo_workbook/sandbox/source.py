@@ -68,10 +68,11 @@ class Test:
     def _signs(self, nodes: list, entry_point: str, classes: set[str]) -> None:
         """Which names are classes of the program, and what reaches only this process."""
         asked = {x.name for n in nodes if getattr(n, "module", "") == "solution" for x in n.names}
-        asked |= set(self.free) if "*" in asked else set()
+        asked |= {x for x in self.free if "*" in asked or (x[:1].isupper() and x != self.root)}
         used = [n for n in nodes if isinstance(n, ast.Attribute)]
         imports = [x for n in nodes if isinstance(n, ast.Import) for x in n.names]
         modules = {x.asname or x.name for x in imports if x.name == "solution"}
+        self.asked, self.imported = asked, {x.asname or x.name for x in imports} - modules
         asked |= {n.attr for n in used if getattr(n.value, "id", "") in modules}
         self.class_names = classes | {x for x in asked if x[:1].isupper()}
         # objects: what the entry point returned, where the test asks it what it asks of no value
@@ -79,13 +80,22 @@ class Test:
         objects = {ast.unparse(t) for n in makes for t in n.targets}
         acts = {id(getattr(n.value, "func", None)) for n in nodes if isinstance(n, ast.Expr)}
 
-        def shows_object(node: ast.Attribute) -> bool:
-            if self._is_call(made := node.value) and not (made.args or made.keywords):
+        def shows_object(node: ast.AST) -> bool:
+            match node:
+                case ast.Subscript(ctx=ast.Store() | ast.Del()):  # a[0] = 1
+                    return ast.unparse(node.value) in objects
+                case ast.BinOp(left=one, right=other) | ast.Compare(left=one, comparators=[other]):
+                    return self._is_call(one) and self._is_call(other)  # A(1) + A(2)
+                case ast.Attribute(value=made):
+                    pass
+                case _:
+                    return False
+            if self._is_call(made) and not (made.args or made.keywords):
                 return True
             asks = node.attr not in PLAIN_NAMES or id(node) in acts
             return asks and (self._is_call(made) or ast.unparse(made) in objects)
 
-        if entry_point != self.root or (self.root[:1].isupper() and any(map(shows_object, used))):
+        if entry_point != self.root or (self.root[:1].isupper() and any(map(shows_object, nodes))):
             self.class_names.add(self.root)
         asked = self.loaded | {n.attr for n in used}
         self.seeds, self.elsewhere = "seed" in asked, sorted(_ELSEWHERE & asked)
@@ -99,13 +109,14 @@ class Test:
         Without this, a program could empty a list and so fit it to its answer, in
         `assert f(items) == sorted(items)`.
         """
-        ours = {self.root or "candidate", "candidate"}
+        ours = {self.root or "candidate", "candidate", *self.asked}
         asked = [n for n in nodes if getattr(n, "module", "") == "solution"]
         ours |= {x.asname or x.name for n in asked for x in n.names}
         ours |= {a.arg for n in nodes if isinstance(n, _FUNCTIONS) for a in n.args.args}
         # calls of the entry point, or of a method
         calls = [n for n in nodes if isinstance(n, ast.Call)]
         calls = [n for n in calls if not _called(n).startswith("assert")]
+        calls = [n for n in calls if not _names_in(n.func) & self.imported]  # not np.array
         calls = {n for n in calls if isinstance(n.func, ast.Attribute) or _called(n) in ours}
         given = [a for n in calls for a in [*n.args, *(k.value for k in n.keywords)]]
         given = {a.id for a in given if isinstance(a, ast.Name)}
@@ -149,13 +160,10 @@ class Test:
 
 # JSON with inputs and outputs, as Python: of a test that calls a function, or runs a script
 CALLS = """
-def _lists(x):
-    if isinstance(x, dict):
-        return {k: _lists(v) for k, v in x.items()}
-    return [_lists(y) for y in x] if isinstance(x, list | tuple) else x
 def check(candidate):
     for given, right in _workbook.pairs:
-        assert _lists(candidate(*given)) in right
+        found = candidate(*given)
+        assert any(_workbook.same_value(found, x) for x in right)
 """
 SCRIPT = """
 def check(candidate):
@@ -175,9 +183,14 @@ def read_json(test: str, name: str) -> tuple[list, str, str]:
     A pair is input and output of a script, or arguments and the results that are right.
     """
     data = json.loads(test)
+    if isinstance(data, list) and data and "fn_name" in data[0]:  # DeepCoder
+        columns = "input", "output"
+        data = {x: [row[x] for row in data] for x in columns} | {"fn_name": data[0]["fn_name"]}
     if isinstance(data, list):  # LiveCodeBench: one line for each argument
         pairs = [(x["input"], x["output"]) for x in data]
         if any(x.get("testtype") == "functional" for x in data):
+            if not name:
+                raise ValueError("inputs for a function need its name as the entry point")
             pairs = [([*map(json.loads, a.splitlines())], [json.loads(b)]) for a, b in pairs]
             return pairs, CALLS, name
     else:
@@ -188,11 +201,21 @@ def read_json(test: str, name: str) -> tuple[list, str, str]:
             single = lambda x: x if isinstance(x, list) and len(x) == 1 else []  # noqa: E731
             return [(a, [b, *single(b)]) for a, b in pairs], CALLS, name or str(function)
     # APPS has some inputs as lists of lines
-    text = lambda x: x if isinstance(x, str) else "\n".join(map(str, x))  # noqa: E731
+    text = lambda x: "\n".join(map(str, x)) if isinstance(x, list) else str(x)  # noqa: E731
     return [(text(a), text(b)) for a, b in pairs], SCRIPT, "script"
 
 
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+
+
+def same_value(found, wanted) -> bool:
+    """Equal as JSON, numbers with a float to 1e-5 as on LeetCode."""
+    if isinstance(found, list | tuple) and isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(same_value, found, wanted))
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return found.keys() == wanted.keys() and all(same_value(found[k], wanted[k]) for k in found)
+    floats = {type(found), type(wanted)} in ({float}, {int, float})
+    return found == wanted or (floats and math.isclose(found, wanted, rel_tol=1e-5, abs_tol=1e-5))
 
 
 def same_output(found: str, wanted: str) -> bool:

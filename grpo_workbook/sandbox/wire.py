@@ -151,6 +151,8 @@ class Values:
             made = value.default_factory
             known = vars(builtins).get(getattr(made, "__name__", "")) is made
             head.append(self.encode(made) if known else None)
+        elif kind.__name__ == "ndarray":
+            head, value = ["N", value.dtype.str, value.shape], value.ravel().tolist()
         elif kind not in MUTABLE:
             head.append(kind.__name__)
             slots = [x for c in kind.__mro__ for x in vars(c).get("__slots__", ())]
@@ -162,10 +164,16 @@ class Values:
         """An empty one; an object without attributes or a call of `__init__`."""
         if tag == "o":
             return object.__new__(self.peer.own_class(*room))
+        if tag == "N":
+            return self.peer.array(*room)
         return _EMPTY[tag](*map(self.decode, room))
 
     def fill(self, value, parts: list) -> None:
         """Change a mutable object in place, one by one: so a deadline can come between."""
+        if type(value).__name__ == "ndarray":
+            for i in range(max(value.size, len(parts))):  # an error if there are less or more
+                value.flat[i] = parts[i]
+            return
         if type(value) not in MUTABLE:
             getattr(value, "__dict__", {}).clear()
             for name, part in parts:
@@ -234,10 +242,10 @@ class Peer:
             return ["g", *map(values.encode, items)]
         if kind is type and vars(builtins).get(value.__name__) is value:
             return ["K", value.__name__]
-        dtype, is_array = getattr(value, "dtype", None), kind.__name__ == "ndarray"
-        if kind.__module__ == "numpy" and dtype is not None and (is_array or not value.shape):
-            items = map(values.encode, value.ravel().tolist())
-            return ["N", dtype.str, value.shape if is_array else None, *items]
+        if kind.__module__ == "numpy" and (dtype := getattr(value, "dtype", None)) is not None:
+            if kind.__name__ == "ndarray":
+                return values.number(value)
+            return None if value.shape else ["N", dtype.str, values.encode(value.tolist())]
         return None
 
     def record(self, values: Values, value) -> list:
@@ -254,7 +262,8 @@ class Peer:
             case "E":
                 return self.exception(*parts)
             case "N":
-                return self.array(parts[0], parts[1], [values.decode(x) for x in parts[2:]])
+                (one := self.array(parts[0], [1]))[0] = values.decode(parts[1])
+                return one[0]
             case "e":
                 return self.own_class(parts[0])[parts[1]]
             case "n":
@@ -264,16 +273,13 @@ class Peer:
                 return kind(*items)
         raise ValueError(f"an unknown tag {tag!r}")
 
-    def array(self, kind: str, shape: list | None, data: list):
-        """NumPy's array of such a `dtype.str`, or without a shape its scalar."""
+    def array(self, kind: str, shape: list):
+        """NumPy's array of such a `dtype.str`, to be filled."""
         import numpy
 
         if not _NUMBERS.fullmatch(kind):
             raise ValueError(f"an array of {kind}")
-        flat = numpy.empty(len(data), dtype=kind)
-        for i, part in enumerate(data):
-            flat[i] = part
-        return flat[0] if shape is None else flat.reshape(shape)
+        return numpy.empty(shape, dtype=kind)
 
     def allow(self, kind: type, name: str, value) -> None:
         """Raise ValueError if the program may not give an object such an attribute."""
