@@ -138,6 +138,16 @@ def test_a_mastered_reward_is_not_drowned(mean, std, expected):
     assert diagnose(told)[0].name == expected
 
 
+@pytest.mark.parametrize(("full", "expected"), [(1.0, "healthy"), (0.6, "drowned")])
+def test_a_reward_that_was_mastered_later_was_not_drowned(full, expected):
+    form = {
+        "rewards__form_reward__mean": lambda s: min(full, 0.1 * s),
+        "rewards__form_reward__std": lambda s: 0.3 if s < 10 else 0.1,
+        "rewards__correctness_reward__std": lambda s: 6.0,
+    }
+    assert diagnose(history(24, **form))[0].name == expected
+
+
 def test_findings_say_all_that_is_needed():
     for name, seed in SICK:
         first = diagnose(LOGS / f"{name}_{seed}.json")[0]
@@ -348,8 +358,7 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
         ('{"log_history": [{"step": 1, "rew', "choose an older checkpoint"),
         ('{"epochs": 3}', "is not a log"),
         ("[1, 2]", "is not a log"),
-        ('[{"reward": 1.0}]', "has the step None"),
-        ('[{"step": null, "reward": 1.0}]', "has the step None: give trainer.state.log_history"),
+        ('[{"step": "third", "reward": 1.0}]', "has the step 'third': give the log unchanged"),
         ("[]", "the log is empty: no step was logged"),
         ('[{"step": 1, "loss": 2.0, "mean_token_accuracy": 0.5}]', "SFT"),
         ('[{"step": 1, "objective/rlhf_reward": 2.0}]', "PPO"),
@@ -725,6 +734,13 @@ def test_a_level_reward_is_flat_after_half_of_the_planned_steps_and_a_slow_rise_
     rises = [{"step": s, "reward": 0.01 * s + math.sin(7.3 * s)} for s in range(1, 121)]
     assert first(rises) == "healthy"
     assert all(e.value == e.value for e in diagnose(rises)[0].evidence)
+
+
+def test_a_rise_within_the_first_rows_that_stays_is_a_rise():
+    """With logging_steps=50 a run may have learned all by row 3: no line shows that."""
+    values = [-2.8, 2.0, 4.8, 5.1, 4.5, 4.3, 5.4, 5.6, 5.8, 6.0, 6.1, 5.0, 5.1]
+    assert first([{"step": 50 * n, "reward": r} for n, r in enumerate(values, 1)]) == "healthy"
+    assert first([{"step": 50 * n, "reward": r} for n, r in enumerate(values[3:], 1)]) != "healthy"
 
 
 def test_a_collapse_that_half_recovers_is_seen():

@@ -440,6 +440,30 @@ def test_steps_that_were_not_logged_come_from_logging_steps_or_are_said_to_be_un
     is_the_run(read_run(save(tmp_path / "train.ipynb", notebook(stdout(text)))))
 
 
+PASTED = {
+    "markdown": "| Step | Reward |\n|---|---|\n| 5 (val) | −0.5 |\n| **10** | **+70%** |",
+    "no first brace": "'loss': 0, 'reward': -0.5, 'step': 5}\n'loss': 0, 'reward': 70, 'step': 10}",
+    "own names": "update,reward_mean\n1,-0.5\n2,70.0\n",
+    "a list": '[{"reward": -0.5}, {"reward": 70}]',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", PASTED)
+def test_what_people_paste_is_read(tmp_path, form):
+    """Bold cells, percent, a printed minus, capitals, a lost brace, and rows without a step."""
+    run = read_run(save(tmp_path / "a.txt", PASTED[form]))
+    steps = "Step" in PASTED[form] or "step" in PASTED[form]
+    assert dict(run.table["reward"]) == ({5: -0.5, 10: 70.0} if steps else {1: -0.5, 2: 70.0})
+    assert steps or "none is logged" in run.notes[0]
+
+
+def test_a_bar_tells_the_planned_steps_and_the_summary_at_the_end_is_no_row(tmp_path):
+    ending = " 150/150 [1:02]\n{'train_runtime': 9.5, 'loss': 9.0, 'reward': 9.0, 'epoch': 1.0}\n"
+    run = read_run(save(tmp_path / "train.log", printed(with_bars=True) + ending))
+    is_the_run(run)
+    assert run.settings["max_steps"] == 150
+
+
 def test_long_lines_that_a_terminal_has_cut_are_read_whole(tmp_path):
     text = "\n".join(
         line[i : i + 60] for line in map(str, ENTRIES) for i in range(0, len(line), 60)

@@ -48,7 +48,7 @@ class View:
         lines, tested = self.lines("reward"), [s for s in map(self.of, HELDOUT) if len(s) > 1]
         self.trend = float(lines.tail(1).sum())
         # also if it is level now, but one of many moments is easily high by chance
-        rose = max([self.trend, *(lines - bound.chance)]) >= bound.sure
+        rose = max([self.trend, *(lines - bound.chance)]) >= bound.sure or self._fall(-reward)[2]
         self.better = any(s.iloc[-1] > s.iloc[0] + bound.better for s in tested)
         self.rose = (rose or self.better) and not self.fell
         # on a scale that is not known any level run is near the highest that it has seen
@@ -289,14 +289,14 @@ def _alike(v: View) -> Iterator[Finding]:
 
 
 def _drowned(v: View) -> Iterator[Finding]:
-    # over the first steps, without mastered functions: their spread is small for a good reason
+    # over the first steps, without functions mastered then or later: nothing hid those
     means, stds = ({n: v.first(f"rewards/{n}/{k}") for n in v.weights} for k in ("mean", "std"))
     spread = {n: w * stds[n] for n, w in v.weights.items() if w > NO_WEIGHT and stds[n] >= 0}
     total, loud = sum(spread.values()), max(spread, key=spread.get, default="")
     best = bound.high_reward  # near 1, or near 0 for a penalty
     mastered = [
-        n for n in spread
-        if means[n] >= best or (best - 1 <= means[n] <= 0 and stds[n] < bound.half)
+        n for n in spread if means[n] >= best or v.last(f"rewards/{n}/mean") >= bound.nearly_all
+        or (best - 1 <= means[n] <= 0 and stds[n] < bound.half)
     ]  # fmt: skip
     quiet = [n for n in spread if n not in (loud, *mastered) and stds[n] > 0.05]
     if quiet and v.enough and spread[loud] >= bound.drown * total:

@@ -29,11 +29,12 @@ BINARY = {
     b":W&B": "W&B's own format: export wandb.Api().run(NAME).history() with to_csv", b"": "binary",
 }  # fmt: skip
 STEPS = "global_step", "global_step/max_steps", "step", "_step"  # trackers count their own steps
-RENAMED = {"Step": "step", "Training Loss": "loss", "completion_length": "completions/mean_length"}
-# tqdm's "10/250 [", and metrics as Python, pprint or json print them: {'loss': np.float64(0.1)}
-PRINTED = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[|\{\s*['\"][^{}]{5,20000}\}")
+RENAMED = {"training loss": "loss", "completion_length": "completions/mean_length"}
+RENAMED |= {n: n for n in ("step", "reward", "kl")} | {"reward_mean": "reward"}  # Reward, KL
+# tqdm's "10/250 [", and metrics as printed: {'loss': np.float64(0.1)}, also without the first brace
+PRINTED = re.compile(r"""\b(\d{1,9})/(\d{1,9}) \[|(?:\{\s*|^(?='loss))['"][^{}]{5,20000}\}""", re.M)
 ONE_TAG = re.compile(r"Wall time,Step,Value|\[\[[\d.e+]+, *\d+, *[^][,]+\]")  # TensorBoard's
-HEAD, ROW = re.compile(r"step\b", re.I), re.compile(r'[\s|"]*\d')  # of a table in a text
+HEAD, ROW, SIGN = re.compile(r"(?i)step\b"), re.compile(r'[\s|"]*\d'), str.maketrans("−", "-", "*%")
 NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?)\b(?:/\d+)?"
 PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
 SETTING = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")  # GRPOConfig(beta=0.04)
@@ -195,20 +196,19 @@ def _parted(history: list[dict], notes: list[str]) -> list[list[dict]]:
 
 
 def _number(step) -> float:
-    """A step as a number: trackers and ms-swift write "5/150"."""
+    """A step as a number: trackers and ms-swift write "5/150", people "20 (val)"."""
     try:
-        int(number := float(str(step).partition("/")[0]))  # refuses NaN and infinity
+        int(number := float(re.split(r"[/(]", str(step))[0]))  # refuses NaN and infinity
         return number
     except (OverflowError, ValueError):
-        said = f"an entry of the log has the step {step!r:.40}"
-        raise WorkbookError(f"{said}: give trainer.state.log_history unchanged") from None
+        raise WorkbookError(f"a row has the step {step!r:.40}: give the log unchanged") from None
 
 
 def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     if not history:
         raise WorkbookError("the log is empty: no step was logged, or logging_steps is too large")
     told = [key for key in STEPS if any(key in entry for entry in history)]
-    key, each = [*told, "step"][0], settings.get("logging_steps")
+    key, each = [*told, "step"][0], settings.get("logging_steps", 1)
     if told:  # the others are a tracker's entries about something else
         history = [entry for entry in history if key in entry]
         notes += ["the optimizer steps: these are a tracker's own"] if key == "_step" else []
@@ -414,12 +414,12 @@ def _flat(row: Mapping, inside: str = "") -> Iterator[tuple[str, object]]:
 def metric_name(name: str) -> str:
     """TRL's present name of a metric that a tracker, Unsloth or TRL before 0.17 calls otherwise."""
     name = name.strip().replace(" / ", "/").removeprefix("train/")
-    return re.sub("^rewards/(?!invalid_fraction)[^/]+$", r"\g<0>/mean", RENAMED.get(name, name))
+    return re.sub("^rewards/(?!invalid_frac)[^/]+$", r"\g<0>/mean", RENAMED.get(name.lower(), name))
 
 
 def _csv(text: str) -> Runs:
     """A table with commas, semicolons, tabs, Markdown's bars or white space between its cells."""
-    lines = [line for line in text.splitlines() if line.strip("|-+=: ")] or [""]  # of Markdown
+    lines = [line for line in text.translate(SIGN).splitlines() if line.strip("|-+=: ")] or [""]
     heads = (n for n, row in enumerate(lines[1:]) if ROW.match(row) and HEAD.search(lines[n]))
     lines = lines[next(heads, 0) :]  # there may be other text above
     sign = max(",;\t|", key=lines[0].count)
@@ -460,19 +460,19 @@ def _printed(text: str, settings: dict) -> Runs:
             continue
         pairs = PAIR.findall(found[0].replace("\n", ""))  # a terminal may have cut long lines
         entry = {metric_name(key): value for key, value in pairs}
-        if "reward" in entry or "loss" in entry:
+        if entry.keys() & {"reward", "loss"} and "train_runtime" not in entry:  # that is a summary
             entries.append(entry)
             bars.append({})
     if not entries or any(key in entry for entry in entries for key in STEPS):
         return {"": (entries, settings)} if entries else {}
     # the bar of the training always moves on: those of generation or a data set do not
-    seen = pd.DataFrame(bars[: len(entries)]).fillna(0)
+    seen, planned = pd.DataFrame(bars[: len(entries)]).fillna(0), {}
     ends = pd.Series([float(e.get("epoch", 0)) for e in entries]).diff() < 0  # another run begins
     for _, part in seen.groupby(ends.cumsum()):
         moving = [bar for bar in part if part[bar].is_monotonic_increasing and part[bar].is_unique]
         for n in part.index if moving else ():
-            entries[n]["step"] = part[moving[0]][n]
-    return {"": (entries, {"logging_steps": 1} | settings)}
+            entries[n]["step"], planned = part[moving[0]][n], {"max_steps": int(moving[0])}
+    return {"": (entries, {"logging_steps": 1} | planned | settings)}
 
 
 def _notebook(cells: list[dict]) -> Runs:
