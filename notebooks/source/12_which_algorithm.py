@@ -429,7 +429,7 @@ forest("steps", lowest=-70)
 
 # %% [markdown]
 # On *main* imitation of right answers leads: SFT with the data's, rejection sampling with the model's own, by seven to
-# ten points, and eight seeds settle it; in four rounds it passes 80 % after 256 completions, GRPO after 630.
+# ten points, and eight seeds settle it; in four rounds it passes 80 % after 240 completions, GRPO after 630.
 # Without a check (a random one of eight) nothing is gained, and DPO on pairs that were sampled once stays far below;
 # pairs four times fresh make up for most of it. The variants of GRPO's loss lie within about two points of one
 # another, less than its own seeds differ; REINFORCE without a baseline and groups of two each had a seed that went
