@@ -13,6 +13,7 @@ from conftest import REPO, SHARED, cli, environment, report_of
 from safetensors.torch import load_file
 
 from grpo_workbook.cli import main
+from grpo_workbook.cli.run import own_folder
 
 FAMILIES = ("qwen", pytest.param("gemma", marks=pytest.mark.extra))
 GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
@@ -310,6 +311,14 @@ def test_a_gpu_that_is_too_small_for_the_merge_loses_nothing(tmp_path, capsys, m
     again = capsys.readouterr().err.split("python -m grpo_workbook ")[1].split()
     assert main(again) == 0
     assert (folder / "merged" / "model.safetensors").is_file()
+
+
+def test_resume_says_at_once_that_a_folder_holds_no_run(tmp_path, capsys):
+    """Its name may be misspelt; a job that always resumes starts all the same."""
+    for begun in (False, True):
+        with own_folder(tmp_path / "run", {}, overwrite=False, resume=True):
+            said = capsys.readouterr().out
+        assert ("run holds no run yet: a new one starts" in said) is not begun
 
 
 @pytest.mark.trains

@@ -44,8 +44,7 @@ USAGE, OPTIONS = "%(prog)s [--config FILE.yaml] [--NAME VALUE ...]", options.lis
 def main(arguments: list[str]) -> int:
     """Exit status 0. Raises WorkbookError for bad input, SystemExit with 130 after a Ctrl-C."""
     values, overrides = options.read(arguments)
-    names = options.run_fields().keys() & values.keys()
-    run = RunConfig.from_env(**{name: values.pop(name) for name in names})
+    run = RunConfig.from_env(**{n: values.pop(n) for n in {*options.run_fields()} & {*values}})
     if (every := overrides.get("logging_steps") or 1) > run.max_steps:
         said = f"logging_steps is {every:g}, but the run has {run.max_steps} steps"
         raise WorkbookError(f"{said}: the report needs a log, so give fewer logging_steps")
@@ -317,6 +316,8 @@ def own_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool):
     """Lock the folder for the block, check it again, clear it of the old run, write run.json."""
     with alone(output):
         check_folder(output, identity, overwrite=overwrite, resume=resume)
+        if resume and not parts(output):  # perhaps a misspelt name
+            print(f"{output} holds no run yet: a new one starts")
         for path in [] if resume else [output / name for name in parts(output)]:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         output.mkdir(parents=True, exist_ok=True)
