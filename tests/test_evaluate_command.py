@@ -122,7 +122,7 @@ def test_a_baseline_is_compared_on_the_same_problems(sampled, tmp_path, capsys):
         shutil.copytree(sampled, unfinished)
         (unfinished / name).unlink()
         assert run(tmp_path / "c", "--baseline", unfinished) == 2
-        assert "is not finished: run its command again" in capsys.readouterr().err
+        assert "is not finished: run its command" in capsys.readouterr().err
     assert run(tmp_path / "d", "--items", 8, "--baseline", sampled) == 2
     assert "answered other problems" in capsys.readouterr().err
 
