@@ -98,7 +98,10 @@ if __name__ == "__main__":
     except WorkbookError as error:
         print(error)
     judge = judge_for("text")
-    print([judge("<answer>" + text + "</answer>", "2x") for text in ("x+x", "3x")])
+    for text in ("x+x", "3x"):
+        while (verdict := judge("<answer>" + text + "</answer>", "2x")) is None:
+            pass  # on a busy machine its time limit can pass
+        print(verdict)
 """
     (tmp_path / "calls.py").write_text(code)
     path = f"{tmp_path}:{REPO}"
@@ -106,7 +109,7 @@ if __name__ == "__main__":
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("[1.0, 1.0]") == 2
     assert "os._exit(0)" in result.stdout
-    assert result.stdout.endswith("[True, False]\n")
+    assert result.stdout.endswith("True\nFalse\n")
     assert result.stderr.count("no time limit") == 1
 
 
