@@ -14,7 +14,6 @@ the first run that needs them and kept in build/goodhart. All settings were chos
 
 import argparse
 import itertools
-import json
 import os
 import sys
 import time
@@ -25,7 +24,7 @@ from statistics import mean
 REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO), str(REPO / "benchmarks")]
 import race  # noqa: E402
-from race import digest, identity, inputs  # noqa: E402
+from race import digest, inputs  # noqa: E402
 
 MAIN, STEPS = race.TASKS["main"], race.TASKS["steps"]
 RULE = {"paid": "rule"}
@@ -190,15 +189,7 @@ def main() -> int:
     if not (args.table or args.list):
         told = race.circumstances("benchmarks/goodhart_training.py")
         return race.make(args, store, wanted(args), train, "goodhart_training", told)
-    asked = [identity(row) for row in wanted(args)]
-    for task in args.tasks:
-        stored = {identity(row): row for row in store.rows(task)}
-        rows = [stored[name] for name in asked if name in stored]
-        if args.table and rows:
-            table(task, rows)
-        for method, settings in TASKS[task][2].items() if args.list else ():
-            seeds = sorted(row["seed"] for row in rows if row["method"] == method)
-            print(f"{task:8} {method:32} {json.dumps(settings)} seeds {seeds}")
+    race.show(args, store, wanted(args), table, lambda task: TASKS[task][2])
     return 0
 
 

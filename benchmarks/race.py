@@ -327,6 +327,19 @@ def make(args, store: Store, rows: Iterable[dict], train, module: str, told: dic
     return failed
 
 
+def show(args, store: Store, rows: Iterable[dict], table, methods) -> None:
+    """Print the reports (--table) or the methods (--list) of those of the runs that are stored."""
+    asked = [identity(row) for row in rows]
+    for task in args.tasks:
+        stored = {identity(row): row for row in store.rows(task)}
+        found = [stored[name] for name in asked if name in stored]
+        if args.table and found:
+            table(task, found)
+        for method, settings in methods(task).items() if args.list else ():
+            seeds = sorted(row["seed"] for row in found if row["method"] == method)
+            print(f"{task:8} {method:32} {json.dumps(settings)} seeds {seeds}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -347,16 +360,7 @@ def main() -> int:
     store = Store(args.folder, args.dev)
     if not (args.table or args.list):
         return race(args, store)
-    asked = [identity(row) for row in wanted(args)]
-    for task in args.tasks:
-        stored = {identity(row): row for row in store.rows(task)}
-        rows = [stored[name] for name in asked if name in stored]
-        if args.table and rows:
-            table(task, rows)
-        for method in ALL if args.list else ():
-            seeds = sorted(row["seed"] for row in rows if row["method"] == method)
-            settings = json.dumps(ALL[method])
-            print(f"{task:6} {method:24} {settings} seeds {seeds}")
+    show(args, store, wanted(args), table, lambda task: ALL)
     return 0
 
 

@@ -42,6 +42,7 @@ class TreeNode:
     def __init__(self, val=0, left=None, right=None):
         self.val, self.left, self.right = val, left, right
 """
+_LEETCODE = compile(_LEETCODE, "<leetcode>", "exec")  # once, in the server
 
 
 class Program(wire.Peer):

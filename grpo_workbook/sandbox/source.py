@@ -67,13 +67,15 @@ class Test:
 
     def _signs(self, nodes: list, entry_point: str, classes: set[str]) -> None:
         """Which names are classes of the program, and what reaches only this process."""
-        asked = {x.name for n in nodes if getattr(n, "module", "") == "solution" for x in n.names}
+        given = [x for n in nodes if getattr(n, "module", "") == "solution" for x in n.names]
+        asked = {x.name for x in given}
         asked |= {x for x in self.free if "*" in asked or (x[:1].isupper() and x != self.root)}
         used = [n for n in nodes if isinstance(n, ast.Attribute)]
         imports = [x for n in nodes if isinstance(n, ast.Import) for x in n.names]
         modules = {x.asname or x.name for x in imports if x.name == "solution"}
-        self.asked, self.imported = asked, {x.asname or x.name for x in imports} - modules
+        self.imported = {x.asname or x.name for x in imports} - modules
         asked |= {n.attr for n in used if getattr(n.value, "id", "") in modules}
+        self.asked = asked | {x.asname or x.name for x in given}
         self.class_names = classes | {x for x in asked if x[:1].isupper()}
         # objects: what the entry point returned, where the test asks it what it asks of no value
         makes = [n for n in nodes if isinstance(n, ast.Assign) and self._is_call(n.value)]
@@ -110,8 +112,6 @@ class Test:
         `assert f(items) == sorted(items)`.
         """
         ours = {self.root or "candidate", "candidate", *self.asked}
-        asked = [n for n in nodes if getattr(n, "module", "") == "solution"]
-        ours |= {x.asname or x.name for n in asked for x in n.names}
         ours |= {a.arg for n in nodes if isinstance(n, _FUNCTIONS) for a in n.args.args}
         # calls of the entry point, or of a method
         calls = [n for n in nodes if isinstance(n, ast.Call)]
