@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+
 from grpo_workbook import data, files, models
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import generate, score
@@ -229,16 +231,12 @@ def _read_logits(model, tokenizer, prompts: Sequence, completions: Sequence[str]
 
 def _log_probabilities(read: list):
     """The log-probability of every token that was read."""
-    import numpy as np
-
     each = [x[:-1].log_softmax(-1)[range(len(ids)), ids].double().numpy() for ids, x in read]
     return np.concatenate(each).round(5)
 
 
 def _effect_kept(record: Mapping, base: list, ours: list, merged: list) -> dict:
     """How much of training's change of the record is in the merge; 1 if it drowns in rounding."""
-    import numpy as np
-
     trained = np.array(record["policy"], float) - np.array(record["base"], float)
     plain, before, after = (_log_probabilities(read[: len(base)]) for read in (base, ours, merged))
     if trained @ trained <= 16 * np.square(after - before).sum():  # it drowns in the rounding

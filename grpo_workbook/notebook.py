@@ -1,5 +1,7 @@
 """Helpers for notebooks: show a function's source, silence libraries."""
 
+import atexit
+import gc
 import inspect
 import logging
 import os
@@ -15,10 +17,12 @@ def show(*objects: Callable) -> None:
 
 
 def quiet() -> None:
-    """Turn off the libraries' loading bars and advice. Call it before `import unsloth`."""
+    """Load the libraries without bars and advice, and faster. Call it before `import unsloth`."""
     values = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
     values |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     os.environ |= {"DATASETS_VERBOSITY": "critical"} | values | os.environ
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it suggests a download for 4-bit
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", message="IProgress not found")  # plain bars are enough
+    gc.set_threshold(20_000)  # the libraries' million objects stay: to look for garbage in them
+    atexit.register(gc.freeze)  # while they load, and at the end, takes two seconds

@@ -256,7 +256,6 @@ class HeldoutProbe(Callback):
 
     def _falls_alone(self, state, strict: list[bool]) -> bool:
         """Whether fewer are right than at the best step though the reward rose since then."""
-
         rows = {e["step"]: e["reward"] for e in state.log_history if "reward" in e}
         width = max([self.every, *list(rows)[:1]])  # a row may cover more steps than a probe
         paid = []  # the mean up to the best probe (at the start, up to the next), and up to this
