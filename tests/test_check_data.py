@@ -241,9 +241,9 @@ def test_run_learns_from_answers_that_are_no_numbers(tmp_path):
     assert report["heldout"]["before"]["strict_greedy"] == 0
 
 
-@pytest.mark.parametrize("name", ["held.jsonl", "link.jsonl", "hard.jsonl", "messy.jsonl"])
+@pytest.mark.parametrize("name", ["held.jsonl", "link.jsonl", "hard.jsonl", "messy.jsonl", "."])
 def test_the_report_is_never_written_over_the_data(messy, tmp_path, capsys, name):
-    """By any of its names: as it is, by a link, and by a second name of the same file."""
+    """By any of its names: as it is, by a link, by a second name of the same file; no folder."""
     held = tmp_path / "held.jsonl"
     held.write_bytes(WORD_PROBLEMS["heldout"].read_bytes())
     (tmp_path / "link.jsonl").symlink_to(held)
@@ -251,5 +251,5 @@ def test_the_report_is_never_written_over_the_data(messy, tmp_path, capsys, name
     before = held.read_bytes(), messy.read_bytes()
     files = [str(messy), *COLUMNS, "--heldout-data", str(held), "--json", str(tmp_path / name)]
     assert main(["check-data", *files]) == 2
-    assert "is both the data and --json" in capsys.readouterr().err
+    assert "is a folder, or the data: choose another file" in capsys.readouterr().err
     assert (held.read_bytes(), messy.read_bytes()) == before

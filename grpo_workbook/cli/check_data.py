@@ -39,8 +39,8 @@ def main(args) -> int:
     """Exit status 0, or 1 when something would hurt training; WorkbookError for bad input."""
     for given in filter(None, (args.source, args.heldout_data)):
         there, kind = data.find_file(given)  # also through a link or another name of the same file
-        if kind and args.json and args.json.exists() and args.json.samefile(there):
-            raise WorkbookError(f"{given} is both the data and --json: choose another file")
+        if (out := args.json) and (out.is_dir() or (kind and out.exists() and out.samefile(there))):
+            raise WorkbookError(f"--json {out} is a folder, or the data: choose another file")
     report = examine(args)
     for name, value in report.items():
         examples, value = (value, len(value)) if isinstance(value, list) else ([], value)

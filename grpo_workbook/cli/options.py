@@ -169,7 +169,7 @@ def from_yaml(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
         typed, texts = (yaml.load(text, Loader=kind) for kind in (yaml.SafeLoader, yaml.BaseLoader))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
+        why = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise WorkbookError(f"{path} cannot be read as YAML: {why}") from None
     if not isinstance(typed, dict):
         raise WorkbookError(f"{path} is not a mapping: write one `name: value` per line")
