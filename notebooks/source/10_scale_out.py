@@ -324,7 +324,7 @@ print(f"memory divided by {less:.0f}, time of forward and backward times {more:.
 # expect another number on another machine. For large models count the work. Full fine-tuning costs one unit forward and
 # two backward (gradients of activations and of weights), so a second forward pass makes three units four: x 1.33. With
 # LoRA the base needs no gradients of its weights, so two units become three: x 1.5. Sampling costs the same as before,
-# so a whole step slows down by less. A whole run of the tiny model took x 1.48, such overhead included
+# so a whole step slows down by less. A whole run of the tiny model took x 1.34, such overhead included
 # ([measured](../docs/measurements.md)).
 
 # %% [markdown]
