@@ -20,7 +20,7 @@ from typing import Any
 from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, DATA
 from grpo_workbook.environments.tools import BROKEN, CallError, ToolBroken, multiply, tool
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import SEEDS_APART, Sampling, end_tokens
+from grpo_workbook.evaluation import SEEDS_APART, Sampling, continued
 from grpo_workbook.rewards import reward
 
 __all__ = [
@@ -275,7 +275,8 @@ def _play(model, tokenizer, rows, worlds, tools, how: Sampling, max_turns: int) 
     from trl.chat_template_utils import parse_response
 
     def turn(contexts, *images, **more):
-        return list(_generate(model, tokenizer, contexts, how)), None  # no log-probabilities
+        said = continued(model, tokenizer, contexts, how)
+        return [new for new, _ in said], None  # no log-probabilities
 
     form = {"add_generation_prompt": True, "return_dict": False, **CHAT_TEMPLATE_KWARGS}
     known, prompts = [], []
@@ -320,18 +321,6 @@ def _loop() -> asyncio.AbstractEventLoop:
     _, loop, ready = start_event_loop_in_daemon("replay")
     ready.wait()
     return loop
-
-
-def _generate(model, tokenizer, contexts: list[list[int]], how: Sampling):
-    """The new tokens after each context, up to and with the end token."""
-    batch = tokenizer.pad({"input_ids": contexts}, padding_side="left", return_tensors="pt")
-    ends = end_tokens(model, tokenizer)
-    way = {"do_sample": how.sample, "max_new_tokens": how.max_new_tokens, "use_cache": True}
-    way |= {"temperature": how.temperature, "top_p": 1.0, "top_k": 0} if how.sample else {}
-    way |= {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": ends}
-    out = model.generate(**batch.to(model.device), **way)
-    for new in out[:, batch["input_ids"].shape[1] :].tolist():
-        yield new[: next((i for i, token in enumerate(new, 1) if token in ends), len(new))]
 
 
 def _calls(*numbers: int, content: str = "") -> dict:
