@@ -26,7 +26,7 @@ from grpo_workbook.rewards import reward
 __all__ = [
     "TINY_TOOLS", "TOOL_TASKS", "CallError", "Environment", "Episode", "GuessNumber", "PriceList",
     "ToolBroken", "answer_after_tools", "attacks", "final_answer", "lost_result", "multiply",
-    "replay", "tool", "tool_broke", "tool_results", "tool_suffix", "tools_of",
+    "replay", "tool", "tool_broke", "tool_results", "tools_of",
 ]  # fmt: skip
 
 TINY_TOOLS, TOOL_TASKS = DATA / "tiny-tools", DATA / "tool_tasks"
@@ -215,24 +215,6 @@ def answer_after_tools(price: float = 0.0) -> Callable:
     return answer_reward
 
 
-def tool_suffix(tokenizer, results: Sequence[dict]) -> list[int]:
-    """The tokens between the end of a call and the model's next turn: the results, and headers.
-
-    Rendered as part of a short conversation, of which the first two end tokens are cut off: the
-    user's and the call's. (TRL takes a difference, for which it needs its training template.)
-    """
-    call = {"type": "function", "function": {"name": results[0]["name"], "arguments": {}}}
-    start = [
-        {"role": "user", "content": ""},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-    ]
-    ids = tokenizer.apply_chat_template(
-        [*start, *results], add_generation_prompt=True, return_dict=False, **CHAT_TEMPLATE_KWARGS
-    )
-    ends = [i for i, token in enumerate(ids) if token == tokenizer.eos_token_id]
-    return ids[ends[1] + 1 :]
-
-
 def replay(
     model, tokenizer, rows: Sequence[dict], *, tools=(), environment=None, max_turns=5, **how
 ) -> list[Episode]:
@@ -271,7 +253,7 @@ def tools_of(environment) -> list[Callable]:
 
 def _play(model, tokenizer, rows, worlds, tools, how: Sampling, max_turns: int) -> list[Episode]:
     """A batch: the first turn, then TRL's own loop, for which a namespace stands in its trainer."""
-    from trl import GRPOTrainer
+    from trl import GRPOTrainer, chat_template_utils
     from trl.chat_template_utils import parse_response
 
     def turn(contexts, *images, **more):
@@ -291,11 +273,16 @@ def _play(model, tokenizer, rows, worlds, tools, how: Sampling, max_turns: int) 
         [{f.__name__: f for f in own if inspect.iscoroutinefunction(f) == kind} for own in known]
         for kind in (False, True)
     )
+    # as in TRL's trainer, because a template may write a call otherwise when its result follows
+    same = chat_template_utils.is_chat_template_prefix_preserving(tokenizer)
+    template = None if same else chat_template_utils.get_training_chat_template(tokenizer)
     trainer: Any = SimpleNamespace(
-        model=model, use_vllm=False, _is_vlm=False, _tokenizer=tokenizer,
+        model=model, use_vllm=False, _is_vlm=False, processing_class=tokenizer,
+        _tokenizer=tokenizer, chat_template=template, chat_template_kwargs=CHAT_TEMPLATE_KWARGS,
         max_completion_length=how.max_new_tokens, max_tool_calling_iterations=max_turns,
         _sync_tool_dicts=sync, _async_tool_dicts=awaited, async_loop=any(awaited) and _loop(),
-        _get_tool_suffix_ids=functools.partial(tool_suffix, tokenizer), _generate_single_turn=turn,
+        _get_tool_suffix_ids=lambda said: GRPOTrainer._get_tool_suffix_ids(trainer, said),
+        _generate_single_turn=turn,
     )  # fmt: skip
     ids, _ = turn(prompts)
     said = [[parse_response(tokenizer, i, prefix=p)] for i, p in zip(ids, prompts, strict=True)]
