@@ -52,9 +52,8 @@ class Environment:
         if "seed" not in row:
             raise WorkbookError(f"an environment needs a column seed; the data has {sorted(row)}")
         vars(self).clear()  # of the row before
-        for cls in reversed(type(self).__mro__):  # whose lists all episodes would share
-            mutable = {n: v for n, v in vars(cls).items() if isinstance(v, list | dict | set)}
-            vars(self).update(deepcopy(mutable))
+        shared = inspect.getmembers(type(self), lambda value: isinstance(value, list | dict | set))
+        vars(self).update(deepcopy(dict(shared)))  # else all episodes would share the class's lists
         self._turns, self._ended, self._transcript, self._broken = 0, False, [], False
         return self._start(random.Random(f"{type(self).__name__} {row['seed']}"), row)
 
@@ -167,9 +166,8 @@ def final_answer(completion: Sequence[dict]) -> str | None:
     tool's result, has none.
     """
     last = completion[-1] if completion else {}
-    return (
-        last["content"] if last.get("role") == "assistant" and not last.get("tool_calls") else None
-    )
+    own = last.get("role") == "assistant" and not last.get("tool_calls")
+    return last["content"] if own else None
 
 
 def tool_results(completion: Sequence[dict]) -> list[str]:
@@ -310,17 +308,13 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _calls(*numbers: int, content: str = "") -> dict:
-    calls = [{"name": "multiply", "arguments": {"a": n, "b": 1}} for n in numbers]
-    return {
-        "role": "assistant",
-        "content": content,
-        "tool_calls": [{"type": "function", "function": call} for call in calls],
-    }
-
-
 def _said(content: str) -> dict:
     return {"role": "assistant", "content": content}
+
+
+def _calls(*numbers: int, content: str = "") -> dict:
+    calls = [{"name": "multiply", "arguments": {"a": n, "b": 1}} for n in numbers]
+    return _said(content) | {"tool_calls": [{"type": "function", "function": c} for c in calls]}
 
 
 def _result(content: str) -> dict:
