@@ -78,7 +78,7 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
     if checkpoint and resumed_from >= last_step:  # the Trainer would take one step too many
         exact.load(checkpoint)
         put_back(trainer, exact.kept)
-        exact.kept, trainer.state = None, saved
+        trainer.state = saved
         return Trained(saved.log_history, resumed_from, False)
     try:
         with stop_on_interrupt(trainer) as seen:
@@ -191,7 +191,6 @@ class ExactCheckpoints(Callback):
             raise WorkbookError("DeepSpeed loads its own checkpoints: they cannot be made exact")
         if state.global_step:
             put_back(self.trainer, self.kept, train_dataloader)
-            self.kept = None
         if self.trainer.is_world_process_zero():
             tidy(Path(args.output_dir), resumed=state.global_step > 0)
 
