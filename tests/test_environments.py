@@ -199,7 +199,7 @@ def test_an_environment_without_a_seed_says_what_the_data_has():
         GuessNumber().reset(prompt=[])
 
 
-def test_a_price_is_of_its_row_and_no_text_reaches_the_database():
+def test_a_price_is_of_its_row_and_any_other_text_is_no_item():
     shop, other = PriceList(), PriceList()
     shop.reset(seed=1)
     other.reset(seed=2)

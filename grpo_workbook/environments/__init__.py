@@ -10,7 +10,6 @@ import asyncio
 import functools
 import inspect
 import random
-import sqlite3
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -115,10 +114,7 @@ class PriceList(Environment):
     """A table of prices, sampled afresh for each row: they cannot be known by heart."""
 
     def _start(self, rng: random.Random, row: dict) -> None:
-        self._prices = sqlite3.connect(":memory:")
-        self._prices.execute("create table prices (item text primary key, price int)")
-        rows = [(item, rng.randint(12, 99)) for item in ITEMS]
-        self._prices.executemany("insert into prices values (?, ?)", rows)
+        self._prices = {item: rng.randint(12, 99) for item in ITEMS}
 
     @tool
     def lookup(self, item: str) -> int:
@@ -131,10 +127,9 @@ class PriceList(Environment):
             Its price.
         """
         self._turn(item)
-        found = self._prices.execute("select price from prices where item = ?", (item,)).fetchone()
-        if found is None:
+        if item not in self._prices:
             raise CallError(f"no such item: {item}")
-        return found[0]
+        return self._prices[item]
 
 
 @dataclass
