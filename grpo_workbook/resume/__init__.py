@@ -115,7 +115,6 @@ def stop_on_interrupt(trainer: Any):
             seen["interrupted"] = any(gather_object([seen["interrupted"]]))
             if seen["interrupted"]:
                 control.should_save = control.should_training_stop = True
-            return control
 
     def handle(signum, frame):
         if seen["interrupted"]:
