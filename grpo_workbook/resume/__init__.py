@@ -331,7 +331,7 @@ def seal(checkpoint: Path) -> None:
 
 
 def _sha256(path: Path, flush: bool = False) -> str:
-    with path.open("rb") as file:
+    with path.open("r+b" if flush else "rb") as file:  # Windows flushes what is open to write
         if flush:
             os.fsync(file.fileno())  # else a power cut could leave a manifest without its files
         return hashlib.file_digest(file, "sha256").hexdigest()
