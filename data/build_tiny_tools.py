@@ -20,13 +20,14 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from build_tiny_models import begin, card_head, make_model, make_tokenizer, save, train  # noqa: E402
 
-from grpo_workbook.environments import ITEMS, GuessNumber, PriceList, multiply, tool_suffix  # noqa: E402
+from grpo_workbook.environments import ITEMS, GuessNumber, PriceList, multiply  # noqa: E402
 
 MODEL, FOLDER = HERE / "tiny-tools", HERE / "tool_tasks"
 # (name, steps, sequences per step, learning rate, fraction of the steps after which weights are rounded to 4 bits)
@@ -270,11 +271,16 @@ _suffixes: dict[str, list[int]] = {}
 
 
 def suffix(tokenizer, result: str) -> list[int]:
-    """tool_suffix, remembered: the template takes a millisecond, and many results come again."""
+    """TRL's tokens for a result, remembered: the template takes a millisecond, and many results come again."""
+    from trl import GRPOTrainer
+    from trl.chat_template_utils import get_training_chat_template
+
     if result not in _suffixes:
-        _suffixes[result] = tool_suffix(
-            tokenizer, [{"role": "tool", "name": "multiply", "content": result}]
-        )
+        trainer = SimpleNamespace(_is_vlm=False, _tokenizer=tokenizer, processing_class=tokenizer)
+        trainer.chat_template = get_training_chat_template(tokenizer)
+        trainer.chat_template_kwargs = {"enable_thinking": False}
+        said = [{"role": "tool", "name": "multiply", "content": result}]
+        _suffixes[result] = GRPOTrainer._get_tool_suffix_ids(trainer, said)
     return _suffixes[result]
 
 

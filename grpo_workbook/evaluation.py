@@ -191,7 +191,7 @@ def complete(
 
     how, state = Sampling(**how), PartialState()
     index, count = (state.process_index, state.num_processes) if share else (0, 1)
-    plain = len(prompts) > 0 and isinstance(prompts[0], str)
+    plain = len(prompts) > 0 and isinstance(prompts[0], str)  # a template adds special tokens
     texts = list(prompts) if plain else render(prompts, tokenizer)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
     done = _open(Path(file), _identity(model, texts, how)) if file and index == 0 else {}
@@ -208,8 +208,9 @@ def complete(
                 found = []
                 for start, chosen in todo[turn : turn + count][index : index + 1]:
                     torch.manual_seed(how.seed * SEEDS_APART + start)
-                    batch = _batch(model, tokenizer, [texts[i] for i in chosen], how, plain)
-                    found += zip(chosen, batch, strict=True)
+                    asked = tokenizer([texts[i] for i in chosen], add_special_tokens=plain)
+                    said = continued(model, tokenizer, asked["input_ids"], how)
+                    found += zip(chosen, (record for _, record in said), strict=True)
                 found = gather_object(found) if count > 1 else found
                 new = {i: completion for i, completion in found if i not in done}
                 if file and index == 0:
@@ -222,19 +223,18 @@ def complete(
     return [done[i] for i in range(len(texts))]
 
 
-def _batch(model, tokenizer, texts: list[str], how: Sampling, plain: bool):
-    """The completion of each text, in one batch; a chat template adds its own special tokens."""
-    side = {"padding": True, "padding_side": "left", "return_token_type_ids": False}
-    batch = tokenizer(texts, return_tensors="pt", add_special_tokens=plain, **side).to(model.device)
+def continued(model, tokenizer, contexts: list[list[int]], how: Sampling):
+    """What follows each context, in one batch: (its tokens, its record as of `complete`)."""
+    batch = tokenizer.pad({"input_ids": contexts}, padding_side="left", return_tensors="pt")
     ends = end_tokens(model, tokenizer)
     way = {"do_sample": how.sample, "max_new_tokens": how.max_new_tokens, "use_cache": True}
     way |= {"temperature": how.temperature, "top_p": 1.0, "top_k": 0} if how.sample else {}
     way |= {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": ends}
-    out = model.generate(**batch, **way)
+    out = model.generate(**batch.to(model.device), **way)
     for ids in out[:, batch["input_ids"].shape[1] :].tolist():
         end = next((i for i, token in enumerate(ids, 1) if token in ends), None)
         text = tokenizer.decode(ids[:end], skip_special_tokens=True)
-        yield {"text": text, "tokens": end or len(ids), "ended": end is not None}
+        yield ids[:end], {"text": text, "tokens": end or len(ids), "ended": end is not None}
 
 
 def end_tokens(model, tokenizer) -> list[int]:

@@ -4,7 +4,9 @@ import json
 import os
 import sys
 
-from grpo_workbook.cli.together import is_main, main_first, once, together
+from accelerate import PartialState
+
+from grpo_workbook.cli.together import is_main, once, together
 from grpo_workbook.errors import WorkbookError
 
 done = []
@@ -26,7 +28,7 @@ with together("cpu"):
         once(work)
         once(work)
     found = {"once": once(work), "worked": len(done)}
-    with main_first():
+    with PartialState().main_process_first():  # as a run loads its data
         work()
     found["worked in the end"] = len(done)
     try:

@@ -1,5 +1,7 @@
+import fcntl
 import functools
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -82,6 +84,15 @@ def test_a_run_begun_anew_does_not_continue_the_earlier_one(folder):
     assert "or of an earlier run" in said[0]
     seal(folder / "checkpoint-25")  # the new run has come this far
     assert last_checkpoint(folder) == str(folder / "checkpoint-25")
+
+
+def test_files_are_flushed_through_handles_that_may_write(folder, monkeypatch):
+    """On Windows a flush of any other raises: no checkpoint could be written there."""
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(fcntl.fcntl(file, fcntl.F_GETFL)))
+    seal(folder / "checkpoint-25")
+    assert len(flushed) == len(FILES)
+    assert all(mode & os.O_ACCMODE == os.O_RDWR for mode in flushed)
 
 
 def test_rewards_with_a_state_are_found_within_wrappers_and_ensembles():

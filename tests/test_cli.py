@@ -114,9 +114,11 @@ def test_help_and_doctor_are_quick_because_they_load_nothing_heavy(words):
     assert ended_and_loaded(words).endswith(" set()")
 
 
-@pytest.mark.parametrize(
-    "words", ["--learning-rat 1", "--data nope.csv", "--max-steps -1", "--rewards nope"]
-)
+WRONG = ["--learning-rat 1", "--data nope.csv", "--max-steps -1", "--rewards nope"]
+WRONG += ["--tools nope.py:f", "--environment nope.py:C", "--tools templates/sql/rewards.py:nope"]
+
+
+@pytest.mark.parametrize("words", WRONG)
 def test_wrong_arguments_of_a_run_are_refused_before_anything_heavy_is_loaded(words):
     assert ended_and_loaded(f"run {words}") == "2 {'trl'}"  # found, not loaded: it is lazy
 

@@ -98,10 +98,10 @@ def test_a_run_without_tools_leaves_it_to_unsloth_to_load_transformers_first():
     assert finished([sys.executable, "-c", code]).stdout.endswith("False\n")
 
 
-@pytest.mark.parametrize("option", ["--tools", "--environment"])
-def test_stages_say_that_they_train_no_model_that_acts(tmp_path, option):
+@pytest.mark.parametrize(("option", "name"), [("--tools", "add"), ("--environment", "Game")])
+def test_stages_say_that_they_train_no_model_that_acts(tmp_path, mine, option, name):
     (tmp_path / "stages.yaml").write_text("- {name: one, steps: 1, rewards: strict_format}")
-    result = cli("stages", tmp_path / "stages.yaml", option, "mine.py:add")
+    result = cli("stages", tmp_path / "stages.yaml", option, f"{mine}:{name}")
     assert result.returncode == 2
     assert "no model that acts: give --tools" in result.stderr
 

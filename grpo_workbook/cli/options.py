@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_workbook.cli import option, refuse
-from grpo_workbook.cli.rewards import beside, parse_rewards
+from grpo_workbook.cli.rewards import acts_of, beside, parse_rewards
 from grpo_workbook.cli.together import is_main
 from grpo_workbook.config import FAMILIES, FOLLOW, PROFILES, RunConfig, find_model, nearest
 from grpo_workbook.data import find_file
@@ -128,6 +128,7 @@ def _check(given: dict) -> None:
     for name in {"data", "heldout_data"} & given.keys():
         find_file(given[name])
     parse_rewards(given.get("rewards", RunConfig.rewards))
+    acts_of(given.get("tools"), given.get("environment"), schemas=False)
     named = {"model": "qwen", "seed": 0, "output": Path(), "device": "", "family": ""}
     named |= {name: value for name, value in given.items() if name in run_fields()}
     wanted = named.get("profile") or os.environ.get("GRPO_WORKBOOK_PROFILE")

@@ -17,9 +17,8 @@ def from_log(log: list[dict], run: RunConfig) -> dict:
     import pandas as pd
 
     tenth, table = max(1, len(log) // 10), pd.DataFrame(log).apply(pd.to_numeric, errors="coerce")
-    length = next(k for k in ("completions/mean_length", "completion_length") if k in table)
     total = {"total": log[-1]["step"] * run.batch_size}
-    total["mean_length"] = round(table[length].mean(), 4)
+    total["mean_length"] = round(table["completions/mean_length"].mean(), 4)
     rewards = table.filter(regex="^reward$|^rewards/.*/mean$")  # NaN where no reward applied
     ends = {"first_tenth": rewards[:tenth].mean(), "last_tenth": rewards[-tenth:].mean()}
     told = pd.DataFrame(ends).rename(lambda k: k.removeprefix("rewards/").removesuffix("/mean"))

@@ -139,7 +139,7 @@ def load_own(where: str, kind: str = "function") -> Any:
     return known[name]
 
 
-def acts_of(tools: str | None = None, environment: str | None = None) -> dict:
+def acts_of(tools: str | None = None, environment: str | None = None, schemas=True) -> dict:
     """The arguments for GRPOTrainer of FILE.py:FUNCTION,... and FILE.py:CLASS; {} for neither."""
     from grpo_workbook.environments import tools_of
 
@@ -150,8 +150,9 @@ def acts_of(tools: str | None = None, environment: str | None = None) -> dict:
         if not hasattr(episodes, "reset"):
             fix = "derive it from grpo_workbook.environments.Environment"
             raise WorkbookError(f"{environment} has no method reset: {fix}")
-        own = own + tools_of(episodes())
-    for function in own:
+    if not schemas:  # Transformers makes them, which is loaded after Unsloth
+        return acts
+    for function in own + (tools_of(episodes()) if environment else []):
         from transformers.utils import get_json_schema  # `options.read` has loaded Unsloth before
 
         try:

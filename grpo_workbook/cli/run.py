@@ -27,7 +27,7 @@ from grpo_workbook import data, stages, training
 from grpo_workbook.cli import options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
 from grpo_workbook.cli.rewards import acts_of, file_hashes, judge_for, parse_rewards, try_rewards
-from grpo_workbook.cli.together import count, is_main, main_first, once, together
+from grpo_workbook.cli.together import count, is_main, once, together
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import Scores
@@ -125,6 +125,8 @@ class Job:
     """
 
     def __init__(self, run, used=(), *, backend="unsloth", judge=None, overrides=None, **how):
+        from accelerate import PartialState
+
         self.run, self.backend, self.overrides = run, backend, overrides or {}
         self.mode = {name: how.pop(name, False) for name in ("overwrite", "resume")}
         if training.sharded() and backend == "unsloth":
@@ -143,7 +145,7 @@ class Job:
         # The course's answers are numbers; a user's must be if a reward compares numbers.
         numbers = not own or any(getattr(f, "answers", None) == "number" for f in used)
         answers = "number" if numbers else "text"
-        with main_first():
+        with PartialState().main_process_first():  # one download, one cache
             how |= {"leaks": same_seeds} if episodes else {}
             self.train, self.heldout, leaked = data.load_split(run, *given, answers=answers, **how)
         try_rewards(used, list(data.to_dataset(self.train.select(range(min(2, len(self.train)))))))
@@ -162,6 +164,8 @@ class Job:
 
     def load(self, **identity):
         """(policy, tokenizer) after checking disk and folder; drops rows that are too long."""
+        from accelerate import PartialState
+
         run, folder = self.run, Path(self.run.model)
         self.identity |= identity
         # a guess for a hub model; for a folder six times the base and 50 MiB
@@ -174,7 +178,7 @@ class Job:
         print(f"{run}\n\nLoading the model")
         if here:
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk
-        with nullcontext() if here else main_first():
+        with nullcontext() if here else PartialState().main_process_first():
             model, tokenizer = training.load_policy(run, self.backend)
         fold, limit = data.needs_folding(tokenizer), run.max_prompt_length
         fix = "lower --max-prompt-length (longer prompts are dropped)"

@@ -38,13 +38,6 @@ def once(work: Callable[[], object]):
     return result
 
 
-def main_first():
-    """A block that the main process runs before the others: one download, one cache."""
-    from accelerate import PartialState
-
-    return PartialState().main_process_first()
-
-
 @contextmanager
 def together(device: str):
     """Connect the processes for the block; if one is lost, the others end with status 1."""

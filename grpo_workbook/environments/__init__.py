@@ -10,7 +10,6 @@ import asyncio
 import functools
 import inspect
 import random
-import sqlite3
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -20,13 +19,13 @@ from typing import Any
 from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, DATA
 from grpo_workbook.environments.tools import BROKEN, CallError, ToolBroken, multiply, tool
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import SEEDS_APART, Sampling, end_tokens
+from grpo_workbook.evaluation import SEEDS_APART, Sampling, continued
 from grpo_workbook.rewards import reward
 
 __all__ = [
     "TINY_TOOLS", "TOOL_TASKS", "CallError", "Environment", "Episode", "GuessNumber", "PriceList",
     "ToolBroken", "answer_after_tools", "attacks", "final_answer", "lost_result", "multiply",
-    "replay", "tool", "tool_broke", "tool_results", "tool_suffix", "tools_of",
+    "replay", "tool", "tool_broke", "tool_results", "tools_of",
 ]  # fmt: skip
 
 TINY_TOOLS, TOOL_TASKS = DATA / "tiny-tools", DATA / "tool_tasks"
@@ -52,9 +51,8 @@ class Environment:
         if "seed" not in row:
             raise WorkbookError(f"an environment needs a column seed; the data has {sorted(row)}")
         vars(self).clear()  # of the row before
-        for cls in reversed(type(self).__mro__):  # whose lists all episodes would share
-            mutable = {n: v for n, v in vars(cls).items() if isinstance(v, list | dict | set)}
-            vars(self).update(deepcopy(mutable))
+        shared = inspect.getmembers(type(self), lambda value: isinstance(value, list | dict | set))
+        vars(self).update(deepcopy(dict(shared)))  # else all episodes would share the class's lists
         self._turns, self._ended, self._transcript, self._broken = 0, False, [], False
         return self._start(random.Random(f"{type(self).__name__} {row['seed']}"), row)
 
@@ -116,10 +114,7 @@ class PriceList(Environment):
     """A table of prices, sampled afresh for each row: they cannot be known by heart."""
 
     def _start(self, rng: random.Random, row: dict) -> None:
-        self._prices = sqlite3.connect(":memory:")
-        self._prices.execute("create table prices (item text primary key, price int)")
-        rows = [(item, rng.randint(12, 99)) for item in ITEMS]
-        self._prices.executemany("insert into prices values (?, ?)", rows)
+        self._prices = {item: rng.randint(12, 99) for item in ITEMS}
 
     @tool
     def lookup(self, item: str) -> int:
@@ -132,10 +127,9 @@ class PriceList(Environment):
             Its price.
         """
         self._turn(item)
-        found = self._prices.execute("select price from prices where item = ?", (item,)).fetchone()
-        if found is None:
+        if item not in self._prices:
             raise CallError(f"no such item: {item}")
-        return found[0]
+        return self._prices[item]
 
 
 @dataclass
@@ -167,9 +161,8 @@ def final_answer(completion: Sequence[dict]) -> str | None:
     tool's result, has none.
     """
     last = completion[-1] if completion else {}
-    return (
-        last["content"] if last.get("role") == "assistant" and not last.get("tool_calls") else None
-    )
+    own = last.get("role") == "assistant" and not last.get("tool_calls")
+    return last["content"] if own else None
 
 
 def tool_results(completion: Sequence[dict]) -> list[str]:
@@ -215,24 +208,6 @@ def answer_after_tools(price: float = 0.0) -> Callable:
     return answer_reward
 
 
-def tool_suffix(tokenizer, results: Sequence[dict]) -> list[int]:
-    """The tokens between the end of a call and the model's next turn: the results, and headers.
-
-    Rendered as part of a short conversation, of which the first two end tokens are cut off: the
-    user's and the call's. (TRL takes a difference, for which it needs its training template.)
-    """
-    call = {"type": "function", "function": {"name": results[0]["name"], "arguments": {}}}
-    start = [
-        {"role": "user", "content": ""},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-    ]
-    ids = tokenizer.apply_chat_template(
-        [*start, *results], add_generation_prompt=True, return_dict=False, **CHAT_TEMPLATE_KWARGS
-    )
-    ends = [i for i, token in enumerate(ids) if token == tokenizer.eos_token_id]
-    return ids[ends[1] + 1 :]
-
-
 def replay(
     model, tokenizer, rows: Sequence[dict], *, tools=(), environment=None, max_turns=5, **how
 ) -> list[Episode]:
@@ -271,11 +246,12 @@ def tools_of(environment) -> list[Callable]:
 
 def _play(model, tokenizer, rows, worlds, tools, how: Sampling, max_turns: int) -> list[Episode]:
     """A batch: the first turn, then TRL's own loop, for which a namespace stands in its trainer."""
-    from trl import GRPOTrainer
+    from trl import GRPOTrainer, chat_template_utils
     from trl.chat_template_utils import parse_response
 
     def turn(contexts, *images, **more):
-        return list(_generate(model, tokenizer, contexts, how)), None  # no log-probabilities
+        said = continued(model, tokenizer, contexts, how)
+        return [new for new, _ in said], None  # no log-probabilities
 
     form = {"add_generation_prompt": True, "return_dict": False, **CHAT_TEMPLATE_KWARGS}
     known, prompts = [], []
@@ -290,11 +266,16 @@ def _play(model, tokenizer, rows, worlds, tools, how: Sampling, max_turns: int) 
         [{f.__name__: f for f in own if inspect.iscoroutinefunction(f) == kind} for own in known]
         for kind in (False, True)
     )
+    # as in TRL's trainer, because a template may write a call otherwise when its result follows
+    same = chat_template_utils.is_chat_template_prefix_preserving(tokenizer)
+    template = None if same else chat_template_utils.get_training_chat_template(tokenizer)
     trainer: Any = SimpleNamespace(
-        model=model, use_vllm=False, _is_vlm=False, _tokenizer=tokenizer,
+        model=model, use_vllm=False, _is_vlm=False, processing_class=tokenizer,
+        _tokenizer=tokenizer, chat_template=template, chat_template_kwargs=CHAT_TEMPLATE_KWARGS,
         max_completion_length=how.max_new_tokens, max_tool_calling_iterations=max_turns,
         _sync_tool_dicts=sync, _async_tool_dicts=awaited, async_loop=any(awaited) and _loop(),
-        _get_tool_suffix_ids=functools.partial(tool_suffix, tokenizer), _generate_single_turn=turn,
+        _get_tool_suffix_ids=lambda said: GRPOTrainer._get_tool_suffix_ids(trainer, said),
+        _generate_single_turn=turn,
     )  # fmt: skip
     ids, _ = turn(prompts)
     said = [[parse_response(tokenizer, i, prefix=p)] for i, p in zip(ids, prompts, strict=True)]
@@ -322,29 +303,13 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _generate(model, tokenizer, contexts: list[list[int]], how: Sampling):
-    """The new tokens after each context, up to and with the end token."""
-    batch = tokenizer.pad({"input_ids": contexts}, padding_side="left", return_tensors="pt")
-    ends = end_tokens(model, tokenizer)
-    way = {"do_sample": how.sample, "max_new_tokens": how.max_new_tokens, "use_cache": True}
-    way |= {"temperature": how.temperature, "top_p": 1.0, "top_k": 0} if how.sample else {}
-    way |= {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": ends}
-    out = model.generate(**batch.to(model.device), **way)
-    for new in out[:, batch["input_ids"].shape[1] :].tolist():
-        yield new[: next((i for i, token in enumerate(new, 1) if token in ends), len(new))]
+def _said(content: str) -> dict:
+    return {"role": "assistant", "content": content}
 
 
 def _calls(*numbers: int, content: str = "") -> dict:
     calls = [{"name": "multiply", "arguments": {"a": n, "b": 1}} for n in numbers]
-    return {
-        "role": "assistant",
-        "content": content,
-        "tool_calls": [{"type": "function", "function": call} for call in calls],
-    }
-
-
-def _said(content: str) -> dict:
-    return {"role": "assistant", "content": content}
+    return _said(content) | {"tool_calls": [{"type": "function", "function": c} for c in calls]}
 
 
 def _result(content: str) -> dict:

@@ -78,7 +78,7 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
     if checkpoint and resumed_from >= last_step:  # the Trainer would take one step too many
         exact.load(checkpoint)
         put_back(trainer, exact.kept)
-        exact.kept, trainer.state = None, saved
+        trainer.state = saved
         return Trained(saved.log_history, resumed_from, False)
     try:
         with stop_on_interrupt(trainer) as seen:
@@ -115,7 +115,6 @@ def stop_on_interrupt(trainer: Any):
             seen["interrupted"] = any(gather_object([seen["interrupted"]]))
             if seen["interrupted"]:
                 control.should_save = control.should_training_stop = True
-            return control
 
     def handle(signum, frame):
         if seen["interrupted"]:
@@ -191,7 +190,6 @@ class ExactCheckpoints(Callback):
             raise WorkbookError("DeepSpeed loads its own checkpoints: they cannot be made exact")
         if state.global_step:
             put_back(self.trainer, self.kept, train_dataloader)
-            self.kept = None
         if self.trainer.is_world_process_zero():
             tidy(Path(args.output_dir), resumed=state.global_step > 0)
 
@@ -333,7 +331,7 @@ def seal(checkpoint: Path) -> None:
 
 
 def _sha256(path: Path, flush: bool = False) -> str:
-    with path.open("rb") as file:
+    with path.open("r+b" if flush else "rb") as file:  # Windows flushes what is open to write
         if flush:
             os.fsync(file.fileno())  # else a power cut could leave a manifest without its files
         return hashlib.file_digest(file, "sha256").hexdigest()

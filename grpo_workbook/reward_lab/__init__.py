@@ -214,9 +214,8 @@ class SymbolicChecker(contextlib.AbstractContextManager):
 
     def _ask(self, pair):
         with self._lock:
-            if self._pool is not None and not self._pool.active:  # an idle worker was killed
+            if self._pool is None or not self._pool.active:  # an idle worker was killed
                 self.__exit__()
-            if self._pool is None:
                 fresh: Any = SpawnContext()
                 fresh.Process = _Fresh
                 self._pool = ProcessPool(self.workers, initializer=_begin, context=fresh)

@@ -117,9 +117,7 @@ def read_stages(path: Path | str) -> tuple[Stage, ...]:
 
 def train_plainly(run, model, tokenizer, rows, rewards, weights, callbacks) -> list[dict]:
     """Train one stage with TRL alone, from its first step; returns the log."""
-    trainer = make_trainer(run, model, tokenizer, rows, rewards, weights)
-    for callback in callbacks:
-        trainer.add_callback(callback)
+    trainer = make_trainer(run, model, tokenizer, rows, rewards, weights, callbacks=callbacks)
     trainer.train()
     return trainer.state.log_history
 
@@ -138,7 +136,8 @@ def train_stages(
     """
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    (train, callbacks, judge), policy = _how(**how), (model, tokenizer)
+    train, callbacks = how.pop("train", train_plainly), how.pop("callbacks", ())
+    policy = model, tokenizer
     before, steps, moments, reports, trained_here = None, 0, None, [], False
     for stage, own, functions, weights, success in planned(run, stages):
         path = own.output / "after.json"
@@ -148,9 +147,9 @@ def train_stages(
             print(f"Stage {stage.name} is already finished")
             adapter = load_peft_weights(str(own.output / "adapter"), device="cpu")
             set_peft_model_state_dict(model, adapter)
-            after = measure(own, *policy, heldout, path, kept=read_json(path, AGAIN), judge=judge)
+            after = measure(own, *policy, heldout, path, kept=read_json(path, AGAIN), **how)
         else:
-            before = before or measure(run, *policy, heldout, judge=judge)
+            before = before or measure(run, *policy, heldout, **how)
             print(f"Stage {stage.name}: {stage.steps} steps")
             if trained_here:
                 shutil.rmtree(own.output, ignore_errors=True)
@@ -167,17 +166,13 @@ def train_stages(
             report["zero_variance"] = round(fmean(e["frac_reward_zero_std"] for e in log), 4)
             if probed := [e for e in history if "heldout/strict" in e]:
                 report["curve"] = [[steps + e["step"], e["heldout/strict"]] for e in probed]
-            after = measure(own, *policy, heldout, path, judge=judge)
+            after = measure(own, *policy, heldout, path, **how)
             report |= {"stage": stage.to_dict(), "heldout": compare(before, after)}
             write_json(own.output / "report.json", report)
         reports.append(report)
         before, steps, moments = after, steps + stage.steps, own.output / MOMENTS
     write_json(run.output / "stages.json", whole := {"seed": run.seed, "stages": reports})
     return whole
-
-
-def _how(train: Callable = train_plainly, callbacks: Sequence = (), judge=None) -> tuple:
-    return train, callbacks, judge
 
 
 def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rewards) -> list:
