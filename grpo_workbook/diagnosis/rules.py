@@ -27,8 +27,7 @@ class View:
     """
 
     def __init__(self, run: RunLog, live: bool = False):
-        self.run, self.settings = run, run.settings
-        self._nothing = run.table.reindex(columns=["nothing"])["nothing"]
+        self.run, self.settings, self.of = run, run.settings, run.of
         reward = self.of("reward")
         self.rows = len(reward if "reward" in run.table else run.table)
         self.enough, self.enough_for_two = (self.rows >= n * bound.first_steps for n in (1, 2))
@@ -67,10 +66,6 @@ class View:
         """A setting that is a number; a log from elsewhere may hold a variable's name instead."""
         value = self.settings.get(name)
         return value if isinstance(value, int | float) else default
-
-    def of(self, metric: str):
-        """The metric's values by step, as a series."""
-        return self.run.table.get(metric, self._nothing).dropna()
 
     def first(self, metric: str) -> float:
         """The mean of the first window."""

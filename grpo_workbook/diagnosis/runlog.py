@@ -52,6 +52,10 @@ class RunLog:
     error: tuple[int, str] | None = None  # step and text of the exception that ended the run
     notes: tuple[str, ...] = ()  # what is not known
 
+    def of(self, metric: str) -> pd.Series:
+        """The metric's values by step; none if it was never logged."""
+        return self.table[metric].dropna() if metric in self.table else pd.Series(dtype=float)
+
     @property
     def functions(self) -> list[str]:
         """The names of the reward functions."""
