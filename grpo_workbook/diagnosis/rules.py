@@ -264,10 +264,9 @@ def _alike(v: View) -> Iterator[Finding]:
     if v.last(UNIQUE) <= limit and v.enough and not of_success:
         since = v.since(v.of(UNIQUE) <= limit)
         yield make("collapsed", since, v.seen(UNIQUE), limit=limit, size=size)
-    silent, name = v.of(ZERO_VARIANCE), ZERO_VARIANCE
+    silent = v.of(ZERO_VARIANCE)
     if not len(silent):  # the deviation is 0 in a step in which no group differs
-        silent = (v.of("reward_std") <= 1e-6).astype(float)
-        name = "steps in which reward_std is 0"
+        silent = (v.of("reward_std") <= 1e-6).rename("steps in which reward_std is 0")
     rate = silent.tail(max(bound.first_steps, len(silent) // 2)).mean()
     still = not v.rose and v.of("grad_norm").head(3).median() <= ROUNDING  # from the first steps on
     # Equal rewards that are not round numbers leave a rounding error as deviation and gradient.
@@ -276,10 +275,10 @@ def _alike(v: View) -> Iterator[Finding]:
     if (rate >= bound.zero_variance or rounding) and v.enough and not of_success:
         norm = [v.seen("grad_norm")] if v.gradient >= 0 else []  # or not logged
         since = v.since(silent >= (0.2 if rounding else bound.half))
-        yield make("no_gradient", since, (name, rate), *norm, rounding=ROUNDING)
+        yield make("no_gradient", since, (silent.name, rate), *norm, rounding=ROUNDING)
     now = silent.tail(v.width).mean()
     if now >= bound.half and v.high and v.enough_for_two and not still:
-        seen = (name, now), v.seen("reward")
+        seen = (silent.name, now), v.seen("reward")
         yield make("saturated", v.since(silent >= bound.half), *seen, highest=v.highest)
 
 
