@@ -138,24 +138,25 @@ def _broken(v: View) -> Iterator[Finding]:
         yield make("nan", broken[metric], (metric, "NaN or infinite", "a number"))
     invalid, paid = v.of(INVALID), [m for m in broken if re.match("reward(s/|$)", m)]
     if len(bad := invalid[invalid > 0]):
-        yield make("reward_nan", bad.index, (INVALID, bad.iloc[0], "0"))
+        yield make("reward_nan", bad.index[0], (INVALID, bad.iloc[0], "0"), until=bad.index[-1])
     elif paid and not len(invalid):  # if watched, a NaN means that the function never applied
         since = broken[paid[0]]
         rows = v.run.table[paid[0]].reindex([since, *(s for s in v.run.steps if s > since)])
         seen = paid[0], "NaN", "a number, or None on purpose"
-        yield make("reward_nan", rows.index[rows.isna()], seen)
+        yield make("reward_nan", since, seen, until=rows.index[rows.isna()][-1])
     rewards = v.run.table.filter(regex="^(reward(_std)?|rewards/.*/mean)$").dropna(how="all")
     without, sampled = v.of(LENGTH).drop(rewards.index, errors="ignore").index, len(v.of(LENGTH))
     if len(without):
         told = ("rows in which no reward applied", f"{len(without)} of {sampled}", "none")
-        found, often = make("no_reward", without, told), len(without) >= bound.half * sampled
-        yield found if often and sampled >= bound.first_steps else replace(found, severity=NOTE)
+        found = make("no_reward", without[0], told, until=without[-1])
+        often = sampled >= bound.first_steps and len(without) >= bound.half * sampled
+        yield found if often else replace(found, severity=NOTE)
 
 
 def _limits(v: View) -> Iterator[Finding]:
     half, used = bound.half, v.of(MEMORY)
     if len(high := used[used >= bound.memory_full]):
-        yield make("memory", high.index, (MEMORY, high.iloc[0]))
+        yield make("memory", high.index[0], (MEMORY, high.iloc[0]), until=high.index[-1])
     if v.last(GENERATING) > (most := bound.generation) and v.enough:
         yield make("generation_slow", v.since(v.of(GENERATING) >= most), v.seen(GENERATING))
     if v.last(EMPTY) >= half:
