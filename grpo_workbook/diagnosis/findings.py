@@ -41,8 +41,7 @@ class Finding:
 
 
 DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_EMPTY = {"explains": (), "needs": (), "asks": "", "healthy": {}, "setting": "", "at_once": False}
-CATALOGUE = {name: SimpleNamespace(**_EMPTY | kind) for name, kind in DATA["findings"].items()}
+CATALOGUE = {n: SimpleNamespace(**DATA["unsaid"] | kind) for n, kind in DATA["findings"].items()}
 THRESHOLDS = {name: SimpleNamespace(**told) for name, told in DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
@@ -70,7 +69,7 @@ def advice(name: str, settings: dict) -> str:
     elif kind.setting:
         new = f"{kind.factor:g} times its value" if hasattr(kind, "factor") else f"{kind.to:g}"
         said.append(f"{kind.setting} is not in the log (--set {kind.setting}=VALUE): try {new}.")
-    if hasattr(kind, "then"):
+    if kind.then:
         said.append(f"If that was the cause, {kind.then}.")
     return " ".join(said)
 
