@@ -29,9 +29,9 @@ class View:
     def __init__(self, run: RunLog, live: bool = False):
         self.run, self.settings, self.of = run, run.settings, run.of
         reward = self.of("reward")
-        self.rows = len(reward if "reward" in run.table else run.table)
-        self.enough, self.enough_for_two = (self.rows >= n * bound.first_steps for n in (1, 2))
-        self.width = int(max(bound.first_steps, self.rows * bound.window))
+        rows = len(reward if "reward" in run.table else run.table)
+        self.enough, self.enough_for_two = (rows >= n * bound.first_steps for n in (1, 2))
+        self.width = int(max(bound.first_steps, rows * bound.window))
         self.gradient = self.of("grad_norm").tail(self.width).median()
         names, given = run.functions, run.settings.get("reward_weights") or {}
         if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
@@ -60,7 +60,7 @@ class View:
         patience = min(planned / 2, most) if planned > 0 else bound.flat_after
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
-        self.judgeable = self.rows >= bound.points and covered >= max(bound.flat_least, patience)
+        self.judgeable = rows >= bound.points and covered >= max(bound.flat_least, patience)
 
     def setting(self, name: str, default: float = math.nan) -> float:
         """A setting that is a number; a log from elsewhere may hold a variable's name instead."""

@@ -375,8 +375,8 @@ def _json(value, known: Mapping | tuple = ()) -> Runs:
                 runs |= {k or name: run for k, run in _json(part, settings).items() if run[0]}
         if runs:
             return runs if len(runs) > 1 else dict(zip([""], runs.values(), strict=True))
-    if isinstance(value, Mapping) and all(isinstance(v, Mapping | list) for v in value.values()):
-        value = pd.DataFrame(value, dtype=object).to_dict("records")  # by column, as pandas writes
+        if all(isinstance(part, Mapping | list) for part in value.values()):  # by column: pandas'
+            value = pd.DataFrame(value, dtype=object).to_dict("records")
     if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
         raise WorkbookError(f"{NO_LOG} JSON without steps: {visible(json.dumps(value)[:60])}")
     return _by_run(value, settings)
