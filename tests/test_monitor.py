@@ -846,6 +846,8 @@ def test_the_advice_names_the_setting_its_value_and_the_one_to_try():
     assert "If that was the cause, the clipped ratio halves" in found.do
     falls = diagnose(real(reward=lambda s: -0.1 * s, learning_rate=lambda s: 5e-6))[0]
     assert "learning_rate is 5e-06 now: try 1e-06." in falls.do  # from the log
+    still = diagnose(real(settings={"learning_rate": 0.0}, reward=lambda s: -0.1 * s))[0]
+    assert (still.name, "now: try" in still.do) == ("reward_falls", False)  # no factor changes 0
 
 
 def test_rows_of_ten_steps_are_counted_in_optimizer_steps():

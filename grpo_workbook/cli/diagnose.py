@@ -77,11 +77,10 @@ def _diagnose(args) -> int:
     else:
         print(f"{'run':<32} {'steps':>10}  first finding")
         for name, run in runs.items():
-            said = f"not read: {run}"
+            steps, said = "", f"not read: {run}"
             if name in good:
-                first = found[name][0]
+                steps, first = _steps(run), found[name][0]
                 said = f"{first.severity.upper()} {first.name} from {first.step}"
-            steps = _steps(run) if name in good else ""
             print(*wrap(said, 79, f"{name:<32.32} {steps:>10}  "), sep="\n")
         print("\nOne of them in full: --run NAME")
     if args.figure:

@@ -1,7 +1,6 @@
 """The findings of a diagnosis. Their texts, and the bounds with reasons, are in findings.toml."""
 
 import fnmatch
-import numbers
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -42,14 +41,13 @@ class Finding:
 
 
 DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_EMPTY = {"explains": (), "needs": (), "asks": "", "healthy": {}, "setting": "", "at_once": False}
-CATALOGUE = {name: SimpleNamespace(**_EMPTY | kind) for name, kind in DATA["findings"].items()}
+CATALOGUE = {n: SimpleNamespace(**DATA["unsaid"] | kind) for n, kind in DATA["findings"].items()}
 THRESHOLDS = {name: SimpleNamespace(**told) for name, told in DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
 
-def make(name: str, step, *seen: tuple, means: str = "", **values) -> Finding:
-    """The finding `name` of CATALOGUE, from `step` on or in these; `seen`: metrics and values."""
+def make(name: str, step, *seen: tuple, means: str = "", until=0, **values) -> Finding:
+    """The finding `name` of CATALOGUE, from `step` on (to `until`); `seen`: metrics and values."""
     # the healthy values come with them, or from the catalogue, with all bounds and these `numbers`
     kind, evidence = CATALOGUE[name], []
     for metric, value, *text in seen:
@@ -57,8 +55,7 @@ def make(name: str, step, *seen: tuple, means: str = "", **values) -> Finding:
         told = text[0] if text else known[0].format(**vars(bound) | values)
         evidence.append(Evidence(metric, value if isinstance(value, str) else float(value), told))
     said = f"{kind.means} {means}".strip()
-    since, until = (step, 0) if isinstance(step, numbers.Real) else (step[0], step[-1])
-    return Finding(name, kind.severity, int(since), tuple(evidence), said, kind.do, int(until))
+    return Finding(name, kind.severity, int(step), tuple(evidence), said, kind.do, int(until))
 
 
 def advice(name: str, settings: dict) -> str:
@@ -72,7 +69,7 @@ def advice(name: str, settings: dict) -> str:
     elif kind.setting:
         new = f"{kind.factor:g} times its value" if hasattr(kind, "factor") else f"{kind.to:g}"
         said.append(f"{kind.setting} is not in the log (--set {kind.setting}=VALUE): try {new}.")
-    if hasattr(kind, "then"):
+    if kind.then:
         said.append(f"If that was the cause, {kind.then}.")
     return " ".join(said)
 

@@ -71,7 +71,7 @@ def _panels(panels: Mapping[str, list], marked: Sequence[Finding], title: str, c
 
 def _line(axes, run: RunLog, metric: str, label: str, style: int) -> str:
     """Draw the logged values, and return their first and last means as text."""
-    if (values := run.table.get(metric, run.table.iloc[:0, 0]).dropna()).empty:
+    if (values := run.of(metric)).empty:
         return ": not logged"
     colour, dash, _ = STYLES[style % len(STYLES)]
     few = len(values) < 8  # measured rarely: points, no average

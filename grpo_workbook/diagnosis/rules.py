@@ -27,12 +27,11 @@ class View:
     """
 
     def __init__(self, run: RunLog, live: bool = False):
-        self.run, self.settings = run, run.settings
-        self._nothing = run.table.reindex(columns=["nothing"])["nothing"]
+        self.run, self.settings, self.of = run, run.settings, run.of
         reward = self.of("reward")
-        self.rows = len(reward if "reward" in run.table else run.table)
-        self.enough, self.enough_for_two = (self.rows >= n * bound.first_steps for n in (1, 2))
-        self.width = int(max(bound.first_steps, self.rows * bound.window))
+        rows = len(reward if "reward" in run.table else run.table)
+        self.enough, self.enough_for_two = (rows >= n * bound.first_steps for n in (1, 2))
+        self.width = int(max(bound.first_steps, rows * bound.window))
         self.gradient = self.of("grad_norm").tail(self.width).median()
         names, given = run.functions, run.settings.get("reward_weights") or {}
         if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
@@ -61,16 +60,12 @@ class View:
         patience = min(planned / 2, most) if planned > 0 else bound.flat_after
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
-        self.judgeable = self.rows >= bound.points and covered >= max(bound.flat_least, patience)
+        self.judgeable = rows >= bound.points and covered >= max(bound.flat_least, patience)
 
     def setting(self, name: str, default: float = math.nan) -> float:
         """A setting that is a number; a log from elsewhere may hold a variable's name instead."""
         value = self.settings.get(name)
         return value if isinstance(value, int | float) else default
-
-    def of(self, metric: str):
-        """The metric's values by step, as a series."""
-        return self.run.table.get(metric, self._nothing).dropna()
 
     def first(self, metric: str) -> float:
         """The mean of the first window."""
@@ -143,24 +138,25 @@ def _broken(v: View) -> Iterator[Finding]:
         yield make("nan", broken[metric], (metric, "NaN or infinite", "a number"))
     invalid, paid = v.of(INVALID), [m for m in broken if re.match("reward(s/|$)", m)]
     if len(bad := invalid[invalid > 0]):
-        yield make("reward_nan", bad.index, (INVALID, bad.iloc[0], "0"))
+        yield make("reward_nan", bad.index[0], (INVALID, bad.iloc[0], "0"), until=bad.index[-1])
     elif paid and not len(invalid):  # if watched, a NaN means that the function never applied
         since = broken[paid[0]]
         rows = v.run.table[paid[0]].reindex([since, *(s for s in v.run.steps if s > since)])
         seen = paid[0], "NaN", "a number, or None on purpose"
-        yield make("reward_nan", rows.index[rows.isna()], seen)
+        yield make("reward_nan", since, seen, until=rows.index[rows.isna()][-1])
     rewards = v.run.table.filter(regex="^(reward(_std)?|rewards/.*/mean)$").dropna(how="all")
     without, sampled = v.of(LENGTH).drop(rewards.index, errors="ignore").index, len(v.of(LENGTH))
     if len(without):
         told = ("rows in which no reward applied", f"{len(without)} of {sampled}", "none")
-        found, often = make("no_reward", without, told), len(without) >= bound.half * sampled
-        yield found if often and sampled >= bound.first_steps else replace(found, severity=NOTE)
+        found = make("no_reward", without[0], told, until=without[-1])
+        often = sampled >= bound.first_steps and len(without) >= bound.half * sampled
+        yield found if often else replace(found, severity=NOTE)
 
 
 def _limits(v: View) -> Iterator[Finding]:
     half, used = bound.half, v.of(MEMORY)
     if len(high := used[used >= bound.memory_full]):
-        yield make("memory", high.index, (MEMORY, high.iloc[0]))
+        yield make("memory", high.index[0], (MEMORY, high.iloc[0]), until=high.index[-1])
     if v.last(GENERATING) > (most := bound.generation) and v.enough:
         yield make("generation_slow", v.since(v.of(GENERATING) >= most), v.seen(GENERATING))
     if v.last(EMPTY) >= half:
@@ -269,10 +265,9 @@ def _alike(v: View) -> Iterator[Finding]:
     if v.last(UNIQUE) <= limit and v.enough and not of_success:
         since = v.since(v.of(UNIQUE) <= limit)
         yield make("collapsed", since, v.seen(UNIQUE), limit=limit, size=size)
-    silent, name = v.of(ZERO_VARIANCE), ZERO_VARIANCE
+    silent = v.of(ZERO_VARIANCE)
     if not len(silent):  # the deviation is 0 in a step in which no group differs
-        silent = (v.of("reward_std") <= 1e-6).astype(float)
-        name = "steps in which reward_std is 0"
+        silent = (v.of("reward_std") <= 1e-6).rename("steps in which reward_std is 0")
     rate = silent.tail(max(bound.first_steps, len(silent) // 2)).mean()
     still = not v.rose and v.of("grad_norm").head(3).median() <= ROUNDING  # from the first steps on
     # Equal rewards that are not round numbers leave a rounding error as deviation and gradient.
@@ -281,10 +276,10 @@ def _alike(v: View) -> Iterator[Finding]:
     if (rate >= bound.zero_variance or rounding) and v.enough and not of_success:
         norm = [v.seen("grad_norm")] if v.gradient >= 0 else []  # or not logged
         since = v.since(silent >= (0.2 if rounding else bound.half))
-        yield make("no_gradient", since, (name, rate), *norm, rounding=ROUNDING)
+        yield make("no_gradient", since, (silent.name, rate), *norm, rounding=ROUNDING)
     now = silent.tail(v.width).mean()
     if now >= bound.half and v.high and v.enough_for_two and not still:
-        seen = (name, now), v.seen("reward")
+        seen = (silent.name, now), v.seen("reward")
         yield make("saturated", v.since(silent >= bound.half), *seen, highest=v.highest)
 
 

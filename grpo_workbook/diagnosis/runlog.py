@@ -52,6 +52,10 @@ class RunLog:
     error: tuple[int, str] | None = None  # step and text of the exception that ended the run
     notes: tuple[str, ...] = ()  # what is not known
 
+    def of(self, metric: str) -> pd.Series:
+        """The metric's values by step; none if it was never logged."""
+        return self.table[metric].dropna() if metric in self.table else pd.Series(dtype=float)
+
     @property
     def functions(self) -> list[str]:
         """The names of the reward functions."""
@@ -110,10 +114,10 @@ def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | No
     for name, (entries, told, *notes) in found.items():
         try:
             given = {k: v for k, v in (told | known).items() if v is not None}
-            parts = _parted(entries, notes)
+            key, parts = _parted(entries, notes)
             for n, part in enumerate(parts, 1):
                 label = f"{name} part {n}".strip() if len(parts) > 1 else name
-                runs[label] = _build(part, given, [*notes])
+                runs[label] = _build(part, key, given, [*notes])
         except WorkbookError as error:
             runs[name] = WorkbookError(f"{where}{error}")
     if not any(isinstance(run, RunLog) for run in runs.values()):
@@ -178,8 +182,8 @@ def _about(home: Path) -> dict:
     return about | own.get("settings", {}) | own
 
 
-def _parted(history: list[dict], notes: list[str]) -> list[list[dict]]:
-    """The runs that follow each other: one begins at the first step again, resumed ones later."""
+def _parted(history: list[dict], notes: list[str]) -> tuple[str, list[list[dict]]]:
+    """What counts the steps; the runs: one begins at the first step again, resumed ones later."""
     key = next((k for k in (*STEPS, "epoch") if any(k in entry for entry in history)), "")
     parts, seen, last = [[]], set(), 0.0
     for entry in history:
@@ -192,7 +196,7 @@ def _parted(history: list[dict], notes: list[str]) -> list[list[dict]]:
                 notes.append(f"the first try of {key} {at:g} to {last:g}: they were logged again")
             seen.add(last := at)
         parts[-1].append(entry)
-    return parts
+    return key, parts
 
 
 def _number(step) -> float:
@@ -204,15 +208,14 @@ def _number(step) -> float:
         raise WorkbookError(f"a row has the step {step!r:.40}: give the log unchanged") from None
 
 
-def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
+def _build(history: list[dict], key: str, settings: dict, notes: list[str]) -> RunLog:
     if not history:
         raise WorkbookError("the log is empty: no step was logged, or logging_steps is too large")
-    told = [key for key in STEPS if any(key in entry for entry in history)]
-    key, each = [*told, "step"][0], settings.get("logging_steps", 1)
-    if told:  # the others are a tracker's entries about something else
+    if key in STEPS:  # the others are a tracker's entries about something else
         history = [entry for entry in history if key in entry]
         notes += ["the optimizer steps: these are a tracker's own"] if key == "_step" else []
-    elif isinstance(each, int | float):
+    else:
+        key, each = "step", _number(settings.get("logging_steps", 1))
         history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
         notes += [f"the steps: none is logged, so each row counts as {each:g} (logging_steps)"]
     rows, broken, error = {}, {}, None
@@ -372,8 +375,8 @@ def _json(value, known: Mapping | tuple = ()) -> Runs:
                 runs |= {k or name: run for k, run in _json(part, settings).items() if run[0]}
         if runs:
             return runs if len(runs) > 1 else dict(zip([""], runs.values(), strict=True))
-    if isinstance(value, Mapping) and all(isinstance(v, Mapping | list) for v in value.values()):
-        value = pd.DataFrame(value, dtype=object).to_dict("records")  # by column, as pandas writes
+        if all(isinstance(part, Mapping | list) for part in value.values()):  # by column: pandas'
+            value = pd.DataFrame(value, dtype=object).to_dict("records")
     if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
         raise WorkbookError(f"{NO_LOG} JSON without steps: {visible(json.dumps(value)[:60])}")
     return _by_run(value, settings)
