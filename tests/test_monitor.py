@@ -175,6 +175,21 @@ def test_no_two_findings_explain_each_other_away():
     assert Diagnosis(found, read_run(history()).table, {})[0].name == "rate_too_high"
 
 
+def test_a_rate_too_high_shows_in_the_gradient_where_the_adapters_change_is_not_logged():
+    run = read_run(LOGS / "rate_times_100_0.json")
+    (found,) = diagnose(replace(run, table=run.table.drop(columns="adapter/change")))
+    assert found.name == "rate_too_high"
+    assert found.evidence[0].metric == "grad_norm"
+
+
+def test_empty_completions_show_in_their_length_where_they_are_not_counted():
+    run = read_run(LOGS / "healthy_0.json")
+    table = run.table.drop(columns="completions/empty_fraction")
+    table.loc[10:, "completions/mean_length"] = 1.0  # the end token alone
+    (found,) = diagnose(replace(run, table=table))
+    assert (found.name, found.step) == ("empty", 10)
+
+
 def history(steps=12, **more):
     """A log history as TRL writes it, of a run that rises; `more`: metric -> function of a step."""
     entries = []
