@@ -136,8 +136,7 @@ def train_stages(
     """
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    train, callbacks = how.pop("train", train_plainly), how.pop("callbacks", ())
-    policy = model, tokenizer
+    (train, callbacks, judge), policy = _how(**how), (model, tokenizer)
     before, steps, moments, reports, trained_here = None, 0, None, [], False
     for stage, own, functions, weights, success in planned(run, stages):
         path = own.output / "after.json"
@@ -147,9 +146,9 @@ def train_stages(
             print(f"Stage {stage.name} is already finished")
             adapter = load_peft_weights(str(own.output / "adapter"), device="cpu")
             set_peft_model_state_dict(model, adapter)
-            after = measure(own, *policy, heldout, path, kept=read_json(path, AGAIN), **how)
+            after = measure(own, *policy, heldout, path, kept=read_json(path, AGAIN), judge=judge)
         else:
-            before = before or measure(run, *policy, heldout, **how)
+            before = before or measure(run, *policy, heldout, judge=judge)
             print(f"Stage {stage.name}: {stage.steps} steps")
             if trained_here:
                 shutil.rmtree(own.output, ignore_errors=True)
@@ -166,13 +165,17 @@ def train_stages(
             report["zero_variance"] = round(fmean(e["frac_reward_zero_std"] for e in log), 4)
             if probed := [e for e in history if "heldout/strict" in e]:
                 report["curve"] = [[steps + e["step"], e["heldout/strict"]] for e in probed]
-            after = measure(own, *policy, heldout, path, **how)
+            after = measure(own, *policy, heldout, path, judge=judge)
             report |= {"stage": stage.to_dict(), "heldout": compare(before, after)}
             write_json(own.output / "report.json", report)
         reports.append(report)
         before, steps, moments = after, steps + stage.steps, own.output / MOMENTS
     write_json(run.output / "stages.json", whole := {"seed": run.seed, "stages": reports})
     return whole
+
+
+def _how(train: Callable = train_plainly, callbacks: Sequence = (), judge=None) -> tuple:
+    return train, callbacks, judge
 
 
 def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rewards) -> list:
