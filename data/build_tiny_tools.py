@@ -27,6 +27,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from build_tiny_models import begin, card_head, make_model, make_tokenizer, save, train  # noqa: E402
 
+from grpo_workbook.config import CHAT_TEMPLATE_KWARGS  # noqa: E402
 from grpo_workbook.environments import ITEMS, GuessNumber, PriceList, multiply  # noqa: E402
 
 MODEL, FOLDER = HERE / "tiny-tools", HERE / "tool_tasks"
@@ -272,13 +273,13 @@ _suffixes: dict[str, list[int]] = {}
 
 def suffix(tokenizer, result: str) -> list[int]:
     """TRL's tokens for a result, remembered: the template takes a millisecond, and many results come again."""
-    from trl import GRPOTrainer
-    from trl.chat_template_utils import get_training_chat_template
-
     if result not in _suffixes:
+        from trl import GRPOTrainer
+        from trl.chat_template_utils import get_training_chat_template
+
         trainer = SimpleNamespace(_is_vlm=False, _tokenizer=tokenizer, processing_class=tokenizer)
         trainer.chat_template = get_training_chat_template(tokenizer)
-        trainer.chat_template_kwargs = {"enable_thinking": False}
+        trainer.chat_template_kwargs = CHAT_TEMPLATE_KWARGS
         said = [{"role": "tool", "name": "multiply", "content": result}]
         _suffixes[result] = GRPOTrainer._get_tool_suffix_ids(trainer, said)
     return _suffixes[result]
