@@ -284,7 +284,8 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
     "10_scale_out": {'"--max-steps", "4"': '"--max-steps", "2"'},
     "11_tools_and_environments": {"max_steps=40": "max_steps=3"},
     "12_which_algorithm": {
-        '"--budget", "512", "--points", "2"': '"--budget", "64", "--points", "1"',
+        '"--seeds", "0", "1", "--budget", "512", "--points", "2"': '"--seeds", "0", '
+        '"--budget", "64", "--points", "1"',
         "24 * 8]": "4 * 8]",
         "total=24": "total=4",
         "len(log) == 16": "len(log) == 2",

@@ -485,12 +485,12 @@ ENDLESS = {
 def test_a_test_that_the_answers_do_not_let_end_is_the_programs_fault():
     """Otherwise half a batch of such programs would end the run; and there is one deadline."""
     jobs = [Job(program, test, "f") for program, test in ENDLESS.values()]
-    with Sandbox(workers=2, time_limit=4.0) as made:
+    with Sandbox(workers=2, time_limit=2.5) as made:
         for name, verdict in zip(ENDLESS, made.check(jobs), strict=True):
             assert verdict.fault == "program", f"{name}: {verdict}"
             # a fast machine reaches the largest number of items before the limit
             assert verdict.outcome == "timeout" or "1,000,000 items" in verdict.reason
-            assert verdict.ms < 2 * 4000, "it had the limit twice"
+            assert verdict.ms < 2 * 2500, "it had the limit twice"
         assert made.check([Job(GOOD, TEST, "add")])[0].passed
 
 
