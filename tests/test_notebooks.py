@@ -280,10 +280,14 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "steps=4, **penalty": "steps=3, **penalty",
     },
     "08_evaluation": {"max_steps=40, heldout=160": "max_steps=2, heldout=40"},
-    "09_merge_and_inference": {"max_steps=24, heldout=120": "max_steps=2, heldout=30"},
+    "09_merge_and_inference": {
+        "max_steps=24, heldout=120": "max_steps=2, heldout=30",
+        "heldout.select(range(30)), 8": "heldout.select(range(12)), 8",
+    },
     "10_scale_out": {'"--max-steps", "4"': '"--max-steps", "2"'},
     "11_tools_and_environments": {"max_steps=40": "max_steps=3"},
     "12_which_algorithm": {
+        '"rejection", "dpo",': '"dpo",',
         '"--seeds", "0", "1", "--budget", "512", "--points", "2"': '"--seeds", "0", '
         '"--budget", "64", "--points", "1"',
         "24 * 8]": "4 * 8]",
