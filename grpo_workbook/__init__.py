@@ -4,6 +4,7 @@ More are in grpo_workbook.sandbox, reward_lab, environments, diagnosis, stages, 
 """
 
 import importlib
+from typing import Any
 
 __version__ = "0.2.0"
 
@@ -30,7 +31,7 @@ _HOME = {name: module for module, names in _API.items() for name in names.split(
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
     if name in _MODULES:

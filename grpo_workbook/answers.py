@@ -46,7 +46,7 @@ for _ in range(3):
 BOX = re.compile(rf"\\boxed\{{((?>(?:{_INSIDE}){{0,{MAX_ANSWER}}}))\}}", re.DOTALL)
 # The words that may follow a number, and those that change it, take it back or offer another one.
 _WORDS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
-_UNITS = {word.lower() if word[2:] else word for word in _WORDS["units"].split()}
+_UNITS = {word.lower() if len(word) > 2 else word for word in _WORDS["units"].split()}
 CHANGES = re.compile(
     rf"(?:{'|'.join(_WORDS['changes'].split())})s?|\w*(?:illi(?:on|ard)|миллион|тысяч)\w{{0,3}}"
     r"|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?"
@@ -126,15 +126,14 @@ def _is_unit(rest: str, question: str) -> bool:
 
 def _is_known(word: str, question: str) -> bool:
     """Whether a word is in the list of units, or in the question and does not change a number."""
-    word = word.lower() if word[2:] else word
-    forms = {word} | {word.removesuffix(end) for end in ("s", "es") if word[2:]}
+    word = word.lower() if len(word) > 2 else word  # short units keep their case: mV, MV
+    forms = {word} | {word.removesuffix(end) for end in ("s", "es") if len(word) > 2}
     if forms & _UNITS or CHANGES.fullmatch(word) or not word.isalpha():
         return bool(forms & _UNITS)
     asked = question.lower().replace("\\n", " ")  # a chat has escaped line ends
     if not word.isascii():  # Chinese has no spaces
         return word in asked
-    known = re.findall(r"[^\W\d_]+", asked)
-    return len(word) > 2 and not {*forms, f"{word}s"}.isdisjoint(known)
+    return len(word) > 2 and not {*forms, f"{word}s"}.isdisjoint(re.findall(r"[^\W\d_]+", asked))
 
 
 @lru_cache(maxsize=4096)

@@ -31,9 +31,8 @@ KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 FOLLOW = ("device", "family", "why")  # of RunConfig's fields: from the machine and the model
 
 # Settings that fit each machine, and the models of the families there; profiles.toml says why.
-PROFILES: dict[str, dict[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
-)
+_PROFILES = Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
+PROFILES: dict[str, dict[str, Any]] = tomllib.loads(_PROFILES)
 PROFILES["smoke"] |= {"qwen": str(DATA / "tiny-qwen3"), "gemma": str(DATA / "tiny-gemma3")}
 
 
@@ -92,7 +91,7 @@ class RunConfig:
     def from_env(cls, *, profile=None, model=None, seed=None, output=None, **values) -> Self:
         """Choose everything: an argument wins over GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and
         _OUTPUT in the environment, these over what fits the machine (or `default_profile`).
-        Other `values` replace the profile's (`max_steps=30`), None leaves them. WorkbookError.
+        Other `values` replace the profile's (`max_steps=30`), unless None. Raises WorkbookError.
         """
         import torch
 

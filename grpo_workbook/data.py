@@ -9,6 +9,7 @@ import json
 import re
 import tempfile
 import warnings
+import zlib
 from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Decimal
@@ -30,7 +31,7 @@ GSM8K = {"train": "openai/gsm8k:main:train", "heldout": "openai/gsm8k:main:test"
 KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 KINDS = ("auto", "number", "text")
-MOST_COLUMNS, LONGEST_LINE, DEEPEST = 1000, 64 * 2**20, 64  # bytes; brackets in brackets
+MOST_COLUMNS, LONGEST_LINE, DEEPEST = 1000, 64 * 2**20, 64  # the line in bytes; brackets deep
 CORE = ("question", "answer", "solution")
 # Columns that the course or TRL fills; a column of the source with such a name gets _original.
 TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_ids"}
@@ -68,7 +69,7 @@ def read_rows(source: Any) -> "Dataset":
         raise WorkbookError(f"{source} cannot be read: {why}")
     try:
         if not kind:
-            name, config, part = [*str(source).split(":", 2), "", ""][:3]
+            name, config, part = [*str(source).split(":", 2), "", ""][:3]  # "" if not given
             return load_dataset(name, config or None, split=part or "train")
         if kind == "csv":
             return _read_csv(path)
@@ -102,11 +103,11 @@ def _read_csv(path: Path) -> "Dataset":
 
 
 def _wrong_line(path: Path, quick=False) -> str | None:
-    """The first line of a JSON file that cannot be read, and why; `quick` parses a JSONL's row."""
+    """The first line of a JSON file that cannot be read, and why; `quick` parses one row alone."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     lines = ".jsonl" in path.name.lower()  # else one array, on one line or on several
-    row: Any = quick and not lines
-    with contextlib.suppress(OSError, EOFError), opened(path, "rb") as file:
+    row: Any = quick and not lines  # a true value: `quick` does not parse an array
+    with contextlib.suppress(OSError, EOFError, zlib.error), opened(path, "rb") as file:
         for number, line in enumerate(file if lines else [file.read()], 1):
             if lines and len(line) > LONGEST_LINE:
                 return f"line {number} has {len(line):,} bytes, at most {LONGEST_LINE:,}: split it"
@@ -160,8 +161,8 @@ def load_problems(
         made = [_checked(*row, answers, columns) for row in zip(questions, solutions, strict=True)]
         return {name: [row[i] for row in made] for i, name in enumerate((*CORE, "_why"))}
 
-    taken = TAKEN & (own := {*rows.column_names}) - {*columns}
-    rows = rows.rename_columns({c: f"{c}_original" + "2" * (f"{c}_original" in own) for c in taken})
+    new = {c: f"{c}_original" for c in TAKEN & {*rows.column_names} - {*columns}}
+    rows = rows.rename_columns({c: n + "2" if n in rows.features else n for c, n in new.items()})
     types = dict.fromkeys((*CORE, "_why"), Value("string"))
     types |= {column: type for column, type in rows.features.items() if column not in columns}
     rows = rows.map(

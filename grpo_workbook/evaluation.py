@@ -135,10 +135,10 @@ def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) 
         return Scores(list(texts), right, right, right)
     form = [reading.is_well_formed(text) for text in texts]
     exact = [reading.tagged_answer(t) if f else None for t, f in zip(texts, form, strict=True)]
-    kind = [(judge and reading.extract_answer(t)) or reading.lenient_answer(t) for t in texts]
+    loose = [(judge and reading.extract_answer(t)) or reading.lenient_answer(t) for t in texts]
     asked = [str(prompt) for prompt in prompts] or [""] * len(texts)
     strict = [bool(is_right(*row)) for row in zip(exact, answers, asked, strict=True)]
-    lenient = [is_right(*row) for row in zip(kind, answers, asked, strict=True)]
+    lenient = [is_right(*row) for row in zip(loose, answers, asked, strict=True)]
     return Scores(list(texts), strict, [*map(bool, lenient)], form, unjudged=lenient.count(None))
 
 
@@ -206,7 +206,7 @@ def complete(
         with torch.no_grad(), torch.random.fork_rng(devices), bar:
             for turn in range(0, len(todo), count):
                 found = []
-                for start, chosen in todo[turn : turn + count][index : index + 1]:
+                for start, chosen in todo[turn + index :][:1]:  # its batch, if one is left
                     torch.manual_seed(how.seed * SEEDS_APART + start)
                     asked = tokenizer([texts[i] for i in chosen], add_special_tokens=plain)
                     said = continued(model, tokenizer, asked["input_ids"], how)

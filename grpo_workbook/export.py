@@ -117,14 +117,14 @@ def merge(base: str | None, adapter: str | Path, folder: str | Path, *,
         tokenizer.save_pretrained(target)
         ours = None
         clear_device_cache(garbage_collection=True)  # one model at a time
-        merged, words = models.load_model(target, **where)
-        after = _read_logits(merged, words, *read)
-        proof.update(compare_logits(before, after, words, *read))
+        merged, its_tokenizer = models.load_model(target, **where)
+        after = _read_logits(merged, its_tokenizer, *read)
+        proof.update(compare_logits(before, after, its_tokenizer, *read))
         proof.update(_effect_kept(record, without, before, after) if record else {})
         if answers:
-            said = generate(merged, words, prompts, **how)
+            now = generate(merged, its_tokenizer, prompts, **how)
             right = (policy or score(texts, answers, judge, prompts)).strict
-            proof.update(scored(right, score(said, answers, judge, prompts).strict, said))
+            proof.update(scored(right, score(now, answers, judge, prompts).strict, now))
         if not is_proved(proof):
             said = [text.format(**proof) for name, text in MORE.items() if name in proof]
             raise WorkbookError(f"{REFUSED.format(**proof)}{''.join(said)}. Nothing was written")
@@ -167,8 +167,7 @@ def _heldout_of(adapter: str, prompt: str | None, judge) -> tuple:
 
 def _check_folder(folder: Path, adapter: str, base: str) -> None:
     """Raise WorkbookError if the merged model must not go there, or does not fit on the disk."""
-    place = files.place_of(folder)
-    if any(files.place_of(kept).is_relative_to(place) for kept in (adapter, base)):
+    if any(files.place_of(kept).is_relative_to(files.place_of(folder)) for kept in (adapter, base)):
         raise WorkbookError(f"{folder} holds the adapter or its base: choose another folder")
     if (folder.is_file() or any(folder.glob("*"))) and not (folder / "config.json").is_file():
         raise WorkbookError(f"{folder} has files but no model: choose another folder")

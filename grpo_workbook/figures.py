@@ -77,7 +77,7 @@ def line_chart(series: Mapping, *, x: str, y: str, title: str, finding="", marke
     """A line for each of {name: (x values, y values)}."""
     (figure, (axes,)), parts = new_panels(), {}
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
-        axes.plot(xs, ys, dash, color=colour, marker=marker * markers, ms=4, lw=2, label=name)
+        axes.plot(xs, ys, dash, c=colour, marker=marker if markers else "", ms=4, lw=2, label=name)
         parts[name] = ", ".join(f"{_number(ys[i])} at {_number(xs[i])}" for i in (0, -1))
     axes.set(xlabel=x, ylabel=y, title=title)
     figure.legend(frameon=False, loc="outside right center")

@@ -27,7 +27,7 @@ def place_of(name: str | Path) -> Path:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path that replaces `path` at the block's end; an error or a kill leaves that."""
+    """A temporary path that replaces `path` at the block's end; an error or a kill leaves it."""
     target = place_of(path)  # the target of a link: the link stays
     new = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
@@ -48,9 +48,8 @@ def write_json(path: Path, value: object) -> None:
     """Write a value as indented JSON, completely or not at all (see `whole_file`)."""
     # NaN and infinity become null: JSON does not know them, and other readers refuse them.
     value = json.loads(json.dumps(value), parse_constant=lambda name: None)
-    text = json.dumps(value, indent=2, ensure_ascii=False)
     with whole_file(path) as new:
-        new.write_text(text + "\n", encoding="utf-8")
+        new.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path, fix: str = "start again with --overwrite"):

@@ -56,7 +56,7 @@ def _as_array(rewards) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
-    """(r - mean of the group (G, n), the standard deviation: (G, 1), or a number for "batch")."""
+    """(r - mean of the group (G, n); standard deviation: (G, 1), a number, or a sum for "none")."""
     # einsum sums short rows without threads, which would cost more (benchmarks/advantages.py)
     first, count, where = groups[:, :1], groups.shape[1], True
     if scored is not None:

@@ -93,7 +93,7 @@ class ScratchTrainer:
                 yield {"step": step, "epoch": epoch, **self.step(rows[start : start + size])}
 
     def step(self, rows: Sequence[dict]) -> dict[str, float]:
-        """Sample a batch of completions, update on it, and return metrics under TRL's names."""
+        """Sample a batch of completions, update on it, and return metrics; TRL's have its names."""
         batch = self.rollout(rows)
         rewards = self.score(rows, batch["texts"])
         advantages = group_advantages(rewards, self.group_size, self.scale).to(batch["mask"].device)

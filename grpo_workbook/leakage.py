@@ -72,9 +72,9 @@ def near_duplicates(questions: list[str], others: list[str] | None = None) -> di
             few = int((1 - ALIKE) * len(bag) + 1e-9) + 1
             prefix = sorted(bag, key=lambda word: (rarity[word], word))[:few]
             if row >= mine:
-                near = (o for word in prefix for o in index[word][:COMPARED] if o[1] != text)
-                for other, _, its in near:
-                    if len(bag & its) >= ALIKE * len(bag | its):  # Jaccard's similarity
+                near = (seen for word in prefix for seen in index[word][:COMPARED])
+                for other, its_text, its in near:  # its bag; Jaccard's similarity
+                    if its_text != text and len(bag & its) >= ALIKE * len(bag | its):
                         found.setdefault(row - mine, other)
                         break
             if row < mine or others is None:

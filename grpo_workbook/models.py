@@ -59,13 +59,13 @@ def load_model(
     """
     from peft import PeftModel
 
-    model = words = find_model(name)
+    model = source = find_model(name)  # source: of the tokenizer
     if adapter is not None:
         adapter, said = find_adapter(adapter, model)
         if said and not any_base:
             raise WorkbookError(f"{said}. Give its base, or use it anyway with --any-base")
-        words = adapter if (Path(adapter) / "tokenizer_config.json").is_file() else model
-    tokenizer = load_tokenizer(words)
+        source = adapter if (Path(adapter) / "tokenizer_config.json").is_file() else model
+    tokenizer = load_tokenizer(source)
     loaded = load_base(model, dtype, device, load_in_4bit)
     if adapter is None:
         return loaded.eval(), tokenizer

@@ -20,7 +20,7 @@ def quiet() -> None:
     """Load the libraries without bars and advice, and faster. Call it before `import unsloth`."""
     values = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
     values |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-    os.environ |= {"DATASETS_VERBOSITY": "critical"} | values | os.environ
+    os.environ |= {"DATASETS_VERBOSITY": "critical"} | values | os.environ  # what is set stays
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it suggests a download for 4-bit
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", message="IProgress not found")  # plain bars are enough

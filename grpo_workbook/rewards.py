@@ -27,8 +27,8 @@ RewardFunction = Callable[..., list[float | None]]
 
 def reward(role: str | None = None, columns: Sequence[str] = (), answers: str | None = None):
     """Decorator: what a reward judges ("correctness", "format", "length", "style" or your own word,
-    for the diagnosis), which columns it needs (called as by TRL without one of them it raises
-    WorkbookError, with those that are there), and whether the answers must be "number"s.
+    for the diagnosis), the columns that it needs (if TRL calls it without one of them it raises
+    WorkbookError and names those that are there), and whether the answers must be a "number".
     """
 
     def mark(function: Any) -> Any:
@@ -36,7 +36,7 @@ def reward(role: str | None = None, columns: Sequence[str] = (), answers: str | 
         def checks(*given, **named):
             if len(given) < 2:  # else by hand, with the columns in order
                 require_columns(name_of(marked), marked.columns, named)
-            return marked.__wrapped__(*given, **named)  # autoreload replaces it, but no closure
+            return marked.__wrapped__(*given, **named)  # autoreload updates this one only
 
         plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function)
         marked: Any = checks if plain else function  # TRL awaits async ones; an object stays itself
@@ -181,7 +181,7 @@ def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
     def overlong_reward(completions, completion_ids=None, **columns):
         from trl.rewards.other_rewards import get_soft_overlong_punishment  # after Unsloth
 
-        tokens = completion_ids or [text_of(c).split(None, limit) for c in completions]
+        tokens = completion_ids or [text_of(c).split(None, limit) for c in completions]  # words
         return get_soft_overlong_punishment(limit, cache or max(1, limit // 5))(tokens)
 
     return overlong_reward

@@ -41,7 +41,7 @@ def sample_unpacked(model) -> None:
     While it generates, each layer with its adapter is one matrix, where packed layers are unpacked
     for each token: the same function up to rounding. Not on a GPU, nor for over 1 GiB in float32.
     """
-    if model.device.type == "cpu" and model.get_memory_footprint() < 2**27:
+    if model.device.type == "cpu" and model.get_memory_footprint() < 2**27:  # 4-bit: an eighth
         model.generate = MethodType(_generate_unpacked, model)
 
 
@@ -56,7 +56,7 @@ def _generate_unpacked(model, *args, **kwargs):
         base = layer.get_base_layer()
         state = getattr(base.weight, "quant_state", None)
         repacked = getattr(state, "packing_format_for_cpu", False)  # for a kernel of bitsandbytes
-        if state and not (repacked or layer.disable_adapters or layer.lora_variant):  # DoRA's
+        if state and not (repacked or layer.disable_adapters or layer.lora_variant):  # of DoRA
             matrix = dequantize_4bit(base.weight.data, state).to(model.dtype)
             matrix += sum(layer.get_delta_weight(name).detach() for name in layer.active_adapters)
             layer.forward = partial(torch.nn.functional.linear, weight=matrix, bias=base.bias)
@@ -95,7 +95,7 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
     except Exception as error:  # a damaged file can raise anything
         said = f"the model {run.model!r} cannot be loaded ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
-    if run.dtype == "float32" != str(model.dtype)[6:]:  # Gemma 3 and others that overflow float16
+    if run.dtype == "float32" and model.dtype != torch.float32:  # Gemma 3: it overflows float16
         said = f"Unsloth loads {run.model_name} in {str(model.dtype)[6:]} on a GPU without bfloat16"
         raise WorkbookError(f"{said}: say dtype: float16 (it computes in float32 all the same)")
     model = loader.get_peft_model(model, **lora, **checkpointing, random_state=run.seed)
@@ -145,10 +145,10 @@ def count_4bit_layers(model) -> int:
 
 
 def make_trainer(
-    run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None, **acting
+    run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None, **more
 ):
     """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward;
-    `weights`: a number for each reward; `overrides`: of GRPOConfig; `acting`: tools, environment.
+    `weights`: a number for each reward; `overrides`: of GRPOConfig; `more`: tools, callbacks, ...
     """
     from transformers import PrinterCallback
     from trl import GRPOTrainer
@@ -159,8 +159,7 @@ def make_trainer(
         raise WorkbookError(f"{said}: say entropy_coef for a fixed bonus, or --backend plain")
     adapters = [(p, p.data) for name, p in model.named_parameters() if "lora_" in name]
     try:
-        acting["processing_class"] = tokenizer
-        trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, **acting)
+        trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, None, tokenizer, **more)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         raise WorkbookError(f"TRL refuses {overrides or 'this run'}: {error}") from error
     # TRL casts the adapters of a quantized model to bfloat16, where a weight of 0.01 cannot take a

@@ -41,19 +41,18 @@ def main(args) -> int:
         there, kind = data.find_file(given)  # also through a link or another name of the same file
         if (out := args.json) and (out.is_dir() or (kind and out.exists() and out.samefile(there))):
             raise WorkbookError(f"--json {out} is a folder, or the data: choose another file")
-    report = examine(args)
+    report, hurts = examine(args)
     for name, value in report.items():
         examples, value = (value, len(value)) if isinstance(value, list) else ([], value)
-        if name != "hurts":
-            told = value if isinstance(value, str) else f"{value:,}"
-            _say(f"{name.replace('_', ' '):<28}", told)
-            _say("  - ", *examples[:5])
-    print("" if report["hurts"] else "\nNothing here would hurt training.")
-    _say("HURTS: ", *report["hurts"])
+        told = value if isinstance(value, str) else f"{value:,}"
+        _say(f"{name.replace('_', ' '):<28}", told)
+        _say("  - ", *examples[:5])
+    print("" if hurts else "\nNothing here would hurt training.")
+    _say("HURTS: ", *hurts)
     if args.json:
-        write_json(args.json, report | {"well": not report["hurts"]})
+        write_json(args.json, report | {"hurts": hurts, "well": not hurts})
         print(f"\n{readable(args.json)}: the report")
-    return 1 if report["hurts"] else 0
+    return 1 if hurts else 0
 
 
 def _say(head: str, *texts: str) -> None:
@@ -61,10 +60,10 @@ def _say(head: str, *texts: str) -> None:
         print(*wrap(text, 80, head), sep="\n")
 
 
-def examine(args) -> dict:
-    """A description of the data; `hurts` lists what would hurt training."""
-    named = ("profile", "model", "max_prompt_length")
-    run = RunConfig.from_env(**{name: getattr(args, name) for name in named})
+def examine(args) -> tuple[dict, list[str]]:
+    """(a description of the data, what would hurt training)."""
+    limit = args.max_prompt_length
+    run = RunConfig.from_env(profile=args.profile, model=args.model, max_prompt_length=limit)
     tokenizer, budget = data.load_tokenizer(run.model), run.max_prompt_length
     reading = {n: getattr(args, n) for n in ("question_column", "answer_column", "answers")}
 
@@ -101,7 +100,7 @@ def examine(args) -> dict:
     over, long = f"prompts are longer than {budget} tokens", facts["too_long"]
     wrong = 0 if args.skip_invalid else len(facts["invalid"])
     need = "the default rewards of `run` need numbers: if you want texts, give --answers text"
-    unasked = report["answers"] == "text" != args.answers
+    unasked = report["answers"] == "text" and args.answers != "text"
     harms = {
         f"{wrong:,} rows are invalid: fix or --skip-invalid": wrong,
         f"{len(other):,} questions have a second answer": other,
@@ -120,4 +119,6 @@ def examine(args) -> dict:
         leaks = f"{len(also):,} held-out questions are also training questions and {len(nearly):,}"
         harms[f"{leaks} near-duplicates: the held-out score would be too high"] = also or nearly
         harms[f"{long:,} held-out {over}"] = long
-    return report | {"hurts": [harm for harm, found in harms.items() if found]}
+        wrong = 0 if args.skip_invalid else len(facts["invalid"])
+        harms[f"{wrong:,} held-out rows are invalid: fix or --skip-invalid"] = wrong
+    return report, [harm for harm, found in harms.items() if found]

@@ -39,9 +39,8 @@ OPTIONS = [
 ]  # fmt: skip
 
 # The rules calculate with these settings: the least number of each, and the types of the others.
-LEAST = dict.fromkeys(["learning_rate", "temperature", "beta"], 0) | dict.fromkeys(
-    """num_generations max_completion_length max_steps logging_steps
-    per_device_train_batch_size""".split(), 1)  # fmt: skip
+LEAST = {"learning_rate": 0, "temperature": 0, "beta": 0, "num_generations": 1, "logging_steps": 1,
+         "max_steps": 1, "max_completion_length": 1, "per_device_train_batch_size": 1}  # fmt: skip
 PARTS = {"reward_roles": (dict, str, '{"NAME": "correctness"}'),
          "reward_weights": (dict | list, int | float, '{"NAME": 2}')}  # fmt: skip
 

@@ -22,25 +22,25 @@ WELL = "All is well: `make run` trains and measures here."
 MORE = "`doctor --full` also loads torch, and tries 4-bit and the sandbox."
 OPTIONS = [option("--full", action="store_true", help="load torch, try 4-bit and the sandbox")]
 # One line of the report; `fix` is empty if nothing is wrong.
-Finding = namedtuple("Finding", "name value fix", defaults=("",))
+Line = namedtuple("Line", "name value fix", defaults=("",))
 
 
 def main(args) -> int:
     """Print the report; 1 if something needs a fix, else 0."""
     wrong = 0
     for name, value, fix in examine(args.full):
-        said = f"{'!!' if fix else 'ok'}  {name:<14} {value}" + f"\n{'':19}-> {fix}" * bool(fix)
-        print(said, flush=True)
+        said = f"{'!!' if fix else 'ok'}  {name:<14} {value}"
+        print(said + (f"\n{'':19}-> {fix}" if fix else ""), flush=True)
         wrong += bool(fix)
-    told = f"{wrong} to fix." if wrong else WELL if args.full else "All is well so far."
-    print(f"\n{told}", *[] if args.full else [MORE])
+    well, more = (WELL, "") if args.full else ("All is well so far.", f" {MORE}")
+    print(f"\n{wrong} to fix.{more}" if wrong else f"\n{well}{more}")
     return int(wrong > 0)
 
 
-def examine(full: bool) -> Iterator[Finding]:
-    """The findings, each when it is known; `full` loads torch and bitsandbytes, and tries them."""
+def examine(full: bool) -> Iterator[Line]:
+    """The lines, each when it is known; `full` loads torch and bitsandbytes, and tries them."""
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    yield Finding("python", system)
+    yield Line("python", system)
     yield from packages(installed())
     tried = {four_bit: REINSTALL, sandbox: NO_SANDBOX, settings: "correct the value, or remove it"}
     checks = {gpus: REINSTALL, machine: REINSTALL} | (tried if full else {})
@@ -48,20 +48,20 @@ def examine(full: bool) -> Iterator[Finding]:
         try:
             yield from check()
         except Exception as problem:  # any error is a line of the report
-            yield Finding(check.__name__, f"fails: {problem}", fix)
+            yield Line(check.__name__, f"fails: {problem}", fix)
 
 
-def packages(there: dict[str, str]) -> list[Finding]:
+def packages(there: dict[str, str]) -> list[Line]:
     """Whether each pinned package is there, in a version that will do."""
     colab = "COLAB_RELEASE_TAG" in os.environ
     left_out, fix = (LEFT_OUT, "run a notebook's first cell") if colab else ([], REINSTALL)
     wrong = wanted(there, left_out)
     fixes = {name: f"the course is tested with {pin}: {fix}" for name, pin in wrong.items()}
     has = {n: there.get(n.lower().replace("_", "-"), "not installed") for n in pins() | wrong}
-    return [Finding(n, has[n], fixes.get(n, "")) for n in has if n not in left_out]
+    return [Line(n, has[n], fixes.get(n, "")) for n in has if n not in left_out]
 
 
-def gpus() -> list[Finding]:
+def gpus() -> list[Line]:
     """The GPUs that the driver shows to this process, and whether torch's build can use them."""
     tool, chosen = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES")
     told = subprocess.run([tool], capture_output=True, text=True).stdout if tool else ""
@@ -70,7 +70,7 @@ def gpus() -> list[Finding]:
     if chosen is not None:
         shown = min(shown, len([name for name in chosen.split(",") if name not in ("", "-1")]))
     if not takes or not shown:
-        return [Finding("gpus", "0 visible")]
+        return [Line("gpus", "0 visible")]
     file = metadata.distribution("torch").locate_file("torch/version.py")  # to load it: seconds
     built = re.search(r"^cuda\b.*'(\d+)", Path(file).read_text(encoding="utf-8"), re.MULTILINE)
     fix, kind = ONE_GPU if shown > 1 else "", f"CUDA {built[1]}" if built else "CPUs"
@@ -78,10 +78,10 @@ def gpus() -> list[Finding]:
         index = f"https://download.pytorch.org/whl/{'cu130' if int(takes[1]) >= 13 else 'cu126'}"
         fix = f"pip install --force-reinstall torch=={pins()['torch']} --index-url {index}"
     driver = f"the driver takes CUDA {takes[1]}, torch is built for {kind}"
-    return [Finding("gpus", f"{shown} visible: {driver}", fix)]
+    return [Line("gpus", f"{shown} visible: {driver}", fix)]
 
 
-def machine() -> list[Finding]:
+def machine() -> list[Line]:
     """Cores, memory and disk."""
     import psutil
 
@@ -90,13 +90,13 @@ def machine() -> list[Finding]:
     full = "free at least 1 GiB, or choose another disk with --output"
     left = f"{memory.available / gib:.1f} GiB free of {memory.total / gib:.1f} GiB"
     return [
-        Finding("cpu", f"{psutil.cpu_count()} cores"),
-        Finding("memory", left, "" if memory.available > 3 * gib else small),
-        Finding("disk", f"{free / gib:.1f} GiB free here", "" if free > gib else full),
+        Line("cpu", f"{psutil.cpu_count()} cores"),
+        Line("memory", left, "" if memory.available > 3 * gib else small),
+        Line("disk", f"{free / gib:.1f} GiB free here", "" if free > gib else full),
     ]
 
 
-def four_bit() -> list[Finding]:
+def four_bit() -> list[Line]:
     """Quantize and restore a small tensor, because the import alone proves nothing."""
     import torch
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
@@ -105,20 +105,20 @@ def four_bit() -> list[Finding]:
     x = torch.linspace(-1, 1, 4096, device=device).reshape(64, 64)
     error = (dequantize_4bit(*quantize_4bit(x, quant_type="nf4")) - x).abs().max().item()
     works = f"NF4 works on {device} (largest rounding {error:.2f} of 1)"
-    return [Finding("4-bit", works, "" if error < 0.2 else REINSTALL)]
+    return [Line("4-bit", works, "" if error < 0.2 else REINSTALL)]
 
 
-def sandbox() -> list[Finding]:
+def sandbox() -> list[Line]:
     """How well model-written code is isolated here. Less than full isolation needs no fix."""
     from grpo_workbook.sandbox import Sandbox
 
     with warnings.catch_warnings(action="ignore"), Sandbox(workers=1) as box:
         level, why = box.probe()
-    return [Finding("sandbox", f"{level} ({why})" if why else level)]
+    return [Line("sandbox", f"{level} ({why})" if why else level)]
 
 
-def settings() -> list[Finding]:
+def settings() -> list[Line]:
     """The settings of a run on this machine, and the reason for each."""
     run = RunConfig.from_env()
     told = {"device": run.device, "profile": run.profile, "model": Path(run.model).name}
-    return [Finding(name, f"{value} ({run.why[name]})") for name, value in told.items()]
+    return [Line(name, f"{value} ({run.why[name]})") for name, value in told.items()]

@@ -48,7 +48,7 @@ def main(args) -> int:
     """Evaluate, report, print the numbers. Raises WorkbookError for bad input."""
     data.find_file(args.data)  # before the libraries are loaded
     several, out, heat = args.samples > 1, args.output, args.temperature
-    heat = float(several) if heat is None else heat
+    heat = float(several) if heat is None else heat  # by default greedy for one sample
     for name in ("samples", "items", "max_new_tokens", "batch_size"):
         if (value := getattr(args, name)) is not None and value < 1:
             raise WorkbookError(f"--{name.replace('_', '-')} is {value}: it must be at least 1")
@@ -93,7 +93,7 @@ def _measure(args, how: dict) -> tuple:
     import torch
 
     device = find_device()[0]
-    half = "bfloat16" if device == "cuda" and torch.cuda.is_bf16_supported() else "float16"
+    half = "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
     where = {"dtype": "float32" if device == "cpu" else half, "device": device}
     where["load_in_4bit"] = args.load_in_4bit
     loaded, tokenizer = models.load_model(model, adapter, any_base=args.any_base, **where)
@@ -124,7 +124,7 @@ def numbers(table) -> dict:
     found: dict = {"n": len(problems), "cut_off": round(1 - float(table["ended"].mean()), 4)}
     found |= {"tokens": round(float(table["tokens"].mean()), 2), "pass_at_k": {}}
     right = problems["lenient"].sum().astype(int)
-    for k in sorted({2**i for i in range(samples.bit_length())} | {samples}):
+    for k in sorted({2**i for i in range(samples.bit_length())} | {samples}):  # 1, 2, 4 ... and all
         found["pass_at_k"][k] = rate([statistics.pass_at_k(samples, n, k) for n in right])
     return found | {name: rate(problems[name].mean()) for name in MEASURES}
 

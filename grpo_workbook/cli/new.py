@@ -36,7 +36,7 @@ NEXT = """{folder} is a project: its README.md says what to change. Next:
 def main(args) -> int:
     """Copy the template; 0. Raises WorkbookError for a folder with something in it."""
     folder = place_of(args.folder)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise WorkbookError(f"{readable(folder)} exists already: name a new folder")
     inside = Path(__file__).parent.parent / "templates"  # an installed package has its own copy
     templates = inside if inside.is_dir() else REPO / "templates"

@@ -30,7 +30,7 @@ def parse_rewards(spec: str, timeout: float = 600.0):
         return unit_tests(partial=form == "partial")
 
     more = {"unit_tests": tests, "code_format": code_format_reward}
-    more["symbolic"] = lambda: symbolic_correctness()
+    more["symbolic"] = lambda: symbolic_correctness()  # takes no argument
     more["answer_after_tools"] = lambda price="0": answer_after_tools(float(price))
     return rewards.parse_rewards(spec, more, functools.partial(load_reward, timeout=timeout))
 
@@ -55,7 +55,7 @@ def _limited(name: str, timeout: float, questions: Sequence):
     """
     pid, leave, stopped = os.getpid(), os._exit, []
     stops = (signal.SIGINT, signal.SIGTERM)
-    before = {number: known for number in stops if callable(known := signal.getsignal(number))}
+    caught = [number for number in stops if callable(signal.getsignal(number))]
 
     def late(*_):
         raise KeyboardInterrupt if stopped else _Late
@@ -68,7 +68,7 @@ def _limited(name: str, timeout: float, questions: Sequence):
     def exits(status):  # a child process may
         raise SystemExit(f"os._exit({status})") if os.getpid() == pid else leave(status)
 
-    handlers = dict.fromkeys(before, stop) | {signal.SIGALRM: late} if _timed() else {}
+    handlers = (dict.fromkeys(caught, stop) | {signal.SIGALRM: late}) if _timed() else {}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     if handlers:  # again each second: it may catch all
         signal.setitimer(signal.ITIMER_REAL, timeout, 1)
@@ -118,7 +118,7 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
         def judge(text: str, answer: str) -> bool:
             return rewards.call(own, [text], prompt=[[]], answer=[answer]) == [1.0]
 
-        vars(judge)["whole"] = True
+        vars(judge)["whole"] = True  # see `evaluation.score`
         return judge
     return SymbolicChecker().judge if answers == "text" else None  # starts when called
 
@@ -130,7 +130,7 @@ def load_own(where: str, kind: str = "function") -> Any:
     if not path.is_file():
         raise WorkbookError(f"the file '{path}' does not exist: give FILE.py:{kind.upper()}")
     found = _content_of(path, path.stat().st_mtime_ns).items()
-    known = {n: own for n, own in found if getattr(inspect, f"is{kind}")(own)}
+    known = {n: own for n, own in found if getattr(inspect, f"is{kind}")(own)}  # or isclass
     if name not in known:
         own = [n for n in known if known[n].__module__ == "<run_path>"]  # not imported
         near = nearest(name, own or known) if known else f"there is no {kind} in it: write one"

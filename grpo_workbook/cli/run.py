@@ -190,8 +190,8 @@ class Job:
             self.data |= {name: len(kept), f"dropped_too_long_{name}": dropped}
             if dropped:
                 print(f"Dropped {dropped} {words} problems: prompts longer than {limit} tokens")
-        if len(self.train) < (needed := run.prompts_per_step):
-            said = f"{len(self.train)} training problems are left, but one step needs {needed}"
+        if len(self.train) < (least := run.prompts_per_step):
+            said = f"{len(self.train)} training problems are left, but one step needs {least}"
             raise WorkbookError(f"{said}: give more, or lower --batch-size")
         return model, tokenizer
 
@@ -240,8 +240,7 @@ class Job:
         if is_main():
             write_json(run.output / "log.json", log)
             # of this task: on other texts training may have changed less than the 4 bits
-            asked = rows["prompt"][:4]
-            save_adapter(model, tokenizer, run.output / "adapter", whole, asked)
+            save_adapter(model, tokenizer, run.output / "adapter", whole, rows["prompt"][:4])
         trainer.accelerator.wait_for_everyone()
         if done.interrupted:
             if is_main():
@@ -259,7 +258,7 @@ def merged(job: Job, policy) -> dict:
     """The merge's proof. Raises WorkbookError for a bad merge, and for a GPU that is too small."""
     import torch
 
-    run, (adapter, folder) = job.run, (job.run.output / name for name in ("adapter", "merged"))
+    run, adapter, folder = job.run, job.run.output / "adapter", job.run.output / "merged"
     print("Merging the adapter into 16-bit weights and proving it")
     how = {"heldout": job.heldout, "policy": policy, "judge": job.judge}
     if job.acts:  # `merge` compares logits on answers without tools, and then come the episodes
@@ -322,7 +321,7 @@ def own_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool):
         check_folder(output, identity, overwrite=overwrite, resume=resume)
         if resume and not parts(output):  # perhaps a misspelt name
             print(f"{output} holds no run yet: a new one starts")
-        for path in [] if resume else [output / name for name in parts(output)]:
+        for path in [output / name for name in parts(output) if not resume]:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         output.mkdir(parents=True, exist_ok=True)
         write_json(output / "run.json", identity)

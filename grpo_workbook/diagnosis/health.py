@@ -32,7 +32,7 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
     completions/empty_fraction    the fraction of completions of white space alone
     rewards/invalid_fraction      the fraction of reward values that are not finite numbers
 
-    tools/calling, tools/lost_results   where tools are called: the fractions that do, that end so
+    tools/calling, tools/lost_results   the fractions that call a tool, that end in a call
     tools/result_frequency        results per completion: fewer than TRL's call_frequency if lost
     tools/out_of_turns            the fraction whose environment has a true `out_of_turns`
 

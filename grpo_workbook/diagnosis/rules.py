@@ -14,8 +14,8 @@ ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
 MEMORY, GENERATING = "memory/fraction", "time/generation_fraction"
 INVALID, RISE = "rewards/invalid_fraction", "t of a line through the reward"
 HELDOUT = "heldout/strict", "heldout/lenient"
-TOOLS = "call_frequency failure_frequency calling lost_results result_frequency out_of_turns broken"
-TOOLS = CALLS, FAILED, CALLING, ENDED, RESULTS, LATE, DOWN = [f"tools/{n}" for n in TOOLS.split()]
+NAMES = "call_frequency failure_frequency calling lost_results result_frequency out_of_turns broken"
+TOOLS = CALLS, FAILED, CALLING, ENDED, RESULTS, LATE, DOWN = [f"tools/{n}" for n in NAMES.split()]
 ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this count as 0
 
 
@@ -30,7 +30,7 @@ class View:
         self.run, self.settings, self.of = run, run.settings, run.of
         reward = self.of("reward")
         rows = len(reward if "reward" in run.table else run.table)
-        self.enough, self.enough_for_two = (rows >= n * bound.first_steps for n in (1, 2))
+        self.enough, self.enough_for_two = rows >= bound.first_steps, rows >= 2 * bound.first_steps
         self.width = int(max(bound.first_steps, rows * bound.window))
         self.gradient = self.of("grad_norm").tail(self.width).median()
         names, given = run.functions, run.settings.get("reward_weights") or {}
@@ -45,7 +45,7 @@ class View:
         self.gain = self.last("reward") - self.first("reward")
         self.best, self.lost, self.fell = self._fall(reward)
         lines, tested = self.lines("reward"), [s for s in map(self.of, HELDOUT) if len(s) > 1]
-        self.trend = float(lines.tail(1).sum())
+        self.trend = float(lines.tail(1).sum())  # the last, 0 if there is none
         # also if it is level now, but one of many moments is easily high by chance
         rose = max([self.trend, *(lines - bound.chance)]) >= bound.sure or self._fall(-reward)[2]
         self.better = any(s.iloc[-1] > s.iloc[0] + bound.better for s in tested)
@@ -84,7 +84,7 @@ class View:
         back = holds[::-1]
         allowed = [max(1, steps // 5) for steps in range(1, len(back) + 1)]
         held = back.index[back & ((~back).cumsum() <= allowed).cummin()]
-        return int([back.index[0], *held][-1])
+        return int([back.index[0], *held][-1])  # if it does not hold now: the last step
 
     def lines(self, metric: str):
         """t values of straight lines through the first 10, 11, ... and all values."""
@@ -371,7 +371,7 @@ def diagnose(run, *, live: bool = False) -> Diagnosis:
     if not any(f.severity in ALARMS for f in found):
         found.append(_no_alarm(view))
     all_known = {*view.roles} >= {*view.weights}  # no function of unknown role may judge answers
-    told = {*view.settings, *view.roles.values(), *["correctness"] * all_known}
+    told = {*view.settings, *view.roles.values()} | ({"correctness"} if all_known else set())
     return Diagnosis(found, view.run.table, known, told)
 
 
@@ -388,6 +388,6 @@ def _no_alarm(v: View) -> Finding:
     kl = "kl" in v.run.broken or v.of("kl").any()
     loss, why, beta = v.of("loss"), DATA["loss"], v.settings.get("beta", kl)
     words = why["with_kl" if beta else "alone"]
-    words += why["lengths"] * (not beta and v.settings.get("loss_type") != "grpo")
+    words += "" if beta or v.settings.get("loss_type") == "grpo" else why["lengths"]
     about = words.format(f"{loss.abs().mean():.2g} on average") if len(loss) else ""
     return make("healthy", reward.index[0], *said, means=about, **known)

@@ -59,7 +59,7 @@ class RunLog:
     @property
     def functions(self) -> list[str]:
         """The names of the reward functions."""
-        return [c[8:-5] for c in self.table if c.startswith("rewards/") and c.endswith("/mean")]
+        return [m[1] for c in self.table if (m := re.fullmatch("rewards/(.+)/mean", c))]
 
     @property
     def steps(self) -> list[int]:
@@ -154,7 +154,7 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
 def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
     """(folder or file of a run, its log), for all runs in a folder and in those inside it."""
     states = [*folder.glob("trainer_state.json"), *folder.glob("checkpoint-*/trainer_state.json")]
-    events = [folder] * any(folder.glob("events.out.tfevents.*"))
+    events = [folder] if any(folder.glob("events.out.tfevents.*")) else []
     if logs := [*folder.glob("log.json")] or states or events:
         yield folder, max(logs, key=lambda path: path.stat().st_size)
     else:
@@ -174,16 +174,16 @@ def _about(home: Path) -> dict:
         with contextlib.suppress(WorkbookError):  # the newest: its name begins with the time
             about = _read(path)[""][1]
     if home.name == "output.log" and (path := place / "config.yaml").is_file():  # W&B's
-        with contextlib.suppress(yaml.YAMLError):
+        with contextlib.suppress(yaml.YAMLError, ValueError, AttributeError):  # not a mapping
             told = yaml.safe_load(path.read_text(encoding="utf-8"))
             about = {k: v["value"] for k, v in told.items() if isinstance(v, dict) and "value" in v}
     # loading the rewards for their roles would run a file of unknown origin
     own = read_json(path, AGAIN) if (path := place / "run.json").is_file() else {}
-    return about | own.get("settings", {}) | own
+    return about | (own.get("settings") or {}) | own
 
 
 def _parted(history: list[dict], notes: list[str]) -> tuple[str, list[list[dict]]]:
-    """What counts the steps; the runs: one begins at the first step again, resumed ones later."""
+    """(the step's key, runs' entries): a new run is back at its first step, a resumed one later."""
     key = next((k for k in (*STEPS, "epoch") if any(k in entry for entry in history)), "")
     parts, seen, last = [[]], set(), 0.0
     for entry in history:
@@ -374,7 +374,7 @@ def _json(value, known: Mapping | tuple = ()) -> Runs:
             with contextlib.suppress(ValueError, TypeError):  # what is no log
                 runs |= {k or name: run for k, run in _json(part, settings).items() if run[0]}
         if runs:
-            return runs if len(runs) > 1 else dict(zip([""], runs.values(), strict=True))
+            return runs if len(runs) > 1 else {"": next(iter(runs.values()))}
         if all(isinstance(part, Mapping | list) for part in value.values()):  # by column: pandas'
             value = pd.DataFrame(value, dtype=object).to_dict("records")
     if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
@@ -429,10 +429,10 @@ def _csv(text: str) -> Runs:
     if sign == ";":  # 0,5 is a half where columns are parted so
         lines = [line.replace(",", ".") for line in lines]
     elif sign not in lines[0]:  # white space, also in "Training Loss" and "rewards / f / mean"
-        cell, sign = re.compile(r"(?<!Training)(?<! /)\s+(?!/ )"), "\t"
-        lines = [cell.sub(sign, line.strip()) for line in lines]
+        gap, sign = re.compile(r"(?<!Training)(?<! /)\s+(?!/ )"), "\t"
+        lines = [gap.sub(sign, line.strip()) for line in lines]
     rows = csv.DictReader(lines, delimiter=sign)
-    rows = [row for row in rows if None not in [*row, *row.values()]]  # text below is no row
+    rows = [row for row in rows if None not in [*row, *row.values()]]  # too many or few cells: text
     if not rows or len(rows[0]) < 2:
         said = "a text without printed metrics"
         raise WorkbookError(f"{NO_LOG} {said}: {lines[0].expandtabs(1)[:60]!r}")
@@ -456,7 +456,7 @@ def _tables(shown: list[tuple[str, dict]]) -> Runs:
 
 def _printed(text: str, settings: dict) -> Runs:
     """Printed metrics; their steps are their own, or those of the progress bar before each."""
-    entries, bars = [], [{}]
+    entries, bars = [], [{}]  # before each entry, {a bar's length: where it was}
     for found in PRINTED.finditer(text):
         if found[1]:
             bars[-1][found[2]] = int(found[1])

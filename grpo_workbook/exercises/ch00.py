@@ -4,33 +4,25 @@ from itertools import product
 
 from grpo_workbook.exercises import exercise, experiment
 
-NOTEBOOK = "00_start_here"
-
 
 def _teaches(rewards):
     return max(rewards) > min(rewards)
 
 
-exercise(
-    "00.1",
-    "teaches",
-    NOTEBOOK,
-    [
-        (([1.0, 1.0, 0.0, 0.0],), True), (([0.0, 0.0, 0.0, 0.0],), False),
-        (([3.0, 3.0, 3.0],), False), (([-1.0, -1.0, 1.0, 1.0],), True), (([0.25, 0.5],), True),
-        (([-1.0, -0.5],), True), (([-0.5, -0.5],), False),
-    ],
-    {
-        "it is the other way round: equal rewards are what teaches nothing":
-            lambda rewards: not _teaches(rewards),
-        "you asked whether any answer earned something: a group that is all right teaches "
-        "nothing either": lambda rewards: any(r > 0 for r in rewards),
-        "you looked at the sum: advantages are differences from the mean, and the sum says nothing "
-        "about those": lambda rewards: sum(rewards) != 0,
-        "you asked for all rewards to differ: one that differs from the rest is enough":
-            lambda rewards: len(set(rewards)) == len(rewards),
-    },
-)  # fmt: skip
+exercise("00.1", "teaches", [
+    (([1.0, 1.0, 0.0, 0.0],), True), (([0.0, 0.0, 0.0, 0.0],), False),
+    (([3.0, 3.0, 3.0],), False), (([-1.0, -1.0, 1.0, 1.0],), True), (([0.25, 0.5],), True),
+    (([-1.0, -0.5],), True), (([-0.5, -0.5],), False),
+], {
+    "it is the other way round: equal rewards are what teaches nothing":
+        lambda rewards: not _teaches(rewards),
+    "you asked whether any answer earned something: a group that is all right teaches "
+    "nothing either": lambda rewards: any(r > 0 for r in rewards),
+    "you looked at the sum: advantages are differences from the mean, and the sum says nothing "
+    "about those": lambda rewards: sum(rewards) != 0,
+    "you asked for all rewards to differ: one that differs from the rest is enough":
+        lambda rewards: len(set(rewards)) == len(rewards),
+})  # fmt: skip
 
 
 def _form_alone(measured):
@@ -42,18 +34,11 @@ def _form_alone(measured):
     return "rises" if rose > same else "falls" if rose < -same else "stays", said
 
 
-experiment(
-    "00.2",
-    "form_alone",
-    NOTEBOOK,
-    _form_alone,
-    {
-        "rises": "A reward helps only with what it looks at, and only if some answers earn it.",
-        "stays": "The number was right in most answers before; what failed was the form.",
-        "falls": "No answer is punished for its number: the arithmetic is left as it was.",
-    },
-    [({"strict": (0.2125, 0.75), "lenient": 0.75, "n": 160}, "rises")],
-)
+experiment("00.2", "form_alone", _form_alone, {
+    "rises": "A reward helps only with what it looks at, and only if some answers earn it.",
+    "stays": "The number was right in most answers before; what failed was the form.",
+    "falls": "No answer is punished for its number: the arithmetic is left as it was.",
+}, [({"strict": (0.2125, 0.75), "lenient": 0.75, "n": 160}, "rises")])  # fmt: skip
 
 _FACTS = {
     "three different answers of each kind": lambda reward, good, bad: (
@@ -73,20 +58,13 @@ _FACTS = {
     ),
 }
 _ABC, _ABX = ("aa", "ab", "ac"), ("", "ax", "x")
-exercise(
-    "00.3",
-    "my_task",
-    NOTEBOOK,
-    [((fact,), True) for fact in _FACTS],
-    {
-        "your reward makes no difference: a good, a bad and an empty answer earn the same":
-            lambda: (lambda text: 1.0, _ABC, _ABX),
-        "a bad answer earns as much as a good one: GRPO would learn to write it, so make the "
-        "reward stricter": lambda: (lambda text: float("a" in text), _ABC, _ABX),
-        "there are too few answers: give three different good ones and three different bad ones":
-            lambda: (lambda text: float("a" in text), _ABC, ("", "x")),
-        "a reward lies outside of 0 to 1: scale it, so that weights say what counts how much":
-            lambda: (lambda text: 5.0 * ("a" in text), _ABC, ("", "x", "y")),
-    },
-    call=lambda fn, fact: _FACTS[fact](*fn()),
-)  # fmt: skip
+exercise("00.3", "my_task", [((fact,), True) for fact in _FACTS], {
+    "your reward makes no difference: a good, a bad and an empty answer earn the same":
+        lambda: (lambda text: 1.0, _ABC, _ABX),
+    "a bad answer earns as much as a good one: GRPO would learn to write it, so make the "
+    "reward stricter": lambda: (lambda text: float("a" in text), _ABC, _ABX),
+    "there are too few answers: give three different good ones and three different bad ones":
+        lambda: (lambda text: float("a" in text), _ABC, ("", "x")),
+    "a reward lies outside of 0 to 1: scale it, so that weights say what counts how much":
+        lambda: (lambda text: 5.0 * ("a" in text), _ABC, ("", "x", "y")),
+}, call=lambda fn, fact: _FACTS[fact](*fn()))  # fmt: skip

@@ -2,7 +2,6 @@
 
 from grpo_workbook.exercises import exercise, experiment
 
-NOTEBOOK = "01_grpo_from_scratch"
 _SPREAD = "A (B,) was spread over the tokens: give it a second dimension, A.unsqueeze(1)"
 
 
@@ -37,26 +36,20 @@ def _advantage_cases():
 
 
 _MISTAKES = {
-    "you divided by the population deviation: TRL divides by n - 1, as Tensor.std does": (
-        _advantages(correction=0)
-    ),
-    "you compared with the whole batch: a hard problem's best answer then counts as bad": (
-        _advantages("batch", "batch")
-    ),
-    "you subtracted the whole batch's mean: compare an answer with its own group only": (
-        _advantages("batch")
-    ),
-    "you divided by the deviation of the whole batch: that is scale_rewards='batch'": (
-        _advantages(scale="batch")
-    ),
-    "you did not divide: an advantage is in units of its group's deviation": (
-        _advantages(scale="none", epsilon=0.0)
-    ),
-    "you divided by the bare deviation, which is 0 if all rewards are equal: add 1e-4": (
-        _advantages(epsilon=0.0)
-    ),
-}
-exercise("01.1", "advantages", NOTEBOOK, _advantage_cases, _MISTAKES, tolerance=1e-4)
+    "you divided by the population deviation: TRL divides by n - 1, as Tensor.std does":
+        _advantages(correction=0),
+    "you compared with the whole batch: a hard problem's best answer then counts as bad":
+        _advantages("batch", "batch"),
+    "you subtracted the whole batch's mean: compare an answer with its own group only":
+        _advantages("batch"),
+    "you divided by the deviation of the whole batch: that is scale_rewards='batch'":
+        _advantages(scale="batch"),
+    "you did not divide: an advantage is in units of its group's deviation":
+        _advantages(scale="none", epsilon=0.0),
+    "you divided by the bare deviation, which is 0 if all rewards are equal: add 1e-4":
+        _advantages(epsilon=0.0),
+}  # fmt: skip
+exercise("01.1", "advantages", _advantage_cases, _MISTAKES, tolerance=1e-4)
 
 
 # 01.2 ratio and clip
@@ -104,40 +97,30 @@ def _clip_cases():
 
 
 _MISTAKES = {
-    "you clipped to the epsilons themselves: the bounds are 1 - low and 1 + high": _clipped(
-        bounds=lambda low, high: (low, high)
-    ),
-    "the minus sign is missing: a loss is made smaller, a good token must become likelier": (
-        _clipped(sign=1.0)
-    ),
-    "you swapped the epsilons: `low` belongs below 1, `high` above": _clipped(
-        bounds=lambda low, high: (1 - high, 1 + low)
-    ),
-    "you took the larger of the two: PPO takes the smaller, the pessimistic one": _clipped(
-        "maximum"
-    ),
-    "you forgot the lower side: with A < 0 the ratio must stop at 1 - low": _clipped(
-        bounds=lambda low, high: (None, 1 + high)
-    ),
-    "you forgot the upper side: with A > 0 the ratio must stop at 1 + high": _clipped(
-        bounds=lambda low, high: (1 - low, None)
-    ),
-    "you left out the minimum: a token that went the wrong way must be able to come back": (
-        _clipped(None)
-    ),
-    "the ratio is upside down: it is new over old, (logp - old_logp).exp()": _clipped(
-        which=lambda logp, old: (old - logp).exp()
-    ),
-    "you took the difference of the logarithms for the ratio: exp is missing": _clipped(
-        which=lambda logp, old: logp - old
-    ),
+    "you clipped to the epsilons themselves: the bounds are 1 - low and 1 + high":
+        _clipped(bounds=lambda low, high: (low, high)),
+    "the minus sign is missing: a loss is made smaller, a good token must become likelier":
+        _clipped(sign=1.0),
+    "you swapped the epsilons: `low` belongs below 1, `high` above":
+        _clipped(bounds=lambda low, high: (1 - high, 1 + low)),
+    "you took the larger of the two: PPO takes the smaller, the pessimistic one":
+        _clipped("maximum"),
+    "you forgot the lower side: with A < 0 the ratio must stop at 1 - low":
+        _clipped(bounds=lambda low, high: (None, 1 + high)),
+    "you forgot the upper side: with A > 0 the ratio must stop at 1 + high":
+        _clipped(bounds=lambda low, high: (1 - low, None)),
+    "you left out the minimum: a token that went the wrong way must be able to come back":
+        _clipped(None),
+    "the ratio is upside down: it is new over old, (logp - old_logp).exp()":
+        _clipped(which=lambda logp, old: (old - logp).exp()),
+    "you took the difference of the logarithms for the ratio: exp is missing":
+        _clipped(which=lambda logp, old: logp - old),
     _SPREAD: _clipped(spread=lambda A: A),
-    "no gradient reaches logp: nothing on its way may be detached": _clipped(
-        which=lambda logp, old: (logp - old).exp().detach()
-    ),
-}
+    "no gradient reaches logp: nothing on its way may be detached":
+        _clipped(which=lambda logp, old: (logp - old).exp().detach()),
+}  # fmt: skip
 more = {"call": _measured, "tolerance": 1e-4}
-exercise("01.2", "clipped_loss", NOTEBOOK, _clip_cases, _MISTAKES, **more)
+exercise("01.2", "clipped_loss", _clip_cases, _MISTAKES, **more)
 
 
 # 01.3 the KL penalty
@@ -173,33 +156,25 @@ def _penalty_cases():
 
 
 _MISTAKES = {
-    "a gradient flows through the reference: it is frozen; take ref_logp.detach()": _penalty(
-        reference=lambda ref: ref
-    ),
-    "you detached the wrong one: the policy must get the gradient, not the reference": _penalty(
-        policy=lambda logp: logp.detach(), reference=lambda ref: ref
-    ),
-    "no gradient reaches the policy: detach the reference alone": _penalty(
-        policy=lambda logp: logp.detach()
-    ),
-    "you took the mean of each answer first: it is one mean over all tokens that are kept": (
-        _penalty(keep=lambda mask: mask / mask.sum(dim=1, keepdim=True))
-    ),
-    "you divided by all entries: divide by the sum of the mask": (
-        lambda logp, ref, mask: _penalty()(logp, ref, mask) * mask.mean()
-    ),
-    "you have the ratio reversed: it is reference over policy, exp(ref_logp - logp)": _penalty(
-        lambda d: _k3(-d)
-    ),
+    "a gradient flows through the reference: it is frozen; take ref_logp.detach()":
+        _penalty(reference=lambda ref: ref),
+    "you detached the wrong one: the policy must get the gradient, not the reference":
+        _penalty(policy=lambda logp: logp.detach(), reference=lambda ref: ref),
+    "no gradient reaches the policy: detach the reference alone":
+        _penalty(policy=lambda logp: logp.detach()),
+    "you took the mean of each answer first: it is one mean over all tokens that are kept":
+        _penalty(keep=lambda mask: mask / mask.sum(dim=1, keepdim=True)),
+    "you divided by all entries: divide by the sum of the mask":
+        lambda logp, ref, mask: _penalty()(logp, ref, mask) * mask.mean(),
+    "you have the ratio reversed: it is reference over policy, exp(ref_logp - logp)":
+        _penalty(lambda d: _k3(-d)),
     "that is k1, the bare difference: its gradient is 0 on average": _penalty(lambda d: -d),
-    "that is k2, half the square: its gradient is right, but its value is biased": _penalty(
-        lambda d: d * d / 2
-    ),
-    "you left the mask out: the distance at padding is in your mean": _penalty(
-        keep=lambda mask: mask.clamp(min=1.0)
-    ),
-}
-exercise("01.3", "kl_penalty", NOTEBOOK, _penalty_cases, _MISTAKES, **more)
+    "that is k2, half the square: its gradient is right, but its value is biased":
+        _penalty(lambda d: d * d / 2),
+    "you left the mask out: the distance at padding is in your mean":
+        _penalty(keep=lambda mask: mask.clamp(min=1.0)),
+}  # fmt: skip
+exercise("01.3", "kl_penalty", _penalty_cases, _MISTAKES, **more)
 
 
 # 01.4 the training step
@@ -252,18 +227,15 @@ _MISTAKES = {
     "the sign is wrong: your step makes good answers rarer and bad ones likelier": _step(sign=1.0),
     "the weights do not move: call optimizer.step() after loss.backward()": _step(update=False),
     _SPREAD: _step(row=True),
-    "you took the mean of each answer first: dapo is one mean over all tokens kept": _step(
-        reduce=lambda losses, mask: (losses.sum(1) / mask.sum(1)).mean()
-    ),
-    "you took the sum over tokens: divide by the sum of the mask": _step(
-        reduce=lambda losses, mask: losses.sum()
-    ),
-    "you divided by padding too: divide by the sum of the mask": _step(
-        reduce=lambda losses, mask: losses.mean()
-    ),
-}
+    "you took the mean of each answer first: dapo is one mean over all tokens kept":
+        _step(reduce=lambda losses, mask: (losses.sum(1) / mask.sum(1)).mean()),
+    "you took the sum over tokens: divide by the sum of the mask":
+        _step(reduce=lambda losses, mask: losses.sum()),
+    "you divided by padding too: divide by the sum of the mask":
+        _step(reduce=lambda losses, mask: losses.mean()),
+}  # fmt: skip
 more = {"call": _two_steps, "tolerance": 1e-4}
-exercise("01.4", "training_step", NOTEBOOK, _step_cases, _MISTAKES, **more)
+exercise("01.4", "training_step", _step_cases, _MISTAKES, **more)
 
 
 # 01.5 a batch used again, 01.6 a reward of one's own
@@ -292,7 +264,7 @@ _EXAMPLES = [
     ({"problems": 160, "once": 88, "four times": 110}, "better"),
     ({"problems": 8, "once": 4, "four times": 7}, "the same"),  # too few problems to tell
 ]
-experiment("01.5", "reuse", NOTEBOOK, _read_reuse, _WRONG, _EXAMPLES)
+experiment("01.5", "reuse", _read_reuse, _WRONG, _EXAMPLES)
 
 
 def _read_own(run):
@@ -314,4 +286,4 @@ _WRONG = {
     "falls": "What you reward does not stand in the way of the right number here.",
 }
 _EXAMPLES = [({"problems": 160, "right": [116, 4], "reward": [0.75, 1.0], "error": 0.02}, "falls")]
-experiment("01.6", "own_reward", NOTEBOOK, _read_own, _WRONG, _EXAMPLES)
+experiment("01.6", "own_reward", _read_own, _WRONG, _EXAMPLES)

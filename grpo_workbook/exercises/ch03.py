@@ -5,8 +5,6 @@ import re
 from grpo_workbook.exercises import exercise, experiment
 from grpo_workbook.rewards import call, text_of
 
-NOTEBOOK = "03_reward_design"
-
 
 def _told(*said):
     """The mistakes, from a wrong function and its sentence in turn."""
@@ -23,33 +21,27 @@ def _agreed(choose):
     return lambda text: choose([inside.strip() for inside in pairs.findall(text)], text)
 
 
-exercise(
-    "03.1",
-    "agreed_answer",
-    NOTEBOOK,
-    [
-        (("<answer>42</answer>",), "42"),
-        (("<reasoning>6*7</reasoning>\n<answer> 42 </answer>\n",), "42"),
-        (("<answer>42</answer> so <answer>42</answer>",), "42"),
-        (("<answer>41</answer><answer>42</answer>",), None),
-        (("42",), None),
-        (("<answer>42",), None),
-        (("<answer>\n42\n</answer>",), "42"),
-        (("</answer>42<answer>",), None),
-    ],
-    _told(
+exercise("03.1", "agreed_answer", [
+    (("<answer>42</answer>",), "42"),
+    (("<reasoning>6*7</reasoning>\n<answer> 42 </answer>\n",), "42"),
+    (("<answer>42</answer> so <answer>42</answer>",), "42"),
+    (("<answer>41</answer><answer>42</answer>",), None),
+    (("42",), None),
+    (("<answer>42",), None),
+    (("<answer>\n42\n</answer>",), "42"),
+    (("</answer>42<answer>",), None),
+], {
+    "you took the first of several different answers: that is a hedge, so give None":
         _agreed(lambda found, _: found[0] if found else None),
-        "you took the first of several different answers: that is a hedge, so give None",
+    "you took the last of several different answers: that is a hedge, so give None":
         _agreed(lambda found, _: found[-1] if found else None),
-        "you took the last of several different answers: that is a hedge, so give None",
+    "you missed an answer on a line of its own: the dot needs re.DOTALL for new lines":
         _agreed(lambda found, text: found[0] if len({*found}) == 1 and "\n4" not in text else None),
-        "you missed an answer on a line of its own: the dot needs re.DOTALL for new lines",
+    "you refused an answer that appears twice: two equal answers count as one":
         _agreed(lambda found, _: found[0] if len(found) == 1 else None),
-        "you refused an answer that appears twice: two equal answers count as one",
+    "you took text outside of a pair: split() gives all of it where a tag is missing":
         _agreed(lambda found, text: _split(text) if len({*found}) < 2 else None),
-        "you took text outside of a pair: split() gives all of it where a tag is missing",
-    ),
-)
+})  # fmt: skip
 
 
 def _totals(of_one):
@@ -66,32 +58,26 @@ def _sum(pairs):
     return sum(w * (v or 0.0) for w, v in pairs)
 
 
-exercise(
-    "03.2",
-    "weighted_total",
-    NOTEBOOK,
-    [
-        (([[1.0, 0.0], [1.0, 1.0]], [2.0, 0.5]), [2.5, 0.5]),
-        (([[1.0, None, 0.0], [0.5, 1.0, None]], [2.0, 1.0]), [2.5, 1.0, 0.0]),
-        (([[-1.0, -0.5]], [0.4]), [-0.4, -0.2]),
-        (([[1.0], [1.0], [1.0]], [1.0, 0.0, 3.0]), [4.0]),
-        (([[1.0, None], [0.5, None]], [2.0, 1.0]), [2.5, None]),
-    ],
-    _told(
-        _totals(lambda row, given: _sum(row) / sum(w for w, _ in row)),
-        "you divided by the sum of the weights: TRL adds, so weights set the scale as well",
-        _totals(lambda _, given: _sum(given) / sum(w for w, _ in given) if given else None),
-        "you divided by the weights that apply: TRL adds, so weights set the scale as well",
-        _totals(lambda row, given: sum(v for _, v in given) if given else None),
-        "you left the weights out: each function's value counts its weight",
-        _totals(lambda row, given: _sum(given)),
-        "you gave 0 where no function applies: 0 is compared with the group, None is not",
-        _totals(lambda row, given: _sum(row) if len(given) == len(row) else None),
-        "one None made the total None: leave that function out of the sum, keep the others",
-        lambda values, weights: [_sum((w, v) for v in c) for w, c in zip(weights, values)],  # noqa: B905
-        "you added along the batch: values has one list for each function, not completion",
-    ),
-)
+exercise("03.2", "weighted_total", [
+    (([[1.0, 0.0], [1.0, 1.0]], [2.0, 0.5]), [2.5, 0.5]),
+    (([[1.0, None, 0.0], [0.5, 1.0, None]], [2.0, 1.0]), [2.5, 1.0, 0.0]),
+    (([[-1.0, -0.5]], [0.4]), [-0.4, -0.2]),
+    (([[1.0], [1.0], [1.0]], [1.0, 0.0, 3.0]), [4.0]),
+    (([[1.0, None], [0.5, None]], [2.0, 1.0]), [2.5, None]),
+], _told(
+    _totals(lambda row, given: _sum(row) / sum(w for w, _ in row)),
+    "you divided by the sum of the weights: TRL adds, so weights set the scale as well",
+    _totals(lambda _, given: _sum(given) / sum(w for w, _ in given) if given else None),
+    "you divided by the weights that apply: TRL adds, so weights set the scale as well",
+    _totals(lambda row, given: sum(v for _, v in given) if given else None),
+    "you left the weights out: each function's value counts its weight",
+    _totals(lambda row, given: _sum(given)),
+    "you gave 0 where no function applies: 0 is compared with the group, None is not",
+    _totals(lambda row, given: _sum(row) if len(given) == len(row) else None),
+    "one None made the total None: leave that function out of the sum, keep the others",
+    lambda values, weights: [_sum((w, v) for v in c) for w, c in zip(weights, values)],  # noqa: B905
+    "you added along the batch: values has one list for each function, not completion",
+))  # fmt: skip
 
 
 def _chat(*texts):
@@ -111,34 +97,29 @@ def _each(same):
 _right = _each(lambda text, last, a: last == f"#### {a}" and text.count("####") == 1)
 
 
-exercise(
-    "03.3",
-    "last_line_reward",
-    NOTEBOOK,
-    [
-        ((_chat("6*7=42\n#### 42", "#### 41", "#### 42\n"), ["42"] * 3), [1.0, 0.0, 1.0]),
-        ((_chat("#### 7", "42", "#### 8"), ["7", "42", "9"]), [1.0, 0.0, 0.0]),
-        ((_chat("#### 142", "#### 41 or 42", "so #### 42"), ["42"] * 3), [0.0, 0.0, 0.0]),
-        ((_chat("#### 42\nIt is 42.", "#### 41\n#### 42", ""), ["42"] * 3), [0.0, 0.0, 0.0]),
-    ],
-    _told(
-        lambda completions, answer, **_: [0.0] * len(answer),
-        'you compared the list of messages: the text is in [0]["content"]',
-        _each(lambda text, last, a: a in text),
-        "you looked for the answer anywhere in the text: a list of all numbers earns, too",
-        lambda completions, answer: _right(completions, answer),
-        "TRL passes more than you take, such as prompts: let **columns accept the rest",
-        lambda completions, answer, **_: sum(_right(completions, answer)) / len(answer),
-        "you gave one number for the batch: TRL wants a list, a float for each completion",
-        _each(lambda text, last, a: text.endswith(a)),
-        "you compared the end of the text: 142 ends in 42, so compare the whole last line",
-        _each(lambda text, last, a: last == f"#### {a}"),
-        "you rewarded a hedge, #### 41 above #### 42: the mark may occur only once in the text",
-        _each(lambda text, last, a: f"#### {a}" in text.split("\n")),
-        "you rewarded the line at any place: the program downstream reads only the last line",
-    ),
-    call=lambda fn, c, a: fn(completions=c, answer=a, prompts=["?"] * len(a), trainer_state=None),
-)
+exercise("03.3", "last_line_reward", [
+    ((_chat("6*7=42\n#### 42", "#### 41", "#### 42\n"), ["42"] * 3), [1.0, 0.0, 1.0]),
+    ((_chat("#### 7", "42", "#### 8"), ["7", "42", "9"]), [1.0, 0.0, 0.0]),
+    ((_chat("#### 142", "#### 41 or 42", "so #### 42"), ["42"] * 3), [0.0, 0.0, 0.0]),
+    ((_chat("#### 42\nIt is 42.", "#### 41\n#### 42", ""), ["42"] * 3), [0.0, 0.0, 0.0]),
+], _told(
+    lambda completions, answer, **_: [0.0] * len(answer),
+    'you compared the list of messages: the text is in [0]["content"]',
+    _each(lambda text, last, a: a in text),
+    "you looked for the answer anywhere in the text: a list of all numbers earns, too",
+    lambda completions, answer: _right(completions, answer),
+    "TRL passes more than you take, such as prompts: let **columns accept the rest",
+    lambda completions, answer, **_: sum(_right(completions, answer)) / len(answer),
+    "you gave one number for the batch: TRL wants a list, a float for each completion",
+    _each(lambda text, last, a: text.endswith(a)),
+    "you compared the end of the text: 142 ends in 42, so compare the whole last line",
+    _each(lambda text, last, a: last == f"#### {a}"),
+    "you rewarded a hedge, #### 41 above #### 42: the mark may occur only once in the text",
+    _each(lambda text, last, a: f"#### {a}" in text.split("\n")),
+    "you rewarded the line at any place: the program downstream reads only the last line",
+), call=lambda fn, c, a: (
+    fn(completions=c, answer=a, prompts=["?"] * len(a), trainer_state=None)
+))  # fmt: skip
 
 
 def _moved(of, said):
@@ -160,30 +141,18 @@ def _of_formed(run):  # three steps of 64 completions
     return [(right / max(form, 1e-9), 192 * form) for form, right in pairs]
 
 
-experiment(
-    "03.4",
-    "form_alone",
-    NOTEBOOK,
-    _moved(_of_formed, "The fraction that is right of those in the form"),
-    {
-        "rises": "Nothing pays for a right number, only for the form around it.",
-        "stays": "The sum was never paid for, so nothing keeps the work that made it right.",
-        "falls": "What a reward ignores can drift either way: read what it did pay for.",
-    },
-    [({"has_form": [0.0625, 0.4479], "is_right": [0.0417, 0.0781]}, "falls")],
-)
-experiment(
-    "03.5",
-    "no_scaling",
-    NOTEBOOK,
-    _moved(lambda run: [(rate, 192) for rate in run["says_answer_is"]], "The rate of the phrase"),
-    {
-        "rises": "A larger reward in the batch holds a small one back, if its values differ there.",
-        "stays": "The gradient is small, but AdamW divides it by its own recent size.",
-        "falls": "The phrase is paid, if only with 0.1, and nothing is paid for leaving it out.",
-    },
-    [({"says_answer_is": [0.2865, 0.8646]}, "rises")],
-)
+experiment("03.4", "form_alone",
+    _moved(_of_formed, "The fraction that is right of those in the form"), {
+    "rises": "Nothing pays for a right number, only for the form around it.",
+    "stays": "The sum was never paid for, so nothing keeps the work that made it right.",
+    "falls": "What a reward ignores can drift either way: read what it did pay for.",
+}, [({"has_form": [0.0625, 0.4479], "is_right": [0.0417, 0.0781]}, "falls")])  # fmt: skip
+experiment("03.5", "no_scaling",
+    _moved(lambda run: [(rate, 192) for rate in run["says_answer_is"]], "The rate of the phrase"), {
+    "rises": "A larger reward in the batch holds a small one back, if its values differ there.",
+    "stays": "The gradient is small, but AdamW divides it by its own recent size.",
+    "falls": "The phrase is paid, if only with 0.1, and nothing is paid for leaving it out.",
+}, [({"says_answer_is": [0.2865, 0.8646]}, "rises")])  # fmt: skip
 
 
 def _examined(reward, row, honest, cheats):
@@ -205,24 +174,17 @@ def _task(value, cheats=("1", "2", "3", "4", "5")):
     return lambda: (lambda completions, **_: value(completions), {}, "42", list(cheats))
 
 
-exercise(
-    "03.6",
-    "my_task",
-    NOTEBOOK,
-    lambda: [
-        ((), dict.fromkeys(_examined(*_task(lambda c: [1.0] + [0.0] * (len(c) - 1))()), True))
-    ],
-    _told(
+exercise("03.6", "my_task", lambda: [
+    ((), dict.fromkeys(_examined(*_task(lambda c: [1.0] + [0.0] * (len(c) - 1))()), True))
+], {
+    "a cheat earns as much as the honest completion: print what each of them earns":
         _task(lambda c: [1.0] * len(c)),
-        "a cheat earns as much as the honest completion: print what each of them earns",
+    "your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight":
         _task(lambda c: [float(len(text_of(x)) == 2) * 10 for x in c]),
-        "your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight",
+    "that are fewer than five different cheats: think of hedges, copies, length, empty parts":
         _task(lambda c: [float(text_of(x) == "42") for x in c], cheats=("1", "2")),
-        "that are fewer than five different cheats: think of hedges, copies, length, empty parts",
+    "your honest completion earns nothing: a completion is a list with a chat message":
         _task(lambda c: [0.0] * len(c)),
-        "your honest completion earns nothing: a completion is a list with a chat message",
+    "your reward broke the contract: it gives a list, one finite float or None per completion":
         _task(lambda c: 1.0),
-        "your reward broke the contract: it gives a list, one finite float or None per completion",
-    ),
-    call=lambda fn: _examined(*fn()),
-)
+}, call=lambda fn: _examined(*fn()))  # fmt: skip

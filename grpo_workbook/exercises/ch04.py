@@ -4,8 +4,6 @@ from statistics import mean
 
 from grpo_workbook.exercises import Raises, exercise, experiment
 
-NOTEBOOK = "04_grpo_run"
-
 
 def _steps(batch_size, at_once, *whole):
     """Accumulation steps; ValueError unless each of `whole` divides the batch."""
@@ -14,46 +12,32 @@ def _steps(batch_size, at_once, *whole):
     return batch_size // at_once
 
 
-exercise(
-    "04.1",
-    "accumulation_steps",
-    NOTEBOOK,
-    [
-        ((64, 64, 1, 8), 1), ((64, 8, 1, 8), 8), ((128, 8, 2, 16), 8), ((32, 4, 4, 8), 2),
-        ((20, 4, 1, 8), Raises(ValueError)), ((64, 24, 1, 8), Raises(ValueError)),
-    ],
-    {
-        "you left out the processes: each of them takes per_device_batch completions at a time":
-            lambda size, each, processes, group: size // each,
-        "you multiplied by num_generations: TRL counts completions, not prompts, in its batch "
-        "sizes":
-            lambda size, each, processes, group: size * group // (each * processes),
-        "you rounded down where nothing fits: raise ValueError when the groups or the batches do "
-        "not divide evenly": lambda size, each, processes, group: size // (each * processes),
-        "you let a broken group through: raise ValueError when num_generations does not divide the "
-        "batch":
-            lambda size, each, processes, group: _steps(size, each * processes, each * processes),
-    },
-)  # fmt: skip
+exercise("04.1", "accumulation_steps", [
+    ((64, 64, 1, 8), 1), ((64, 8, 1, 8), 8), ((128, 8, 2, 16), 8), ((32, 4, 4, 8), 2),
+    ((20, 4, 1, 8), Raises(ValueError)), ((64, 24, 1, 8), Raises(ValueError)),
+], {
+    "you left out the processes: each of them takes per_device_batch completions at a time":
+        lambda size, each, processes, group: size // each,
+    "you multiplied by num_generations: TRL counts completions, not prompts, in its batch "
+    "sizes": lambda size, each, processes, group: size * group // (each * processes),
+    "you rounded down where nothing fits: raise ValueError when the groups or the batches do "
+    "not divide evenly": lambda size, each, processes, group: size // (each * processes),
+    "you let a broken group through: raise ValueError when num_generations does not divide the "
+    "batch": lambda size, each, processes, group: _steps(size, each * processes, each * processes),
+})  # fmt: skip
 
 
-exercise(
-    "04.2",
-    "lora_parameters",
-    NOTEBOOK,
-    [
-        (([(128, 128)], 16), 4096), (([(128, 128), (128, 64), (256, 128)], 8), 6656),
-        (([(2048, 8192)], 32), 327680), (([], 16), 0),
-    ],
-    {
-        "you counted the frozen weight W (in x out): count the two thin matrices A and B beside it":
-            lambda shapes, rank: sum(i * o for i, o in shapes),
-        "you counted only A (rank x in): B is out x rank":
-            lambda shapes, rank: sum(rank * i for i, o in shapes),
-        "you took B to be as large as A: B has a row for each output, A a column for each input":
-            lambda shapes, rank: sum(2 * rank * i for i, o in shapes),
-    },
-)  # fmt: skip
+exercise("04.2", "lora_parameters", [
+    (([(128, 128)], 16), 4096), (([(128, 128), (128, 64), (256, 128)], 8), 6656),
+    (([(2048, 8192)], 32), 327680), (([], 16), 0),
+], {
+    "you counted the frozen weight W (in x out): count the two thin matrices A and B beside it":
+        lambda shapes, rank: sum(i * o for i, o in shapes),
+    "you counted only A (rank x in): B is out x rank":
+        lambda shapes, rank: sum(rank * i for i, o in shapes),
+    "you took B to be as large as A: B has a row for each output, A a column for each input":
+        lambda shapes, rank: sum(2 * rank * i for i, o in shapes),
+})  # fmt: skip
 
 
 def _pace(measured):
@@ -64,7 +48,7 @@ def _pace(measured):
     return pace, f"The reward rose by {thin:.2f}, in the chapter's run by {run:.2f}."
 
 
-experiment("04.3", "rank_one", NOTEBOOK, _pace, {
+experiment("04.3", "rank_one", _pace, {
     "as fast": "One product B A in place of 16, each moved by the same rate, changes a layer less.",
     "slower": "What counts is how far the layers move: compare r, lora_alpha / r and the rate.",
     "not at all": "A rank of 1 can still say 'more of this': RL gets little information a step.",
@@ -82,7 +66,7 @@ def _gain(measured):
     return right, f"{sum(before)} of {len(before)} before, {sum(after)} after, p = {p:.2g}."
 
 
-experiment("04.4", "my_problems", NOTEBOOK, _gain, {
+experiment("04.4", "my_problems", _gain, {
     "more": "The form carries over, but an answer counts only with the right number in it.",
     "fewer": "Training moved the form; it did not cost the arithmetic that these problems need.",
     "no difference": "The form was learned for every problem, and it shows where sums are right.",

@@ -5,8 +5,6 @@ from statistics import mean
 
 from grpo_workbook.exercises import exercise, experiment
 
-NOTEBOOK = "05_monitoring"
-
 # 05.1 is it gamed?
 
 
@@ -17,29 +15,23 @@ def _risen(reward):
 
 _UP = [0.2, 0.3, 0.3, 0.5, 0.7, 0.8, 0.8, 0.9, 0.9]
 _EVEN = [0.5, 0.6, 0.4, 0.5, 0.5, 0.6, 0.5, 0.5, 0.5]
-exercise(
-    "05.1",
-    "is_gamed",
-    NOTEBOOK,
-    [
-        ((_UP, [0.20, 0.55, 0.80]), False),
-        ((_UP, [0.20, 0.10, 0.00]), True),
-        ((_UP, [0.20, 0.22, 0.21]), True),
-        ((_UP[::-1], [0.20, 0.10, 0.00]), False),
-        ((_UP, [0.20, 0.05, 0.50]), False),
-        ((_EVEN, [0.4, 0.3]), False),
-    ],
-    {
-        "you waited for the accuracy to fall: a reward that rises while accuracy stays is gamed "
-        "too": lambda reward, heldout: _risen(reward) and heldout[-1] < heldout[0] - 0.05,
-        "you looked at the held-out accuracy alone: without a rising reward it is another "
-        "disease": lambda reward, heldout: heldout[-1] <= heldout[0] + 0.05,
-        "you looked at the reward alone: a rising reward is the aim of training "
-        "for": lambda reward, heldout: _risen(reward),
-        "you took the lowest accuracy on the way: compare the last one with the "
-        "first": lambda reward, heldout: _risen(reward) and min(heldout[1:]) <= heldout[0] + 0.05,
-    },
-)
+exercise("05.1", "is_gamed", [
+    ((_UP, [0.20, 0.55, 0.80]), False),
+    ((_UP, [0.20, 0.10, 0.00]), True),
+    ((_UP, [0.20, 0.22, 0.21]), True),
+    ((_UP[::-1], [0.20, 0.10, 0.00]), False),
+    ((_UP, [0.20, 0.05, 0.50]), False),
+    ((_EVEN, [0.4, 0.3]), False),
+], {
+    "you waited for the accuracy to fall: a reward that rises while accuracy stays is gamed "
+    "too": lambda reward, heldout: _risen(reward) and heldout[-1] < heldout[0] - 0.05,
+    "you looked at the held-out accuracy alone: without a rising reward it is another "
+    "disease": lambda reward, heldout: heldout[-1] <= heldout[0] + 0.05,
+    "you looked at the reward alone: a rising reward is the aim of training "
+    "for": lambda reward, heldout: _risen(reward),
+    "you took the lowest accuracy on the way: compare the last one with the "
+    "first": lambda reward, heldout: _risen(reward) and min(heldout[1:]) <= heldout[0] + 0.05,
+})  # fmt: skip
 
 # 05.2 the clinic: each patient's log, and its findings
 
@@ -93,7 +85,7 @@ def _clinic(number, name, findings, wrong):
 
     mistakes = [(but(patient, names), why) for patient, names, why in wrong]
     cases = [((patient,), names) for patient, names in right.items()]
-    exercise(number, name, NOTEBOOK, cases, mistakes)
+    exercise(number, name, cases, mistakes)
 
 
 _clinic("05.2", "my_diagnosis", {letter: names for letter, (_, names) in _CLINIC.items()}, _WRONG)
@@ -115,18 +107,11 @@ _CURED = {
     "collapsed": "The texts of a group differ as soon as the temperature is not near 0.",
     "another": "One of the two diseases, or none of them, explains what you see.",
 }
-experiment(
-    "05.3",
-    "cured",
-    NOTEBOOK,
-    _read_cured,
-    _CURED,
-    [
-        ({"finding": "collapsed", "reward": (2.73, 2.83), "unique": 0.13}, "collapsed"),
-        ({"finding": "healthy", "reward": (1.34, 2.68), "unique": 0.26}, "healthy"),
-        ({"finding": "truncated", "reward": (0.13, 0.13), "unique": 0.13}, "truncated"),
-    ],
-)
+experiment("05.3", "cured", _read_cured, _CURED, [
+    ({"finding": "collapsed", "reward": (2.73, 2.83), "unique": 0.13}, "collapsed"),
+    ({"finding": "healthy", "reward": (1.34, 2.68), "unique": 0.26}, "healthy"),
+    ({"finding": "truncated", "reward": (0.13, 0.13), "unique": 0.13}, "truncated"),
+])  # fmt: skip
 
 # 05.4 entropy that bought nothing
 
@@ -141,32 +126,23 @@ def _spent(entropy, reward, highest, *, start=None, enough=0.8, width=3):
 
 _FALLS = [1.0, 0.8, 0.6, 0.1, 0.5, 0.4, 0.2, 0.15, 0.1, 0.1]
 _LOW, _HIGH = [1.0] * 8 + [2.9, 2.9], [1.0, 1.2, 1.5, 2.0, 2.3, 2.6, 2.8, 2.9, 2.9, 2.9]
-exercise(
-    "05.4",
-    "entropy_spent",
-    NOTEBOOK,
-    [
-        ((_FALLS, [1.0] * 10, 3.0), 9),
-        ((_FALLS, _HIGH, 3.0), None),
-        ((_FALLS, _LOW, 3.0), 9),
-        (([0.4, 0.4, 0.4, 0.2, 0.2, 0.2], [1.0] * 6, 3.0), None),
-        ((_FALLS[:2], [1.0] * 2, 3.0), None),
-        (([1.0, 1.0, 1.0, 0.2, 0.2, 0.2], [2.6, 2.6, 2.6, 2.0, 2.5, 2.5], 3.0), 6),
-    ],
-    {
-        "you looked at single steps: one step is noise, take the mean of the last three": partial(
-            _spent, width=1
-        ),
-        "you left out the reward: entropy that falls while the model learns is well spent": partial(
-            _spent, enough=9.0
-        ),
-        "you compared the entropy with 0.25: compare it with a quarter of its own first three "
-        "steps": partial(_spent, start=1.0),
-        "you counted from 0: the log's first step is 1": lambda *given: (
-            (found := _spent(*given)) and found - 1
-        ),
-    },
-)
+exercise("05.4", "entropy_spent", [
+    ((_FALLS, [1.0] * 10, 3.0), 9),
+    ((_FALLS, _HIGH, 3.0), None),
+    ((_FALLS, _LOW, 3.0), 9),
+    (([0.4, 0.4, 0.4, 0.2, 0.2, 0.2], [1.0] * 6, 3.0), None),
+    ((_FALLS[:2], [1.0] * 2, 3.0), None),
+    (([1.0, 1.0, 1.0, 0.2, 0.2, 0.2], [2.6, 2.6, 2.6, 2.0, 2.5, 2.5], 3.0), 6),
+], {
+    "you looked at single steps: one step is noise, take the mean of the last three":
+        partial(_spent, width=1),
+    "you left out the reward: entropy that falls while the model learns is well spent":
+        partial(_spent, enough=9.0),
+    "you compared the entropy with 0.25: compare it with a quarter of its own first three "
+    "steps": partial(_spent, start=1.0),
+    "you counted from 0: the log's first step is 1":
+        lambda *given: ((found := _spent(*given)) and found - 1),
+})  # fmt: skip
 
 # 05.5 the published runs of data/gpu_runs.csv
 

@@ -4,8 +4,6 @@ from math import comb, sqrt
 
 from grpo_workbook.exercises import exercise, experiment
 
-NOTEBOOK = "08_evaluation"
-
 # 08.1 McNemar's exact test
 
 
@@ -20,29 +18,23 @@ def _normal(better, worse):
     return float(chi2.sf((better - worse) ** 2 / (better + worse), 1)) if better + worse else 1.0
 
 
-exercise(
-    "08.1",
-    "mcnemar",
-    NOTEBOOK,
-    [
-        ((6, 1), 0.125),
-        ((1, 6), 0.125),
-        ((10, 0), 2 / 1024),
-        ((3, 3), 1.0),
-        ((0, 0), 1.0),
-        ((15, 4), 2 * (1 + 19 + 171 + 969 + 3876) / 2**19),
-    ],
-    {
-        "you looked in one direction only: training could have made it worse as well, so double "
-        "the tail": lambda better, worse: min(1.0, _tail(better, worse)),
-        "your p is above 1 where both counts are equal: the middle is in both tails, cap it at 1":
+exercise("08.1", "mcnemar", [
+    ((6, 1), 0.125),
+    ((1, 6), 0.125),
+    ((10, 0), 2 / 1024),
+    ((3, 3), 1.0),
+    ((0, 0), 1.0),
+    ((15, 4), 2 * (1 + 19 + 171 + 969 + 3876) / 2**19),
+], {
+    "you looked in one direction only: training could have made it worse as well, so double "
+    "the tail": lambda better, worse: min(1.0, _tail(better, worse)),
+    "your p is above 1 where both counts are equal: the middle is in both tails, cap it at 1":
         lambda better, worse: 2 * _tail(better, worse),
-        "you took the chance of this one outcome: p adds up all that are at least as far from even":
+    "you took the chance of this one outcome: p adds up all that are at least as far from even":
         lambda better, worse: min(1.0, 2 * comb(better + worse, better) / 2 ** (better + worse)),
-        "that is the chi-squared approximation: with few changed problems it gives too small a p":
+    "that is the chi-squared approximation: with few changed problems it gives too small a p":
         _normal,
-    },
-)  # fmt: skip
+})  # fmt: skip
 
 # 08.2 a gain by chance
 
@@ -56,24 +48,17 @@ def _gain(n, rate, fits):
     return sum(a * b for i, a in chances for j, b in chances if fits(j - i))
 
 
-exercise(
-    "08.2",
-    "chance_of_gain",
-    NOTEBOOK,
-    lambda: [
-        ((n, rate, more), _gain(n, rate, lambda d, more=more: d >= more))
-        for n, rate, more in ((30, 0.5, 3), (30, 0.7, 3), (4, 0.5, 1), (100, 0.5, 10), (30, 0.5, 0))
-    ],
-    {
-        "you left out the gain of exactly `more`: at least means it counts":
+exercise("08.2", "chance_of_gain", lambda: [
+    ((n, rate, more), _gain(n, rate, lambda d, more=more: d >= more))
+    for n, rate, more in ((30, 0.5, 3), (30, 0.7, 3), (4, 0.5, 1), (100, 0.5, 10), (30, 0.5, 0))
+], {
+    "you left out the gain of exactly `more`: at least means it counts":
         lambda n, rate, more: _gain(n, rate, lambda d: d > more),
-        "you counted losses as well: only a second count that is higher looks like a gain":
+    "you counted losses as well: only a second count that is higher looks like a gain":
         lambda n, rate, more: _gain(n, rate, lambda d: abs(d) >= more),
-        "you took the first count as certain: it is as much luck as the second":
+    "you took the first count as certain: it is as much luck as the second":
         lambda n, rate, more: sum(_chances(n, rate)[-int(-(n * rate + more) // 1) :]),
-    },
-    tolerance=1e-5,
-)  # fmt: skip
+}, tolerance=1e-5)  # fmt: skip
 
 # 08.3 training seeds
 
@@ -90,24 +75,17 @@ def _seeds(measured):
     return "beyond" if gap > limit else "within", said
 
 
-experiment(
-    "08.3",
-    "seed_spread",
-    NOTEBOOK,
-    _seeds,
-    {
-        "within": "The bound knows the noise of the evaluation alone. The seed changes the start "
-        "of the adapters, the order of the problems and every completion as well, and where the "
-        "curve is steep one seed is steps ahead of another.",
-        "beyond": "The seeds may differ, but by no more than the noise of this evaluation: it "
-        "takes more problems, or more seeds, to show it.",
-    },
-    [
-        ({"strict": [0.68125, 0.65], "problems": 160}, "within"),  # after 8 steps
-        ({"strict": [0.7125, 0.73125, 0.7], "problems": 160}, "within"),  # after 10 steps
-        ({"strict": [0.915, 0.944, 0.931], "problems": 480}, "within"),  # after 120
-    ],
-)
+experiment("08.3", "seed_spread", _seeds, {
+    "within": "The bound knows the noise of the evaluation alone. The seed changes the start "
+    "of the adapters, the order of the problems and every completion as well, and where the "
+    "curve is steep one seed is steps ahead of another.",
+    "beyond": "The seeds may differ, but by no more than the noise of this evaluation: it "
+    "takes more problems, or more seeds, to show it.",
+}, [
+    ({"strict": [0.68125, 0.65], "problems": 160}, "within"),  # after 8 steps
+    ({"strict": [0.7125, 0.73125, 0.7], "problems": 160}, "within"),  # after 10 steps
+    ({"strict": [0.915, 0.944, 0.931], "problems": 480}, "within"),  # after 120
+])  # fmt: skip
 
 # 08.4 the sentence for the report
 
@@ -131,25 +109,19 @@ def _unpaired(better, worse, before, after):
     return fisher_exact([[b, n - b], [a, n - a]]).pvalue
 
 
-exercise(
-    "08.4",
-    "verdict",
-    NOTEBOOK,
-    [
-        (_outcomes(40, 8, 0, 52), "rose"),
-        (_outcomes(40, 30, 25, 25), "not shown"),
-        (_outcomes(40, 3, 15, 42), "fell"),
-        (_outcomes(40, 5, 0, 55), "not shown"),
-        (_outcomes(0, 0, 0, 30), "not shown"),
-    ],
-    {
-        "you compared the rates: 70 of 120 against 65 may be chance, so test the problems that "
-        "changed": lambda b, a: _verdict(b, a, lambda better, worse, *_: float(better == worse)),
-        "you tested both rates as if different problems had been answered: pair them, for then "
-        "8 better and none worse is shown": lambda b, a: _verdict(b, a, _unpaired),
-        "you tested one direction: training may make it worse as well, so double the tail":
+exercise("08.4", "verdict", [
+    (_outcomes(40, 8, 0, 52), "rose"),
+    (_outcomes(40, 30, 25, 25), "not shown"),
+    (_outcomes(40, 3, 15, 42), "fell"),
+    (_outcomes(40, 5, 0, 55), "not shown"),
+    (_outcomes(0, 0, 0, 30), "not shown"),
+], {
+    "you compared the rates: 70 of 120 against 65 may be chance, so test the problems that "
+    "changed": lambda b, a: _verdict(b, a, lambda better, worse, *_: float(better == worse)),
+    "you tested both rates as if different problems had been answered: pair them, for then "
+    "8 better and none worse is shown": lambda b, a: _verdict(b, a, _unpaired),
+    "you tested one direction: training may make it worse as well, so double the tail":
         lambda b, a: _verdict(b, a, lambda better, worse, *_: _tail(better, worse)),
-        "a small p says only that something changed: look at the direction too":
+    "a small p says only that something changed: look at the direction too":
         lambda b, a: _verdict(b, a, names=("rose", "rose")),
-    },
-)  # fmt: skip
+})  # fmt: skip

@@ -2,25 +2,15 @@
 
 from grpo_workbook.exercises import exercise, experiment
 
-NOTEBOOK = "11_tools_and_environments"
-
-exercise(
-    "11.1",
-    "tokens_needed",
-    NOTEBOOK,
-    [((n, c, r, a), n * (c + r) + a) for n, c, r, a in ((1, 21, 21, 6), (4, 17, 24, 3))],
-    {
-        "that leaves no room for the results: they count into max_completion_length too": (
-            lambda calls, call, result, answer: calls * call + answer
-        ),
-        "that is one call: each further one needs room for itself and for its result": (
-            lambda calls, call, result, answer: call + result + answer
-        ),
-        "after the last result the model must still write its answer": (
-            lambda calls, call, result, answer: calls * (call + result)
-        ),
-    },
-)
+exercise("11.1", "tokens_needed",
+    [((n, c, r, a), n * (c + r) + a) for n, c, r, a in ((1, 21, 21, 6), (4, 17, 24, 3))], {
+    "that leaves no room for the results: they count into max_completion_length too":
+        lambda calls, call, result, answer: calls * call + answer,
+    "that is one call: each further one needs room for itself and for its result":
+        lambda calls, call, result, answer: call + result + answer,
+    "after the last result the model must still write its answer":
+        lambda calls, call, result, answer: calls * (call + result),
+})  # fmt: skip
 
 
 def _calls(*numbers: int) -> dict:
@@ -62,34 +52,24 @@ def _all_calls(completion):
     return sum(len(message.get("tool_calls", ())) for message in completion)
 
 
-exercise(
-    "11.2",
-    "priced_reward",
-    NOTEBOOK,
-    [
-        (
-            ([t for t, _ in _TRANSCRIPTS.values()], ["8"] * len(_TRANSCRIPTS), 0.25),
-            [reward for _, reward in _TRANSCRIPTS.values()],
-        )
-    ],
-    {
-        "the last message may be the tool's: only what the model says is its answer": (
-            _reward(lambda c: c[-1]["content"], _all_calls)
+exercise("11.2", "priced_reward", [
+    (
+        ([t for t, _ in _TRANSCRIPTS.values()], ["8"] * len(_TRANSCRIPTS), 0.25),
+        [reward for _, reward in _TRANSCRIPTS.values()],
+    )
+], {
+    "the last message may be the tool's: only what the model says is its answer":
+        _reward(lambda c: c[-1]["content"], _all_calls),
+    "a turn can hold several calls: count the calls, not the turns that have some":
+        _reward(_own, lambda c: sum("tool_calls" in message for message in c)),
+    "a failed call costs as much as any other: count calls, not good results":
+        _reward(
+            _own,
+            lambda c: sum(m["role"] == "tool" and "error" not in m["content"] for m in c),
         ),
-        "a turn can hold several calls: count the calls, not the turns that have some": (
-            _reward(_own, lambda c: sum("tool_calls" in message for message in c))
-        ),
-        "a failed call costs as much as any other: count calls, not good results": (
-            _reward(
-                _own,
-                lambda c: sum(m["role"] == "tool" and "error" not in m["content"] for m in c),
-            )
-        ),
-        "calls cost nothing in your reward: take price times their number away": (
-            _reward(_own, lambda c: 0)
-        ),
-    },
-)
+    "calls cost nothing in your reward: take price times their number away":
+        _reward(_own, lambda c: 0),
+})  # fmt: skip
 
 
 def _verdicts():
@@ -146,27 +126,13 @@ def _without_arguments():
     return now
 
 
-exercise(
-    "11.3",
-    "my_tool",
-    NOTEBOOK,
-    _verdicts,
-    [
-        (
-            lambda: _bare,
-            "it takes arguments of any type: put @tool above the function, which checks them",
-        ),
-        (
-            _undescribed,
-            "no schema can be made of it: it needs type hints, and a docstring with Args:",
-        ),
-        (
-            _without_arguments,
-            "it takes no argument, so the model cannot ask it anything: give it at least one",
-        ),
-    ],
-    call=_judged,
-)
+exercise("11.3", "my_tool", _verdicts, {
+    "it takes arguments of any type: put @tool above the function, which checks them":
+        lambda: _bare,
+    "no schema can be made of it: it needs type hints, and a docstring with Args:": _undescribed,
+    "it takes no argument, so the model cannot ask it anything: give it at least one":
+        _without_arguments,
+}, call=_judged)  # fmt: skip
 
 
 def _wrong_tool(calls):
@@ -176,18 +142,11 @@ def _wrong_tool(calls):
     return "for none" if hard < 0.5 else "for hard ones" if easy < 0.75 else "for all", said
 
 
-experiment(
-    "11.4",
-    "wrong_tool",
-    NOTEBOOK,
-    _wrong_tool,
-    {
-        "for all": "Half of the easy answers by heart were right too, and needed no call.",
-        "for hard ones": "By heart an easy product was not right often enough to beat the call.",
-        "for none": "Half of the calls were right, and no hard product is known by heart.",
-    },
-    [({"easy": 0.5, "hard": 0.992, "all": 0.881}, "for hard ones")],
-)
+experiment("11.4", "wrong_tool", _wrong_tool, {
+    "for all": "Half of the easy answers by heart were right too, and needed no call.",
+    "for hard ones": "By heart an easy product was not right often enough to beat the call.",
+    "for none": "Half of the calls were right, and no hard product is known by heart.",
+}, [({"easy": 0.5, "hard": 0.992, "all": 0.881}, "for hard ones")])  # fmt: skip
 
 
 def _narrow(log):
@@ -198,18 +157,11 @@ def _narrow(log):
     return "die out" if last < first / 4 else "spread" if last > 4 * first else "stay", said
 
 
-experiment(
-    "11.5",
-    "too_narrow",
-    NOTEBOOK,
-    _narrow,
-    {
-        "die out": "Most groups earned nothing at all, so nothing speaks against a call either.",
-        "stay": "Some groups had a right answer by heart, and in these a call counted as worse.",
-        "spread": "A call without a result never earns anything: nothing speaks for it.",
-    },
-    [({"calling": [0.125, 0.15, 0.188, 0.094, 0.125, 0.188]}, "stay")],
-)
+experiment("11.5", "too_narrow", _narrow, {
+    "die out": "Most groups earned nothing at all, so nothing speaks against a call either.",
+    "stay": "Some groups had a right answer by heart, and in these a call counted as worse.",
+    "spread": "A call without a result never earns anything: nothing speaks for it.",
+}, [({"calling": [0.125, 0.15, 0.188, 0.094, 0.125, 0.188]}, "stay")])  # fmt: skip
 
 
 def _shopping(rates):
@@ -220,15 +172,8 @@ def _shopping(rates):
     return right, said
 
 
-experiment(
-    "11.6",
-    "two_tools",
-    NOTEBOOK,
-    _shopping,
-    {
-        "neither": "A price needs one call, and a right one still earned 0.35.",
-        "only single prices": "Two calls cost more than a right total earns, or one call less.",
-        "both": "A total needs two calls, which cost 1.3: more than the 1.0 of a right answer.",
-    },
-    [({"price": 0.64, "total": 0.27}, "only single prices")],  # measured
-)
+experiment("11.6", "two_tools", _shopping, {
+    "neither": "A price needs one call, and a right one still earned 0.35.",
+    "only single prices": "Two calls cost more than a right total earns, or one call less.",
+    "both": "A total needs two calls, which cost 1.3: more than the 1.0 of a right answer.",
+}, [({"price": 0.64, "total": 0.27}, "only single prices")])  # fmt: skip

@@ -7,8 +7,6 @@ from statistics import mean, pstdev, stdev
 from grpo_workbook.exercises import exercise
 from grpo_workbook.files import REPO
 
-NOTEBOOK = "12_which_algorithm"
-
 # 12.1 RLOO's advantages
 
 
@@ -36,22 +34,16 @@ def _grpo(rewards, group_size):
 _rloo = _less(lambda group, i, n: (sum(group) - group[i]) / (n - 1))
 _REWARDS = [1.0, 0.0, 0.0, 1.0, 3.0, 0.5, 0.5, 0.5]
 
-exercise(
-    "12.1",
-    "rloo_advantages",
-    NOTEBOOK,
-    [((_REWARDS, n), _rloo(_REWARDS, n)) for n in (4, 2, 8)],
-    {
-        "that is the mean of the whole group: it contains the reward itself, so the advantage "
-        "shrinks to (n - 1) / n": _less(lambda group, i, n: mean(group)),
-        "that is GRPO's advantage: RLOO takes only the mean of the others away, and divides by "
-        "no deviation": _grpo,
-        "the others are one fewer than the group: divide their sum by n - 1, not by n":
+exercise("12.1", "rloo_advantages", [((_REWARDS, n), _rloo(_REWARDS, n)) for n in (4, 2, 8)], {
+    "that is the mean of the whole group: it contains the reward itself, so the advantage "
+    "shrinks to (n - 1) / n": _less(lambda group, i, n: mean(group)),
+    "that is GRPO's advantage: RLOO takes only the mean of the others away, and divides by "
+    "no deviation": _grpo,
+    "the others are one fewer than the group: divide their sum by n - 1, not by n":
         _less(lambda group, i, n: (sum(group) - group[i]) / n),
-        "you mixed the groups: the others are those of the same question, not of the whole batch":
+    "you mixed the groups: the others are those of the same question, not of the whole batch":
         lambda rewards, group_size: _rloo(rewards, len(rewards)),
-    },
-)  # fmt: skip
+})  # fmt: skip
 
 # 12.2 the outcome of the race, before it is seen
 
@@ -113,29 +105,19 @@ def _moved(name: str, before: str) -> Callable:
     return order
 
 
-exercise(
-    "12.2",
-    "my_order",
-    NOTEBOOK,
-    [((), "the stored runs do not contradict it")],
-    {
-        "you expect clip-higher to differ from GRPO with one update per batch: in the first update "
-        "the ratio is 1, so nothing is clipped and both are the same": _moved(
-            "clip-higher, one update", "sft"
-        ),
-        "imitating a random one of eight uses no check at all: it copies wrong answers as they "
-        "come, and cannot keep up with imitating right ones": _moved("random of 8", "rejection"),
-        "an untrained model cannot be better than GRPO on a task that it is right on now and then: "
-        "look at the groups, they have variance": lambda: [
-            "rejection", "sft", "base", "grpo", "clip-higher, one update", "random of 8"
-        ],
-        "you expect GRPO to beat imitation at equal completions: here the base is right often "
-        "enough that its own right answers, all imitated, teach the form sooner": lambda: [
-            "grpo", "clip-higher, one update", "rejection", "sft", "base", "random of 8"
-        ],
-    },
-    call=_order_judged,
-)  # fmt: skip
+exercise("12.2", "my_order", [((), "the stored runs do not contradict it")], {
+    "you expect clip-higher to differ from GRPO with one update per batch: in the first update "
+    "the ratio is 1, so nothing is clipped and both are the same":
+        _moved("clip-higher, one update", "sft"),
+    "imitating a random one of eight uses no check at all: it copies wrong answers as they "
+    "come, and cannot keep up with imitating right ones": _moved("random of 8", "rejection"),
+    "an untrained model cannot be better than GRPO on a task that it is right on now and then: "
+    "look at the groups, they have variance":
+        lambda: ["rejection", "sft", "base", "grpo", "clip-higher, one update", "random of 8"],
+    "you expect GRPO to beat imitation at equal completions: here the base is right often "
+    "enough that its own right answers, all imitated, teach the form sooner":
+        lambda: ["grpo", "clip-higher, one update", "rejection", "sft", "base", "random of 8"],
+}, call=_order_judged)  # fmt: skip
 
 # 12.3 paired differences
 
@@ -163,24 +145,17 @@ _RUNS = [
     ({2: 0.9, 0: 0.5, 1: 0.7}, {0: 0.4, 1: 0.6, 2: 0.9}),
 ]
 
-exercise(
-    "12.3",
-    "paired_gap",
-    NOTEBOOK,
-    [(runs, _paired(*runs)) for runs in _RUNS],
-    {
-        "that is the error of an unpaired comparison: take the difference of each seed first, "
-        "then their deviation": _unpaired,
-        "you paired by place: a missing run shifts all that follow, so look the seeds up":
-        _by_place,
-        "that is the deviation of the differences: the mean of n of them has an error smaller by "
-        "the root of n": lambda method, other: _paired(method, other, root=0),
-        "you divided by n in the deviation: n - 1, because the mean was taken from the same "
-        "numbers": lambda method, other: _paired(method, other, pstdev),
-        "you took the other way round: a positive gap means that `method` is better":
+exercise("12.3", "paired_gap", [(runs, _paired(*runs)) for runs in _RUNS], {
+    "that is the error of an unpaired comparison: take the difference of each seed first, "
+    "then their deviation": _unpaired,
+    "you paired by place: a missing run shifts all that follow, so look the seeds up": _by_place,
+    "that is the deviation of the differences: the mean of n of them has an error smaller by "
+    "the root of n": lambda method, other: _paired(method, other, root=0),
+    "you divided by n in the deviation: n - 1, because the mean was taken from the same "
+    "numbers": lambda method, other: _paired(method, other, pstdev),
+    "you took the other way round: a positive gap means that `method` is better":
         lambda method, other: (-_paired(method, other)[0], _paired(method, other)[1]),
-    },
-)  # fmt: skip
+})  # fmt: skip
 
 # 12.4 the faults of a comparison
 
@@ -208,19 +183,12 @@ def _faults_judged(function) -> str:
     return _FOUND if len(named) == len(FAULTS) else f"unknown: {sorted(named - FAULTS.keys())}"
 
 
-exercise(
-    "12.4",
-    "faults",
-    NOTEBOOK,
-    [((), _FOUND)],
-    [
-        *((lambda name=name: FAULTS.keys() - {name}, f"you missed one: {said}")
-          for name, said in FAULTS.items()),
-        *((lambda name=name: FAULTS.keys() | {name}, f"that is none of its faults: {said}")
-          for name, said in NO_FAULTS.items()),
-    ],
-    call=_faults_judged,
-)  # fmt: skip
+exercise("12.4", "faults", [((), _FOUND)], [
+    *((lambda name=name: FAULTS.keys() - {name}, f"you missed one: {said}")
+      for name, said in FAULTS.items()),
+    *((lambda name=name: FAULTS.keys() | {name}, f"that is none of its faults: {said}")
+      for name, said in NO_FAULTS.items()),
+], call=_faults_judged)  # fmt: skip
 
 # 12.5 the price of dynamic sampling
 
@@ -229,24 +197,19 @@ def _useful(p, group):
     return 1 - p**group - (1 - p) ** group
 
 
-exercise(
-    "12.5",
-    "dynamic_cost",
-    NOTEBOOK,
-    [((p, n, w), w / _useful(p, n)) for p, n, w in ((0.5, 8, 64), (0.02, 8, 64), (0.9, 4, 32))],
-    {
-        "a group in which all are wrong has no variance either: take (1 - p)^n away too":
+exercise("12.5", "dynamic_cost",
+    [((p, n, w), w / _useful(p, n)) for p, n, w in ((0.5, 8, 64), (0.02, 8, 64), (0.9, 4, 32))], {
+    "a group in which all are wrong has no variance either: take (1 - p)^n away too":
         lambda p, group, wanted: wanted / (1 - p**group),
-        "a group in which all are right has no variance either: take p^n away too":
+    "a group in which all are right has no variance either: take p^n away too":
         lambda p, group, wanted: wanted / (1 - (1 - p) ** group),
-        "the groups sampled in place of discarded ones are discarded too now and then: divide by "
-        "the fraction that is useful": lambda p, group, wanted: wanted * (2 - _useful(p, group)),
-        "that is how many of them are useful: more must be sampled than are wanted":
+    "the groups sampled in place of discarded ones are discarded too now and then: divide by "
+    "the fraction that is useful": lambda p, group, wanted: wanted * (2 - _useful(p, group)),
+    "that is how many of them are useful: more must be sampled than are wanted":
         lambda p, group, wanted: wanted * _useful(p, group),
-        "that counts groups: the answer is in completions":
+    "that counts groups: the answer is in completions":
         lambda p, group, wanted: wanted / group / _useful(p, group),
-    },
-)  # fmt: skip
+})  # fmt: skip
 
 # 12.6 truncated importance sampling
 
@@ -274,22 +237,12 @@ def _weights(sign=1, low: float = 0, whole=False, drop=False, masked=True) -> Ca
     return weights
 
 
-exercise(
-    "12.6",
-    "truncated_weights",
-    NOTEBOOK,
-    _cases,
-    {
-        "your ratio is upside down: the policy that learns on top, the sampler below": _weights(-1),
-        "you cut small ratios too: truncation is only from above, a token that the policy would "
-        "hardly write must count little": _weights(low=1),
-        "that is the ratio of the whole completion: here each token has its own": _weights(
-            whole=True
-        ),
-        "you dropped what is over the cap: that is masking, and truncation sets it to the cap":
+exercise("12.6", "truncated_weights", _cases, {
+    "your ratio is upside down: the policy that learns on top, the sampler below": _weights(-1),
+    "you cut small ratios too: truncation is only from above, a token that the policy would "
+    "hardly write must count little": _weights(low=1),
+    "that is the ratio of the whole completion: here each token has its own": _weights(whole=True),
+    "you dropped what is over the cap: that is masking, and truncation sets it to the cap":
         _weights(drop=True),
-        "padding has a weight of its own in your answer: multiply by the mask": _weights(
-            masked=False
-        ),
-    },
-)  # fmt: skip
+    "padding has a weight of its own in your answer: multiply by the mask": _weights(masked=False),
+})  # fmt: skip

@@ -5,26 +5,15 @@ from collections import Counter
 from grpo_workbook.exercises import exercise, experiment
 from grpo_workbook.rewards import call, text_of
 
-NOTEBOOK = "14_capstone"
-
 # 14.1 whole groups are held out
 
 
-def _held(groups, heldout, backwards=True, enough=lambda chosen, heldout: chosen >= heldout):
+def _held(groups, heldout, backwards=True, enough=lambda n, more, least: n >= least):
+    """`enough` takes the rows held out so far, those of the next group, and `heldout`."""
     order, chosen = list(dict.fromkeys(groups)), []
     for group in reversed(order) if backwards else order:
         rows = [i for i, g in enumerate(groups) if g == group]
-        if enough(len(chosen), heldout):
-            break
-        chosen += rows
-    return sorted(chosen)
-
-
-def _at_most(groups, heldout):
-    chosen = []
-    for group in reversed(list(dict.fromkeys(groups))):
-        rows = [i for i, g in enumerate(groups) if g == group]
-        if len(chosen) + len(rows) > heldout:
+        if enough(len(chosen), len(rows), heldout):
             break
         chosen += rows
     return sorted(chosen)
@@ -37,33 +26,28 @@ def _neighbours(groups, heldout):
     return list(range(start, len(groups)))
 
 
-exercise(
-    "14.1",
-    "split_by_group",
-    NOTEBOOK,
-    [
-        ((list("aabbbcc"), 2), [5, 6]),
-        ((list("aabbbcc"), 3), [2, 3, 4, 5, 6]),
-        ((list("abcabca"), 2), [2, 5]),
-        ((list("abcabca"), 3), [1, 2, 4, 5]),
-        ((list("abacad"), 2), [3, 5]),
-        ((list("xyz"), 1), [2]),
-    ],
-    {
-        "you held out single rows: a group that stands on both sides leaks, so take all of it":
-            lambda groups, heldout: list(range(len(groups) - heldout, len(groups))),
-        "you took neighbours only: a group's rows may stand apart, so compare every row's name":
-            _neighbours,
-        "you stopped before `heldout` rows were reached: it is the least, so the last group that "
-        "is needed comes in whole": _at_most,
-        "you counted groups: `heldout` is a number of rows": lambda groups, heldout: sorted(
-            i for i, g in enumerate(groups) if g in [*dict.fromkeys(groups)][-heldout:]),
-        "you began with the first group: the groups go from the last one backwards":
-            lambda groups, heldout: _held(groups, heldout, backwards=False),
-        "you took one group too many: stop as soon as `heldout` rows are held out":
-            lambda groups, heldout: _held(groups, heldout, enough=lambda n, least: n > least),
-    },
-)  # fmt: skip
+exercise("14.1", "split_by_group", [
+    ((list("aabbbcc"), 2), [5, 6]),
+    ((list("aabbbcc"), 3), [2, 3, 4, 5, 6]),
+    ((list("abcabca"), 2), [2, 5]),
+    ((list("abcabca"), 3), [1, 2, 4, 5]),
+    ((list("abacad"), 2), [3, 5]),
+    ((list("xyz"), 1), [2]),
+], {
+    "you held out single rows: a group that stands on both sides leaks, so take all of it":
+        lambda groups, heldout: list(range(len(groups) - heldout, len(groups))),
+    "you took neighbours only: a group's rows may stand apart, so compare every row's name":
+        _neighbours,
+    "you stopped before `heldout` rows were reached: it is the least, so the last group that "
+    "is needed comes in whole":
+        lambda groups, n: _held(groups, n, enough=lambda n, more, least: n + more > least),
+    "you counted groups: `heldout` is a number of rows": lambda groups, heldout: sorted(
+        i for i, g in enumerate(groups) if g in [*dict.fromkeys(groups)][-heldout:]),
+    "you began with the first group: the groups go from the last one backwards":
+        lambda groups, heldout: _held(groups, heldout, backwards=False),
+    "you took one group too many: stop as soon as `heldout` rows are held out":
+        lambda groups, heldout: _held(groups, heldout, enough=lambda n, _, least: n > least),
+})  # fmt: skip
 
 # 14.2 a reward of one's own, attacked with its own rows
 
@@ -111,34 +95,26 @@ def _task(value, size=9, answer=lambda i: f"item {i}"):
 
 
 _exact = _task(lambda text, gold: float(text == gold))
-exercise(
-    "14.2",
-    "my_project",
-    NOTEBOOK,
-    lambda: [((), dict.fromkeys(_attacked(*_exact()), True))],
-    {
-        "your reward finds the answer anywhere in the text: a list of all answers earns as much, "
-        "so read one marked place and nothing else":
-            _task(lambda text, gold: float(gold in text)),
-        "your reward looks at the end of the text alone: two answers, one after the other, earn "
-        "as much as one": _task(lambda text, gold: float(text.endswith(gold))),
-        "your reward pays the form: the honest text of another row has the same form and another "
-        "answer, so compare with the row's `answer`":
-            _task(lambda text, gold: float(text.startswith("item") and len(text) < 8)),
-        "your reward pays every text alike: print what an empty completion earns":
-            _task(lambda text, gold: 1.0),
-        "your reward pays nothing for an honest text: with chat prompts a completion is a list "
-        'with one message, and its text is in [0]["content"]': _task(lambda text, gold: 0.0),
-        "your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight":
-            _task(lambda text, gold: 5.0 * (text == gold)),
-        "one text is right in more than half of your rows: a policy that always says it needs no "
-        "skill, so balance the rows":
-            _task(lambda text, gold: float(text == gold), answer=lambda i: ["yes", "no"][i == 1]),
-        "you have fewer than eight rows: take them from your file, as different as they come":
-            _task(lambda text, gold: float(text == gold), size=5),
-    },
-    call=lambda fn: _attacked(*fn()),
-)  # fmt: skip
+exercise("14.2", "my_project", lambda: [((), dict.fromkeys(_attacked(*_exact()), True))], {
+    "your reward finds the answer anywhere in the text: a list of all answers earns as much, "
+    "so read one marked place and nothing else": _task(lambda text, gold: float(gold in text)),
+    "your reward looks at the end of the text alone: two answers, one after the other, earn "
+    "as much as one": _task(lambda text, gold: float(text.endswith(gold))),
+    "your reward pays the form: the honest text of another row has the same form and another "
+    "answer, so compare with the row's `answer`":
+        _task(lambda text, gold: float(text.startswith("item") and len(text) < 8)),
+    "your reward pays every text alike: print what an empty completion earns":
+        _task(lambda text, gold: 1.0),
+    "your reward pays nothing for an honest text: with chat prompts a completion is a list "
+    'with one message, and its text is in [0]["content"]': _task(lambda text, gold: 0.0),
+    "your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight":
+        _task(lambda text, gold: 5.0 * (text == gold)),
+    "one text is right in more than half of your rows: a policy that always says it needs no "
+    "skill, so balance the rows":
+        _task(lambda text, gold: float(text == gold), answer=lambda i: ["yes", "no"][i == 1]),
+    "you have fewer than eight rows: take them from your file, as different as they come":
+        _task(lambda text, gold: float(text == gold), size=5),
+}, call=lambda fn: _attacked(*fn()))  # fmt: skip
 
 # 14.3 and 14.4 compare two evaluations of the same problems
 
@@ -160,7 +136,7 @@ def _lists(stayed, better, worse, never):
     return {"before": before, "after": [True] * (stayed + better) + [False] * (worse + never)}
 
 
-experiment("14.3", "first_draft", NOTEBOOK, _paired("rise", "stay", "fall"), {
+experiment("14.3", "first_draft", _paired("rise", "stay", "fall"), {
     "rise": "The draft pays for the number wherever it stands and for two opening tags, so a clean "
     "answer block earns no more than the text that the model wrote before.",
     "stay": "A hedge and a text behind the answer cost nothing under the draft, and with more "
@@ -168,7 +144,7 @@ experiment("14.3", "first_draft", NOTEBOOK, _paired("rise", "stay", "fall"), {
     "fall": "The draft does not pay for the strict form, but strict accuracy was low already, so "
     "few problems can get worse.",
 }, [(_lists(6, 5, 12, 97), "stay")])  # fmt: skip
-experiment("14.4", "few_rows", NOTEBOOK, _paired("higher", "no difference", "lower"), {
+experiment("14.4", "few_rows", _paired("higher", "no difference", "lower"), {
     "lower": "The form is the same in every problem, so a few of them teach it, and the form is "
     "most of the gain here.",
     "no difference": "The few problems were learned by heart, or lack what the others have: see "

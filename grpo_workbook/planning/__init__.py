@@ -1,5 +1,5 @@
-"""The memory of a GRPO run before it starts: by part, whether it fits, and what to change.
-And the problems that a paired comparison needs to show a gain.
+"""The memory of a GRPO run before it starts: by part, whether it fits, and what to change;
+and how many problems a paired comparison needs to show a gain.
 
 The model is built from its config on torch's meta device, which has shapes but no numbers. Weights
 are counted by module, and the KV cache comes from a forward pass. Sources: LoRA (arXiv
@@ -100,7 +100,7 @@ def find_shape(model: str) -> Shape:
     folder = Path(model).expanduser()
     try:
         if folder.is_dir() or name not in KNOWN:
-            return Shape.of(AutoConfig.from_pretrained(str(folder)))
+            return Shape.of(AutoConfig.from_pretrained(folder.as_posix()))  # also on Windows
         return Shape.of(AutoConfig.for_model(**KNOWN[name]))
     except Exception as error:  # an unknown config can raise anything
         said = f"the model {model!r} cannot be built from its config ({first_line(error)}): give "
@@ -195,7 +195,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "batch_size": (lambda run: run.prompts_per_step // 2 * run.num_generations,
                    "a noisier gradient, so more steps"),
     "max_completion_length": (lambda run: run.max_completion_length // 2 * (
-        run.max_completion_length >= 512), "answers that are cut off without a reward"),
+        run.max_completion_length >= 512), "answers that are cut off without a reward"),  # to 256
 }  # fmt: skip
 
 

@@ -124,8 +124,8 @@ def stop_on_interrupt(trainer: Any):
         print(f"\n{name}: finishing this step, then saving (again: stop at once)", flush=True)
 
     trainer.add_callback(stop := Stop())
-    alone = int(os.environ.get("WORLD_SIZE") or 1) == 1  # a launcher's means a lost process
-    stops = [signal.SIGINT, signal.SIGTERM][: 1 + alone]
+    alone = int(os.environ.get("WORLD_SIZE") or 1) == 1  # else a launcher sends SIGTERM for a crash
+    stops = [signal.SIGINT, signal.SIGTERM] if alone else [signal.SIGINT]
     before = {number: signal.signal(number, handle) for number in stops}
     try:
         yield seen

@@ -41,10 +41,8 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.reward_lab.judge import PREFER, Judge, agreement, judge_reward, length_bias
 from grpo_workbook.rewards import call, name_of, reward, text_of
 
-__all__ = [
-    "PREFER", "Judge", "SymbolicChecker", "agreement", "attacks", "honest", "judge_reward",
-    "length_bias", "score", "symbolic_correctness",
-]  # fmt: skip
+__all__ = ["PREFER", "Judge", "SymbolicChecker", "agreement", "attacks", "honest", "judge_reward"]
+__all__ += ["length_bias", "score", "symbolic_correctness"]
 
 START = 120.0  # seconds for a worker to import math-verify; about 1 on an idle machine
 MAX_TRIES = 4  # attempts at a pair if the worker dies
@@ -138,10 +136,9 @@ def score(
     if len(rows) * group_size == n:
         rows = [row for row in rows for _ in range(group_size)]
     if len(rows) != n or len(weights) != len(names) or len(set(names)) != len(names):
-        raise WorkbookError(
-            f"{n} completions, {len(rows)} rows, {len(weights)} weights, rewards {names}: give one "
-            "row per group or completion, one weight per reward, and each name once"
-        )
+        said = f"{n} completions, {len(rows)} rows, {len(weights)} weights, rewards {names}"
+        fix = "give one row per group or completion, one weight per reward, and each name once"
+        raise WorkbookError(f"{said}: {fix}")
     columns = {key: [row[key] for row in rows] for key in rows[0] if key != "completion"}
     values = {name_of(f): call(f, completions, **columns) for f in functions}
     # TRL's weighted sum, where None counts as 0: GRPO compares these

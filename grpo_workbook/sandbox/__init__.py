@@ -16,6 +16,7 @@ The entry point is a function, a class, or a method such as `Solution().twoSum`.
 """
 
 import ast
+import contextlib
 import json
 import re
 import warnings
@@ -42,8 +43,7 @@ TINY_CODER = DATA / "tiny-coder"
 HUMANEVAL = "openai/openai_humaneval::test"  # on the hub; its file HumanEval.jsonl.gz works too
 CODE_SYSTEM_PROMPT = "Complete the function. Answer with one block of Python."
 NEEDED = ("prompt", "entry_point", "test")
-_OPENING = re.compile(r"^([ \t]*+)```[ \t]*+(?:([\w+-]++)(?:[ \t{][^`\n]*+)?)?$", re.MULTILINE)
-_CLOSING = re.compile(r"^[ \t]*+```[ \t]*+$", re.MULTILINE)
+_FENCE = re.compile(r"^([ \t]*+)```[ \t]*+(?:([\w+-]++)(?:[ \t{][^`\n]*+)?)?$", re.MULTILINE)
 
 
 def read_tasks(source: str | Path) -> list[dict[str, str]]:
@@ -69,7 +69,7 @@ def read_tasks(source: str | Path) -> list[dict[str, str]]:
 
 
 def _text(test):
-    if isinstance(test, list) and test and {*map(type, test)} == {str}:
+    if isinstance(test, list) and test and all(isinstance(line, str) for line in test):
         return "\n".join(test)  # MBPP's test_list
     return json.dumps(test) if isinstance(test, dict | list) else test
 
@@ -83,24 +83,23 @@ def to_code_dataset(tasks: Sequence[dict], system_prompt: str = CODE_SYSTEM_PROM
     """TRL's dataset: prompt (the conversation), prompt_code, entry_point, test, other columns."""
     from datasets import Dataset
 
-    first, rows = dict.fromkeys(("prompt", "prompt_code", "entry_point", "test")), []
-    for task in tasks:
-        code = {"prompt": chat_prompt(task["prompt"], system_prompt), "prompt_code": task["prompt"]}
-        rows.append(first | task | code)
-    return Dataset.from_list(rows)
+    first = dict.fromkeys(("prompt", "prompt_code", "entry_point", "test"))  # these columns first
+    rows = [first | task | {"prompt_code": task["prompt"]} for task in tasks]
+    chats = [chat_prompt(task["prompt"], system_prompt) for task in tasks]
+    return Dataset.from_list([r | {"prompt": c} for r, c in zip(rows, chats, strict=True)])
 
 
 def fenced_code(text: str) -> list[str]:
     """The contents of closed fenced blocks whose language is Python, or not given."""
-    found, text, at = [], text.replace("\r\n", "\n"), 0
-    # one search for each fence, so that the time is linear in the text
-    while (opening := _OPENING.search(text, at)) and (
-        closing := _CLOSING.search(text, start := opening.end() + 1)
-    ):
-        if (opening[2] or "").lower() in ("", "python", "py", "python3"):
-            code = f"\n{text[start : closing.start()]}"  # perhaps indented, as in a list
-            found.append(code.replace(f"\n{opening[1]}", "\n")[1:])
-        at = closing.end()
+    found, opening, text = [], None, text.replace("\r\n", "\n")
+    for fence in _FENCE.finditer(text):
+        if opening is None:
+            opening = fence
+        elif fence[2] is None:  # only a bare fence closes a block
+            if (opening[2] or "").lower() in ("", "python", "py", "python3"):
+                code = f"\n{text[opening.end() + 1 : fence.start()]}"
+                found.append(code.replace(f"\n{opening[1]}", "\n")[1:])  # indented, as in a list
+            opening = None
     return found
 
 
@@ -113,12 +112,10 @@ def program_of(completion: Completion, entry_point: str, prompt: str = "") -> st
     text, name = text_of(completion), re.escape(re.split(r"[.(]", entry_point)[0])
     defines = re.compile(rf"^(?:(?:async )?def|class) {name}\b|^{name}\s*=", re.MULTILINE)
     blocks = fenced_code(text)
-    if not name:  # a script
-        return blocks[-1] if blocks else text
-    if whole := [block for block in blocks if defines.search(block)]:
+    if name and (whole := [block for block in blocks if defines.search(block)]):
         return f"{_standalone(prompt)}{whole[-1]}"
     code = blocks[-1] if blocks else text
-    return code if defines.search(code) else prompt + code
+    return code if not name or defines.search(code) else prompt + code  # no name: a script
 
 
 def _standalone(prompt: str) -> str:
@@ -128,13 +125,10 @@ def _standalone(prompt: str) -> str:
 
 
 def _is_python(code: str) -> bool:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+    errors = SyntaxError, ValueError, RecursionError, MemoryError
+    with contextlib.suppress(*errors), warnings.catch_warnings(action="ignore"):
+        return isinstance(ast.parse(code), ast.Module)
+    return False
 
 
 def jobs_of(completions, test, entry_point, prompts=None, prompt_code=None, **columns) -> list[Job]:
@@ -223,6 +217,6 @@ def code_format_reward(completions: Sequence[Completion], **columns) -> list[flo
     values = []
     for text in map(text_of, completions):
         blocks = fenced_code(text)
-        one = len(blocks) == 1 and text.count("```") == 2 and bool(blocks[0].strip())
-        values.append(1.0 if one and _is_python(blocks[0]) else 0.5 * one)
+        one = len(blocks) == 1 and text.count("```") == 2 and blocks[0].strip()
+        values.append((1.0 if _is_python(blocks[0]) else 0.5) if one else 0.0)
     return values

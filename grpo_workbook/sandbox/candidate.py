@@ -33,7 +33,7 @@ _CONTENT = {str: "".join, Mapping: dict, Set: set, UserList: list, UserString: s
 
 
 # what LeetCode has imported (the last: `pow` is the built-in one), and its nodes
-_LEETCODE = "typing functools collections itertools heapq bisect string operator math builtins"
+_LEETCODE = "typing functools collections itertools heapq bisect copy string operator math builtins"
 _LEETCODE = "".join(f"from {name} import *; import {name}\n" for name in _LEETCODE.split())
 _LEETCODE += """import random, re, sys, datetime
 class ListNode:
@@ -142,7 +142,7 @@ def _take(iterator, count: int) -> tuple[list, object]:
     """Up to `count` items, and what was raised after them."""
     items, error = [], None
     try:
-        items.extend(itertools.islice(iterator, count))
+        items.extend(itertools.islice(iterator, count))  # keeps those before an error
     except Exception as found:
         error = found
     return items, error
@@ -174,7 +174,7 @@ def candidate(sock: socket.socket) -> None:
     """Load the program, answer requests until the judge hangs up."""
     wire.send(sock, ["ready", None])
     name, source, *how = wire.receive(sock)
-    builtins.exit = builtins.quit = sys.exit
+    builtins.exit = builtins.quit = sys.exit  # which `-S` leaves out
     module = sys.modules[name] = types.ModuleType(name)
     program, reply = Program(sock, module, *how), ["value", [0, None]]
     if is_script := name == "__main__":
@@ -208,7 +208,7 @@ def _be_candidate(sock: socket.socket, control: int, options: dict, walls) -> No
             jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         os.dup2(sock.fileno(), 3)
-        os.closerange(4, max(16, control + 1))  # a server of its own holds few descriptors
+        os.closerange(4, max(16, control + 1))  # on `control` a program could forge "killed"
         sock.detach()
         jail.set_limits(options["limits"])
         if walls:
@@ -229,11 +229,10 @@ def candidate_server() -> None:
         return
     del sys.path[0]  # a program's `import wire` must fail, as anywhere else
     sys.path += options["packages"]
-    for name in "math re string itertools heapq bisect copy typing datetime".split():
-        __import__(name)
+    exec(_LEETCODE, {})  # what programs import most: once here, and not in every fork
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a program may print half a surrogate pair
-    del sys.modules["jail"], sys.modules["wire"], sys.modules["handles"]
+    del sys.modules["jail"], sys.modules["wire"], sys.modules["handles"]  # no import finds them
     walls = None
     try:
         walls = jail.filter_calls()
@@ -267,7 +266,7 @@ def _warm_up() -> None:
     """Serve a program here: a fork need not look up again what Python learns from this."""
     find = ["getattr", [0, ["t", ["t", ["h", 0], "f"], ["t"]]]]
     call = ["call", [0, ["t", ["t", ["h", 1], ["a", 0]], ["t"]], [["l"], 1]]]
-    for _ in range(8):
+    for _ in range(8):  # as often as Python runs code before it specializes it
         ours, theirs = socket.socketpair()
         with ours, theirs, contextlib.suppress(EOFError):
             for message in (["solution", "def f(x): return [*x]"], find, *[call] * 20):
@@ -288,7 +287,7 @@ def _shut_in(options: dict) -> tuple[list[str], list[str]]:
     else:
         missing.append("no namespaces")
         nobody, inside = jail.be_nobody(), jail.own_user_namespace()
-    alone = nobody or (inside and jail.COUNTS_BY_NAMESPACE)
+    alone = nobody or (inside and jail.THREADS_BY_NAMESPACE)  # the limit counts no others' threads
     options["limits"] = {resource.RLIMIT_CPU: int(options["time_limit"]) + 2}
     if sys.platform == "linux":
         options["limits"][resource.RLIMIT_NPROC] = jail.THREADS if alone else crowded

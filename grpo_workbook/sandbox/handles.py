@@ -4,7 +4,7 @@ An object must not answer where the test expects a value: `assert abs(f(2) - 5) 
 any object whose operators say so. So only an object that the test itself has *made*, by calling a
 class of the program, answers everything. Any other is never equal to a value, has no arithmetic
 with values, and what it says to a method that plain values have (`startswith`) must be an object
-again. And of a made one `==` is believed only if it also says no (see Judge.equals). Standard
+again. And `==` of a made one is believed only if it also says no (see Judge.equals). Standard
 library only.
 """
 
@@ -65,9 +65,9 @@ class Handle:
         return not said
 
     def _equals(self, other, ask) -> bool:
-        mine, theirs = self._thing, other._thing if isinstance(other, Handle) else None
+        mine, theirs = self._thing, (other._thing if isinstance(other, Handle) else None)
         if theirs and mine.place == theirs.place and not (mine.recipe or theirs.recipe):
-            return True  # of one that is made: are perhaps all that are made one?
+            return True  # not if the test made it: `__new__` may give the same object each time
         if theirs or mine.made:
             return ask(self, other) is True
         kind = type(other)
@@ -137,7 +137,7 @@ def _of_items(name: str, asked, here):
 
     def ask(self, *more):
         mine = self._thing
-        if mine.made or (name == "getitem" and type(*more) not in (int, slice)):
+        if mine.made or (name == "getitem" and type(more[0]) not in (int, slice)):
             return asked(self, *more)
         if mine.items is None:
             mine.items = _exact(self, "list", list)
@@ -178,9 +178,8 @@ _SOME["iter"] = _of_items("iter", lambda self: iter(self._thing.judge.ask("iter"
 _SOME["contains"] = _of_items("contains", _asked("contains", bool), operator.contains)
 _SOME["getitem"] = _of_items("getitem", _asked("getitem"), operator.getitem)
 for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
-    _plain = _name + "_" * (_name in ("and", "or"))  # as in the module `operator`
-    _SOME |= {_name: _operator(_plain), f"i{_name}": _operator(f"i{_name}")}
-    _SOME[f"r{_name}"] = _operator(_plain, swapped=True)
+    _SOME |= {_name: _operator(f"__{_name}__"), f"i{_name}": _operator(f"i{_name}")}
+    _SOME[f"r{_name}"] = _operator(f"__{_name}__", swapped=True)
 SPECIAL = {name: method for name, method in vars(_Special).items() if callable(method)}
 SPECIAL |= {f"__{name}__": method for name, method in _SOME.items()}
 

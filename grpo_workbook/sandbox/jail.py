@@ -15,7 +15,7 @@ import resource
 import struct
 import sys
 
-COUNTS_BY_NAMESPACE = [*map(int, re.findall(r"\d+", platform.release())[:2])] >= [5, 14]  # threads
+THREADS_BY_NAMESPACE = [*map(int, re.findall(r"\d+", platform.release())[:2])] >= [5, 14]
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 NEW_NAMESPACES = 0x7C020000  # for users, mounts, processes, network, messages, host name
@@ -45,10 +45,10 @@ def _system_call(number: int, *arguments) -> int:
     return _call("syscall", *longs)
 
 
-def prctl(option: int, value: int, more: int = 0) -> None:
+def prctl(option: int, value: int) -> None:
     """Linux's prctl; on other systems nothing, and the isolation level is limits-only."""
     if _libc is not None:
-        _call("prctl", option, *(ctypes.c_ulong(x) for x in (value, more, 0, 0)))
+        _call("prctl", option, *(ctypes.c_ulong(x) for x in (value, 0, 0, 0)))
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data=None) -> None:
@@ -101,7 +101,7 @@ def build_root(visible: list[str]) -> None:
 
 def _read_only(path: str) -> None:
     had = os.statvfs(path).f_flag  # flags locked in the outer namespace must be repeated
-    flags = (had & 0b1110) | (had & (1024 | 2048)) | ((1 << 21) if had & 4096 else 0)
+    flags = had & (0b1110 | 1024 | 2048) | (1 << 21 if had & 4096 else 0)  # relatime's bits differ
     _mount("none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)
 
 
@@ -124,11 +124,12 @@ def own_user_namespace() -> bool:
 
 
 def threads_of_user() -> int:
-    """How many threads all processes with this real user id have."""
+    """How many threads all processes of this user have."""
     count = 0
     for folder in glob.glob("/proc/[0-9]*/task"):
         with contextlib.suppress(OSError):
-            count += (os.stat(folder).st_uid == os.getuid()) * len(os.listdir(folder))
+            if os.stat(folder).st_uid == os.getuid():
+                count += len(os.listdir(folder))
     return count
 
 
@@ -140,7 +141,7 @@ def landlock(visible: list[str]) -> None:
     """
     version = _system_call(444, None, 0, 1)
     rights = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1  # all that the kernel knows
-    every = struct.pack("QQQ", rights, 3 * (version >= 4), 3 * (version >= 6))
+    every = struct.pack("QQQ", rights, 3 * (version >= 4), 3 * (version >= 6))  # files, TCP, others
     rules = _system_call(444, every, len(every), 0)
     for path in filter(os.path.isdir, visible):
         folder = os.open(path, os.O_PATH)
@@ -153,7 +154,7 @@ def landlock(visible: list[str]) -> None:
 def drop_capabilities() -> None:
     """For root, and the first process of a namespace, which is root in it; also for its forks."""
     if _libc is not None:
-        _call("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
+        _call("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))  # version 3; no rights
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -185,7 +186,7 @@ _LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _NO, _NO_FILE, _NO_CALL = (_ERROR | e for e in (errno.EPERM, errno.EACCES, errno.ENOSYS))
 # What may be asked of an open file: the state of its descriptor and lock; whether it is a terminal,
-# how much waits in it. The others set who gets a signal, flags of a file, or more in some driver.
+# how much waits in it. The others set who gets a signal, a lease, or anything in some driver.
 _FCNTL = [0, 1, 2, 3, 4, 5, 6, 7, 1030]
 _IOCTL = [0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A]
 # Calls decided by one argument: numbers on x86_64 and aarch64 (None: no such call), the argument,
@@ -223,7 +224,7 @@ def filter_calls() -> "Filter":
 
 def _by_argument(calls: tuple) -> list:
     ops = []
-    for (*numbers,), argument, test, values, yes, no in calls:
+    for numbers, argument, test, values, yes, no in calls:
         if (number := numbers[_ARCH[_MACHINE][1]]) is not None:
             body = [(_LOAD, 0, 0, 16 + 8 * argument)]
             for value in values:
@@ -240,7 +241,7 @@ class Filter:
 
     def __init__(self, ops: list[tuple[int, int, int, int]]):
         start = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, _ARCH[_MACHINE][0]), (_RET, 0, 0, _KILL)]
-        ops = [*start, (_LOAD, 0, 0, 0), *ops, (_RET, 0, 0, _ALLOW)]
+        ops = [*start, (_LOAD, 0, 0, 0), *ops, (_RET, 0, 0, _ALLOW)]  # _KILL: 32-bit numbers differ
         self._code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *op) for op in ops))
         head = struct.pack("HxxxxxxP", len(ops), ctypes.addressof(self._code))
         self._head = ctypes.create_string_buffer(head, len(head))

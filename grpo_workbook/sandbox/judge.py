@@ -9,8 +9,8 @@ this process, and knows from it whether the program had answered. Standard libra
 import asyncio
 import builtins
 import contextlib
-import copy
 import functools
+import inspect
 import json
 import numbers
 import os
@@ -35,7 +35,7 @@ COUNTING = 0.2  # seconds to count the cases that a program did not reach
 NONSENSE = "the answer breaks the protocol"
 # what a message that the protocol does not have brings about; what ends a loop of the test
 _NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError)
-_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
+_LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
 _ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
 
 
@@ -73,13 +73,13 @@ def _strict_numpy():
 
     def refuse(*values):
         with contextlib.suppress(ValueError):  # lists of different lengths
-            if len({numpy.size(x) > 0 for x in values[:2]}) != 1:
+            if len({numpy.size(x) > 0 for x in values[:2]}) > 1:
                 raise AssertionError("an empty array is no right answer")
 
     def strict(compare):
         @functools.wraps(compare)
         def close(*given, **named):
-            refuse(*given)
+            refuse(*inspect.signature(compare).bind(*given, **named).args)
             return compare(*given, **named)
 
         return close
@@ -88,12 +88,11 @@ def _strict_numpy():
         refuse(self, *filter(numpy.size, values))
         return getattr(function, method)(*map(numpy.asarray, values), **named)
 
-    testing = [x for x in vars(numpy.testing) if x.startswith("assert_")]
-    for name in testing:
-        setattr(numpy.testing, name, strict(getattr(numpy.testing, name)))
-    for name in ("allclose", "isclose", "array_equiv"):
-        setattr(numpy, name, strict(getattr(numpy, name)))
-    own = {"__module__": "numpy", "__array_ufunc__": operate, "flat": property(lambda _: refuse())}
+    compares = [(numpy.testing, x) for x in vars(numpy.testing) if x.startswith("assert_")]
+    for module, name in [*compares, *((numpy, x) for x in ("allclose", "isclose", "array_equiv"))]:
+        setattr(module, name, strict(getattr(module, name)))
+    flat = property(lambda _: refuse([], 0))  # what pytest.approx reads
+    own = {"__module__": "numpy", "__array_ufunc__": operate, "flat": flat}
     return type("ndarray", (numpy.ndarray,), own)
 
 
@@ -138,16 +137,16 @@ class Judge(wire.Peer):
     """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
     ends = Gone, Late
-    error, same_output = Exception, staticmethod(same_output)  # for the compiled test
-    same_value, wanted = staticmethod(same_value), False
+    error, same_value = Exception, staticmethod(same_value)  # for the compiled test
+    same_output = staticmethod(same_output)
 
     def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, begin=None):
         super().__init__(sock)
         self.test, self.passed, self.failed, self.raised_one = test, 0, 0, False
         self.names, self.pairs = {}, job.get("pairs", ())
         self.job, self.deadline, self.begin = job, deadline, begin
-        self.calls, self.seen = 0, {}  # and an answer of each type
-        self.called = 0 if sock or begin else 10**9  # functions of the program; to count cases: any
+        self.asks, self.seen = 0, {}  # and an answer of each type
+        self.called = 0 if sock or begin else 10**9  # calls; to count cases: no limit
         self.ready = self.answered = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
         self.functions, self.foreign, self.things, self.held = [], [], {}, {}
@@ -164,7 +163,7 @@ class Judge(wire.Peer):
             self.execute()
         except Late:
             self.unreached = True
-            why = "the test did not end" + self.answered * " with the program's answers"
+            why = "the test did not end" + (" with the program's answers" if self.answered else "")
             self.note("timeout", why, "program" if self.answered else "test")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -172,7 +171,7 @@ class Judge(wire.Peer):
 
     def _verdict(self) -> list:
         test = self.test
-        if not self.calls:
+        if not self.asks:
             why = "the test never calls the candidate, so it would pass any program"
             self.note("rejected", why, "test")
         if test.asserts and not (self.passed or self.failed or self.raised_one):
@@ -255,19 +254,19 @@ class Judge(wire.Peer):
     def _enter(self, root: str) -> None:
         """Give the test the program's entry point, perhaps Solution().f."""
         found = None
-        for name in (*({*self.test.free} & self.test.class_names - {root}), root):
+        for name in [*({*self.test.free} & (self.test.class_names - {root})), root]:
             with contextlib.suppress(AttributeError):
                 found = self.member(name)
-                is_class = isinstance(found, type) or getattr(found, "_thing", self).wanted
-                self.names |= {name: found} if is_class or name == root else {}
+                if name == root or isinstance(found, type) or found._thing.wanted:
+                    self.names[name] = found
         if callable(found):
             exec(f"candidate = {self.job['entry_point']}", self.names)
             found = self.names["candidate"]
         if not callable(found):
             self.stop("rejected", f"the program does not define {self.job['entry_point']}")
-        # a built-in type crosses as itself, and so is called here
-        self.calls, self.ready = int(isinstance(found, type)), True
-        self.called += 10**9 * self.calls
+        self.asks, self.ready = 0, True
+        if isinstance(found, type):  # a built-in type crosses as itself, and so is called here
+            self.asks, self.called = 1, 10**9
 
     def member(self, name: str):
         """What stands for a name of the program."""
@@ -282,7 +281,7 @@ class Judge(wire.Peer):
     def run_script(self, text: str) -> str:
         """What the program prints, run as a script with this input in a process of its own."""
         output, reply = b"", ["value", [0, None]]
-        self.calls, self.called = self.calls + 1, self.called + 1
+        self.asks, self.called = self.asks + 1, self.called + 1
         self.blame()
 
         def feed(ours):  # in a thread, for the program may not read it
@@ -312,7 +311,7 @@ class Judge(wire.Peer):
     def ask(self, operation: str, *arguments, **named):
         """What the program answers; raises what it raised, or Gone."""
         values = wire.Values(self)
-        self.calls += 1
+        self.asks += 1
         self.called += operation in ("call", "new")
         # the program's random numbers are those that the test would have
         if self.test.seeds and not operation.endswith("random"):
@@ -355,10 +354,9 @@ class Judge(wire.Peer):
     def _understand(self, reply, values=None, sent: list | None = None):
         """The value of an answer; raises what the program raised.
 
-        If it gave an answer other than None, or the test compares with what it makes from an
-        argument, and does not look at them, they stay: or it could fit them to its answer.
+        Changes of arguments are dropped beside an answer (not None), or if the test computes with
+        them, unless it also looks at them: else a program could fit them to its answer.
         """
-        error = None
         try:
             match reply:
                 case "value", [start, value, *_] as packed:
@@ -374,15 +372,13 @@ class Judge(wire.Peer):
                     self.ended = names[0] == "StopIteration"
                     error = self.exception(names, words[:MAX_WORDS], given)
                     self.raised_one = True
+                    raise error
                 case "not plain", str(what):
                     why = f"the program returned {what[:MAX_WORDS]}: only plain values are possible"
                     self.stop("rejected", why)
-        except Gone:
-            raise
-        except Exception:
-            pass
-        if error:
-            raise error
+        except Exception as problem:
+            if isinstance(problem, Gone) or "_of_program" in vars(problem):
+                raise
         self.stop("error", NONSENSE)
 
     def answer(self, wanted, packed: list) -> list:
@@ -395,7 +391,7 @@ class Judge(wire.Peer):
 
     def operation(self, number: int):
         """A function of the test that the program has."""
-        return self.functions[abs(number)]
+        return self.functions[number]
 
     def special(self, values, value, kind: type):
         """What is no plain value: the program's object, a record, or a function to call back."""
@@ -466,10 +462,8 @@ class Judge(wire.Peer):
     def own(self, found, right: str = "made", recipe: tuple | None = None):
         """The same object with a right; where a method answers with it, it has none."""
         if isinstance(found, Handle):
-            new = copy.copy(found._thing)
-            new.items, new.recipe = None, recipe
-            setattr(new, right, True)
-            found = type(found)(new)
+            given = {right: True, "recipe": recipe, "items": None}
+            found = type(found)(Thing(**vars(found._thing) | given))
         return found
 
     def equals(self, one: Handle, other) -> bool:
@@ -491,15 +485,15 @@ class Judge(wire.Peer):
         answers = self.ask("equal", *(pairs[k] for k in order))
         yes = [k for k, answer in zip(order, answers, strict=True) if answer is True]
         self.raised_one = raised
-        if yes.count(0) < 2 or any(yes.count(k) == 1 for k in yes):
+        if yes.count(0) < 2 or any(yes.count(k) == 1 for k in yes):  # no, or no steady answer
             return False
         if 2 < len(yes) < 2 * len(pairs) - 2:  # equal modulo 3, perhaps
             self.stop("rejected", "the program's == holds for some other values too", "test")
         return len(yes) == 2
 
-    def _pull(self, handle: Handle):
-        for count in (*(2**k for k in range(10)), *[1000] * (wire.MAX_ITEMS // 1000)):
-            items, error = self.ask("take", handle, count)
+    def _pull(self, iterator: Handle):
+        for count in (min(2**k, 1000) for k in range(10 + wire.MAX_ITEMS // 1000)):
+            items, error = self.ask("take", iterator, count)
             yield from items
             if error:
                 self.raised_one = True
@@ -523,11 +517,11 @@ class Judge(wire.Peer):
         arguments, attributes = wire.Values(self).unpack(given)
         kind = self._error_class(names)
         allowed = issubclass(kind, Exception) or kind.__name__ in self.test.source
-        if issubclass(kind, _ENDS) or not allowed:
+        if issubclass(kind, _LOOP_ENDS) or not allowed:
             kind, arguments = RuntimeError, (f"the program raised {names[0]}: {words}",)
         if issubclass(kind, UnicodeError | ExceptionGroup):
             kind, arguments = ValueError, (words,)
-        try:
+        try:  # a class of the test's own may have an __init__ with other arguments
             make = kind if kind.__module__ == "builtins" else functools.partial(kind.__new__, kind)
             error = make(*arguments)
         except TypeError:
@@ -542,9 +536,8 @@ class Judge(wire.Peer):
         """The test needs a value, and has an object of the program."""
         name = ".".join([thing.module, *thing.names[:1]])[:200]
         why = f"the program returned a value of type {name}: only plain values are possible here"
-        self.stop(
-            "rejected", why, "test" if self.is_known(thing.module, thing.names) else "program"
-        )
+        fault = "test" if self.is_known(thing.module, thing.names) else "program"
+        self.stop("rejected", why, fault)
 
     def is_known(self, module: str, names: list[str], fields=()) -> bool:
         """Whether a class of this name is in a module that the test imports."""
@@ -557,7 +550,7 @@ class Judge(wire.Peer):
             self.first = outcome, reason[: MAX_WORDS + 200], fault
 
     def stop(self, outcome: str, reason: str, fault: str = "program") -> None:
-        """Note it; after "rejected" another call may be judged."""
+        """Note the outcome and end this call; only after "rejected" may the test make others."""
         self.note(outcome, reason, fault)
         if outcome != "rejected":
             self.sock.close()  # so that every later call ends here too
@@ -565,8 +558,9 @@ class Judge(wire.Peer):
 
     def holds(self, number: int) -> None:
         """A case passed: of an assert statement one for each call, so a long answer buys none."""
-        self.held[number] = held = self.held.get(number, 0) + 1
-        self.passed += held <= max(self.called, 1)
+        self.held[number] = self.held.get(number, 0) + 1
+        if self.held[number] <= max(self.called, 1):
+            self.passed += 1
 
     def fail_one(self, error: BaseException, outside: bool = False) -> None:
         """A case is lost; `outside` of an assertion, so that other cases were not reached."""
@@ -646,10 +640,10 @@ def check(job: dict, control: socket.socket, tell) -> list:
         tell("started")
     job |= {"entry_point": name, "tell": tell}
     first = ["__candidate__", job["program"], [*test.classes], "numpy" in test.modules]
-    many = begin if source is SCRIPT else None
+    begin_each = begin if source is SCRIPT else None  # a script: a process for each input
     # it is loaded while the setup runs here
-    with contextlib.nullcontext() if many else begin(first) as sock:
-        return Judge(test, job, sock, time.monotonic() + job["seconds"], many).run()
+    with contextlib.nullcontext() if begin_each else begin(first) as sock:
+        return Judge(test, job, sock, time.monotonic() + job["seconds"], begin_each).run()
 
 
 def leave_with(caller: socket.socket) -> None:

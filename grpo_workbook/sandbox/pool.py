@@ -2,9 +2,9 @@
 
 1. The test runs in a trusted process, the program in another, and never sees the test. Only values
    of exact types cross. Any other object stays there, and the test asks it over the wire: so it is
-   equal to no value, has no arithmetic with values, and cannot stand for one. Only of an object
-   that the test itself makes, by calling a class of the program, the answers are believed; that it
-   is equal to another only if it is not equal to all like that one.
+   equal to no value, has no arithmetic with values, and cannot stand for one. Answers are believed
+   only of an object that the test itself makes, by calling a class of the program; and "equal" only
+   if that object is not equal to all others like it.
 2. The program's process has no network, cannot write files or start programs, and all its processes
    are killed. `sandbox.isolation` says what this machine can enforce: "full" or "limits-only".
 3. A program cannot report success, whatever it does to its process: only a completed test can.
@@ -99,13 +99,9 @@ class Sandbox(contextlib.AbstractContextManager):
     """
 
     def __init__(
-        self,
-        workers: int | None = None,
-        time_limit: float = 5.0,
-        memory_mb: int = 512,
-        require: Literal["full"] | None = None,
-        level: Literal["full", "limits-only"] = "full",
-    ):
+        self, workers: int | None = None, time_limit: float = 5.0, memory_mb: int = 512,
+        require: Literal["full"] | None = None, level: Literal["full", "limits-only"] = "full",
+    ):  # fmt: skip
         self.time_limit, self.counts = time_limit, Counter[str]()
         paths = sysconfig.get_paths()
         packages = [paths["purelib"], paths["platlib"]]
@@ -198,7 +194,7 @@ class _Worker:
             self.stop()
             raise WorkbookError(f"{words}. Allow user namespaces, or leave out require")
         if self.level != "full":
-            warnings.warn(words, stacklevel=3)  # once
+            warnings.warn(words, stacklevel=3)  # Python shows the same warning once
 
     def _launch(self, level: str) -> None:
         """Start the servers and let them judge a program: walls may stand where nothing runs."""
@@ -231,18 +227,18 @@ class _Worker:
         The judge says "loading" and "started" if it loads the test's packages, and "answered".
         """
         deadline = time.monotonic() + seconds + GRACE
-        late = ["timeout", "the test did not end", "test"]
+        why, fault = "the test did not end", "test"
         wire.send(self.sock, asdict(job) | {"seconds": seconds})
         try:
             while isinstance(found := wire.receive(self.sock, deadline), str):
-                if found != "answered":
+                if found == "answered":
+                    why, fault = "the test did not end with the program's answers", "program"
+                else:
                     left = wire.START_LIMIT if found == "loading" else seconds + GRACE
                     deadline = time.monotonic() + left
-                else:
-                    late[1:] = ["the test did not end with the program's answers", "program"]
         except TimeoutError:
             self.stop()
-            return late
+            return ["timeout", why, fault]
         return [found[0], printable(found[1])[:1000], *found[2:]]
 
     def stop(self) -> None:

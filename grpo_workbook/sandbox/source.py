@@ -7,7 +7,7 @@ import json
 import math
 import re
 
-COUNTED = """_workbook.holds(%d)
+COUNTED = """_workbook.holds(%d)  # a case; it follows the assertion, which takes the place of:
 try: pass
 except _workbook.error as _workbook_e: _workbook.fail_one(_workbook_e)"""
 # What a test may ask of a plain value: an object of the program's must not answer it.
@@ -99,8 +99,8 @@ class Test:
 
         if entry_point != self.root or (self.root[:1].isupper() and any(map(shows_object, nodes))):
             self.class_names.add(self.root)
-        asked = self.loaded | {n.attr for n in used}
-        self.seeds, self.elsewhere = "seed" in asked, sorted(_ELSEWHERE & asked)
+        names = self.loaded | {n.attr for n in used}
+        self.seeds, self.elsewhere = "seed" in names, sorted(_ELSEWHERE & names)
 
     def _is_call(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and _called(node) in (self.root, "candidate")
@@ -160,15 +160,13 @@ class Test:
 
 # JSON with inputs and outputs, as Python: of a test that calls a function, or runs a script
 CALLS = """
-def check(candidate):
-    for given, right in _workbook.pairs:
-        found = candidate(*given)
-        assert any(_workbook.same_value(found, x) for x in right)
+for given, right in _workbook.pairs:
+    found = candidate(*given)
+    assert any(_workbook.same_value(found, x) for x in right)
 """
 SCRIPT = """
-def check(candidate):
-    for given, right in _workbook.pairs:
-        assert _workbook.same_output(found := candidate(given), right), repr(found[:80])
+for given, right in _workbook.pairs:
+    assert _workbook.same_output(found := candidate(given), right), repr(found[:80])
 """
 
 
@@ -183,23 +181,22 @@ def read_json(test: str, name: str) -> tuple[list, str, str]:
     A pair is input and output of a script, or arguments and the results that are right.
     """
     data = json.loads(test)
-    if isinstance(data, list) and data and "fn_name" in data[0]:  # DeepCoder
-        columns = "input", "output"
-        data = {x: [row[x] for row in data] for x in columns} | {"fn_name": data[0]["fn_name"]}
-    if isinstance(data, list):  # LiveCodeBench: one line for each argument
-        pairs = [(x["input"], x["output"]) for x in data]
-        if any(x.get("testtype") == "functional" for x in data):
+    if isinstance(data, list):
+        pairs = [(row["input"], row["output"]) for row in data]
+        function = data[0].get("fn_name") if data else None  # DeepCoder
+        if function is None and any(row.get("testtype") == "functional" for row in data):
             if not name:
                 raise ValueError("inputs for a function need its name as the entry point")
+            # LiveCodeBench: one line for each argument
             pairs = [([*map(json.loads, a.splitlines())], [json.loads(b)]) for a, b in pairs]
             return pairs, CALLS, name
     else:
-        pairs = [data.get(f"{name}s", data.get(name)) for name in ("input", "output")]
-        pairs = list(zip(*pairs, strict=True))
-        if (function := data.get("fn_name")) is not None:
-            # an output is sometimes in a list of its own
-            single = lambda x: x if isinstance(x, list) and len(x) == 1 else []  # noqa: E731
-            return [(a, [b, *single(b)]) for a, b in pairs], CALLS, name or str(function)
+        columns = [data.get(f"{x}s", data.get(x)) for x in ("input", "output")]
+        pairs, function = list(zip(*columns, strict=True)), data.get("fn_name")
+    if function is not None:
+        # an output is sometimes in a list of its own
+        single = lambda x: x if isinstance(x, list) and len(x) == 1 else []  # noqa: E731
+        return [(a, [b, *single(b)]) for a, b in pairs], CALLS, name or str(function)
     # APPS has some inputs as lists of lines
     text = lambda x: "\n".join(map(str, x)) if isinstance(x, list) else str(x)  # noqa: E731
     return [(text(a), text(b)) for a, b in pairs], SCRIPT, "script"

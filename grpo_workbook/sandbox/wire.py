@@ -27,7 +27,7 @@ MAX_MESSAGE = 16 << 20  # bytes of one message
 MAX_ITEMS = 1_000_000  # of an iterator
 START_LIMIT = 60.0  # seconds for a server to come up
 ANSWERS = ("value", "raised", "not plain")
-_NUMBERS = re.compile(r"[<>|=]?[?biufcSUMmO]\d*(\[\w+\])?")
+_DTYPE = re.compile(r"[<>|=]?[?biufcSUMmO]\d*(\[\w+\])?")  # none with fields of its own
 # the last: else each thread takes 64 MB of addresses
 FOR_LITTLE_MEMORY = "OPENBLAS_NUM_THREADS OMP_NUM_THREADS MKL_NUM_THREADS MALLOC_ARENA_MAX".split()
 
@@ -68,11 +68,7 @@ MUTABLE = {list: "l", dict: "d", set: "s", bytearray: "B", collections.deque: "q
 MUTABLE |= {kind: kind.__name__ for kind in _DICTS}
 _EMPTY = {tag: kind for kind, tag in MUTABLE.items()} | {"q": lambda n: collections.deque(maxlen=n)}
 PLAIN = {bool, int, float, str, *MUTABLE, *_TAGS}
-
-
-@functools.lru_cache(maxsize=256)
-def _tuple_class(name: str, *fields: str) -> type:
-    return collections.namedtuple(name, fields)
+_tuple_class = functools.lru_cache(maxsize=256)(collections.namedtuple)
 
 
 class Values:
@@ -118,7 +114,7 @@ class Values:
         if value is None or kind is bool or kind is float or kind is str:
             return value
         if kind is int:
-            return value if -(1 << 1000) < value < 1 << 1000 else ["i", hex(value)]
+            return value if -(1 << 1000) < value < 1 << 1000 else ["i", hex(value)]  # linear time
         if kind in MUTABLE:
             return self.number(value)
         if kind in _TAGS:
@@ -196,7 +192,7 @@ class Peer:
         self.sock = sock
 
     def converse(self, message: list | None = None) -> list:
-        """Send the message, do what the other side asks for until its answer comes: that."""
+        """Send the message, do what the other side asks for meanwhile; its answer."""
         if message:
             send(self.sock, message)
         while (found := receive(self.sock, self.deadline))[0] not in ANSWERS:
@@ -219,7 +215,7 @@ class Peer:
             return ["not plain", str(problem)]
         except BaseException as error:
             return ["raised", self.raised(error)]
-        same = full[2 : count + 2] == packed[2:]
+        same = full[2 : count + 2] == packed[2:]  # else the answer changes them for the asker too
         return ["value", [count, full[1], *full[count + 2 :]] if same else full]
 
     def raised(self, error: BaseException) -> list:
@@ -256,28 +252,28 @@ class Peer:
 
     def found(self, values: Values, tag: str, *parts):
         """What `special` of the other side has sent."""
-        match tag:
-            case "K" if isinstance(kind := vars(builtins)[parts[0]], type):
+        match tag, *parts:
+            case "K", name if isinstance(kind := vars(builtins)[name], type):
                 return kind
-            case "E":
-                return self.exception(*parts)
-            case "N":
-                (one := self.array(parts[0], [1]))[0] = values.decode(parts[1])
-                return one[0]
-            case "e":
-                return self.own_class(parts[0])[parts[1]]
-            case "n":
-                kind, items = _tuple_class(parts[0], *parts[1]), map(values.decode, parts[2:])
-                for name, item in zip(parts[1], items := [*items], strict=True):
-                    self.allow(object, name, item)
-                return kind(*items)
+            case "E", *described:
+                return self.exception(*described)
+            case "N", dtype, item:
+                values.fill(array := self.array(dtype, [1]), [values.decode(item)])
+                return array[0]
+            case "e", name, member:
+                return self.own_class(name)[member]
+            case "n", name, fields, *items:
+                items = [values.decode(item) for item in items]
+                for field, item in zip(fields, items, strict=True):
+                    self.allow(object, field, item)
+                return _tuple_class(name, tuple(fields))(*items)
         raise ValueError(f"an unknown tag {tag!r}")
 
     def array(self, kind: str, shape: list):
         """NumPy's array of such a `dtype.str`, to be filled."""
         import numpy
 
-        if not _NUMBERS.fullmatch(kind):
+        if not _DTYPE.fullmatch(kind):
             raise ValueError(f"an array of {kind}")
         return numpy.empty(shape, dtype=kind)
 

@@ -122,9 +122,10 @@ def train_plainly(run, model, tokenizer, rows, rewards, weights, callbacks) -> l
     return trainer.state.log_history
 
 
-def train_stages(
-    run: RunConfig, model, tokenizer, dataset, heldout, stages, *, resume: bool = False, **how
-) -> dict:
+def train_stages(  # noqa: PLR0913 - each is a part of the training
+    run: RunConfig, model, tokenizer, dataset, heldout, stages, *, resume: bool = False,
+    train: Callable = train_plainly, callbacks: Sequence = (), judge=None,
+) -> dict:  # fmt: skip
     """Train the stages one after the other; returns what it writes to stages.json.
     The model answers the held-out problems (one sample each, the same seed) before, between and
     after the stages; a paired test compares each stage with the one before. `how`: `train`, which
@@ -136,8 +137,8 @@ def train_stages(
     """
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    (train, callbacks, judge), policy = _how(**how), (model, tokenizer)
-    before, steps, moments, reports, trained_here = None, 0, None, [], False
+    policy, reports, trained_here = (model, tokenizer), [], False
+    before, steps, moments = None, 0, None
     for stage, own, functions, weights, success in planned(run, stages):
         path = own.output / "after.json"
         # if a stage is trained again, results of later stages are out of date
@@ -172,10 +173,6 @@ def train_stages(
         before, steps, moments = after, steps + stage.steps, own.output / MOMENTS
     write_json(run.output / "stages.json", whole := {"seed": run.seed, "stages": reports})
     return whole
-
-
-def _how(train: Callable = train_plainly, callbacks: Sequence = (), judge=None) -> tuple:
-    return train, callbacks, judge
 
 
 def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rewards) -> list:
@@ -218,8 +215,8 @@ def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success
         used = min(needed, n) if stage.ordered else n  # from easy to hard within the stage's steps
         rows = rows.select([found.rows[i * n // used] for i in range(used)])
         told = {"measured": len(rates), "left_out": found.left_out, "pass_rates": rates}
-    if len(rows) < (n := run.prompts_per_step):
-        left = f"{len(rows)} rows left, but one step needs {n}: widen keep or pass_rate"
+    if len(rows) < (least := run.prompts_per_step):
+        left = f"{len(rows)} rows left, but one step needs {least}: widen keep or pass_rate"
         raise WorkbookError(f"stage {stage.name!r} has {left}")
     return rows, {"rows": len(rows), **told}
 
