@@ -4,8 +4,10 @@ More are in grpo_workbook.sandbox, reward_lab, environments, diagnosis, stages, 
 """
 
 import importlib
-from typing import Any
 
+TYPE_CHECKING = False  # as for a type checker `typing` has it, which takes time to load
+if TYPE_CHECKING:
+    from typing import Any
 __version__ = "0.2.0"
 
 # Module -> its public names. The modules are public too: `from grpo_workbook import grpo`.
@@ -31,7 +33,7 @@ _HOME = {name: module for module, names in _API.items() for name in names.split(
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in _HOME:
         return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
     if name in _MODULES:

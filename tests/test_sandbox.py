@@ -21,7 +21,7 @@ import pytest
 from conftest import REPO, SHARED, until
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.sandbox import Job, Sandbox, code_attacks
+from grpo_workbook.sandbox import Job, Sandbox, code_attacks, unit_tests
 from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST
 from grpo_workbook.sandbox.pool import MAX_PROGRAM
 
@@ -387,7 +387,7 @@ def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
     [
         ("assert 1 == 1", "never calls"),
         ("def check(candidate):\n    pass", "never calls"),
-        ("assert f(1 ==", "not Python"),
+        ("assert f(1 ==", "cannot be used: SyntaxError"),
         ("assert f(object()) == 1", "only plain values"),
         ("import no_such_package\nassert f(3) == 4", "ModuleNotFoundError"),
         ("assert f(3) == wanted", "NameError"),
@@ -407,7 +407,7 @@ def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
         ("from pathlib import Path\nassert f(Path('a')) == Path('a')", "only plain values"),
         ("import solution, copy\nassert copy.deepcopy(solution.sys) and f(3)", "copies an object"),
         ('{"inputs": [], "outputs": []}', "there is no input"),
-        ('{"inputs": ["1"]}', "the test is not Python"),
+        ('{"inputs": ["1"]}', "the test cannot be used"),
     ],
 )
 def test_a_test_that_cannot_judge_is_rejected_and_is_the_tests_fault(sandbox, test, words):
@@ -438,10 +438,10 @@ def test_what_is_no_program_is_rejected(sandbox, program):
         (Job(GOOD, TEST, 10**5000), "of type int is not a name"),
         (Job(GOOD, 10**5000, "add"), "the test is not a text"),
         (Job(GOOD, TEST, "add", None), "the setup is not a text"),
-        (Job(GOOD, TEST, "add", "def ("), "the test is not Python"),
-        (Job(GOOD, TEST + "\0", "add"), "the test is not Python"),
+        (Job(GOOD, TEST, "add", "def ("), "the test cannot be used"),
+        (Job(GOOD, TEST + "\0", "add"), "the test cannot be used"),
         (Job(GOOD, {"inputs": ["1"]}, ""), "the test is not a text"),
-        (Job(GOOD, '{"inputs": 5, "outputs": 5}', ""), "the test is not Python"),
+        (Job(GOOD, '{"inputs": 5, "outputs": 5}', ""), "the test cannot be used"),
         (None, "is no Job"),
     ],
 )
@@ -492,6 +492,114 @@ def test_a_test_that_the_answers_do_not_let_end_is_the_programs_fault():
             assert verdict.outcome == "timeout" or "1,000,000 items" in verdict.reason
             assert verdict.ms < 2 * 2500, "it had the limit twice"
         assert made.check([Job(GOOD, TEST, "add")])[0].passed
+
+
+# a candidate that writes the messages itself, on the socket that it has as descriptor 3
+FRAMES = """
+import json, os, struct, time
+def read():
+    size = struct.unpack("!I", os.read(3, 4))[0]
+    data = b""
+    while len(data) < size: data += os.read(3, size - len(data))
+    return json.loads(data)
+def send(data):
+    data = struct.pack("!I", len(data)) + data
+    while data: data = data[os.write(3, data):]
+def value(one, *objects): send(json.dumps(["value", [0, one, *objects]]).encode())
+def thing(number, what, names): return ["h", number, what, "m", names, [], ["__call__", "__iter__", "__next__"]]
+value(None)
+read()
+"""
+VECTORS = "from solution import Vector\ndef test_add(): assert Vector(1, 2) + Vector(3, 4) == Vector(4, 6)"
+CHAIN = """value(thing(1, "object", ["function"]))
+data = b'["value",[0,["a",0]' + b"".join(b',LINK' % (i + 1) for i in range(150_000))
+data += b',[["q",null]]]]'
+while read(): send(data)
+"""
+TWICE = "assert f(2) == 5\nassert f(3) == 6"
+# what it would get: a pass, a judge that ends, or a test to blame
+FORGED = {
+    "a made object is 0": (
+        "value(thing(1, 'class', ['Vector', 'object']))\nwhile read(): value(0)", VECTORS),
+    "a made object is known by who makes it": (None, VECTORS),
+    "a chain of deques": (CHAIN.replace("LINK", '[["q",null],["a",%d]]'), TWICE),
+    "a chain of defaultdicts": (
+        CHAIN.replace("LINK", '[["defaultdict",null],["t",0,["a",%d]]]'), TWICE),
+    "a day that does not exist": (
+        "value(thing(1, 'object', ['function']))\nwhile read(): "
+        "value(['datetime', ['b', '00000101000000000000']])", "assert f(2).ctime() == 'Mon'"),
+    "an ImportError ends an iterator": (
+        "value(thing(1, 'object', ['function']))\nread()\nvalue(thing(2, 'iterator', ['generator']))\n"
+        "while read(): value(['t', ['t'], ['K', 'ImportError']])", "assert list(f(2)) == [1]"),
+    "names that take long to read": (
+        "time.sleep(1.2)\nnames = b'[\"X\",' + b'\"\",' * 4_500_000 + b'\"BaseException\"]'\n"
+        "send(b'[\"value\",[0,[\"h\",1,\"class\",\"m\",' + names + b',[],[]]]]')\n"
+        "while read(): value(5)", "assert f(2) == 1"),
+    "a defaultdict that makes what is asked for": (
+        "value(thing(1, 'object', ['function']))\nread()\n"
+        "value(['a', 0], [['defaultdict', thing(2, 'object', ['function'])], ['t', 'b', 1]])\n"
+        "while read(): value(2)", "assert f(2)['a'] == 2"),
+}  # fmt: skip
+KNOWN = """import sys
+class Vector:
+    def __init__(s, *a): s.a, s.real = a, sys._getframe(1).f_code.co_name == "new"
+    def __add__(s, o):
+        found = object.__new__(Vector)
+        found.a, found.real = None, True
+        return found
+    def __eq__(s, o):
+        if not isinstance(o, Vector): return False
+        return s.a == o.a if s.a and o.a else s.real and o.real
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORGED)
+def test_no_forged_message_passes_or_blames_the_test(name):
+    program, test = FORGED[name]
+    program, entry = FRAMES + program if program else KNOWN, "f" if "f(2)" in test else ""
+    good = job("def f(x): return x", "assert f(2) == 2")
+    with Sandbox(workers=1, time_limit=2.0) as made:
+        verdict, after = made.check([Job(program, test, entry), good])
+    assert not verdict.passed
+    assert verdict.fault == "program", str(verdict)
+    assert after.passed, str(after)
+
+
+def test_a_program_cannot_blame_a_test_that_another_one_passes(sandbox):
+    tests = unit_tests(sandbox, max_failed=1.0)
+    test = "class Node: pass\ndef check(candidate): assert candidate(2) == 4"
+    blames = "def f(x): raise AttributeError(\"'Node' object has no attribute 'x'\")"
+    programs = ["def f(x): return x + 2", "class ndarray: pass\ndef f(x): return ndarray()"]
+    no_numpy = "import numpy\ndef check(candidate): assert candidate(2) == numpy.array(4)"
+    right, wrong = tests(programs, test=[no_numpy] * 2, entry_point=["f"] * 2)
+    assert (right, wrong) == (1.0, 0.0)
+    alone = tests(programs[1:], test=[no_numpy], entry_point=["f"])
+    assert alone == [None]  # nobody has shown that the test can be passed
+    assert tests([blames, programs[0]], test=[test] * 2, entry_point=["f"] * 2) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("call", ["eval(f(2))", "pickle.loads(f(2))", "eval(x := f(2))"])
+def test_a_test_that_would_run_what_the_program_returns_is_refused(quick, call):
+    (verdict,) = quick.check([job("def f(x): return '4'", f"import pickle\nassert {call} == 4")])
+    assert (verdict.outcome, verdict.fault) == ("rejected", "test")
+    assert "would run what the program returns" in verdict.reason
+    own = job("def f(x): return 5", "for x in ['2 + 3']: assert f(x) == eval(x)")
+    assert quick.check([own])[0].passed
+
+
+@pytest.mark.parametrize(
+    ("program", "test"),
+    [
+        ("import os\ndef f(): return os.environ['A']", "import os\nos.environ['A'] = '1'\nassert f() == '1'"),
+        ("def f(): return input()", "import io, sys\nsys.stdin = io.StringIO('a')\nassert f() == 'a'"),
+        ("import sys\ndef f(): return sys.argv[1]", "import sys\nsys.argv = ['a', 'b']\nassert f() == 'b'"),
+        ("def f(path): open(path, 'w').close()", "import os\nf('/tmp/workbook-none')\nassert os.path.exists('/tmp/workbook-none')"),
+    ],
+)  # fmt: skip
+def test_what_only_the_tests_process_has_is_not_the_programs_fault(quick, program, test):
+    (verdict,) = quick.check([job(program, test)])
+    assert (verdict.outcome, verdict.fault) == ("rejected", "test"), str(verdict)
 
 
 @pytest.mark.parametrize("before", ["while True: pass", "9 ** (10**10)"])
@@ -843,7 +951,7 @@ def test_closing_leaves_no_process():
     with Sandbox(workers=2, time_limit=1.0) as made:
         made.check([job("import time\ndef f(x): time.sleep(9)"), job("def f(x): return x + 1")])
         ours = servers_of(made).union(*map(descendants, servers_of(made)))
-        assert len(ours) >= 4
+        assert len(ours) >= 2  # those that judged the endless one have ended already
     assert until(lambda: not any(map(alive, ours)))
 
 

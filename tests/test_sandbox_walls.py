@@ -154,8 +154,10 @@ def test_no_program_gets_what_it_wants_and_the_next_one_is_judged(
     assert verdicts[1].passed, str(verdicts[1])
     after = servers()
     kept = before.keys() & after.keys()  # not candidates that ended
-    assert judges <= {w.process.pid for w in sandbox._workers if w.process}
-    assert {os.getpid(), *judges} <= kept
+    if verdicts[0].outcome != "timeout":  # after one the sandbox starts new servers
+        assert judges <= {w.process.pid for w in sandbox._workers if w.process}
+        assert judges <= kept
+    assert os.getpid() in kept
     assert {pid: after[pid] for pid in kept} == {pid: before[pid] for pid in kept}
     assert victim.read_text() == "5"
     assert [p.name for p in tmp_path.rglob("*")] == ["folder", "file.txt"]

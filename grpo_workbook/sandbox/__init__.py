@@ -175,7 +175,7 @@ def unit_tests(
     run before the test.
     With `partial` a failed test earns half of the fraction of its assertions that held; one that
     was not reached counts as failed. None without a verdict: the sandbox failed, or the test is at
-    fault (not Python, never calls the candidate, does not end, imports what is not installed).
+    fault (not Python, never calls the candidate, does not end) and none of the batch passes it.
     Raises WorkbookError if more than `max_failed` of a batch has no verdict or timed out. TRL logs
     each outcome's rate (`code/timeout`), and the rate without a verdict (`code/no verdict`).
     """
@@ -190,8 +190,11 @@ def unit_tests(
         if setup_column:
             pairs = zip(columns[setup_column], columns["test"], strict=True)
             columns["test"] = [f"{setup or ''}\n{_text(test)}" for setup, test in pairs]
-        verdicts = sandbox.check(jobs_of(completions, **columns))
-        unsure = [v for v in verdicts if v.fault in ("sandbox", "test")]
+        verdicts = sandbox.check(jobs := jobs_of(completions, **columns))
+        # a program cannot put the fault on a test that another one of the batch passes
+        good = {job.test for job, v in zip(jobs, verdicts, strict=True) if v.passed}
+        lost = [v for job, v in zip(jobs, verdicts, strict=True) if job.test not in good]
+        unsure = [v for v in verdicts if v.fault == "sandbox" or (v.fault == "test" and v in lost)]
         late = [v for v in verdicts if v.outcome == "timeout" and v.fault == "program"]
         if len(unsure) + len(late) > max_failed * len(verdicts):
             found = f"{len(unsure)} of {len(verdicts)} programs had no verdict and {len(late)}"

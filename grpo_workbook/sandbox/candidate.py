@@ -54,7 +54,7 @@ class Program(wire.Peer):
 
     def __init__(self, sock: socket.socket, module=None, known=(), numpy: bool = False):
         super().__init__(sock)
-        self.known, self.numpy = frozenset(known), numpy
+        self.known, self.numpy = set(known), numpy
         self.things, self.places = [module], {id(module): 0}
 
     def special(self, values, value, kind: type):
@@ -103,6 +103,7 @@ class Program(wire.Peer):
 
     def own_class(self, name: str) -> type:
         """The program's class of the same name as the test's, or an empty one."""
+        self.known.add(name)
         kind = vars(self.things[0]).get(name)
         return kind if isinstance(kind, type) else type(name, (), {})
 

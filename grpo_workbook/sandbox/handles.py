@@ -48,6 +48,8 @@ class Handle:
         result = mine.judge.ask("getattr", self, name)
         mine.items = None
         if not (mine.made or mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
+            if name.startswith(("is", "starts", "ends")):  # any object is true
+                mine.judge.refuse(mine)
             if isinstance(result, Handle):
                 result._thing.narrow = True
             elif name not in mine.fields:
@@ -93,6 +95,8 @@ class _Special:
         mine = self._thing
         if mine.wanted:
             made = mine.judge.ask("new", self, *arguments, **named)
+            if not isinstance(made, Handle):
+                mine.judge.stop("rejected", "the program's class makes a plain value")
             return mine.judge.own(made, recipe=(self, arguments, named))
         result = mine.judge.ask("call", self, *arguments, **named)
         if mine.narrow and not isinstance(result, Handle) and result is not None:
@@ -184,7 +188,7 @@ SPECIAL = {name: method for name, method in vars(_Special).items() if callable(m
 SPECIAL |= {f"__{name}__": method for name, method in _SOME.items()}
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def _class_with(names: frozenset) -> type:
     own = {"__slots__": (), "__doc__": vars(Handle)["__doc__"]}
     return type("Handle", (Handle,), own | {x: SPECIAL[x] for x in names})

@@ -121,13 +121,13 @@ def like(value, step: int):
         if (recipe := like(value._thing.recipe, step)) is value._thing.recipe:
             return value
         kind, given, named = recipe
-        return kind._thing.judge.ask("call", kind, *given, **named)
+        return kind._thing.judge.ask("new", kind, *given, **named)  # as the one that was made
     if isinstance(value, numbers.Number):
         changed = value + step
     elif kind is str:
-        changed = value[:-1] + chr(ord(value[-1:] or "a") ^ (step % 16))
+        changed = value[:-1] + chr(max(ord(value[-1:] or "a") + step, 0))
     elif kind is list or kind is tuple:
-        changed = kind(like(x, step) for x in value)
+        changed = kind(x if type(x) is bool else like(x, step) for x in value)
     elif kind is dict:
         changed = {name: like(x, step) for name, x in value.items()}
     return value if changed == value else changed  # an infinite number, an empty list
@@ -159,6 +159,7 @@ class Judge(wire.Peer):
         try:
             # a script has its own deadline: none may come while the server ends a candidate
             left = 0 if self.begin else max(self.deadline - time.monotonic(), 0.001)
+            signal.signal(signal.SIGALRM, _late)  # a test before may have had its own
             signal.setitimer(signal.ITIMER_REAL, left, 0.1)  # again, for a test may catch it
             self.execute()
         except Late:
@@ -332,9 +333,10 @@ class Judge(wire.Peer):
 
     def blame(self, reply: list | None = None) -> None:
         """From now on the program is to blame; not for a reply that gives the test its function."""
+        left = self.deadline - time.monotonic()
         match reply:
-            case "value", [_, None | ["h", *_]]:
-                return
+            case "value", [_, None | ["h", *_]] if left > self.job["seconds"] / 2:
+                return  # a program that sleeps before it answers would make the test late
         if not self.answered:
             self.answered = True
             self.job["tell"]("answered")
@@ -397,7 +399,7 @@ class Judge(wire.Peer):
         """What is no plain value: the program's object, a record, or a function to call back."""
         if isinstance(value, Handle):
             return ["h", value._thing.place]
-        if self.own_class(kind.__name__) is kind:
+        if self.own_class(kind.__name__, self.test.classes) is kind:
             self.sent[kind.__name__] = kind
             return self.record(values, value)
         if kind is types.CoroutineType and value.cr_code is Judge._wait.__code__:
@@ -431,9 +433,10 @@ class Judge(wire.Peer):
         if callable(value) and (not isinstance(value, Handle) or self.is_plain_name(name)):
             raise ValueError(f"a function as {name!r}")
 
-    def own_class(self, name: str) -> type | None:
-        """A class that the test's own code defines."""
-        found = self.names.get(name) if name in self.test.classes else None
+    def own_class(self, name: str, known=()) -> type | None:
+        """A class of the test's own code that the program knows: it may be equal to anything."""
+        known = known or {*self.job["known"], *self.sent}
+        found = self.names.get(name) if name in known else None
         return found if isinstance(found, type) and found.__module__ == "__test__" else None
 
     def is_plain_name(self, name: str) -> bool:
@@ -446,6 +449,7 @@ class Judge(wire.Peer):
         """An object of the program: a Handle, an iterator, a coroutine, a class of errors."""
         if what == "coroutine":
             return self._wait(place)
+        names = names[:100]  # millions would make the test late
         if what and place not in self.things:  # else the test has sent it
             given = {"module": str(module), "names": [*map(str, names)], "fields": fields}
             if self.is_known(**given) and module.split(".")[0] not in sys.stdlib_module_names:
@@ -497,7 +501,7 @@ class Judge(wire.Peer):
             yield from items
             if error:
                 self.raised_one = True
-                raise error
+                raise error if isinstance(error, Exception) else RuntimeError(NONSENSE)
             if len(items) < count:
                 return
         self.stop("rejected", f"an iterator of more than {wire.MAX_ITEMS:,} items")
@@ -631,7 +635,7 @@ def check(job: dict, control: socket.socket, tell) -> list:
             return ["rejected", "there is no input: nothing can be judged", "test", 0, 1]
         test = compiled(source, job["setup"], name)
     except (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
-        why = f"the test is not Python: {type(error).__name__}: {error}"
+        why = f"the test cannot be used: {type(error).__name__}: {error}"
         return ["rejected", why[:400], "test", 0, 1]
     for module in test.modules - sys.stdlib_module_names - {"solution", *sys.modules}:
         tell("loading")
@@ -639,7 +643,8 @@ def check(job: dict, control: socket.socket, tell) -> list:
             __import__(module)
         tell("started")
     job |= {"entry_point": name, "tell": tell}
-    first = ["__candidate__", job["program"], [*test.classes], "numpy" in test.modules]
+    job["known"] = [*test.classes & {*re.findall(r"\w+", job["program"] + job["setup"])}]
+    first = ["__candidate__", job["program"], job["known"], "numpy" in test.modules]
     begin_each = begin if source is SCRIPT else None  # a script: a process for each input
     # it is loaded while the setup runs here
     with contextlib.nullcontext() if begin_each else begin(first) as sock:
@@ -663,7 +668,6 @@ def main() -> None:
     _process, control = wire.start_server("candidate.py", options)
     walls = wire.receive(control, time.monotonic() + wire.START_LIMIT)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)
-    signal.signal(signal.SIGALRM, _late)
     jail.be_first_to_go(500)  # after the candidates, before the caller
     jail.limit(2 * options["memory_mb"])
     if walls["filter"]:

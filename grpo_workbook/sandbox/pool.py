@@ -216,6 +216,8 @@ class _Worker:
                 try:
                     found = self.ask(job, self.options["time_limit"])
                     self.has_judged = True
+                    if found[0] == "timeout":  # half an import, or a thread, may be left
+                        self.stop()
                     return Verdict(*found, isolation=self.level)
                 except (OSError, EOFError):
                     self.stop()

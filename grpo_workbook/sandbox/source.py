@@ -14,8 +14,9 @@ except _workbook.error as _workbook_e: _workbook.fail_one(_workbook_e)"""
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, range, decimal.Decimal)
 PLAIN_NAMES = frozenset(name for kind in _PLAIN for name in dir(kind))
 # What a test does in this process only: the program's is another.
-_ELSEWHERE = {"patch", "redirect_stdout", "redirect_stderr", "stdout", "warns", "assertWarns"}
-_ELSEWHERE |= {"assertLogs", "signature", "getsource"}
+_ELSEWHERE = """patch redirect_stdout redirect_stderr stdout warns assertWarns assertLogs signature
+    getsource open exists isfile isdir is_file listdir chdir environ stdin argv sqlite3"""
+_RUN = "eval exec sympify sympy.sympify parse_expr pickle.loads dill.loads".split()
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = _FUNCTIONS | ast.ClassDef
 
@@ -99,8 +100,8 @@ class Test:
 
         if entry_point != self.root or (self.root[:1].isupper() and any(map(shows_object, nodes))):
             self.class_names.add(self.root)
-        names = self.loaded | {n.attr for n in used}
-        self.seeds, self.elsewhere = "seed" in names, sorted(_ELSEWHERE & names)
+        names = self.loaded | {n.attr for n in used} - {"open"}  # `door.open()` is no file
+        self.seeds, self.elsewhere = "seed" in names, sorted(names.intersection(_ELSEWHERE.split()))
 
     def _is_call(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and _called(node) in (self.root, "candidate")
@@ -122,6 +123,10 @@ class Test:
         given = {a.id for a in given if isinstance(a, ast.Name)}
         answers = [n for n in nodes if isinstance(n, ast.Assign) and calls & {*ast.walk(n)}]
         results = {x for n in answers for t in n.targets for x in _names_in(t)}
+        for run in (n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func) in _RUN):
+            parts = {part for given in run.args for part in ast.walk(given)}
+            if parts & calls or any(_names_in(x) & results for x in run.args):
+                raise ValueError(f"{ast.unparse(run)[:60]} would run what the program returns")
         for node in nodes:
             sides = node.args[:2] if _called(node).startswith("assert") else []
             if isinstance(node, ast.Compare):
@@ -212,7 +217,8 @@ def same_value(found, wanted) -> bool:
     if isinstance(found, dict) and isinstance(wanted, dict):
         return found.keys() == wanted.keys() and all(same_value(found[k], wanted[k]) for k in found)
     floats = {type(found), type(wanted)} in ({float}, {int, float})
-    return found == wanted or (floats and math.isclose(found, wanted, rel_tol=1e-5, abs_tol=1e-5))
+    close = 1e-5 if isinstance(wanted, float) else 0.0  # a large integer has no tolerance
+    return found == wanted or (floats and math.isclose(found, wanted, rel_tol=close, abs_tol=1e-5))
 
 
 def same_output(found: str, wanted: str) -> bool:

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 MAX_MESSAGE = 16 << 20  # bytes of one message
 MAX_ITEMS = 1_000_000  # of an iterator
+MAX_CHAIN = 20_000  # objects in a message that Python frees recursively: a long chain ends it
 START_LIMIT = 60.0  # seconds for a server to come up
 ANSWERS = ("value", "raised", "not plain")
 _DTYPE = re.compile(r"[<>|=]?[?biufcSUMmO]\d*(\[\w+\])?")  # none with fields of its own
@@ -38,8 +39,6 @@ class NotPlain(Exception):
 
 def _arguments(value):
     """What its class needs to make it anew."""
-    if zone := getattr(value, "tzinfo", None):
-        value = value.replace(tzinfo=datetime.timezone(zone.utcoffset(value)))
     made_of = getattr(value, "__getinitargs__", None)
     return made_of() if made_of else value.__reduce__()[1]
 
@@ -56,8 +55,11 @@ FIXED = {
     "items": (type({}.items()), list, lambda *items: dict(items).items()),
     "...": (type(...), lambda x: [], lambda: ...),
 }
-_DATES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
-for _kind in (decimal.Decimal, fractions.Fraction, range, slice, *_DATES):
+for _kind in (datetime.date, datetime.time, datetime.datetime):
+    # not by what they are pickled as: bytes can make a day that does not exist
+    FIXED[_kind.__name__] = _kind, lambda x: [x.isoformat()], _kind.fromisoformat
+_OTHERS = (decimal.Decimal, fractions.Fraction, range, slice, datetime.timedelta, datetime.timezone)
+for _kind in _OTHERS:
     FIXED[_kind.__name__] = _kind, _arguments, _kind
 _TAGS = {kind: (tag, parts) for tag, (kind, parts, _) in FIXED.items()}
 _MADE = {tag: make for tag, (_, _, make) in FIXED.items()}
@@ -67,6 +69,7 @@ _DICTS = (collections.OrderedDict, collections.Counter, collections.defaultdict)
 MUTABLE = {list: "l", dict: "d", set: "s", bytearray: "B", collections.deque: "q"}
 MUTABLE |= {kind: kind.__name__ for kind in _DICTS}
 _EMPTY = {tag: kind for kind, tag in MUTABLE.items()} | {"q": lambda n: collections.deque(maxlen=n)}
+_EMPTY["defaultdict"] = lambda kind: collections.defaultdict(kind if type(kind) is type else None)
 PLAIN = {bool, int, float, str, *MUTABLE, *_TAGS}
 _tuple_class = functools.lru_cache(maxsize=256)(collections.namedtuple)
 
@@ -94,6 +97,8 @@ class Values:
         The first number says which object is the first: those before it have not changed.
         """
         start, value, *objects = packed
+        if sum(head[0] in ("q", "defaultdict", "N") for head, *_ in objects) > MAX_CHAIN:
+            raise ValueError("perhaps a long chain")
         for head, *_ in objects[len(self.objects) - start :]:
             self.number(self.blank(*head))
         # the last ones first, for a set or a dict needs the hash of what is in it
@@ -262,7 +267,7 @@ class Peer:
                 return array[0]
             case "e", name, member:
                 return self.own_class(name)[member]
-            case "n", name, fields, *items:
+            case "n", name, fields, *items if len(name + "".join(fields)) < 10_000:  # it is kept
                 items = [values.decode(item) for item in items]
                 for field, item in zip(fields, items, strict=True):
                     self.allow(object, field, item)
