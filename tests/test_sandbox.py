@@ -579,6 +579,58 @@ def test_a_program_cannot_blame_a_test_that_another_one_passes(sandbox):
     assert tests([blames, programs[0]], test=[test] * 2, entry_point=["f"] * 2) == [0.0, 1.0]
 
 
+LRU = """class LRU:
+    def __init__(self, n): self.n, self.d = n, {}
+    def get(self, k):
+        if k not in self.d: return -1
+        self.d[k] = self.d.pop(k)
+        return self.d[k]
+    def put(self, k, v):
+        self.d.pop(k, None)
+        self.d[k] = v
+        if len(self.d) > self.n: self.d.pop(next(iter(self.d)))
+"""
+CALLED_BY_NAME = """def check(candidate):
+    c = candidate(2)
+    steps = [("put", (1, 1), None), ("put", (2, 2), None), ("get", (1,), 1), ("put", (3, 3), None)]
+    for name, args, wanted in [*steps, ("get", (2,), -1)]: assert getattr(c, name)(*args) == wanted
+"""
+
+
+@pytest.mark.parametrize("test", [CALLED_BY_NAME, "c = LRU(1)\nc.put(1, 1)\nassert c.get(1) == 1\nc.put(2, 2)\nassert c.get(1) == -1"])  # fmt: skip
+def test_methods_of_a_class_are_called_by_name_or_as_those_of_a_dict(sandbox, test):
+    wrong = LRU.replace("next(iter(self.d))", "[*self.d][-1]")
+    right, other = sandbox.check([job(LRU, test, "LRU"), job(wrong, test, "LRU")])
+    assert right.passed, str(right)
+    assert (other.outcome, other.fault) == ("failed", "program")
+
+
+@pytest.mark.parametrize(
+    ("error", "raises"),
+    [
+        ("json.JSONDecodeError", "json.loads('x')"),
+        ("re.error", "re.compile('(')"),
+        ("struct.error", "struct.pack('i', 2**40)"),
+        ("queue.Empty", "queue.Queue().get_nowait()"),
+        ("decimal.InvalidOperation", "decimal.Decimal('x')"),
+        ("configparser.NoSectionError", "configparser.ConfigParser().get('a', 'b')"),
+    ],
+)
+def test_errors_of_modules_that_the_test_imports_keep_their_class(sandbox, error, raises):
+    module = error.split(".")[0]
+    test = f"import pytest, {module}\nwith pytest.raises({error}): f(3)"
+    programs = [f"import {module}\ndef f(x): {raises}", "def f(x): raise Exception", "def f(x): 1"]
+    right, *wrong = sandbox.check([job(program, test) for program in programs])
+    assert right.passed, str(right)
+    assert [v.fault for v in wrong] == ["program"] * 2
+
+
+def test_an_error_says_what_its_own_class_says(sandbox):
+    program = "class E(Exception):\n    def __str__(self): return f'bad {self.args[0]}'\ndef f(x): raise E(x)"
+    test = "import pytest\nwith pytest.raises(Exception, match='bad 3'): f(3)"
+    assert sandbox.check([job(program, test)])[0].passed
+
+
 @pytest.mark.parametrize("call", ["eval(f(2))", "pickle.loads(f(2))", "eval(x := f(2))"])
 def test_a_test_that_would_run_what_the_program_returns_is_refused(quick, call):
     (verdict,) = quick.check([job("def f(x): return '4'", f"import pickle\nassert {call} == 4")])

@@ -91,7 +91,7 @@ class Program(wire.Peer):
         what = "class" if kind is value else "coroutine" if inspect.iscoroutine(value) else "object"
         what = "iterator" if isinstance(value, Iterator) and id(kind) not in self.places else what
         fields = [] if kind is value else list(getattr(kind, "__dataclass_fields__", ()))
-        special = [x for x in SPECIAL if hasattr(type(value), x)]
+        special = [x for x in SPECIAL if any(x in vars(c) for c in type(value).__mro__)]
         names = [c.__name__ for c in kind.__mro__]
         return ["h", place, what, kind.__module__, names, fields, special]
 

@@ -35,7 +35,7 @@ COUNTING = 0.2  # seconds to count the cases that a program did not reach
 NONSENSE = "the answer breaks the protocol"
 # what a message that the protocol does not have brings about; what ends a loop of the test
 _NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError)
-_LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
+_LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit, unittest.SkipTest)
 _ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
 
 
@@ -510,11 +510,11 @@ class Judge(wire.Peer):
         return self.ask("wait", handle(Thing(judge=self, place=place, what="coroutine")))
 
     def _error_class(self, names: list) -> type:
-        for name in names:
-            found = self.errors.get(name) or self.own_class(name) or vars(builtins).get(name)
-            if isinstance(found, type) and issubclass(found, BaseException):
-                return found
-        return Exception
+        places = [self.errors, self.names, vars(builtins)]  # of these the test can name a class
+        places += [vars(x) for x in self.names.values() if isinstance(x, types.ModuleType)]
+        known = (place[name] for name in names for place in places if name in place)
+        errors = (x for x in known if isinstance(x, type) and issubclass(x, BaseException))
+        return next(errors, Exception)
 
     def exception(self, names: list, words: str, given: list) -> Exception:
         """What the program raised, as an exception of the test's own or a built-in class."""
@@ -534,6 +534,8 @@ class Judge(wire.Peer):
         for name, value in attributes.items():
             self.allow(kind, name, value)
         vars(error).update(attributes, _of_program=True)
+        if kind.__module__ != "__test__" and str(error)[:MAX_WORDS] != words:  # its own __str__
+            error.args = (words,)
         return error
 
     def refuse(self, thing: Thing) -> None:

@@ -15,7 +15,8 @@ _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, range, decima
 PLAIN_NAMES = frozenset(name for kind in _PLAIN for name in dir(kind))
 # What a test does in this process only: the program's is another.
 _ELSEWHERE = """patch redirect_stdout redirect_stderr stdout warns assertWarns assertLogs signature
-    getsource open exists isfile isdir is_file listdir chdir environ stdin argv sqlite3"""
+    getsource open exists isfile isdir is_file chdir environ stdin argv sqlite3 vars __dict__
+    __class__ __mro__ __bases__ __members__ __code__ isgeneratorfunction iscoroutinefunction"""
 _RUN = "eval exec sympify sympy.sympify parse_expr pickle.loads dill.loads".split()
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = _FUNCTIONS | ast.ClassDef
@@ -81,6 +82,11 @@ class Test:
         # objects: what the entry point returned, where the test asks it what it asks of no value
         makes = [n for n in nodes if isinstance(n, ast.Assign) and self._is_call(n.value)]
         objects = {ast.unparse(t) for n in makes for t in n.targets}
+        # one that is only ever asked for attributes: no operator of it can stand for a value
+        owners = [n.value for n in used] + [n.args[0] for n in nodes if _called(n) == "getattr"]
+        values = [n for n in nodes if isinstance(n, ast.Name) and n not in owners]
+        values = {n.id for n in values if isinstance(n.ctx, ast.Load)}
+        only_asked = objects & {getattr(n, "id", "") for n in owners} - values
         acts = {id(getattr(n.value, "func", None)) for n in nodes if isinstance(n, ast.Expr)}
 
         def shows_object(node: ast.AST) -> bool:
@@ -98,7 +104,8 @@ class Test:
             asks = node.attr not in PLAIN_NAMES or id(node) in acts
             return asks and (self._is_call(made) or ast.unparse(made) in objects)
 
-        if entry_point != self.root or (self.root[:1].isupper() and any(map(shows_object, nodes))):
+        shown = only_asked or any(map(shows_object, nodes))
+        if entry_point != self.root or (self.root[:1].isupper() and shown):
             self.class_names.add(self.root)
         names = self.loaded | {n.attr for n in used} - {"open"}  # `door.open()` is no file
         self.seeds, self.elsewhere = "seed" in names, sorted(names.intersection(_ELSEWHERE.split()))
