@@ -625,6 +625,14 @@ def test_errors_of_modules_that_the_test_imports_keep_their_class(sandbox, error
     assert [v.fault for v in wrong] == ["program"] * 2
 
 
+def test_the_class_of_a_typed_dict_makes_a_dict(sandbox):
+    program = "from typing import TypedDict\nclass Row(TypedDict):\n    x: int"
+    (verdict,) = sandbox.check(
+        [Job(program, "from solution import Row\nassert Row(x=1)['x'] == 1", "")]
+    )
+    assert verdict.passed, str(verdict)
+
+
 def test_an_error_says_what_its_own_class_says(sandbox):
     program = "class E(Exception):\n    def __str__(self): return f'bad {self.args[0]}'\ndef f(x): raise E(x)"
     test = "import pytest\nwith pytest.raises(Exception, match='bad 3'): f(3)"

@@ -95,7 +95,7 @@ class _Special:
         mine = self._thing
         if mine.wanted:
             made = mine.judge.ask("new", self, *arguments, **named)
-            if not isinstance(made, Handle):
+            if not isinstance(made, Handle | dict):  # a TypedDict makes one
                 mine.judge.stop("rejected", "the program's class makes a plain value")
             return mine.judge.own(made, recipe=(self, arguments, named))
         result = mine.judge.ask("call", self, *arguments, **named)
