@@ -4,7 +4,7 @@
    of exact types cross. Any other object stays there, and the test asks it over the wire: so it is
    equal to no value, has no arithmetic with values, and cannot stand for one. Answers are believed
    only of an object that the test itself makes, by calling a class of the program; and "equal" only
-   if that object is not equal to all others like it.
+   if that object is not equal to all others like it. (A class that counts its objects can cheat.)
 2. The program's process has no network, cannot write files or start programs, and all its processes
    are killed. `sandbox.isolation` says what this machine can enforce: "full" or "limits-only".
 3. A program cannot report success, whatever it does to its process: only a completed test can.
