@@ -232,7 +232,7 @@ def test_a_real_endpoint_judges_what_the_model_says(served, tiny):
     from grpo_workbook import generate
 
     said = generate(*tiny["qwen"], [[{"role": "user", "content": SUM}]], max_new_tokens=64)[0]
-    word = said.strip().splitlines()[-1].lower().strip(" \t*.")
+    word = re.sub(r"[\s*.]+", "", said.strip().splitlines()[-1].lower())
     judge = Judge(*served, "{prompt}", {word: 1.0}, max_tokens=64)
     assert asyncio.run(
         judge_reward(judge)(["x", "y"], [[{"role": "user", "content": SUM}]] * 2)

@@ -531,10 +531,6 @@ FORGED = {
     "an ImportError ends an iterator": (
         "value(thing(1, 'object', ['function']))\nread()\nvalue(thing(2, 'iterator', ['generator']))\n"
         "while read(): value(['t', ['t'], ['K', 'ImportError']])", "assert list(f(2)) == [1]"),
-    "names that take long to read": (
-        "time.sleep(1.2)\nnames = b'[\"X\",' + b'\"\",' * 4_500_000 + b'\"BaseException\"]'\n"
-        "send(b'[\"value\",[0,[\"h\",1,\"class\",\"m\",' + names + b',[],[]]]]')\n"
-        "while read(): value(5)", "assert f(2) == 1"),
     "a defaultdict that makes what is asked for": (
         "value(thing(1, 'object', ['function']))\nread()\n"
         "value(['a', 0], [['defaultdict', thing(2, 'object', ['function'])], ['t', 'b', 1]])\n"

@@ -163,7 +163,7 @@ class Judge:
         if reply is None:
             return None
         last = (reply.strip().splitlines() or [""])[-1].lower()
-        word = last.strip(" \t*.").removeprefix("verdict:").strip(" \t*.")
+        word = re.sub(r"^verdict:|[\s*.]+", "", last)
         if word not in self.verdicts:
             return self._failed("unreadable", f"{last[:80]!r} is none of {list(self.verdicts)}")
         self.counts["verdicts"] += 1

@@ -192,8 +192,9 @@ def unit_tests(
             columns["test"] = [f"{setup or ''}\n{_text(test)}" for setup, test in pairs]
         verdicts = sandbox.check(jobs := jobs_of(completions, **columns))
         # a program cannot put the fault on a test that another one of the batch passes
-        good = {job.test for job, v in zip(jobs, verdicts, strict=True) if v.passed}
-        lost = [v for job, v in zip(jobs, verdicts, strict=True) if job.test not in good]
+        task = [(job.test, job.entry_point, job.setup) for job in jobs]
+        good = {one for one, v in zip(task, verdicts, strict=True) if v.passed}
+        lost = [v for one, v in zip(task, verdicts, strict=True) if one not in good]
         unsure = [v for v in verdicts if v.fault == "sandbox" or (v.fault == "test" and v in lost)]
         late = [v for v in verdicts if v.outcome == "timeout" and v.fault == "program"]
         if len(unsure) + len(late) > max_failed * len(verdicts):
