@@ -394,6 +394,8 @@ def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
         ("import math\nassert f(3) == math.nothing", "AttributeError"),
         ("open('/no/such/file')\nassert f(3) == 4", "FileNotFoundError"),
         ("def test_f(fixture):\n    assert f(3) == 4", "needs 'fixture'"),
+        ("def test_f(capsys):\n    assert f(3) == 4", "needs 'capsys'"),
+        ("g = f(3)\nassert g.send(1) == 4", "uses send"),
         ("from solution import f\nclass A(f): pass\nassert f(3) == 4", "derives a class"),
         (
             "from unittest.mock import patch\nwith patch('time.time', lambda: 5):\n    assert f(3) == 5",

@@ -55,7 +55,7 @@ class Program(wire.Peer):
     def __init__(self, sock: socket.socket, module=None, known=(), numpy: bool = False):
         super().__init__(sock)
         self.known, self.numpy = set(known), numpy
-        self.things, self.places = [module], {id(module): 0}
+        self.things, self.places, self.callbacks = [module], {id(module): 0}, {}
 
     def special(self, values, value, kind: type):
         """What is no plain value: by its number, a record, or as the nearest plain value."""
@@ -83,7 +83,7 @@ class Program(wire.Peer):
         return values.encode(_CONTENT.get(base, base)(value))
 
     def thing(self, value) -> list:
-        """An object that stays here: its number, what it is, the names of its classes, its own."""
+        """An object that stays here: its number, what it is, its classes by name and number."""
         place = self.places.setdefault(id(value), len(self.things))
         if place == len(self.things):
             self.things.append(value)
@@ -92,14 +92,18 @@ class Program(wire.Peer):
         what = "iterator" if isinstance(value, Iterator) and id(kind) not in self.places else what
         fields = [] if kind is value else list(getattr(kind, "__dataclass_fields__", ()))
         special = [x for x in SPECIAL if any(x in vars(c) for c in type(value).__mro__)]
+        special += ["__getitem__"] * (kind is value and hasattr(kind, "__class_getitem__"))
         names = [c.__name__ for c in kind.__mro__]
-        return ["h", place, what, kind.__module__, names, fields, special]
+        classes = [self.places[id(c)] for c in kind.__mro__ if id(c) in self.places]
+        return ["h", place, what, kind.__module__, names, fields, special, classes]
 
     def found(self, values, tag: str, *parts):
         """What the judge has sent by number."""
         if tag == "h":
             return self.things[parts[0]]
-        return _Callback(self, *parts) if tag == "k" else super().found(values, tag, *parts)
+        if tag == "k":  # one for each function, for the program may look for it again
+            return self.callbacks.setdefault(parts[0], _Callback(self, *parts))
+        return super().found(values, tag, *parts)
 
     def own_class(self, name: str) -> type:
         """The program's class of the same name as the test's, or an empty one."""
@@ -156,6 +160,10 @@ def _event_loop():
     return asyncio.Runner()  # all coroutines have one loop
 
 
+async def _anext(iterator):
+    return await anext(iterator)
+
+
 def _equal(*pairs) -> list:
     """Whether each pair is equal, None where it raises."""
     found = []
@@ -169,6 +177,7 @@ def _equal(*pairs) -> list:
 _OPERATIONS = {"take": _take, "equal": _equal, "random": random.setstate}
 _OPERATIONS["numpy random"] = lambda state: sys.modules["numpy"].random.set_state(state)
 _OPERATIONS["wait"] = lambda coroutine: _event_loop().run(coroutine)
+_OPERATIONS["anext"] = lambda iterator: _event_loop().run(_anext(iterator))
 
 
 def candidate(sock: socket.socket) -> None:

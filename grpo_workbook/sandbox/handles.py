@@ -8,6 +8,7 @@ again. And `==` of a made one is believed only if it also says no (see Judge.equ
 library only.
 """
 
+import builtins
 import functools
 import operator
 import types
@@ -15,14 +16,16 @@ import types
 import wire
 
 _ASKED = ("__name__", "__qualname__", "__doc__", "__annotations__", "__enter__", "__exit__")
+_ASKED += ("__aenter__", "__aexit__")
 
 
 class Thing(types.SimpleNamespace):
     """What the judge knows of an object: its number in the candidate, its classes, its rights."""
 
     module, names, fields = "", (), ()  # the names of its classes, and of a dataclass's fields
-    # wanted: a class that the test names; narrow: its answer must be an object
-    made = wanted = narrow = False
+    # wanted: a class that the test names; kin: of such a class; narrow: must answer an object
+    made = wanted = kin = narrow = False
+    base: type | None = None  # the plain type that the class of a `kin` derives from
     items: list | None = None  # of one that the test has not made, all at once
     recipe: tuple | None = None  # of one that the test has made: the class, the arguments
 
@@ -34,6 +37,10 @@ class Handle:
 
     def __init__(self, thing: Thing):
         object.__setattr__(self, "_thing", thing)
+
+    @property
+    def __class__(self):  # for `isinstance(b, dict)`
+        return self._thing.base or type(self)
 
     def __mro_entries__(self, bases):
         self._thing.judge.stop("rejected", "the test derives a class from the program's", "test")
@@ -50,6 +57,8 @@ class Handle:
         if not (mine.made or mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
             if name.startswith(("is", "starts", "ends")):  # any object is true
                 mine.judge.refuse(mine)
+            if mine.kin:
+                return result
             if isinstance(result, Handle):
                 result._thing.narrow = True
             elif name not in mine.fields:
@@ -70,7 +79,7 @@ class Handle:
         mine, theirs = self._thing, (other._thing if isinstance(other, Handle) else None)
         if theirs and mine.place == theirs.place and not (mine.recipe or theirs.recipe):
             return True  # not if the test made it: `__new__` may give the same object each time
-        if theirs or mine.made:
+        if theirs or mine.made or mine.kin:
             return ask(self, other) is True
         kind = type(other)
         crosses = kind in wire.PLAIN or kind.__module__ in ("__test__", "builtins")
@@ -97,7 +106,10 @@ class _Special:
             made = mine.judge.ask("new", self, *arguments, **named)
             if not isinstance(made, Handle | dict):  # a TypedDict makes one
                 mine.judge.stop("rejected", "the program's class makes a plain value")
-            return mine.judge.own(made, recipe=(self, arguments, named))
+            made = mine.judge.own(made, recipe=(self, arguments, named))
+            if arguments or named or isinstance(made, dict):
+                return made
+            return mine.judge.alone.setdefault(made._thing.place, made)  # `is`, of a singleton
         result = mine.judge.ask("call", self, *arguments, **named)
         if mine.narrow and not isinstance(result, Handle) and result is not None:
             mine.judge.refuse(mine)
@@ -114,8 +126,27 @@ class _Special:
     def __enter__(self):
         return _same(self, self.__getattr__("__enter__")())
 
-    def __exit__(self, *_):
-        return self.__getattr__("__exit__")(None, None, None) is True
+    def __exit__(self, kind, error, _):
+        known = vars(builtins).get(getattr(kind, "__name__", "")) is kind  # or None
+        told = (kind, error, None) if known else (None, None, None)
+        return self.__getattr__("__exit__")(*told) is True
+
+    def __aiter__(self):
+        return _same(self, self._thing.judge.ask("aiter", self))
+
+    async def __anext__(self):
+        try:
+            return self._thing.judge.ask("anext", self)
+        except RuntimeError:
+            if self._thing.judge.ended:
+                raise StopAsyncIteration from None
+            raise
+
+    async def __aenter__(self):
+        return _same(self, await self.__getattr__("__aenter__")())
+
+    async def __aexit__(self, *_):
+        return await self.__getattr__("__aexit__")(None, None, None) is True
 
 
 def _same(handle: Handle, result):

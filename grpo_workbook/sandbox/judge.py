@@ -36,6 +36,7 @@ NONSENSE = "the answer breaks the protocol"
 # what a message that the protocol does not have brings about; what ends a loop of the test
 _NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError)
 _LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit, unittest.SkipTest)
+_PLAIN = {kind.__name__: kind for kind in wire.PLAIN}
 _ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
 
 
@@ -150,6 +151,7 @@ class Judge(wire.Peer):
         self.ready = self.answered = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
         self.functions, self.foreign, self.things, self.held = [], [], {}, {}
+        self.wanted, self.alone = set(), {}  # classes that the test names; objects made of nothing
         self.errors, self.sent = {}, {}  # classes: of the program's errors, of objects it was given
         self.lock = threading.RLock()
         self.module = handle(Thing(judge=self, place=0, what="module"))
@@ -226,11 +228,21 @@ class Judge(wire.Peer):
             left = [x for x in takes if x not in case]
             if left == ["candidate"] or (len(left) == 1 and function.__name__ == "check"):
                 case[left.pop()] = self.names["candidate"]
-            if left:
-                raise ImportError(f"the test function {function.__name__} needs {left[0]!r}")
+            case |= {name: self._fixture(name, function, *owner) for name in left}
             result = function(*owner, **case)
             if isinstance(result, types.CoroutineType):
                 asyncio.run(result)
+
+    def _fixture(self, name: str, function, *owner):
+        """The value of a fixture of the test's own, which pytest would give this function."""
+        fixture = getattr(owner[0], name, None) if owner else self.names.get(name)
+        fixture = fixture or self.names.get(name)
+        if not hasattr(fixture, "_get_wrapped_function"):
+            raise ImportError(f"the test function {function.__name__} needs {name!r}")
+        wrapped = fixture._get_wrapped_function()
+        needs = inspect.signature(wrapped).parameters
+        made = wrapped(**{x: self._fixture(x, wrapped, *owner) for x in needs})
+        return next(made) if isinstance(made, types.GeneratorType) else made
 
     def _class(self, kind: type) -> None:
         """Run a unittest.TestCase, or a class of test functions as pytest does."""
@@ -276,8 +288,14 @@ class Judge(wire.Peer):
         if name.startswith("__"):
             raise AttributeError(name)
         found = self.ask("getattr", self.module, name)
-        is_class = isinstance(found, Handle) and found._thing.what == "class"
-        return self.own(found, "wanted") if is_class and name in self.test.class_names else found
+        if type(found) in wire.MUTABLE and name not in self.test.calls:
+            self.foreign = [f"the test has a copy of the program's {name}, which does not change"]
+        if not isinstance(found, Handle) or found._thing.what != "class":
+            return found
+        if name not in self.test.class_names:
+            return found
+        self.wanted.add(found._thing.place)
+        return self.own(found, "wanted")
 
     def run_script(self, text: str) -> str:
         """What the program prints, run as a script with this input in a process of its own."""
@@ -371,7 +389,7 @@ class Judge(wire.Peer):
                 case "raised", [["MemoryError", *_], str(words), _]:
                     self.stop("out of memory", words or "MemoryError")
                 case "raised", [[_, *_] as names, str(words), given]:
-                    self.ended = names[0] == "StopIteration"
+                    self.ended = names[0] in ("StopIteration", "StopAsyncIteration")
                     error = self.exception(names, words[:MAX_WORDS], given)
                     self.raised_one = True
                     raise error
@@ -407,12 +425,13 @@ class Judge(wire.Peer):
         if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
             return ["E", *self.raised(value)]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            return values.encode(tuple(value))
+            return ["n", kind.__name__, kind._fields, *map(values.encode, tuple.__iter__(value))]
         if (found := super().special(values, value, kind)) or not callable(value):
             return found
-        self.functions.append(value)
+        if value not in self.functions:  # equal is each `seen.append`
+            self.functions.append(value)
         name, doc = str(getattr(value, "__name__", kind.__name__)), value.__doc__
-        return ["k", len(self.functions) - 1, name, doc if isinstance(doc, str) else None]
+        return ["k", self.functions.index(value), name, doc if isinstance(doc, str) else None]
 
     def found(self, values, tag: str, *parts):
         """What the program has sent: its object as a handle, or one of the test's own."""
@@ -445,7 +464,7 @@ class Judge(wire.Peer):
         found = [getattr(sys.modules.get(m), x, None) for m, x in tables if m in self.test.modules]
         return name in PLAIN_NAMES or any(hasattr(kind, name) for kind in found if kind)
 
-    def thing(self, place: int, what: str = "", module="", names=(), fields=(), special=()):
+    def thing(self, place: int, what="", module="", names=(), fields=(), special=(), classes=()):
         """An object of the program: a Handle, an iterator, a coroutine, a class of errors."""
         if what == "coroutine":
             return self._wait(place)
@@ -454,7 +473,10 @@ class Judge(wire.Peer):
             given = {"module": str(module), "names": [*map(str, names)], "fields": fields}
             if self.is_known(**given) and module.split(".")[0] not in sys.stdlib_module_names:
                 self.foreign = [f"a {module} object of the program does not reach the test"[:200]]
-            made = handle(Thing(judge=self, place=int(place), what=what, **given), special)
+            kin = what != "class" and not self.wanted.isdisjoint(classes)
+            base = next((_PLAIN[x] for x in given["names"] if kin and x in _PLAIN), None)
+            thing = Thing(judge=self, place=int(place), what=what, kin=kin, base=base, **given)
+            made = handle(thing, special)
             if what == "iterator":
                 made = self._pull(made)
             elif what == "class" and "BaseException" in names:
@@ -542,7 +564,8 @@ class Judge(wire.Peer):
         """The test needs a value, and has an object of the program."""
         name = ".".join([thing.module, *thing.names[:1]])[:200]
         why = f"the program returned a value of type {name}: only plain values are possible here"
-        fault = "test" if self.is_known(thing.module, thing.names) else "program"
+        known = thing.made or self.is_known(thing.module, thing.names)
+        fault = "test" if known else "program"
         self.stop("rejected", why, fault)
 
     def is_known(self, module: str, names: list[str], fields=()) -> bool:
@@ -588,8 +611,8 @@ class Judge(wire.Peer):
     def _is_tests_fault(self, error: BaseException, words: str) -> bool:
         """An error of the test's own code that no answer of a program can bring about."""
         kind, _, name = words.replace("'", "").partition(" object has no attribute ")
-        if kind in self.sent and hasattr(self.sent[kind], name):
-            return True  # a method of the test's own class, which does not cross
+        if kind == "_Callback" or (kind in self.sent and hasattr(self.sent[kind], name)):
+            return True  # of a mock, or a method of the test's own class, which does not cross
         if "_of_program" in vars(error):
             return False
         if isinstance(error, NameError):

@@ -16,7 +16,8 @@ PLAIN_NAMES = frozenset(name for kind in _PLAIN for name in dir(kind))
 # What a test does in this process only: the program's is another.
 _ELSEWHERE = """patch redirect_stdout redirect_stderr stdout warns assertWarns assertLogs signature
     getsource open exists isfile isdir is_file chdir environ stdin argv sqlite3 vars __dict__
-    __class__ __mro__ __bases__ __members__ __code__ isgeneratorfunction iscoroutinefunction"""
+    __class__ __mro__ __bases__ __members__ __code__ isgeneratorfunction iscoroutinefunction
+    send throw"""
 _RUN = "eval exec sympify sympy.sympify parse_expr pickle.loads dill.loads".split()
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = _FUNCTIONS | ast.ClassDef
@@ -62,6 +63,7 @@ class Test:
         self.bound |= {n.name for n in nodes if isinstance(n, _DEFINITIONS | ast.ExceptHandler)}
         self.bound |= {n.arg for n in nodes if isinstance(n, ast.arg)}
         self.bound |= {n.id for n in names if not isinstance(n.ctx, ast.Load)}
+        self.calls = {_called(n) for n in nodes}
         self.free = sorted(self.loaded - self.bound - set(dir(builtins)))
         imported = [getattr(n, "module", x.name) or "" for n in imports for x in n.names]
         self.modules = {name.split(".")[0] for name in imported}
