@@ -915,10 +915,33 @@ def test_what_a_script_does_at_its_exit_counts(sandbox):
     assert verdict.passed, verdict
 
 
-def test_a_method_of_the_tests_own_class_does_not_cross_and_is_no_fault_of_the_program(sandbox):
-    test = "class A:\n    def name(self): return 'a'\ndef check(c):\n    assert c(A()) == 'a'"
-    (verdict,) = sandbox.check([job("def f(x): return x.name()", test)])
-    assert (verdict.outcome, verdict.fault) == ("rejected", "test")
+OWN = """class Clock:
+    def __init__(self): self.now, self._right = 0, 5
+    def tick(self): self.now += 1
+def check(candidate):
+    c = Clock()
+    assert candidate(c) == 5
+    assert c.now == 1
+"""
+
+
+@pytest.mark.parametrize(
+    "spies",
+    [
+        "c._right", "getattr(c, '_right')", "vars(c)['_right']", "c.tick.__self__._right", "c.tick.__globals__",
+        "c._ask('getattr', 5, 'real')", "c.program.converse(['getattr', [0, ['t', ['t', 'x', '__class__'], ['t']]]])",
+        "c.tick.__code__.co_consts", "c.__class__", "c.__dict__",
+    ],
+)  # fmt: skip
+def test_a_program_can_ask_the_tests_own_object_for_what_is_public(sandbox, spies):
+    right, wrong, spy = sandbox.check([
+        job("def f(c):\n    c.tick()\n    return c.now + 4", OWN), job("def f(c):\n    return 5", OWN),
+        job(f"def f(c):\n    c.tick()\n    return {spies}", OWN),
+    ])  # fmt: skip
+    assert right.passed, str(right)
+    assert (wrong.outcome, wrong.fault, wrong.cases_passed) == ("failed", "program", 1)
+    assert not spy.passed
+    assert spy.cases_passed <= 1
 
 
 def test_an_error_of_the_program_that_the_test_takes_for_a_skip_is_no_pass(sandbox):

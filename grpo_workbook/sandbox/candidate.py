@@ -128,16 +128,25 @@ class Program(wire.Peer):
 
 
 class _Callback:
-    """A function of the test, which the program can call."""
+    """A function of the test, or an object with methods, which the program can call."""
 
-    def __init__(self, program: Program, number: int, name: str, doc: str | None):
+    def __init__(self, program: Program, number: int, name: str, doc: str | None, takes: list):
         self.program, self.number = program, number
         self.__name__, self.__doc__ = name, doc
+        self.__signature__ = inspect.Signature([inspect.Parameter(*one) for one in takes])
 
     def __call__(self, *arguments, **named):
+        return self._ask(self.number, *arguments, **named)
+
+    def __getattr__(self, name: str):
+        if name.startswith("_"):
+            raise AttributeError(f"'{self.__name__}' object has no attribute '{name}'")
+        return self._ask("getattr", self, name)
+
+    def _ask(self, wanted: int | str, *arguments, **named):
         values = wire.Values(self.program)
         packed = values.pack((arguments, tuple(named.items())))
-        kind, data = self.program.converse([self.number, packed])
+        kind, data = self.program.converse([wanted, packed])
         if kind == "value":
             return values.unpack(data)
         raise self.program.exception(*data) if kind == "raised" else TypeError(data)

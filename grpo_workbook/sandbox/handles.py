@@ -1,11 +1,11 @@
 """The program's objects, as the test sees them: each question goes over the wire.
 
 An object must not answer where the test expects a value: `assert abs(f(2) - 5) < 1e-6` holds for
-any object whose operators say so. So only an object that the test itself has *made*, by calling a
-class of the program, answers everything. Any other is never equal to a value, has no arithmetic
-with values, and what it says to a method that plain values have (`startswith`) must be an object
-again. And `==` of a made one is believed only if it also says no (see Judge.equals). Standard
-library only.
+any object whose operators say so. So most is answered only by `kin`, objects of a class that the
+test names, and what came out of an operator with a value of the test is *told* and answers with no
+value any more. Any other object is never equal to a value, and what it says to a method that plain
+values have (`startswith`) must be an object again. `==` of kin is believed only if it also says no
+(see Judge.equals). Each object has one Handle, for `is`. Standard library only.
 """
 
 import builtins
@@ -24,7 +24,8 @@ class Thing(types.SimpleNamespace):
 
     module, names, fields = "", (), ()  # the names of its classes, and of a dataclass's fields
     # wanted: a class that the test names; kin: of such a class; narrow: must answer an object
-    made = wanted = kin = narrow = False
+    wanted = kin = told = narrow = False
+    seen = 0  # how often the program has sent it
     base: type | None = None  # the plain type that the class of a `kin` derives from
     items: list | None = None  # of one that the test has not made, all at once
     recipe: tuple | None = None  # of one that the test has made: the class, the arguments
@@ -54,7 +55,9 @@ class Handle:
         mine = self._thing
         result = mine.judge.ask("getattr", self, name)
         mine.items = None
-        if not (mine.made or mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
+        if mine.wanted and isinstance(result, Handle):
+            mine.judge.members.add(result._thing.place)
+        if not (mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
             if name.startswith(("is", "starts", "ends")):  # any object is true
                 mine.judge.refuse(mine)
             if mine.kin:
@@ -79,7 +82,7 @@ class Handle:
         mine, theirs = self._thing, (other._thing if isinstance(other, Handle) else None)
         if theirs and mine.place == theirs.place and not (mine.recipe or theirs.recipe):
             return True  # not if the test made it: `__new__` may give the same object each time
-        if theirs or mine.made or mine.kin:
+        if theirs or mine.kin:
             return ask(self, other) is True
         kind = type(other)
         crosses = kind in wire.PLAIN or kind.__module__ in ("__test__", "builtins")
@@ -88,7 +91,7 @@ class Handle:
         return False
 
     def __bool__(self):
-        return _exact(self, "bool", bool) if self._thing.made else True
+        return _exact(self, "bool", bool) if self._thing.kin else True
 
     def __instancecheck__(self, value):
         return isinstance(value, Handle) and _exact(value, "isinstance", bool, self)
@@ -106,10 +109,7 @@ class _Special:
             made = mine.judge.ask("new", self, *arguments, **named)
             if not isinstance(made, Handle | dict):  # a TypedDict makes one
                 mine.judge.stop("rejected", "the program's class makes a plain value")
-            made = mine.judge.own(made, recipe=(self, arguments, named))
-            if arguments or named or isinstance(made, dict):
-                return made
-            return mine.judge.alone.setdefault(made._thing.place, made)  # `is`, of a singleton
+            return mine.judge.made(made, (self, arguments, named))
         result = mine.judge.ask("call", self, *arguments, **named)
         if mine.narrow and not isinstance(result, Handle) and result is not None:
             mine.judge.refuse(mine)
@@ -124,7 +124,7 @@ class _Special:
             raise
 
     def __enter__(self):
-        return _same(self, self.__getattr__("__enter__")())
+        return self.__getattr__("__enter__")()
 
     def __exit__(self, kind, error, _):
         known = vars(builtins).get(getattr(kind, "__name__", "")) is kind  # or None
@@ -132,7 +132,7 @@ class _Special:
         return self.__getattr__("__exit__")(*told) is True
 
     def __aiter__(self):
-        return _same(self, self._thing.judge.ask("aiter", self))
+        return self._thing.judge.ask("aiter", self)
 
     async def __anext__(self):
         try:
@@ -143,16 +143,15 @@ class _Special:
             raise
 
     async def __aenter__(self):
-        return _same(self, await self.__getattr__("__aenter__")())
+        return await self.__getattr__("__aenter__")()
 
     async def __aexit__(self, *_):
         return await self.__getattr__("__aexit__")(None, None, None) is True
 
 
-def _same(handle: Handle, result):
-    """The result; if it is the object that was asked, then with the test's rights to it."""
-    is_same = isinstance(result, Handle) and result._thing.place == handle._thing.place
-    return handle if is_same else result
+def _iterator(handle: Handle, operation: str):
+    found = handle._thing.judge.ask(operation, handle)
+    return found if isinstance(found, Handle) else iter(found)  # it may be its own
 
 
 def _exact(handle: Handle, operation: str, kind: type, *more):
@@ -172,7 +171,7 @@ def _of_items(name: str, asked, here):
 
     def ask(self, *more):
         mine = self._thing
-        if mine.made or (name == "getitem" and type(more[0]) not in (int, slice)):
+        if mine.kin or (name == "getitem" and type(more[0]) not in (int, slice)):
             return asked(self, *more)
         if mine.items is None:
             mine.items = _exact(self, "list", list)
@@ -182,18 +181,22 @@ def _of_items(name: str, asked, here):
 
 
 def _operator(name: str, swapped: bool = False):
-    """An operator: of objects that the test has made, or at least with an object as its result."""
+    """An operator: it answers with a value only where no value of the test could tell which."""
 
     def operate(self, *other):
         mine, objects = self._thing, all(isinstance(x, Handle) for x in other)
-        if not mine.made and (not objects or name in _TO_VALUES):
+        told = not objects or mine.told or any(x._thing.told for x in other)
+        known = mine.kin and objects and all(x._thing.kin for x in other)
+        if (name in _ANSWERS and told) or (name in _TO_VALUES and not known):
             mine.judge.refuse(mine)
-        free = mine.made and objects and all(x._thing.made for x in other)
+        if not (objects or mine.kin):
+            mine.judge.refuse(mine)
         result = mine.judge.ask(name, *((*other, self) if swapped else (self, *other)))
-        if not isinstance(result, Handle):
-            return result if free or name in _ANSWERS else mine.judge.refuse(mine)
-        same = _same(self, result) if mine.made else result  # changed in place
-        return mine.judge.own(result) if free and same is result else same
+        if isinstance(result, Handle):
+            result._thing.told |= told
+        elif name not in _ANSWERS and (told or not known):
+            mine.judge.refuse(mine)
+        return result
 
     return operate
 
@@ -209,9 +212,10 @@ Handle.__doc__ = property(lambda self: self._thing.judge.ask("getattr", self, "_
 _SOME = {name: _operator(name) for name in (*_TO_VALUES, "neg", "pos", "invert")}
 _SOME |= {name: _asked(name) for name in ("setitem", "delitem")}
 _SOME["len"] = _of_items("len", _asked("len", int), len)
-_SOME["iter"] = _of_items("iter", lambda self: iter(self._thing.judge.ask("iter", self)), iter)
+_SOME["iter"] = _of_items("iter", lambda self: _iterator(self, "iter"), iter)
 _SOME["contains"] = _of_items("contains", _asked("contains", bool), operator.contains)
 _SOME["getitem"] = _of_items("getitem", _asked("getitem"), operator.getitem)
+_SOME["reversed"] = lambda self: _iterator(self, "reversed")
 for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
     _SOME |= {_name: _operator(f"__{_name}__"), f"i{_name}": _operator(f"i{_name}")}
     _SOME[f"r{_name}"] = _operator(f"__{_name}__", swapped=True)

@@ -64,6 +64,18 @@ def _parameters(function) -> list[dict]:
     return cases
 
 
+def _has_methods(kind: type) -> bool:
+    """Whether it is a class of the test's with methods: its objects stay here."""
+    own = [vars(c) for c in kind.__mro__ if c.__module__ == "__test__"]
+    named = [(n, x) for one in own for n, x in one.items() if isinstance(x, types.FunctionType)]
+    return any(n == "__call__" or not n.startswith("_") for n, _ in named)
+
+
+def _same_method(one, other) -> bool:
+    methods = types.MethodType | types.BuiltinMethodType
+    return isinstance(one, methods) and isinstance(other, methods) and one == other
+
+
 @functools.cache
 def _strict_numpy():
     """The class of empty arrays; patches NumPy, where an empty array is close to any number.
@@ -150,8 +162,10 @@ class Judge(wire.Peer):
         self.called = 0 if sock or begin else 10**9  # calls; to count cases: no limit
         self.ready = self.answered = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
-        self.functions, self.foreign, self.things, self.held = [], [], {}, {}
-        self.wanted, self.alone = set(), {}  # classes that the test names; objects made of nothing
+        self.functions, self.things, self.held = [], {}, {}
+        self.foreign = [f"the program has a copy of {name}" for name in test.keeps]
+        self.wanted: set[int] = set()  # classes that the test names
+        self.members: set[int] = set()  # objects that it has asked such a class for by name
         self.errors, self.sent = {}, {}  # classes: of the program's errors, of objects it was given
         self.lock = threading.RLock()
         self.module = handle(Thing(judge=self, place=0, what="module"))
@@ -295,7 +309,8 @@ class Judge(wire.Peer):
         if name not in self.test.class_names:
             return found
         self.wanted.add(found._thing.place)
-        return self.own(found, "wanted")
+        found._thing.wanted = True
+        return found
 
     def run_script(self, text: str) -> str:
         """What the program prints, run as a script with this input in a process of its own."""
@@ -409,29 +424,45 @@ class Judge(wire.Peer):
             self.note("rejected", f"a function of the test returns {reply[1]}", "test")
         return reply
 
-    def operation(self, number: int):
-        """A function of the test that the program has."""
-        return self.functions[number]
+    def operation(self, wanted: int | str):
+        """A function of the test that the program has, or a question for an object's attribute."""
+        return self.attribute if wanted == "getattr" else self.functions[wanted]
+
+    def attribute(self, thing, name: str):
+        """A public attribute of an object of the test's own class, or of a mock."""
+        own = isinstance(thing, unittest.mock.NonCallableMock) or _has_methods(type(thing))
+        if name.startswith("_") or not own:
+            raise AttributeError(f"'{type(thing).__name__}' object has no attribute '{name}'")
+        return getattr(thing, name)
 
     def special(self, values, value, kind: type):
         """What is no plain value: the program's object, a record, or a function to call back."""
         if isinstance(value, Handle):
             return ["h", value._thing.place]
-        if self.own_class(kind.__name__, self.test.classes) is kind:
+        if self.own_class(kind.__name__, self.test.classes) is kind and not _has_methods(kind):
             self.sent[kind.__name__] = kind
             return self.record(values, value)
         if kind is types.CoroutineType and value.cr_code is Judge._wait.__code__:
             return ["h", value.cr_frame.f_locals["place"]]
+        own = kind is types.GeneratorType and value.gi_code is Judge._pull.__code__
+        if own and inspect.getgeneratorstate(value) == inspect.GEN_CREATED:  # nothing is pulled yet
+            return self.special(values, value.gi_frame.f_locals["iterator"], Handle)
         if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
             return ["E", *self.raised(value)]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return ["n", kind.__name__, kind._fields, *map(values.encode, tuple.__iter__(value))]
-        if (found := super().special(values, value, kind)) or not callable(value):
+        found = super().special(values, value, kind)
+        if found or not (callable(value) or _has_methods(kind)):
             return found
-        if value not in self.functions:  # equal is each `seen.append`
-            self.functions.append(value)
-        name, doc = str(getattr(value, "__name__", kind.__name__)), value.__doc__
-        return ["k", self.functions.index(value), name, doc if isinstance(doc, str) else None]
+        # each `seen.append` is another object, but equal
+        same = (n for n, f in enumerate(self.functions) if f is value or _same_method(f, value))
+        number = next(same, len(self.functions))
+        self.functions[number:] = self.functions[number:] or [value]
+        name, doc, takes = str(getattr(value, "__name__", kind.__name__)), value.__doc__, []
+        with contextlib.suppress(ValueError, TypeError):  # not of every built-in function
+            for one in inspect.signature(value).parameters.values():
+                takes.append([one.name, int(one.kind)])
+        return ["k", number, name, doc if isinstance(doc, str) else None, takes]
 
     def found(self, values, tag: str, *parts):
         """What the program has sent: its object as a handle, or one of the test's own."""
@@ -471,7 +502,8 @@ class Judge(wire.Peer):
         names = names[:100]  # millions would make the test late
         if what and place not in self.things:  # else the test has sent it
             given = {"module": str(module), "names": [*map(str, names)], "fields": fields}
-            if self.is_known(**given) and module.split(".")[0] not in sys.stdlib_module_names:
+            outside = module.split(".")[0] not in sys.stdlib_module_names
+            if self.is_known(**given) and (outside or given["names"][0] in self.test.loaded):
                 self.foreign = [f"a {module} object of the program does not reach the test"[:200]]
             kin = what != "class" and not self.wanted.isdisjoint(classes)
             base = next((_PLAIN[x] for x in given["names"] if kin and x in _PLAIN), None)
@@ -483,13 +515,21 @@ class Judge(wire.Peer):
                 base = self._error_class(names[1:])
                 made = self.errors[names[0]] = type(str(names[0]), (base,), {})
             self.things[place] = made
-        return self.things.get(place)
+        if isinstance(found := self.things.get(place), Handle):
+            found._thing.seen += 1
+        return found
 
-    def own(self, found, right: str = "made", recipe: tuple | None = None):
-        """The same object with a right; where a method answers with it, it has none."""
-        if isinstance(found, Handle):
-            given = {right: True, "recipe": recipe, "items": None}
-            found = type(found)(Thing(**vars(found._thing) | given))
+    def made(self, found, recipe: tuple):
+        """The object that a class of the program has made for the test from the recipe."""
+        if not isinstance(found, Handle) or found._thing.place in self.members:
+            return found  # a TypedDict's, an enum's
+        mine, is_alone = found._thing, not any(recipe[1:])
+        if mine.seen > 1 and not (is_alone and mine.recipe and not any(mine.recipe[1:])):
+            # it was there before: `[P(1)] == [P(2)]` must not hold because both are the same
+            if self.test.asks_is:
+                self.foreign = ["the class gives the same object again, which `is` cannot see"]
+            return type(found)(Thing(**vars(mine) | {"recipe": recipe}))
+        mine.recipe = recipe
         return found
 
     def equals(self, one: Handle, other) -> bool:
@@ -564,7 +604,7 @@ class Judge(wire.Peer):
         """The test needs a value, and has an object of the program."""
         name = ".".join([thing.module, *thing.names[:1]])[:200]
         why = f"the program returned a value of type {name}: only plain values are possible here"
-        known = thing.made or self.is_known(thing.module, thing.names)
+        known = thing.kin or self.is_known(thing.module, thing.names)
         fault = "test" if known else "program"
         self.stop("rejected", why, fault)
 
@@ -611,8 +651,8 @@ class Judge(wire.Peer):
     def _is_tests_fault(self, error: BaseException, words: str) -> bool:
         """An error of the test's own code that no answer of a program can bring about."""
         kind, _, name = words.replace("'", "").partition(" object has no attribute ")
-        if kind == "_Callback" or (kind in self.sent and hasattr(self.sent[kind], name)):
-            return True  # of a mock, or a method of the test's own class, which does not cross
+        if kind in self.sent and hasattr(self.sent[kind], name):
+            return True  # a method of the test's own class, which does not cross
         if "_of_program" in vars(error):
             return False
         if isinstance(error, NameError):

@@ -40,7 +40,8 @@ class Test:
         tree, start = ast.parse(source), ast.parse(setup)
         is_main = lambda s: isinstance(s, ast.If) and "__name__" in _names_in(s.test)  # noqa: E731
         tree.body = [s for s in tree.body if not is_main(s)]
-        self.source, self.root, self.fits = source, re.split(r"[.(]", entry_point)[0], False
+        self.source, self.root = source, re.split(r"[.(]", entry_point)[0]
+        self.fits, self.keeps = False, []  # see _looks_back
         nodes, before = list(ast.walk(tree)), list(ast.walk(start))
         self._names([*nodes, *before])
         self._signs(nodes, entry_point, {n.name for n in before if isinstance(n, ast.ClassDef)})
@@ -62,7 +63,8 @@ class Test:
         self.bound = {(x.asname or x.name).split(".")[0] for n in imports for x in n.names}
         self.bound |= {n.name for n in nodes if isinstance(n, _DEFINITIONS | ast.ExceptHandler)}
         self.bound |= {n.arg for n in nodes if isinstance(n, ast.arg)}
-        self.bound |= {n.id for n in names if not isinstance(n.ctx, ast.Load)}
+        self.assigned = {n.id for n in names if not isinstance(n.ctx, ast.Load)}
+        self.bound |= self.assigned
         self.calls = {_called(n) for n in nodes}
         self.free = sorted(self.loaded - self.bound - set(dir(builtins)))
         imported = [getattr(n, "module", x.name) or "" for n in imports for x in n.names]
@@ -110,6 +112,9 @@ class Test:
         if entry_point != self.root or (self.root[:1].isupper() and shown):
             self.class_names.add(self.root)
         names = self.loaded | {n.attr for n in used} - {"open"}  # `door.open()` is no file
+        compared = [n for n in nodes if isinstance(n, ast.Compare)]
+        compared = [n.comparators[0] for n in compared if isinstance(n.ops[0], ast.Is | ast.IsNot)]
+        self.asks_is = not all(isinstance(n, ast.Constant) for n in compared)
         self.seeds, self.elsewhere = "seed" in names, sorted(names.intersection(_ELSEWHERE.split()))
 
     def _is_call(self, node: ast.AST) -> bool:
@@ -128,8 +133,10 @@ class Test:
         calls = [n for n in calls if not _called(n).startswith("assert")]
         calls = [n for n in calls if not _names_in(n.func) & self.imported]  # not np.array
         calls = {n for n in calls if isinstance(n.func, ast.Attribute) or _called(n) in ours}
-        given = [a for n in calls for a in [*n.args, *(k.value for k in n.keywords)]]
-        given = {a.id for a in given if isinstance(a, ast.Name)}
+        given = self._given(calls)
+        # an object may keep what it is made from, and a with block's change it later
+        blocks = {x.context_expr for n in nodes if isinstance(n, ast.With) for x in n.items}
+        keeps = self._given([n for n in calls if n in blocks or _called(n) in self.class_names])
         answers = [n for n in nodes if isinstance(n, ast.Assign) and calls & {*ast.walk(n)}]
         results = {x for n in answers for t in n.targets for x in _names_in(t)}
         for run in (n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func) in _RUN):
@@ -143,10 +150,17 @@ class Test:
             names = [found for side in sides if (found := _names_in(side)) & (given | results)]
             asks = any(calls & {*ast.walk(side)} for side in sides)
             if not asks and len(names) == 1 and names[0] & given:
+                self.keeps = sorted(names[0] & keeps & self.assigned)
                 return True
             us = {x for x in sides if _names_in(x) & results or {*map(_called, ast.walk(x))} & ours}
             self.fits |= bool(us) and any(_names_in(x) & given for x in {*sides} - us)
         return False
+
+    @staticmethod
+    def _given(calls) -> set[str]:
+        """The variables that are arguments of the calls."""
+        given = [a for n in calls for a in [*n.args, *(k.value for k in n.keywords)]]
+        return {a.id for a in given if isinstance(a, ast.Name)}
 
     def _block(self, statements: list, guarded: bool) -> list:
         """The same statements, counted; an assert whose failure may be caught still raises."""
