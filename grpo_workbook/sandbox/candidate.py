@@ -18,6 +18,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import types
 from collections import UserList, UserString
 from collections.abc import Iterator, Mapping, Set
@@ -56,6 +57,7 @@ class Program(wire.Peer):
         super().__init__(sock)
         self.known, self.numpy = set(known), numpy
         self.things, self.places, self.callbacks = [module], {id(module): 0}, {}
+        self.lock = threading.RLock()  # its threads call the test's functions in turn
 
     def special(self, values, value, kind: type):
         """What is no plain value: by its number, a record, or as the nearest plain value."""
@@ -101,6 +103,8 @@ class Program(wire.Peer):
         """What the judge has sent by number."""
         if tag == "h":
             return self.things[parts[0]]
+        if tag == "w":
+            return _ready(*map(values.decode, parts))
         if tag == "k":  # one for each function, for the program may look for it again
             return self.callbacks.setdefault(parts[0], _Callback(self, *parts))
         return super().found(values, tag, *parts)
@@ -133,7 +137,12 @@ class _Callback:
     def __init__(self, program: Program, number: int, name: str, doc: str | None, takes: list):
         self.program, self.number = program, number
         self.__name__, self.__doc__ = name, doc
-        self.__signature__ = inspect.Signature([inspect.Parameter(*one) for one in takes])
+        parameters, empty = [], inspect.Parameter.empty
+        for one, kind, default, hint in takes:  # [] or [the encoded default]
+            values = [wire.Values(program).decode(x[0]) if x else empty for x in (default, hint)]
+            told = dict(zip(("default", "annotation"), values, strict=True))
+            parameters.append(inspect.Parameter(one, kind, **told))
+        self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, *arguments, **named):
         return self._ask(self.number, *arguments, **named)
@@ -146,7 +155,8 @@ class _Callback:
     def _ask(self, wanted: int | str, *arguments, **named):
         values = wire.Values(self.program)
         packed = values.pack((arguments, tuple(named.items())))
-        kind, data = self.program.converse([wanted, packed])
+        with self.program.lock:
+            kind, data = self.program.converse([wanted, packed])
         if kind == "value":
             return values.unpack(data)
         raise self.program.exception(*data) if kind == "raised" else TypeError(data)
@@ -167,6 +177,10 @@ def _event_loop():
     import asyncio
 
     return asyncio.Runner()  # all coroutines have one loop
+
+
+async def _ready(value):
+    return value
 
 
 async def _anext(iterator):

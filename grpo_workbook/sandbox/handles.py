@@ -126,10 +126,8 @@ class _Special:
     def __enter__(self):
         return self.__getattr__("__enter__")()
 
-    def __exit__(self, kind, error, _):
-        known = vars(builtins).get(getattr(kind, "__name__", "")) is kind  # or None
-        told = (kind, error, None) if known else (None, None, None)
-        return self.__getattr__("__exit__")(*told) is True
+    def __exit__(self, *error):
+        return self.__getattr__("__exit__")(*_known(*error)) is True
 
     def __aiter__(self):
         return self._thing.judge.ask("aiter", self)
@@ -145,8 +143,14 @@ class _Special:
     async def __aenter__(self):
         return await self.__getattr__("__aenter__")()
 
-    async def __aexit__(self, *_):
-        return await self.__getattr__("__aexit__")(None, None, None) is True
+    async def __aexit__(self, *error):
+        return await self.__getattr__("__aexit__")(*_known(*error)) is True
+
+
+def _known(kind, error, _) -> tuple:
+    """What ends a with block, if it is an error of Python's own."""
+    known = vars(builtins).get(getattr(kind, "__name__", "")) is kind  # or None
+    return (kind, error, None) if known else (None, None, None)
 
 
 def _iterator(handle: Handle, operation: str):
@@ -187,14 +191,12 @@ def _operator(name: str, swapped: bool = False):
         mine, objects = self._thing, all(isinstance(x, Handle) for x in other)
         told = not objects or mine.told or any(x._thing.told for x in other)
         known = mine.kin and objects and all(x._thing.kin for x in other)
-        if (name in _ANSWERS and told) or (name in _TO_VALUES and not known):
-            mine.judge.refuse(mine)
-        if not (objects or mine.kin):
+        if (name in _TO_VALUES and not known) or not (objects or mine.kin):
             mine.judge.refuse(mine)
         result = mine.judge.ask(name, *((*other, self) if swapped else (self, *other)))
         if isinstance(result, Handle):
             result._thing.told |= told
-        elif name not in _ANSWERS and (told or not known):
+        elif told or (name not in _ANSWERS and not known):
             mine.judge.refuse(mine)
         return result
 
@@ -205,7 +207,7 @@ _TO_VALUES = ("abs", "int", "float", "complex", "index", "round")
 _ANSWERS = ("lt", "le", "gt", "ge", *_TO_VALUES)
 _FOR_ALL = {name: _operator(name) for name in _ANSWERS[:4]}
 _FOR_ALL |= {name: _asked(name, str) for name in ("str", "repr", "format")}
-_FOR_ALL |= {name: _asked(name) for name in ("setattr", "delattr")} | {"hash": _asked("hash", int)}
+_FOR_ALL |= {name: _asked(name) for name in ("setattr", "delattr", "dir")} | {"hash": _asked("hash", int)}
 for _name, _method in _FOR_ALL.items():
     setattr(Handle, f"__{_name}__", _method)
 Handle.__doc__ = property(lambda self: self._thing.judge.ask("getattr", self, "__doc__"))

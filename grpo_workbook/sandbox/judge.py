@@ -64,11 +64,55 @@ def _parameters(function) -> list[dict]:
     return cases
 
 
+def _result_of(coroutine) -> tuple:
+    """(what it returns, whether it has waited), also inside of the event loop of an async test."""
+
+    async def watched():
+        task = asyncio.ensure_future(coroutine)
+        await asyncio.sleep(0)  # its first step
+        waited = not task.done()
+        return await task, waited
+
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        return asyncio.run(watched())
+    finally:
+        asyncio._set_running_loop(outer)
+
+
+def _marker(fixture):
+    """What a pytest fixture says of itself; None for anything else."""
+    return (
+        getattr(fixture, "_fixture_function_marker", None)
+        if hasattr(type(fixture), "_get_wrapped_function")
+        else None
+    )
+
+
 def _has_methods(kind: type) -> bool:
     """Whether it is a class of the test's with methods: its objects stay here."""
     own = [vars(c) for c in kind.__mro__ if c.__module__ == "__test__"]
     named = [(n, x) for one in own for n, x in one.items() if isinstance(x, types.FunctionType)]
     return any(n == "__call__" or not n.startswith("_") for n, _ in named)
+
+
+def _takes(function) -> list:
+    """Its parameters for JSON: name, kind, [default], [annotation]."""
+    found = []
+    with contextlib.suppress(ValueError, TypeError):  # not of every built-in function
+        for one in inspect.signature(function).parameters.values():
+            default = _plainly(one.default) or [None] * (one.default is not one.empty)
+            found.append([str(one.name), int(one.kind), default, _plainly(one.annotation)])
+    return found
+
+
+def _plainly(value) -> list:
+    """[the value for JSON], if it is a simple one or a built-in type."""
+    if type(value) in (bool, int, float, str):
+        return [value]
+    known = isinstance(value, type) and vars(builtins).get(value.__name__) is value
+    return [["K", value.__name__]] if known else []
 
 
 def _same_method(one, other) -> bool:
@@ -235,6 +279,13 @@ class Judge(wire.Peer):
 
     def _function(self, function, *owner) -> None:
         """Call a test function: `check` and the parameter `candidate` get the candidate."""
+        marks = getattr(function, "pytestmark", [])
+        if any(m.name in ("skip", "xfail") or (m.name == "skipif" and m.args[0]) for m in marks):
+            return
+        open_fixtures: list = []
+        autouse = [n for n, x in self.names.items() if getattr(_marker(x), "autouse", False)]
+        for name in [*autouse, *(x for m in marks if m.name == "usefixtures" for x in m.args)]:
+            self._fixture(name, open_fixtures, *owner)
         code = getattr(function, "__code__", None)
         needs = code.co_argcount - len(function.__defaults__ or ()) if code else 0
         takes = code.co_varnames[len(owner) : needs] if code else ()
@@ -242,21 +293,26 @@ class Judge(wire.Peer):
             left = [x for x in takes if x not in case]
             if left == ["candidate"] or (len(left) == 1 and function.__name__ == "check"):
                 case[left.pop()] = self.names["candidate"]
-            case |= {name: self._fixture(name, function, *owner) for name in left}
+            case |= {name: self._fixture(name, open_fixtures, *owner) for name in left}
             result = function(*owner, **case)
             if isinstance(result, types.CoroutineType):
                 asyncio.run(result)
+        for fixture in reversed(open_fixtures):
+            next(fixture, None)
 
-    def _fixture(self, name: str, function, *owner):
-        """The value of a fixture of the test's own, which pytest would give this function."""
-        fixture = getattr(owner[0], name, None) if owner else self.names.get(name)
-        fixture = fixture or self.names.get(name)
-        if not hasattr(fixture, "_get_wrapped_function"):
-            raise ImportError(f"the test function {function.__name__} needs {name!r}")
+    def _fixture(self, name: str, opened: list, *owner):
+        """The value of a fixture of the test's own; its generator goes to `opened`."""
+        fixture = getattr(owner[0], name, None) if owner else None
+        fixture = fixture if _marker(fixture) else self.names.get(name)
+        if not _marker(fixture):
+            raise ImportError(f"a test function needs {name!r}")
         wrapped = fixture._get_wrapped_function()
         needs = inspect.signature(wrapped).parameters
-        made = wrapped(**{x: self._fixture(x, wrapped, *owner) for x in needs})
-        return next(made) if isinstance(made, types.GeneratorType) else made
+        made = wrapped(**{x: self._fixture(x, opened, *owner) for x in needs})
+        if not isinstance(made, types.GeneratorType):
+            return made
+        opened.append(made)
+        return next(made)
 
     def _class(self, kind: type) -> None:
         """Run a unittest.TestCase, or a class of test functions as pytest does."""
@@ -348,7 +404,7 @@ class Judge(wire.Peer):
         self.asks += 1
         self.called += operation in ("call", "new")
         # the program's random numbers are those that the test would have
-        if self.test.seeds and not operation.endswith("random"):
+        if "seed" in self.test.used and not operation.endswith("random"):
             self.ask("random", random.getstate())
             if "numpy" in self.test.modules:
                 self.ask("numpy random", sys.modules["numpy"].random.get_state())
@@ -437,13 +493,18 @@ class Judge(wire.Peer):
 
     def special(self, values, value, kind: type):
         """What is no plain value: the program's object, a record, or a function to call back."""
-        if isinstance(value, Handle):
+        if issubclass(kind, Handle):  # not isinstance, which a mock of the program's class deceives
             return ["h", value._thing.place]
         if self.own_class(kind.__name__, self.test.classes) is kind and not _has_methods(kind):
             self.sent[kind.__name__] = kind
             return self.record(values, value)
         if kind is types.CoroutineType and value.cr_code is Judge._wait.__code__:
             return ["h", value.cr_frame.f_locals["place"]]
+        if kind is types.CoroutineType:
+            result, waited = _result_of(value)
+            if waited:
+                self.foreign = ["a coroutine of the test does not run beside the program's"]
+            return ["w", values.encode(result)]
         own = kind is types.GeneratorType and value.gi_code is Judge._pull.__code__
         if own and inspect.getgeneratorstate(value) == inspect.GEN_CREATED:  # nothing is pulled yet
             return self.special(values, value.gi_frame.f_locals["iterator"], Handle)
@@ -458,11 +519,8 @@ class Judge(wire.Peer):
         same = (n for n, f in enumerate(self.functions) if f is value or _same_method(f, value))
         number = next(same, len(self.functions))
         self.functions[number:] = self.functions[number:] or [value]
-        name, doc, takes = str(getattr(value, "__name__", kind.__name__)), value.__doc__, []
-        with contextlib.suppress(ValueError, TypeError):  # not of every built-in function
-            for one in inspect.signature(value).parameters.values():
-                takes.append([one.name, int(one.kind)])
-        return ["k", number, name, doc if isinstance(doc, str) else None, takes]
+        name, doc = str(getattr(value, "__name__", kind.__name__)), value.__doc__
+        return ["k", number, name, doc if type(doc) is str else None, _takes(value)]
 
     def found(self, values, tag: str, *parts):
         """What the program has sent: its object as a handle, or one of the test's own."""
@@ -511,6 +569,8 @@ class Judge(wire.Peer):
             made = handle(thing, special)
             if what == "iterator":
                 made = self._pull(made)
+                if "send" in self.test.used:
+                    self.foreign = ["what the test sends to a generator does not reach it"]
             elif what == "class" and "BaseException" in names:
                 base = self._error_class(names[1:])
                 made = self.errors[names[0]] = type(str(names[0]), (base,), {})
@@ -650,9 +710,10 @@ class Judge(wire.Peer):
 
     def _is_tests_fault(self, error: BaseException, words: str) -> bool:
         """An error of the test's own code that no answer of a program can bring about."""
-        kind, _, name = words.replace("'", "").partition(" object has no attribute ")
-        if kind in self.sent and hasattr(self.sent[kind], name):
-            return True  # a method of the test's own class, which does not cross
+        for kind in map(self.sent.get, re.findall(r"'(\w+)'", words)):
+            own = {*vars(kind or int)} - {*vars(wire.Peer)}
+            if kind and any(isinstance(vars(kind)[n], types.FunctionType) for n in own):
+                return True  # a method of the test's own class, such as `<`, which does not cross
         if "_of_program" in vars(error):
             return False
         if isinstance(error, NameError):

@@ -16,8 +16,7 @@ PLAIN_NAMES = frozenset(name for kind in _PLAIN for name in dir(kind))
 # What a test does in this process only: the program's is another.
 _ELSEWHERE = """patch redirect_stdout redirect_stderr stdout warns assertWarns assertLogs signature
     getsource open exists isfile isdir is_file chdir environ stdin argv sqlite3 vars __dict__
-    __class__ __mro__ __bases__ __members__ __code__ isgeneratorfunction iscoroutinefunction
-    send throw"""
+    __class__ __mro__ __bases__ __members__ __code__ isgeneratorfunction iscoroutinefunction"""
 _RUN = "eval exec sympify sympy.sympify parse_expr pickle.loads dill.loads".split()
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = _FUNCTIONS | ast.ClassDef
@@ -111,11 +110,11 @@ class Test:
         shown = only_asked or any(map(shows_object, nodes))
         if entry_point != self.root or (self.root[:1].isupper() and shown):
             self.class_names.add(self.root)
-        names = self.loaded | {n.attr for n in used} - {"open"}  # `door.open()` is no file
         compared = [n for n in nodes if isinstance(n, ast.Compare)]
         compared = [n.comparators[0] for n in compared if isinstance(n.ops[0], ast.Is | ast.IsNot)]
         self.asks_is = not all(isinstance(n, ast.Constant) for n in compared)
-        self.seeds, self.elsewhere = "seed" in names, sorted(names.intersection(_ELSEWHERE.split()))
+        self.used = self.loaded | {n.attr for n in used} - {"open"}  # `door.open()` is no file
+        self.elsewhere = sorted(self.used.intersection(_ELSEWHERE.split()))
 
     def _is_call(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and _called(node) in (self.root, "candidate")
