@@ -46,8 +46,12 @@ class View:
         self.best, self.lost, self.fell = self._fall(reward)
         lines, tested = self.lines("reward"), [s for s in map(self.of, HELDOUT) if len(s) > 1]
         self.trend = float(lines.tail(1).sum())  # the last, 0 if there is none
-        # also if it is level now, but one of many moments is easily high by chance
-        rose = max([self.trend, *(lines - bound.chance)]) >= bound.sure or self._fall(-reward)[2]
+        # also if it is level now and kept what it won; one of many moments is easily high by chance
+        ends = reward.head(self.width), reward.tail(self.width)
+        error = math.sqrt(sum(end.var() / max(1, len(end)) for end in ends))
+        once = max([*lines, 0.0]) - bound.chance >= bound.sure
+        rose = self.trend >= bound.sure or (once and self.gain >= bound.kept * error)
+        rose = rose or self._fall(-reward)[2]
         self.better = any(s.iloc[-1] > s.iloc[0] + bound.better for s in tested)
         self.rose = (rose or self.better) and not self.fell
         # on a scale that is not known any level run is near the highest that it has seen
@@ -180,7 +184,9 @@ def _limits(v: View) -> Iterator[Finding]:
 def _cut_off_by_length(v: View):
     """The fraction of completions at the limit, from their mean length."""
     length, limit = v.of(LENGTH), v.setting("max_completion_length")
-    if math.isnan(limit):  # the mean of a step is exactly the limit if all are cut off
+    if limit < bound.short_limit:
+        limit = math.inf
+    elif math.isnan(limit):  # the mean of a step is exactly the limit if all are cut off
         top = length.max()
         limit = top if top % 1 == 0 and (length == top).sum() >= bound.often else math.inf
     cut = (2 * length / limit - 1).clip(0)  # half of the limit is a guess for those that end
@@ -224,6 +230,8 @@ def _unmoved(v: View) -> Iterator[Finding]:
         yield make("frozen", tried[0], (MOVED, 0.0), v.seen("grad_norm"))
     paid = [n for n, weight in v.weights.items() if weight > NO_WEIGHT]
     means, stds = ([v.of(f"rewards/{n}/{kind}") for n in paid] for kind in ("mean", "std"))
+    if not v.weights:  # no function was logged
+        paid, means, stds = ["all"], [v.of("reward")], [v.of("reward_std")]
     differences = [0.0, *(s.max() for s in stds), *(m.max() - m.min() for m in means)]
     if paid and v.enough and all(map(len, means)) and not max(differences) > 1e-6:
         none = ("largest deviation of any function", 0.0)
@@ -267,12 +275,15 @@ def _alike(v: View) -> Iterator[Finding]:
         yield make("collapsed", since, v.seen(UNIQUE), limit=limit, size=size)
     silent = v.of(ZERO_VARIANCE)
     if not len(silent):  # the deviation is 0 in a step in which no group differs
-        silent = (v.of("reward_std") <= 1e-6).rename("steps in which reward_std is 0")
+        reward = v.of("reward")
+        noise = math.sqrt(reward.diff().pow(2).mean() / 2)  # from step to step
+        nothing = max(1e-6, bound.little_spread * noise)
+        silent = (v.of("reward_std") <= nothing).rename("steps in which reward_std is about 0")
     rate = silent.tail(max(bound.first_steps, len(silent) // 2)).mean()
     still = not v.rose and v.of("grad_norm").head(3).median() <= ROUNDING  # from the first steps on
     # Equal rewards that are not round numbers leave a rounding error as deviation and gradient.
     rounding = rate > 0.25 and v.gradient <= ROUNDING
-    of_success = v.learned and v.gain >= 0 and not still
+    of_success = v.high and v.gain >= 0 and not still
     if (rate >= bound.zero_variance or rounding) and v.enough and not of_success:
         norm = [v.seen("grad_norm")] if v.gradient >= 0 else []  # or not logged
         since = v.since(silent >= (0.2 if rounding else bound.half))
@@ -326,7 +337,9 @@ def _penalty(v: View) -> Iterator[Finding]:
     # medians: the estimate of one step can be far too high, when one token was very unlikely
     usual, began = kl.tail(v.width).median(), kl.iloc[0]
     if began >= bound.first_kl and began >= kl.median() / 2:
-        yield make("reference_differs", kl.index[0], ("first kl", began))
+        found = make("reference_differs", kl.index[0], ("first kl", began))
+        flat = v.judgeable and not (v.learned or v.fell)
+        yield replace(found, severity=ALARMS[1]) if flat else found
     # a policy that clearly learns may go half as far again
     limit = max(began, 0.0) + bound.far * (1.5 if v.trend >= 2 * bound.sure else 1)
     if usual > limit and beta != 0:

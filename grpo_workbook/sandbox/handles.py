@@ -207,7 +207,8 @@ _TO_VALUES = ("abs", "int", "float", "complex", "index", "round")
 _ANSWERS = ("lt", "le", "gt", "ge", *_TO_VALUES)
 _FOR_ALL = {name: _operator(name) for name in _ANSWERS[:4]}
 _FOR_ALL |= {name: _asked(name, str) for name in ("str", "repr", "format")}
-_FOR_ALL |= {name: _asked(name) for name in ("setattr", "delattr", "dir")} | {"hash": _asked("hash", int)}
+_FOR_ALL |= {name: _asked(name) for name in ("setattr", "delattr", "dir")}
+_FOR_ALL["hash"] = _asked("hash", int)
 for _name, _method in _FOR_ALL.items():
     setattr(Handle, f"__{_name}__", _method)
 Handle.__doc__ = property(lambda self: self._thing.judge.ask("getattr", self, "__doc__"))
