@@ -83,11 +83,8 @@ def _result_of(coroutine) -> tuple:
 
 def _marker(fixture):
     """What a pytest fixture says of itself; None for anything else."""
-    return (
-        getattr(fixture, "_fixture_function_marker", None)
-        if hasattr(type(fixture), "_get_wrapped_function")
-        else None
-    )
+    is_one = hasattr(type(fixture), "_get_wrapped_function")
+    return fixture._fixture_function_marker if is_one else None
 
 
 def _has_methods(kind: type) -> bool:
@@ -360,12 +357,10 @@ class Judge(wire.Peer):
         found = self.ask("getattr", self.module, name)
         if type(found) in wire.MUTABLE and name not in self.test.calls:
             self.foreign = [f"the test has a copy of the program's {name}, which does not change"]
-        if not isinstance(found, Handle) or found._thing.what != "class":
-            return found
-        if name not in self.test.class_names:
-            return found
-        self.wanted.add(found._thing.place)
-        found._thing.wanted = True
+        is_class = isinstance(found, Handle) and found._thing.what == "class"
+        if is_class and name in self.test.class_names:
+            self.wanted.add(found._thing.place)
+            found._thing.wanted = True
         return found
 
     def run_script(self, text: str) -> str:
@@ -518,7 +513,8 @@ class Judge(wire.Peer):
         # each `seen.append` is another object, but equal
         same = (n for n, f in enumerate(self.functions) if f is value or _same_method(f, value))
         number = next(same, len(self.functions))
-        self.functions[number:] = self.functions[number:] or [value]
+        if number == len(self.functions):
+            self.functions.append(value)
         name, doc = str(getattr(value, "__name__", kind.__name__)), value.__doc__
         return ["k", number, name, doc if type(doc) is str else None, _takes(value)]
 

@@ -1,10 +1,10 @@
 """Run model-written Python against unit tests: fast, and no program can give itself a pass.
 
 1. The test runs in a trusted process, the program in another, and never sees the test. Only values
-   of exact types cross. Any other object stays there, and the test asks it over the wire: so it is
-   equal to no value, has no arithmetic with values, and cannot stand for one. Answers are believed
-   only of an object that the test itself makes, by calling a class of the program; and "equal" only
-   if that object is not equal to all others like it. (A class that counts its objects can cheat.)
+   of exact types cross. Any other object stays where it is, and the other side asks it over the
+   wire. So an object of the program's is equal to no value and cannot stand for one, unless the
+   test names its class; then it answers with values until it has seen one of the test, and "equal"
+   is believed if it is not equal to others like it. (A class that counts its objects can cheat.)
 2. The program's process has no network, cannot write files or start programs, and all its processes
    are killed. `sandbox.isolation` says what this machine can enforce: "full" or "limits-only".
 3. A program cannot report success, whatever it does to its process: only a completed test can.
