@@ -9,12 +9,13 @@ from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 
+import pandas as pd
 from tqdm import tqdm
 
 from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, SEVERE, Evidence, Finding, as_text
 from grpo_workbook.diagnosis.panels import run_panels
 from grpo_workbook.diagnosis.rules import diagnose
-from grpo_workbook.diagnosis.runlog import RunLog, read_run, text_metrics
+from grpo_workbook.diagnosis.runlog import RunLog, read_run
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import Picture
 from grpo_workbook.files import write_json
@@ -58,7 +59,7 @@ def _watched(function: Callable) -> Callable:
         if log := columns.get("log_metric"):
             bad = [not math.isfinite(v) for v in values if v is not None]
             texts = [str(c) if _calls(c) else text_of(c) for c in completions]
-            found = text_metrics(prompts, texts) | _acting(completions, columns.get("environments"))
+            found = _texts(prompts, texts) | _acting(completions, columns.get("environments"))
             found["rewards/invalid_fraction"] = sum(bad) / max(1, len(bad))
             for name, value in found.items():
                 log(name, value)
@@ -66,6 +67,14 @@ def _watched(function: Callable) -> Callable:
 
     reward.called_at = None
     return reward
+
+
+def _texts(prompts: Sequence, completions: Sequence[str]) -> dict[str, float]:
+    """The rate of empty texts, and the mean over groups (equal prompts) of different / all."""
+    texts = pd.Series(completions).str.strip()
+    groups = texts.groupby(list(map(repr, prompts)))
+    found = {"unique": groups.nunique() / groups.size(), "empty": texts == ""}
+    return {f"completions/{name}_fraction": float(each.mean()) for name, each in found.items()}
 
 
 def _calls(completion) -> bool:
@@ -110,8 +119,6 @@ class HealthCallback(Callback):
         if unknown := sorted(set(stop_on) - set(CATALOGUE)):
             said = f"stop_on: unknown finding {', '.join(unknown)}"
             raise WorkbookError(f"{said}: choose from {', '.join(CATALOGUE)}")
-        if every < 1:
-            raise WorkbookError(f"every is {every}: give the steps between two checks, at least 1")
         self.watched, self.stop_on, self.say = watched, frozenset(stop_on), say or tqdm.write
         self.alert, self.every, self.looked, self.found = alert, every, 0, []
         self.panels, self._drawn, self._start, self._looks = panels, False, None, []
