@@ -58,10 +58,8 @@ def _watched(function: Callable) -> Callable:
             raise
         if log := columns.get("log_metric"):
             bad = [not math.isfinite(v) for v in values if v is not None]
-            texts = [str(c) if _calls(c) else text_of(c) for c in completions]
-            found = _texts(prompts, texts) | _acting(completions, columns.get("environments"))
-            found["rewards/invalid_fraction"] = sum(bad) / max(1, len(bad))
-            for name, value in found.items():
+            log("rewards/invalid_fraction", sum(bad) / max(1, len(bad)))
+            for name, value in _counted(prompts, completions, columns.get("environments")).items():
                 log(name, value)
         return values
 
@@ -69,28 +67,27 @@ def _watched(function: Callable) -> Callable:
     return reward
 
 
-def _texts(prompts: Sequence, completions: Sequence[str]) -> dict[str, float]:
-    """The rate of empty texts, and the mean over groups (equal prompts) of different / all."""
-    texts = pd.Series(completions).str.strip()
-    groups = texts.groupby(list(map(repr, prompts)))
-    found = {"unique": groups.nunique() / groups.size(), "empty": texts == ""}
-    return {f"completions/{name}_fraction": float(each.mean()) for name, each in found.items()}
-
-
 def _calls(completion) -> bool:
     return not isinstance(completion, str) and any(m.get("tool_calls") for m in completion)
 
 
-def _acting(completions: Sequence, environments: Sequence | None) -> dict[str, float]:
-    """What became of the calls of a batch, per completion; {} if there was none."""
-    calling = [c for c in completions if _calls(c)]
+def _counted(prompts: Sequence, completions: Sequence, environments) -> dict[str, float]:
+    """What `watch` logs of a batch's texts, by group (equal prompts), and of its calls if any."""
+    texts = pd.Series([str(c) if _calls(c) else text_of(c) for c in completions]).str.strip()
+    groups = texts.groupby(list(map(repr, prompts)))
     counts = {
-        "calling": len(calling),
-        "lost_results": sum(bool(talk[-1].get("tool_calls")) for talk in calling),
-        "result_frequency": sum(m["role"] == "tool" for talk in calling for m in talk),
-        "out_of_turns": sum(getattr(e, "out_of_turns", False) for e in environments or ()),
+        "completions/unique_fraction": float((groups.nunique() / groups.size()).mean()),
+        "completions/empty_fraction": float((texts == "").mean()),
     }
-    return {f"tools/{k}": n / len(completions) for k, n in counts.items()} if calling else {}
+    if calling := [c for c in completions if _calls(c)]:
+        acts = {
+            "calling": len(calling),
+            "lost_results": sum(bool(talk[-1].get("tool_calls")) for talk in calling),
+            "result_frequency": sum(m["role"] == "tool" for talk in calling for m in talk),
+            "out_of_turns": sum(getattr(e, "out_of_turns", False) for e in environments or ()),
+        }
+        counts |= {f"tools/{name}": n / len(completions) for name, n in acts.items()}
+    return counts
 
 
 class HealthCallback(Callback):

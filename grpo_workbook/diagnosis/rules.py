@@ -187,8 +187,6 @@ def _tools(v: View) -> Iterator[Finding]:
     calls = v.of(CALLS)
     # steps without a call say nothing of calls: a model whose calls always fail stops calling
     table = v.run.table.reindex(calls.index[calls > 0], columns=TOOLS).fillna(0.0)
-    if not v.enough or not len(table):
-        return
     recent = table.tail(v.width).mean()
     dropped = recent[CALLS] - recent[RESULTS] >= recent[ENDED] / 2
     if not dropped:  # nothing but a turn was missing
@@ -200,12 +198,12 @@ def _tools(v: View) -> Iterator[Finding]:
         ("results_lost", ENDED, most if dropped else math.inf),
         ("turns_used_up", LATE, most if v.judgeable and not v.learned else math.inf),
     ):
-        if (rate := recent[seen]) >= bad:
+        if (rate := recent[seen]) >= bad and v.enough:
             yield make(name, v.since(table[seen] >= bad), (seen, rate, f"under {bad:.2g}"))
-    trends = [v.lines(m).tail(1).sum() for m in v.judging("correctness")]
-    helped = max(trends) >= bound.sure if trends else v.learned
     first, last = v.first(CALLS), v.last(CALLS)
     if v.enough_for_two and first >= bound.some_calls:
+        trends = [v.lines(m).tail(1).sum() for m in v.judging("correctness")]
+        helped = max(trends) >= bound.sure if trends else v.learned
         if last <= first * bound.calls_gone and not (v.better or v.high):
             yield make("calls_die", v.since(calls <= first / 2), v.seen(CALLS), first=first)
         if last >= max(first * bound.calls_grown, 1.0) and not helped:

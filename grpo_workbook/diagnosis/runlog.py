@@ -8,7 +8,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -18,8 +18,7 @@ from grpo_workbook.files import read_json, readable
 from grpo_workbook.rewards import name_of
 
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
-LARGEST, MOST_ROWS = 300 * 2**20, 1_000_000  # bytes of a file, rows of a tracker
-TRL = "The diagnosis reads whole logs of TRL's GRPOTrainer"
+LARGEST = 300 * 2**20  # bytes of a file
 NO_LOG, AGAIN = "is not a log: it is", "choose an older checkpoint, or copy it again"
 KEYS = "log_history", "log", "logs", "history", "data"  # what has the entries in a JSON file
 STEPS = "global_step", "global_step/max_steps", "step", "_step"  # trackers count their own steps
@@ -30,7 +29,6 @@ PRINTED = re.compile(r"""\b(\d{1,9})/(\d{1,9}) \[|(?:\{\s*|^(?='loss))['"][^{}]{
 HEAD, ROW, SIGN = re.compile(r"(?i)step\b"), re.compile(r'[\s|"]*\d'), str.maketrans("−", "-", "*%")
 NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?)\b(?:/\d+)?"
 PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
-SETTING = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")  # GRPOConfig(beta=0.04)
 LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
 
@@ -94,71 +92,57 @@ def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | No
 
     A run that cannot be read has the WorkbookError as value; if there is no other it is raised.
     """
-    runs: dict = {}
-    on_disk = isinstance(source, str | Path)
-    where = f"{readable(source)}: " if on_disk and Path(source).is_file() else ""
+    place = Path(source) if isinstance(source, str | Path) else None
+    where = f"{readable(place)}: " if place and place.is_file() else ""
     known = dict(settings or {}) | ({"reward_roles": roles_of(functions)} if functions else {})
-    found = _from_disk(Path(source), runs) if on_disk else _read(source)
+    runs, found = {}, {}
+    for home, log in _logs(place) if place else [(None, source)]:
+        label = str(home.relative_to(place)) if home != place else ""
+        try:
+            held, about = _read(log), _about(home) if place else {}
+        except WorkbookError as error:
+            if home == place or home.is_dir():  # another file in a folder may be anything
+                runs[label] = error
+            continue
+        for name, (entries, told) in held.items():  # charts of one run may be in several files
+            before, said = found.get(name or label, ([], about))
+            found[name or label] = [*before, *entries], said | told
     for name, (entries, told) in found.items():
         try:
             given = {k: v for k, v in (told | known).items() if v not in (None, "None")}
             runs[name] = _build(entries, given)
         except WorkbookError as error:
             runs[name] = WorkbookError(f"{where}{error}")
+    if not runs:
+        said = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
+        fix = "give a run's folder or a checkpoint (TRL's save_strategy)"
+        raise WorkbookError(f"{readable(place)} {said}: {fix}")
     if not any(isinstance(run, RunLog) for run in runs.values()):
         raise next(iter(runs.values()))
     return runs
 
 
-def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> Runs:
-    """The runs in a folder or a file; a log that cannot be read goes to `failed`."""
-    if not place.exists():
-        raise WorkbookError(f"{readable(place)} does not exist: give a run's folder or its log")
-    found: Runs = {}
-    for home, log in _logs(place) if place.is_dir() else [(place, place)]:
-        label = str(home.relative_to(place)) if home != place else ""
-        try:
-            held = _read(log)
-        except WorkbookError as error:
-            if home == place or home.is_dir():  # another file in a folder may be anything
-                failed[label] = error
-            continue
-        about = _about(home)
-        for name, (entries, told) in held.items():  # charts of one run may be in several files
-            before, known = found.get(name or label, ([], {}))
-            found[name or label] = [*before, *entries], about | known | told
-    if not found and not failed:
-        said = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
-        fix = "give a run's folder or a checkpoint (TRL's save_strategy)"
-        raise WorkbookError(f"{readable(place)} {said}: {fix}")
-    return found
-
-
-def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
-    """(folder or file of a run, its log), for all runs in a folder and in those inside it."""
-    states = [*folder.glob("trainer_state.json"), *folder.glob("checkpoint-*/trainer_state.json")]
-    events = [folder] if any(folder.glob("events.out.tfevents.*")) else []
-    if logs := [*folder.glob("log.json")] or states or events:
-        yield folder, max(logs, key=lambda path: path.stat().st_size)
+def _logs(place: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
+    """(folder or file of a run, its log), for a file or all runs in a folder and those inside."""
+    states = [*place.glob("trainer_state.json"), *place.glob("checkpoint-*/trainer_state.json")]
+    events = [place] if any(place.glob("events.out.tfevents.*")) else []
+    if logs := [*place.glob("log.json")] or states or events:
+        yield place, max(logs, key=lambda path: path.stat().st_size)
+    elif not place.is_dir():
+        yield place, place
     else:
-        for path in sorted(folder.iterdir()):
-            if path.is_dir() and depth and not path.name.startswith("."):
+        for path in sorted(place.iterdir()):
+            searched = path.is_dir() and depth and not path.name.startswith(".")
+            if searched or path.suffix in LOOSE:
                 yield from _logs(path, depth - 1)
-            elif path.suffix in LOOSE:
-                yield path, path
 
 
 def _about(home: Path) -> dict:
-    """What is known beside a log: a run.json of this workbook, the settings in TensorBoard's."""
-    place = home.parent if home.name in ("trainer_state.json", "log.json") else home
-    place = place.parent if place.name.startswith("checkpoint-") else place
-    about: dict = {}
-    for path in sorted(place.rglob("events.out.tfevents.*"), key=lambda path: path.name)[-1:]:
-        with contextlib.suppress(WorkbookError):  # the newest: its name begins with the time
-            about = _read(path)[""][1]
+    """What the run.json beside a log of this workbook says; its settings are on the same level."""
     # loading the rewards for their roles would run a file of unknown origin
-    own = read_json(path, AGAIN) if (path := place / "run.json").is_file() else {}
-    return about | (own.get("settings") or {}) | own
+    path = (home if home.is_dir() else home.parent) / "run.json"
+    own = read_json(path, AGAIN) if path.is_file() else {}
+    return (own.get("settings") or {}) | own
 
 
 def _number(step) -> float:
@@ -203,13 +187,9 @@ def _build(history: list[dict], settings: dict) -> RunLog:
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
     # `chosen` is of DPO; without a `reward`, frac_reward_zero_std is left if no function applied
     if not error and not any(re.match("(frac_)?reward(?!s/chosen)", c) for c in table):
-        logged, kind = visible(", ".join(table))[:60], "is it of an SFT, DPO or PPO run? " + TRL
-        raise WorkbookError(f"the log has no reward, only {logged}: {kind}")
-    run = RunLog(table, settings, broken, error)
-    first, last = min(run.steps, default=0), max(run.steps, default=-1)
-    if (lost := (last - first) // run.every + 1 - len(run.steps)) > 0:
-        notes += [f"{lost} rows between the steps {first} and {last}: they are not in the log"]
-    return replace(run, notes=tuple(notes))
+        kind = "is it of an SFT, DPO or PPO run? Give a whole log of TRL's GRPOTrainer"
+        raise WorkbookError(f"the log has no reward, only {visible(', '.join(table))[:60]}: {kind}")
+    return RunLog(table, settings, broken, error, tuple(notes))
 
 
 def samples(folder: str | Path, step: int, groups: int = 1) -> list:
@@ -250,7 +230,7 @@ def _read(source) -> Runs:
         return _file(source) if isinstance(source, Path) else _json(source)
     except OSError as error:
         raise WorkbookError(f"{name} cannot be read ({error.strerror})") from None
-    except (ValueError, AttributeError, TypeError, LookupError, RecursionError, csv.Error) as error:
+    except Exception as error:  # a reader may raise anything for a file of another program
         what = error if isinstance(error, WorkbookError) else f"{NO_LOG} another program's"
         raise WorkbookError(f"{name} {what}") from None
 
@@ -258,7 +238,7 @@ def _read(source) -> Runs:
 def _file(path: Path) -> Runs:
     if path.is_dir():
         return _tensorboard(path)
-    if not path.is_file():  # a named pipe would wait for ever
+    if path.exists() and not path.is_file():  # a named pipe would wait for ever
         raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file")
     with path.open("rb") as file:
         raw = file.read(LARGEST + 1)
@@ -279,7 +259,7 @@ def _file(path: Path) -> Runs:
     with contextlib.suppress(json.JSONDecodeError):  # JSON lines
         if rows := [json.loads(line) for line in text.splitlines() if line.strip()]:
             return _json(rows)
-    return _tables([(text, {})]) or _printed(text, {}) or _csv(text)
+    return _tables([text]) or _printed(text) or _csv(text)
 
 
 def _json(value) -> Runs:
@@ -293,8 +273,6 @@ def _json(value) -> Runs:
         value = next((value[key] for key in KEYS if key in value), value)
     if isinstance(value, Mapping):  # by column, as pandas writes a table
         value = pd.DataFrame(value, dtype=object).to_dict("records")
-    if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
-        raise WorkbookError(f"{NO_LOG} JSON without steps: {visible(json.dumps(value)[:60])}")
     return _by_run(value, settings)
 
 
@@ -344,22 +322,21 @@ def _csv(text: str) -> Runs:
     return _by_run(rows, {})
 
 
-def _tables(shown: list[tuple[str, dict]]) -> Runs:
+def _tables(texts: list[str]) -> Runs:
     """The HTML tables with steps and rewards, as transformers and Unsloth show them in training."""
     kept = []
-    for text, settings in shown:
-        for table in text.split("<table")[1:]:
-            head, *rows = [
-                [html.unescape(cell) for cell in re.findall(r"<t[hd]\b[^<>]*>([^<]*)", row)]
-                for row in table.partition("</table")[0].split("<tr")[1:]
-            ] or [[]]
-            names = [metric_name(cell) for cell in head]
-            if {"step", "reward"} <= {*names} and rows:  # there may be one of SFT beside them
-                kept.append(([dict(zip(names, row, strict=False)) for row in rows], settings))
+    for table in "".join(texts).split("<table")[1:]:
+        head, *rows = [
+            [html.unescape(cell) for cell in re.findall(r"<t[hd]\b[^<>]*>([^<]*)", row)]
+            for row in table.partition("</table")[0].split("<tr")[1:]
+        ] or [[]]
+        names = [metric_name(cell) for cell in head]
+        if {"step", "reward"} <= {*names} and rows:  # there may be one of SFT beside them
+            kept.append(([dict(zip(names, row, strict=False)) for row in rows], {}))
     return {f"table {n}" if len(kept) > 1 else "": run for n, run in enumerate(kept, 1)}
 
 
-def _printed(text: str, settings: dict) -> Runs:
+def _printed(text: str) -> Runs:
     """Printed metrics; their steps are their own, or those of the progress bar before each."""
     entries, bars = [], [{}]  # before each entry, {a bar's length: where it was}
     for found in PRINTED.finditer(text):
@@ -372,7 +349,7 @@ def _printed(text: str, settings: dict) -> Runs:
             entries.append(entry)
             bars.append({})
     if not entries or any(key in entry for entry in entries for key in STEPS):
-        return {"": (entries, settings)} if entries else {}
+        return {"": (entries, {})} if entries else {}
     # the bar of the training always moves on: those of generation or a data set do not
     seen, planned = pd.DataFrame(bars[: len(entries)]).fillna(0), {}
     ends = pd.Series([float(e.get("epoch", 0)) for e in entries]).diff() < 0  # another run begins
@@ -380,31 +357,25 @@ def _printed(text: str, settings: dict) -> Runs:
         moving = [bar for bar in part if part[bar].is_monotonic_increasing and part[bar].is_unique]
         for n in part.index if moving else ():
             entries[n]["step"], planned = part[moving[0]][n], {"max_steps": int(moving[0])}
-    return {"": (entries, {"logging_steps": 1} | planned | settings)}
+    return {"": (entries, planned)}
 
 
 def _notebook(cells: list[dict]) -> Runs:
     """The training tables in a notebook's stored outputs, or the metrics printed there."""
-    shown, printed, settings = [], "", {}
-    for cell in cells:
-        code = re.sub("#.*", "", "".join(cell.get("source", ""))).partition("GRPOConfig(")[2]
-        if code:  # its numbers; names of variables are not looked up
-            settings = {name: float(number) for name, number in SETTING.findall(code)}
-        for output in cell.get("outputs", ()):
-            shown.append(("".join(output.get("data", {}).get("text/html", "")), settings))
-            printed += "".join(output.get("text", ""))
-    if runs := _tables(shown) or _printed(printed, settings):
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    shown = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
+    printed = "".join("".join(output.get("text", "")) for output in outputs)
+    if runs := _tables(shown) or _printed(printed):
         return runs
-    loss = any("Training Loss" in text for text, _ in shown)
-    why = "a table of the loss alone" if loss else "no metrics in its stored outputs"
-    raise WorkbookError(f"{NO_LOG} a notebook with {why}: give a checkpoint of the run")
+    why = "a notebook without rewards in its stored outputs"
+    raise WorkbookError(f"{NO_LOG} {why}: give a checkpoint of the run")
 
 
 def _tensorboard(place: Path) -> Runs:
     """TensorBoard's scalars, and the settings that transformers writes beside them."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    log = EventAccumulator(str(place), {"scalars": MOST_ROWS, "tensors": 10}).Reload()
+    log = EventAccumulator(str(place), {"scalars": 0, "tensors": 0}).Reload()
     tags, settings = log.Tags(), {}
     each = ((e.wall_time, e.step, t, e.value) for t in tags["scalars"] for e in log.Scalars(t))
     entries = [{"step": at, metric_name(tag): value} for _, at, tag, value in sorted(each)]
@@ -416,11 +387,8 @@ def _tensorboard(place: Path) -> Runs:
 def _trackio(path: Path) -> Runs:
     """The runs of a project that trackio keeps in ~/.cache/huggingface/trackio/PROJECT.db."""
     with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
-        try:
-            rows = db.execute(f"SELECT run_name, step, metrics FROM metrics LIMIT {MOST_ROWS}")
-            entries = [dict(zip(("run", "step", "metrics"), row, strict=True)) for row in rows]
-            configs = dict(db.execute("SELECT run_name, config FROM configs").fetchall())
-        except sqlite3.Error as error:
-            raise WorkbookError(f"{NO_LOG} another program's database ({error})") from None
-    runs = _by_run(entries, {}).items()
+        db.row_factory = sqlite3.Row
+        rows = [dict(row) for row in db.execute("SELECT run_name, step, metrics FROM metrics")]
+        configs = {row["run_name"]: row["config"] for row in db.execute("SELECT * FROM configs")}
+    runs = _by_run(rows, {}).items()
     return {run: (entries, json.loads(configs.get(run, "{}"))) for run, (entries, _) in runs}
