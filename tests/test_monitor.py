@@ -239,7 +239,6 @@ def test_steps_in_which_no_reward_applied_are_counted():
     assert (found.step, found.evidence[0].value) == (7, "3 of 24")
     assert "rows in which no reward applied 3 of 24" in as_text([found])
     assert "no function judges" in found.do
-    assert not any("not in the log" in note for note in run.notes)  # they are, without a reward
     assert diagnose(history(24))[-1].name != "no_reward"
 
 
@@ -288,7 +287,7 @@ def test_the_same_from_every_place(tmp_path):
         assert read_run(place).table["reward"].equals(expected), place
     assert read_run(ours).settings["reward_weights"] == {"f": 2.0}
     assert read_run(ours).settings["beta"] == 0.0
-    assert read_run(ours).roles == {"f": "correctness"}
+    assert read_run(ours).settings["reward_roles"] == {"f": "correctness", "g": None}
     assert not (tmp_path / "was run").exists(), (
         "to read a log must not run the file of rewards that it names"
     )
@@ -323,7 +322,7 @@ def diagnosed(capsys, *arguments):
 
 
 @pytest.mark.slow
-def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
+def test_logged_completions_are_shown(tmp_path, capsys):
     import pandas as pd
 
     rows = [
@@ -334,17 +333,13 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
             "good_reward": float(i),
             "advantage": i,
         }
-        for step in range(1, 26)  # enough to ask whether a reward moves, and none is logged
+        for step in range(1, 26)
         for g in range(2)
         for i in range(4)
     ]
     (folder := tmp_path / "completions").mkdir()
     pd.DataFrame(rows).to_parquet(folder / "completions_00001.parquet")
-    run = read_run(tmp_path)
-    assert any("no log beside" in note for note in run.notes)
-    assert run.table["completions/empty_fraction"].tolist() == [0.5] * 25
-    assert run.table["completions/unique_fraction"].tolist() == [0.75] * 25
-    assert run.table["rewards/good_reward/mean"].tolist() == [1.5] * 25
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history(25)}))
     assert [(s.kind, s.reward) for s in samples(tmp_path, 2)] == [
         ("best", 3.0),
         ("typical", 1.0),
@@ -360,7 +355,7 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
     assert (tmp_path / "health.txt").is_file()
     assert samples(folder / "completions_00001.parquet", 2) == samples(tmp_path, 2)
     pd.DataFrame(rows).drop(columns="advantage").to_parquet(tmp_path / "other.parquet")
-    with pytest.raises(WorkbookError, match="not a completions table of TRL: advantage missing"):
+    with pytest.raises(WorkbookError, match="not a completions table of TRL: .*advantage"):
         samples(tmp_path / "other.parquet", 2)
     status, _, errors = diagnosed(capsys, tmp_path, "--completions", 99)
     assert status == 2
@@ -388,14 +383,8 @@ def test_bad_logs_are_refused_with_a_reason(tmp_path, content, words):
 def test_a_folder_without_a_log_and_no_folder(tmp_path):
     with pytest.raises(WorkbookError, match="holds no log"):
         read_run(tmp_path)
-    with pytest.raises(WorkbookError, match="does not exist"):
+    with pytest.raises(WorkbookError, match="nowhere cannot be read"):
         read_run(tmp_path / "nowhere")
-
-
-def test_missing_steps_are_said():
-    run = read_run([e for e in history() if e["step"] not in (4, 5, 9)])
-    assert any("3 rows between the steps 1 and 12" in note for note in run.notes)
-    assert "Not known" in as_text(diagnose(run), run)
 
 
 def test_the_command_line(capsys):
@@ -630,8 +619,8 @@ def test_roles_come_from_the_attribute_and_not_from_names(kind):
 
 def test_functions_say_their_roles():
     run = read_run(history(), [correctness_reward])
-    assert run.roles == {"correctness_reward": "correctness"}
-    assert read_run(history()).roles == {}
+    assert run.settings == {"reward_roles": {"correctness_reward": "correctness"}}
+    assert read_run(history()).settings == {}
 
 
 def test_severities_are_known():
@@ -641,8 +630,6 @@ def test_severities_are_known():
 def test_an_unknown_finding_to_stop_on_is_named():
     with pytest.raises(WorkbookError, match="unknown finding exploded"):
         HealthCallback(stop_on={"exploded"})
-    with pytest.raises(WorkbookError, match="every is 0: give the steps between two checks"):
-        HealthCallback(every=0)
 
 
 def test_the_reference_copy_does_not_water_down_how_far_the_adapters_moved(tiny):
@@ -798,7 +785,7 @@ def test_a_first_kl_above_0_means_another_reference_and_only_its_growth_is_far()
     ("length", "settings", "expected"),
     [
         (lambda s: 195.0 + s % 5, {"max_completion_length": 200}, "truncated"),
-        (lambda s: 1846.0, {"max_completion_length": "longest"}, "truncated"),
+        (lambda s: 1846.0, {"max_completion_length": "None"}, "truncated"),  # as trackers write it
         (lambda s: 1846.0, {}, "truncated"),  # a mean that is always the same is the limit
         (lambda s: 90.0 + s % 5, {"max_completion_length": 200}, "reward_flat"),
     ],

@@ -114,7 +114,7 @@ def _told(run, findings) -> dict:
     """All that is known of a run, for programs."""
     if isinstance(run, WorkbookError):
         return {"error": str(run)}
-    names = "notes", "settings", "functions", "roles", "every", "broken"
+    names = "notes", "settings", "functions", "every", "broken"
     facts = {name: getattr(run, name) for name in names} | {"ended": run.error}
     facts |= {"metrics": list(run.table), "rows": len(run.table), "steps": _steps(run)}
     return {"findings": [asdict(f) for f in findings], "unjudged": findings.unjudged} | facts

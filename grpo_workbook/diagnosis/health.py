@@ -9,12 +9,13 @@ from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 
+import pandas as pd
 from tqdm import tqdm
 
 from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, SEVERE, Evidence, Finding, as_text
 from grpo_workbook.diagnosis.panels import run_panels
 from grpo_workbook.diagnosis.rules import diagnose
-from grpo_workbook.diagnosis.runlog import RunLog, read_run, text_metrics
+from grpo_workbook.diagnosis.runlog import RunLog, read_run
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import Picture
 from grpo_workbook.files import write_json
@@ -57,10 +58,8 @@ def _watched(function: Callable) -> Callable:
             raise
         if log := columns.get("log_metric"):
             bad = [not math.isfinite(v) for v in values if v is not None]
-            texts = [str(c) if _calls(c) else text_of(c) for c in completions]
-            found = text_metrics(prompts, texts) | _acting(completions, columns.get("environments"))
-            found["rewards/invalid_fraction"] = sum(bad) / max(1, len(bad))
-            for name, value in found.items():
+            log("rewards/invalid_fraction", sum(bad) / max(1, len(bad)))
+            for name, value in _counted(prompts, completions, columns.get("environments")).items():
                 log(name, value)
         return values
 
@@ -72,16 +71,23 @@ def _calls(completion) -> bool:
     return not isinstance(completion, str) and any(m.get("tool_calls") for m in completion)
 
 
-def _acting(completions: Sequence, environments: Sequence | None) -> dict[str, float]:
-    """What became of the calls of a batch, per completion; {} if there was none."""
-    calling = [c for c in completions if _calls(c)]
+def _counted(prompts: Sequence, completions: Sequence, environments) -> dict[str, float]:
+    """What `watch` logs of a batch's texts, by group (equal prompts), and of its calls if any."""
+    texts = pd.Series([str(c) if _calls(c) else text_of(c) for c in completions]).str.strip()
+    groups = texts.groupby(list(map(repr, prompts)))
     counts = {
-        "calling": len(calling),
-        "lost_results": sum(bool(talk[-1].get("tool_calls")) for talk in calling),
-        "result_frequency": sum(m["role"] == "tool" for talk in calling for m in talk),
-        "out_of_turns": sum(getattr(e, "out_of_turns", False) for e in environments or ()),
+        "completions/unique_fraction": float((groups.nunique() / groups.size()).mean()),
+        "completions/empty_fraction": float((texts == "").mean()),
     }
-    return {f"tools/{k}": n / len(completions) for k, n in counts.items()} if calling else {}
+    if calling := [c for c in completions if _calls(c)]:
+        acts = {
+            "calling": len(calling),
+            "lost_results": sum(bool(talk[-1].get("tool_calls")) for talk in calling),
+            "result_frequency": sum(m["role"] == "tool" for talk in calling for m in talk),
+            "out_of_turns": sum(getattr(e, "out_of_turns", False) for e in environments or ()),
+        }
+        counts |= {f"tools/{name}": n / len(completions) for name, n in acts.items()}
+    return counts
 
 
 class HealthCallback(Callback):
@@ -110,8 +116,6 @@ class HealthCallback(Callback):
         if unknown := sorted(set(stop_on) - set(CATALOGUE)):
             said = f"stop_on: unknown finding {', '.join(unknown)}"
             raise WorkbookError(f"{said}: choose from {', '.join(CATALOGUE)}")
-        if every < 1:
-            raise WorkbookError(f"every is {every}: give the steps between two checks, at least 1")
         self.watched, self.stop_on, self.say = watched, frozenset(stop_on), say or tqdm.write
         self.alert, self.every, self.looked, self.found = alert, every, 0, []
         self.panels, self._drawn, self._start, self._looks = panels, False, None, []

@@ -39,7 +39,8 @@ class View:
         self.weights = {n: float(given[n]) if {*names} <= {*given} else 1.0 for n in names}
         said = DATA["roles"].items()
         guessed = {n: role for role, words in said for n in names if re.search(words, n)}
-        self.roles = run.roles or guessed
+        known = run.settings.get("reward_roles") or {}
+        self.roles = {n: role for n, role in known.items() if role} or guessed
         possible = sum(w for w in self.weights.values() if w > 0)  # if each is at most 1
         self.highest = max([possible, *reward])
         self.gain = self.last("reward") - self.first("reward")
@@ -58,18 +59,13 @@ class View:
         known = self.rose or self.highest <= possible * 1.001
         self.high = known and self.last("reward") >= bound.high_reward * self.highest > 0
         self.learned = self.rose or self.high
-        planned = self.setting("max_steps", 0)
+        planned = self.settings.get("max_steps", 0)
         ended = bound.flat_open if run.table.index.max() < planned else bound.flat_most
         most = math.inf if live else ended
         patience = min(planned / 2, most) if planned > 0 else bound.flat_after
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
         self.judgeable = rows >= bound.points and covered >= max(bound.flat_least, patience)
-
-    def setting(self, name: str, default: float = math.nan) -> float:
-        """A setting that is a number; a log from elsewhere may hold a variable's name instead."""
-        value = self.settings.get(name)
-        return value if isinstance(value, int | float) else default
 
     def first(self, metric: str) -> float:
         """The mean of the first window."""
@@ -165,7 +161,7 @@ def _limits(v: View) -> Iterator[Finding]:
         yield make("generation_slow", v.since(v.of(GENERATING) >= most), v.seen(GENERATING))
     if v.last(EMPTY) >= half:
         yield make("empty", v.since(v.of(EMPTY) >= half), v.seen(EMPTY))
-    elif v.last(LENGTH) <= 2 and v.setting("max_completion_length", 99) > 8:
+    elif v.last(LENGTH) <= 2 and v.settings.get("max_completion_length", 99) > 8:
         yield make("empty", v.since(v.of(LENGTH) <= 2), v.seen(LENGTH))
     most, by_length = bound.nearly_all, not len(v.of(CUT_OFF))
     cut = _cut_off_by_length(v) if by_length else v.of(CUT_OFF)
@@ -183,7 +179,7 @@ def _limits(v: View) -> Iterator[Finding]:
 
 def _cut_off_by_length(v: View):
     """The fraction of completions at the limit, from their mean length."""
-    length, limit = v.of(LENGTH), v.setting("max_completion_length")
+    length, limit = v.of(LENGTH), v.settings.get("max_completion_length", math.nan)
     if limit < bound.short_limit:
         limit = math.inf
     elif math.isnan(limit):  # the mean of a step is exactly the limit if all are cut off
@@ -197,8 +193,6 @@ def _tools(v: View) -> Iterator[Finding]:
     calls = v.of(CALLS)
     # steps without a call say nothing of calls: a model whose calls always fail stops calling
     table = v.run.table.reindex(calls.index[calls > 0], columns=TOOLS).fillna(0.0)
-    if not v.enough or not len(table):
-        return
     recent = table.tail(v.width).mean()
     dropped = recent[CALLS] - recent[RESULTS] >= recent[ENDED] / 2
     if not dropped:  # nothing but a turn was missing
@@ -210,12 +204,12 @@ def _tools(v: View) -> Iterator[Finding]:
         ("results_lost", ENDED, most if dropped else math.inf),
         ("turns_used_up", LATE, most if v.judgeable and not v.learned else math.inf),
     ):
-        if (rate := recent[seen]) >= bad:
+        if (rate := recent[seen]) >= bad and v.enough:
             yield make(name, v.since(table[seen] >= bad), (seen, rate, f"under {bad:.2g}"))
-    trends = [v.lines(m).tail(1).sum() for m in v.judging("correctness")]
-    helped = max(trends) >= bound.sure if trends else v.learned
     first, last = v.first(CALLS), v.last(CALLS)
     if v.enough_for_two and first >= bound.some_calls:
+        trends = [v.lines(m).tail(1).sum() for m in v.judging("correctness")]
+        helped = max(trends) >= bound.sure if trends else v.learned
         if last <= first * bound.calls_gone and not (v.better or v.high):
             yield make("calls_die", v.since(calls <= first / 2), v.seen(CALLS), first=first)
         if last >= max(first * bound.calls_grown, 1.0) and not helped:
@@ -267,7 +261,7 @@ def _answers(v: View) -> Iterator[Finding]:
 
 
 def _alike(v: View) -> Iterator[Finding]:
-    size = v.setting("num_generations", 8)
+    size = v.settings.get("num_generations", 8)
     limit = bound.same_text / size
     of_success = v.learned and v.of(UNIQUE).head(3).mean() > limit
     if v.last(UNIQUE) <= limit and v.enough and not of_success:
@@ -326,7 +320,7 @@ def _hacked(v: View) -> Iterator[Finding]:
 
 
 def _penalty(v: View) -> Iterator[Finding]:
-    beta, kl, entropy = v.setting("beta"), v.of("kl"), v.of("entropy")
+    beta, kl, entropy = v.settings.get("beta", math.nan), v.of("kl"), v.of("entropy")
     # Unsloth's trainer logs no entropy on a GPU
     held = v.last("kl") / max(v.last("entropy") if len(entropy) else bound.usual_entropy, 1e-9)
     tied = held <= bound.held and not v.of(MOVED).max() < bound.hardly

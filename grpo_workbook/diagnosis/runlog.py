@@ -3,41 +3,32 @@
 import contextlib
 import csv
 import html
-import io
 import json
 import math
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import read_json, readable
 from grpo_workbook.rewards import name_of
 
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
-LARGEST, MOST_ROWS = 300 * 2**20, 1_000_000  # bytes of a file, rows of a tracker
-TRL = "The diagnosis reads whole logs of TRL's GRPOTrainer"
+LARGEST = 300 * 2**20  # bytes of a file
 NO_LOG, AGAIN = "is not a log: it is", "choose an older checkpoint, or copy it again"
-BINARY = {
-    b"\x89PNG": "a PNG image", b"%PDF": "a PDF", b"\x1f\x8b": "a gzip archive",
-    b"PK": "a zip archive, or what torch.save wrote", b"\x80": "a pickle, which is never opened",
-    b":W&B": "W&B's own format: export wandb.Api().run(NAME).history() with to_csv", b"": "binary",
-}  # fmt: skip
+KEYS = "log_history", "log", "logs", "history", "data"  # what has the entries in a JSON file
 STEPS = "global_step", "global_step/max_steps", "step", "_step"  # trackers count their own steps
 RENAMED = {"training loss": "loss", "completion_length": "completions/mean_length"}
 RENAMED |= {n: n for n in ("step", "reward", "kl")} | {"reward_mean": "reward"}  # Reward, KL
 # tqdm's "10/250 [", and metrics as printed: {'loss': np.float64(0.1)}, also without the first brace
 PRINTED = re.compile(r"""\b(\d{1,9})/(\d{1,9}) \[|(?:\{\s*|^(?='loss))['"][^{}]{5,20000}\}""", re.M)
-ONE_TAG = re.compile(r"Wall time,Step,Value|\[\[[\d.e+]+, *\d+, *[^][,]+\]")  # TensorBoard's
 HEAD, ROW, SIGN = re.compile(r"(?i)step\b"), re.compile(r'[\s|"]*\d'), str.maketrans("−", "-", "*%")
 NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?)\b(?:/\d+)?"
 PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
-SETTING = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")  # GRPOConfig(beta=0.04)
 LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
 
@@ -74,11 +65,6 @@ class RunLog:
         gaps = pd.Series(self.steps).diff().dropna()
         return int(gaps.median()) if len(gaps) else 1
 
-    @property
-    def roles(self) -> dict[str, str]:
-        """What each reward function judges, as far as its attribute `role` is known."""
-        return {name: role for name, role in self.settings.get("reward_roles", {}).items() if role}
-
 
 def roles_of(functions: Sequence[Callable]) -> dict[str, str | None]:
     """{name in the log: its attribute `role`, which grpo_workbook.rewards.reward sets}."""
@@ -106,97 +92,57 @@ def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | No
 
     A run that cannot be read has the WorkbookError as value; if there is no other it is raised.
     """
-    runs: dict = {}
-    on_disk = isinstance(source, str | Path)
-    where = f"{readable(source)}: " if on_disk and Path(source).is_file() else ""
+    place = Path(source) if isinstance(source, str | Path) else None
+    where = f"{readable(place)}: " if place and place.is_file() else ""
     known = dict(settings or {}) | ({"reward_roles": roles_of(functions)} if functions else {})
-    found = _from_disk(Path(source), runs) if on_disk else _read(source)
-    for name, (entries, told, *notes) in found.items():
+    runs, found = {}, {}
+    for home, log in _logs(place) if place else [(None, source)]:
+        label = str(home.relative_to(place)) if home != place else ""
         try:
-            given = {k: v for k, v in (told | known).items() if v is not None}
-            key, parts = _parted(entries, notes)
-            for n, part in enumerate(parts, 1):
-                label = f"{name} part {n}".strip() if len(parts) > 1 else name
-                runs[label] = _build(part, key, given, [*notes])
+            held, about = _read(log), _about(home) if place else {}
+        except WorkbookError as error:
+            if home == place or home.is_dir():  # another file in a folder may be anything
+                runs[label] = error
+            continue
+        for name, (entries, told) in held.items():  # charts of one run may be in several files
+            before, said = found.get(name or label, ([], about))
+            found[name or label] = [*before, *entries], said | told
+    for name, (entries, told) in found.items():
+        try:
+            given = {k: v for k, v in (told | known).items() if v not in (None, "None")}
+            runs[name] = _build(entries, given)
         except WorkbookError as error:
             runs[name] = WorkbookError(f"{where}{error}")
+    if not runs:
+        said = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
+        fix = "give a run's folder or a checkpoint (TRL's save_strategy)"
+        raise WorkbookError(f"{readable(place)} {said}: {fix}")
     if not any(isinstance(run, RunLog) for run in runs.values()):
         raise next(iter(runs.values()))
     return runs
 
 
-def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple]:
-    """{run: (its entries, settings, notes)}; a log that cannot be read goes to `failed`."""
-    if not place.exists():
-        raise WorkbookError(f"{readable(place)} does not exist: give a run's folder or its log")
-    found: dict[str, tuple] = {}
-    for home, log in _logs(place) if place.is_dir() else [(place, place)]:
-        label = str(home.relative_to(place)) if home != place else ""
-        try:
-            held = _read(log)
-        except WorkbookError as error:
-            if home == place or home.is_dir():  # another file in a folder may be anything
-                failed[label] = error
-            continue
-        more, about = _read_completions(home) if home.is_dir() else [], _about(home)
-        for name, (entries, told) in held.items():  # charts of one run may be in several files
-            before, known = found.get(name or label, (more, {}))  # the log wins: it is later
-            found[name or label] = [*before, *entries], about | known | told
-    if found or failed:
-        return found
-    if entries := _read_completions(place):
-        missing = "loss, gradient and KL: there is no log beside the completions"
-        return {"": (entries, _about(place), missing)}
-    said = f"{readable(place)} holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
-    raise WorkbookError(f"{said}: give a run's folder or a checkpoint (TRL's save_strategy)")
-
-
-def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
-    """(folder or file of a run, its log), for all runs in a folder and in those inside it."""
-    states = [*folder.glob("trainer_state.json"), *folder.glob("checkpoint-*/trainer_state.json")]
-    events = [folder] if any(folder.glob("events.out.tfevents.*")) else []
-    if logs := [*folder.glob("log.json")] or states or events:
-        yield folder, max(logs, key=lambda path: path.stat().st_size)
+def _logs(place: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
+    """(folder or file of a run, its log), for a file or all runs in a folder and those inside."""
+    states = [*place.glob("trainer_state.json"), *place.glob("checkpoint-*/trainer_state.json")]
+    events = [place] if any(place.glob("events.out.tfevents.*")) else []
+    if logs := [*place.glob("log.json")] or states or events:
+        yield place, max(logs, key=lambda path: path.stat().st_size)
+    elif not place.is_dir():
+        yield place, place
     else:
-        for path in sorted(folder.iterdir()):
-            if path.is_dir() and depth and not path.name.startswith("."):
+        for path in sorted(place.iterdir()):
+            searched = path.is_dir() and depth and not path.name.startswith(".")
+            if searched or path.suffix in LOOSE:
                 yield from _logs(path, depth - 1)
-            elif path.suffix in LOOSE:
-                yield path, path
 
 
 def _about(home: Path) -> dict:
-    """What is known beside a log: a run.json of this workbook, the settings in other loggers'."""
-    place = home.parent if home.name in ("trainer_state.json", "log.json", "output.log") else home
-    place = place.parent if place.name.startswith("checkpoint-") else place
-    about: dict = {}
-    for path in sorted(place.rglob("events.out.tfevents.*"), key=lambda path: path.name)[-1:]:
-        with contextlib.suppress(WorkbookError):  # the newest: its name begins with the time
-            about = _read(path)[""][1]
-    if home.name == "output.log" and (path := place / "config.yaml").is_file():  # W&B's
-        with contextlib.suppress(yaml.YAMLError, ValueError, AttributeError):  # not a mapping
-            told = yaml.safe_load(path.read_text(encoding="utf-8"))
-            about = {k: v["value"] for k, v in told.items() if isinstance(v, dict) and "value" in v}
+    """What the run.json beside a log of this workbook says; its settings are on the same level."""
     # loading the rewards for their roles would run a file of unknown origin
-    own = read_json(path, AGAIN) if (path := place / "run.json").is_file() else {}
-    return about | (own.get("settings") or {}) | own
-
-
-def _parted(history: list[dict], notes: list[str]) -> tuple[str, list[list[dict]]]:
-    """(the step's key, runs' entries): a new run is back at its first step, a resumed one later."""
-    key = next((k for k in (*STEPS, "epoch") if any(k in entry for entry in history)), "")
-    parts, seen, last = [[]], set(), 0.0
-    for entry in history:
-        if "reward" in entry and key in entry:
-            at = _number(entry[key])
-            if at in seen and at < last and at == min(seen):
-                parts, seen = [*parts, []], set()
-            elif at in seen and at < last:  # the first try went on past the checkpoint
-                parts[-1] = [e for e in parts[-1] if _number(e.get(key, 0)) < at]
-                notes.append(f"the first try of {key} {at:g} to {last:g}: they were logged again")
-            seen.add(last := at)
-        parts[-1].append(entry)
-    return key, parts
+    path = (home if home.is_dir() else home.parent) / "run.json"
+    own = read_json(path, AGAIN) if path.is_file() else {}
+    return (own.get("settings") or {}) | own
 
 
 def _number(step) -> float:
@@ -208,22 +154,29 @@ def _number(step) -> float:
         raise WorkbookError(f"a row has the step {step!r:.40}: give the log unchanged") from None
 
 
-def _build(history: list[dict], key: str, settings: dict, notes: list[str]) -> RunLog:
+def _build(history: list[dict], settings: dict) -> RunLog:
     if not history:
         raise WorkbookError("the log is empty: no step was logged, or logging_steps is too large")
-    if key in STEPS:  # the others are a tracker's entries about something else
+    rows, broken, error, notes, last = {}, {}, None, [], 0
+    key = next((k for k in STEPS if any(k in entry for entry in history)), "")
+    if key:  # the others are a tracker's entries about something else
         history = [entry for entry in history if key in entry]
         notes += ["the optimizer steps: these are a tracker's own"] if key == "_step" else []
     else:
         key, each = "step", _number(settings.get("logging_steps", 1))
         history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
         notes += [f"the steps: none is logged, so each row counts as {each:g} (logging_steps)"]
-    rows, broken, error = {}, {}, None
     for entry in history:
-        step = int(_number(entry.get(key)))
+        step = int(_number(entry[key]))
         if "error" in entry:
             error = (step, " ".join(str(entry[k]) for k in ("error", "where") if entry.get(k)))
             continue
+        if "reward" in entry and step < last and "reward" in rows.get(step, ()):
+            # a run was resumed, or begins again: its first try went on past this step
+            notes.append(f"the first try of step {step} to {last}: they were logged again")
+            rows = {at: row for at, row in rows.items() if at < step}
+            broken = {name: at for name, at in broken.items() if at < step}
+        last = step if "reward" in entry else last
         row = rows.setdefault(step, {})
         for name, value in entry.items():
             with contextlib.suppress(TypeError, ValueError, OverflowError):  # no number: no metric
@@ -234,67 +187,35 @@ def _build(history: list[dict], key: str, settings: dict, notes: list[str]) -> R
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
     # `chosen` is of DPO; without a `reward`, frac_reward_zero_std is left if no function applied
     if not error and not any(re.match("(frac_)?reward(?!s/chosen)", c) for c in table):
-        logged, kind = visible(", ".join(table))[:60], "is it of an SFT, DPO or PPO run? " + TRL
-        raise WorkbookError(f"the log has no reward, only {logged}: {kind}")
-    run = RunLog(table, settings, broken, error)
-    first, last = min(run.steps, default=0), max(run.steps, default=-1)
-    if (lost := (last - first) // run.every + 1 - len(run.steps)) > 0:
-        notes += [f"{lost} rows between the steps {first} and {last}: they are not in the log"]
-    return replace(run, notes=tuple(notes))
-
-
-def _completions(place: Path) -> pd.DataFrame | None:
-    """TRL's completions files, up to two folders deep, as one pandas table; None without any."""
-    found = (sorted(place.glob(f"{at}completions_*.parquet")) for at in ("", "*/", "*/*/"))
-    if not (paths := [place] if place.suffix == ".parquet" else next(filter(None, found), [])):
-        return None
-    try:
-        table = pd.concat(map(pd.read_parquet, paths), ignore_index=True)
-    except (OSError, ValueError) as error:
-        raise WorkbookError(f"{readable(place)}: completions cannot be read ({error})") from None
-    if missing := sorted(set(NOT_REWARDS) - set(table.columns)):
-        what = f"not a completions table of TRL: {', '.join(missing)} missing"
-        raise WorkbookError(f"{readable(paths[0])} is {what}")
-    for name in ("prompt", "completion"):  # a text, or a list of messages
-        table[name] = [t if isinstance(t, str) else str(t[-1]["content"]) for t in table[name]]
-    return table
-
-
-def _read_completions(home: Path) -> list[dict]:
-    """TRL's logged completions (log_completions=True) in a run's folder, as one entry per step."""
-    if (table := _completions(home)) is None:
-        return []
-    paid = table.drop(columns=NOT_REWARDS[1:]).select_dtypes("number")
-    entries = paid.groupby("step").agg(["mean", "std"])
-    entries.columns = [f"rewards/{name}/{kind}" for name, kind in entries]
-    steps = table.groupby("step")
-    said = {step: text_metrics(rows["prompt"], rows["completion"]) for step, rows in steps}
-    return entries.join(pd.DataFrame(said).T).reset_index().to_dict("records")
-
-
-def text_metrics(prompts: Iterable, completions: Iterable[str]) -> dict[str, float]:
-    """The rate of empty texts, and the mean over groups (equal prompts) of different / all."""
-    texts = pd.Series(list(completions)).str.strip()
-    groups = texts.groupby(list(map(repr, prompts)))
-    found = {"unique": groups.nunique() / groups.size(), "empty": texts == ""}
-    return {f"completions/{name}_fraction": float(each.mean()) for name, each in found.items()}
+        kind = "is it of an SFT, DPO or PPO run? Give a whole log of TRL's GRPOTrainer"
+        raise WorkbookError(f"the log has no reward, only {visible(', '.join(table))[:60]}: {kind}")
+    return RunLog(table, settings, broken, error, tuple(notes))
 
 
 def samples(folder: str | Path, step: int, groups: int = 1) -> list:
     """The best, a typical and the worst completion, by advantage, of the first groups of a step.
 
-    `folder`: a folder with TRL's logged completions, up to two folders deep, or one of their files.
-    Tuples of kind, prompt, completion and reward, the plain sum of the rewards. Raises
-    WorkbookError if the step was not logged.
+    `folder`: a run's folder with TRL's logged completions in it, or one of their files. Tuples of
+    kind, prompt, completion and reward, the plain sum of the rewards. Raises WorkbookError if the
+    step was not logged.
     """
-    if (table := _completions(Path(folder))) is None:
+    place, found, fields = Path(folder), [], ["kind", "prompt", "completion", "reward"]
+    paths = [place] if place.is_file() else sorted(place.rglob("completions_*.parquet"))
+    if not paths:
         fix = "train with GRPOConfig(log_completions=True)"
         raise WorkbookError(f"{readable(folder)} holds no completions: {fix}")
-    if not len(rows := table[table["step"] == step]):
+    try:
+        table = pd.concat(map(pd.read_parquet, paths), ignore_index=True)
+        paid = table.drop(columns=NOT_REWARDS).sum(axis=1, numeric_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        what = f"not a completions table of TRL: {error}"
+        raise WorkbookError(f"{readable(paths[0])} is {what}") from None
+    for name in ("prompt", "completion"):  # a text, or a list of messages
+        table[name] = [t if isinstance(t, str) else str(t[-1]["content"]) for t in table[name]]
+    rows = table.assign(reward=paid)[table["step"] == step]
+    if rows.empty:
         there = sorted(set(table["step"]))[:20]
         raise WorkbookError(f"step {step} has no logged completions: choose from {there}")
-    paid = rows.drop(columns=NOT_REWARDS).sum(axis=1, numeric_only=True)
-    rows, found, fields = rows.assign(reward=paid), [], ["kind", "prompt", "completion", "reward"]
     for _, group in list(rows.groupby("prompt", sort=False))[:groups]:
         chosen = group.sort_values("advantage", ascending=False).iloc[[0, len(group) // 2, -1]]
         told = chosen.assign(kind=["best", "typical", "worst"])[fields]
@@ -309,7 +230,7 @@ def _read(source) -> Runs:
         return _file(source) if isinstance(source, Path) else _json(source)
     except OSError as error:
         raise WorkbookError(f"{name} cannot be read ({error.strerror})") from None
-    except (ValueError, AttributeError, TypeError, LookupError, RecursionError, csv.Error) as error:
+    except Exception as error:  # a reader may raise anything for a file of another program
         what = error if isinstance(error, WorkbookError) else f"{NO_LOG} another program's"
         raise WorkbookError(f"{name} {what}") from None
 
@@ -317,27 +238,19 @@ def _read(source) -> Runs:
 def _file(path: Path) -> Runs:
     if path.is_dir():
         return _tensorboard(path)
-    if not path.is_file():  # a named pipe would wait for ever
+    if path.exists() and not path.is_file():  # a named pipe would wait for ever
         raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file")
     with path.open("rb") as file:
         raw = file.read(LARGEST + 1)
-    if raw.startswith(b"PAR1"):
-        table = pd.read_parquet(io.BytesIO(raw))
-        rows = [row.dropna().to_dict() for _, row in table.astype(object).iterrows()]
-        return {} if {"completion", "advantage"} & {*table} else _by_run(rows, {})
     if b"brain.Event" in raw[:64]:
         return _tensorboard(path)
     if raw.startswith(b"SQLite format 3"):
         return _trackio(path)
-    wide = raw.startswith((b"\xff\xfe", b"\xfe\xff"))  # PowerShell's `> log.txt`
-    kind = next(sign for sign in BINARY if raw.startswith(sign))
-    if kind or (b"\0" in raw[:1000] and not wide):
-        raise WorkbookError(f"{NO_LOG} {BINARY[kind]}")
+    if b"\0" in raw[:1000]:
+        raise WorkbookError(f"{NO_LOG} binary: give a text in UTF-8, or a tracker's export as CSV")
     if len(raw) > LARGEST:
         raise WorkbookError(f"has over {LARGEST >> 20} MiB: cut out the part with the log")
-    text = raw.decode("utf-16" if wide else "utf-8-sig", errors="replace")
-    if ONE_TAG.match(text):
-        return _one_tag(path, text)
+    text = raw.decode("utf-8-sig", errors="replace")
     try:
         return _json(json.loads(text))
     except json.JSONDecodeError as error:
@@ -346,39 +259,20 @@ def _file(path: Path) -> Runs:
     with contextlib.suppress(json.JSONDecodeError):  # JSON lines
         if rows := [json.loads(line) for line in text.splitlines() if line.strip()]:
             return _json(rows)
-    return _tables([(text, {})]) or _printed(text, {}) or _csv(text)
+    return _tables([text]) or _printed(text) or _csv(text)
 
 
-def _one_tag(path: Path, text: str) -> Runs:
-    """One tag as TensorBoard downloads it, in a file that names it: run-NAME-tag-train_kl.csv."""
-    read = pd.read_csv if text.startswith("W") else pd.read_json
-    run, _, tag = path.stem.rpartition("-tag-")  # a browser has written _ for / in it
-    tag = re.sub("^(train_)?(rewards|completions|tools|heldout|adapter)_", r"\2/", tag)
-    tag = re.sub("^(rewards/.+)_(mean|std)$", r"\1/\2", tag.removeprefix("train_"))
-    entries = [{"step": at, metric_name(tag): x} for _, at, x in read(io.StringIO(text)).to_numpy()]
-    return {str(Path(path.parent.name, run.removeprefix("run-"))): (entries, {})}
-
-
-def _json(value, known: Mapping | tuple = ()) -> Runs:
-    """A notebook, a trainer_state, entries, columns of metrics, or these inside other keys."""
-    settings = dict(known)
+def _json(value) -> Runs:
+    """A notebook, a trainer_state, entries, columns of metrics, or these two under one of KEYS."""
+    settings: dict = {}
     if isinstance(value, Mapping):
         if "cells" in value:
             return _notebook(value["cells"])
-        settings |= {k: value[k] for k in ("max_steps", "logging_steps") if k in value}
-        told, runs = value.get("settings") or value.get("config"), {}
-        settings |= told if isinstance(told, Mapping) else {}  # or the name of its file
-        if "log_history" in value:
-            return _json(value["log_history"], settings)
-        for name, part in value.items():
-            with contextlib.suppress(ValueError, TypeError):  # what is no log
-                runs |= {k or name: run for k, run in _json(part, settings).items() if run[0]}
-        if runs:
-            return runs if len(runs) > 1 else {"": next(iter(runs.values()))}
-        if all(isinstance(part, Mapping | list) for part in value.values()):  # by column: pandas'
-            value = pd.DataFrame(value, dtype=object).to_dict("records")
-    if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
-        raise WorkbookError(f"{NO_LOG} JSON without steps: {visible(json.dumps(value)[:60])}")
+        settings = {k: value[k] for k in ("max_steps", "logging_steps") if k in value}
+        settings |= value.get("settings") or {}
+        value = next((value[key] for key in KEYS if key in value), value)
+    if isinstance(value, Mapping):  # by column, as pandas writes a table
+        value = pd.DataFrame(value, dtype=object).to_dict("records")
     return _by_run(value, settings)
 
 
@@ -388,7 +282,9 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
     runs: Runs = {}
     for row in rows:
         own, parts = str(row.get("run_name") or row.get("run") or ""), {}
-        for key, value in _flat(row):
+        if isinstance(told := row.get("metrics"), str):  # JSON in a column of trackio's table
+            row = row | json.loads(told)
+        for key, value in row.items():
             run, _, metric = str(key).rpartition(" - ")
             if value is not None and value != "" and not metric.endswith(("__MIN", "__MAX")):
                 parts.setdefault(run or own, {})[metric_name(metric)] = value
@@ -404,16 +300,6 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
     return runs or {"": ([], settings)}
 
 
-def _flat(row: Mapping, inside: str = "") -> Iterator[tuple[str, object]]:
-    """Names and values of a row, also of metrics in a mapping, or in JSON as in trackio's table."""
-    for key, value in row.items():
-        told = json.loads(value) if key == "metrics" and isinstance(value, str) else value
-        if isinstance(told, Mapping):
-            yield from _flat(told, "" if key == "metrics" else f"{key}/")
-        else:
-            yield f"{inside}{key}", value
-
-
 def metric_name(name: str) -> str:
     """TRL's present name of a metric that a tracker, Unsloth or TRL before 0.17 calls otherwise."""
     name = name.strip().replace(" / ", "/").removeprefix("train/")
@@ -421,16 +307,13 @@ def metric_name(name: str) -> str:
 
 
 def _csv(text: str) -> Runs:
-    """A table with commas, semicolons, tabs, Markdown's bars or white space between its cells."""
+    """A table with commas, semicolons, tabs or Markdown's bars between its cells."""
     lines = [line for line in text.translate(SIGN).splitlines() if line.strip("|-+=: ")] or [""]
     heads = (n for n, row in enumerate(lines[1:]) if ROW.match(row) and HEAD.search(lines[n]))
     lines = lines[next(heads, 0) :]  # there may be other text above
     sign = max(",;\t|", key=lines[0].count)
     if sign == ";":  # 0,5 is a half where columns are parted so
         lines = [line.replace(",", ".") for line in lines]
-    elif sign not in lines[0]:  # white space, also in "Training Loss" and "rewards / f / mean"
-        gap, sign = re.compile(r"(?<!Training)(?<! /)\s+(?!/ )"), "\t"
-        lines = [gap.sub(sign, line.strip()) for line in lines]
     rows = csv.DictReader(lines, delimiter=sign)
     rows = [row for row in rows if None not in [*row, *row.values()]]  # too many or few cells: text
     if not rows or len(rows[0]) < 2:
@@ -439,22 +322,21 @@ def _csv(text: str) -> Runs:
     return _by_run(rows, {})
 
 
-def _tables(shown: list[tuple[str, dict]]) -> Runs:
+def _tables(texts: list[str]) -> Runs:
     """The HTML tables with steps and rewards, as transformers and Unsloth show them in training."""
     kept = []
-    for text, settings in shown:
-        for table in text.split("<table")[1:]:
-            head, *rows = [
-                [html.unescape(cell) for cell in re.findall(r"<t[hd]\b[^<>]*>([^<]*)", row)]
-                for row in table.partition("</table")[0].split("<tr")[1:]
-            ] or [[]]
-            names = [metric_name(cell) for cell in head]
-            if {"step", "reward"} <= {*names} and rows:  # there may be one of SFT beside them
-                kept.append(([dict(zip(names, row, strict=False)) for row in rows], settings))
+    for table in "".join(texts).split("<table")[1:]:
+        head, *rows = [
+            [html.unescape(cell) for cell in re.findall(r"<t[hd]\b[^<>]*>([^<]*)", row)]
+            for row in table.partition("</table")[0].split("<tr")[1:]
+        ] or [[]]
+        names = [metric_name(cell) for cell in head]
+        if {"step", "reward"} <= {*names} and rows:  # there may be one of SFT beside them
+            kept.append(([dict(zip(names, row, strict=False)) for row in rows], {}))
     return {f"table {n}" if len(kept) > 1 else "": run for n, run in enumerate(kept, 1)}
 
 
-def _printed(text: str, settings: dict) -> Runs:
+def _printed(text: str) -> Runs:
     """Printed metrics; their steps are their own, or those of the progress bar before each."""
     entries, bars = [], [{}]  # before each entry, {a bar's length: where it was}
     for found in PRINTED.finditer(text):
@@ -467,7 +349,7 @@ def _printed(text: str, settings: dict) -> Runs:
             entries.append(entry)
             bars.append({})
     if not entries or any(key in entry for entry in entries for key in STEPS):
-        return {"": (entries, settings)} if entries else {}
+        return {"": (entries, {})} if entries else {}
     # the bar of the training always moves on: those of generation or a data set do not
     seen, planned = pd.DataFrame(bars[: len(entries)]).fillna(0), {}
     ends = pd.Series([float(e.get("epoch", 0)) for e in entries]).diff() < 0  # another run begins
@@ -475,31 +357,25 @@ def _printed(text: str, settings: dict) -> Runs:
         moving = [bar for bar in part if part[bar].is_monotonic_increasing and part[bar].is_unique]
         for n in part.index if moving else ():
             entries[n]["step"], planned = part[moving[0]][n], {"max_steps": int(moving[0])}
-    return {"": (entries, {"logging_steps": 1} | planned | settings)}
+    return {"": (entries, planned)}
 
 
 def _notebook(cells: list[dict]) -> Runs:
     """The training tables in a notebook's stored outputs, or the metrics printed there."""
-    shown, printed, settings = [], "", {}
-    for cell in cells:
-        code = re.sub("#.*", "", "".join(cell.get("source", ""))).partition("GRPOConfig(")[2]
-        if code:  # its numbers; names of variables are not looked up
-            settings = {name: float(number) for name, number in SETTING.findall(code)}
-        for output in cell.get("outputs", ()):
-            shown.append(("".join(output.get("data", {}).get("text/html", "")), settings))
-            printed += "".join(output.get("text", ""))
-    if runs := _tables(shown) or _printed(printed, settings):
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    shown = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
+    printed = "".join("".join(output.get("text", "")) for output in outputs)
+    if runs := _tables(shown) or _printed(printed):
         return runs
-    loss = any("Training Loss" in text for text, _ in shown)
-    why = "a table of the loss alone" if loss else "no metrics in its stored outputs"
-    raise WorkbookError(f"{NO_LOG} a notebook with {why}: give a checkpoint of the run")
+    why = "a notebook without rewards in its stored outputs"
+    raise WorkbookError(f"{NO_LOG} {why}: give a checkpoint of the run")
 
 
 def _tensorboard(place: Path) -> Runs:
     """TensorBoard's scalars, and the settings that transformers writes beside them."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    log = EventAccumulator(str(place), {"scalars": MOST_ROWS, "tensors": 10}).Reload()
+    log = EventAccumulator(str(place), {"scalars": 0, "tensors": 0}).Reload()
     tags, settings = log.Tags(), {}
     each = ((e.wall_time, e.step, t, e.value) for t in tags["scalars"] for e in log.Scalars(t))
     entries = [{"step": at, metric_name(tag): value} for _, at, tag, value in sorted(each)]
@@ -511,11 +387,8 @@ def _tensorboard(place: Path) -> Runs:
 def _trackio(path: Path) -> Runs:
     """The runs of a project that trackio keeps in ~/.cache/huggingface/trackio/PROJECT.db."""
     with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
-        try:
-            rows = db.execute(f"SELECT run_name, step, metrics FROM metrics LIMIT {MOST_ROWS}")
-            entries = [dict(zip(("run", "step", "metrics"), row, strict=True)) for row in rows]
-            configs = dict(db.execute("SELECT run_name, config FROM configs").fetchall())
-        except sqlite3.Error as error:
-            raise WorkbookError(f"{NO_LOG} another program's database ({error})") from None
-    runs = _by_run(entries, {}).items()
+        db.row_factory = sqlite3.Row
+        rows = [dict(row) for row in db.execute("SELECT run_name, step, metrics FROM metrics")]
+        configs = {row["run_name"]: row["config"] for row in db.execute("SELECT * FROM configs")}
+    runs = _by_run(rows, {}).items()
     return {run: (entries, json.loads(configs.get(run, "{}"))) for run, (entries, _) in runs}
