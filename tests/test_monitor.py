@@ -355,7 +355,7 @@ def test_logged_completions_are_shown(tmp_path, capsys):
     assert (tmp_path / "health.txt").is_file()
     assert samples(folder / "completions_00001.parquet", 2) == samples(tmp_path, 2)
     pd.DataFrame(rows).drop(columns="advantage").to_parquet(tmp_path / "other.parquet")
-    with pytest.raises(WorkbookError, match="not a completions table of TRL: .*advantage"):
+    with pytest.raises(WorkbookError, match="is not TRL's completions: .*advantage"):
         samples(tmp_path / "other.parquet", 2)
     status, _, errors = diagnosed(capsys, tmp_path, "--completions", 99)
     assert status == 2

@@ -51,10 +51,22 @@ def trained(shown, loss_only=False):
     return f"<div>{bar}</div>{text_to_html_table([['Step', *names.values()], *rows])}"
 
 
-def notebook(*outputs):
-    cell = nbformat.v4.new_code_cell("trainer.train()")
-    cell.outputs = list(outputs)
-    return nbformat.writes(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(), cell]))
+CONFIG = """%%time
+max_seq_length = 1024
+max_prompt_length = 256
+args = trl.GRPOConfig(
+    num_generations = 4,  # per prompt
+    max_completion_length = max_seq_length - max_prompt_length,
+    logging_steps = 5, beta = 0.04, output_dir = f"outputs/{max_seq_length}", bf16 = is_bf16(),
+)"""
+
+
+def notebook(*outputs, code=CONFIG):
+    cells = [nbformat.v4.new_code_cell(code), nbformat.v4.new_code_cell("trainer.train()")]
+    cells[1].outputs = list(outputs)
+    return nbformat.writes(
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(), *cells])
+    )
 
 
 def html(text):
@@ -296,6 +308,13 @@ def test_a_chart_of_several_runs_and_a_metric_per_file(tmp_path):
     assert [{"reward", "kl"} <= set(run.table) for run in runs.values()] == [True, True]
 
 
+def test_settings_come_from_the_code_of_the_notebook(tmp_path):
+    run = read_run(save(tmp_path / "a.ipynb", notebook(html(trained(ENTRIES)))))
+    assert run.settings == {"num_generations": 4, "beta": 0.04, "logging_steps": 5}
+    bad = save(tmp_path / "b.ipynb", notebook(html(trained(ENTRIES)), code="GRPOConfig(("))
+    assert read_run(bad).settings == {}
+
+
 def test_old_names_are_one_function_each():
     """TRL before 0.17 and Unsloth of 2025 log `rewards/x` and `completion_length`."""
     old = [
@@ -418,17 +437,17 @@ def others(folder):
         "log.gz": "binary",
         "weights.safetensors": "binary",
         "run.wandb": "a tracker's export as CSV",
-        "script.py": "a text without printed metrics: 'import trl'",
-        "nothing.log": "a text without printed metrics: ''",
-        "readme.md": "a text without printed metrics",
+        "script.py": "a text without metrics: 'import trl'",
+        "nothing.log": "a text without metrics: ''",
+        "readme.md": "a text without metrics",
         "config.json": "a table without steps and rewards: vocab_size, architectures",
         "vocab.json": "another program's",
         "number.json": "another program's",
         "deep.json": "another program's",
         "data.jsonl": "a table without steps and rewards: prompt, answer",
         "people.csv": "a table without steps and rewards: name, age",
-        "empty.ipynb": "a notebook without rewards in its stored outputs",
-        "sft.ipynb": "a notebook without rewards in its stored outputs",
+        "empty.ipynb": "a notebook without rewards in its outputs",
+        "sft.ipynb": "a notebook without rewards in its outputs",
         "odd.ipynb": "another program's",
     }
 

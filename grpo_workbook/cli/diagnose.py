@@ -5,7 +5,7 @@ examples:
   python -m grpo_workbook diagnose outputs               several runs: a table
   python -m grpo_workbook diagnose my-run/checkpoint-50
   python -m grpo_workbook diagnose run.ipynb             the table in its output
-  python -m grpo_workbook diagnose my-run/runs/Jan01     TensorBoard or its CSVs
+  python -m grpo_workbook diagnose my-run/runs/Jan01     TensorBoard
   python -m grpo_workbook diagnose wandb_export.csv      or .json, or .jsonl
   python -m grpo_workbook diagnose ~/.cache/huggingface/trackio/NAME.db
   python -m grpo_workbook diagnose train.log --set logging_steps=10

@@ -29,6 +29,7 @@ PRINTED = re.compile(r"""\b(\d{1,9})/(\d{1,9}) \[|(?:\{\s*|^(?='loss))['"][^{}]{
 HEAD, ROW, SIGN = re.compile(r"(?i)step\b"), re.compile(r'[\s|"]*\d'), str.maketrans("−", "-", "*%")
 NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?)\b(?:/\d+)?"
 PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
+SETTING = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")  # GRPOConfig(beta=0.04)
 LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
 
@@ -114,9 +115,8 @@ def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | No
         except WorkbookError as error:
             runs[name] = WorkbookError(f"{where}{error}")
     if not runs:
-        said = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
-        fix = "give a run's folder or a checkpoint (TRL's save_strategy)"
-        raise WorkbookError(f"{readable(place)} {said}: {fix}")
+        said = "holds no log: give a run's folder, a checkpoint (TRL's save_strategy) or a log file"
+        raise WorkbookError(f"{readable(place)} {said}")
     if not any(isinstance(run, RunLog) for run in runs.values()):
         raise next(iter(runs.values()))
     return runs
@@ -132,7 +132,7 @@ def _logs(place: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
         yield place, place
     else:
         for path in sorted(place.iterdir()):
-            searched = path.is_dir() and depth and not path.name.startswith(".")
+            searched = path.is_dir() and depth > 0 and not path.name.startswith(".")
             if searched or path.suffix in LOOSE:
                 yield from _logs(path, depth - 1)
 
@@ -202,14 +202,12 @@ def samples(folder: str | Path, step: int, groups: int = 1) -> list:
     place, found, fields = Path(folder), [], ["kind", "prompt", "completion", "reward"]
     paths = [place] if place.is_file() else sorted(place.rglob("completions_*.parquet"))
     if not paths:
-        fix = "train with GRPOConfig(log_completions=True)"
-        raise WorkbookError(f"{readable(folder)} holds no completions: {fix}")
+        raise WorkbookError(f"{readable(folder)} has no completions: set log_completions=True")
     try:
         table = pd.concat(map(pd.read_parquet, paths), ignore_index=True)
         paid = table.drop(columns=NOT_REWARDS).sum(axis=1, numeric_only=True)
     except (OSError, ValueError, KeyError) as error:
-        what = f"not a completions table of TRL: {error}"
-        raise WorkbookError(f"{readable(paths[0])} is {what}") from None
+        raise WorkbookError(f"{readable(paths[0])} is not TRL's completions: {error}") from None
     for name in ("prompt", "completion"):  # a text, or a list of messages
         table[name] = [t if isinstance(t, str) else str(t[-1]["content"]) for t in table[name]]
     rows = table.assign(reward=paid)[table["step"] == step]
@@ -317,8 +315,7 @@ def _csv(text: str) -> Runs:
     rows = csv.DictReader(lines, delimiter=sign)
     rows = [row for row in rows if None not in [*row, *row.values()]]  # too many or few cells: text
     if not rows or len(rows[0]) < 2:
-        said = "a text without printed metrics"
-        raise WorkbookError(f"{NO_LOG} {said}: {lines[0].expandtabs(1)[:60]!r}")
+        raise WorkbookError(f"{NO_LOG} a text without metrics: {lines[0].expandtabs(1)[:60]!r}")
     return _by_run(rows, {})
 
 
@@ -361,14 +358,19 @@ def _printed(text: str) -> Runs:
 
 
 def _notebook(cells: list[dict]) -> Runs:
-    """The training tables in a notebook's stored outputs, or the metrics printed there."""
+    """The training tables in a notebook's stored outputs, or the metrics printed there.
+
+    The settings are the numbers in its last GRPOConfig(...): names of variables are not looked up.
+    """
+    code = "\n".join("".join(cell.get("source", "")) for cell in cells)
+    config = re.sub("#.*", "", code).rpartition("GRPOConfig(")[2] if "GRPOConfig(" in code else ""
+    settings = {name: float(number) for name, number in SETTING.findall(config)}
     outputs = [output for cell in cells for output in cell.get("outputs", ())]
     shown = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
     printed = "".join("".join(output.get("text", "")) for output in outputs)
     if runs := _tables(shown) or _printed(printed):
-        return runs
-    why = "a notebook without rewards in its stored outputs"
-    raise WorkbookError(f"{NO_LOG} {why}: give a checkpoint of the run")
+        return {name: (entries, told | settings) for name, (entries, told) in runs.items()}
+    raise WorkbookError(f"{NO_LOG} a notebook without rewards in its outputs: give a checkpoint")
 
 
 def _tensorboard(place: Path) -> Runs:

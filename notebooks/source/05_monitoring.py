@@ -90,8 +90,8 @@ figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. In 
 #
 # This is a stored log: 30 steps of the course's main run, as TRL wrote it. `read_run` takes a log as you have it: the
 # folder of a run, a checkpoint, a `trainer_state.json`, a notebook with its training table (`read_run("run.ipynb")`),
-# TensorBoard's folder, what W&B or trackio export (CSV, JSON, parquet), printed metrics in a text, logged completions,
-# or `trainer.state.log_history`. What the log does not say you add: `settings={"beta": 0.04}`.
+# TensorBoard's folder, what W&B or trackio export (CSV, JSON), printed metrics in a text, or
+# `trainer.state.log_history`. What the log does not say you add: `settings={"beta": 0.04}`.
 
 # %%
 from grpo_workbook import files
