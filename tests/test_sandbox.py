@@ -810,6 +810,23 @@ def test_an_equality_of_the_programs_class_is_believed_if_it_also_says_no(sandbo
                 assert (liar.outcome, liar.fault) == ("failed", "program"), (name, str(liar))
 
 
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert 5 in f(P(1))", "assert abs(f(P(1)) - 5) < 1e-6", "assert f(P(1)) < 6", "assert 4 < f(P(1))",
+        "assert f(P(1)) == 5", "assert f(P(1)) in (5, 6)", "assert [f(P(1))] == [5]", "assert f(P(1)).startswith('a')",
+        "assert f(P(1)) * 1 == 5", "x = f(P(1))\nx -= 5\nassert x == 0", "assert float(f(P(1)) - 5) == 0",
+        "import pytest\nassert f(P(1)) == pytest.approx(5)", "assert sorted([f(P(1)), 5]) == [5, 5]",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("last", ["return Yes()", "return P(x)"])
+def test_an_object_of_a_class_that_the_test_names_is_no_value_either(sandbox, test, last):
+    program = f"{LIAR}class P(Yes):\n    def __init__(self, *a): pass\n    def __call__(self, *a): return 0\n"
+    program += f"def f(x): {last}"
+    (verdict,) = sandbox.check([job(program, f"from solution import P, f\n{test}", "")])
+    assert not verdict.passed, str(verdict)
+
+
 def test_an_equality_that_holds_for_some_others_is_no_fault_of_the_program(sandbox):
     modulo = "class M:\n    def __init__(self, x): self.x = x % 3\n    def __eq__(self, o): return self.x == o.x"
     (verdict,) = sandbox.check([job(modulo, "from solution import M\nassert M(7) == M(1)", "")])
