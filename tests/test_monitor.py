@@ -1001,7 +1001,19 @@ def test_what_passed_says_its_own_steps():
 def test_a_reward_that_is_always_0_is_not_high():
     """A broken run read from its later steps: its best reward is its only one."""
     assert first(real(reward=lambda s: 0.0, frac_reward_zero_std=lambda s: 1.0)) == "no_gradient"
-    assert first(real(reward=lambda s: 0.0)) == "reward_flat"
+    assert first(real(reward=lambda s: 0.0)) == "wrong_answers"
+
+
+def test_a_level_reward_where_most_groups_are_alike_or_hardly_any_is_right_has_its_cause():
+    most = {"frac_reward_zero_std": lambda s: 0.5 + 0.1 * (s % 2)}
+    found = diagnose(real(**most))
+    assert [f.name for f in found] == ["no_gradient"]
+    assert "frac_reward_zero_std 0.55 (under 0.5)" in as_text(found)
+    rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s)}
+    assert first(real(**most, **rising)) == "healthy"
+    rare = [{"step": s, "reward": 0.0625 * (s % 5 == 0), "played": 0.95} for s in range(1, 146)]
+    assert first(rare) == "wrong_answers"
+    assert first([e | {"reward": 4 * e["reward"] + 0.1} for e in rare]) == "reward_flat"
 
 
 def test_a_rise_on_held_out_problems_proves_learning_where_the_reward_is_level():

@@ -114,7 +114,7 @@ def _told(run, findings) -> dict:
     """All that is known of a run, for programs."""
     if isinstance(run, WorkbookError):
         return {"error": str(run)}
-    names = "notes", "settings", "functions", "every", "broken"
+    names = "notes", "settings", "functions", "broken"
     facts = {name: getattr(run, name) for name in names} | {"ended": run.error}
     facts |= {"metrics": list(run.table), "rows": len(run.table), "steps": _steps(run)}
     return {"findings": [asdict(f) for f in findings], "unjudged": findings.unjudged} | facts
@@ -123,10 +123,10 @@ def _told(run, findings) -> dict:
 def _show(args, run, findings) -> None:
     from grpo_workbook.diagnosis import as_text, samples
 
-    rows, each = len(run.table), f", a row for every {run.every}" if run.every > 1 else ""
     place = Path(args.folder) / (args.run or "")
     shown = [] if args.completions is None else samples(place, args.completions, groups=2)
-    print(*wrap(f"{readable(args.folder)}: {rows} rows, steps {_steps(run)}{each}", 79), sep="\n")
+    head = f"{readable(args.folder)}: {len(run.table)} rows, steps {_steps(run)}"
+    print(*wrap(head, 79), sep="\n")
     print(f"\n{as_text(findings, run)}")
     for sample in shown:
         print(f"\nstep {args.completions}, {sample.kind}, reward {sample.reward:g}")

@@ -1,13 +1,11 @@
 """The findings of a diagnosis. Their texts, and the bounds with reasons, are in findings.toml."""
 
 import fnmatch
-import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 
-from grpo_workbook.diagnosis.runlog import RunLog
+from grpo_workbook.diagnosis.runlog import DATA, RunLog
 from grpo_workbook.errors import wrap
 
 SEVERE, WARNING, NOTE, FINE = "severe", "warning", "note", "fine"
@@ -40,7 +38,6 @@ class Finding:
     until: int = 0  # the last one, mostly the log's
 
 
-DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 CATALOGUE = {n: SimpleNamespace(**DATA["unsaid"] | kind) for n, kind in DATA["findings"].items()}
 THRESHOLDS = {name: SimpleNamespace(**told) for name, told in DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})

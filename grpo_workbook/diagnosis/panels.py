@@ -2,28 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
-from grpo_workbook.diagnosis.findings import ALARMS, Finding
+from grpo_workbook.diagnosis.findings import ALARMS, DATA, Finding
 from grpo_workbook.diagnosis.runlog import RunLog
 from grpo_workbook.figures import GREY, STYLES, Drawn, new_panels
-
-# Title: {metric: its name}. The first panel has the run's rewards: the total and every function.
-PANELS = {
-    "reward": {},
-    "spread within the batch, zero-variance groups": {
-        "reward_std": "reward_std", "frac_reward_zero_std": "zero-variance groups",
-    },
-    "entropy, KL": {"entropy": "entropy", "kl": "KL"},
-    "tokens": {"completions/mean_length": "mean length", "completions/max_length": "longest"},
-    "gradient norm, adapters": {"grad_norm": "gradient norm", "adapter/change": "adapter change"},
-    "held-out problems": {"heldout/strict": "strict", "heldout/lenient": "lenient"},
-}  # fmt: skip
 
 
 def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -> Drawn:
     """Six panels of one run: pale raw values, their mean of 5, a line where a finding starts."""
     functions = {f"rewards/{n}/mean": n.removesuffix("_reward") for n in sorted(run.functions)}
     panels = {}
-    for name, metrics in PANELS.items():
+    for name, metrics in DATA["panels"].items():
         parts = name.split(", ")  # a panel for two metrics names only those that were logged
         there = [p for p, m in zip(parts, metrics, strict=False) if m in run.table]
         lines = metrics or {"reward": "total"} | functions
@@ -34,7 +22,7 @@ def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -
 def compare_panels(runs: Mapping[str, RunLog]) -> Drawn:
     """Two to four runs in the same panels, in one colour each."""
     panels = {}
-    for name, metrics in PANELS.items():
+    for name, metrics in DATA["panels"].items():
         metric, word = [*metrics.items(), ("reward", "total")][0]
         lines = [(run, metric, label, f"{label}: {word}") for label, run in runs.items()]
         panels[name.split(", ")[0]] = lines

@@ -60,12 +60,12 @@ class View:
         self.high = known and self.last("reward") >= bound.high_reward * self.highest > 0
         self.learned = self.rose or self.high
         planned = self.settings.get("max_steps", 0)
-        ended = bound.flat_open if run.table.index.max() < planned else bound.flat_most
-        most = math.inf if live else ended
-        patience = min(planned / 2, most) if planned > 0 else bound.flat_after
+        most = bound.flat_open if run.table.index.max() < planned else bound.flat_most
+        patience = min(planned / 2, math.inf if live else most) if planned > 0 else bound.flat_after
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
         self.judgeable = rows >= bound.points and covered >= max(bound.flat_least, patience)
+        self.flat = self.judgeable and not (self.learned or self.fell)
 
     def first(self, metric: str) -> float:
         """The mean of the first window."""
@@ -141,7 +141,8 @@ def _broken(v: View) -> Iterator[Finding]:
         yield make("reward_nan", bad.index[0], (INVALID, bad.iloc[0], "0"), until=bad.index[-1])
     elif paid and not len(invalid):  # if watched, a NaN means that the function never applied
         since = broken[paid[0]]
-        rows = v.run.table[paid[0]].reindex([since, *(s for s in v.run.steps if s > since)])
+        trained = v.run.table.filter(["reward", LENGTH]).dropna(how="all").loc[since + 1 :].index
+        rows = v.run.table[paid[0]].reindex([since, *trained])
         seen = paid[0], "NaN", "a number, or None on purpose"
         yield make("reward_nan", since, seen, until=rows.index[rows.isna()][-1])
     rewards = v.run.table.filter(regex="^(reward(_std)?|rewards/.*/mean)$").dropna(how="all")
@@ -172,7 +173,7 @@ def _limits(v: View) -> Iterator[Finding]:
         best = max((v.level(m, v.last(m)) for m in means if not v.dead(m)), default=0.0)
         name = "never_ends" if best > bound.little_earned else "truncated"
         yield make(name, cut.index[0], (CUT_OFF, usual), ("best reward function", best), most=most)
-    elif usual >= half and v.judgeable and not (v.learned or v.fell):
+    elif usual >= half and v.flat:
         alike = DATA["findings"]["truncated"]["by_length"] if by_length and usual >= most else ""
         yield make("truncated", cut.index[0], (cut.name, usual), means=alike, most=half)
 
@@ -222,14 +223,10 @@ def _unmoved(v: View) -> Iterator[Finding]:
     tried = moved.index.intersection(rate.index[rate > 0])[1:]
     if len(tried) >= 3 and moved.max() == 0 and v.gradient > ROUNDING:
         yield make("frozen", tried[0], (MOVED, 0.0), v.seen("grad_norm"))
-    paid = [n for n, weight in v.weights.items() if weight > NO_WEIGHT]
-    means, stds = ([v.of(f"rewards/{n}/{kind}") for n in paid] for kind in ("mean", "std"))
-    if not v.weights:  # no function was logged
-        paid, means, stds = ["all"], [v.of("reward")], [v.of("reward_std")]
-    differences = [0.0, *(s.max() for s in stds), *(m.max() - m.min() for m in means)]
-    if paid and v.enough and all(map(len, means)) and not max(differences) > 1e-6:
-        none = ("largest deviation of any function", 0.0)
-        yield make("reward_constant", means[0].index[0], v.seen(means[0].name), none)
+    reward = v.of("reward")
+    differs = max([0.0, *v.of("reward_std"), *(reward - reward.min())])
+    if v.enough and len(reward) and not differs > 1e-6:
+        yield make("reward_constant", reward.index[0], v.seen("reward"), ("largest deviation", 0.0))
 
 
 def _answers(v: View) -> Iterator[Finding]:
@@ -242,10 +239,6 @@ def _answers(v: View) -> Iterator[Finding]:
     dead = [m for n, w in v.weights.items() if w > 0 and v.dead(m := f"rewards/{n}/mean")]
     if dead and len(dead) < len(v.weights):
         yield make("never_pays", v.run.table.index[0], *map(v.seen, dead))
-    if punished := [m for m in dead if m in judges and v.last(m) < 0]:
-        never = v.seen(punished[0], "it has never paid more")
-        yield make("wrong_answers", v.of(punished[0]).index[0], never)
-        return
     forms = [m for m in formats if v.level(m, v.last(m)) >= bound.half]
     # if it was right more often at first, it lost that: another finding; nor if it rises
     wrong = [
@@ -253,11 +246,13 @@ def _answers(v: View) -> Iterator[Finding]:
         if weight > NO_WEIGHT and v.level(m, v.last(m)) <= rare
         and v.level(m, v.first(m)) <= 2 * rare and v.lines(m).tail(1).sum() < bound.rising
     ]  # fmt: skip
-    if forms and wrong and v.judgeable:
-        said = [v.seen(wrong[0], f"over {rare}"), v.seen(forms[0], "the form is right")]
+    never = [m for m in wrong if m in dead and v.last(m) < 0]  # always its penalty
+    if never or (forms and wrong and v.judgeable):
+        metric = (never or wrong)[0]
+        said = [v.seen(metric), *(v.seen(m, "the form is right") for m in forms[:1])]
         if len(heldout) and heldout.iloc[0] >= bound.half:
             said.append((HELDOUT[1], heldout.iloc[0]))
-        yield make("wrong_answers", v.since(v.level(wrong[0], v.of(wrong[0])) <= rare), *said)
+        yield make("wrong_answers", v.since(v.level(metric, v.of(metric)) <= rare), *said)
 
 
 def _alike(v: View) -> Iterator[Finding]:
@@ -267,21 +262,24 @@ def _alike(v: View) -> Iterator[Finding]:
     if v.last(UNIQUE) <= limit and v.enough and not of_success:
         since = v.since(v.of(UNIQUE) <= limit)
         yield make("collapsed", since, v.seen(UNIQUE), limit=limit, size=size)
-    silent = v.of(ZERO_VARIANCE)
+    silent, most = v.of(ZERO_VARIANCE), bound.half if v.flat else bound.zero_variance
     if not len(silent):  # the deviation is 0 in a step in which no group differs
         reward = v.of("reward")
         noise = math.sqrt(reward.diff().pow(2).mean() / 2)  # from step to step
         nothing = max(1e-6, bound.little_spread * noise)
         silent = (v.of("reward_std") <= nothing).rename("steps in which reward_std is about 0")
+        most = bound.zero_variance
     rate = silent.tail(max(bound.first_steps, len(silent) // 2)).mean()
     still = not v.rose and v.of("grad_norm").head(3).median() <= ROUNDING  # from the first steps on
     # Equal rewards that are not round numbers leave a rounding error as deviation and gradient.
     rounding = rate > 0.25 and v.gradient <= ROUNDING
     of_success = v.high and v.gain >= 0 and not still
-    if (rate >= bound.zero_variance or rounding) and v.enough and not of_success:
+    if (rate >= most or rounding) and v.enough and not of_success:
         norm = [v.seen("grad_norm")] if v.gradient >= 0 else []  # or not logged
         since = v.since(silent >= (0.2 if rounding else bound.half))
-        yield make("no_gradient", since, (silent.name, rate), *norm, rounding=ROUNDING)
+        yield make("no_gradient", since, (silent.name, rate), *norm, rounding=ROUNDING, most=most)
+    elif v.flat and v.level("reward", v.last("reward")) <= bound.rarely_right:  # whatever it judges
+        yield make("wrong_answers", v.of("reward").index[0], v.seen("reward"))
     now = silent.tail(v.width).mean()
     if now >= bound.half and v.high and v.enough_for_two and not still:
         seen = (silent.name, now), v.seen("reward")
@@ -332,8 +330,7 @@ def _penalty(v: View) -> Iterator[Finding]:
     usual, began = kl.tail(v.width).median(), kl.iloc[0]
     if began >= bound.first_kl and began >= kl.median() / 2:
         found = make("reference_differs", kl.index[0], ("first kl", began))
-        flat = v.judgeable and not (v.learned or v.fell)
-        yield replace(found, severity=ALARMS[1]) if flat else found
+        yield replace(found, severity=ALARMS[1]) if v.flat else found
     # a policy that clearly learns may go half as far again
     limit = max(began, 0.0) + bound.far * (1.5 if v.trend >= 2 * bound.sure else 1)
     if usual > limit and beta != 0:
@@ -357,7 +354,7 @@ def _movement(v: View) -> Iterator[Finding]:
     still = 0 < moved.max() < bound.hardly and v.gradient > ROUNDING
     if v.judgeable and still and v.gain < bound.gamed_rise * v.highest:
         yield make("rate_too_low", reward.index[0], (MOVED, moved.max()), line)
-    elif v.judgeable and len(reward) and not v.learned and not v.fell:
+    elif v.flat and len(reward):
         yield make("reward_flat", reward.index[0], line)
 
 

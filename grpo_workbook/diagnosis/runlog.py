@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sqlite3
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,20 +18,21 @@ from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import read_json, readable
 from grpo_workbook.rewards import name_of
 
+DATA = tomllib.loads(Path(__file__).with_name("findings.toml").read_text(encoding="utf-8"))
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
 LARGEST = 300 * 2**20  # bytes of a file
 NO_LOG, AGAIN = "is not a log: it is", "choose an older checkpoint, or copy it again"
 KEYS = "log_history", "log", "logs", "history", "data"  # what has the entries in a JSON file
 STEPS = "global_step", "global_step/max_steps", "step", "_step"  # trackers count their own steps
-RENAMED = {"training loss": "loss", "completion_length": "completions/mean_length"}
-RENAMED |= {n: n for n in ("step", "reward", "kl")} | {"reward_mean": "reward"}  # Reward, KL
+RENAMED = {name: ours for ours, names in DATA["renamed"].items() for name in names}
 # tqdm's "10/250 [", and metrics as printed: {'loss': np.float64(0.1)}, also without the first brace
 PRINTED = re.compile(r"""\b(\d{1,9})/(\d{1,9}) \[|(?:\{\s*|^(?='loss))['"][^{}]{5,20000}\}""", re.M)
 HEAD, ROW, SIGN = re.compile(r"(?i)step\b"), re.compile(r'[\s|"]*\d'), str.maketrans("−", "-", "*%")
 NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?)\b(?:/\d+)?"
 PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
+BARE = re.compile(rf"([a-z][\w/]*)(?: ?[=:] ?| (?=\d+[/\]]))({NUMBER})", re.I)  # step=1, Step 1/9
 SETTING = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")  # GRPOConfig(beta=0.04)
-LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
+LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db .html".split())  # in a folder
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
 
 
@@ -52,19 +54,6 @@ class RunLog:
     def functions(self) -> list[str]:
         """The names of the reward functions."""
         return [m[1] for c in self.table if (m := re.fullmatch("rewards/(.+)/mean", c))]
-
-    @property
-    def steps(self) -> list[int]:
-        """The optimizer steps with a row of training."""
-        told = self.table.filter(["reward", "completions/mean_length"])
-        rows = told.dropna(how="all") if len(told.columns) else self.table
-        return [step for step in rows.index if step > 0]
-
-    @property
-    def every(self) -> int:
-        """The optimizer steps from one row to the next (logging_steps), 1 if there is one row."""
-        gaps = pd.Series(self.steps).diff().dropna()
-        return int(gaps.median()) if len(gaps) else 1
 
 
 def roles_of(functions: Sequence[Callable]) -> dict[str, str | None]:
@@ -133,7 +122,7 @@ def _logs(place: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
     else:
         for path in sorted(place.iterdir()):
             searched = path.is_dir() and depth > 0 and not path.name.startswith(".")
-            if searched or path.suffix in LOOSE:
+            if searched or (path.suffix in LOOSE and path.is_file()):  # a pipe would wait
                 yield from _logs(path, depth - 1)
 
 
@@ -236,8 +225,6 @@ def _read(source) -> Runs:
 def _file(path: Path) -> Runs:
     if path.is_dir():
         return _tensorboard(path)
-    if path.exists() and not path.is_file():  # a named pipe would wait for ever
-        raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file")
     with path.open("rb") as file:
         raw = file.read(LARGEST + 1)
     if b"brain.Event" in raw[:64]:
@@ -257,7 +244,7 @@ def _file(path: Path) -> Runs:
     with contextlib.suppress(json.JSONDecodeError):  # JSON lines
         if rows := [json.loads(line) for line in text.splitlines() if line.strip()]:
             return _json(rows)
-    return _tables([text]) or _printed(text) or _csv(text)
+    return _tables([text]) or _printed(text) or _pairs(text) or _csv(text)
 
 
 def _json(value) -> Runs:
@@ -355,6 +342,13 @@ def _printed(text: str) -> Runs:
         for n in part.index if moving else ():
             entries[n]["step"], planned = part[moving[0]][n], {"max_steps": int(moving[0])}
     return {"": (entries, planned)}
+
+
+def _pairs(text: str) -> Runs:
+    """Lines such as `step=1 reward=0.5` or `Step 10/500 | loss: 0.1 | reward: 0.5`."""
+    entries = [{metric_name(k): x for k, x in BARE.findall(line)} for line in text.splitlines()]
+    entries = [e for e in entries if {"step", "reward"} <= {*e}]
+    return {"": (entries, {})} if entries else {}
 
 
 def _notebook(cells: list[dict]) -> Runs:
