@@ -1104,3 +1104,8 @@ def test_a_thousand_checks_leave_nothing_behind(sandbox):
     assert after[0] == before[0]
     assert after[1] - before[1] < 1000  # pages: 4 MB
     assert after[2] <= before[2] + 2
+
+
+def test_each_program_samples_its_own_random_numbers(sandbox):
+    one = job("import random\ndef f(x): return random.random()", "x = f(1)\nassert x > 1, str(x)")
+    assert len({v.reason for v in sandbox.check([one] * 4)}) == 4

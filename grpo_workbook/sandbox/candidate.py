@@ -13,13 +13,12 @@ import inspect
 import itertools
 import operator
 import os
-import random
 import resource
 import signal
 import socket
 import sys
-import threading
 import types
+from _thread import RLock  # `threading` has hooks that make each fork slower
 from collections import UserList, UserString
 from collections.abc import Iterator, Mapping, Set
 
@@ -31,7 +30,6 @@ from handles import SPECIAL
 _BASES = (bool, int, float, complex, str, bytes, bytearray, tuple, list, set, frozenset)
 _BASES += (Mapping, Set, UserList, UserString)
 _CONTENT = {str: "".join, Mapping: dict, Set: set, UserList: list, UserString: str}
-
 
 # what LeetCode has imported (the last: `pow` is the built-in one), and its nodes
 _LEETCODE = "typing functools collections itertools heapq bisect copy string operator math builtins"
@@ -57,7 +55,7 @@ class Program(wire.Peer):
         super().__init__(sock)
         self.known, self.numpy = set(known), numpy
         self.things, self.places, self.callbacks = [module], {id(module): 0}, {}
-        self.lock = threading.RLock()  # its threads call the test's functions in turn
+        self.lock = RLock()  # its threads call the test's functions in turn
 
     def special(self, values, value, kind: type):
         """What is no plain value: by its number, a record, or as the nearest plain value."""
@@ -197,7 +195,8 @@ def _equal(*pairs) -> list:
     return found
 
 
-_OPERATIONS = {"take": _take, "equal": _equal, "random": random.setstate}
+_OPERATIONS = {"take": _take, "equal": _equal}
+_OPERATIONS["random"] = lambda state: sys.modules["random"].setstate(state)
 _OPERATIONS["numpy random"] = lambda state: sys.modules["numpy"].random.set_state(state)
 _OPERATIONS["wait"] = lambda coroutine: _event_loop().run(coroutine)
 _OPERATIONS["anext"] = lambda iterator: _event_loop().run(_anext(iterator))
@@ -218,6 +217,8 @@ def candidate(sock: socket.socket) -> None:
         sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     try:
+        if "random" in source:
+            sys.modules["random"].seed()
         if "class Solution" in source:
             exec(_LEETCODE, module.__dict__)
         exec(compile(source, "<program>", "exec"), module.__dict__)
@@ -262,7 +263,9 @@ def candidate_server() -> None:
         return
     del sys.path[0]  # a program's `import wire` must fail, as anywhere else
     sys.path += options["packages"]
+    register, os.register_at_fork = os.register_at_fork, lambda **_: None
     exec(_LEETCODE, {})  # what programs import most: once here, and not in every fork
+    os.register_at_fork = register  # without the hook of `random`: a fork seeds it if it needs it
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a program may print half a surrogate pair
     del sys.modules["jail"], sys.modules["wire"], sys.modules["handles"]  # no import finds them
