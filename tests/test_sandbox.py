@@ -636,13 +636,59 @@ def test_an_error_says_what_its_own_class_says(sandbox):
     assert sandbox.check([job(program, test)])[0].passed
 
 
-@pytest.mark.parametrize("call", ["eval(f(2))", "pickle.loads(f(2))", "eval(x := f(2))"])
+CALLS = ["eval(f(2))", "eval(x := f(2))", "next(map(eval, [f(2)]))", "pickle.loads(f(2).encode())"]
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_a_test_that_would_run_what_the_program_returns_is_refused(quick, call):
-    (verdict,) = quick.check([job("def f(x): return '4'", f"import pickle\nassert {call} == 4")])
-    assert (verdict.outcome, verdict.fault) == ("rejected", "test")
+    text = "cbuiltins\nint\n(S'4'\ntR." if "pickle" in call else "int(4)"
+    test = f"import pickle\nassert {call} == 4"
+    (verdict,) = quick.check([job(f"def f(x): return {text!r}", test)])
+    assert (verdict.outcome, verdict.fault) == ("rejected", "test"), str(verdict)
     assert "would run what the program returns" in verdict.reason
-    own = job("def f(x): return 5", "for x in ['2 + 3']: assert f(x) == eval(x)")
-    assert quick.check([own])[0].passed
+
+
+def test_a_test_may_evaluate_its_own_text_and_sums(quick):
+    own = job("def f(x): return 5", "for x in ['int(2) + 3']: assert f(x) == eval(x)")
+    sums = job("def f(x): return '2*3-1'", "assert eval(f(5)) == 5")
+    wrong = job("def f(x): return '2*3'", "assert eval(f(5)) == 5")
+    made = job(
+        "def f(x): return x",
+        "assert f(1) == 1\nimport collections, dataclasses\n"
+        "P = collections.namedtuple('P', 'a')\nassert P(2).a == f(2)\n"
+        "assert dataclasses.make_dataclass('Q', ['b'])(3).b == f(3)",
+    )
+    verdicts = quick.check([own, sums, wrong, made])
+    assert [v.passed for v in verdicts] == [True, True, False, True], list(map(str, verdicts))
+    assert verdicts[2].fault == "program"
+
+
+def test_no_cheat_of_a_red_team_passes_and_the_next_program_is_judged(quick):
+    """Objects that answer like values, forged messages, and the program's text in the judge."""
+    cheats = [
+        json.loads(x) for x in (REPO / "tests" / "sandbox_cheats.jsonl").open(encoding="utf-8")
+    ]
+    jobs = [Job(c["program"], c["test"], c["entry_point"], c.get("setup", "")) for c in cheats]
+    verdicts = quick.check([*jobs, *[job(GOOD, "assert add(1, 2) == 3", "add")] * 8])
+    assert all(v.passed for v in verdicts[len(jobs) :])
+    names = {c["name"]: v for c, v in zip(cheats, verdicts, strict=False)}
+    assert {n: str(v) for n, v in names.items() if v.passed or v.fault == "sandbox"} == {}
+    to_blame = [c["name"] for c in cheats if c["fault"] == "program"]
+    assert {n: str(names[n]) for n in to_blame if names[n].fault != "program"} == {}
+
+
+def test_a_fixture_teardown_and_marks_count_as_in_pytest(quick):
+    head = "import pytest\nfrom solution import f\n"
+    fails = {
+        "teardown_method": "class TestIt:\n    def teardown_method(self): assert f(2) == 3\n    def test(self): f(1)",
+        "inner class": "class TestIt:\n    class TestInner:\n        def test(self): assert f(2) == 3",
+        "skipif": "@pytest.mark.skipif('sys.version_info < (3,)', reason='')\ndef test(): assert f(2) == 3",
+        "xfail": "@pytest.mark.xfail(False, reason='')\ndef test(): assert f(2) == 3",
+    }
+    for name, test in fails.items():
+        right, wrong = (f"def f(x): return x + {n}" for n in (1, 0))
+        verdicts = quick.check([Job(right, head + test, ""), Job(wrong, head + test, "")])
+        assert [v.passed for v in verdicts] == [True, False], (name, *map(str, verdicts))
 
 
 @pytest.mark.parametrize(

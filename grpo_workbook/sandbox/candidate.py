@@ -102,7 +102,7 @@ class Program(wire.Peer):
         if tag == "h":
             return self.things[parts[0]]
         if tag == "w":
-            return _ready(*map(values.decode, parts))
+            return _ready(_Callback(self, parts[0], "coroutine", None, []))
         if tag == "k":  # one for each function, for the program may look for it again
             return self.callbacks.setdefault(parts[0], _Callback(self, *parts))
         return super().found(values, tag, *parts)
@@ -177,8 +177,8 @@ def _event_loop():
     return asyncio.Runner()  # all coroutines have one loop
 
 
-async def _ready(value):
-    return value
+async def _ready(ask):
+    return ask()
 
 
 async def _anext(iterator):

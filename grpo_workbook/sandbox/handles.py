@@ -60,7 +60,7 @@ class Handle:
         if not (mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
             if name.startswith(("is", "starts", "ends")):  # any object is true
                 mine.judge.refuse(mine)
-            if mine.kin:
+            if mine.kin or mine.recipe:
                 return result
             if isinstance(result, Handle):
                 result._thing.narrow = True
@@ -73,10 +73,10 @@ class Handle:
 
     def __ne__(self, other):
         judge = self._thing.judge
-        said = self._equals(other, functools.partial(judge.ask, "eq"))
-        if said and not self.__eq__(other):
+        equal = self.__eq__(other)  # first, for "eq" alone shows which value it is
+        if not equal and self._equals(other, functools.partial(judge.ask, "eq")):
             judge.stop("rejected", "the program's == holds for other values too")
-        return not said
+        return not equal
 
     def _equals(self, other, ask) -> bool:
         mine, theirs = self._thing, (other._thing if isinstance(other, Handle) else None)
@@ -91,6 +91,8 @@ class Handle:
         return False
 
     def __bool__(self):
+        if self._thing.told:
+            self._thing.judge.refuse(self._thing)
         return _exact(self, "bool", bool) if self._thing.kin else True
 
     def __instancecheck__(self, value):
@@ -148,9 +150,11 @@ class _Special:
 
 
 def _known(kind, error, _) -> tuple:
-    """What ends a with block, if it is an error of Python's own."""
-    known = vars(builtins).get(getattr(kind, "__name__", "")) is kind  # or None
-    return (kind, error, None) if known else (None, None, None)
+    """What ends a with block, as an error of Python's own."""
+    if kind is None:
+        return (None, None, None)
+    kind = next(c for c in kind.__mro__ if vars(builtins).get(c.__name__) is c)
+    return (kind, error if type(error) is kind else kind(*error.args), None)
 
 
 def _iterator(handle: Handle, operation: str):
@@ -229,9 +233,10 @@ SPECIAL |= {f"__{name}__": method for name, method in _SOME.items()}
 
 
 @functools.lru_cache(maxsize=256)
-def _class_with(names: frozenset) -> type:
+def _class_with(names: frozenset, classes: tuple) -> type:
+    """A class of its own for each class of the program, for `type(a) is type(b)`."""
     own = {"__slots__": (), "__doc__": vars(Handle)["__doc__"]}
-    return type("Handle", (Handle,), own | {x: SPECIAL[x] for x in names})
+    return type(*classes[:1] or ["Handle"], (Handle,), own | {x: SPECIAL[x] for x in names})
 
 
 def handle(thing: Thing, names=()) -> Handle:
@@ -239,4 +244,5 @@ def handle(thing: Thing, names=()) -> Handle:
 
     So `callable(f(1))` and `isinstance(f(1), Iterable)` hold for what is that, not for any object.
     """
-    return _class_with(frozenset(SPECIAL).intersection(names))(thing)
+    classes = tuple(name[:100] for name in thing.names[:10])  # they are kept
+    return _class_with(frozenset(SPECIAL).intersection(names), classes)(thing)

@@ -6,9 +6,11 @@ has one deadline. Where a C function of Python does not end (a power, a pattern)
 this process, and knows from it whether the program had answered. Standard library only.
 """
 
+import ast
 import asyncio
 import builtins
 import contextlib
+import decimal
 import functools
 import inspect
 import json
@@ -36,6 +38,7 @@ NONSENSE = "the answer breaks the protocol"
 # what a message that the protocol does not have brings about; what ends a loop of the test
 _NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError)
 _LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit, unittest.SkipTest)
+_EVALUATE = "__main__ collections dataclasses typing ast inspect".split()  # their own text
 _PLAIN = {kind.__name__: kind for kind in wire.PLAIN}
 _ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
 
@@ -49,7 +52,52 @@ class Late(BaseException):
 
 
 def _late(*_):
-    raise Late
+    if Judge.timed:
+        raise Late
+
+
+def _ends_within(seconds: float, run) -> bool:
+    """Whether it ends in time; 0: there is no limit. Late may come at any point until then."""
+    try:
+        signal.signal(signal.SIGALRM, _late)  # a test before may have had its own
+        Judge.timed = True
+        signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)  # again, for a test may catch it
+        run()
+        return True
+    except Late:
+        Judge.timed = False
+        return False
+    finally:
+        Judge.timed = False  # an assignment, not a call: no Late can come between
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _guard(event: str, arguments: tuple) -> None:
+    """An audit hook: no test evaluates or unpickles what may be the program's text.
+
+    It may evaluate its own text and sums; some modules of Python evaluate only what they write.
+    """
+    judge = Judge.running
+    if event not in ("compile", "pickle.find_class") or not judge or not judge.answered:
+        return
+    frame, modules = sys._getframe(1), []
+    while frame:
+        modules.append(str(frame.f_globals.get("__name__")))
+        frame = frame.f_back
+    text = arguments[0].decode() if isinstance(arguments[0], bytes) else arguments[0]
+    if event == "compile" and (modules[0] in _EVALUATE or any("importlib" in m for m in modules)):
+        return
+    own = judge.test.source + judge.job["setup"]
+    known = isinstance(text, str) and (text in own or _is_sum(text))
+    if event != "compile" or not known:
+        judge.stop("rejected", "the test would run what the program returns", "test")
+
+
+def _is_sum(text: str) -> bool:
+    parts = ast.Expression | ast.BinOp | ast.UnaryOp | ast.Constant | ast.operator | ast.unaryop
+    with contextlib.suppress(Exception):
+        return all(isinstance(node, parts) for node in ast.walk(ast.parse(text, mode="eval")))
+    return False
 
 
 def _parameters(function) -> list[dict]:
@@ -79,6 +127,12 @@ def _result_of(coroutine) -> tuple:
         return asyncio.run(watched())
     finally:
         asyncio._set_running_loop(outer)
+
+
+def _holds(mark) -> bool:
+    """Whether the condition of `skipif` or `xfail` is true; a text is Python."""
+    found = mark.args[0] if mark.args else mark.kwargs.get("condition", True)
+    return bool(eval(found, {"sys": sys, "os": os}) if isinstance(found, str) else found)
 
 
 def _marker(fixture):
@@ -158,10 +212,8 @@ def count_cases(test: Test, job: dict, answers: list) -> int:
     for answer in (anything, *answers):
         run = Judge(test, job | {"entry_point": test.root})
         run.member = lambda _, answer=answer: lambda *_, **__: answer
-        with contextlib.suppress(Late):
-            signal.setitimer(signal.ITIMER_REAL, COUNTING, 0.1)
-            run.execute()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        run.answered = True
+        _ends_within(COUNTING, run.execute)
         counts.append(run.passed + run.failed)
     return max(counts)
 
@@ -176,11 +228,15 @@ def like(value, step: int):
             return value
         kind, given, named = recipe
         return kind._thing.judge.ask("new", kind, *given, **named)  # as the one that was made
-    if isinstance(value, numbers.Number):
+    if kind is float:
+        with contextlib.suppress(ArithmeticError, ValueError, TypeError):
+            exact = decimal.Decimal(repr(value))
+            changed = float(exact + decimal.Decimal(step).scaleb(exact.as_tuple().exponent))
+    elif isinstance(value, numbers.Number):
         changed = value + step
     elif kind is str:
         changed = value[:-1] + chr(max(ord(value[-1:] or "a") + step, 0))
-    elif kind is list or kind is tuple:
+    elif kind in (list, tuple, set, frozenset):
         changed = kind(x if type(x) is bool else like(x, step) for x in value)
     elif kind is dict:
         changed = {name: like(x, step) for name, x in value.items()}
@@ -191,6 +247,8 @@ class Judge(wire.Peer):
     """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
     ends = Gone, Late
+    running: "Judge | None" = None
+    timed = False  # while it is, Late can come
     error, same_value = Exception, staticmethod(same_value)  # for the compiled test
     same_output = staticmethod(same_output)
 
@@ -206,6 +264,7 @@ class Judge(wire.Peer):
         self.functions, self.things, self.held = [], {}, {}
         self.foreign = [f"the program has a copy of {name}" for name in test.keeps]
         self.wanted: set[int] = set()  # classes that the test names
+        self.holders: set[int] = set()  # and whose methods are called: no answer is one of them
         self.members: set[int] = set()  # objects that it has asked such a class for by name
         self.errors, self.sent = {}, {}  # classes: of the program's errors, of objects it was given
         self.lock = threading.RLock()
@@ -213,18 +272,12 @@ class Judge(wire.Peer):
 
     def run(self) -> list:
         """The verdict on the program: the first five fields of pool.Verdict."""
-        try:
-            # a script has its own deadline: none may come while the server ends a candidate
-            left = 0 if self.begin else max(self.deadline - time.monotonic(), 0.001)
-            signal.signal(signal.SIGALRM, _late)  # a test before may have had its own
-            signal.setitimer(signal.ITIMER_REAL, left, 0.1)  # again, for a test may catch it
-            self.execute()
-        except Late:
+        # a script has its own deadline: none may come while the server ends a candidate
+        left = 0 if self.begin else max(self.deadline - time.monotonic(), 0.001)
+        if not _ends_within(left, self.execute):
             self.unreached = True
             why = "the test did not end" + (" with the program's answers" if self.answered else "")
             self.note("timeout", why, "program" if self.answered else "test")
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
         return self._verdict()
 
     def _verdict(self) -> list:
@@ -247,7 +300,7 @@ class Judge(wire.Peer):
 
     def execute(self) -> None:
         """Run all of the test."""
-        test = self.test
+        Judge.running, test = self, self.test
         self.names |= {"__name__": "__test__", "_workbook": self}
         solution = sys.modules["solution"] = types.ModuleType("solution")
         solution.__all__ = test.free  # for `from solution import *`
@@ -272,15 +325,17 @@ class Judge(wire.Peer):
         except BaseException as error:  # pytest's and sys.exit's too
             self.fail_one(error, outside=True)
         finally:
+            Judge.running = None
             sys.modules.pop("solution", None)
 
     def _function(self, function, *owner) -> None:
         """Call a test function: `check` and the parameter `candidate` get the candidate."""
         marks = getattr(function, "pytestmark", [])
-        if any(m.name in ("skip", "xfail") or (m.name == "skipif" and m.args[0]) for m in marks):
+        if any(m.name == "skip" or (m.name in ("skipif", "xfail") and _holds(m)) for m in marks):
             return
         open_fixtures: list = []
-        autouse = [n for n, x in self.names.items() if getattr(_marker(x), "autouse", False)]
+        there = [*self.names.items(), *vars(type(owner[0]) if owner else object).items()]
+        autouse = [n for n, x in there if getattr(_marker(x), "autouse", False)]
         for name in [*autouse, *(x for m in marks if m.name == "usefixtures" for x in m.args)]:
             self._fixture(name, open_fixtures, *owner)
         code = getattr(function, "__code__", None)
@@ -317,15 +372,21 @@ class Judge(wire.Peer):
             result = unittest.TestResult()
             result.addError = result.addFailure = result.addSubTest = self._from_unittest
             unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
+            for _ in result.unexpectedSuccesses:
+                self.fail_one(AssertionError("a test that should fail has passed"))
             for _, why in result.skipped if self.raised_one else ():
                 self.fail_one(unittest.SkipTest(why), outside=True)
         elif kind.__name__.startswith("Test"):
+            for inner in [x for x in vars(kind).values() if isinstance(x, type)]:
+                self._class(inner)
             for name in [x for x in dir(kind) if x.startswith("test")]:
                 one = kind()
-                for begin in (getattr(one, f"setup_{x}", None) for x in ("class", "method")):
-                    if begin:  # it may take the method
-                        begin(*[None] * (begin.__code__.co_argcount - 1))
-                self._function(getattr(kind, name), one)
+                steps = f"setup_class setup_method {name} teardown_method teardown_class"
+                for step in steps.split():
+                    if step == name:
+                        self._function(getattr(kind, name), one)
+                    elif part := getattr(one, step, None):  # it may take the method
+                        part(*[None] * (part.__code__.co_argcount - 1))
 
     def _from_unittest(self, *found) -> None:
         if found[-1] is not None:  # None: a subtest passed
@@ -355,11 +416,13 @@ class Judge(wire.Peer):
         if name.startswith("__"):
             raise AttributeError(name)
         found = self.ask("getattr", self.module, name)
-        if type(found) in wire.MUTABLE and name not in self.test.calls:
+        if type(found) in wire.MUTABLE and name not in {*self.test.calls, self.test.root}:
             self.foreign = [f"the test has a copy of the program's {name}, which does not change"]
         is_class = isinstance(found, Handle) and found._thing.what == "class"
         if is_class and name in self.test.class_names:
             self.wanted.add(found._thing.place)
+            if name == self.test.root and "." in self.job["entry_point"]:
+                self.holders.add(found._thing.place)
             found._thing.wanted = True
         return found
 
@@ -406,14 +469,23 @@ class Judge(wire.Peer):
         try:
             packed = values.pack((arguments, tuple(named.items())))
             reply = self.converse([operation, packed])
+        except Gone:
+            raise
         except wire.NotPlain as problem:
             why = f"the test passes {problem}: only plain values up to 16 MB are possible"
             self.stop("rejected", why, "test")
+        except Exception as problem:  # of a generator of the test
+            self.stop("rejected", f"what the test passes raises {type(problem).__name__}", "test")
         self.blame(None if self.ready and arguments[0] is not self.module else reply)
         answer = self._understand(reply, values, packed)
         if type(answer) in wire.PLAIN and len(self.seen) < 3 and operation != "equal":
             self.seen.setdefault(type(answer), answer)
         return answer
+
+    def hears(self, size: int) -> None:
+        """Blame the program for a long message before it is read, which takes long."""
+        if size > 1 << 16:
+            self.blame()
 
     def blame(self, reply: list | None = None) -> None:
         """From now on the program is to blame; not for a reply that gives the test its function."""
@@ -481,8 +553,10 @@ class Judge(wire.Peer):
 
     def attribute(self, thing, name: str):
         """A public attribute of an object of the test's own class, or of a mock."""
-        own = isinstance(thing, unittest.mock.NonCallableMock) or _has_methods(type(thing))
-        if name.startswith("_") or not own:
+        mock = unittest.mock.NonCallableMock
+        own = isinstance(thing, mock) or _has_methods(type(thing))
+        given = any(thing is x for x in self.functions)  # it has made no other itself
+        if name.startswith("_") or hasattr(mock, name) or not (own and given):
             raise AttributeError(f"'{type(thing).__name__}' object has no attribute '{name}'")
         return getattr(thing, name)
 
@@ -496,10 +570,8 @@ class Judge(wire.Peer):
         if kind is types.CoroutineType and value.cr_code is Judge._wait.__code__:
             return ["h", value.cr_frame.f_locals["place"]]
         if kind is types.CoroutineType:
-            result, waited = _result_of(value)
-            if waited:
-                self.foreign = ["a coroutine of the test does not run beside the program's"]
-            return ["w", values.encode(result)]
+            self.functions.append(functools.partial(self._await, value))
+            return ["w", len(self.functions) - 1]
         own = kind is types.GeneratorType and value.gi_code is Judge._pull.__code__
         if own and inspect.getgeneratorstate(value) == inspect.GEN_CREATED:  # nothing is pulled yet
             return self.special(values, value.gi_frame.f_locals["iterator"], Handle)
@@ -559,7 +631,7 @@ class Judge(wire.Peer):
             outside = module.split(".")[0] not in sys.stdlib_module_names
             if self.is_known(**given) and (outside or given["names"][0] in self.test.loaded):
                 self.foreign = [f"a {module} object of the program does not reach the test"[:200]]
-            kin = what != "class" and not self.wanted.isdisjoint(classes)
+            kin = what != "class" and not (self.wanted - self.holders).isdisjoint(classes)
             base = next((_PLAIN[x] for x in given["names"] if kin and x in _PLAIN), None)
             thing = Thing(judge=self, place=int(place), what=what, kin=kin, base=base, **given)
             made = handle(thing, special)
@@ -602,6 +674,8 @@ class Judge(wire.Peer):
             with contextlib.suppress(Exception):
                 if (x := like(changing, step - place)) is not changing:
                     pairs.append((one, x) if changing is other else (x, other))
+        if len(pairs) < 5 and not isinstance(other, Handle) and not one._thing.recipe:
+            return False  # none is like it: a truth value, None, an empty list
         order = [*range(len(pairs))] * 2
         _ORDER.shuffle(order)
         answers = self.ask("equal", *(pairs[k] for k in order))
@@ -623,6 +697,12 @@ class Judge(wire.Peer):
             if len(items) < count:
                 return
         self.stop("rejected", f"an iterator of more than {wire.MAX_ITEMS:,} items")
+
+    def _await(self, coroutine):
+        result, waited = _result_of(coroutine)
+        if waited:
+            self.foreign = ["a coroutine of the test does not run beside the program's"]
+        return result
 
     async def _wait(self, place: int):
         return self.ask("wait", handle(Thing(judge=self, place=place, what="coroutine")))
@@ -667,7 +747,8 @@ class Judge(wire.Peer):
     def is_known(self, module: str, names: list[str], fields=()) -> bool:
         """Whether a class of this name is in a module that the test imports."""
         real = getattr(sys.modules.get(module), names[0] if names else "", None)
-        return isinstance(real, type) and module.split(".")[0] in self.test.modules
+        known = self.test.modules - {"pytest", "unittest"}  # they have no objects for programs
+        return isinstance(real, type) and real not in wire.PLAIN and module.split(".")[0] in known
 
     def note(self, outcome: str, reason: str, fault: str = "program") -> None:
         """The first failure is the verdict, and nothing later can change it."""
@@ -707,7 +788,7 @@ class Judge(wire.Peer):
     def _is_tests_fault(self, error: BaseException, words: str) -> bool:
         """An error of the test's own code that no answer of a program can bring about."""
         for kind in map(self.sent.get, re.findall(r"'(\w+)'", words)):
-            own = {*vars(kind or int)} - {*vars(wire.Peer)}
+            own = {*vars(kind or int)} - {*vars(wire.Peer), "__eq__", "__repr__"}
             if kind and any(isinstance(vars(kind)[n], types.FunctionType) for n in own):
                 return True  # a method of the test's own class, such as `<`, which does not cross
         if "_of_program" in vars(error):
@@ -718,7 +799,8 @@ class Judge(wire.Peer):
             return False
         of_module = isinstance(getattr(error, "obj", None), types.ModuleType)
         skipped = type(error).__name__ in ("Skipped", "SkipTest")
-        return isinstance(error, ImportError | OSError) or of_module or skipped
+        of_file = getattr(error, "errno", None)  # none: of an archive, perhaps the program's
+        return isinstance(error, ImportError) or bool(of_file) or of_module or skipped
 
 
 compiled = functools.lru_cache(maxsize=256)(Test)
@@ -784,6 +866,9 @@ def leave_with(caller: socket.socket) -> None:
 def main() -> None:
     """Serve the process that started this one, over the socket that is standard input."""
     del sys.path[0]  # a test must not import these files
+    deeper = sys.setrecursionlimit  # a million would let a deep message end this process
+    sys.setrecursionlimit = lambda depth: deeper(min(depth, 10_000))
+    sys.addaudithook(_guard)
     caller, options = wire.take_socket()
     sys.path += options["packages"]
     threading.Thread(target=leave_with, args=[caller], daemon=True).start()

@@ -219,7 +219,7 @@ class _Worker:
                     if found[0] == "timeout":  # half an import, or a thread, may be left
                         self.stop()
                     return Verdict(*found, isolation=self.level)
-                except (OSError, EOFError):
+                except (OSError, EOFError, ValueError, TypeError, LookupError):
                     self.stop()
         return Verdict("sandbox error", f"the server died {MAX_TRIES} times", "sandbox")
 

@@ -16,8 +16,8 @@ PLAIN_NAMES = frozenset(name for kind in _PLAIN for name in dir(kind))
 # What a test does in this process only: the program's is another.
 _ELSEWHERE = """patch redirect_stdout redirect_stderr stdout warns assertWarns assertLogs signature
     getsource open exists isfile isdir is_file chdir environ stdin argv sqlite3 vars __dict__
-    __class__ __mro__ __bases__ __members__ __code__ isgeneratorfunction iscoroutinefunction"""
-_RUN = "eval exec sympify sympy.sympify parse_expr pickle.loads dill.loads".split()
+    __class__ __slots__ __mro__ __bases__ __members__ __code__ isgeneratorfunction
+    iscoroutinefunction"""
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = _FUNCTIONS | ast.ClassDef
 
@@ -115,6 +115,11 @@ class Test:
         self.asks_is = not all(isinstance(n, ast.Constant) for n in compared)
         self.used = self.loaded | {n.attr for n in used} - {"open"}  # `door.open()` is no file
         self.elsewhere = sorted(self.used.intersection(_ELSEWHERE.split()))
+        texts = {n.value for n in nodes if isinstance(n, ast.Constant)}
+        if texts & {"__dict__", "__slots__"}:
+            raise ValueError("no object has its __dict__ or __slots__ here")
+        if "yaml" in self.modules and self.used & {"unsafe_load", "UnsafeLoader", "Loader"}:
+            raise ValueError("yaml would run what the program returns")
 
     def _is_call(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and _called(node) in (self.root, "candidate")
@@ -138,10 +143,6 @@ class Test:
         keeps = self._given([n for n in calls if n in blocks or _called(n) in self.class_names])
         answers = [n for n in nodes if isinstance(n, ast.Assign) and calls & {*ast.walk(n)}]
         results = {x for n in answers for t in n.targets for x in _names_in(t)}
-        for run in (n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func) in _RUN):
-            parts = {part for given in run.args for part in ast.walk(given)}
-            if parts & calls or any(_names_in(x) & results for x in run.args):
-                raise ValueError(f"{ast.unparse(run)[:60]} would run what the program returns")
         for node in nodes:
             sides = node.args[:2] if _called(node).startswith("assert") else []
             if isinstance(node, ast.Compare):

@@ -164,7 +164,7 @@ class Values:
     def blank(self, tag: str, *room):
         """An empty one; an object without attributes or a call of `__init__`."""
         if tag == "o":
-            return object.__new__(self.peer.own_class(*room))
+            return object.__new__(self.peer.own_class(room[0]))
         if tag == "N":
             return self.peer.array(*room)
         return _EMPTY[tag](*map(self.decode, room))
@@ -192,6 +192,7 @@ class Peer:
 
     deadline: float | None = None
     ends: tuple = ()  # errors that no message tells
+    hears = None  # gets the size of each message before it is read
 
     def __init__(self, sock: socket.socket | None):
         self.sock = sock
@@ -200,7 +201,7 @@ class Peer:
         """Send the message, do what the other side asks for meanwhile; its answer."""
         if message:
             send(self.sock, message)
-        while (found := receive(self.sock, self.deadline))[0] not in ANSWERS:
+        while (found := receive(self.sock, self.deadline, self.hears))[0] not in ANSWERS:
             try:
                 send(self.sock, self.answer(*found))
             except NotPlain as problem:
@@ -302,9 +303,11 @@ def send(sock: socket.socket, message) -> None:
     sock.sendall(struct.pack("!I", len(data)) + data)
 
 
-def receive(sock: socket.socket, deadline: float | None = None):
+def receive(sock: socket.socket, deadline: float | None = None, hears=None):
     """The next message. EOFError at the end, TimeoutError at the deadline (of time.monotonic)."""
     size = struct.unpack("!I", read(sock, 4, deadline))[0]
+    if hears:
+        hears(size)
     if size > MAX_MESSAGE:
         raise ValueError(f"a message of {size} bytes")
     return json.loads(read(sock, size, deadline))
