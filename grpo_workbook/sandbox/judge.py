@@ -29,6 +29,7 @@ import unittest.mock
 
 import jail
 import wire
+from forms import Forms
 from handles import Handle, Thing, handle
 from source import CALLS, PLAIN_NAMES, SCRIPT, Test, is_json, read_json, same_output, same_value
 
@@ -100,18 +101,6 @@ def _is_sum(text: str) -> bool:
     return False
 
 
-def _parameters(function) -> list[dict]:
-    """The arguments of each case of pytest's `parametrize`."""
-    cases: list[dict] = [{}]
-    for mark in getattr(function, "pytestmark", []):
-        if mark.name == "parametrize":
-            names, rows = [*mark.args, *mark.kwargs.values()][:2]
-            names = re.findall(r"\w+", names) if isinstance(names, str) else [*names]
-            rows = [x.values if hasattr(x, "marks") else x if len(names) > 1 else [x] for x in rows]
-            cases = [c | dict(zip(names, row, strict=True)) for c in cases for row in rows]
-    return cases
-
-
 def _result_of(coroutine) -> tuple:
     """(what it returns, whether it has waited), also inside of the event loop of an async test."""
 
@@ -127,18 +116,6 @@ def _result_of(coroutine) -> tuple:
         return asyncio.run(watched())
     finally:
         asyncio._set_running_loop(outer)
-
-
-def _holds(mark) -> bool:
-    """Whether the condition of `skipif` or `xfail` is true; a text is Python."""
-    found = mark.args[0] if mark.args else mark.kwargs.get("condition", True)
-    return bool(eval(found, {"sys": sys, "os": os}) if isinstance(found, str) else found)
-
-
-def _marker(fixture):
-    """What a pytest fixture says of itself; None for anything else."""
-    is_one = hasattr(type(fixture), "_get_wrapped_function")
-    return fixture._fixture_function_marker if is_one else None
 
 
 def _has_methods(kind: type) -> bool:
@@ -243,7 +220,7 @@ def like(value, step: int):
     return value if changed == value else changed  # an infinite number, an empty list
 
 
-class Judge(wire.Peer):
+class Judge(Forms, wire.Peer):
     """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
     ends = Gone, Late
@@ -318,79 +295,15 @@ class Judge(wire.Peer):
                 self._enter(test.root)
             exec(test.code, self.names)
             for name in test.functions:
-                self._function(self.names[name])
+                self.run_function(self.names[name])
             for kind in [x for x in self.names.values() if isinstance(x, type)]:
                 if kind.__module__ == "__test__":
-                    self._class(kind)
+                    self.run_class(kind)
         except BaseException as error:  # pytest's and sys.exit's too
             self.fail_one(error, outside=True)
         finally:
             Judge.running = None
             sys.modules.pop("solution", None)
-
-    def _function(self, function, *owner) -> None:
-        """Call a test function: `check` and the parameter `candidate` get the candidate."""
-        marks = getattr(function, "pytestmark", [])
-        if any(m.name == "skip" or (m.name in ("skipif", "xfail") and _holds(m)) for m in marks):
-            return
-        open_fixtures: list = []
-        there = [*self.names.items(), *vars(type(owner[0]) if owner else object).items()]
-        autouse = [n for n, x in there if getattr(_marker(x), "autouse", False)]
-        for name in [*autouse, *(x for m in marks if m.name == "usefixtures" for x in m.args)]:
-            self._fixture(name, open_fixtures, *owner)
-        code = getattr(function, "__code__", None)
-        needs = code.co_argcount - len(function.__defaults__ or ()) if code else 0
-        takes = code.co_varnames[len(owner) : needs] if code else ()
-        for case in _parameters(function):
-            left = [x for x in takes if x not in case]
-            if left == ["candidate"] or (len(left) == 1 and function.__name__ == "check"):
-                case[left.pop()] = self.names["candidate"]
-            case |= {name: self._fixture(name, open_fixtures, *owner) for name in left}
-            result = function(*owner, **case)
-            if isinstance(result, types.CoroutineType):
-                asyncio.run(result)
-        for fixture in reversed(open_fixtures):
-            next(fixture, None)
-
-    def _fixture(self, name: str, opened: list, *owner):
-        """The value of a fixture of the test's own; its generator goes to `opened`."""
-        fixture = getattr(owner[0], name, None) if owner else None
-        fixture = fixture if _marker(fixture) else self.names.get(name)
-        if not _marker(fixture):
-            raise ImportError(f"a test function needs {name!r}")
-        wrapped = fixture._get_wrapped_function()
-        needs = inspect.signature(wrapped).parameters
-        made = wrapped(**{x: self._fixture(x, opened, *owner) for x in needs})
-        if not isinstance(made, types.GeneratorType):
-            return made
-        opened.append(made)
-        return next(made)
-
-    def _class(self, kind: type) -> None:
-        """Run a unittest.TestCase, or a class of test functions as pytest does."""
-        if issubclass(kind, unittest.TestCase):
-            result = unittest.TestResult()
-            result.addError = result.addFailure = result.addSubTest = self._from_unittest
-            unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
-            for _ in result.unexpectedSuccesses:
-                self.fail_one(AssertionError("a test that should fail has passed"))
-            for _, why in result.skipped if self.raised_one else ():
-                self.fail_one(unittest.SkipTest(why), outside=True)
-        elif kind.__name__.startswith("Test"):
-            for inner in [x for x in vars(kind).values() if isinstance(x, type)]:
-                self._class(inner)
-            for name in [x for x in dir(kind) if x.startswith("test")]:
-                one = kind()
-                steps = f"setup_class setup_method {name} teardown_method teardown_class"
-                for step in steps.split():
-                    if step == name:
-                        self._function(getattr(kind, name), one)
-                    elif part := getattr(one, step, None):  # it may take the method
-                        part(*[None] * (part.__code__.co_argcount - 1))
-
-    def _from_unittest(self, *found) -> None:
-        if found[-1] is not None:  # None: a subtest passed
-            self.fail_one(found[-1][1], outside=True)
 
     def _enter(self, root: str) -> None:
         """Give the test the program's entry point, perhaps Solution().f."""
