@@ -130,6 +130,11 @@ FORMS = {
     "attributes are set": Form("class A:\n    x = 1\n    def get(self): return self.x", "class A:\n    x = 1\n    def get(self): return 1", "from solution import A\na = A()\na.x = 5\nassert a.get() == 5 and A.x == 1", ""),
     "a property": Form("class A:\n    def __init__(self, r): self.r = r\n    @property\n    def area(self): return self.r ** 2\n    @area.setter\n    def area(self, v): raise ValueError", "class A:\n    def __init__(self, r): self.r = r\n    area = 9", "import pytest\nfrom solution import A\na = A(3)\nassert a.area == 9\nwith pytest.raises(ValueError): a.area = 1", ""),
     "a context manager": Form("class A:\n    def __enter__(self): self.on = True; return self\n    def __exit__(self, *_): self.on = False", "class A:\n    on = True\n    def __enter__(self): return self\n    def __exit__(self, *_): pass", "from solution import A\nwith A() as a:\n    assert a.on\nassert a.on is False", ""),
+    "the type of an object": Form("class A: pass\nclass B(A): pass\ndef f(x): return B()", "class A: pass\nclass B(A): pass\ndef f(x): return A()", "from solution import A, B, f\nassert type(f(1)) is B and type(A()) is A and f(1).__class__ is B\nassert type(f(1)).__name__ == 'B' and type(3) is int and type(f(1)) is type(f(2)) is not type(A())", ""),
+    "what an error's class says": Form("class E(Exception):\n    code = 2\n    def hint(self): return self.args[0] + 1\nclass M(E, KeyError): pass\ndef f(x):\n    if x: raise E(x)\n    raise M(x)", "class E(Exception):\n    code = 3\n    def hint(self): return self.args[0] + 2\nclass M(E): pass\ndef f(x):\n    if x: raise E(x)\n    raise M(x)", "import pytest\nfrom solution import f, E\nwith pytest.raises(E) as e: f(1)\nassert e.value.code == 2 and e.value.hint() == 2\nwith pytest.raises(KeyError): f(0)\ntry: f(0)\nexcept Exception as e: assert type(e).__name__ == 'M' and isinstance(e, E)", ""),
+    "an error of the test's through the program": Form("def f(visit):\n    for x in [1, 2]: visit(x)", "def f(visit): pass", "import pytest\nclass Stop(Exception): pass\ndef visit(x):\n    if x == 2: raise Stop(x)\nwith pytest.raises(Stop): f(visit)"),
+    "setup_module": Form("def f(x): return x + 1", "def f(x): return x", "def setup_module(module): module.A = 4\ndef test_f(): assert f(3) == A"),
+    "a case that is marked": Form("def f(x): return x + 1", "def f(x): return x", "import pytest\n@pytest.mark.parametrize('x, y', [(1, 2), pytest.param(1, 3, marks=pytest.mark.xfail)])\ndef test_f(x, y): assert f(x) == y"),
     "an iterator class": Form("class A:\n    def __init__(self, n): self.n = n\n    def __iter__(self): return self\n    def __next__(self):\n        if self.n == 0: raise StopIteration\n        self.n -= 1\n        return self.n", "class A:\n    def __init__(self, n): self.n = n\n    def __iter__(self): return iter(())", "from solution import A\nassert list(A(3)) == [2, 1, 0]\na = A(1)\nassert next(a) == 0\nassert next(a, None) is None", ""),
     "static and class methods": Form("class A:\n    n = 0\n    @staticmethod\n    def add(a, b): return a + b\n    @classmethod\n    def up(cls): cls.n += 1; return cls.n", "class A:\n    add = staticmethod(lambda a, b: a)\n    up = staticmethod(lambda: 1)", "from solution import A\nassert A.add(1, 2) == 3 and A.up() == 1 and A.up() == 2", ""),
     "a chain of calls": Form("class B:\n    def __init__(self): self.x = []\n    def add(self, y): self.x.append(y); return self\n    def build(self): return self.x", "class B:\n    def __init__(self): self.x = []\n    def add(self, y): return B()\n    def build(self): return self.x", "from solution import B\nassert B().add(1).add(2).build() == [1, 2]", ""),
@@ -311,6 +316,23 @@ def test_a_table_has_no_verdict(sandbox):
     assert (verdict.outcome, verdict.fault) == ("rejected", "test")
     assert "pandas" in verdict.reason
     assert sandbox.check([Job("def f(): return 1", test, "f")])[0].fault == "program"
+
+
+SEEN_HERE_ONLY = {
+    "the test changes a list of an object": ("class A:\n    def __init__(self): self.items = []\n    def n(self): return len(self.items)", "from solution import A\na = A()\na.items.append(1)\nassert a.n() == 1"),
+    "and an item of it": ("class A:\n    def __init__(self): self.g = [[0]]\n    def n(self): return self.g[0][0]", "from solution import A\na = A()\na.g[0][0] = 1\nassert a.n() == 1"),
+    "functions of dataclasses": ("from dataclasses import dataclass\n@dataclass\nclass P: x: int", "from dataclasses import asdict\nfrom solution import P\nassert asdict(P(1)) == {'x': 1}"),
+    "operators of the test's objects": ("def f(a, b): return a == b", "class K:\n    def __init__(self, x): self.x = x\n    def __eq__(self, o): return self.x == o.x\nassert f(K(1), K(1))"),
+    "a class of errors that is given": ("def f(kind):\n    try: raise ValueError\n    except kind: return 1\n    except ValueError: return 2", "class E(Exception): pass\nassert f(E) == 3 - 1"),
+    "a task beside the program's": ("import asyncio\nasync def f(): await asyncio.sleep(9)", "import asyncio, pytest\nasync def main(): await asyncio.wait_for(f(), 0.01)\nwith pytest.raises(asyncio.TimeoutError): asyncio.run(main())"),
+}  # fmt: skip
+
+
+def test_what_does_not_cross_is_never_held_against_a_right_program(sandbox):
+    """These right programs pass in one process; a verdict None costs a step nothing, 0 teaches."""
+    jobs = [Job(p, t, "f" if "def f" in p else "") for p, t in SEEN_HERE_ONLY.values()]
+    verdicts = dict(zip(SEEN_HERE_ONLY, sandbox.check(jobs), strict=True))
+    assert {n: str(v) for n, v in verdicts.items() if v.fault == "program"} == {}
 
 
 def test_every_honest_form_passes(sandbox):

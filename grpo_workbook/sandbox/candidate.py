@@ -114,9 +114,16 @@ class Program(wire.Peer):
         return kind if isinstance(kind, type) else type(name, (), {})
 
     def exception(self, names: list, _, given: list) -> BaseException:
-        """An exception of the test."""
+        """An exception of the test, of a class of this name."""
         arguments, _ = wire.Values(self).unpack(given)
-        return next(vars(builtins)[x] for x in names if hasattr(builtins, x))(*arguments)
+        kind = next(vars(builtins)[x] for x in names if hasattr(builtins, x))
+        kind = kind if kind.__name__ == names[0] else type(names[0], (kind,), {})
+        return kind(*arguments)
+
+    def raised(self, error: BaseException) -> list:
+        """An exception of the program, and its number, by which the test can ask it for more."""
+        self.things.append(error)
+        return [*super().raised(error), len(self.things) - 1]
 
     def operation(self, name: str):
         """The function that the judge asks for."""

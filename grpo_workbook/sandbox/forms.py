@@ -16,6 +16,8 @@ def _parameters(function) -> list[dict]:
         if mark.name == "parametrize":
             names, rows = [*mark.args, *mark.kwargs.values()][:2]
             names = re.findall(r"\w+", names) if isinstance(names, str) else [*names]
+            marks = [{m.name for m in getattr(x, "marks", ())} for x in rows]
+            rows = [x for x, m in zip(rows, marks, strict=True) if not m & {"skip", "xfail"}]
             rows = [x.values if hasattr(x, "marks") else x if len(names) > 1 else [x] for x in rows]
             cases = [c | dict(zip(names, row, strict=True)) for c in cases for row in rows]
     return cases

@@ -55,6 +55,9 @@ class Handle:
         mine = self._thing
         result = mine.judge.ask("getattr", self, name)
         mine.items = None
+        mutable = type(result) in wire.MUTABLE or type(result).__name__ == "ndarray"
+        if mutable and name in mine.judge.test.changed:
+            mine.judge.foreign = [f"the test changes a copy of the program's {name}"]
         if mine.wanted and isinstance(result, Handle):
             mine.judge.members.add(result._thing.place)
         if not (mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
@@ -113,7 +116,7 @@ class _Special:
                 mine.judge.stop("rejected", "the program's class makes a plain value")
             return mine.judge.made(made, (self, arguments, named))
         result = mine.judge.ask("call", self, *arguments, **named)
-        if mine.narrow and not isinstance(result, Handle) and result is not None:
+        if mine.narrow and not isinstance(result, Handle | types.CoroutineType | None):
             mine.judge.refuse(mine)
         return result
 
@@ -233,10 +236,9 @@ SPECIAL |= {f"__{name}__": method for name, method in _SOME.items()}
 
 
 @functools.lru_cache(maxsize=256)
-def _class_with(names: frozenset, classes: tuple) -> type:
-    """A class of its own for each class of the program, for `type(a) is type(b)`."""
+def _class_with(names: frozenset) -> type:
     own = {"__slots__": (), "__doc__": vars(Handle)["__doc__"]}
-    return type(*classes[:1] or ["Handle"], (Handle,), own | {x: SPECIAL[x] for x in names})
+    return type("Handle", (Handle,), own | {x: SPECIAL[x] for x in names})
 
 
 def handle(thing: Thing, names=()) -> Handle:
@@ -244,5 +246,4 @@ def handle(thing: Thing, names=()) -> Handle:
 
     So `callable(f(1))` and `isinstance(f(1), Iterable)` hold for what is that, not for any object.
     """
-    classes = tuple(name[:100] for name in thing.names[:10])  # they are kept
-    return _class_with(frozenset(SPECIAL).intersection(names), classes)(thing)
+    return _class_with(frozenset(SPECIAL).intersection(names))(thing)

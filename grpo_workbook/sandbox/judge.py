@@ -40,6 +40,7 @@ NONSENSE = "the answer breaks the protocol"
 _NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError)
 _LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit, unittest.SkipTest)
 _EVALUATE = "__main__ collections dataclasses typing ast inspect".split()  # their own text
+_OPERATORS = {"__eq__", "__lt__", "__hash__", "__iter__", "__getitem__", "__enter__", "__add__"}
 _PLAIN = {kind.__name__: kind for kind in wire.PLAIN}
 _ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
 
@@ -294,8 +295,13 @@ class Judge(Forms, wire.Peer):
             if test.root:
                 self._enter(test.root)
             exec(test.code, self.names)
-            for name in test.functions:
-                self.run_function(self.names[name])
+            for name in ("setup_module", *test.functions, "teardown_module"):
+                if name in test.functions:
+                    self.run_function(self.names[name])
+                elif part := self.names.get(name):
+                    module = types.SimpleNamespace()
+                    part(*[module] * part.__code__.co_argcount)
+                    self.names.update(vars(module))
             for kind in [x for x in self.names.values() if isinstance(x, type)]:
                 if kind.__module__ == "__test__":
                     self.run_class(kind)
@@ -321,6 +327,14 @@ class Judge(Forms, wire.Peer):
         self.asks, self.ready = 0, True
         if isinstance(found, type):  # a built-in type crosses as itself, and so is called here
             self.asks, self.called = 1, 10**9
+
+    def type_of(self, value):
+        """What `type(value)` is for the test."""
+        return self.ask("type", value) if issubclass(type(value), Handle) else type(value)
+
+    def about(self, value) -> types.SimpleNamespace:
+        """For `value.__class__`."""
+        return types.SimpleNamespace(kind=self.type_of(value))
 
     def member(self, name: str):
         """What stands for a name of the program."""
@@ -437,11 +451,11 @@ class Judge(Forms, wire.Peer):
                         values = wire.Values(self)
                         values.unpack(sent)
                     return values.unpack(packed)
-                case "raised", [["MemoryError", *_], str(words), _]:
+                case "raised", [["MemoryError", *_], str(words), *_]:
                     self.stop("out of memory", words or "MemoryError")
-                case "raised", [[_, *_] as names, str(words), given]:
+                case "raised", [[_, *_] as names, str(words), given, *place]:
                     self.ended = names[0] in ("StopIteration", "StopAsyncIteration")
-                    error = self.exception(names, words[:MAX_WORDS], given)
+                    error = self.exception(names, words[:MAX_WORDS], given, *place)
                     self.raised_one = True
                     raise error
                 case "not plain", str(what):
@@ -477,6 +491,7 @@ class Judge(Forms, wire.Peer):
         """What is no plain value: the program's object, a record, or a function to call back."""
         if issubclass(kind, Handle):  # not isinstance, which a mock of the program's class deceives
             return ["h", value._thing.place]
+        self._note_lost(value, kind)
         if self.own_class(kind.__name__, self.test.classes) is kind and not _has_methods(kind):
             self.sent[kind.__name__] = kind
             return self.record(values, value)
@@ -488,8 +503,8 @@ class Judge(Forms, wire.Peer):
         own = kind is types.GeneratorType and value.gi_code is Judge._pull.__code__
         if own and inspect.getgeneratorstate(value) == inspect.GEN_CREATED:  # nothing is pulled yet
             return self.special(values, value.gi_frame.f_locals["iterator"], Handle)
-        if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
-            return ["E", *self.raised(value)]
+        if isinstance(value, Exception) and (found := self._error(value, kind)):
+            return found
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return ["n", kind.__name__, kind._fields, *map(values.encode, tuple.__iter__(value))]
         found = super().special(values, value, kind)
@@ -502,6 +517,26 @@ class Judge(Forms, wire.Peer):
             self.functions.append(value)
         name, doc = str(getattr(value, "__name__", kind.__name__)), value.__doc__
         return ["k", number, name, doc if type(doc) is str else None, _takes(value)]
+
+    def raised(self, error: BaseException) -> list:
+        """An exception of the test, whose class is found again when it comes back."""
+        if type(error).__module__ == "__test__":
+            self.errors[type(error).__name__] = type(error)
+        return super().raised(error)
+
+    def _error(self, error: Exception, kind: type) -> list | None:
+        """An error of the program by its number, or one of a built-in class."""
+        if vars(error).get("_place"):
+            return ["h", vars(error)["_place"]]
+        return ["E", *self.raised(error)] if vars(builtins).get(kind.__name__) is kind else None
+
+    def _note_lost(self, value, kind: type) -> None:
+        """What a value of the test's own loses on its way to the program."""
+        if kind is type and issubclass(value, Exception) and value.__module__ == "__test__":
+            self.foreign = [f"the test's class {value.__name__} does not reach the program"]
+        written = (getattr(vars(kind).get(x), "__code__", None) for x in _OPERATORS)
+        if any(getattr(code, "co_filename", "") == "<test>" for code in written):
+            self.foreign = [f"operators of the test's {kind.__name__} do not reach the program"]
 
     def found(self, values, tag: str, *parts):
         """What the program has sent: its object as a handle, or one of the test's own."""
@@ -553,8 +588,7 @@ class Judge(Forms, wire.Peer):
                 if "send" in self.test.used:
                     self.foreign = ["what the test sends to a generator does not reach it"]
             elif what == "class" and "BaseException" in names:
-                base = self._error_class(names[1:])
-                made = self.errors[names[0]] = type(str(names[0]), (base,), {})
+                made = self._error_class(names)
             self.things[place] = made
         if isinstance(found := self.things.get(place), Handle):
             found._thing.seen += 1
@@ -621,13 +655,30 @@ class Judge(Forms, wire.Peer):
         return self.ask("wait", handle(Thing(judge=self, place=place, what="coroutine")))
 
     def _error_class(self, names: list) -> type:
-        places = [self.errors, self.names, vars(builtins)]  # of these the test can name a class
+        """The class of the program's error: one that the test can name, or a new one below it."""
+        places = [self.errors, self.names, vars(builtins)]
         places += [vars(x) for x in self.names.values() if isinstance(x, types.ModuleType)]
-        known = (place[name] for name in names for place in places if name in place)
-        errors = (x for x in known if isinstance(x, type) and issubclass(x, BaseException))
-        return next(errors, Exception)
+        more = {"__getattr__": lambda error, name: self._of_error(error, name)}
+        known: list[type] = []  # the nearest first
+        for name in reversed(names):
+            found = next((place[name] for place in places if name in place), None)
+            if found is None:
+                bases = [x for x in known if not any(issubclass(y, x) for y in known if y is not x)]
+                with contextlib.suppress(TypeError):  # some cannot be combined
+                    found = self.errors[name] = type(name, tuple(bases) or (Exception,), more)
+            if isinstance(found, type) and issubclass(found, BaseException):
+                known.insert(0, found)
+        return known[0] if known else Exception
 
-    def exception(self, names: list, words: str, given: list) -> Exception:
+    def _of_error(self, error: Exception, name: str):
+        """A method, a property or an attribute of the class of an error that the program raised."""
+        if name.startswith("_") or "_place" not in vars(error):
+            if type(error).__name__ in self.test.asked:
+                self.foreign = ["an error that the test makes has no code of the program's"]
+            raise AttributeError(name)
+        return self.ask("getattr", handle(Thing(judge=self, place=vars(error)["_place"])), name)
+
+    def exception(self, names: list, words: str, given: list, place=None) -> Exception:
         """What the program raised, as an exception of the test's own or a built-in class."""
         arguments, attributes = wire.Values(self).unpack(given)
         kind = self._error_class(names)
@@ -644,7 +695,7 @@ class Judge(Forms, wire.Peer):
         error.args = arguments
         for name, value in attributes.items():
             self.allow(kind, name, value)
-        vars(error).update(attributes, _of_program=True)
+        vars(error).update(attributes, _of_program=True, _place=place)
         if kind.__module__ != "__test__" and str(error)[:MAX_WORDS] != words:  # its own __str__
             error.args = (words,)
         return error
@@ -711,7 +762,7 @@ class Judge(Forms, wire.Peer):
         if isinstance(error, ImportError) and error.name == "solution":
             return False
         of_module = isinstance(getattr(error, "obj", None), types.ModuleType)
-        skipped = type(error).__name__ in ("Skipped", "SkipTest")
+        skipped = type(error).__name__ in ("Skipped", "SkipTest", "XFailed")
         of_file = getattr(error, "errno", None)  # none: of an archive, perhaps the program's
         return isinstance(error, ImportError) or bool(of_file) or of_module or skipped
 

@@ -16,8 +16,11 @@ PLAIN_NAMES = frozenset(name for kind in _PLAIN for name in dir(kind))
 # What a test does in this process only: the program's is another.
 _ELSEWHERE = """patch redirect_stdout redirect_stderr stdout warns assertWarns assertLogs signature
     getsource open exists isfile isdir is_file chdir environ stdin argv sqlite3 vars __dict__
-    __class__ __slots__ __mro__ __bases__ __members__ __code__ isgeneratorfunction
-    iscoroutinefunction"""
+    __slots__ __mro__ __bases__ __members__ __code__ isgeneratorfunction
+    iscoroutinefunction asdict astuple is_dataclass wait_for create_task as_completed
+    __cause__ __context__"""
+# what changes an object in place
+_CHANGES = "append extend insert add update setdefault remove discard pop clear sort".split()
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = _FUNCTIONS | ast.ClassDef
 
@@ -45,6 +48,7 @@ class Test:
         self._names([*nodes, *before])
         self._signs(nodes, entry_point, {n.name for n in before if isinstance(n, ast.ClassDef)})
         self.in_place = self._looks_back(nodes)
+        self._rewrite(nodes)
         plain = [s for s in tree.body if not isinstance(s, _DEFINITIONS)]
         used = {name for s in plain for name in _names_in(s)}
         defined = [s.name for s in tree.body if isinstance(s, _FUNCTIONS)]
@@ -96,8 +100,10 @@ class Test:
             match node:
                 case ast.Subscript(ctx=ast.Store() | ast.Del()):  # a[0] = 1
                     return ast.unparse(node.value) in objects
-                case ast.BinOp(left=one, right=other) | ast.Compare(left=one, comparators=[other]):
-                    return self._is_call(one) and self._is_call(other)  # A(1) + A(2)
+                case ast.BinOp(left=one, right=other):
+                    return self._is_call(one) or self._is_call(other)  # A(1) * 2
+                case ast.Compare(left=one, comparators=[other]):
+                    return self._is_call(one) and self._is_call(other)  # A(1) == A(2)
                 case ast.Attribute(value=made):
                     pass
                 case _:
@@ -120,6 +126,32 @@ class Test:
             raise ValueError("no object has its __dict__ or __slots__ here")
         if "yaml" in self.modules and self.used & {"unsafe_load", "UnsafeLoader", "Loader"}:
             raise ValueError("yaml would run what the program returns")
+
+    def _rewrite(self, nodes: list) -> None:
+        """Which attributes it changes in place; `type(x)` and `x.__class__` are asked for."""
+        self.changed = set()
+        for n in nodes:
+            match n:
+                case ast.Subscript(ctx=ast.Store() | ast.Del(), value=owner):
+                    pass
+                case ast.Call(func=ast.Attribute(attr=name, value=owner)) if name in _CHANGES:
+                    pass
+                case ast.Compare(left=owner, ops=[ast.Is() | ast.IsNot()]):
+                    pass
+                case ast.Call(func=ast.Name(id="type"), args=[_]):
+                    n.func = ast.parse("_workbook.type_of", mode="eval").body
+                    continue
+                case ast.Attribute(attr="__class__", ctx=ast.Load()):
+                    n.value = ast.Call(
+                        ast.parse("_workbook.about", mode="eval").body, [n.value], []
+                    )
+                    n.attr = "kind"
+                    continue
+                case _:
+                    continue
+            while isinstance(owner, ast.Subscript):
+                owner = owner.value
+            self.changed.add(getattr(owner, "attr", ""))
 
     def _is_call(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and _called(node) in (self.root, "candidate")
