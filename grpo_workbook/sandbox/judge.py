@@ -673,8 +673,6 @@ class Judge(Forms, wire.Peer):
     def _of_error(self, error: Exception, name: str):
         """A method, a property or an attribute of the class of an error that the program raised."""
         if name.startswith("_") or "_place" not in vars(error):
-            if type(error).__name__ in self.test.asked:
-                self.foreign = ["an error that the test makes has no code of the program's"]
             raise AttributeError(name)
         return self.ask("getattr", handle(Thing(judge=self, place=vars(error)["_place"])), name)
 
