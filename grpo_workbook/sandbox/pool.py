@@ -11,6 +11,9 @@
 
 What a program does to its arguments is done to the test's, if it returns None or the test looks at
 them. A job has one deadline; once the program has answered, it is to blame for what does not end.
+A test may evaluate its own text and sums, no other text. Two processes cannot show all that one
+does: the program's threads and coroutines take turns when they call the test, and a list that comes
+back is a copy.
 """
 
 import contextlib
