@@ -86,13 +86,14 @@ def _guard(event: str, arguments: tuple) -> None:
     while frame:
         modules.append(str(frame.f_globals.get("__name__")))
         frame = frame.f_back
-    text = arguments[0].decode() if isinstance(arguments[0], bytes) else arguments[0]
-    if event == "compile" and (modules[0] in _EVALUATE or any("importlib" in m for m in modules)):
-        return
-    own = judge.test.source + judge.job["setup"]
-    known = isinstance(text, str) and (text in own or _is_sum(text))
-    if event != "compile" or not known:
-        judge.stop("rejected", "the test would run what the program returns", "test")
+    if event == "compile":
+        if modules[0] in _EVALUATE or any("importlib" in module for module in modules):
+            return
+        text = arguments[0].decode() if isinstance(arguments[0], bytes) else arguments[0]
+        own = judge.test.source + judge.job["setup"]
+        if isinstance(text, str) and (text in own or _is_sum(text)):
+            return
+    judge.stop("rejected", "the test would run what the program returns", "test")
 
 
 def _is_sum(text: str) -> bool:
@@ -329,12 +330,8 @@ class Judge(Forms, wire.Peer):
             self.asks, self.called = 1, 10**9
 
     def type_of(self, value):
-        """What `type(value)` is for the test."""
+        """What `type(value)` and `value.__class__` are for the test."""
         return self.ask("type", value) if issubclass(type(value), Handle) else type(value)
-
-    def about(self, value) -> types.SimpleNamespace:
-        """For `value.__class__`."""
-        return types.SimpleNamespace(kind=self.type_of(value))
 
     def member(self, name: str):
         """What stands for a name of the program."""

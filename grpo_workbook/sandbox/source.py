@@ -35,6 +35,39 @@ def _names_in(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
+def _changed(nodes: list) -> set[str]:
+    """Which attributes it changes in place, or compares with `is`."""
+    stores = [n for n in nodes if isinstance(n, ast.Subscript) and not isinstance(n.ctx, ast.Load)]
+    calls = [n.func for n in nodes if isinstance(getattr(n, "func", None), ast.Attribute)]
+    compared = [n for n in nodes if isinstance(n, ast.Compare) and len(n.ops) == 1]
+    owners = [n.value for n in [*stores, *(f for f in calls if f.attr in _CHANGES)]]
+    owners += [n.left for n in compared if isinstance(n.ops[0], ast.Is | ast.IsNot)]
+    found = set()
+    for owner in owners:
+        while isinstance(owner, ast.Subscript):
+            owner = owner.value
+        found.add(getattr(owner, "attr", ""))
+    return found
+
+
+class _Types(ast.NodeTransformer):
+    """Lets the test ask for `type(x)` and `x.__class__`, which say nothing of a Handle."""
+
+    @staticmethod
+    def _asked(node: ast.AST) -> ast.AST:
+        return ast.Call(ast.parse("_workbook.type_of", mode="eval").body, [node], [])
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        one = len(node.args) == 1 and getattr(node.func, "id", "") == "type"
+        return self._asked(node.args[0]) if one else node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        loads = node.attr == "__class__" and isinstance(node.ctx, ast.Load)
+        return self._asked(node.value) if loads else node
+
+
 class Test:
     """A test, compiled to count its assertions and to continue after a failed one."""
 
@@ -48,7 +81,8 @@ class Test:
         self._names([*nodes, *before])
         self._signs(nodes, entry_point, {n.name for n in before if isinstance(n, ast.ClassDef)})
         self.in_place = self._looks_back(nodes)
-        self._rewrite(nodes)
+        self.changed = _changed(nodes)
+        _Types().visit(tree)
         plain = [s for s in tree.body if not isinstance(s, _DEFINITIONS)]
         used = {name for s in plain for name in _names_in(s)}
         defined = [s.name for s in tree.body if isinstance(s, _FUNCTIONS)]
@@ -126,32 +160,6 @@ class Test:
             raise ValueError("no object has its __dict__ or __slots__ here")
         if "yaml" in self.modules and self.used & {"unsafe_load", "UnsafeLoader", "Loader"}:
             raise ValueError("yaml would run what the program returns")
-
-    def _rewrite(self, nodes: list) -> None:
-        """Which attributes it changes in place; `type(x)` and `x.__class__` are asked for."""
-        self.changed = set()
-        for n in nodes:
-            match n:
-                case ast.Subscript(ctx=ast.Store() | ast.Del(), value=owner):
-                    pass
-                case ast.Call(func=ast.Attribute(attr=name, value=owner)) if name in _CHANGES:
-                    pass
-                case ast.Compare(left=owner, ops=[ast.Is() | ast.IsNot()]):
-                    pass
-                case ast.Call(func=ast.Name(id="type"), args=[_]):
-                    n.func = ast.parse("_workbook.type_of", mode="eval").body
-                    continue
-                case ast.Attribute(attr="__class__", ctx=ast.Load()):
-                    n.value = ast.Call(
-                        ast.parse("_workbook.about", mode="eval").body, [n.value], []
-                    )
-                    n.attr = "kind"
-                    continue
-                case _:
-                    continue
-            while isinstance(owner, ast.Subscript):
-                owner = owner.value
-            self.changed.add(getattr(owner, "attr", ""))
 
     def _is_call(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and _called(node) in (self.root, "candidate")
