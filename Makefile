@@ -56,7 +56,8 @@ $(BOOK): $(STAMP) requirements-book.txt
 book: $(BOOK)
 	$(BIN)/python book/build.py
 
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+# The tests start nbmake themselves; its import takes a second of each process.
+PYTEST := $(BIN)/python -m pytest -p no:nbmake -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test-fast: $(STAMP)
 	$(PYTEST) -m "not trains and not slow and not notebook and not extra"

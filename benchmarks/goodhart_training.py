@@ -18,7 +18,6 @@ from statistics import mean
 import torch
 from race_training import Critic, Racer, Settings, logprobs, policy_loss
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification
 
 from grpo_workbook import kl_estimate
 from grpo_workbook.answers import extract_answer, is_correct
@@ -110,6 +109,8 @@ def ordered_pairs(completions: list[dict], each: int, flips: float, seed: int) -
 
 def reward_model(task: dict, seed: int, flips: float, member: int, folder: Path):
     """A reward model of this seed, trained unless `folder` has it."""
+    from transformers import AutoModelForSequenceClassification
+
     place = folder / f"seed-{seed}-flips-{flips:g}-member-{member}"
     how = {"num_labels": 1, "dtype": torch.float32}
     if not place.is_dir():

@@ -13,10 +13,8 @@ from statistics import mean
 from typing import Any
 
 import torch
-from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 from torch import Tensor
 from torch.nn.functional import logsigmoid
-from transformers import AutoModelForCausalLM
 
 from grpo_workbook import correctness_reward, load_problems, strict_format_reward, to_dataset
 from grpo_workbook.data import load_tokenizer, render
@@ -151,6 +149,8 @@ def chosen_and_entropy(model, batch: dict) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def round_to_nf4(model) -> None:
     """Give the linear layers of the blocks the values that loading in 4-bit would give them."""
+    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+
     for layer in model.model.modules():
         if isinstance(layer, torch.nn.Linear):
             rounded = dequantize_4bit(*quantize_4bit(layer.weight.data, quant_type="nf4"))
@@ -263,6 +263,8 @@ class Racer:
     """One run of a method on a task: `run()` gives its results."""
 
     def __init__(self, task: dict, s: Settings, seed: int, budget: int, step=64, dev=False):
+        from transformers import AutoModelForCausalLM  # not above: importing it takes seconds
+
         self.task, self.s, self.seed, self.budget, self.size = task, s, seed, budget, step
         self.model: Any = AutoModelForCausalLM.from_pretrained(task["model"], dtype="float32")
         self.tokenizer = load_tokenizer(task["model"])

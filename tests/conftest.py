@@ -25,6 +25,7 @@ os.environ.update(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", CUDA_VISIB
 for _name in [name for name in os.environ if name.startswith("GRPO_WORKBOOK_")]:
     del os.environ[_name]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # `make test &` would ignore it
+sys.modules.setdefault("rfc3987_syntax")  # jsonschema goes without: 1 s for what no notebook needs
 gc.set_threshold(20_000)  # as `quiet` does, and why
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # workers side by side: more threads slow both down

@@ -155,6 +155,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_rows_nested_too_deep_are_named_and_end_no_process(tmp_path):
     """The reader of JSON itself would crash: hence a process of its own."""
     good, wanted = json.dumps({"question": "1?", "answer": "1"}), []
@@ -226,24 +227,27 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess:
 
 
 def test_an_umlaut_where_the_terminal_knows_none(tmp_path):
-    rows = [{"question": f"Größe {i}?", "answer": f"{i}", "größe": "ü"} for i in range(9)]
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    (tmp_path / "rows.jsonl").write_text(text, encoding="utf-8")
-    command = f"PYTHON -m grpo_workbook check-data {tmp_path}/rows.jsonl"
+    (tmp_path / "größe.json").write_text(json.dumps([{"step": i, "reward": 0} for i in range(40)]))
+    command = f"PYTHON -m grpo_workbook diagnose {tmp_path}/größe.json"
     done = shell(command, LC_ALL="C", PYTHONIOENCODING="ascii")
-    assert done.returncode == 1  # too few rows
+    assert done.returncode == 1  # a constant reward
     assert b"gr\\xf6\\xdfe" in done.stdout
     assert b"Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
     "command",
-    ["--help", "power --before 0.6 --items 50", "progress", f"check-data {HELDOUT}"],
-    ids=lambda command: command.split()[0],
+    [
+        "--help",
+        "--help | true",
+        "power --before 0.6 --items 50 | true",
+        "progress",
+        "progress | true",
+        pytest.param(f"check-data {HELDOUT} | true", marks=pytest.mark.slow),
+    ],
 )
 def test_a_reader_that_leaves_and_a_closed_input_are_no_errors(command):
-    for call in (f"PYTHON -m grpo_workbook {command} | true", f"PYTHON -m grpo_workbook {command}"):
-        said = shell(f"{call} <&-").stderr.decode()
-        assert "Traceback" not in said
-        assert "Warning" not in said
-        assert "Exception ignored" not in said
+    said = shell(f"PYTHON -m grpo_workbook {command} <&-").stderr.decode()
+    assert "Traceback" not in said
+    assert "Warning" not in said
+    assert "Exception ignored" not in said

@@ -7,6 +7,7 @@ import pytest
 from conftest import REPO, cli, finished, report_of
 
 from grpo_workbook import RunConfig
+from grpo_workbook.cli import main
 from grpo_workbook.cli.rewards import acts_of
 from grpo_workbook.cli.run import Job, same_seeds
 from grpo_workbook.data import load_split
@@ -90,6 +91,7 @@ def test_a_mistake_in_ones_own_file_is_named_before_a_model_is_loaded(tmp_path, 
         Job(RunConfig.from_env(profile="smoke"), **{option: f"{mine}{name}"})
 
 
+@pytest.mark.slow
 def test_a_run_without_tools_leaves_it_to_unsloth_to_load_transformers_first():
     code = (
         "import sys; from grpo_workbook.cli.run import Job; from grpo_workbook import RunConfig\n"
@@ -99,11 +101,10 @@ def test_a_run_without_tools_leaves_it_to_unsloth_to_load_transformers_first():
 
 
 @pytest.mark.parametrize(("option", "name"), [("--tools", "add"), ("--environment", "Game")])
-def test_stages_say_that_they_train_no_model_that_acts(tmp_path, mine, option, name):
+def test_stages_say_that_they_train_no_model_that_acts(tmp_path, mine, option, name, capsys):
     (tmp_path / "stages.yaml").write_text("- {name: one, steps: 1, rewards: strict_format}")
-    result = cli("stages", tmp_path / "stages.yaml", option, f"{mine}:{name}")
-    assert result.returncode == 2
-    assert "no model that acts: give --tools" in result.stderr
+    assert main(["stages", str(tmp_path / "stages.yaml"), option, f"{mine}:{name}"]) == 2
+    assert "no model that acts: give --tools" in capsys.readouterr().err
 
 
 def test_a_comma_at_the_end_is_no_tool(mine):

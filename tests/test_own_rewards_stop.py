@@ -129,6 +129,7 @@ def test_a_reward_that_is_quick_changes_no_signal(source):
     assert [signal.getsignal(name) for name in names] == before
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_hanging_reward(source):
     """With a handler that only takes note, as while training."""
     noted = []

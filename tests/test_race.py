@@ -144,6 +144,7 @@ def racer(monkeypatch):
 
 @slow
 def test_a_4_bit_sampler_has_the_weights_of_4_bit_loading(racer):
+    from bitsandbytes.functional import dequantize_4bit
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     sampler = racer("4-bit sampler")[0].sampler
@@ -156,7 +157,7 @@ def test_a_4_bit_sampler_has_the_weights_of_4_bit_loading(racer):
     for name, layer in sampler.model.named_modules():
         if isinstance(layer, torch.nn.Linear):
             weight = layers[name].weight
-            theirs = training.dequantize_4bit(weight.data, weight.quant_state)
+            theirs = dequantize_4bit(weight.data, weight.quant_state)
             torch.testing.assert_close(layer.weight.data, theirs, rtol=0, atol=1e-6)
             compared += 1
     assert compared == 7 * sampler.config.num_hidden_layers

@@ -46,6 +46,13 @@ def quick():
         yield made
 
 
+@pytest.fixture(scope="module")
+def brief():
+    """The shortest limit, where the job itself never ends."""
+    with Sandbox(workers=2, time_limit=0.3) as made:
+        yield made
+
+
 def patiently(jobs, verdicts):
     """The verdicts; a job is judged again if its time ended before the program had answered.
 
@@ -707,10 +714,10 @@ def test_what_only_the_tests_process_has_is_not_the_programs_fault(quick, progra
 
 @pytest.mark.parametrize("before", ["while True: pass", "9 ** (10**10)"])
 @pytest.mark.parametrize("name", ["f", "Solution().f"])
-def test_a_test_that_hangs_before_the_first_answer_is_at_fault(quick, name, before):
+def test_a_test_that_hangs_before_the_first_answer_is_at_fault(brief, name, before):
     program = "def f(x): return x\nclass Solution:\n    f = staticmethod(f)"
     test = f"def check(candidate):\n    {before}\n    assert candidate(3) == 3"
-    verdict = quick.check([Job(program, test, name)])[0]
+    verdict = brief.check([Job(program, test, name)])[0]
     assert (verdict.outcome, verdict.fault) == ("timeout", "test")
 
 
@@ -900,12 +907,12 @@ def test_an_equality_that_holds_for_some_others_is_no_fault_of_the_program(sandb
         "def check(candidate):\n    for x in range(1, 21):\n        with open('/dev/null'):\n            assert candidate(x) == (x, x + 1)",
     ],
 )  # fmt: skip
-def test_giving_up_earns_no_more_than_a_wrong_answer(quick, test, end):
+def test_giving_up_earns_no_more_than_a_wrong_answer(brief, test, end):
     """A case that was not reached counts as failed, also where the call stands before the assert."""
     wrong = "def f(x): return (x, x + 1) if x == 1 else (0, 0)"
     early = f"class Yes: pass\ndef f(x):\n    if x == 1: return (x, x + 1)\n    {end}"
     jobs = [job(wrong, test), job(early, test)]
-    honest, gave_up = patiently(jobs, quick.check(jobs))
+    honest, gave_up = patiently(jobs, brief.check(jobs))
     assert (honest.cases_passed, honest.cases) == (1, 20)
     assert gave_up.fraction <= honest.fraction, str(gave_up)
 

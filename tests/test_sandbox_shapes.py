@@ -324,7 +324,7 @@ SEEN_HERE_ONLY = {
     "functions of dataclasses": ("from dataclasses import dataclass\n@dataclass\nclass P: x: int", "from dataclasses import asdict\nfrom solution import P\nassert asdict(P(1)) == {'x': 1}"),
     "operators of the test's objects": ("def f(a, b): return a == b", "class K:\n    def __init__(self, x): self.x = x\n    def __eq__(self, o): return self.x == o.x\nassert f(K(1), K(1))"),
     "a class of errors that is given": ("def f(kind):\n    try: raise ValueError\n    except kind: return 1\n    except ValueError: return 2", "class E(Exception): pass\nassert f(E) == 3 - 1"),
-    "a task beside the program's": ("import asyncio\nasync def f(): await asyncio.sleep(9)", "import asyncio, pytest\nasync def main(): await asyncio.wait_for(f(), 0.01)\nwith pytest.raises(asyncio.TimeoutError): asyncio.run(main())"),
+    "a task beside the program's": ("import asyncio\nasync def f(): await asyncio.sleep(0.5)", "import asyncio, pytest\nasync def main(): await asyncio.wait_for(f(), 0.01)\nwith pytest.raises(asyncio.TimeoutError): asyncio.run(main())"),
 }  # fmt: skip
 
 
