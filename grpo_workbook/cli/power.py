@@ -35,7 +35,8 @@ def main(args) -> int:
         said += f"{before:.1%} to {before + gain:.1%}"
     else:
         least = planning.paired_gain(items, worse, power)
-        said = f"{items:,} problems show {f'a gain of {least:.1%}' if least else 'no gain'}"
+        said = f"a gain of {100 * least:.1f} points" if least else "no gain"
+        said = f"{items:,} problems show {said}"
     print(f"{said} with a power of {power:.0%},")
     print(f"if the same problems are answered before and after, and {worse:.1%} get worse.")
     return 0

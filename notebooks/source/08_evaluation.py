@@ -107,18 +107,19 @@ figure, words = figures.line_chart(
     x="problems",
     y="smallest gain, points",
     title="From 120 problems on, pairing shows much smaller gains",
-    finding="Unpaired, the same gain takes up to five times the problems.",
+    finding="Unpaired, the same gain takes several times the problems.",
 )
 figure.axes[0].set_xscale("log", base=2)
 figure.axes[0].set_xticks(counts, map(str, counts), minor=False)
 figures.show(figure, words)
 
 # %% [markdown]
-# With 30 problems pairing does not help yet. From 120 on, an unpaired comparison needs 2.6 to 5 times as many problems
+# With 30 problems pairing does not help yet. From 120 to 960, an unpaired one needs 2.6 to 5 times as many problems
 # for each model to show the same gain.
 #
-# `python -m grpo_workbook power --before 0.6 --gain 0.05` answers the same question in a terminal. If it asks for more
-# problems than you have, collect more first; otherwise you will most likely miss a gain of that size.
+# `python -m grpo_workbook power --before 0.6 --gain 0.05 --worse 0.03` answers the same question in a terminal (without
+# `--worse` it takes a tenth of `--before`). If it asks for more problems than you have, collect more first; otherwise you
+# will most likely miss a gain of that size.
 
 # %% [markdown]
 # ## The model and its baseline
@@ -179,8 +180,8 @@ for name in MEASURES:
 
 # %% [markdown]
 # (First answers only, one per problem.) The interval is Wilson's: it holds all true rates with which the observed count
-# would be no surprise. The textbook interval, `rate ± 1.96 * sqrt(rate * (1 - rate) / n)`, fails near 0 and 1: for 30 of 30
-# right it claims 100 % to 100 %.
+# would be no surprise. The textbook interval, `rate ± 1.96 * sqrt(rate * (1 - rate) / n)`, fails near 0 and 1: for 30 of
+# 30 right it claims 100 % to 100 %.
 
 # %%
 print("30 of 30:", statistics.wilson_interval([True] * 30))
@@ -476,7 +477,8 @@ figures.show(figure, f"Line chart of the rate of problems (lenient) over k. {end
 # wrong. Training made the single answer much more reliable. Here pass@8 is near 1 both times, so this run cannot say
 # whether training added anything to what was within reach, or took anything away.
 #
-# maj@2 equals maj@1: where two answers disagree, the vote picks one of them at random.
+# maj@2 is close to maj@1: where two answers disagree, the vote picks one of them at random. (They can differ, because a
+# completion without an answer does not vote.)
 
 # %% [markdown]
 # > **In dispute: does RL add what the base model cannot do?**
@@ -803,7 +805,7 @@ for name in MEASURES:
         result = verdict(list(old[name]), list(new[name]))
         print(f"{name}: {old[name].mean():.1%} -> {new[name].mean():.1%}: {result}")
 least = paired_gain(len(old), worse=0.03)
-can = f"a gain of {least:.1%} or more (3 % worse, power 80 %)" if least else "nothing"
+can = f"a gain of {100 * least:.1f} points (3 % worse, power 80 %)" if least else "nothing"
 print(f"{len(old)} problems can show {can}")
 
 # %% [markdown]

@@ -46,7 +46,7 @@ boxes = {
 arrows = [("x", "W", ""), ("W", "+", ""), ("x", "A", ""), ("A", "B", ""),
           ("B", "+", "times alpha / r"), ("+", "y", "")]
 figure = figures.diagram(boxes, arrows, (7.0, 2.4))
-figure.suptitle("The merge adds both paths into one matrix: W + alpha / r B A")
+figure.suptitle("The merge adds both paths into one matrix: W + (alpha / r) B A")
 alt = "The input x goes through the frozen W and, beside it, through A and B."
 figures.show(figure, alt + " Their sum is y; B's part times alpha / r.")
 
@@ -230,8 +230,9 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 # - the *relative difference*: its root mean square, divided by the standard deviation of the logits at a position;
 # - the fraction of positions where both would write the *same token*.
 #
-# The merged weights are bfloat16, with 8 significant bits, so a relative difference of up to some thousandths is
-# rounding.
+# Unsloth saves float16 or, where the processor has it, bfloat16, with 11 or 8 significant bits: rounding makes some
+# ten-thousandths or some thousandths. `merge` below always writes bfloat16, so its difference is about ten times that
+# of float16.
 
 # %%
 from grpo_workbook import compare_logits, export

@@ -173,8 +173,8 @@ figures.show(
 #
 # `per_device_train_batch_size x gradient_accumulation_steps x processes = completions of a step`
 #
-# Adding a GPU does not change the training, it only splits the work, as long as the product stays. So a run of this
-# course fixes the product (`batch_size`) and how many completions a GPU takes at once (`per_device_batch`):
+# Adding a GPU changes only the random numbers (and the loss `bnpo`, see below), as long as the product stays. So a run of
+# this course fixes the product (`batch_size`) and how many completions a GPU takes at once (`per_device_batch`):
 
 # %%
 for processes in (1, 2, 4):
@@ -400,7 +400,7 @@ for x, y, words, colour in (
     axes.text(x, y, words, ha="center", va="center", color=colour)
 axes.set_xticks([3.1, 9.2], ["sampling", "update"])
 axes.set(ylabel="GiB", ylim=(0, 14.5))
-axes.set_title("Two humps on a floor: the larger one decides", loc="left")
+axes.set_title("Two peaks on what is always there: the higher one decides", loc="left")
 figures.show(figure, (
     f"Memory in one step of Qwen3-4B. Floor: {base:.1f} GiB. The KV cache takes it "
     f"to {base + cache:.1f} while sampling. The update has four teeth of {peak:.1f}."))
@@ -510,7 +510,7 @@ for axes, (name, pairs), xs in zip(grid, charts.items(), (longest, groups)):
         axes.text(xs[3], ys[3] + up, phase, color=colour, ha=side)
     axes.set_xscale("log", base=2)
     axes.set(xticks=xs, xticklabels=xs, xlabel=name, ylabel="GiB", ylim=(0, 26))
-grid[0].set_title("Long completions: both humps grow", fontsize=11)
+grid[0].set_title("Long completions: both peaks grow", fontsize=11)
 grid[1].set_title("Larger groups cost cache alone", fontsize=11)
 ends = [[f"{pairs[i][k]:.1f}" for i in (0, -1)]
         for pairs in charts.values() for k in (0, 1)]
@@ -1091,6 +1091,6 @@ check("10.5", my_plan);
 # - vLLM speeds sampling up. Watch the sampling metrics, because TRL's correction can drop long completions, or leave
 #   them almost no weight.
 #
-# Next: [11 · Tools and environments](11_tools_and_environments.ipynb) trains a model that acts. To start with your own data,
-# make [a project](../templates/my_project/README.md) with `python -m grpo_workbook new my_project`, put in your data,
-# your rewards and your values, and run `python -m grpo_workbook run --config t4.yaml`.
+# Next: [11 · Tools and environments](11_tools_and_environments.ipynb) trains a model that acts. To start with your own
+# data, make [a project](../templates/my_project/README.md) with `python -m grpo_workbook new my_project`, put in your
+# data, your rewards and your values, and run `python -m grpo_workbook run --config t4.yaml`.

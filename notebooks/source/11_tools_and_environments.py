@@ -254,7 +254,7 @@ names = {"reward": "reward", "tools/call_frequency": "calls per completion",
 lines = {text: (steps, [entry.get(name, 0.0) for entry in log])
          for name, text in names.items()}
 figures.show(*figures.line_chart(
-    lines, x="optimizer step", y="", markers=False,
+    lines, x="optimizer step", y="reward, or calls per completion", markers=False,
     title="Calls and reward rise together",
 ))
 
@@ -328,7 +328,7 @@ short = replay(model, tokenizer, heldout_rows[:1], **how | {"max_new_tokens": 30
 display(coloured(after[0]), coloured(short))
 
 # %% [markdown]
-# Every reward of a run with 30 tokens would say that calling is bad. `watch` (chapter 05) logs the rate as
+# In a run with 30 tokens no call could earn anything. `watch` (chapter 05) logs the rate as
 # `tools/lost_results`: it must be 0. Allow for the number of turns times call and result, plus the answer.
 
 # %% [markdown]
@@ -345,7 +345,7 @@ inner = unmasked._generate_and_score_completions
 unmasked._generate_and_score_completions = lambda rows: {
     name: value for name, value in inner(rows).items() if name != "tool_mask"
 }
-unmasked.train()
+unmasked.train();
 
 # %% [markdown]
 # The reward and the length of the gradient, with and without the mask:
@@ -353,7 +353,7 @@ unmasked.train()
 # %% tags=["hide-input"]
 off = [entry for entry in unmasked.state.log_history if "reward" in entry]
 for name, title in (("reward", "Without the mask nothing is learned"),
-                    ("grad_norm", "The tool's tokens drown the model's own")):
+                    ("grad_norm", "The tool's tokens are most of the gradient")):
     lines = {text: ([e["step"] for e in run_log], [e[name] for e in run_log])
              for text, run_log in (("with the mask", log[:len(off)]),
                                    ("without", off))}
@@ -363,7 +363,8 @@ for name, title in (("reward", "Without the mask nothing is learned"),
 # %% [markdown]
 # A result such as 18981 is a surprise to the model, and so are the headers between two turns, which it never had to
 # write. Their gradients are large, and the gradient is clipped to a length of 1: little is left of what the model's own
-# tokens say. Worse, where the advantage is negative the model unlearns to *read* such tokens.
+# tokens say. And the model is trained to *write* what it should only read: where the advantage is positive it learns to
+# predict the tool's text, where it is negative not to.
 
 # %% [markdown]
 # ## When to call: a price
@@ -389,7 +390,7 @@ panels = {name: [measured(episodes)[kind][1] for kind in ("easy", "hard")]
           for name, episodes in (("before", before), ("free calls", after),
                                  ("a call costs 0.5", priced))}
 figures.show(*figures.bar_panels(
-    panels, ["easy", "hard"], y="calls", title="A price teaches when to call",
+    panels, ["easy", "hard"], y="calls per conversation", title="A price teaches when to call",
 ))
 
 # %% [markdown]
@@ -493,12 +494,12 @@ def play(choose, seed):
     return False, turn
 
 
-players = {"random": random.Random(0).randint, "binary": lambda a, b: (a + b) // 2}
+players = {"random": random.Random(0).randint, "binary search": lambda a, b: (a + b) // 2}
 yardsticks = {}
 for name, choose in players.items():
     games = [play(choose, seed) for seed in range(2000)]
     yardsticks[name] = [sum(column) / len(games) for column in zip(*games)]
-    print("{:8}{:6.1%} found, {:.2f} guesses".format(name, *yardsticks[name]))
+    print("{:14}{:6.1%} found, {:.2f} guesses".format(name, *yardsticks[name]))
 
 # %% [markdown]
 # A row needs only a prompt and a `seed`: the environment makes the rest from it. All completions of a group have the
@@ -561,7 +562,7 @@ for i, (name, y) in enumerate((("reward", "games won"),
               for seed, entries in game_logs.items()}
     ends = [1, len(next(iter(game_logs.values())))]
     for player, yardstick in yardsticks.items():
-        curves[f"{player} player"] = (ends, [yardstick[i]] * 2)
+        curves[f"player: {player}"] = (ends, [yardstick[i]] * 2)
     figures.show(*figures.line_chart(
         curves, x="optimizer step", y=y, markers=False,
         title=f"{y.capitalize()}, beside a random player and the best one",
@@ -806,9 +807,8 @@ else:
 #
 # On a GPU the cells above run with a Qwen3 of the profile: its tokenizer knows the same marks, and it can read the
 # schema of a tool that it has never seen. This has not been run yet.
-#
-# ## What this run proved
-#
+
+# %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
 
 # %% tags=["remove-cell"] jupyter={"source_hidden": true}
@@ -1006,8 +1006,8 @@ except NotImplementedError:
 # %% [markdown]
 # ### Exercise 11.4 · `wrong_tool` · medium · 10 minutes
 #
-# A calculator that is wrong in half of its answers, by 1. A right answer by heart is now worth as much as a call. Which
-# products does the model call for after training? Predict, then run. Calling "for hard ones" means: for most hard
+# A calculator that is wrong in half of its answers, by 1. A call now earns a right answer in half of the cases only.
+# Which products does the model call for after training? Predict, then run. Calling "for hard ones" means: for most hard
 # products, and for less than three quarters of the easy ones. (With a right calculator it calls for nearly all.)
 
 # %% tags=["exercise"]
@@ -1058,6 +1058,7 @@ predict("11.4", prediction, run_wrong_tool);
 # ### Exercise 11.5 · `too_narrow` · easy · 8 minutes
 #
 # Train with `max_completion_length=30`: too little for a call, its result and an answer. What becomes of the calls?
+# "die out": under a quarter of the first rate is left; "spread": over four times it.
 
 # %% tags=["exercise"]
 prediction = ...  # "die out", "stay", "spread"
@@ -1099,7 +1100,7 @@ predict("11.5", prediction, run_narrow);
 # ### Exercise 11.6 · `two_tools` · hard · 15 minutes
 #
 # Shopping with a price: each call costs 0.65 of a right answer. What does the model still get right after as many steps
-# as above?
+# as above? "both": over half of the totals; "only single prices": over half of the single prices, but not of the totals.
 
 # %% tags=["exercise"]
 prediction = ...  # "neither", "only single prices", "both"
@@ -1145,5 +1146,5 @@ predict("11.6", prediction, run_shopping);
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works where the model wins now and then.
 #
-# Next: [12 · Which algorithm?](12_which_algorithm.ipynb) asks whether all of this should have been GRPO. To start with your
-# own data, go on to [14 · Your own project](14_capstone.ipynb).
+# Next: [12 · Which algorithm?](12_which_algorithm.ipynb) asks whether all of this should have been GRPO. To start with
+# your own data, go on to [14 · Your own project](14_capstone.ipynb).

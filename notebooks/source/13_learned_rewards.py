@@ -20,9 +20,9 @@
 # | a **judge** | a language model and a question | it likes length, confidence, the first answer, flattery |
 # | a **process reward** | labels, or a rule, for each step | steps that are fine and lead nowhere |
 #
-# This is **RLHF**: until 2024 nearly all GRPO's predecessors trained against a reward model. The reward that is paid is
-# called **proxy**, what we really want **gold**. Here gold is a rule, as in chapter 04, but no training sees it: it only
-# orders the pairs, as people would, and it watches.
+# To train against a reward model made from people's comparisons is **RLHF**; until 2024 most reinforcement learning of
+# language models was that. The reward that is paid is called **proxy**, what we really want **gold**. Here gold is a
+# rule, as in chapter 04, but no training sees it: it only orders the pairs, as people would, and it watches.
 #
 # ## Toy: when a measure becomes a target
 #
@@ -31,8 +31,8 @@
 #
 # $$\pi(a) \propto \pi_0(a)\, e^{r(a) / \beta}$$
 #
-# So we need no training to see where optimisation leads: lower $\beta$ step by step. One proxy has a small error on
-# every answer; the other is exact but for 8 answers, which are bad and look great.
+# So we need no training to see where optimisation leads: lower $\beta$ step by step. One proxy has an error on every
+# answer, as large as gold's own deviation; the other is exact but for 8 answers, which are bad and look great.
 
 # %%
 import torch
@@ -53,7 +53,7 @@ def optimised(proxy, gold, beta):
 
 betas = torch.logspace(1.5, -0.6, 60).tolist()
 paths = {name: [optimised(proxy, gold_values, beta) for beta in betas]
-         for name, proxy in (("small errors", noisy), ("a loophole", loophole))}
+         for name, proxy in (("an error everywhere", noisy), ("a loophole", loophole))}
 
 # %% [markdown]
 # The policy moves from left to right:
@@ -68,13 +68,13 @@ for axes, (name, path) in zip(panels, paths.items()):
     axes.plot(kl, proxy, "--", color=figures.ORANGE, label="proxy")
     axes.plot(kl, gold_line, color=figures.BLUE, label="gold")
     top = max(range(len(kl)), key=lambda i: gold_line[i])
-    axes.set(xlabel="KL from the base",
+    axes.set(xlabel="KL from the base", ylabel="mean reward",
              title=f"{name}: gold {gold_line[-1]:.1f} at the end")
     said.append(f"{name}: proxy up to {proxy[-1]:.1f}, gold at most "
                 f"{gold_line[top]:.1f} at a KL of {kl[top]:.1f}, at the end "
                 f"{gold_line[-1]:.1f}")
 panels[0].legend(frameon=False)
-figure.suptitle("The proxy always rises; gold follows only as far as it is measured")
+figure.suptitle("The proxy keeps rising; gold falls where the proxy is wrong")
 figures.show(figure, f"Two line charts over KL. {'; '.join(said)}.")
 
 # %% [markdown]
@@ -327,11 +327,13 @@ for low_end in torch.arange(0, 1, 0.125).tolist():
         axes.errorbar(x, y, error, fmt="o", color=figures.BLUE, capsize=3)
         said.append(f"{x:.0%} predicted, {y:.0%} true")
 axes.set(xlabel="predicted probability", ylabel="came true", xlim=(0, 1), ylim=(0, 1),
-         title="Said and come true, held-out pairs")
+         title="Predicted and observed, held-out pairs")
 figures.show(figure, "Calibration of the reward model on held-out pairs. "
                      f"{'; '.join(said)}.")
 
 # %% [markdown]
+# Points above the line right of the middle: it is too cautious, and what it calls likely comes true more often.
+#
 # ### What does it read?
 #
 # Chapter 03's collection of attacks, all for the same question with the answer 42. An honest right answer is the
@@ -341,7 +343,7 @@ figures.show(figure, "Calibration of the reward model on held-out pairs. "
 from grpo_workbook.reward_lab import attacks, honest
 
 question = [{"role": "user", "content": "What is 6 times 7?"}]
-tried = [("honest, right", honest()), ("honest, wrong", honest("41", "6*7=41"))]
+tried = [("honest, right", honest()), ("honest, wrong", honest("41", "6*7=41\n41+0=41"))]
 tried += [(f"{a.kind}: {a.name}", a.text) for a in attacks() if len(a.text) < 400]
 rows = [{"prompt": train_rows[0]["prompt"][:1] + question, "text": t} for _, t in tried]
 scores = rewards_of(reward_model, rows)
@@ -440,7 +442,7 @@ for axes, (label, x) in zip(panels, places):
 panels[0].set_ylabel("gold (blue)")
 other.set_ylabel("proxy (orange)")
 best = max(range(len(free)), key=lambda i: smooth["gold"][i])
-figure.suptitle(f"Gold is best in step {best + 1}; the proxy does not know")
+figure.suptitle(f"Gold is best in step {best + 1}; the proxy keeps its value")
 figures.show(figure, f"Proxy and gold over {len(free)} steps and over KL. Gold: "
              f"{smooth['gold'][0]:.2f}, at best {smooth['gold'][best]:.2f} in step "
              f"{best + 1}, at the end {smooth['gold'][-1]:.2f}. Proxy: "
@@ -459,7 +461,7 @@ for row, reward in zip(ends, rewards_of(reward_model, ends)):
     print(f"{reward:5.2f}  {row['text']!r:72.72} (right: {row['answer']})")
 
 # %% [markdown]
-# No tag spam, no nonsense: well-formed, confident, wrong. Without gold labels it would not show.
+# No tag spam, no nonsense: well-formed, confident, mostly wrong. Without gold labels it would not show.
 #
 # Three traps of the call above, none of which raises an error:
 #
@@ -591,7 +593,7 @@ for axes, name, colour in zip(panels, ("proxy", "gold"), colours):
                     f"{path[name].max():.2f}, at the end {path[name].iloc[-1]:.2f}")
     axes.set(xlabel="KL of a completion, nats", ylabel=name)
 panels[1].set_ylim(0, 1)
-figure.suptitle("The same runs: the proxy is content, gold is lost")
+figure.suptitle("The same runs: the proxy stays high, gold falls")
 figures.show(figure, f"Proxy and gold over KL, by seed. {'; '.join(said)}.")
 
 # %% [markdown]
@@ -617,8 +619,8 @@ figures.show(figure, f"Rate of right answers by remedy. {'; '.join(said)}.")
 
 # %% [markdown]
 # - **What holds**: a KL penalty of 0.3 ends at 73 %, above the best moment of the unprotected runs, and keeps pass@8.
-#   With 0.1 the end is at 53 %, and the controller, whose target of 2 nats was passed, lies between. Early stopping needs no
-#   such choice: 384 gold labels bring 58 %.
+#   With 0.1 the end is at 53 %, and the controller, whose target of 2 nats was passed, lies between. Early stopping needs
+#   no such choice: 384 gold labels bring 58 %.
 # - **What does not**: an ensemble. The minimum of three models rises higher before it falls, and falls as deep; the mean
 #   is no better than one. All learned from the same base and the same kind of pairs, so they overlook the same thing. A
 #   bonus for diversity does not help either, and whether another deviation does is unsettled.
@@ -667,8 +669,8 @@ check("13.4", adaptive_beta);
 # Another kind of wrong: a reward that is right on average and errs at random, such as people in a hurry or flaky tests.
 # Flip a reward of 0 or 1 at the rate $f$, and a completion that is right with probability $p$ is paid with
 # $f + (1 - 2f)\,p$. The order stays, the signal shrinks to $1 - 2f$, and the group's deviation grows with the noise. How
-# well do the advantages still agree with the truth? 4,000 questions, p uniform between 0 and 1, groups cut from 64
-# completions a batch:
+# well do the advantages still agree with the truth? 4,000 questions, p uniform between 0 and 1, in groups of 4, 8
+# and 16; the *batch's* deviation is that of all of them:
 
 # %%
 from grpo_workbook import group_advantages
@@ -721,8 +723,9 @@ report("noise")
 # ## The pipeline that GRPO replaced
 #
 # RLHF as of 2022 ([InstructGPT](https://arxiv.org/abs/2203.02155)) has three stages: SFT on demonstrations, a reward
-# model on comparisons, PPO against it. PPO's **critic** is a second model, as large as the policy, that predicts the
-# reward from each token on; what came better than predicted is praised. GRPO replaced the critic by the group's mean.
+# model on comparisons, PPO against it. PPO's **critic** is a second model, usually about as large as the policy, that
+# predicts the reward from each token on; what came better than predicted is praised. GRPO replaced the critic by the
+# group's mean. The KL divergence is part of PPO's reward; in GRPO it is a term of the loss.
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -732,7 +735,7 @@ boxes = {
     "reward": (0.55, 0.85, "reward model\nfrozen", pale["check"]),
     "reference": (0.55, 0.5, "reference\nfrozen", pale["check"]),
     "critic": (0.55, 0.24, "critic\nlearns (PPO)", pale["off"]),
-    "A": (0.85, 0.5, "advantages:\nPPO per token,\nGRPO per group", pale["number"]),
+    "A": (0.85, 0.5, "advantages:\none per token (PPO),\nper text (GRPO)", pale["number"]),
 }
 arrows = [("policy", "text", ""), ("text", "reward", ""), ("text", "reference", ""),
           ("text", "critic", ""), ("reward", "A", ""), ("reference", "A", "KL"),
@@ -859,8 +862,9 @@ report("pipeline")
 # %% [markdown]
 # Read the first line first: SFT on 128 answers is good already, and GRPO against the reward model takes 14 points away
 # again. PPO does not, for 1.7 times the memory and 1.3 times the seconds. Is it the critic? The other two lines take the
-# difference apart: PPO's loss changes nothing, dividing by the batch's deviation, as PPO does, most. Where all
-# completions have the form, a group differs in the reward model's errors alone, and GRPO makes them as large as any.
+# difference apart: PPO's loss changes nothing; dividing by the batch's deviation, as PPO does, brings back 12.6 of the
+# 16.3 points. Where all completions have the form, a group differs in the reward model's errors alone, and GRPO makes
+# them as large as any.
 
 # %% [markdown]
 # ## Process rewards
@@ -1002,10 +1006,10 @@ report("diversity")
 
 # %% [markdown]
 # Without a label, the majority lifts single answers from 53 to 74 % right; and of the problems that the base solves at
-# least once in eight attempts, which are nearly all, one in fifteen is lost. The bonus of 0.5 kept a third of these and,
-# in the strict form, 95 instead of 89 % of the problems, at no cost: 3 and 6 points, with eight seeds likely but not
-# settled. With the reward model above it was no help ("diversity bonus" in the first table): there the other answers are
-# mostly wrong, and nothing that is paid pulls back.
+# least once in eight attempts, which are nearly all, one in fifteen is lost. The bonus of 0.5 kept two fifths of these
+# and, in the strict form, 95 instead of 89 % of the problems, at no cost: 3 and 6 points, for which eight seeds are no
+# proof. With the reward model above it was no help ("diversity bonus" in the table of remedies): there the other answers
+# are mostly wrong, and nothing that is paid pulls back.
 
 # %% [markdown]
 # ## A language model as judge
@@ -1120,8 +1124,9 @@ print(f"{sum(judge.tokens):,} tokens, {judge.cost:.4f} for {len(asked)} verdicts
 # ### Calibrate it
 #
 # **Cohen's kappa** is agreement beyond chance: $\kappa = (p_o - p_e) / (1 - p_e)$, with $p_o$ the rate of equal verdicts
-# and $p_e$ the rate that a judge with the same habits would reach blindly. 1 is perfect, 0 useless. How well do two
-# people agree on your task? No judge can be shown to be better than that.
+# and $p_e$ the rate that a judge with the same habits would reach blindly. 1 is perfect, 0 useless. Measure how
+# well two people agree, too: against the labels of one person, who errs, even a perfect judge stays below 1. For a higher
+# bound take the majority of several people.
 
 # %%
 def shown(name, chosen):
@@ -1138,9 +1143,9 @@ bias = length_bias(verdicts, labels, [len(row["text"]) for row in unseen])
 print(f"of two with the same label the longer one wins: {bias:.0%} (fair: 50%)")
 
 # %% [markdown]
-# A kappa that many would accept, and a judge that looks at the form alone. It was asked "Right?", and so it says; a
-# prompt is no proof of what a judge reads. Calibrate on the cases between which it will have to decide: as the policy
-# learns the form, all completions will be of the second kind.
+# A kappa that many would accept, and a judge that looks at the form alone. It was asked "Right?", but what it answers is
+# "well-formed?": a prompt is no proof of what a judge reads. Calibrate on the cases between which it will have to decide:
+# as the policy learns the form, all completions will be of the second kind.
 #
 # ### Which of two?
 #
@@ -1179,6 +1184,7 @@ wrong = [row for row, label in zip(unseen, labels) if not label][:8]
 pass_rate("as they were", wrong, [row["text"] for row in wrong])
 off = [str(int(row["answer"]) + 1) for row in wrong]
 pass_rate("wrong, in the whole form", wrong, [honest(n, f"1+1={n}") for n in off])
+pass_rate("wrong, the tag alone", wrong, [f"<answer>{n}</answer>" for n in off])
 by_row = [[a for a in attacks(row["answer"], n) if a.kind == "talking to a judge"]
           for row, n in zip(wrong, off)]
 for same in zip(*by_row):
@@ -1187,12 +1193,12 @@ turn = next(a.text for a in by_row[0] if a.name == "a turn of its own")
 print(judge.text({"prompt": "6*7?", "completion": turn}))
 
 # %% [markdown]
-# Compare each line with the second one: this judge lets every text in the whole form pass, so what an attack adds is
-# seen only where it differs. Marks, fences and strict replies close the ways around the judge. They do not help against
-# a completion that it simply believes; a wrong fence works too, for it never learned what a fence is for. Every judge
-# has such a table; a larger one has other gaps. Make yours before training, and again with completions of the trained
-# policy. What helps: a reference answer in the question (`{answer}` in the template takes the dataset's column), the
-# order swapped, a rule for what a rule can check, and a penalty of length outside of the judge.
+# Compare each line with the second and the third: this judge lets every text in the whole form pass, and no attack passes
+# more often than that, so against it none is needed. Marks, fences and strict replies close the ways around the judge.
+# They do not help against a completion that it simply believes. Every judge has such a table; a larger one has other
+# gaps. Make yours before training, and again with completions of the trained policy. What helps: a reference answer in
+# the question (`{answer}` in the template takes the dataset's column), the order swapped, a rule for what a rule can
+# check, and a penalty of length outside of the judge.
 #
 # ### When it fails
 #
@@ -1222,9 +1228,8 @@ except WorkbookError as error:
 # ```python
 # GRPOTrainer(model, reward_funcs=[judge_reward(judge), strict_format_reward], ...)
 # ```
-#
-# ## What this run proved
-#
+
+# %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
 
 # %% tags=["remove-cell"] jupyter={"source_hidden": true}
@@ -1260,8 +1265,8 @@ print(json.dumps(proved, indent=2))
 # ### Exercise 13.6 · `kappa` · medium · 10 minutes
 #
 # Cohen's kappa of two lists of verdicts of any kind. Then use it on your own: judge 20 completions of a model of yours
-# by hand, let a judge, or a friend, do the same, and see how far you agree. If two people reach 0.4, no judge can be
-# better than that.
+# by hand, let a judge, or a friend, do the same, and see how far you agree. If two people reach 0.4, a judge's
+# 0.4 with one of them says little against it.
 
 
 # %% tags=["exercise"]

@@ -11,8 +11,8 @@
 # %% [markdown]
 # ## The steps
 #
-# Each step writes a file, and the checklist at the end reads these files. So it judges what the run left behind, and
-# not what you remember of it.
+# Nearly every step writes a file, and the checklist at the end reads these files. So it judges what the run left behind,
+# and not what you remember of it.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures, quiet
@@ -37,10 +37,10 @@ arrows = [(a, b, "") for a, b in zip(way, way[1:])]
 arrows += [("merge", "list", "every file"), ("list", "you", "")]
 arrows += [("you", "page", "")]
 figure = figures.diagram(boxes, arrows, (9.0, 3.8))
-figure.suptitle("Every step writes a file, and the checklist reads them all", y=1.03)
+figure.suptitle("Nearly every step writes a file, and the checklist reads them", y=1.03)
 figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacked, "
              "baseline, GRPO run, diagnosis, held-out again, merge and card, "
-             "checklist, your own reading, page. Each names the file that it writes.")
+             "checklist, your own reading, page.")
 
 # %% [markdown]
 # ## What is yours
@@ -253,7 +253,8 @@ functions, weights = [right_number, *form], [2.0, *form_weights]
 # %% [markdown]
 # Now attack both. Take a question of yours, what a good model would write (`HONEST`), the course's collection of
 # attacks, and attacks made from your own data: the right form around the commonest answers, and around other questions'
-# answers.
+# answers. The collection needs a whole number as answer; if yours are texts, it attacks a question of its own, and
+# exercise 14.2 attacks yours.
 
 # %%
 from collections import Counter
@@ -834,8 +835,9 @@ check("14.1", split_by_group);
 # - a function that takes a row and gives the text that a good model would write.
 #
 # The check pairs every row with its honest text, and then with: the honest text of another row, all answers in a list,
-# the honest text followed by another one, the same text five times, the question, and nothing. Each must earn less
-# than the honest text, on every row. And no fixed text may be right in more than half of the rows.
+# the honest text followed by another one, the same text five times, the question, and nothing. Each must earn less than
+# the honest text, on every row. All rewards lie between -1 and 1. And no fixed text may be right in more than half of the
+# rows.
 
 # %% tags=["exercise"]
 def my_project() -> tuple:
