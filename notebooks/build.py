@@ -49,7 +49,8 @@ PLACES = {  # where a notebook opens with one click: (its badge, the link)
     ),
 }
 FIRST_WORDS = (
-    "On Colab this cell installs the course (about 170 MB). Anywhere else it does nothing."
+    "On Colab and Kaggle this cell installs the course (about 170 MB). "
+    "Anywhere else it does nothing."
 )
 FIRST_CELL = """\
 import os

@@ -41,10 +41,10 @@ def _panels(panels: Mapping[str, list], marked: Sequence[Finding], title: str, c
     for axes, (name, lines) in zip(grid, panels.items(), strict=True):
         for i, (run, metric, label, words) in enumerate(lines):
             said.append(words + _line(axes, run, metric, label, i))
-        axes.set_title(name, fontsize=10, loc="left")
+        axes.set_title(name, fontsize=9, loc="left")
         if labels := axes.get_legend_handles_labels()[1]:
-            low, high = axes.get_ylim()  # room for the legend, in two columns above the lines
-            axes.set_ylim(low, high + (high - low) * (0.05 + 0.09 * -(-len(labels) // 2)))
+            (low, high), room = axes.get_ylim(), 0.05 + 0.09 * -(-len(labels) // 2)  # for a legend
+            axes.set_ylim(min(low, 0) if "entropy" in name else low, high + (high - low) * room)
             axes.legend(frameon=False, fontsize=7, loc="upper center", ncols=2, borderaxespad=0.1)
         elif not axes.lines:
             axes.text(0.5, 0.5, "not logged", ha="center", color=GREY, transform=axes.transAxes)
@@ -67,5 +67,5 @@ def _line(axes, run: RunLog, metric: str, label: str, style: int) -> str:
     axes.plot(values.index, values, alpha=0.25, linewidth=1, **look)
     line = values if few else values.rolling(5, min_periods=1, center=True).mean()
     axes.plot(line.index, line, color=colour, linestyle=dash, linewidth=1.8, label=label)
-    ends = max(1, min(5, len(values) // 2))
+    ends = 1 if few else min(5, len(values) // 2)
     return f" from {values.head(ends).mean():.3g} to {values.tail(ends).mean():.3g}"

@@ -30,7 +30,7 @@ def _form_alone(measured):
     same = (2 / measured["n"]) ** 0.5  # at most two standard errors of a difference of two rates
     rose = after - before
     said = f"Strictly right: {before:.0%} before, {after:.0%} after; {measured['lenient']:.0%} "
-    said += f"of the numbers are right in any form. Less than {same:.0%} would be chance."
+    said += f"of the numbers are right in any form. A change of less than {same:.0%} can be chance."
     return "rises" if rose > same else "falls" if rose < -same else "stays", said
 
 

@@ -125,7 +125,7 @@ def _sums(count=64, most=1000, answer=str):
 
 
 exercise("02.5", "my_rows", [((fact,), True) for fact in _FACTS], {
-    "these are too few rows: below 64 a model memorises them": lambda: _sums(20),
+    "these are too few rows: below 64 a model memorizes them": lambda: _sums(20),
     "rows repeat: sample without repetition, from a larger range of numbers or words":
         lambda: _sums(64, 6),
     "one answer is right too often: a model that always gives it earns a reward by luck":

@@ -131,7 +131,7 @@ def _moved(of, said):
             raise ValueError(f"{said} should be two rates from 0 to 1, but are {p} and {q}")
         bound = 2 * (p * (1 - p) / n + q * (1 - q) / m) ** 0.5
         word = "rises" if q - p > bound else "falls" if p - q > bound else "stays"
-        return word, f"{said} went from {p:.0%} to {q:.0%} (chance: {bound:.0%})."
+        return word, f"{said} went from {p:.0%} to {q:.0%} (up to {bound:.0%} can be chance)."
 
     return read
 
@@ -181,7 +181,7 @@ exercise("03.6", "my_task", lambda: [
         _task(lambda c: [1.0] * len(c)),
     "your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight":
         _task(lambda c: [float(len(text_of(x)) == 2) * 10 for x in c]),
-    "that are fewer than five different cheats: think of hedges, copies, length, empty parts":
+    "these are fewer than five different cheats: think of hedges, copies, length, empty parts":
         _task(lambda c: [float(text_of(x) == "42") for x in c], cheats=("1", "2")),
     "your honest completion earns nothing: a completion is a list with a chat message":
         _task(lambda c: [0.0] * len(c)),

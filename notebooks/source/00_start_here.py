@@ -159,10 +159,11 @@ log = [entry for entry in trainer.state.log_history if "reward" in entry]
 figure, words = figures.reward_curves(log)
 first, last = (mean(e["reward"] for e in part) for part in (log[:5], log[-5:]))
 figure.axes[0].set_title(f"The mean reward goes from {first:.1f} to {last:.1f} of 3")
+figure.axes[0].set_ylabel("reward, mean of 7 steps (pale: single steps)")
 figures.show(figure, words)
 
 # %% [markdown]
-# But a model can game a reward, and it can memorise problems. So ask the held-out problems again. They are a sample, so
+# But a model can game a reward, and it can memorize problems. So ask the held-out problems again. They are a sample, so
 # the rate needs an interval. The *same* problems were asked twice, so compare them in pairs.
 
 # %%
@@ -231,6 +232,19 @@ for name, scores in (("before", before), ("after", after)):
 # > problems at which the base model failed in every sample. [Chapter 08](08_evaluation.ipynb) measures it for your model.
 
 # %% [markdown]
+# ## The words
+#
+# | word | meaning |
+# | --- | --- |
+# | policy | the model in training: it gives every possible answer a probability |
+# | reference | a frozen policy, usually the one from the start |
+# | KL penalty | a charge for moving away from the reference, with weight `beta`; 0, the default here, needs no reference |
+# | ratio | a token's probability now, divided by its probability when it was sampled |
+# | `frac_reward_zero_std` | the fraction of zero-variance groups |
+# | critic | a second trained model that predicts the reward to expect |
+# | reward model | a frozen model, trained on people's comparisons, that gives rewards where no program can |
+
+# %% [markdown]
 # ## When something is wrong
 #
 # `doctor` checks the machine. If something is missing, it tells you how to fix it. With `--full` it also tries what
@@ -261,17 +275,6 @@ print("\n" + as_text(diagnose(sick), sick))
 # 02](02_dataset_prep.ipynb)). [Chapter 05](05_monitoring.ipynb) lists what to check before, during and after a run.
 
 # %% [markdown]
-# ## The words
-#
-# | word | meaning |
-# | --- | --- |
-# | policy | the model in training: it gives every possible answer a probability |
-# | reference | a frozen policy, usually the one from the start |
-# | KL penalty | a charge for moving away from the reference, with weight `beta`; 0, the default here, needs no reference |
-# | critic | a second trained model that predicts the reward to expect |
-# | reward model | a frozen model, trained on people's ratings, that gives rewards where no program can |
-
-# %% [markdown]
 # ## Which method when
 
 # %% tags=["hide-input"]
@@ -282,19 +285,19 @@ boxes = {
     "never": (0.09, 0.34, "first SFT, or\neasier problems", data_colour),
     "fails": (0.3, 0.34, "Learn from\nfailures too?", model_colour),
     "done": (0.48, 0.34, "nothing\nto train", off),
-    "SFT": (0.63, 0.34, "SFT", data_colour),
-    "DPO": (0.8, 0.34, "DPO", data_colour),
-    "RLHF": (0.93, 0.34, "reward model,\nthen PPO, GRPO", check_colour),
+    "SFT": (0.61, 0.34, "SFT", data_colour),
+    "DPO": (0.755, 0.34, "DPO", data_colour),
+    "RLHF": (0.93, 0.34, "reward model,\nthen PPO, GRPO", data_colour),
     "keep": (0.1, 0.07, "rejection sampling", data_colour),
-    "GRPO": (0.3, 0.07, "GRPO", check_colour),
-    "PPO": (0.5, 0.07, "PPO", check_colour),
+    "GRPO": (0.3, 0.07, "GRPO", data_colour),
+    "PPO": (0.5, 0.07, "PPO", data_colour),
 }
 arrows = [
     ("check", "often", "yes"), ("check", "data", "no"),
     ("often", "never", "never"), ("often", "fails", "sometimes"),
     ("often", "done", "always"), ("fails", "keep", "no"), ("fails", "GRPO", "yes"),
     ("fails", "PPO", "yes, and credit\nfor each token"), ("data", "DPO", "pairs"),
-    ("data", "SFT", "good answers"), ("data", "RLHF", "ratings"),
+    ("data", "SFT", "good answers"), ("data", "RLHF", "pairs, and you\ncan sample"),
 ]
 figure = figures.diagram(boxes, arrows, (9.5, 4.6))
 figure.suptitle("GRPO suits tasks with a check that the model passes sometimes", y=1.03)
@@ -302,7 +305,8 @@ figures.show(
     figure,
     "A decision tree. With a check: a model that never passes needs SFT or easier "
     "problems first, one that always passes needs nothing; between them lie rejection "
-    "sampling, GRPO and PPO. Without a check: SFT, DPO for pairs, RLHF for ratings.",
+    "sampling, GRPO and PPO. Without a check: SFT for good answers, DPO for pairs, a "
+    "reward model for pairs if you can sample.",
 )
 
 # %% [markdown]
@@ -313,7 +317,7 @@ figures.show(
 # | rejection sampling, then SFT | its own right answers | simple | ignores what failed |
 # | **GRPO** | its own answers, right and wrong | no critic | one credit for all tokens of an answer, unless single steps are rewarded |
 # | PPO, proximal policy optimization | its own answers, right and wrong | the critic gives each token its own credit | a second model to train |
-# | RLHF, learning from human feedback | people's ratings | needs no check | the reward model can be fooled |
+# | RLHF, learning from human feedback | people's comparisons | needs no check | the reward model can be fooled |
 #
 # Methods are often combined: SFT until the model passes sometimes, then GRPO. [Chapter 12](12_which_algorithm.ipynb) races
 # all of them, and [chapter 13](13_learned_rewards.ipynb) shows how a reward model is fooled.

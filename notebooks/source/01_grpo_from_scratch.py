@@ -120,12 +120,13 @@ figure, (left, right) = figures.new_panels(8.0, 3.2, 2, 2)
 colours = [figures.GREY] + [figures.BLUE] * 3
 for axes, values in ((left, means), (right, spreads)):
     bars = axes.bar(list(measured), values, 0.7, color=colours)
-    axes.bar_label(bars, [f"{value:.3f}" for value in values], padding=7, fontsize=9)
+    axes.bar_label(bars, [f"{value:.3f}" for value in values], padding=4, fontsize=9)
     axes.tick_params(axis="x", labelsize=8)
 left.axhline(float(exact[2]), color="black", lw=1, ls="--")
-left.set(title="Mean gradient: only the group's mean shrinks it", ylim=(0, 0.24))
+left.set(title="The group's mean shrinks it", ylim=(0, 0.24))
+left.set_ylabel("mean of the estimates")
 times = f"{spreads[0] / spreads[3]:.0f} times"
-right.set(title=f"Deviation: {times} smaller", ylim=(0, 0.7))
+right.set(title=f"A baseline: {times} smaller", ylim=(0, 0.7), ylabel="their deviation")
 figures.show(
     figure,
     "Two bar charts, for no baseline, the expected reward, the other answers' mean and "
@@ -134,7 +135,7 @@ figures.show(
 )
 
 # %% [markdown]
-# The three methods of this field differ in where the baseline comes from:
+# Three methods differ in where the baseline comes from:
 #
 # - **PPO** trains a second network, the **critic**, to predict the reward to expect.
 # - **RLOO** samples several answers to the same question and takes the mean of the other answers.
@@ -242,10 +243,10 @@ words = "; ".join(
 figures.show(figure, f"Bars of three groups: rewards, then advantages. {words}.")
 
 # %% [markdown]
-# With `"group"`, a lone right answer (group 2) weighs more than one of two (group 1), and the third group looks like the
-# second although its reward is three times as large. The reverse holds too: rewards of 0.1, 0, 0, 0 would give the same
-# advantages again. Any difference within a group becomes a full-sized push. Chapter 03 shows how a tiny style reward
-# takes over a run that way.
+# With every setting a lone right answer (group 2) weighs more than one of two (group 1). With `"group"` alone, the third
+# group looks like the second although its reward is three times as large. The reverse holds too: rewards of 0.1, 0, 0, 0
+# would give the same advantages again. Any difference within a group becomes a full-sized push. Chapter 03 shows how a
+# tiny style reward takes over a run that way.
 #
 # ## How large should a group be?
 #
@@ -380,7 +381,7 @@ print("push on its logit:  ", [round(push, 2) for push in pushes])
 
 # %% tags=["hide-input"]
 plans = {  # settings: (micro-batches, how many to an optimizer step)
-    "default: steps_per_generation = accumulation = 4": (4, 4),
+    "default: steps_per_generation = gradient_accumulation_steps (here 4)": (4, 4),
     "num_iterations = 2: the same completions again": (8, 4),
     "steps_per_generation = 8: twice as many, in two steps": (8, 4),
 }
@@ -430,6 +431,7 @@ for axes, A, title in zip(panels, (1.0, -1.0), titles):
     axes.plot(ratios, objective, color=figures.BLUE, lw=2.5, label="objective")
     axes.set_xticks([0.4, 0.8, 1, 1.2, 1.8], ["0.4", "1 - ε", "1", "1 + ε", "1.8"])
     axes.set(xlabel="ratio", title=title)
+panels[0].set_ylabel("objective of a token")
 panels[0].axvline(1.28, color=figures.ORANGE, ls=":")
 panels[0].text(1.3, 0.5, "DAPO: 1.28", color=figures.ORANGE)
 panels[0].text(1.34, 1.08, "flat: no gradient", color=figures.BLUE)
@@ -845,10 +847,11 @@ for axes, (name, (second, fifth)) in zip(panels, pairs.items()):
     for r, colour, label in ((second, figures.GREY, 2), (fifth, figures.BLUE, 5)):
         r, how = r.clamp(0.1, 10).tolist(), {"color": colour, "alpha": 0.6}
         axes.hist(r, edges, log=name == "tokens", label=f"update {label}", **how)
-    axes.set(xlabel="ratio", ylabel=f"number of {name}", xscale="log")
+    axes.set(ylabel=f"number of {name}", xscale="log")
     ticks = [0.1, 0.4, 0.8, 1.2, 3, 10]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
+figure.supxlabel("ratio (edge bars: 0.1 and less, 10 and more)", fontsize=10)
 panels[0].set_title("Most tokens stay near 1, some move far")
 panels[1].set_title("Answers move less, and mostly down")
 panels[0].legend(frameon=False)
@@ -941,11 +944,11 @@ print("TRL", trl["versions"]["trl"], "strict, sampled:", trl["strict_sampled"])
 
 # %% [markdown]
 # Read the second panel with care. `reward_std` is TRL's metric: the deviation of *all* rewards of the batch. It is above
-# 0 even when no group has any variance, if only the groups differ from each other. What is learned from is within the
+# 0 even when no group has any variance, as long as the groups differ from each other. What is learned from is within the
 # groups: `frac_reward_zero_std`, the fraction of zero-variance groups, says how many teach nothing. `group_std`, the
-# mean deviation within groups, is logged by our trainer only. The KL jumps, because a few tokens that the reference
-# finds nearly impossible make most of k3. The loss starts below 0 only because at first the better answers were the
-# longer ones, and `dapo` counts tokens.
+# mean deviation within groups, is logged by our trainer only. The KL jumps, because k3 grows with $\pi_{ref} / \pi$: one
+# sampled token that the *policy* finds nearly impossible, and the reference does not, can make most of a step's k3. The
+# loss starts below 0 only because at first the better answers were the longer ones, and `dapo` counts tokens.
 #
 # The two runs see different problems and samples, so expect them to agree only as well as two random seeds do. On the
 # *same* answers losses and gradients agree to 1e-5, for all loss types: `tests/test_grpo.py`. TRL adds everything else:
@@ -1051,19 +1054,11 @@ print(f"a reward model of the policy's size {milliseconds(ask_the_judge):.1f} ms
 # | judges | style, helpfulness, tone | what a program can check, and nothing else |
 # | fails by | flattery: the policy finds what the judge overrates; a KL penalty slows that down | loopholes in the rules |
 #
-# Which method suits what you have:
-#
-# | you have | take | because |
-# | --- | --- | --- |
-# | good answers to imitate | SFT | cheapest by far: nothing is sampled |
-# | pairs: this answer is better than that | DPO | no sampling, no reward model; learns from the pairs' own answers |
-# | a check, or a good reward model | GRPO | learns from what the model itself does |
-# | long answers where single tokens must be credited or blamed, and memory to spare | PPO | its critic gives each token its own advantage; GRPO usually gives all tokens of an answer the same |
-#
 # Rewards for single steps do not require PPO: DeepSeekMath (section 4.1.3) describes GRPO with a reward for each step,
 # and TRL's loss accepts advantages for each token. A common order is SFT until the model is right now and then, and
-# GRPO from there. A model that never succeeds gives GRPO nothing to compare. [Chapter 12](12_which_algorithm.ipynb) compares
-# all four with numbers, and [chapter 13](13_learned_rewards.ipynb) trains a reward model and a critic.
+# GRPO from there. A model that never succeeds gives GRPO nothing to compare. Chapter 00 says which method suits what you
+# have, [chapter 12](12_which_algorithm.ipynb) compares SFT, DPO, GRPO and PPO with numbers, and
+# [chapter 13](13_learned_rewards.ipynb) trains a reward model and a critic.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for automatic checks: it fails if the model was not trained or did not learn.

