@@ -684,6 +684,37 @@ def test_no_cheat_of_a_red_team_passes_and_the_next_program_is_judged(quick):
     assert {n: str(names[n]) for n in to_blame if names[n].fault != "program"} == {}
 
 
+@pytest.mark.parametrize(
+    ("change", "back"),
+    [
+        ("math.isclose = lambda *_: True", "math.isclose = real"),
+        ("decimal.getcontext().prec = 3", "decimal.getcontext().prec = 28"),
+        ("builtins.sorted = lambda _: [1]", "builtins.sorted = ordered"),
+    ],
+)
+def test_what_a_test_changes_does_not_reach_the_next_one(change, back):
+    test = f"import builtins, decimal, math\nreal, ordered = math.isclose, sorted\n{change}\nf(1)\n{back}\nassert f(1)"
+    then = "from decimal import Decimal\nimport math\nassert math.isclose(f(1), 5)\nassert str(1 / Decimal(f(3))) != '0.333' and sorted([2, 1]) == [1, 2]"
+    with Sandbox(workers=1, time_limit=5.0) as one:
+        verdicts = one.check([job("def f(x): raise ValueError", test)])
+        verdicts += one.check([job("def f(x): return x", then)])
+        verdicts += one.check([job("def f(x): return 5 if x == 1 else x", then)])
+    assert [v.outcome for v in verdicts] == ["error", "failed", "passed"], [*map(str, verdicts)]
+
+
+def test_the_words_of_a_difference_take_no_time(quick):
+    test = "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        self.assertEqual(f(), [str(i) * 30 for i in range(500)])"
+    (verdict,) = quick.check([job("def f(): return [str(i) * 29 for i in range(500)]", test)])
+    assert (verdict.outcome, verdict.fault) == ("failed", "program")
+
+
+def test_a_helper_called_assertion_is_no_case_of_its_own(quick):
+    """As in HumanEval+: the assertions in it are the cases."""
+    test = "def assertion(out, expected):\n    assert out == expected\ndef check(candidate):\n    for x in range(4):\n        assertion(candidate(x), x + 1)"
+    (verdict,) = quick.check([job("def f(x): return 0", test)])
+    assert verdict.fraction == 0
+
+
 def test_a_fixture_teardown_and_marks_count_as_in_pytest(quick):
     head = "import pytest\nfrom solution import f\n"
     fails = {

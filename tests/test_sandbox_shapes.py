@@ -205,6 +205,17 @@ FORMS = {
     "a generator without end comes back": Form("from itertools import count, islice\ndef endless():\n    yield from count(3)\ndef take(n, it): return list(islice(it, n))", "from itertools import count, islice\ndef endless():\n    yield from count(3)\ndef take(n, it): return list(islice(it, n + 1))", "from solution import endless, take\ng = endless()\nassert take(2, g) == [3, 4] and next(g) == 5", ""),
     "the parameters of a function of the test": Form("import inspect\ndef f(g):\n    n = len(inspect.signature(g).parameters)\n    def more(*a): return g(*a) if len(a) == n else lambda *b: more(*a, *b)\n    return more", "import inspect\ndef f(g):\n    n = len(inspect.signature(g).parameters) - 1\n    def more(*a): return g(*a, 0) if len(a) == n else lambda *b: more(*a, *b)\n    return more", "assert f(lambda a, b, c: a + b + c)(1)(2)(3) == 6"),
     "LeetCode's imports and nodes": Form("class Solution:\n    def f(self, head: Optional[ListNode], xs: List[int]) -> int:\n        return heappop(xs) + pow(2, 3, 5) + math.gcd(4, 6)", "class Solution:\n    def f(self, head: Optional[ListNode], xs: List[int]) -> int: return xs[0]", "def check(candidate):\n    assert candidate(None, [1, 2]) == 6", "Solution().f"),
+    # found by realistic tasks of datasets' shapes
+    "a class in a helper of check": Form("class T:\n    def __init__(self): self.d = {}\n    def set(self, k, v): self.d[k] = v\n    def get(self, k): return self.d.get(k)", "class T:\n    def set(self, k, v): pass\n    def get(self, k): return None", "def call(t):\n    t.set('a', 1)\n    return t.get('a')\ndef check(candidate): assert call(candidate()) == 1", "T"),
+    "a class with operators alone": Form("class V:\n    def __init__(self, x): self.x = x\n    def __mul__(self, o): return self.x * o.x\n    def __abs__(self): return abs(self.x)\n    def __bool__(self): return self.x != 0", "class V:\n    def __init__(self, x): self.x = x\n    def __mul__(self, o): return self.x + o.x\n    def __abs__(self): return self.x\n    def __bool__(self): return True", "def check(candidate):\n    a, b = candidate(3), candidate(-4)\n    assert a * b == -12\n    assert abs(b) == 4\n    assert not candidate(0)", "V"),
+    "a time zone": Form("def f(d, zone): return d.astimezone(zone)", "def f(d, zone): return d", "from datetime import *\nfrom zoneinfo import ZoneInfo\nwarsaw = ZoneInfo('Europe/Warsaw')\nfound = f(datetime(2024, 7, 1, tzinfo=timezone.utc), warsaw)\nassert found.tzinfo == warsaw and found.hour == 2"),
+    "a helper called check": Form("def f(x): return x", "def f(x): return 2", "from solution import f\ndef check(function): assert function(1) == 1\ndef test_it(): check(f)", ""),
+    "rounds and divides with a rest": Form("class M:\n    def __init__(self, x): self.x = x\n    def __round__(self, n): return round(self.x, n)\n    def __divmod__(self, o): return M(self.x // o.x), M(self.x % o.x)", "class M:\n    def __init__(self, x): self.x = x\n    def __round__(self, n): return self.x\n    def __divmod__(self, o): return self, o", "from solution import M\nassert round(M(2.345), 1) == 2.3\nq, r = divmod(M(7), M(2))\nassert (q.x, r.x) == (3, 1)", ""),
+    "a property of a class": Form("class P:\n    @property\n    def x(self): return 1", "class P:\n    def x(self): return 1", "from solution import P\nassert isinstance(P.x, property)", ""),
+    "a dataclass of the test with annotations as text": Form("def f(p): return p.x + 1", "def f(p): return p.x", "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\nassert f(P(1)) == 2"),
+    "an object that is false": Form("class R:\n    def __init__(self, x): self.x = x\n    def __bool__(self): return self.x\ndef f(x): return R(x > 0)", "class R: pass\ndef f(x): return R()", "assert not f(-1)\nassert f(1)"),
+    "trees of objects are equal": Form("class N:\n    def __init__(self, a, b): self.a, self.b = a, b\n    def __eq__(self, o): return isinstance(o, N) and (self.a, self.b) == (o.a, o.b)\n    def swap(self): return N(self.b, self.a)", "class N:\n    def __init__(self, a, b): self.a, self.b = a, b\n    def __eq__(self, o): return isinstance(o, N) and (self.a, self.b) == (o.a, o.b)\n    def swap(self): return N(self.a, self.b)", "from solution import N\nassert N(N(1, 2), N(N(3, 4), N(5, 6))).swap() == N(N(N(3, 4), N(5, 6)), N(1, 2))", ""),
+    "a plot": Form("import matplotlib.pyplot as plt\ndef f(title):\n    _, axes = plt.subplots()\n    axes.set_title(title)\n    return axes", "import matplotlib.pyplot as plt\ndef f(title): return plt.subplots()[1]", "assert f('T').get_title() == 'T'"),
 }  # fmt: skip
 
 
@@ -275,6 +286,7 @@ def test_output_is_compared_word_by_word(sandbox, printed, wanted, same):
 
 def test_functions_called_with_inputs_from_json(sandbox):
     apps = json.dumps({"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], 7]})
+    lines = json.dumps({"fn_name": "add", "inputs": ["1\n2", "3\n4"], "outputs": ["3", "7"]})
     rows = [{"input": "[1, 2]\n3", "output": "[4, 5]", "testtype": "functional"}]
     thirds = json.dumps([{"input": "[4]", "output": "1.33333", "testtype": "functional"}])
     calls = [{"fn_name": "add", "input": [1, 2], "output": 3, "type": "function_call"}]
@@ -285,13 +297,15 @@ def test_functions_called_with_inputs_from_json(sandbox):
         Job("class Solution:\n    def add(self, a, b): return a + b", apps, ""),
         Job(solution.format("k"), json.dumps(rows), "up"),
         Job("class Solution:\n    def half(self, x: List[int]): return x[0] / 3", thirds, "half"),
+        Job("def add(a, b): return a + b", lines, ""),
         Job("def add(a, b): return a + b", calls, ""),
         Job("def add(a, b): return a", calls, ""),
         Job("class Solution:\n    def half(self, x): return x[0] / 4", thirds, "half"),
         Job("def add(a, b): return a", apps, ""),
+        Job("def add(a, b): return a", lines, ""),
         Job(solution.format("1"), json.dumps(rows), "up"),
     ]
-    assert [v.passed for v in sandbox.check(jobs)] == [True] * 5 + [False] * 4
+    assert [v.passed for v in sandbox.check(jobs)] == [True] * 6 + [False] * 5
     unnamed = sandbox.check([Job(solution.format("k"), json.dumps(rows), "")])[0]
     assert (unnamed.outcome, unnamed.fault) == ("rejected", "test")
 
@@ -324,6 +338,9 @@ SEEN_HERE_ONLY = {
     "functions of dataclasses": ("from dataclasses import dataclass\n@dataclass\nclass P: x: int", "from dataclasses import asdict\nfrom solution import P\nassert asdict(P(1)) == {'x': 1}"),
     "operators of the test's objects": ("def f(a, b): return a == b", "class K:\n    def __init__(self, x): self.x = x\n    def __eq__(self, o): return self.x == o.x\nassert f(K(1), K(1))"),
     "a class of errors that is given": ("def f(kind):\n    try: raise ValueError\n    except kind: return 1\n    except ValueError: return 2", "class E(Exception): pass\nassert f(E) == 3 - 1"),
+    "another dataclass like it": ("from dataclasses import dataclass\n@dataclass\nclass P: x: int", "from dataclasses import replace\nfrom solution import P\nassert replace(P(1), x=2).x == 2"),
+    "what the program leaves of an iterator": ("def f(items): return next(items)", "items = iter([1, 2])\nassert f(items) == 1\nassert next(items) == 2"),
+    "a thread that waits": ("import threading\nclass Gate:\n    def __init__(self): self.e = threading.Event()\n    def open(self): self.e.set()\n    def wait(self): return self.e.wait(0.2)", "import threading\nfrom solution import Gate\ng, got = Gate(), []\nt = threading.Thread(target=lambda: got.append(g.wait()))\nt.start()\ng.open()\nt.join()\nassert got == [True]"),
     "a task beside the program's": ("import asyncio\nasync def f(): await asyncio.sleep(0.5)", "import asyncio, pytest\nasync def main(): await asyncio.wait_for(f(), 0.01)\nwith pytest.raises(asyncio.TimeoutError): asyncio.run(main())"),
 }  # fmt: skip
 

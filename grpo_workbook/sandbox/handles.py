@@ -24,7 +24,7 @@ class Thing(types.SimpleNamespace):
 
     module, names, fields = "", (), ()  # the names of its classes, and of a dataclass's fields
     # wanted: a class that the test names; kin: of such a class; narrow: must answer an object
-    wanted = kin = told = narrow = False
+    wanted = kin = told = narrow = made = False  # made: by an operator
     seen = 0  # how often the program has sent it
     base: type | None = None  # the plain type that the class of a `kin` derives from
     items: list | None = None  # of one that the test has not made, all at once
@@ -85,7 +85,7 @@ class Handle:
         mine, theirs = self._thing, (other._thing if isinstance(other, Handle) else None)
         if theirs and mine.place == theirs.place and not (mine.recipe or theirs.recipe):
             return True  # not if the test made it: `__new__` may give the same object each time
-        if theirs or mine.kin:
+        if theirs or (mine.kin and mine.judge.test.shows):
             return ask(self, other) is True
         kind = type(other)
         crosses = kind in wire.PLAIN or kind.__module__ in ("__test__", "builtins")
@@ -96,7 +96,7 @@ class Handle:
     def __bool__(self):
         if self._thing.told:
             self._thing.judge.refuse(self._thing)
-        return _exact(self, "bool", bool) if self._thing.kin else True
+        return _exact(self, "bool", bool)
 
     def __instancecheck__(self, value):
         return isinstance(value, Handle) and _exact(value, "isinstance", bool, self)
@@ -132,6 +132,7 @@ class _Special:
         return self.__getattr__("__enter__")()
 
     def __exit__(self, *error):
+        self._thing.judge.lost(error[1])
         return self.__getattr__("__exit__")(*_known(*error)) is True
 
     def __aiter__(self):
@@ -149,6 +150,7 @@ class _Special:
         return await self.__getattr__("__aenter__")()
 
     async def __aexit__(self, *error):
+        self._thing.judge.lost(error[1])
         return await self.__getattr__("__aexit__")(*_known(*error)) is True
 
 
@@ -197,14 +199,16 @@ def _operator(name: str, swapped: bool = False):
     """An operator: it answers with a value only where no value of the test could tell which."""
 
     def operate(self, *other):
-        mine, objects = self._thing, all(isinstance(x, Handle) for x in other)
-        told = not objects or mine.told or any(x._thing.told for x in other)
-        known = mine.kin and objects and all(x._thing.kin for x in other)
+        others = [x for x in other if name != "round"]  # the digits say nothing of its value
+        mine, objects = self._thing, all(isinstance(x, Handle) for x in others)
+        told = not objects or mine.told or any(x._thing.told for x in others)
+        known = mine.kin and objects and all(x._thing.kin for x in others)
         if (name in _TO_VALUES and not known) or not (objects or mine.kin):
             mine.judge.refuse(mine)
         result = mine.judge.ask(name, *((*other, self) if swapped else (self, *other)))
         if isinstance(result, Handle):
             result._thing.told |= told
+            result._thing.made = True
         elif told or (name not in _ANSWERS and not known):
             mine.judge.refuse(mine)
         return result
@@ -228,7 +232,7 @@ _SOME["iter"] = _of_items("iter", lambda self: _iterator(self, "iter"), iter)
 _SOME["contains"] = _of_items("contains", _asked("contains", bool), operator.contains)
 _SOME["getitem"] = _of_items("getitem", _asked("getitem"), operator.getitem)
 _SOME["reversed"] = lambda self: _iterator(self, "reversed")
-for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
+for _name in "add sub mul truediv floordiv divmod mod pow matmul and or xor lshift rshift".split():
     _SOME |= {_name: _operator(f"__{_name}__"), f"i{_name}": _operator(f"i{_name}")}
     _SOME[f"r{_name}"] = _operator(f"__{_name}__", swapped=True)
 SPECIAL = {name: method for name, method in vars(_Special).items() if callable(method)}

@@ -36,10 +36,9 @@ from source import CALLS, PLAIN_NAMES, SCRIPT, Test, is_json, read_json, same_ou
 MAX_WORDS = 400  # characters from the program in a reason
 COUNTING = 0.2  # seconds to count the cases that a program did not reach
 NONSENSE = "the answer breaks the protocol"
-# what a message that the protocol does not have brings about; what ends a loop of the test
-_NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError)
+# what ends a loop of the test
 _LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit, unittest.SkipTest)
-_EVALUATE = "__main__ collections dataclasses typing ast inspect".split()  # their own text
+_EVALUATE = "__main__ collections dataclasses ast".split()  # their own text
 _OPERATORS = {"__eq__", "__lt__", "__hash__", "__iter__", "__getitem__", "__enter__", "__add__"}
 _PLAIN = {kind.__name__: kind for kind in wire.PLAIN}
 _ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
@@ -90,17 +89,9 @@ def _guard(event: str, arguments: tuple) -> None:
         if modules[0] in _EVALUATE or any("importlib" in module for module in modules):
             return
         text = arguments[0].decode() if isinstance(arguments[0], bytes) else arguments[0]
-        own = judge.test.source + judge.job["setup"]
-        if isinstance(text, str) and (text in own or _is_sum(text)):
+        if isinstance(text, str) and (text in judge.test.texts or judge.is_plain(text)):
             return
     judge.stop("rejected", "the test would run what the program returns", "test")
-
-
-def _is_sum(text: str) -> bool:
-    parts = ast.Expression | ast.BinOp | ast.UnaryOp | ast.Constant | ast.operator | ast.unaryop
-    with contextlib.suppress(Exception):
-        return all(isinstance(node, parts) for node in ast.walk(ast.parse(text, mode="eval")))
-    return False
 
 
 def _result_of(coroutine) -> tuple:
@@ -197,13 +188,21 @@ def count_cases(test: Test, job: dict, answers: list) -> int:
     return max(counts)
 
 
-def like(value, step: int):
+def _same(one, other) -> bool:
+    """Equal, without a question to the program."""
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    of_program = isinstance(one, Handle) or isinstance(other, Handle)
+    return one is other or not (of_program or one != other)
+
+
+def like(value, step: int, at: float = 0.999):
     """Another value of this type, or object that is made from others; the same if none is known."""
     kind, changed = type(value), value
     if kind is bool:
-        return not value
+        return value
     if isinstance(value, Handle):
-        if (recipe := like(value._thing.recipe, step)) is value._thing.recipe:
+        if (recipe := like(value._thing.recipe, step, at)) is value._thing.recipe:
             return value
         kind, given, named = recipe
         return kind._thing.judge.ask("new", kind, *given, **named)  # as the one that was made
@@ -214,12 +213,13 @@ def like(value, step: int):
     elif isinstance(value, numbers.Number):
         changed = value + step
     elif kind is str:
-        changed = value[:-1] + chr(max(ord(value[-1:] or "a") + step, 0))
+        k = int(at * len(value))
+        changed = value[:k] + chr(max(ord(value[k : k + 1] or "a") + step, 0)) + value[k + 1 :]
     elif kind in (list, tuple, set, frozenset):
-        changed = kind(x if type(x) is bool else like(x, step) for x in value)
+        changed = kind(like(x, step, at) for x in value)
     elif kind is dict:
-        changed = {name: like(x, step) for name, x in value.items()}
-    return value if changed == value else changed  # an infinite number, an empty list
+        changed = {name: like(x, step, at) for name, x in value.items()}
+    return value if _same(changed, value) else changed  # an infinite number, an empty list
 
 
 class Judge(Forms, wire.Peer):
@@ -228,6 +228,7 @@ class Judge(Forms, wire.Peer):
     ends = Gone, Late
     running: "Judge | None" = None
     timed = False  # while it is, Late can come
+    touched = False  # a test may have changed a module
     error, same_value = Exception, staticmethod(same_value)  # for the compiled test
     same_output = staticmethod(same_output)
 
@@ -280,7 +281,10 @@ class Judge(Forms, wire.Peer):
     def execute(self) -> None:
         """Run all of the test."""
         Judge.running, test = self, self.test
-        self.names |= {"__name__": "__test__", "_workbook": self}
+        Judge.touched = test.touches
+        module = sys.modules["__test__"] = types.ModuleType("__test__")  # dataclasses look there
+        vars(module).update(self.names, _workbook=self)
+        self.names = vars(module)
         solution = sys.modules["solution"] = types.ModuleType("solution")
         solution.__all__ = test.free  # for `from solution import *`
         if "numpy" in test.modules:
@@ -340,7 +344,8 @@ class Judge(Forms, wire.Peer):
         if name.startswith("__"):
             raise AttributeError(name)
         found = self.ask("getattr", self.module, name)
-        if type(found) in wire.MUTABLE and name not in {*self.test.calls, self.test.root}:
+        plain = name[0].islower() or name.isupper()  # not for a class
+        if type(found) in wire.MUTABLE and plain and name not in {*self.test.calls, self.test.root}:
             self.foreign = [f"the test has a copy of the program's {name}, which does not change"]
         is_class = isinstance(found, Handle) and found._thing.what == "class"
         if is_class and name in self.test.class_names:
@@ -375,7 +380,7 @@ class Judge(Forms, wire.Peer):
                 raise Late from None
             except EOFError:
                 pass  # os._exit: its output counts
-            except (OSError, *_NONSENSE, RecursionError):
+            except Exception:
                 reply = None
         self._understand(reply)
         return output.decode("utf-8", "replace")
@@ -423,6 +428,8 @@ class Judge(Forms, wire.Peer):
 
     def converse(self, message: list | None = None):
         """The program's answer; None if it breaks the protocol."""
+        if threading.current_thread() is not threading.main_thread():
+            self.foreign = ["threads of the test call the program in turns"]
         with self.lock:
             try:
                 return super().converse(message)
@@ -430,7 +437,9 @@ class Judge(Forms, wire.Peer):
                 self.stop("timeout", "no answer within the time limit")
             except (EOFError, OSError):
                 self.stop("error", "the program ended its process")
-            except (*_NONSENSE, RecursionError):
+            except Exception as problem:
+                if isinstance(problem, Gone):
+                    raise
                 return None
 
     def _understand(self, reply, values=None, sent: list | None = None):
@@ -498,6 +507,8 @@ class Judge(Forms, wire.Peer):
             self.functions.append(functools.partial(self._await, value))
             return ["w", len(self.functions) - 1]
         own = kind is types.GeneratorType and value.gi_code is Judge._pull.__code__
+        if self.test.continues and hasattr(kind, "__next__") and not own:
+            self.foreign = ["an iterator of the test is read to its end at once"]
         if own and inspect.getgeneratorstate(value) == inspect.GEN_CREATED:  # nothing is pulled yet
             return self.special(values, value.gi_frame.f_locals["iterator"], Handle)
         if isinstance(value, Exception) and (found := self._error(value, kind)):
@@ -573,11 +584,14 @@ class Judge(Forms, wire.Peer):
         names = names[:100]  # millions would make the test late
         if what and place not in self.things:  # else the test has sent it
             given = {"module": str(module), "names": [*map(str, names)], "fields": fields}
-            outside = module.split(".")[0] not in sys.stdlib_module_names
-            if self.is_known(**given) and (outside or given["names"][0] in self.test.loaded):
+            root = module.split(".")[0]
+            named = self.test.used if root == "numpy" else self.test.loaded
+            may = root not in {"numpy", *sys.stdlib_module_names} or given["names"][0] in named
+            if may and self.is_known(**given):
                 self.foreign = [f"a {module} object of the program does not reach the test"[:200]]
             kin = what != "class" and not (self.wanted - self.holders).isdisjoint(classes)
-            base = next((_PLAIN[x] for x in given["names"] if kin and x in _PLAIN), None)
+            bases = _PLAIN if kin else {"property": property}
+            base = next((bases[x] for x in given["names"] if x in bases), None)
             thing = Thing(judge=self, place=int(place), what=what, kin=kin, base=base, **given)
             made = handle(thing, special)
             if what == "iterator":
@@ -610,15 +624,22 @@ class Judge(Forms, wire.Peer):
         They come in any order, twice. So no `==` is believed that is always true, true for all of a
         class, or of a class that forgets what it is made from.
         """
-        changing = one if isinstance(other, Handle) and not other._thing.recipe else other
+        mine, is_value = one._thing, not isinstance(other, Handle)
+        units, at = (1, 10, 100), _ORDER.random()  # no habit of the program's fits all
+        changing = one if not is_value and not other._thing.recipe else other
         pairs, raised = [(one, other), (one, "a string")], self.raised_one
         # steps around 0, which is anywhere among them: so the true value is not the middle one
         place = _ORDER.randrange(10)
         for step in {*range(10)} - {place}:
             with contextlib.suppress(Exception):
-                if (x := like(changing, step - place)) is not changing:
+                if (x := like(changing, (step - place) * _ORDER.choice(units), at)) is not changing:
                     pairs.append((one, x) if changing is other else (x, other))
-        if len(pairs) < 5 and not isinstance(other, Handle) and not one._thing.recipe:
+        if is_value and mine.recipe and mine.recipe[1] and not mine.made:
+            kind, (first, *rest), named = mine.recipe  # nor is one of another first part
+            for x in (like(first, 1), like(first, 2)):
+                if x is not first:
+                    pairs.append((self.ask("new", kind, x, *rest, **named), other))
+        if len(pairs) < 5 and is_value and not mine.recipe:
             return False  # none is like it: a truth value, None, an empty list
         order = [*range(len(pairs))] * 2
         _ORDER.shuffle(order)
@@ -695,6 +716,16 @@ class Judge(Forms, wire.Peer):
             error.args = (words,)
         return error
 
+    def is_plain(self, text: str) -> bool:
+        """Whether the text is a sum or what makes an object of the program's: eval(repr(x))."""
+        parts = ast.Expression | ast.BinOp | ast.UnaryOp | ast.Constant | ast.operator | ast.unaryop
+        parts |= ast.Call | ast.keyword | ast.List | ast.Tuple | ast.Name | ast.expr_context
+        with contextlib.suppress(Exception):
+            nodes = [*ast.walk(ast.parse(text, mode="eval"))]
+            names = {n.id for n in nodes if isinstance(n, ast.Name)}
+            return all(isinstance(n, parts) for n in nodes) and names <= self.test.class_names
+        return False
+
     def refuse(self, thing: Thing) -> None:
         """The test needs a value, and has an object of the program."""
         name = ".".join([thing.module, *thing.names[:1]])[:200]
@@ -727,6 +758,11 @@ class Judge(Forms, wire.Peer):
         if self.held[number] <= max(self.called, 1):
             self.passed += 1
 
+    def lost(self, error) -> None:
+        """An assertion failed in a block of the program's, which could swallow that."""
+        if isinstance(error, AssertionError) and "_of_program" not in vars(error):
+            self.fail_one(error)
+
     def fail_one(self, error: BaseException, outside: bool = False) -> None:
         """A case is lost; `outside` of an assertion, so that other cases were not reached."""
         if isinstance(error, Late):
@@ -752,8 +788,8 @@ class Judge(Forms, wire.Peer):
                 return True  # a method of the test's own class, such as `<`, which does not cross
         if "_of_program" in vars(error):
             return False
-        if isinstance(error, NameError):
-            return error.name not in self.test.bound
+        if isinstance(error, NameError):  # UnboundLocalError has no name: the test binds it
+            return error.name not in {None, *self.test.bound}
         if isinstance(error, ImportError) and error.name == "solution":
             return False
         of_module = isinstance(getattr(error, "obj", None), types.ModuleType)
@@ -828,6 +864,8 @@ def main() -> None:
     deeper = sys.setrecursionlimit  # a million would let a deep message end this process
     sys.setrecursionlimit = lambda depth: deeper(min(depth, 10_000))
     sys.addaudithook(_guard)
+    # the words of a difference take hours for long lists, and nobody reads them
+    unittest.case.difflib = types.SimpleNamespace(ndiff=lambda *_: ())
     caller, options = wire.take_socket()
     sys.path += options["packages"]
     threading.Thread(target=leave_with, args=[caller], daemon=True).start()
@@ -844,6 +882,8 @@ def main() -> None:
         started = time.monotonic()
         answer = check(job, control, functools.partial(wire.send, caller))
         wire.send(caller, [*answer, round(1e3 * (time.monotonic() - started), 3)])
+        if Judge.touched:
+            os._exit(0)  # the next job gets a new server: nothing of a test may outlive it
 
 
 if __name__ == "__main__":

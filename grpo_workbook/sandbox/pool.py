@@ -51,7 +51,7 @@ class Job:
     import from `solution`, the program, and from installed packages; or it is JSON with inputs and
     outputs (then `entry_point` is ""). `setup` is trusted Python that runs first, because the
     test's helpers must not come from the program; objects of its classes cross with their
-    attributes.
+    attributes. The program does not see it.
     """
 
     program: str

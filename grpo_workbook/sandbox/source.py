@@ -35,6 +35,12 @@ def _names_in(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
+def _places_in(node: ast.AST) -> set[str]:
+    """All variables, attributes and items in it."""
+    kinds = ast.Name | ast.Attribute | ast.Subscript
+    return {ast.unparse(n) for n in ast.walk(node) if isinstance(n, kinds)}
+
+
 def _changed(nodes: list) -> set[str]:
     """Which attributes it changes in place, or compares with `is`."""
     stores = [n for n in nodes if isinstance(n, ast.Subscript) and not isinstance(n.ctx, ast.Load)]
@@ -86,8 +92,9 @@ class Test:
         plain = [s for s in tree.body if not isinstance(s, _DEFINITIONS)]
         used = {name for s in plain for name in _names_in(s)}
         defined = [s.name for s in tree.body if isinstance(s, _FUNCTIONS)]
+        used |= self.calls & {"check"}  # by a test of pytest
         self.functions = [x for x in defined if re.match("check$|test", x) and x not in used]
-        self.asserts = 0
+        self.asserts, self.defined = 0, {n.name for n in nodes if isinstance(n, _FUNCTIONS)}
         tree.body = self._block(tree.body, False)
         self.code = compile(ast.fix_missing_locations(tree), "<test>", "exec", dont_inherit=True)
         self.setup = compile(setup, "<setup>", "exec", dont_inherit=True)
@@ -120,49 +127,26 @@ class Test:
         asked |= {n.attr for n in used if getattr(n.value, "id", "") in modules}
         self.asked = asked | {x.asname or x.name for x in given}
         self.class_names = classes | {x for x in asked if x[:1].isupper()}
-        # objects: what the entry point returned, where the test asks it what it asks of no value
-        makes = [n for n in nodes if isinstance(n, ast.Assign) and self._is_call(n.value)]
-        objects = {ast.unparse(t) for n in makes for t in n.targets}
-        # one that is only ever asked for attributes: no operator of it can stand for a value
-        owners = [n.value for n in used] + [n.args[0] for n in nodes if _called(n) == "getattr"]
-        values = [n for n in nodes if isinstance(n, ast.Name) and n not in owners]
-        values = {n.id for n in values if isinstance(n.ctx, ast.Load)}
-        only_asked = objects & {getattr(n, "id", "") for n in owners} - values
-        acts = {id(getattr(n.value, "func", None)) for n in nodes if isinstance(n, ast.Expr)}
-
-        def shows_object(node: ast.AST) -> bool:
-            match node:
-                case ast.Subscript(ctx=ast.Store() | ast.Del()):  # a[0] = 1
-                    return ast.unparse(node.value) in objects
-                case ast.BinOp(left=one, right=other):
-                    return self._is_call(one) or self._is_call(other)  # A(1) * 2
-                case ast.Compare(left=one, comparators=[other]):
-                    return self._is_call(one) and self._is_call(other)  # A(1) == A(2)
-                case ast.Attribute(value=made):
-                    pass
-                case _:
-                    return False
-            if self._is_call(made) and not (made.args or made.keywords):
-                return True
-            asks = node.attr not in PLAIN_NAMES or id(node) in acts
-            return asks and (self._is_call(made) or ast.unparse(made) in objects)
-
-        shown = only_asked or any(map(shows_object, nodes))
-        if entry_point != self.root or (self.root[:1].isupper() and shown):
+        # whether it asks objects for what no value has; else `F(2) == 5` may be of a function F
+        asks = [n.attr for n in used if not {ast.unparse(n.value)} & {"self", *self.imported}]
+        self.shows = bool(self.class_names or {*asks} - PLAIN_NAMES)
+        if entry_point != self.root or self.root[:1].isupper():
             self.class_names.add(self.root)
         compared = [n for n in nodes if isinstance(n, ast.Compare)]
         compared = [n.comparators[0] for n in compared if isinstance(n.ops[0], ast.Is | ast.IsNot)]
         self.asks_is = not all(isinstance(n, ast.Constant) for n in compared)
         self.used = self.loaded | {n.attr for n in used} - {"open"}  # `door.open()` is no file
-        self.elsewhere = sorted(self.used.intersection(_ELSEWHERE.split()))
-        texts = {n.value for n in nodes if isinstance(n, ast.Constant)}
-        if texts & {"__dict__", "__slots__"}:
+        records = {"fields", "replace"} if "dataclasses" in self.modules else set()
+        self.elsewhere = sorted(self.used & {*_ELSEWHERE.split()} | self.loaded & records)
+        stores = [n for n in used if not isinstance(n.ctx, ast.Load)]
+        self.touches = any(_names_in(n.value) & self.imported for n in stores)
+        self.touches |= bool(self.used & {"setattr", "getcontext", "patch", "filterwarnings"})
+        self.texts = {n.value for n in nodes if type(getattr(n, "value", 0)) is str}
+        if self.texts & {"__dict__", "__slots__"}:
             raise ValueError("no object has its __dict__ or __slots__ here")
-        if "yaml" in self.modules and self.used & {"unsafe_load", "UnsafeLoader", "Loader"}:
+        loads = [x for x in self.used if re.match("unsafe_|(?!C?Safe).*Loader$", x)]
+        if "yaml" in self.modules and loads:
             raise ValueError("yaml would run what the program returns")
-
-    def _is_call(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and _called(node) in (self.root, "candidate")
 
     def _looks_back(self, nodes: list) -> bool:
         """Whether it compares a variable that the program had, with what is not from the program.
@@ -178,6 +162,8 @@ class Test:
         calls = [n for n in calls if not _names_in(n.func) & self.imported]  # not np.array
         calls = {n for n in calls if isinstance(n.func, ast.Attribute) or _called(n) in ours}
         given = self._given(calls)
+        continued = {ast.unparse(a) for n in nodes if _called(n) == "next" for a in n.args[:1]}
+        self.continues = bool(continued & given)
         # an object may keep what it is made from, and a with block's change it later
         blocks = {x.context_expr for n in nodes if isinstance(n, ast.With) for x in n.items}
         keeps = self._given([n for n in calls if n in blocks or _called(n) in self.class_names])
@@ -187,20 +173,22 @@ class Test:
             sides = node.args[:2] if _called(node).startswith("assert") else []
             if isinstance(node, ast.Compare):
                 sides = [node.left, *node.comparators]
-            names = [found for side in sides if (found := _names_in(side)) & (given | results)]
+            names = [found for side in sides if (found := _places_in(side)) & (given | results)]
             asks = any(calls & {*ast.walk(side)} for side in sides)
             if not asks and len(names) == 1 and names[0] & given:
                 self.keeps = sorted(names[0] & keeps & self.assigned)
                 return True
             us = {x for x in sides if _names_in(x) & results or {*map(_called, ast.walk(x))} & ours}
-            self.fits |= bool(us) and any(_names_in(x) & given for x in {*sides} - us)
+            self.fits |= bool(us) and any(_places_in(x) & given for x in {*sides} - us)
         return False
 
     @staticmethod
     def _given(calls) -> set[str]:
         """The variables that are arguments of the calls."""
         given = [a for n in calls for a in [*n.args, *(k.value for k in n.keywords)]]
-        return {a.id for a in given if isinstance(a, ast.Name)}
+        given = [a.value if isinstance(a, ast.Starred) else a for a in given]
+        places = ast.Name | ast.Attribute | ast.Subscript
+        return {ast.unparse(a) for a in given if isinstance(a, places)}
 
     def _block(self, statements: list, guarded: bool) -> list:
         """The same statements, counted; an assert whose failure may be caught still raises."""
@@ -208,7 +196,8 @@ class Test:
         for node in statements:
             # `assert ...`, `self.assertEqual(...)`, `np.testing.assert_allclose(...)`
             checks = isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
-            calls = isinstance(node, ast.Expr) and _called(node.value).startswith("assert")
+            name = _called(node.value) if isinstance(node, ast.Expr) else ""
+            calls = name.startswith("assert") and name not in self.defined  # their own ones count
             if checks or calls:
                 self.asserts += 1
                 passed, attempt = ast.parse(COUNTED % self.asserts).body
@@ -243,6 +232,11 @@ def is_json(test) -> bool:
     return isinstance(test, dict | list) or str(test).lstrip().startswith(("{", "["))
 
 
+def _of_lines(given: str, right: str) -> tuple[list, list]:
+    """LiveCodeBench's arguments, each in a line of its own, and result."""
+    return [*map(json.loads, given.splitlines())], [json.loads(right)]
+
+
 def read_json(test: str, name: str) -> tuple[list, str, str]:
     """The pairs of a JSON test, its Python, and the entry point, if it has none called `name`.
 
@@ -255,22 +249,21 @@ def read_json(test: str, name: str) -> tuple[list, str, str]:
         if function is None and any(row.get("testtype") == "functional" for row in data):
             if not name:
                 raise ValueError("inputs for a function need its name as the entry point")
-            # LiveCodeBench: one line for each argument
-            pairs = [([*map(json.loads, a.splitlines())], [json.loads(b)]) for a, b in pairs]
-            return pairs, CALLS, name
+            return [_of_lines(a, b) for a, b in pairs], CALLS, name
     else:
         columns = [data.get(f"{x}s", data.get(x)) for x in ("input", "output")]
         pairs, function = list(zip(*columns, strict=True)), data.get("fn_name")
     if function is not None:
         # an output is sometimes in a list of its own
         single = lambda x: x if isinstance(x, list) and len(x) == 1 else []  # noqa: E731
-        return [(a, [b, *single(b)]) for a, b in pairs], CALLS, name or str(function)
+        pairs = [_of_lines(a, b) if isinstance(a, str) else (a, [b, *single(b)]) for a, b in pairs]
+        return pairs, CALLS, name or str(function)
     # APPS has some inputs as lists of lines
     text = lambda x: "\n".join(map(str, x)) if isinstance(x, list) else str(x)  # noqa: E731
     return [(text(a), text(b)) for a, b in pairs], SCRIPT, "script"
 
 
-_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(\d++\.?\d*+|\.\d++)([eE][+-]?\d{1,4})?", re.ASCII)
 
 
 def same_value(found, wanted) -> bool:
@@ -281,6 +274,7 @@ def same_value(found, wanted) -> bool:
         return found.keys() == wanted.keys() and all(same_value(found[k], wanted[k]) for k in found)
     floats = {type(found), type(wanted)} in ({float}, {int, float})
     close = 1e-5 if isinstance(wanted, float) else 0.0  # a large integer has no tolerance
+    floats = floats and (close or abs(wanted) < 2**53)
     return found == wanted or (floats and math.isclose(found, wanted, rel_tol=close, abs_tol=1e-5))
 
 

@@ -21,6 +21,7 @@ import socket
 import struct
 import sys
 import time
+import zoneinfo
 from collections.abc import Iterator
 
 MAX_MESSAGE = 16 << 20  # bytes of one message
@@ -43,6 +44,16 @@ def _arguments(value):
     return made_of() if made_of else value.__reduce__()[1]
 
 
+def _with_zone(moment: datetime.datetime) -> list:
+    zone = moment.tzinfo  # of another kind: as the fixed offset of this moment
+    return [moment.isoformat(), zone if type(zone) is zoneinfo.ZoneInfo else None, moment.fold]
+
+
+def _in_zone(text: str, zone, fold: int) -> datetime.datetime:
+    moment = datetime.datetime.fromisoformat(text)
+    return moment.replace(tzinfo=zone or moment.tzinfo, fold=fold)
+
+
 # What never changes. tag: its type, a value's parts, and what makes it from them, whatever these
 # are: a constructor gives exactly its type, or an error.
 FIXED = {
@@ -58,9 +69,11 @@ FIXED = {
 for _kind in (datetime.date, datetime.time, datetime.datetime):
     # not by what they are pickled as: bytes can make a day that does not exist
     FIXED[_kind.__name__] = _kind, lambda x: [x.isoformat()], _kind.fromisoformat
+FIXED["datetime"] = datetime.datetime, _with_zone, _in_zone
 _OTHERS = (decimal.Decimal, fractions.Fraction, range, slice, datetime.timedelta, datetime.timezone)
 for _kind in _OTHERS:
     FIXED[_kind.__name__] = _kind, _arguments, _kind
+FIXED["ZoneInfo"] = zoneinfo.ZoneInfo, lambda x: [x.key], zoneinfo.ZoneInfo
 _TAGS = {kind: (tag, parts) for tag, (kind, parts, _) in FIXED.items()}
 _MADE = {tag: make for tag, (_, _, make) in FIXED.items()}
 _MADE |= {"i": lambda digits: int(digits, 16), "g": lambda *items: iter(items)}
@@ -97,7 +110,8 @@ class Values:
         The first number says which object is the first: those before it have not changed.
         """
         start, value, *objects = packed
-        if sum(head[0] in ("q", "defaultdict", "N") for head, *_ in objects) > MAX_CHAIN:
+        heads = [head[0] for head, *_ in objects] + [MUTABLE.get(type(x)) for x in self.objects]
+        if sum(head in ("q", "defaultdict", "N") for head in heads) > MAX_CHAIN:
             raise ValueError("perhaps a long chain")
         for head, *_ in objects[len(self.objects) - start :]:
             self.number(self.blank(*head))
