@@ -717,7 +717,7 @@ class Judge(Forms, wire.Peer):
         return error
 
     def is_plain(self, text: str) -> bool:
-        """Whether the text is a sum or what makes an object of the program's: eval(repr(x))."""
+        """Whether the text is a sum, or makes an object of the program's, as its repr does."""
         parts = ast.Expression | ast.BinOp | ast.UnaryOp | ast.Constant | ast.operator | ast.unaryop
         parts |= ast.Call | ast.keyword | ast.List | ast.Tuple | ast.Name | ast.expr_context
         with contextlib.suppress(Exception):
