@@ -118,9 +118,15 @@ WRONG = ["--learning-rat 1", "--data nope.csv", "--max-steps -1", "--rewards nop
 WRONG += ["--tools nope.py:f", "--environment nope.py:C", "--tools templates/sql/rewards.py:nope"]
 
 
-@pytest.mark.parametrize("words", WRONG)
-def test_wrong_arguments_of_a_run_are_refused_before_anything_heavy_is_loaded(words):
-    assert ended_and_loaded(f"run {words}") == "2 {'trl'}"  # found, not loaded: it is lazy
+def test_wrong_arguments_of_a_run_are_refused_before_anything_heavy_is_loaded():
+    code = (
+        "import sys; from grpo_workbook.cli import main\n"
+        f"print(*(main(['run', *words.split()]) for words in {WRONG}))\n"
+        f"print({set(HEAVY)} & {{*sys.modules}})"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPO)
+    # trl is found, not loaded: it is lazy
+    assert said.stdout.splitlines() == [" ".join(["2"] * len(WRONG)), "{'trl'}"], said.stderr
 
 
 # ------------------------------------------------------------------ how a command ends

@@ -194,37 +194,34 @@ def test_trls_fields_are_known_without_trl():
     assert trl_fields() == {f.name for f in dataclasses.fields(GRPOConfig) if f.init}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["run", "--max-stpes", "3"],
-        ["run", "--max_grad_nrm", "3"],
-        ["run", "--output_dir", "x"],
-        ["run", "--profile", "giant"],
-        ["run", "--model", "mistral"],
-        ["run", "--seed", "-1"],
-        ["run", "--learning-rate", "nan"],
-        ["run", "--rewards", "corectness"],
-        ["run", "--data", "none.jsonl"],
-        ["run", "--batch-size", "20", "--num-generations", "8"],
-        ["stages", "none.yaml"],
-        ["plan", "--profile", "giant"],
-        ["merge", "none", "--output", "none"],
-        ["evaluate", "mistral", "--data", "none.jsonl"],
-        ["check-data", "none.jsonl"],
-    ],
-    ids=" ".join,
-)
-def test_arguments_are_judged_before_anything_heavy_is_loaded(arguments, tmp_path):
+WRONG = """run --max-stpes 3
+    run --max_grad_nrm 3
+    run --output_dir x
+    run --profile giant
+    run --model mistral
+    run --seed -1
+    run --learning-rate nan
+    run --rewards corectness
+    run --data none.jsonl
+    run --batch-size 20 --num-generations 8
+    stages none.yaml
+    plan --profile giant
+    merge none --output none
+    evaluate mistral --data none.jsonl
+    check-data none.jsonl""".splitlines()
+
+
+def test_arguments_are_judged_before_anything_heavy_is_loaded(tmp_path):
     code = (
         "import sys; from grpo_workbook.cli import main\n"
-        f"status = main({arguments})\n"
-        "print(status, {'torch', 'unsloth', 'datasets', 'accelerate'} & {*sys.modules})"
+        f"for words in {WRONG}:\n"
+        "    status = main(words.split())\n"
+        "    print(status, {'torch', 'unsloth', 'datasets', 'accelerate'} & {*sys.modules}, words)"
     )
     how = {"cwd": tmp_path, "env": environment(PYTHONPATH=str(REPO))}
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **how)
-    assert said.stdout == "2 set()\n", said.stderr
-    assert said.stderr.count("error: ") == 1
+    assert said.stdout.splitlines() == [f"2 set() {words}" for words in WRONG], said.stderr
+    assert said.stderr.count("error: ") == len(WRONG)
 
 
 def test_a_batch_that_fits_another_profile_is_not_refused_early():

@@ -805,8 +805,8 @@ for name in MEASURES:
         result = verdict(list(old[name]), list(new[name]))
         print(f"{name}: {old[name].mean():.1%} -> {new[name].mean():.1%}: {result}")
 least = paired_gain(len(old), worse=0.03)
-can = f"a gain of {100 * least:.1f} points (3 % worse, power 80 %)" if least else "nothing"
-print(f"{len(old)} problems can show {can}")
+gain = f"a gain of {100 * least:.1f} points" if least else "nothing"
+print(f"{len(old)} problems can show {gain} (3 % worse, power 80 %)")
 
 # %% [markdown]
 # ## Summary

@@ -390,7 +390,8 @@ panels = {name: [measured(episodes)[kind][1] for kind in ("easy", "hard")]
           for name, episodes in (("before", before), ("free calls", after),
                                  ("a call costs 0.5", priced))}
 figures.show(*figures.bar_panels(
-    panels, ["easy", "hard"], y="calls per conversation", title="A price teaches when to call",
+    panels, ["easy", "hard"], y="calls per conversation",
+    title="A price teaches when to call",
 ))
 
 # %% [markdown]

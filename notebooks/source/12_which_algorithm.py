@@ -371,9 +371,8 @@ def compare_all(task, least=3):
         if len(gaps) < least:
             row["verdict"] = "too few seeds"
         elif gaps.nunique() > 1:
-            test = ttest_1samp(gaps, 0)
+            tested[method] = (test := ttest_1samp(gaps, 0)).pvalue
             row["low"], row["high"] = test.confidence_interval()
-            tested[method] = test.pvalue
         table[method] = row
     for method, p_value in holm(pd.Series(tested, dtype=float)).items():
         row = table[method]

@@ -343,7 +343,8 @@ figures.show(figure, "Calibration of the reward model on held-out pairs. "
 from grpo_workbook.reward_lab import attacks, honest
 
 question = [{"role": "user", "content": "What is 6 times 7?"}]
-tried = [("honest, right", honest()), ("honest, wrong", honest("41", "6*7=41\n41+0=41"))]
+wrong_steps = honest("41", "6*7=41\n41+0=41")
+tried = [("honest, right", honest()), ("honest, wrong", wrong_steps)]
 tried += [(f"{a.kind}: {a.name}", a.text) for a in attacks() if len(a.text) < 400]
 rows = [{"prompt": train_rows[0]["prompt"][:1] + question, "text": t} for _, t in tried]
 scores = rewards_of(reward_model, rows)
