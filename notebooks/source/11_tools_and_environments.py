@@ -495,7 +495,8 @@ def play(choose, seed):
     return False, turn
 
 
-players = {"random": random.Random(0).randint, "binary search": lambda a, b: (a + b) // 2}
+players = {"random": random.Random(0).randint,
+           "binary search": lambda a, b: (a + b) // 2}
 yardsticks = {}
 for name, choose in players.items():
     games = [play(choose, seed) for seed in range(2000)]

@@ -701,9 +701,10 @@ left.set(xlabel="completions sampled", ylabel="tokens; right, %",
          title="Length grows because it pays")
 left.legend(frameon=False)
 last = table.tail(3).mean()
-figures.show(figure, f"Line chart: from {table['tokens'][0]:.0f} to {last['tokens']:.0f} "
-                     f"tokens while {100 * table['reward'][0]:.0f} to "
-                     f"{100 * last['reward']:.0f} percent become right.")
+was, now = table["reward"][0], last["reward"]
+figures.show(figure, f"Line chart: from {table['tokens'][0]:.0f} to "
+                     f"{last['tokens']:.0f} tokens while {100 * was:.0f} to "
+                     f"{100 * now:.0f} percent become right.")
 
 # %% [markdown]
 # The stored runs, means over eight seeds:
@@ -712,7 +713,8 @@ figures.show(figure, f"Line chart: from {table['tokens'][0]:.0f} to {last['token
 shown = ["base", "grpo", "random reward", "format reward", "length price 0.1",
          "length price 0.5", "length price 1.5", "base without steps"]
 ends = race["steps"].groupby("method")[["tokens", "sampled"]].mean().loc[shown]
-ends.assign(sampled=100 * ends["sampled"]).round(1).rename(columns={"sampled": "right, %"})
+ends["right, %"] = 100 * ends.pop("sampled")
+ends.round(1)
 
 # %% [markdown]
 # This is the curve that is called the "aha moment": nobody asked for steps, yet they come, because in a group with one
@@ -1037,7 +1039,7 @@ QUESTIONS = [
     ("Groups of 4?", "main", "group of 4"),
     ("On the harder task?", "steps", "group of 4"),
     ("Groups of 16?", "main", "group of 16"),
-    ("A third of the learning rate, on the harder task?", "steps", "grpo, a third of the rate"),
+    ("A third of the rate, on the harder task?", "steps", "grpo, a third of the rate"),
     ("Four updates per batch?", "main", "grpo, 4 updates"),
     ("On the harder task?", "steps", "grpo, 4 updates"),
     ("Four updates: clip-higher?", "steps", "clip-higher, 4 updates"),

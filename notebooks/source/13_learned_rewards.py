@@ -736,7 +736,7 @@ boxes = {
     "reward": (0.55, 0.85, "reward model\nfrozen", pale["check"]),
     "reference": (0.55, 0.5, "reference\nfrozen", pale["check"]),
     "critic": (0.55, 0.24, "critic\nlearns (PPO)", pale["off"]),
-    "A": (0.85, 0.5, "advantages:\none per token (PPO),\nper text (GRPO)", pale["number"]),
+    "A": (0.85, 0.5, "advantages:\nPPO per token,\nGRPO per text", pale["number"]),
 }
 arrows = [("policy", "text", ""), ("text", "reward", ""), ("text", "reference", ""),
           ("text", "critic", ""), ("reward", "A", ""), ("reference", "A", "KL"),
