@@ -227,10 +227,8 @@ def candidate(sock: socket.socket) -> None:
         if "random" in source:
             sys.modules["random"].seed()
         if "matplotlib" in source:  # it asks for a folder to write to, and goes on if it cannot
-            os.environ["MPLCONFIGDIR"], os.access = (
-                os.path.dirname(os.__file__),
-                lambda *_, **__: True,
-            )
+            os.environ["MPLCONFIGDIR"] = os.path.dirname(os.__file__)
+            os.access = lambda *_, **__: True
         if "class Solution" in source:
             exec(_LEETCODE, module.__dict__)
         exec(compile(source, "<program>", "exec"), module.__dict__)

@@ -344,7 +344,7 @@ class Judge(Forms, wire.Peer):
         if name.startswith("__"):
             raise AttributeError(name)
         found = self.ask("getattr", self.module, name)
-        plain = name[0].islower() or name.isupper()  # not for a class
+        plain = not name[0].isupper() or name.isupper()  # not for a class
         if type(found) in wire.MUTABLE and plain and name not in {*self.test.calls, self.test.root}:
             self.foreign = [f"the test has a copy of the program's {name}, which does not change"]
         is_class = isinstance(found, Handle) and found._thing.what == "class"

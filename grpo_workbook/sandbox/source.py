@@ -138,9 +138,12 @@ class Test:
         self.used = self.loaded | {n.attr for n in used} - {"open"}  # `door.open()` is no file
         records = {"fields", "replace"} if "dataclasses" in self.modules else set()
         self.elsewhere = sorted(self.used & {*_ELSEWHERE.split()} | self.loaded & records)
-        stores = [n for n in used if not isinstance(n.ctx, ast.Load)]
-        self.touches = any(_names_in(n.value) & self.imported for n in stores)
-        self.touches |= bool(self.used & {"setattr", "getcontext", "patch", "filterwarnings"})
+        # whether it may leave a module changed
+        stores = [n.value for n in used if not isinstance(n.ctx, ast.Load)]
+        stores += [x for n in nodes if _called(n) == "setattr" for x in n.args[:1]]
+        self.touches = any(_names_in(x) & self.imported for x in stores)
+        self.touches |= bool(self.used & {"getcontext", "filterwarnings"})
+        self.touches |= {"patch", "start"} <= self.used
         self.texts = {n.value for n in nodes if type(getattr(n, "value", 0)) is str}
         if self.texts & {"__dict__", "__slots__"}:
             raise ValueError("no object has its __dict__ or __slots__ here")

@@ -51,7 +51,8 @@ def _with_zone(moment: datetime.datetime) -> list:
 
 def _in_zone(text: str, zone, fold: int) -> datetime.datetime:
     moment = datetime.datetime.fromisoformat(text)
-    return moment.replace(tzinfo=zone or moment.tzinfo, fold=fold)
+    known = type(zone) is zoneinfo.ZoneInfo  # it may be anything that the program has sent
+    return moment.replace(tzinfo=zone if known else moment.tzinfo, fold=fold)
 
 
 # What never changes. tag: its type, a value's parts, and what makes it from them, whatever these
