@@ -48,6 +48,7 @@ def evaluate(tmp_path, model, *more):
 
 
 @pytest.mark.parametrize("noise", [NOISE, b"", b"{}"], ids=["header", "empty", "short"])
+@pytest.mark.slow
 def test_damaged_weights(model, tmp_path, capsys, noise):
     (model / "model.safetensors").write_bytes(noise)
     said = refused(capsys, *evaluate(tmp_path, model))

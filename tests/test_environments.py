@@ -332,6 +332,7 @@ def trls_trainer(loaded, rows, tmp_path, tools, environment=None, reward=None, *
     )
 
 
+@pytest.mark.slow
 def test_the_replay_and_its_tokens_are_trls(loaded, tmp_path):
     """Greedy, TRL's trainer and the replay write the same messages, over several turns too."""
     model, tokenizer = loaded
@@ -384,6 +385,7 @@ def always_calling(loaded):
     loaded[0].generation_config.begin_suppress_tokens = None
 
 
+@pytest.mark.slow
 def test_an_async_tool_is_awaited_as_in_trls_trainer(loaded, tmp_path, always_calling):
     @tool
     @functools.wraps(multiply.__wrapped__)

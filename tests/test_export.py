@@ -407,6 +407,7 @@ def test_a_stages_adapter_is_merged_with_its_numbers(in_a_run, tmp_path):
     assert "Be brief." in card
 
 
+@pytest.mark.slow
 def test_heldout_rows_and_the_policys_scores_are_taken(tmp_path):
     from datasets import Dataset
 

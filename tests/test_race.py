@@ -166,6 +166,7 @@ def test_a_4_bit_sampler_has_the_weights_of_4_bit_loading(racer):
 
 
 @slow
+@pytest.mark.slow
 def test_a_corrected_sampler_weighs_tokens_and_a_stale_one_stays_behind(racer):
     racer, batch, rewards = racer("stale sampler, corrected")
     assert racer.importance(batch).eq(1).all()  # nothing was learned yet

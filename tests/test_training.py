@@ -59,6 +59,7 @@ def test_generating_does_not_spoil_the_gradient(family):
 
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
+@pytest.mark.slow
 def test_unpacked_sampling_answers_as_the_packed_model_does(family):
     import torch
 
