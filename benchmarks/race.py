@@ -200,17 +200,6 @@ def reached(row: dict) -> tuple[float, float] | None:
     return next((tuple(point[:2]) for point in row["curve"] if point[2] >= GOAL), None)
 
 
-def interval(values) -> tuple[float, float]:
-    """95 % (low, high) of the mean over seeds, by Student's t.
-
-    A bootstrap of few values is too narrow: of 5 normal ones it covers the mean in 84 % of cases.
-    """
-    from scipy.stats import ttest_1samp
-
-    found = ttest_1samp(values, 0).confidence_interval()
-    return float(found.low), float(found.high)
-
-
 def holm(p_values: list[float]) -> list[float]:
     """Holm's correction (1979) of several tests' p-values."""
     order, least, adjusted = sorted(range(len(p_values)), key=p_values.__getitem__), 0.0, {}
@@ -246,9 +235,11 @@ def differences(
             gains[method] = found
         elif len(found):
             said[method] = "the same" if not found.any() else f"{100 * found.mean():+.1f}"
-    p_values = holm([float(ttest_1samp(found, 0).pvalue) for found in gains.values()])
-    for (method, found), p in zip(gains.items(), p_values, strict=True):
-        low, high = (100 * end for end in interval(found))
+    # Student's t, also for the interval: a bootstrap of 5 normal values covers the mean in 84 %
+    tests = [ttest_1samp(found, 0) for found in gains.values()]
+    p_values = holm([float(test.pvalue) for test in tests])
+    for (method, found), test, p in zip(gains.items(), tests, p_values, strict=True):
+        low, high = (100 * end for end in test.confidence_interval())
         word = "better" if found.mean() > 0 else "worse"
         if p >= ALPHA:
             word = "unsettled" if low > 0 or high < 0 else "not shown"
@@ -258,6 +249,8 @@ def differences(
 
 def table(task: str, rows: list[dict]) -> None:
     """Print the report of a task as Markdown."""
+    from scipy.stats import ttest_1samp
+
     by_method: dict[str, dict[int, dict]] = {}
     for row in rows:
         by_method.setdefault(row["method"], {})[row["seed"]] = row
@@ -277,7 +270,7 @@ def table(task: str, rows: list[dict]) -> None:
         mean = {name: sum(end[name] for end in ends) / len(ends) for name in ends[0]}
         rate = f"{100 * mean['sampled']:.1f}"
         if len(runs) >= 3:
-            low, high = interval([end["sampled"] for end in ends])
+            low, high = ttest_1samp([end["sampled"] for end in ends], 0).confidence_interval()
             rate += f" [{100 * low:.1f}, {100 * high:.1f}]"
         found = [point for run in runs if (point := reached(run))]
         when = [

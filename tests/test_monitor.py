@@ -561,10 +561,10 @@ def test_reward_models_and_async_functions_stay_as_they_are():
 @pytest.mark.parametrize(
     ("every", "logging_steps", "expected"),
     [
-        (5, 1, [5, 10]),
-        (5, 3, [6, 12]),
-        (5, 7, [7, 14]),
-        (10, 4, [12]),
+        (5, 1, [5, 10, 15, 20, 25, 30]),
+        (5, 3, [6, 12, 18, 24, 30]),
+        (5, 7, [7, 14, 21, 28]),
+        (10, 4, [12, 24]),
     ],
 )
 def test_it_looks_at_the_first_log_after_so_many_steps(monkeypatch, every, logging_steps, expected):
@@ -584,7 +584,7 @@ def test_it_looks_at_the_first_log_after_so_many_steps(monkeypatch, every, loggi
     monkeypatch.setattr(IPython.display, "display", display)
     callback = HealthCallback(every=every, panels=True)
     callback.on_train_begin(None, state, None, model=torch.nn.Linear(1, 1))
-    for state.global_step in range(logging_steps, 15, logging_steps):
+    for state.global_step in range(logging_steps, 31, logging_steps):
         state.log_history.append({"step": state.global_step, "reward": 0.5})
         callback.on_log(SimpleNamespace(), state, None, logs={"reward": 0.5})
     assert shown == [(step, step != expected[0]) for step in expected]

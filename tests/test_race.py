@@ -144,7 +144,7 @@ def racer(monkeypatch):
     return made
 
 
-@slow
+@pytest.mark.slow
 def test_a_4_bit_sampler_has_the_weights_of_4_bit_loading(racer):
     from bitsandbytes.functional import dequantize_4bit
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
@@ -165,7 +165,6 @@ def test_a_4_bit_sampler_has_the_weights_of_4_bit_loading(racer):
     assert compared == 7 * sampler.config.num_hidden_layers
 
 
-@slow
 @pytest.mark.slow
 def test_a_corrected_sampler_weighs_tokens_and_a_stale_one_stays_behind(racer):
     racer, batch, rewards = racer("stale sampler, corrected")
@@ -183,7 +182,7 @@ def test_a_corrected_sampler_weighs_tokens_and_a_stale_one_stays_behind(racer):
     assert racer.importance(batch).eq(1).all()
 
 
-@slow
+@pytest.mark.slow
 def test_top_entropy_tokens_alone_learn_and_the_bonus_raises_the_objective(racer):
     racer, batch, rewards = racer("top-entropy tokens")
     advantages = training.advantages_of(racer.s, rewards)

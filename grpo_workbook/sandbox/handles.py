@@ -24,7 +24,7 @@ class Thing(types.SimpleNamespace):
 
     module, names, fields = "", (), ()  # the names of its classes, and of a dataclass's fields
     # wanted: a class that the test names; kin: of such a class; narrow: must answer an object
-    wanted = kin = told = narrow = made = False  # made: by an operator
+    wanted = kin = told = narrow = False
     seen = 0  # how often the program has sent it
     base: type | None = None  # the plain type that the class of a `kin` derives from
     items: list | None = None  # of one that the test has not made, all at once
@@ -208,7 +208,6 @@ def _operator(name: str, swapped: bool = False):
         result = mine.judge.ask(name, *((*other, self) if swapped else (self, *other)))
         if isinstance(result, Handle):
             result._thing.told |= told
-            result._thing.made = True
         elif told or (name not in _ANSWERS and not known):
             mine.judge.refuse(mine)
         return result

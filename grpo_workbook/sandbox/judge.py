@@ -437,9 +437,9 @@ class Judge(Forms, wire.Peer):
                 self.stop("timeout", "no answer within the time limit")
             except (EOFError, OSError):
                 self.stop("error", "the program ended its process")
-            except Exception as problem:
-                if isinstance(problem, Gone):
-                    raise
+            except Gone:
+                raise
+            except Exception:
                 return None
 
     def _understand(self, reply, values=None, sent: list | None = None):
@@ -634,11 +634,12 @@ class Judge(Forms, wire.Peer):
             with contextlib.suppress(Exception):
                 if (x := like(changing, (step - place) * _ORDER.choice(units), at)) is not changing:
                     pairs.append((one, x) if changing is other else (x, other))
-        if is_value and mine.recipe and mine.recipe[1] and not mine.made:
-            kind, (first, *rest), named = mine.recipe  # nor is one of another first part
-            for x in (like(first, 1), like(first, 2)):
-                if x is not first:
-                    pairs.append((self.ask("new", kind, x, *rest, **named), other))
+        if is_value and mine.recipe and mine.recipe[1]:
+            kind, (first, *rest), named = mine.recipe  # nor is one of another first part, far away
+            for step in _ORDER.sample(range(100, 1000), 2):
+                with contextlib.suppress(Exception):  # the class may not take it
+                    if (x := like(first, step)) is not first:
+                        pairs.append((self.ask("new", kind, x, *rest, **named), other))
         if len(pairs) < 5 and is_value and not mine.recipe:
             return False  # none is like it: a truth value, None, an empty list
         order = [*range(len(pairs))] * 2

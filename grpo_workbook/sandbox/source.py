@@ -23,6 +23,7 @@ _ELSEWHERE = """patch redirect_stdout redirect_stderr stdout warns assertWarns a
 _CHANGES = "append extend insert add update setdefault remove discard pop clear sort".split()
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = _FUNCTIONS | ast.ClassDef
+_PLACES = ast.Name | ast.Attribute | ast.Subscript
 
 
 def _called(call: ast.AST) -> str:
@@ -37,8 +38,7 @@ def _names_in(node: ast.AST) -> set[str]:
 
 def _places_in(node: ast.AST) -> set[str]:
     """All variables, attributes and items in it."""
-    kinds = ast.Name | ast.Attribute | ast.Subscript
-    return {ast.unparse(n) for n in ast.walk(node) if isinstance(n, kinds)}
+    return {ast.unparse(n) for n in ast.walk(node) if isinstance(n, _PLACES)}
 
 
 def _changed(nodes: list) -> set[str]:
@@ -190,8 +190,7 @@ class Test:
         """The variables that are arguments of the calls."""
         given = [a for n in calls for a in [*n.args, *(k.value for k in n.keywords)]]
         given = [a.value if isinstance(a, ast.Starred) else a for a in given]
-        places = ast.Name | ast.Attribute | ast.Subscript
-        return {ast.unparse(a) for a in given if isinstance(a, places)}
+        return {ast.unparse(a) for a in given if isinstance(a, _PLACES)}
 
     def _block(self, statements: list, guarded: bool) -> list:
         """The same statements, counted; an assert whose failure may be caught still raises."""

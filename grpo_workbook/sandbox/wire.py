@@ -67,7 +67,7 @@ FIXED = {
     "items": (type({}.items()), list, lambda *items: dict(items).items()),
     "...": (type(...), lambda x: [], lambda: ...),
 }
-for _kind in (datetime.date, datetime.time, datetime.datetime):
+for _kind in (datetime.date, datetime.time):
     # not by what they are pickled as: bytes can make a day that does not exist
     FIXED[_kind.__name__] = _kind, lambda x: [x.isoformat()], _kind.fromisoformat
 FIXED["datetime"] = datetime.datetime, _with_zone, _in_zone
