@@ -759,7 +759,7 @@ print([entry["reward"] for entry in resumed.state.log_history if "reward" in ent
 # %% [markdown]
 # To continue bit by bit, a checkpoint must hold everything that the next step depends on: adapter, optimizer, schedule,
 # random states, the position in the shuffled data, completions not yet used, and the state of rewards such as
-# `AdaptiveWeight`. Stock resuming loses several of these; `grpo_workbook/resume/__init__.py` lists and restores them.
+# `AdaptiveWeight`. Stock resuming loses several of these; `grpo_workbook/resume.py` lists and restores them.
 #
 # `train_stages(..., resume=True)` skips finished stages and gives the next one to `train`. This function continues
 # exactly inside a stage, as `python -m grpo_workbook stages` does:
