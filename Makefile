@@ -20,7 +20,7 @@ help:
 	@echo "make test-fast  the fast tests: no training, no notebooks"
 	@echo "make test       the fast tests, one main run, short trainings, changed notebooks in short (CI: FULL=1, in full)"
 	@echo "make test-all   everything that the nightly workflow runs"
-	@echo "make lint       style, types, line budgets, import rules: seconds"
+	@echo "make lint       style, types, import rules, how dense the code is: seconds"
 	@echo "make lab        JupyterLab on the notebooks"
 	@echo "make notebooks  rebuild the notebooks whose inputs changed and execute them (NB_ARGS=--all)"
 	@echo "make book       the executed notebooks as a static site with search (build/book/index.html)"
@@ -33,11 +33,11 @@ help:
 # Installs once, and again only if a requirements file changes, or if an install was interrupted.
 STAMP := $(VENV)/.installed
 setup: $(STAMP)
-$(STAMP): requirements.txt requirements-unsloth.txt pyproject.toml
+$(STAMP): requirements.txt requirements/unsloth.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.txt
-	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -r requirements-unsloth.txt
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -r requirements/unsloth.txt
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -e .
 	@touch $@
 
@@ -46,12 +46,12 @@ run: $(STAMP)
 
 # What one test compares with; where it cannot be had, that test says so and is skipped.
 COMPARE := $(VENV)/.compare
-$(COMPARE): $(STAMP) requirements-compare.txt
-	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -r requirements-compare.txt && touch $@ || true
+$(COMPARE): $(STAMP) requirements/compare.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -r requirements/compare.txt && touch $@ || true
 
 BOOK := $(VENV)/.book
-$(BOOK): $(STAMP) requirements-book.txt
-	@$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements-book.txt -c requirements.txt && touch $@
+$(BOOK): $(STAMP) requirements/book.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements/book.txt -c requirements.txt && touch $@
 
 book: $(BOOK)
 	$(BIN)/python book/build.py
@@ -64,13 +64,13 @@ test-fast: $(STAMP)
 
 # For tests/test_gpu_path.py: 198 MB to download, 691 MB on the disk; elsewhere those tests are skipped.
 TRITON := $(VENV)/triton
-$(TRITON): requirements-triton.txt | $(STAMP)
-	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --target $@.new -r requirements-triton.txt && rm -rf $@ && mv $@.new $@ || true
+$(TRITON): requirements/triton.txt | $(STAMP)
+	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --target $@.new -r requirements/triton.txt && rm -rf $@ && mv $@.new $@ || true
 
 # For tests/test_environments.py: the libraries of two cells of chapter 11, each in a folder of its own because they ask for different
 # versions of mcp; where they cannot be had, these tests are skipped.
 ENVIRONMENTS := $(VENV)/environments
-$(ENVIRONMENTS): requirements-environments.txt | $(STAMP)
+$(ENVIRONMENTS): requirements/environments.txt | $(STAMP)
 	@grep == $< | while read one; do \
 	  $(BIN)/python -m pip install --disable-pip-version-check -q --target $@.new/$${one%%==*} $$one || exit 1; \
 	done && rm -rf $@ && mv $@.new $@ || true
@@ -131,7 +131,7 @@ test-colab: $(STAMP)
 # uv.lock with the pinned versions. fastapi is chosen by uv: it has one version more for vLLM.
 .PHONY: lock
 lock:
-	uv lock $$(sed -n '/^fastapi/d; s/^\([A-Za-z0-9_.-]*==[^ ]*\).*/-P \1/p' requirements.txt requirements-unsloth.txt)
+	uv lock $$(sed -n '/^fastapi/d; s/^\([A-Za-z0-9_.-]*==[^ ]*\).*/-P \1/p' requirements.txt requirements/unsloth.txt)
 
 # llama.cpp with its converter, from the source of llama-cpp-python on the package index: compiled once, in minutes.
 LLAMA := llama-cpp-python==0.3.36
@@ -148,12 +148,12 @@ test-gguf: gguf
 	$(BIN)/python -m pytest tests/test_gguf.py
 
 LINT := $(VENV)/.lint
-$(LINT): $(STAMP) requirements-lint.txt
-	@$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements-lint.txt && touch $@
+$(LINT): $(STAMP) requirements/lint.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements/lint.txt && touch $@
 
 lint: $(LINT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python tests/budget.py
+	$(BIN)/python tests/density.py

