@@ -7,8 +7,8 @@ import statistics
 import time
 from pathlib import Path
 
-from grpo_workbook.config import RunConfig
-from grpo_workbook.data import CHAT_TEMPLATE_KWARGS, WORD_PROBLEMS, chat_prompt, load_problems
+from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, RunConfig
+from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, load_problems
 
 
 def make_run(job: dict) -> RunConfig:

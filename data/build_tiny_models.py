@@ -26,7 +26,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from build_word_problems import _SIGNS, Problem, build, draw_problem  # noqa: E402
 
-from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt  # noqa: E402
+from grpo_workbook.config import SYSTEM_PROMPT  # noqa: E402
+from grpo_workbook.data import chat_prompt  # noqa: E402
 
 FOLDERS = {"qwen": HERE / "tiny-qwen3", "gemma": HERE / "tiny-gemma3"}
 VOCABULARY = 640

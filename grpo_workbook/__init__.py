@@ -14,8 +14,8 @@ __version__ = "0.2.0"
 _API = {
     "errors": "WorkbookError",
     "config": "RunConfig PROFILES",
-    "data": "load_problems chat_prompt to_dataset render drop_long_prompts split",
-    "leakage": "leaked_rows drop_leaked",
+    "data": "load_problems chat_prompt to_dataset render drop_long_prompts split "
+    "leaked_rows drop_leaked",
     "answers": "extract_answer is_correct parse_number",
     "rewards": "answer_reward correctness_reward strict_format_reward "
     "incremental_format_reward reward parse_rewards",
@@ -24,7 +24,8 @@ _API = {
     "training": "load_policy sample_unpacked make_trainer HeldoutProbe",
     "models": "load_model",
     "evaluation": "generate evaluate compare score summary",
-    "statistics": "wilson_interval bootstrap_interval paired_p_value pass_at_k majority_at_k",
+    "statistics": "wilson_interval bootstrap_interval paired_p_value pass_at_k majority_at_k "
+    "paired_gain paired_items",
     "export": "save_adapter merge compare_logits",
     "notebook": "show quiet",
 }

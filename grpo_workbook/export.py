@@ -96,7 +96,7 @@ def merge(base: str | None, adapter: str | Path, folder: str | Path, *,
         raise WorkbookError(f"{said}: give its 16-bit model with --base")
     where, record = _where(ours.num_parameters()), _read(Path(adapter) / POLICY_RECORD)
     # as in training: without a system role, the system text opens the user's turn
-    fold = data.fold_system if data.needs_folding(tokenizer) else list
+    fold = data.prompts.fold_system if data.prompts.needs_folding(tokenizer) else list
     prompts = [fold(row["prompt"]) for row in heldout]
     answers = [row["answer"] for row in heldout if "answer" in row]
     how = {"share": False, "progress": "answering", **how}
@@ -261,7 +261,7 @@ _PATH = re.compile(r"(?<![\w:/.<])(?:/|~/)(?:[^\s/,:;\"'|=]+/)+([^\s/,:;\"'|=]+)
 def _hub_id(name: object) -> str | None:
     """The hub id in the name of a model or data set; None for a local path."""
     text = str(name).split(":")[0]
-    file = Path(text).suffix in data.FORMATS or files.place_of(text).exists()
+    file = Path(text).suffix in data.reading.FORMATS or files.place_of(text).exists()
     return text if re.fullmatch(r"\w[\w.-]*/[\w.-]+", text) and not file else None
 
 
@@ -280,7 +280,8 @@ def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: 
     metadata.library_name = "peft" if adapter else "transformers"
     metadata.tags = ["grpo", "trl"] if held else None
     prompt = data.chat_prompt(QUESTION.format(7, 5), settings.get("system_prompt"))
-    prompt = data.fold_system(prompt) if data.needs_folding(data.load_tokenizer(folder)) else prompt
+    if data.prompts.needs_folding(data.load_tokenizer(folder)):
+        prompt = data.prompts.fold_system(prompt)
     facts = {"report": report, "settings": settings, "adapter": adapter}
     facts |= {"interval": lambda p: [*wilson_interval([i < round(p * n) for i in range(n)])]}
     facts |= {"base": hub or readable(base), "base_hash": models.fingerprint(base)}

@@ -139,7 +139,7 @@ def test_too_many_columns_and_a_line_without_end(tmp_path, capsys, monkeypatch):
     (tmp_path / "wide.csv").write_text(f"question,answer,{names}\n1?,1,{',' * 99_999}\n")
     said = refused(capsys, "check-data", tmp_path / "wide.csv")
     assert "it has 100,002 columns, at most 1,000" in said
-    monkeypatch.setattr(data, "LONGEST_LINE", 2000)
+    monkeypatch.setattr(data.reading, "LONGEST_LINE", 2000)
     (tmp_path / "line.jsonl").write_text(json.dumps({"question": "x" * 4000, "answer": "1"}))
     said = refused(capsys, "check-data", tmp_path / "line.jsonl")
     assert "bytes, at most 2,000: split it" in said
@@ -150,7 +150,7 @@ import sys
 from grpo_workbook import WorkbookError, data
 for name in sys.argv[1:]:
     try:
-        data.read_rows(name)
+        data.reading.read_rows(name)
     except WorkbookError as error:
         print(error)
 """
@@ -184,7 +184,7 @@ def test_brackets_within_a_text_are_no_nesting(tmp_path):
         ("rows.json", json.dumps(rows)),
     ):
         (tmp_path / name).write_text(text)
-        assert data.read_rows(tmp_path / name).to_list() == rows
+        assert data.reading.read_rows(tmp_path / name).to_list() == rows
 
 
 def test_a_parquet_file_without_rows(tmp_path, capsys):

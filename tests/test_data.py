@@ -20,17 +20,15 @@ from grpo_workbook.data import (
     WORD_PROBLEMS,
     chat_prompt,
     drop_long_prompts,
-    fold_system,
     load_problems,
     load_split,
     load_tokenizer,
-    needs_folding,
-    prompt_lengths,
     render,
-    sha256_of,
     split,
     to_dataset,
 )
+from grpo_workbook.data.prompts import fold_system, needs_folding, prompt_lengths
+from grpo_workbook.data.splitting import sha256_of
 from grpo_workbook.errors import WorkbookError
 
 ROW = {"question": "How many?", "answer": "2 + 3 = 5\n#### 5"}
@@ -399,7 +397,7 @@ def gpu_run(heldout: int) -> RunConfig:
 
 def test_a_gpu_profile_without_the_hub_takes_the_bundled_problems_and_says_so(capsys):
     """A real model solves most of the word problems from the start: GSM8K where it can be had."""
-    data.course_data.cache_clear()
+    data.splitting.course_data.cache_clear()
     train, heldout, _ = load_split(gpu_run(40))
     said = capsys.readouterr().out
     assert (len(train), len(heldout)) == (2400, 40)
@@ -412,12 +410,12 @@ def test_a_gpu_profile_takes_gsm8k(tmp_path, monkeypatch):
     for part, asked in {"train": "Ann has 3 pens, buys 4.", "heldout": "Is 7 even?"}.items():
         row = {"question": asked, "answer": "3+4=7\n#### 7"}
         path = write(tmp_path / f"{part}.jsonl", json.dumps(row))
-        monkeypatch.setitem(data.GSM8K, part, str(path))
-    data.course_data.cache_clear()
+        monkeypatch.setitem(data.splitting.GSM8K, part, str(path))
+    data.splitting.course_data.cache_clear()
     train, heldout, leaked = load_split(gpu_run(40))
     assert (len(train), len(heldout), leaked) == (1, 1, 0)
     assert (train["answer"][0], heldout["question"][0]) == ("7", "Is 7 even?")
-    data.course_data.cache_clear()
+    data.splitting.course_data.cache_clear()
 
 
 @pytest.mark.slow
@@ -426,12 +424,12 @@ def test_the_report_names_what_was_trained_on_by_default(tmp_path, monkeypatch):
     for number, (part, name) in enumerate(sources.items()):
         rows = [{"question": f"Is {n} a {part}?", "answer": f"#### {number}"} for n in range(9)]
         path = write(tmp_path / name, "".join(json.dumps(row) + "\n" for row in rows))
-        monkeypatch.setitem(data.GSM8K, part, str(path))
-    data.course_data.cache_clear()
+        monkeypatch.setitem(data.splitting.GSM8K, part, str(path))
+    data.splitting.course_data.cache_clear()
     named = [Job(gpu_run(9)).data[name] for name in ("source", "heldout_source")]
     assert named == ["train.jsonl", "heldout.jsonl"]
     assert Job(RunConfig.from_env(heldout=9)).data["source"] is None  # the course's own
-    data.course_data.cache_clear()
+    data.splitting.course_data.cache_clear()
 
 
 def test_what_a_run_trains_on_and_is_measured_on(tmp_path):

@@ -87,7 +87,16 @@ def test_every_public_name_is_there_with_a_docstring():
         _ = grpo_workbook.evalute
 
 
-ROOMS = ("reward_lab", "sandbox", "environments", "diagnosis", "stages", "resume", "planning")
+ROOMS = (
+    "data",
+    "reward_lab",
+    "sandbox",
+    "environments",
+    "diagnosis",
+    "stages",
+    "resume",
+    "planning",
+)
 DOORS = (*ROOMS, "exercises", "cli")
 
 

@@ -10,13 +10,15 @@ from math import comb
 import numpy as np
 import pytest
 
-from grpo_workbook.planning import paired_gain, paired_items, paired_power
 from grpo_workbook.statistics import (
     accuracy,
     bootstrap_interval,
     changed,
     majority_at_k,
+    paired_gain,
+    paired_items,
     paired_p_value,
+    paired_power,
     pass_at_k,
     wilson_interval,
 )

@@ -3,7 +3,8 @@ import json
 import pytest
 from conftest import REPO
 
-from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt
+from grpo_workbook.config import SYSTEM_PROMPT
+from grpo_workbook.data import chat_prompt
 
 FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
 

@@ -12,13 +12,15 @@ held-out one) over the budget, fewer than 64 rows, texts without --answers text.
 from collections import Counter
 from pathlib import Path
 
-from grpo_workbook import data
 from grpo_workbook.answers import parse_number
 from grpo_workbook.cli import READING, option
 from grpo_workbook.config import RunConfig
+from grpo_workbook.data import load_problems, load_tokenizer, to_dataset
+from grpo_workbook.data.duplicates import near_duplicates, same_questions, template
+from grpo_workbook.data.prompts import needs_folding, prompt_lengths
+from grpo_workbook.data.reading import KINDS, find_file
 from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.files import readable, write_json
-from grpo_workbook.leakage import near_duplicates, same_questions, template
 
 REPEATED, TOO_LONG = 0.05, 0.20  # largest rates of repeated questions, of prompts over the budget
 FEWEST = 64  # rows: a model memorizes fewer
@@ -27,7 +29,7 @@ OPTIONS = [
     option("source", help=".jsonl, .csv, .parquet or a hub id"),
     option("--heldout-data", metavar="SOURCE", help="look for leaks between the two"),
     *READING,
-    option("--answers", choices=data.KINDS, default="auto", help="what an answer is"),
+    option("--answers", choices=KINDS, default="auto", help="what an answer is"),
     option("--model", metavar="M", help="use its tokenizer and chat template"),
     option("--profile", metavar="P", help="use its prompt budget"),
     option("--max-prompt-length", type=int, metavar="N", help="the budget in tokens"),
@@ -38,7 +40,7 @@ OPTIONS = [
 def main(args) -> int:
     """Exit status 0, or 1 when something would hurt training; WorkbookError for bad input."""
     for given in filter(None, (args.source, args.heldout_data)):
-        there, kind = data.find_file(given)  # also through a link or another name of the same file
+        there, kind = find_file(given)  # also through a link or another name of the same file
         if (out := args.json) and (out.is_dir() or (kind and out.exists() and out.samefile(there))):
             raise WorkbookError(f"--json {out} is a folder, or the data: choose another file")
     report, hurts = examine(args)
@@ -64,15 +66,15 @@ def examine(args) -> tuple[dict, list[str]]:
     """(a description of the data, what would hurt training)."""
     limit = args.max_prompt_length
     run = RunConfig.from_env(profile=args.profile, model=args.model, max_prompt_length=limit)
-    tokenizer, budget = data.load_tokenizer(run.model), run.max_prompt_length
+    tokenizer, budget = load_tokenizer(run.model), run.max_prompt_length
     reading = {n: getattr(args, n) for n in ("question_column", "answer_column", "answers")}
 
     def read(source: str) -> tuple:
         """(facts, rows, the tokens of each prompt, the name of each row)."""
         invalid: dict[int, str] = {}
-        rows = data.load_problems(source, invalid=invalid, **reading)
-        prompts = data.to_dataset(rows, fold=data.needs_folding(tokenizer))
-        tokens = data.prompt_lengths(prompts, tokenizer)
+        rows = load_problems(source, invalid=invalid, **reading)
+        prompts = to_dataset(rows, fold=needs_folding(tokenizer))
+        tokens = prompt_lengths(prompts, tokenizer)
         name, total = Path(source).name, len(rows) + len(invalid)
         told = [f"row {row}: {why}" for row, why in invalid.items()]
         facts = {"source": name, "rows": total, "invalid": told}

@@ -46,7 +46,7 @@ OPTIONS = [
 
 def main(args) -> int:
     """Evaluate, report, print the numbers. Raises WorkbookError for bad input."""
-    data.find_file(args.data)  # before the libraries are loaded
+    data.reading.find_file(args.data)  # before the libraries are loaded
     several, out, heat = args.samples > 1, args.output, args.temperature
     heat = float(several) if heat is None else heat  # by default greedy for one sample
     for name in ("samples", "items", "max_new_tokens", "batch_size"):
@@ -98,8 +98,8 @@ def _measure(args, how: dict) -> tuple:
     where["load_in_4bit"] = args.load_in_4bit
     loaded, tokenizer = models.load_model(model, adapter, any_base=args.any_base, **where)
     system = SYSTEM_PROMPT if args.system_prompt is None else args.system_prompt
-    dataset = data.to_dataset(rows, system, fold=data.needs_folding(tokenizer))
-    longest = max(data.prompt_lengths(dataset, tokenizer)) + args.max_new_tokens
+    dataset = data.to_dataset(rows, system, fold=data.prompts.needs_folding(tokenizer))
+    longest = max(data.prompts.prompt_lengths(dataset, tokenizer)) + args.max_new_tokens
     models.check_positions(loaded, longest, "remove the long prompts, or lower --max-new-tokens")
     more = {"samples": args.samples, "judge": judge_for(args.answers), "progress": "answering"}
     more["completions_file"] = args.output / "completions.jsonl"
@@ -110,7 +110,10 @@ def _measure(args, how: dict) -> tuple:
     table = scores.table(dataset)
     report = {"model": readable(model), "model_hash": models.fingerprint(model)}
     report |= {"adapter": adapter and readable(adapter), "data": readable(args.data)}
-    report |= {"adapter_hash": models.fingerprint(adapter), "data_sha256": data.sha256_of(rows)}
+    report |= {
+        "adapter_hash": models.fingerprint(adapter),
+        "data_sha256": data.splitting.sha256_of(rows),
+    }
     report |= {"samples": args.samples, "system_prompt": system, "versions": versions()}
     report |= {**how, **where, **numbers(table)}
     notes = {note: note, f"{scores.unjudged} answers could not be judged in time": scores.unjudged}

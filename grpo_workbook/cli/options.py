@@ -17,7 +17,7 @@ from grpo_workbook.cli import option, refuse
 from grpo_workbook.cli.rewards import acts_of, beside, parse_rewards
 from grpo_workbook.cli.together import is_main
 from grpo_workbook.config import FAMILIES, FOLLOW, PROFILES, RunConfig, find_model, nearest
-from grpo_workbook.data import find_file
+from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError
 
 # name: (type, help) of options that are not fields of RunConfig or GRPOConfig

@@ -5,7 +5,7 @@ examples:
   python -m grpo_workbook power --before 0.6 --items 500
 """
 
-from grpo_workbook import planning
+from grpo_workbook import statistics
 from grpo_workbook.cli import option
 from grpo_workbook.errors import WorkbookError
 
@@ -31,10 +31,10 @@ def main(args) -> int:
         said = f"--before is {before}, after is {before + (gain or 0)}, --worse is {worse}"
         raise WorkbookError(f"{said}, --power is {power}: give 0 to 1, --worse up to --before")
     if gain is not None:
-        said = f"{planning.paired_items(worse + gain, worse, power):,} problems show a gain from "
+        said = f"{statistics.paired_items(worse + gain, worse, power):,} problems show a gain from "
         said += f"{before:.1%} to {before + gain:.1%}"
     else:
-        least = planning.paired_gain(items, worse, power)
+        least = statistics.paired_gain(items, worse, power)
         said = f"a gain of {100 * least:.1f} points" if least else "no gain"
         said = f"{items:,} problems show {said}"
     print(f"{said} with a power of {power:.0%},")

@@ -151,14 +151,14 @@ class Job:
         try_rewards(used, list(data.to_dataset(self.train.select(range(min(2, len(self.train)))))))
         self.judge = judge_for(answers, judge)
         own_acts = [*self.acts.get("tools", ()), *filter(None, [episodes])]
-        if not own and data.course_data(run.profile) is data.GSM8K:
-            given = data.GSM8K.values()
+        if not own and data.splitting.course_data(run.profile) is data.reading.GSM8K:
+            given = data.reading.GSM8K.values()
         named = [s and (Path(s).name if Path(s).exists() else str(s)) for s in given]
         self.data = {"source": named[0], "heldout_source": named[1], "dropped_leaked": leaked}
         self.data["max_prompt_length"] = run.max_prompt_length
         settings = {name: value for name, value in vars(run).items() if name not in NO_SETTING}
         self.identity = {"backend": backend, "overrides": self.overrides, "settings": settings}
-        self.identity["data_sha256"] = data.sha256_of(self.train, self.heldout)
+        self.identity["data_sha256"] = data.splitting.sha256_of(self.train, self.heldout)
         self.identity |= {"profile": run.profile, "model": run.model_name, "seed": run.seed}
         self.identity["reward_files"] = file_hashes([*used, *own_acts])
 
@@ -180,7 +180,7 @@ class Job:
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk
         with nullcontext() if here else PartialState().main_process_first():
             model, tokenizer = training.load_policy(run, self.backend)
-        fold, limit = data.needs_folding(tokenizer), run.max_prompt_length
+        fold, limit = data.prompts.needs_folding(tokenizer), run.max_prompt_length
         fix = "lower --max-prompt-length (longer prompts are dropped)"
         check_positions(model, limit + run.max_completion_length, fix)
         for name, words in (("train", "training"), ("heldout", "held-out")):

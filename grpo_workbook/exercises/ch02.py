@@ -103,7 +103,7 @@ def _valid(rows):
 
 
 def _apart(rows):
-    from grpo_workbook.leakage import near_duplicates, same_questions
+    from grpo_workbook.data.duplicates import near_duplicates, same_questions
 
     questions = [row["question"] for row in rows]
     return not near_duplicates(questions) and not same_questions(questions)

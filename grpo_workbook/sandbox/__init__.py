@@ -25,7 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_workbook.config import DATA
-from grpo_workbook.data import chat_prompt, read_rows
+from grpo_workbook.data import chat_prompt
+from grpo_workbook.data.reading import read_rows
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import Completion, RewardFunction, reward, text_of
 from grpo_workbook.sandbox.attacks import CodeAttack, code_attacks

@@ -179,7 +179,7 @@ for name, other in real.items():
 # put it into the user's turn. `to_dataset(..., fold=True)` does that for every row; the main run does it by itself.
 
 # %%
-print(render([data.fold_system(prompt)], real["Gemma 1"])[0])
+print(render([data.prompts.fold_system(prompt)], real["Gemma 1"])[0])
 
 # %% [markdown]
 # ## Examples in the prompt
@@ -441,7 +441,7 @@ print(f"                   {lost / dropped:.0%} of those dropped")
 # A question that appears twice counts twice. Worse, one copy may end up in the held-out set. Three ways to be alike:
 
 # %%
-from grpo_workbook import leakage
+from grpo_workbook.data import duplicates
 
 texts = [
     "Ana has 12 red shells and finds 5 more. How many red shells does Ana have now?",
@@ -449,8 +449,8 @@ texts = [
     "Ben has 12 red shells and finds 5 more. How many red shells does Ben have now?",
     "Ana has 31 red shells and finds 8 more. How many red shells does Ana have now?",
 ]
-print("the same:       ", leakage.same_questions(texts))
-print("nearly the same:", leakage.near_duplicates(texts))
+print("the same:       ", duplicates.same_questions(texts))
+print("nearly the same:", duplicates.near_duplicates(texts))
 
 # %% [markdown]
 # Rows 0 and 1 differ only in case and punctuation. Row 2 is a **near-duplicate** of row 0: the same numbers, and at least
@@ -458,9 +458,9 @@ print("nearly the same:", leakage.near_duplicates(texts))
 
 # %%
 for other in (2, 3):
-    a, b = (set(leakage.pieces(texts[row])) for row in (0, other))
+    a, b = (set(duplicates.pieces(texts[row])) for row in (0, other))
     overlap = len(a & b) / len(a | b)  # Jaccard's similarity
-    alike = leakage.template(texts[0]) == leakage.template(texts[other])
+    alike = duplicates.template(texts[0]) == duplicates.template(texts[other])
     print(f"0 and {other}: {overlap:.0%} of the words, same template: {alike}")
 
 # %% [markdown]
@@ -523,12 +523,12 @@ for name, rows in {
     "easy sums": easy,
 }.items():
     table = rows.to_pandas()
-    templates = table["question"].map(leakage.template).nunique()
+    templates = table["question"].map(duplicates.template).nunique()
     common = table["answer"].value_counts(normalize=True).max()
     print(
         f"{name:15} templates {templates:4} of {len(table):4}  "
         f"commonest answer {common:.1%}  "
-        f"repeats {len(leakage.same_questions(table['question']))}"
+        f"repeats {len(duplicates.same_questions(table['question']))}"
     )
 
 # %% [markdown]
@@ -563,7 +563,7 @@ figures.show(figure, words)
 # %%
 from grpo_workbook import split
 
-repeats = leakage.same_questions(easy["question"])
+repeats = duplicates.same_questions(easy["question"])
 once = easy.select([i for i in range(len(easy)) if i not in repeats])
 for name, rows in {"with repeats": easy, "without": once}.items():
     train_part, heldout_part = split(rows, heldout=40, seed=0)
@@ -639,7 +639,7 @@ invalid: dict[int, str] = {}
 rows = load_problems(MY_FILE, skip_invalid=True, invalid=invalid, **MY_COLUMNS)
 found = {"in the file": len(rows) + len(invalid), "valid": len(rows)}
 asked = rows["question"][:]
-repeats = leakage.near_duplicates(asked) | leakage.same_questions(asked)
+repeats = duplicates.near_duplicates(asked) | duplicates.same_questions(asked)
 rows = rows.select([i for i in range(len(rows)) if i not in repeats])
 found["no repeats"] = len(rows)
 mine, _ = drop_long_prompts(to_dataset(rows), tokenizer, budget)

@@ -71,7 +71,7 @@ from math import ceil
 from scipy.stats import norm
 
 from grpo_workbook import statistics
-from grpo_workbook.planning import paired_gain, paired_items
+from grpo_workbook import paired_gain, paired_items
 
 
 def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:

@@ -131,7 +131,7 @@ print(run.model_name, "on", run.device)
 # %%
 from statistics import mean
 
-from grpo_workbook import data, evaluate, load_problems, to_dataset
+from grpo_workbook import config, data, evaluate, load_problems, to_dataset
 from grpo_workbook import paired_p_value, wilson_interval
 
 rows = load_problems(data.WORD_PROBLEMS["heldout"]).select(range(run.heldout))
@@ -414,7 +414,7 @@ print({name: value for name, value in by_call.items() if name != "merged_answers
 # %%
 from transformers import pipeline
 
-chat, options = prompts[0], data.CHAT_TEMPLATE_KWARGS
+chat, options = prompts[0], config.CHAT_TEMPLATE_KWARGS
 ask = pipeline("text-generation", model=model, tokenizer=tokenizer)
 greedy = {"do_sample": False, "max_new_tokens": run.max_completion_length}
 result = ask(chat, tokenizer_encode_kwargs=options, **greedy)

@@ -137,11 +137,12 @@ print(naive_leaks, "training questions would also be held out")
 # answers, drop both, because you do not know which of them is right.
 
 # %%
-from grpo_workbook import drop_leaked, drop_long_prompts, leakage, to_dataset
+from grpo_workbook import drop_leaked, drop_long_prompts, to_dataset
+from grpo_workbook.data import duplicates
 
 found = {"in the file": len(rows) + len(invalid), "valid": len(rows)}
 asked, answered = rows["question"][:], rows["answer"][:]
-repeated = leakage.near_duplicates(asked) | leakage.same_questions(asked)
+repeated = duplicates.near_duplicates(asked) | duplicates.same_questions(asked)
 disputed = {i for a, b in repeated.items() if answered[a] != answered[b]
             for i in (a, b)}
 found["undisputed"] = len(rows) - len(disputed)
@@ -155,7 +156,7 @@ found["no repeats"] = len(rows)
 
 # %%
 tokenizer = data.load_tokenizer(run.model)
-prompts = to_dataset(rows, run.system_prompt, fold=data.needs_folding(tokenizer))
+prompts = to_dataset(rows, run.system_prompt, fold=data.prompts.needs_folding(tokenizer))
 prompts, _ = drop_long_prompts(prompts, tokenizer, run.max_prompt_length)
 found["within the budget"] = len(prompts)
 train_part, heldout_part = split(prompts, run.heldout, run.seed)
@@ -177,7 +178,7 @@ def read_parts(folder):
 
 
 train_rows, heldout_rows = read_parts(run.output)
-fold = data.needs_folding(tokenizer)
+fold = data.prompts.needs_folding(tokenizer)
 train_set = to_dataset(train_rows, run.system_prompt, fold=fold)
 heldout_set = to_dataset(heldout_rows, run.system_prompt, fold=fold)
 print(train_set[0]["prompt"][-1]["content"], "->", train_set[0]["answer"])
@@ -415,7 +416,7 @@ print(plan("qwen", "t4") if smoke else plan(run.model, run.profile))
 
 # %%
 from grpo_workbook import statistics
-from grpo_workbook.planning import paired_gain
+from grpo_workbook import paired_gain
 
 smallest = paired_gain(len(heldout_set), worse=0.03) or 1.0
 print(f"{len(heldout_set)} problems show a gain from {100 * smallest:.1f} points on")
@@ -527,7 +528,7 @@ report = {
     "lora_parameters": policy.get_nb_trainable_parameters()[0],
     "data": {"source": source, "train": len(train_set), "heldout": len(heldout_set),
              "dropped_leaked": dropped_leaked},
-    "data_sha256": data.sha256_of(train_rows, heldout_rows),
+    "data_sha256": data.splitting.sha256_of(train_rows, heldout_rows),
     "rewards": {name: {end: round(mean(e[f"rewards/{name}/mean"] for e in part), 3)
                        for end, part in ends.items()} for name in names},
     "heldout": {"n": len(heldout_set), "before": before, "after": after,
@@ -572,7 +573,7 @@ def input_checks(folder):
     parts = read_parts(folder)
     kinds = ("invalid", "same_question", "near", "heldout_invalid")
     faults, leaks = sum(len(told[kind]) for kind in kinds), len(leaked_rows(*parts))
-    found = data.sha256_of(*parts)
+    found = data.splitting.sha256_of(*parts)
     same = attacked["rewards"] == list(report["reward_weights"])
     most = f"the best of {attacked['attacks']} earns {attacked['most']:.0%}"
     return {

@@ -1,5 +1,4 @@
-"""The memory of a GRPO run before it starts: by part, whether it fits, and what to change;
-and how many problems a paired comparison needs to show a gain.
+"""The memory of a GRPO run before it starts: by part, whether it fits, and what to change.
 
 The model is built from its config on torch's meta device, which has shapes but no numbers. Weights
 are counted by module, and the KV cache comes from a forward pass. Sources: LoRA (arXiv
@@ -9,7 +8,6 @@ without recomputing). Not included: Unsloth's kernels keep less than Transformer
 
 import json
 import re
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,15 +15,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy  # .stats is loaded on its first use
-
 from grpo_workbook.config import FAMILIES, PROFILES, RunConfig
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.training import TARGET_MODULES
 
 __all__ = """GIB KNOWN Plan Shape activation_bytes find_shape kv_cache_bytes logits_bytes memory
-    paired_gain paired_items paired_power plan total weight_bytes""".split()
+    plan total weight_bytes""".split()
 
 GIB = 2**30
 WIDE = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number
@@ -37,7 +32,7 @@ PROFILE_GIB = {"t4": 14.7, "24gb": 22.1, "80gb": 79.1}  # as torch reports a T4,
 # Unsloth computes these in 32 bits if the GPU has no bfloat16, because float16 overflows.
 FORCED_32_BIT = ("gemma3_text", "gemma4_text", "qwen3_5_text")
 # The text part of popular models' config.json, for use without a network.
-KNOWN = json.loads(Path(__file__).with_name("shapes.json").read_text(encoding="utf-8"))
+KNOWN = json.loads(Path(__file__).with_name("known_models.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,32 +286,3 @@ def _changes(shape: Shape, run: RunConfig, gib: float) -> Iterator[tuple[str, st
         if (new := getattr(changed, name)) != (old := getattr(run, name)):
             so_far = so_far.replace(**{name: new})
             yield f"{name} {old} -> {new}", cost, takes(so_far)
-
-
-def paired_power(items: int, better: float, worse: float) -> float:
-    """The power of McNemar's exact test if problems get better or worse at these rates, 0 to 1."""
-    binom, changes = scipy.stats.binom, np.arange(items + 1)
-    # per number of changes: the largest smaller side that still gives p <= 0.05; -1 for none
-    limit = binom.ppf(0.025, changes, 0.5)
-    limit -= binom.cdf(limit, changes, 0.5) > 0.025
-    rate = better / ((better + worse) or 1)
-    found = binom.cdf(limit, changes, rate) + binom.cdf(limit, changes, 1 - rate)
-    return float(np.sum(binom.pmf(changes, items, better + worse) * found))
-
-
-def paired_items(better: float, worse: float, power: float = 0.8) -> int:
-    """The problems that a paired test needs to find a gain of better - worse with this power."""
-    for most in (2**i for i in range(3, 18)):  # the time of each test grows with them
-        if better != worse and paired_power(most, better, worse) >= power:
-            # the exact power rises like a saw, so a few problems less may be enough
-            return bisect_left(range(most), power, key=lambda n: paired_power(n, better, worse))
-    raise WorkbookError(f"{most:,} problems do not show a gain of {better - worse:.2g}: raise it")
-
-
-def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:
-    """The smallest gain that a paired test with `items` problems finds, if a fraction `worse` gets
-    worse, rounded up to 4 places. None: 5 problems are too few even if all get better.
-    """
-    gains = [step / 10_000 for step in range(1, int((1 - 2 * worse) * 10_000 + 1e-6) + 1)]
-    found = bisect_left(gains, power, key=lambda gain: paired_power(items, worse + gain, worse))
-    return gains[found] if found < len(gains) else None

@@ -1,30 +1,25 @@
-"""From a source of problems to the model's input: rows, chat prompts, lengths, the split."""
+"""The rows of a source of problems: a file, a hub id, a Dataset or a list of dicts."""
 
 import contextlib
-import functools
 import gzip
-import hashlib
 import itertools
 import json
 import re
 import tempfile
 import warnings
 import zlib
-from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_workbook.answers import reference_answer
-from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, DATA, SYSTEM_PROMPT, RunConfig
+from grpo_workbook.config import DATA
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.files import place_of, readable
-from grpo_workbook.leakage import drop_leaked, leaked_rows
+from grpo_workbook.files import place_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 WORD_PROBLEMS = {name: DATA / "word_problems" / f"{name}.jsonl" for name in ("train", "heldout")}
 GSM8K = {"train": "openai/gsm8k:main:train", "heldout": "openai/gsm8k:main:test"}
@@ -193,131 +188,3 @@ def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> 
     answer = reference_answer(solution) if answers == "number" else solution
     why = f"{columns[1]!r} has no number: {solution[-60:]!r} must end in '#### N', or be a number"
     return question, answer, solution, why if answer is None else None
-
-
-def chat_prompt(question: str, system_prompt: str | None = SYSTEM_PROMPT) -> list[dict[str, str]]:
-    """A conversation: the system prompt, if there is one, then the question."""
-    system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-    return [*system, {"role": "user", "content": question}]
-
-
-def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The conversation with its system text moved to the start of the first user turn."""
-    if prompt[0]["role"] != "system":
-        return prompt
-    system, first, *rest = prompt
-    return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]
-
-
-def to_dataset(rows, system_prompt: str | None = SYSTEM_PROMPT, fold: bool = False) -> "Dataset":
-    """The rows with a `prompt` (columns prompt, answer, question, then all others unchanged);
-    `fold` writes the system prompt into the user turn (see `needs_folding`).
-    """
-    dataset, shaped = read_rows(rows), fold_system if fold else list
-
-    def prompts(questions: list[str]) -> dict:
-        return {"prompt": [shaped(chat_prompt(text, system_prompt)) for text in questions]}
-
-    names = dict.fromkeys(["prompt", "answer", "question", *dataset.column_names])
-    return dataset.map(prompts, batched=True, input_columns="question").select_columns([*names])
-
-
-def load_tokenizer(model: str | Path) -> "Tokenizer":
-    """The tokenizer of a folder or a hub id, padding on the left. It needs a chat template."""
-    from transformers import AutoTokenizer
-
-    name, here = readable(model), Path(model).is_dir()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
-    except Exception as error:  # a damaged file can raise anything
-        why = f"({first_line(error)}): check the name, and the network if it is a hub id"
-        raise WorkbookError(f"the tokenizer of {name!r} cannot be loaded {why}") from error
-    if not tokenizer.chat_template or len(tokenizer) < 100:  # few: its vocabulary is missing
-        said = f"{name!r} has no tokenizer with a chat template"
-        raise WorkbookError(f"{said}: choose an instruction-tuned model")
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    return tokenizer
-
-
-def needs_folding(tokenizer: "Tokenizer") -> bool:
-    """Whether the template refuses or drops a system message, so it must go into the user turn."""
-    from jinja2 import TemplateError
-
-    try:
-        return "SYSTEM TEXT" not in render([chat_prompt("?", "SYSTEM TEXT")], tokenizer)[0]
-    except TemplateError:
-        return True
-
-
-def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
-    """Each conversation as the text that the model reads, up to the start of its own turn."""
-    how = {"tokenize": False, "add_generation_prompt": True, **CHAT_TEMPLATE_KWARGS}
-    return tokenizer.apply_chat_template(list(prompts), **how)
-
-
-def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
-    """The length of each prompt in tokens, with the template and the generation prompt."""
-    texts = render(dataset["prompt"][:], tokenizer)
-    return [*map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])]
-
-
-def drop_long_prompts(dataset: "Dataset", tokenizer, max_prompt_length: int, name="the data"):
-    """(the rows with a prompt of at most so many tokens, number dropped): TRL truncates none."""
-    lengths = prompt_lengths(dataset, tokenizer)
-    fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
-    if not fitting:
-        said = f"{name} has no prompt of at most {max_prompt_length} tokens"
-        raise WorkbookError(f"{said} (the shortest has {min(lengths)}): raise --max-prompt-length")
-    return dataset.select(fitting), len(lengths) - len(fitting)
-
-
-def split(dataset: "Dataset", heldout: int, seed: int, by="length") -> tuple["Dataset", "Dataset"]:
-    """(train, held-out) with `heldout` rows held out, at most a fifth; `seed` decides which.
-    Both are stratified by `by`: a column, or "length" for four buckets of question length.
-    """
-    import pandas as pd
-
-    count = min(heldout, len(dataset) // 5)
-    if count < 1:
-        raise WorkbookError(f"cannot hold out {heldout} of {len(dataset)} rows: at least 1 of 5")
-    lengths = pd.Series(dataset["question"][:]).str.len().rank(method="first")
-    try:
-        strata = pd.qcut(lengths, min(4, count), labels=False) if by == "length" else dataset[by]
-        marked = dataset.add_column("_stratum", [*map(str, strata)]).class_encode_column("_stratum")
-        parts = marked.train_test_split(count, seed=seed, stratify_by_column="_stratum")
-    except (KeyError, ValueError) as error:
-        raise WorkbookError(f"the rows cannot be split by {by!r}: {first_line(error)}") from None
-    parts = parts.remove_columns("_stratum")
-    return parts["train"], parts["test"]
-
-
-@functools.cache
-def course_data(name: str) -> dict[str, Any]:
-    """What a run of this profile trains on by default: GSM8K on a GPU, if it can be had."""
-    try:
-        return GSM8K if name != "smoke" and all(map(read_rows, GSM8K.values())) else WORD_PROBLEMS
-    except WorkbookError as error:
-        print(f"The course's own word problems instead of GSM8K: {first_line(error)}")
-        return WORD_PROBLEMS
-
-
-def load_split(run: RunConfig, data=None, heldout_data=None, leaks=leaked_rows, **reading) -> tuple:
-    """(training rows, held-out rows, leaked training rows dropped); without data the course's.
-    `leaks` finds them; `reading` is what `load_problems` takes, for the user's data.
-    """
-    if data and not heldout_data:
-        train, heldout = split(load_problems(data, **reading), run.heldout, run.seed)
-    else:
-        train, heldout = (
-            load_problems(given or course_data(run.profile)[name], **(reading if given else {}))
-            for name, given in (("train", data), ("heldout", heldout_data))
-        )
-        heldout = heldout.select(range(min(run.heldout, len(heldout))))
-    train, leaked = drop_leaked(train, heldout, leaks)
-    return train, heldout, leaked
-
-
-def sha256_of(*parts: Iterable[dict]) -> str:
-    """A hash of all rows in order; the order of the columns does not matter."""
-    rows = (json.dumps(row, sort_keys=True, default=str) for row in itertools.chain(*parts))
-    return hashlib.sha256("".join(f"{row}\n" for row in rows).encode()).hexdigest()

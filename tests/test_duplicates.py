@@ -6,10 +6,8 @@ import random
 import pytest
 from datasets import Dataset
 
-from grpo_workbook import leakage
-from grpo_workbook.data import WORD_PROBLEMS, load_problems
-from grpo_workbook.errors import WorkbookError
-from grpo_workbook.leakage import (
+from grpo_workbook.data import WORD_PROBLEMS, duplicates, load_problems
+from grpo_workbook.data.duplicates import (
     ALIKE,
     drop_leaked,
     leaked_rows,
@@ -18,6 +16,7 @@ from grpo_workbook.leakage import (
     same_questions,
     template,
 )
+from grpo_workbook.errors import WorkbookError
 
 
 def words(text):
@@ -124,7 +123,7 @@ def test_the_course_does_not_leak():
 
 
 def test_one_problem_ten_thousand_times_takes_one_comparison_a_row(monkeypatch):
-    monkeypatch.setattr(leakage, "COMPARED", 1)
+    monkeypatch.setattr(duplicates, "COMPARED", 1)
     texts = [
         f"Is the word {''.join(chr(97 + int(d)) for d in str(i))} a noun or is it a verb?"
         for i in range(10_000)
