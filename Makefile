@@ -54,7 +54,7 @@ $(BOOK): $(STAMP) requirements/book.txt
 	@$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements/book.txt -c requirements.txt && touch $@
 
 book: $(BOOK)
-	$(BIN)/python book/build.py
+	$(BIN)/python docs/book/build.py
 
 # The tests start nbmake themselves; its import takes a second of each process.
 PYTEST := $(BIN)/python -m pytest -p no:nbmake -n $(JOBS) --dist loadgroup --no-loadscope-reorder

@@ -35,7 +35,7 @@ OFFLINE = (
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
     folder = tmp_path_factory.mktemp("book") / "site"
-    command = [sys.executable, str(REPO / "book" / "build.py"), "--out", str(folder)]
+    command = [sys.executable, str(REPO / "docs" / "book" / "build.py"), "--out", str(folder)]
     result = subprocess.run(
         command, capture_output=True, text=True, env=environment(), cwd=folder.parent
     )

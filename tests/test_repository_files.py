@@ -146,7 +146,7 @@ def test_the_commands_of_pre_commit_and_of_agents_md_exist():
 
 
 def test_each_term_of_the_glossary_stands_once_and_in_its_chapter():
-    found = tomllib.loads((REPO / "book" / "glossary.toml").read_text(encoding="utf-8"))
+    found = tomllib.loads((REPO / "docs" / "book" / "glossary.toml").read_text(encoding="utf-8"))
     terms = [term for chapter in found.values() for term in chapter]
     assert len(terms) > 30
     assert len({term.casefold() for term in terms}) == len(terms)

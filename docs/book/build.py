@@ -1,8 +1,8 @@
 """Render the README, the executed notebooks and the cards as a static site, with search:
 build/book/index.html.
 
-    python book/build.py            # or: make book
-    python book/build.py --out DIR
+    python docs/book/build.py            # or: make book
+    python docs/book/build.py --out DIR
 
 Nothing is executed: the pages show the stored outputs of the notebooks. A broken link fails the
 build.
@@ -19,7 +19,7 @@ from pathlib import Path
 import nbformat
 
 HERE = Path(__file__).resolve().parent
-REPO = HERE.parent
+REPO = HERE.parent.parent
 TREE = """
 ```{toctree}
 :hidden:
