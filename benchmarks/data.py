@@ -89,8 +89,8 @@ def table(path: str) -> tuple[int, int]:
 
 def plain(path: str) -> tuple[int, int]:
     """The usual way: a list of dicts, a list of prompts, a list comprehension."""
-    from grpo_workbook.answers import reference_answer
     from grpo_workbook.data import chat_prompt
+    from grpo_workbook.rewards.answers import reference_answer
 
     rows = []
     with open(path, encoding="utf-8") as file:

@@ -36,7 +36,6 @@ REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))  # this project's own package, installed or not
 
 import grpo_workbook.diagnosis.findings as bounds  # noqa: E402
-from grpo_workbook.answers import is_correct, lenient_answer  # noqa: E402
 from grpo_workbook.diagnosis import (  # noqa: E402
     SEVERE,
     WARNING,
@@ -49,6 +48,7 @@ from grpo_workbook.diagnosis import (  # noqa: E402
 )  # fmt: skip
 from grpo_workbook.rewards import correctness_reward as right  # noqa: E402
 from grpo_workbook.rewards import parse_rewards, reward, text_of  # noqa: E402
+from grpo_workbook.rewards.answers import is_correct, lenient_answer  # noqa: E402
 
 LOGS = REPO / "tests" / "diagnosis_logs"
 DROPPED = ("epoch", "num_tokens", "total_flos", "train_", "clip_ratio/")

@@ -27,7 +27,7 @@ from grpo_workbook.grpo import (
     reduce_tokens,
 )
 from grpo_workbook.grpo_trainer import completion_masks
-from grpo_workbook.rewards import overlong, parse_rewards
+from grpo_workbook.rewards import get_overlong_reward, parse_rewards
 from grpo_workbook.statistics import pass_at_k
 
 DEV = 240  # problems out of the training data, to choose settings
@@ -287,7 +287,7 @@ class Racer:
             named = {"random": random_reward, "format": strict_format_reward}
             self.rewards, self.weights = [named[s.reward]], [1.0]
         if s.overlong:
-            self.rewards = [*self.rewards, overlong(task["tokens"])]
+            self.rewards = [*self.rewards, get_overlong_reward(task["tokens"])]
             self.weights = [*self.weights, 1]
         self.sampler = self.model
         self.used = self.updated = self.sampled = 0  # completions, updates, batches

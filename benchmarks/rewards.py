@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from grpo_workbook import correctness_reward, parse_rewards
-from grpo_workbook.reward_lab import attacks
+from grpo_workbook.rewards import attacks
 
 CASES = [
     json.loads(line)

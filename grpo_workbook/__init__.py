@@ -1,6 +1,6 @@
 """GRPO Workbook: helpers for GRPO with Unsloth and TRL, each imported when first used (PEP 562).
 
-More are in grpo_workbook.sandbox, reward_lab, environments, diagnosis, stages, resume, planning.
+More are in grpo_workbook.sandbox, environments, diagnosis, stages, resume, planning.
 """
 
 import importlib
@@ -16,8 +16,8 @@ _API = {
     "config": "RunConfig PROFILES",
     "data": "load_problems chat_prompt to_dataset render drop_long_prompts split "
     "leaked_rows drop_leaked",
-    "answers": "extract_answer is_correct parse_number",
-    "rewards": "answer_reward correctness_reward strict_format_reward "
+    "rewards.answers": "extract_answer is_correct parse_number",
+    "rewards": "get_answer_reward correctness_reward strict_format_reward "
     "incremental_format_reward reward parse_rewards",
     "grpo": "group_advantages combine_rewards kl_estimate policy_ratio grpo_loss",
     "grpo_trainer": "ScratchTrainer",

@@ -12,11 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_workbook import answers as reading
 from grpo_workbook.data import render
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable, whole_file
-from grpo_workbook.rewards import call, name_of, require_columns
+from grpo_workbook.rewards import answers as reading
+from grpo_workbook.rewards import call
+from grpo_workbook.rewards.contract import name_of, require_columns
 from grpo_workbook.statistics import accuracy, bootstrap_interval, paired_p_value, wilson_interval
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from safetensors import SafetensorError, safe_open
 
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable, write_json
-from grpo_workbook.rewards import name_of
+from grpo_workbook.rewards.contract import name_of
 from grpo_workbook.training import Callback
 
 __all__ = ["Trained", "keep_exact", "last_checkpoint", "stop_on_interrupt", "train"]

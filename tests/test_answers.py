@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from grpo_workbook.answers import (
+from grpo_workbook.rewards.answers import (
     extract_answer,
     is_correct,
     is_well_formed,

@@ -12,12 +12,12 @@ import pandas
 import pytest
 from conftest import REPO, environment, report_of, slow
 
-from grpo_workbook.answers import is_correct, is_well_formed, lenient_answer, tagged_answer
 from grpo_workbook.cli import main
 from grpo_workbook.cli.evaluate import compare, numbers
 from grpo_workbook.data import WORD_PROBLEMS
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import score
+from grpo_workbook.rewards.answers import is_correct, is_well_formed, lenient_answer, tagged_answer
 
 HELDOUT, TRAIN = (str(WORD_PROBLEMS[split]) for split in ("heldout", "train"))
 FILES = ["completions.jsonl", "report.json", "report.md", "results.jsonl"]

@@ -9,11 +9,11 @@ from conftest import finished
 from datasets import Dataset
 
 from grpo_workbook import evaluation
-from grpo_workbook.answers import TAGS, is_correct, is_well_formed, tagged_answer
 from grpo_workbook.config import DATA
 from grpo_workbook.data import chat_prompt
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import complete, evaluate, generate, score, summary
+from grpo_workbook.rewards.answers import TAGS, is_correct, is_well_formed, tagged_answer
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 ROWS = [

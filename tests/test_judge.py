@@ -16,14 +16,8 @@ import pytest
 from conftest import REPO, slow, until
 
 from grpo_workbook import WorkbookError
-from grpo_workbook.reward_lab import (
-    PREFER,
-    Judge,
-    agreement,
-    attacks,
-    judge_reward,
-    length_bias,
-)
+from grpo_workbook.rewards import attacks
+from grpo_workbook.rewards.judges import PREFER, Judge, agreement, get_judge_reward, length_bias
 
 ROW = {"prompt": "What is 6 times 7?", "completion": "<answer>42</answer>"}
 
@@ -235,7 +229,7 @@ def test_a_real_endpoint_judges_what_the_model_says(served, tiny):
     word = re.sub(r"[\s*.]+", "", said.strip().splitlines()[-1].lower())
     judge = Judge(*served, "{prompt}", {word: 1.0}, max_tokens=64)
     assert asyncio.run(
-        judge_reward(judge)(["x", "y"], [[{"role": "user", "content": SUM}]] * 2)
+        get_judge_reward(judge)(["x", "y"], [[{"role": "user", "content": SUM}]] * 2)
     ) == [
         1.0,
         1.0,
@@ -261,7 +255,7 @@ import unsloth
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
-from grpo_workbook.reward_lab import Judge, judge_reward
+from grpo_workbook.rewards.judges import Judge, get_judge_reward
 folder = {str(REPO / "data" / "tiny-qwen3")!r}
 judge = Judge({url!r}, "m")
 rows = Dataset.from_list([{{"prompt": [{{"role": "user", "content": {SUM!r}}}]}}] * 4)
@@ -269,7 +263,7 @@ args = GRPOConfig({str(tmp_path)!r}, max_steps=1, per_device_train_batch_size=8,
     bf16=False, num_generations=8, max_completion_length=32, report_to="none", logging_steps=1,
     save_strategy="no", gradient_checkpointing=False)
 model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
-trainer = GRPOTrainer(model, judge_reward(judge), args, rows,
+trainer = GRPOTrainer(model, get_judge_reward(judge), args, rows,
     processing_class=AutoTokenizer.from_pretrained(folder))
 trainer.train()
 log = trainer.state.log_history[0]

@@ -31,7 +31,7 @@ for name in [n for n in sys.modules if n.startswith("grpo_workbook")]:
     importlib.reload(sys.modules[name])  # as a notebook's autoreload does
 texts, columns = [r"\\boxed{4}", "<answer>4</answer>"], {"solution": ["4", "4"]}
 import grpo_workbook.rewards as again
-print("reloaded", right(texts, **columns), again.answer_reward("solution")(texts, **columns))
+print("reloaded", right(texts, **columns), again.get_answer_reward("solution")(texts, **columns))
 """
 
 
@@ -65,7 +65,7 @@ def prove(folder, python, **env):
 
 
 def test_there_is_a_snippet_for_each_helper():
-    helpers = "answer_reward HealthCallback keep_exact evaluate compare merge unit_tests"
+    helpers = "get_answer_reward HealthCallback keep_exact evaluate compare merge unit_tests"
     for name in [*helpers.split(), "correctness_reward", "strict_format_reward", "plan"]:
         assert any(re.search(rf"import .*\b{name}\b", snippet) for snippet in SNIPPETS), name
         doors = [grpo_workbook, diagnosis, resume, sandbox, planning]

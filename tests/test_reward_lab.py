@@ -15,15 +15,15 @@ from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import score as measure
-from grpo_workbook.reward_lab import (
-    SymbolicChecker,
+from grpo_workbook.rewards import (
     attacks,
-    decide,
+    correctness_reward,
     honest,
-    score,
-    symbolic_correctness,
+    score_rewards,
+    strict_format_reward,
 )
-from grpo_workbook.rewards import REGISTRY, correctness_reward, strict_format_reward
+from grpo_workbook.rewards.specs import REGISTRY
+from grpo_workbook.rewards.symbolic import SymbolicChecker, decide, get_symbolic_reward
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 ROWS = [{"prompt": "6*7?", "answer": "42"}, {"prompt": "2+3?", "answer": "5"}]
@@ -34,7 +34,7 @@ COMPLETIONS = [GOOD, "42", "<answer>42</answer>", "", "5", "6", "7", "8"]
 
 def test_score_sees_what_grpo_would_see():
     functions, weights = parse_rewards(RunConfig.rewards)
-    scored = score(functions, COMPLETIONS, ROWS, group_size=4, weights=weights)
+    scored = score_rewards(functions, COMPLETIONS, ROWS, group_size=4, weights=weights)
     assert scored.groups["total"] == [[3.0, 0.0, 2.0, 0.0], [0.0] * 4]
     table = scored.table()
     assert list(table.index) == ["correctness", "strict_format", "incremental_format", "total"]
@@ -43,7 +43,7 @@ def test_score_sees_what_grpo_would_see():
     expected = {"none": 0, "mean": 0.625, "std": std, "min": 0.0, "max": 3.0, "equal": 0.5}
     assert table.loc["total", list(expected)].to_dict() == pytest.approx(expected)
     one_each = [row for row in ROWS for _ in range(4)]
-    again = score(functions, COMPLETIONS, one_each, group_size=4, weights=weights)
+    again = score_rewards(functions, COMPLETIONS, one_each, group_size=4, weights=weights)
     assert again.groups == scored.groups
 
 
@@ -55,7 +55,7 @@ def test_the_total_is_trls():
         return [None if c == "" else 1.0 for c in completions]
 
     functions, weights = [correctness_reward, sometimes], [2.0, 0.3]
-    scored = score(functions, COMPLETIONS, ROWS, group_size=4, weights=weights)
+    scored = score_rewards(functions, COMPLETIONS, ROWS, group_size=4, weights=weights)
     given = [[v for g in scored.groups[f.__name__] for v in g] for f in functions]
     table = torch.tensor([[math.nan if v is None else v for v in values] for values in given]).T
     theirs = (table * torch.tensor(weights).unsqueeze(0)).nansum(dim=1)  # as GRPOTrainer does
@@ -72,7 +72,7 @@ def test_the_rewards_get_what_trl_gives_them():
         return [0.0] * len(completions)
 
     rows = [{"prompt": [{"role": "user", "content": "q"}], "answer": "1", "question": "q"}]
-    score([looks], ["a b", "b"], rows, group_size=2)
+    score_rewards([looks], ["a b", "b"], rows, group_size=2)
     assert seen == {
         "completions": [[{"role": "assistant", "content": text}] for text in ("a b", "b")],
         "prompts": [rows[0]["prompt"]] * 2,
@@ -81,7 +81,9 @@ def test_the_rewards_get_what_trl_gives_them():
         "question": ["q"] * 2,
         "rest": ["log_extra", "log_metric"],
     }
-    score([looks], ["a b", "b"], [{"prompt": "q", "answer": "1", "question": "q"}], group_size=2)
+    score_rewards(
+        [looks], ["a b", "b"], [{"prompt": "q", "answer": "1", "question": "q"}], group_size=2
+    )
     assert seen["completions"] == ["a b", "b"]
 
 
@@ -91,7 +93,7 @@ def test_a_broken_reward_is_named(values):
         return values
 
     with pytest.raises(WorkbookError, match="broken_reward broke the contract"):
-        score([broken_reward], ["a", "b"], [{"answer": "1"}], group_size=2)
+        score_rewards([broken_reward], ["a", "b"], [{"answer": "1"}], group_size=2)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +107,9 @@ def test_a_broken_reward_is_named(values):
 )
 def test_numbers_that_do_not_fit(completions, rows, size, message):
     with pytest.raises(WorkbookError, match=message):
-        score([strict_format_reward], completions, rows, group_size=size)
+        score_rewards([strict_format_reward], completions, rows, group_size=size)
     with pytest.raises(WorkbookError, match="one weight per reward, and each name once"):
-        score([strict_format_reward], ["a", "b"], [{}], group_size=2, weights=[1, 2])
+        score_rewards([strict_format_reward], ["a", "b"], [{}], group_size=2, weights=[1, 2])
 
 
 # ------------------------------------------------------------------ the attacks
@@ -170,7 +172,7 @@ BOMB = "9^{9^{9^{9}}}"
 
 PARENT = """
 import psutil
-from grpo_workbook.reward_lab import SymbolicChecker
+from grpo_workbook.rewards.symbolic import SymbolicChecker
 checker = SymbolicChecker()
 checker.check([('x', 'y')])
 pids = [p.pid for p in psutil.Process().children() if 'spawn_main' in ' '.join(p.cmdline())]
@@ -478,7 +480,7 @@ def test_a_script_without_a_main_guard_is_not_run_again_in_the_workers(tmp_path)
 
 def test_the_reward_wants_a_mark_and_knows_the_units_of_the_question():
     with SymbolicChecker() as checker:
-        reward = symbolic_correctness(checker)
+        reward = get_symbolic_reward(checker)
         texts = ["The answer is 72.", "<answer>72 widgets</answer>", "<answer>72 gizmos</answer>"]
         chat = [{"role": "user", "content": "How many widgets?"}]
         assert reward(texts, answer=["72"] * 3, prompts=[chat] * 3) == [0.0, 1.0, 0.0]
@@ -488,7 +490,7 @@ def test_the_reward_wants_a_mark_and_knows_the_units_of_the_question():
 @pytest.mark.slow
 def test_symbolic_correctness_says_nothing_where_nothing_is_known():
     with SymbolicChecker(time_limit=2.0) as checker:
-        reward = symbolic_correctness(checker)
+        reward = get_symbolic_reward(checker)
         assert (reward.role, reward.columns) == ("correctness", ("answer",))
         texts = ["<answer>2x</answer>", "\\boxed{x}", "no answer", f"<answer>{BOMB}</answer>"]
         assert reward(texts, answer=["x+x"] * 4) == [1.0, 0.0, 0.0, None]

@@ -14,16 +14,16 @@ from grpo_workbook.config import RunConfig
 from grpo_workbook.data import to_dataset
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import (
-    REGISTRY,
-    answer_reward,
     correctness_reward,
+    get_answer_reward,
+    get_overlong_reward,
     incremental_format_reward,
-    name_of,
-    overlong,
     parse_rewards,
     strict_format_reward,
     text_of,
 )
+from grpo_workbook.rewards.contract import name_of
+from grpo_workbook.rewards.specs import REGISTRY
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 REWARDS, REWARD_WEIGHTS = parse_rewards(RunConfig.rewards)
@@ -138,11 +138,11 @@ def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
     ("tokens", "penalty"), [(0, 0), (80, 0), (85, -0.25), (90, -0.5), (100, -1), (5000, -1)]
 )
 def test_overlong_is_dapos_equation_13(tokens, penalty):
-    assert overlong(100, 20)(["x"], completion_ids=[[7] * tokens]) == [penalty]
-    assert overlong(100)(["x " * tokens]) == [penalty]
+    assert get_overlong_reward(100, 20)(["x"], completion_ids=[[7] * tokens]) == [penalty]
+    assert get_overlong_reward(100)(["x " * tokens]) == [penalty]
 
 
-@pytest.mark.parametrize("make", [overlong])
+@pytest.mark.parametrize("make", [get_overlong_reward])
 @pytest.mark.parametrize("bad", [0, "many", "-3"])
 def test_bad_settings_are_refused(make, bad):
     with pytest.raises(WorkbookError, match="give a whole number from 1 up"):
@@ -160,7 +160,7 @@ def test_a_reward_says_what_it_judges_whatever_its_name():
         "overlong": "a factory",
     }
     assert (correctness_reward.columns, correctness_reward.answers) == (("answer",), "number")
-    assert overlong(5).role == "length"
+    assert get_overlong_reward(5).role == "length"
 
     @rewards.reward(role="correctness", columns=("solution",))
     def format_of_my_xml_tags(completions, **columns):
@@ -212,7 +212,7 @@ def test_a_reward_says_what_it_judges_whatever_its_name():
     ],
 )
 def test_a_marked_answer_is_compared_with_any_column(marker, text, gold, value):
-    reward = answer_reward("gold", marker)
+    reward = get_answer_reward("gold", marker)
     columns = {"prompts": ["How many widgets?"], "gold": [gold], "trainer_state": None}
     assert reward(completions=[text], **columns) == [value]
     columns["prompts"] = [[{"role": "user", "content": "How many widgets?"}]]
@@ -220,21 +220,21 @@ def test_a_marked_answer_is_compared_with_any_column(marker, text, gold, value):
 
 
 def test_a_row_without_gold_is_left_out_and_numbers_are_texts_too():
-    reward = answer_reward("solution")
+    reward = get_answer_reward("solution")
     texts = [r"\boxed{5}"] * 5
     assert reward(texts, solution=[None, 5, 5.0, " ", "6"]) == [None, 1.0, 1.0, None, 0.0]
 
 
 def test_it_says_what_it_is_and_what_it_lacks():
-    reward = answer_reward("gold", "####")
+    reward = get_answer_reward("gold", "####")
     assert (reward.role, reward.columns) == ("correctness", ("gold",))
     assert reward.__name__ == "gold_answer_reward"
-    assert answer_reward(name="right").__name__ == "right"
+    assert get_answer_reward(name="right").__name__ == "right"
     columns = {"answer": ["42"], "level": [1], "completion_ids": [[1]], "trainer_state": None}
     with pytest.raises(WorkbookError, match="column 'gold'; the data has only answer, level: "):
         reward(completions=["#### 42"], prompts=["?"], **columns)
     with pytest.raises(WorkbookError, match="has 0 groups: give it exactly 1"):
-        answer_reward(marker="Answer:")
+        get_answer_reward(marker="Answer:")
 
 
 def test_no_attack_on_a_marked_answer_takes_long_or_is_paid():
@@ -247,7 +247,9 @@ def test_no_attack_on_a_marked_answer_takes_long_or_is_paid():
         ("json:a", '"a": "'),
         ("json:a", '"a": 4'),
     ):
-        assert answer_reward("gold", marker)([part * (10**6 // len(part))], gold=["42"]) == [0.0]
+        assert get_answer_reward("gold", marker)([part * (10**6 // len(part))], gold=["42"]) == [
+            0.0
+        ]
 
 
 # ------------------------------------------------------------------ by name
@@ -273,7 +275,7 @@ def test_names_arguments_and_weights():
 
 
 def test_a_room_brings_its_own():
-    more = {"mine": correctness_reward, "made": lambda size: overlong(size)}
+    more = {"mine": correctness_reward, "made": lambda size: get_overlong_reward(size)}
     functions, _ = parse_rewards("mine,made=5", more)
     assert [name_of(f) for f in functions] == ["correctness_reward", "overlong_reward"]
     assert "mine" not in REGISTRY
@@ -297,7 +299,7 @@ def test_a_room_brings_its_own():
         ("strict_format:0,correctness:0", "every weight"),
         (
             "overlong",
-            r"overlong: overlong\(\) missing 1 required positional",
+            r"overlong: get_overlong_reward\(\) missing 1 required positional",
         ),
         ("overlong=:2", "overlong=: a length of ''"),
         ("correctness=3", "takes no argument"),
@@ -312,7 +314,7 @@ def test_a_bad_spec_is_named(spec, message):
 
 def test_importing_it_is_light():
     code = (
-        "import sys, grpo_workbook.rewards, grpo_workbook.reward_lab; print([m for m in "
+        "import sys, grpo_workbook.rewards.symbolic; print([m for m in "
         "('torch', 'trl', 'sympy', 'math_verify', 'matplotlib', 'pandas') if m in sys.modules])"
     )
     result = subprocess.run(

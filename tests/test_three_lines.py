@@ -6,13 +6,13 @@ import os
 import pytest
 from conftest import REPO, environment
 
-from grpo_workbook import WorkbookError, answer_reward, compare, correctness_reward, reward
+from grpo_workbook import WorkbookError, compare, correctness_reward, get_answer_reward, reward
 from grpo_workbook.cli.rewards import judge_for
 from grpo_workbook.diagnosis import watch
 from grpo_workbook.environments import answer_after_tools
 from grpo_workbook.evaluation import Scores, score
 from grpo_workbook.planning import KNOWN, plan
-from grpo_workbook.reward_lab import symbolic_correctness
+from grpo_workbook.rewards.symbolic import get_symbolic_reward
 from grpo_workbook.sandbox import unit_tests
 
 
@@ -83,9 +83,9 @@ def test_a_missing_column_is_named_with_those_that_are_there():
     ("made", "missing"),
     [
         (correctness_reward, "answer"),
-        (answer_reward("solution", "####"), "solution"),
+        (get_answer_reward("solution", "####"), "solution"),
         (unit_tests(), "test"),
-        (symbolic_correctness(), "answer"),
+        (get_symbolic_reward(), "answer"),
         (answer_after_tools(), "answer"),
     ],
     ids=lambda value: getattr(value, "__name__", value),

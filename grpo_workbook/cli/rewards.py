@@ -13,15 +13,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from grpo_workbook import rewards
 from grpo_workbook.config import nearest
 from grpo_workbook.errors import WorkbookError, first_line, visible
+from grpo_workbook.rewards import contract, specs
 
 
 def parse_rewards(spec: str, timeout: float = 600.0):
     """`rewards.parse_rewards` with those of the rooms and of files (see `load_reward`)."""
     from grpo_workbook.environments import answer_after_tools
-    from grpo_workbook.reward_lab import symbolic_correctness
+    from grpo_workbook.rewards.symbolic import get_symbolic_reward
     from grpo_workbook.sandbox import code_format_reward, unit_tests
 
     def tests(form: str = "binary"):
@@ -30,9 +30,9 @@ def parse_rewards(spec: str, timeout: float = 600.0):
         return unit_tests(partial=form == "partial")
 
     more = {"unit_tests": tests, "code_format": code_format_reward}
-    more["symbolic"] = lambda: symbolic_correctness()  # takes no argument
+    more["symbolic"] = lambda: get_symbolic_reward()  # takes no argument
     more["answer_after_tools"] = lambda price="0": answer_after_tools(float(price))
-    return rewards.parse_rewards(spec, more, functools.partial(load_reward, timeout=timeout))
+    return specs.parse_rewards(spec, more, functools.partial(load_reward, timeout=timeout))
 
 
 class _Late(BaseException):
@@ -110,13 +110,13 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
 
     `where`: FILE.py:REWARD judges instead. It gets the whole completion and `answer`.
     """
-    from grpo_workbook.reward_lab import SymbolicChecker
+    from grpo_workbook.rewards.symbolic import SymbolicChecker
 
     if where:
         own = load_reward(where)
 
         def judge(text: str, answer: str) -> bool:
-            return rewards.call(own, [text], prompt=[[]], answer=[answer]) == [1.0]
+            return contract.call(own, [text], prompt=[[]], answer=[answer]) == [1.0]
 
         vars(judge)["whole"] = True  # see `evaluation.score`
         return judge
@@ -173,7 +173,7 @@ def load_reward(where: str, timeout: float = 600.0) -> Callable:
         blamed = _blamed(function.own, f": {name} failed in step {step}")
         try:
             with _limited(name, timeout, map(str, columns.get("question", ()))), blamed:
-                return rewards.checked(function, completions, **columns)
+                return contract.checked(function, completions, **columns)
         except BaseException as error:
             error.between_steps = True  # `resume.train` can save
             raise
@@ -210,6 +210,6 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
     columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
     for function in functions:
         needed = getattr(function, "columns", ())
-        rewards.require_columns(rewards.name_of(function), needed, columns)
+        contract.require_columns(contract.name_of(function), needed, columns)
         if hasattr(function, "own"):
-            rewards.call(function, texts, **columns)
+            contract.call(function, texts, **columns)

@@ -13,10 +13,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_workbook.answers import reference_answer
 from grpo_workbook.config import DATA
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import place_of
+from grpo_workbook.rewards.answers import reference_answer
 
 if TYPE_CHECKING:
     from datasets import Dataset

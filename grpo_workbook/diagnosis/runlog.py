@@ -16,7 +16,7 @@ import pandas as pd
 
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import read_json, readable
-from grpo_workbook.rewards import name_of
+from grpo_workbook.rewards.contract import name_of
 
 DATA = tomllib.loads(Path(__file__).with_name("findings.toml").read_text(encoding="utf-8"))
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings

@@ -28,7 +28,8 @@ from grpo_workbook.config import DATA
 from grpo_workbook.data import chat_prompt
 from grpo_workbook.data.reading import read_rows
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards import Completion, RewardFunction, reward, text_of
+from grpo_workbook.rewards import reward, text_of
+from grpo_workbook.rewards.contract import Completion, RewardFunction
 from grpo_workbook.sandbox.attacks import CodeAttack, code_attacks
 from grpo_workbook.sandbox.pool import OUTCOMES, Job, Sandbox, Verdict
 from grpo_workbook.sandbox.source import is_json

@@ -25,8 +25,9 @@ from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.evaluation import Scores, evaluate, score, summary
 from grpo_workbook.export import save_adapter
 from grpo_workbook.files import read_json, whole_file, write_json
-from grpo_workbook.rewards import checked, correctness_reward, name_of, parse_rewards
+from grpo_workbook.rewards import correctness_reward, parse_rewards
 from grpo_workbook.rewards import reward as marked
+from grpo_workbook.rewards.contract import checked, name_of
 from grpo_workbook.statistics import changed, paired_p_value
 from grpo_workbook.training import Callback, make_trainer
 

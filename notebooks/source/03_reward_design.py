@@ -150,6 +150,7 @@ for text in [
 
 # %%
 from grpo_workbook import rewards
+from grpo_workbook.rewards.specs import REGISTRY
 
 ladder = {
     "nothing": "42",
@@ -206,7 +207,7 @@ print([f.__name__ for f in functions], weights)
 # %%
 from textwrap import fill
 
-for name, made in rewards.REGISTRY.items():
+for name, made in REGISTRY.items():
     call = name if hasattr(made, "role") else f"{name}=..."
     line = f"{call:20} {made.__doc__.splitlines()[0]}"
     print(fill(line, 88, subsequent_indent=" " * 21))
@@ -343,9 +344,9 @@ print(completions[0])
 # rewards are equal, so all advantages are 0 and the group teaches nothing.
 
 # %%
-from grpo_workbook.reward_lab import score
+from grpo_workbook.rewards import score_rewards
 
-scored = score(functions, completions, rows, group_size=8, weights=weights)
+scored = score_rewards(functions, completions, rows, group_size=8, weights=weights)
 scored.table().round(2)
 
 # %% [markdown]
@@ -356,7 +357,7 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 one_row_each = [row for row in rows for _ in range(8)]
-fours = score(functions, completions, one_row_each, group_size=4, weights=weights)
+fours = score_rewards(functions, completions, one_row_each, group_size=4, weights=weights)
 table = np.array([np.sort(g, axis=1) for g in fours.groups.values()], dtype=float)
 equal = table.max(axis=2) == table.min(axis=2)  # (functions and total, groups)
 shade = table / table.max(axis=(1, 2), keepdims=True).clip(1e-9)
@@ -732,7 +733,7 @@ def naive_format(completions, **columns):
 # sums, expression bombs, invisible characters, texts of a million characters.
 
 # %%
-from grpo_workbook.reward_lab import attacks, honest
+from grpo_workbook.rewards import attacks, honest
 
 collection = attacks(right="42", wrong="41", prompt="What is 6 times 7?")
 print(len(collection), "attacks of", len({a.kind for a in collection}), "kinds\n")
@@ -847,7 +848,7 @@ for gold, prediction in [
 # separate process. A check that takes too long is killed: *timeout* is an outcome of its own, not a wrong answer.
 
 # %%
-from grpo_workbook.reward_lab import SymbolicChecker
+from grpo_workbook.rewards.symbolic import SymbolicChecker
 
 pairs = [
     ("1, 2, 3 or 72", "72"),
@@ -864,7 +865,7 @@ with SymbolicChecker(time_limit=2.0) as checker:
     print(dict(checker.counts))
 
 # %% [markdown]
-# As a reward it is `symbolic_correctness(checker)`: 1.0, 0.0, or `None` where it cannot say. If more than half of a
+# As a reward it is `get_symbolic_reward(checker)`: 1.0, 0.0, or `None` where it cannot say. If more than half of a
 # batch is `None`, it stops the run and says why.
 
 # %% [markdown]
@@ -958,7 +959,7 @@ last = [text.strip().splitlines()[-1:] for text in completions]
 form = [bool(line) and bool(re.fullmatch(r"#### -?\d+", line[0])) for line in last]
 print(f"contain the mark: {sum(m > 0 for m in marks)} of 64, more than once:", end=" ")
 print(f"{sum(m > 1 for m in marks)}, end in '#### NUMBER': {sum(form)}")
-score([first_attempt], completions, rows, group_size=8).table().round(2)
+score_rewards([first_attempt], completions, rows, group_size=8).table().round(2)
 
 # %% [markdown]
 # It does sometimes, so groups have a gradient without partial credit. **Train, and read what the reward taught**:

@@ -435,7 +435,7 @@ print("obvious formula:", 1 - (1 - 1 / 4) ** 2)
 # Now pass@k and maj@k of our model, before and after:
 
 # %%
-from grpo_workbook import answers
+from grpo_workbook.rewards import answers
 
 ks, curves = [1, 2, 4, 8], {}
 gold = [answers.read_answer(text) for text in heldout["answer"]]

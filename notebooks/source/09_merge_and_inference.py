@@ -519,7 +519,7 @@ figures.show(
 # common answer is right (chapter 08). *Distinct*: different texts among the eight, divided by eight.
 
 # %%
-from grpo_workbook import answers as reading
+from grpo_workbook.rewards import answers as reading
 from grpo_workbook import majority_at_k
 
 few, K = heldout.select(range(30)), 8

@@ -340,7 +340,7 @@ figures.show(figure, "Calibration of the reward model on held-out pairs. "
 # measure: what earns as much without the work is a loophole. And how much less does an honest wrong answer get?
 
 # %%
-from grpo_workbook.reward_lab import attacks, honest
+from grpo_workbook.rewards import attacks, honest
 
 question = [{"role": "user", "content": "What is 6 times 7?"}]
 wrong_steps = honest("41", "6*7=41\n41+0=41")
@@ -1024,7 +1024,7 @@ report("diversity")
 
 # %%
 from grpo_workbook import correctness_reward
-from grpo_workbook.reward_lab import Judge, agreement, judge_reward, length_bias
+from grpo_workbook.rewards.judges import Judge, agreement, get_judge_reward, length_bias
 
 ONE = "{prompt}\n{fence}\n{completion}\n{fence}\nRight?"
 TWO = "{prompt}\n{fence}\n{first}\n{fence}\n{second}\n{fence}\nFirst better?"
@@ -1227,7 +1227,7 @@ except WorkbookError as error:
 # In TRL the judge is one reward among others, asked while the other rewards are computed:
 #
 # ```python
-# GRPOTrainer(model, reward_funcs=[judge_reward(judge), strict_format_reward], ...)
+# GRPOTrainer(model, reward_funcs=[get_judge_reward(judge), strict_format_reward], ...)
 # ```
 
 # %% [markdown] tags=["remove-cell"]

@@ -238,7 +238,8 @@ draft = ([draft_right, draft_form], [2.0, 1.0])
 # take only one answer, compare exactly.
 
 # %%
-from grpo_workbook import answers, parse_rewards
+from grpo_workbook import parse_rewards
+from grpo_workbook.rewards import answers
 
 
 @reward("correctness", columns=("answer",), answers="number")
@@ -260,7 +261,7 @@ functions, weights = [right_number, *form], [2.0, *form_weights]
 # %%
 from collections import Counter
 
-from grpo_workbook.reward_lab import attacks, honest, score
+from grpo_workbook.rewards import attacks, honest, score_rewards
 
 fit = [r for r in train_rows if r["answer"].isdecimal() and 10 <= int(r["answer"])]
 row = (fit or [{"question": "What is 6 times 7?", "answer": "42"}])[0]
@@ -281,7 +282,7 @@ print(len(attempts), "attacks on:", row["question"])
 def attack(functions, weights):
     """What each attack earns, as a fraction of the honest completion's reward."""
     texts = [HONEST, *(text for _, text in attempts)]
-    table = score(functions, texts, [row], group_size=len(texts), weights=weights)
+    table = score_rewards(functions, texts, [row], group_size=len(texts), weights=weights)
     full, *earned = table.groups["total"][0]
     assert full > 0, "the honest completion earns nothing: correct it, or the reward"
     return [value / full for value in earned]
@@ -378,7 +379,7 @@ how = {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch
 group = run.num_generations
 few = train_set.select(range(2 * run.prompts_per_step))
 tried = evaluate(policy, tokenizer, few, samples=group, sample=True, **how)
-scored = score(functions, tried.completions, list(few), group_size=group,
+scored = score_rewards(functions, tried.completions, list(few), group_size=group,
                weights=weights)
 scored.table().round(2)
 
