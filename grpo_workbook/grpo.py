@@ -1,12 +1,19 @@
 """GRPO's formulas in plain PyTorch: advantages, log-probabilities, KL estimators, the loss.
 
+They come in the order of a training step: rewards are combined, become advantages, and weigh the
+log-probabilities of the sampled tokens in the loss. `grpo_trainer.py` puts a trainer around them.
+The tests compare losses and gradients with those of TRL 1.15, for every loss type.
+
 Papers: DeepSeekMath (arXiv 2402.03300, GRPO), Dr. GRPO (2503.20783), DAPO (2503.14476), GSPO
 (2507.18071), MiniMax-M1 (2506.13585, CISPO), DeepSeek-V3.2 (2512.02556), Schulman's note
-"Approximating KL Divergence" (2020). Tests compare losses and gradients with those of TRL 1.15.
-Shapes: B completions of T tokens, G groups of n.
+"Approximating KL Divergence" (2020).
+
+Shapes: `completions` is the number of completions in a batch, `tokens` the length of the longest
+one; the completions of one prompt stand together as a group of `group_size`.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,200 +25,344 @@ SCALES = ("group", "batch", "none")
 EPSILON_STD = 1e-4  # as in TRL: limits the advantages of rewards that hardly differ
 
 
-def group_advantages(
-    rewards: Tensor | np.ndarray | Sequence[float | None], group_size: int, scale: str = "group"
-) -> Tensor:
-    """How much better each completion is than its group: A = (r - mean) / (std + 1e-4).
-
-    `rewards` is one flat row of groups of `group_size`. The mean is the group's; `scale` chooses
-    the standard deviation (n - 1): of the "group" (DeepSeekMath, 4.1.2), of the whole "batch", or
-    "none" (Dr. GRPO). Groups of equal rewards get exactly 0, and so does a reward of None (no
-    function applies), which does not count. Float64 rewards give float64, all others float32.
-    """
-    _one_of("scale", scale, SCALES)
-    r, scored = _as_array(rewards)
-    if group_size < 2 or r.ndim != 1 or r.size == 0 or r.size % group_size:
-        raise ValueError(f"rewards {r.shape} are not one row of groups of {group_size} >= 2")
-    with np.errstate(over="ignore", invalid="ignore"):  # an error is raised below instead
-        centred, std = _centre(r.reshape(-1, group_size), scored, scale)
-    if not np.isfinite(std.sum()):  # any NaN or infinity in r reaches this sum
-        i = int(np.argmax(np.where(np.isfinite(r), np.abs(r), np.inf)))
-        raise ValueError(f"reward {i} is {r[i]:g}: rewards and their squares must be finite")
-    if scale != "none":
-        centred /= std + r.dtype.type(EPSILON_STD)
-    device = rewards.device if isinstance(rewards, Tensor) else None
-    return torch.from_numpy(centred.reshape(-1)).to(device)
-
-
-def _as_array(rewards) -> tuple[np.ndarray, np.ndarray | None]:
-    """(the rewards as floats, which of them are scored; None: all)."""
-    if isinstance(rewards, Tensor):  # bfloat16, which NumPy lacks, becomes float32
-        dtype = torch.promote_types(rewards.dtype, torch.float32)
-        rewards = rewards.detach().to("cpu", dtype).numpy()
-    if isinstance(rewards, np.ndarray) and rewards.dtype != object:
-        return rewards.astype("f8" if rewards.dtype == "f8" else "f4", copy=False), None
-    scored = np.array([value is not None for value in rewards])
-    values = np.array([0.0 if value is None else value for value in rewards], dtype=np.float32)
-    return values, None if scored.all() else scored
-
-
-def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
-    """(r - mean of the group (G, n); standard deviation: (G, 1), a number, or a sum for "none")."""
-    # einsum sums short rows without threads, which would cost more (benchmarks/advantages.py)
-    first, count, where = groups[:, :1], groups.shape[1], True
-    if scored is not None:
-        where = scored.reshape(groups.shape)
-        first = np.take_along_axis(groups, where.argmax(axis=1)[:, None], axis=1)
-        count = np.maximum(1, where.sum(axis=1, keepdims=True)).astype(groups.dtype)
-        groups = np.where(where, groups, first)
-    centred = groups - first  # equal rewards become exactly 0; r - mean(r) may not, in floats
-    np.subtract(centred, np.einsum("gn->g", centred)[:, None] / count, out=centred, where=where)
-    if scale == "group":
-        squares = np.einsum("gn,gn->g", centred, centred)[:, None]
-        return centred, np.sqrt(squares / np.maximum(count - 1, 1))
-    values = groups if scored is None else groups[where]
-    return centred, values.std(ddof=1) if scale == "batch" and values.size > 1 else centred.sum()
+# ---- rewards and advantages
 
 
 def combine_rewards(
     per_function: Sequence[Sequence[float | None]], weights: Sequence[float] | None = None
 ) -> list[float | None]:
-    """Each completion's weighted sum of the rewards that apply, or None if none does (as in TRL);
-    `per_function[i][j]` is function i's reward for completion j.
+    """Add up each completion's weighted rewards, as TRL does.
+
+    `per_function[i][j]` is function i's reward for completion j, or None where the function does
+    not apply. `weights` has one number per function; without it every function counts once.
+    Returns one number per completion, or None where no function applies. Raises ValueError if the
+    lengths differ.
     """
-    weights = [1.0] * len(per_function) if weights is None else weights
+    if weights is None:
+        weights = [1.0] * len(per_function)
     combined: list[float | None] = []
-    for values in zip(*per_function, strict=True):
-        terms = [w * v for w, v in zip(weights, values, strict=True) if v is not None]
+    for rewards in zip(*per_function, strict=True):  # of one completion
+        terms = []
+        for weight, reward in zip(weights, rewards, strict=True):
+            if reward is not None:
+                terms.append(weight * reward)
         combined.append(sum(terms) if terms else None)
     return combined
 
 
-def sequence_logprobs(model, input_ids, attention_mask, length: int, temperature=1.0) -> Tensor:
-    """log pi(token | all tokens before it), for the last `length` tokens of each row: (B, length).
-    `input_ids` and `attention_mask` (B, P + T): prompts padded on the left, completions right.
+def group_advantages(
+    rewards: Tensor | np.ndarray | Sequence[float | None], group_size: int, scale: str = "group"
+) -> Tensor:
+    """How much better each completion is than its group: A = (r - mean) / (std + 1e-4).
+
+    `rewards` (completions,) are groups of `group_size`, one after the other. The mean is that of
+    the group. `scale` chooses the standard deviation (with n - 1): that of the "group"
+    (DeepSeekMath, section 4.1.2), that of the whole "batch", or "none", which leaves the division
+    out (Dr. GRPO).
+
+    Returns (completions,), in float64 for float64 rewards and else in float32. A group of equal
+    rewards gets exactly 0. A reward of None (no function applies) gets 0 and does not count. Raises
+    ValueError for incomplete groups and for rewards that are not finite.
     """
-    out = model(input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=length + 1)
-    logits = out.logits[:, :-1].float() / temperature  # position t predicts token t + 1
-    targets = input_ids[:, -length:].unsqueeze(-1)
+    _check_choice("scale", scale, SCALES)
+    values, scored = _reward_arrays(rewards)  # both (completions,)
+    if group_size < 2 or values.ndim != 1 or values.size == 0 or values.size % group_size != 0:
+        raise ValueError(
+            f"rewards {values.shape} are not one row of groups of {group_size} >= 2: give every "
+            "prompt the same number of completions"
+        )
+    groups = values.reshape(-1, group_size)  # (groups, group_size)
+    scored = scored.reshape(-1, group_size)
+    with np.errstate(over="ignore", invalid="ignore"):  # an error is raised below instead
+        advantages, counts = _minus_group_mean(groups, scored)
+        if scale == "none":
+            total = advantages.sum()
+        else:
+            if scale == "group":
+                std = _group_std(advantages, counts)  # (groups, 1)
+            else:
+                std = _batch_std(groups[scored])  # a number
+            total = std.sum()
+            advantages /= std + groups.dtype.type(EPSILON_STD)
+    if not np.isfinite(total):  # a NaN or an infinity among the rewards reaches this sum
+        worst = int(np.argmax(np.where(np.isfinite(values), np.abs(values), np.inf)))
+        raise ValueError(
+            f"reward {worst} is {values[worst]:g}: rewards and their squares must be finite"
+        )
+    device = rewards.device if isinstance(rewards, Tensor) else None
+    return torch.from_numpy(advantages.reshape(-1)).to(device)
+
+
+def _reward_arrays(
+    rewards: Tensor | np.ndarray | Sequence[float | None],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rewards as floats, 0 for None; and which of them are not None."""
+    if isinstance(rewards, Tensor):
+        dtype = torch.promote_types(rewards.dtype, torch.float32)  # NumPy has no bfloat16
+        rewards = rewards.detach().to("cpu", dtype).numpy()
+    if isinstance(rewards, np.ndarray) and rewards.dtype == np.float64:
+        return rewards, np.ones(rewards.shape, dtype=bool)
+    if isinstance(rewards, np.ndarray) and rewards.dtype != object:
+        return rewards.astype(np.float32, copy=False), np.ones(rewards.shape, dtype=bool)
+    scored = np.array([reward is not None for reward in rewards], dtype=bool)
+    values = np.array([0.0 if reward is None else reward for reward in rewards], dtype=np.float32)
+    return values, scored
+
+
+def _minus_group_mean(
+    groups: np.ndarray, scored: np.ndarray
+) -> tuple[np.ndarray, np.ndarray | int]:
+    """r - mean(r) of each group, 0 for rewards not scored; and how many each group has scored.
+
+    A reward of the group is subtracted before the mean is: then equal rewards give exactly 0, where
+    rounding can make the mean of equal numbers another number.
+    """
+    # For short rows einsum is faster than sum(axis=1): see benchmarks/advantages.py.
+    if scored.all():
+        centred = groups - groups[:, :1]
+        group_size = groups.shape[1]
+        centred -= np.einsum("gn->g", centred)[:, np.newaxis] / group_size
+        return centred, group_size
+    first_scored = scored.argmax(axis=1)[:, np.newaxis]
+    counts = np.maximum(scored.sum(axis=1, keepdims=True), 1).astype(groups.dtype)
+    centred = groups - np.take_along_axis(groups, first_scored, axis=1)
+    centred[~scored] = 0.0
+    centred -= np.einsum("gn->g", centred)[:, np.newaxis] / counts
+    centred[~scored] = 0.0
+    return centred, counts
+
+
+def _group_std(centred: np.ndarray, counts: np.ndarray | int) -> np.ndarray:
+    """The standard deviation of each group: (groups, 1); 0 for groups with a single reward."""
+    squares = np.einsum("gn,gn->g", centred, centred)[:, np.newaxis]
+    return np.sqrt(squares / np.maximum(counts - 1, 1))
+
+
+def _batch_std(values: np.ndarray) -> np.ndarray:
+    """The standard deviation of all scored rewards; 0 for a single one or none."""
+    if values.size < 2:
+        return np.zeros((), dtype=values.dtype)
+    return np.asarray(values.std(ddof=1))
+
+
+# ---- log-probabilities
+
+
+def sequence_logprobs(
+    model: Any, input_ids: Tensor, attention_mask: Tensor, length: int, temperature: float = 1.0
+) -> Tensor:
+    """log pi(token | all tokens before it), for the last `length` tokens of each row.
+
+    `input_ids` and `attention_mask` (completions, prompt + tokens) hold prompts padded on the left
+    and completions padded on the right. `temperature` is the one that they were sampled with.
+    Returns (completions, length), with a gradient.
+    """
+    output = model(input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=length + 1)
+    # Position t predicts token t + 1, so the last position is not used.
+    logits = output.logits[:, :-1].float() / temperature  # (completions, length, vocabulary)
+    targets = input_ids[:, -length:].unsqueeze(-1)  # (completions, length, 1)
     return logits.log_softmax(dim=-1).gather(-1, targets).squeeze(-1)
 
 
-def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
-    """KL(policy || reference), estimated for each token that the policy sampled; shape of `logp`.
+def kl_estimate(logp: Tensor, ref_logp: Tensor, estimator: str = "k3") -> Tensor:
+    """KL(policy || reference), estimated for each token that the policy sampled.
 
-    With d = log pi_ref - log pi (Schulman, 2020); as a value, and by its mean gradient as a loss:
+    With d = log pi_ref - log pi (Schulman, 2020), as a value, and by its mean gradient as a loss:
         k1 = -d               unbiased, often negative; its gradient is 0
         k2 = d^2 / 2          biased; its gradient is that of KL(policy || reference)
         k3 = exp(d) - d - 1   unbiased, never negative; its gradient: KL(reference || policy)
     GRPO's penalty is k3 (DeepSeekMath, equation 4); times the ratio it has the gradient of k2.
     exp(d) is pi_ref / pi; with the inverse ratio, k3 would estimate another quantity.
+
+    `logp` and `ref_logp` have the same shape, and so has the result.
     """
-    _one_of("kind", kind, ("k1", "k2", "k3"))
-    d = _same_shape("ref_logp", ref_logp, logp) - logp
-    return {"k1": -d, "k2": d.square() / 2, "k3": d.exp() - d - 1}[kind]
+    _check_choice("estimator", estimator, ("k1", "k2", "k3"))
+    _check_shape("ref_logp", ref_logp, logp)
+    d = ref_logp - logp
+    if estimator == "k1":
+        return -d
+    if estimator == "k2":
+        return d.square() / 2
+    return d.exp() - d - 1
+
+
+# ---- the loss
 
 
 def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "token") -> Tensor:
-    """pi / pi_old: for each token (B, T), or with level "sequence" one for each completion (B, 1):
-    the geometric mean of its tokens' ratios (GSPO, 7).
+    """pi / pi_old, how much more likely the policy has become to write what was sampled.
+
+    All three inputs are (completions, tokens). With level "token" the ratio is that of each token:
+    (completions, tokens). With "sequence" it is one per completion: (completions, 1), the geometric
+    mean of its tokens' ratios (GSPO, equation 7).
     """
-    _one_of("level", level, LEVELS)
-    log_ratio = (logp - _same_shape("old_logp", old_logp, logp).detach()) * mask
+    _check_choice("level", level, LEVELS)
+    _check_shape("old_logp", old_logp, logp)
+    log_ratio = (logp - old_logp.detach()) * mask
     if level == "sequence":
-        log_ratio = log_ratio.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1.0)
+        tokens = mask.sum(dim=1, keepdim=True).clamp(min=1.0)
+        log_ratio = log_ratio.sum(dim=1, keepdim=True) / tokens
     return log_ratio.exp()
 
 
-def clipped_losses(ratio: Tensor, A: Tensor, low=0.2, high=0.2) -> Tensor:
-    """-min(ratio A, clip(ratio, 1 - low, 1 + high) A) (DeepSeekMath, equation 3; PPO).
+def clipped_losses(
+    ratio: Tensor, advantages: Tensor, epsilon_low: float = 0.2, epsilon_high: float = 0.2
+) -> Tensor:
+    """-min(ratio A, clip(ratio, 1 - epsilon_low, 1 + epsilon_high) A) for each token.
 
-    The minimum stops a token whose ratio has moved far enough in the direction of A (B, 1), but not
-    in the other one. DAPO raises only `high`, so that rare tokens can become likely.
+    DeepSeekMath, equation 3, as in PPO. The minimum stops a token whose ratio has moved far enough
+    in the direction of its advantage, but not in the other one. DAPO raises only `epsilon_high`, so
+    that rare tokens can become likely. `ratio` and `advantages` must broadcast: `advantages` is
+    (completions, 1) where a completion's tokens share one.
     """
-    return -torch.min(ratio * A, ratio.clamp(1 - low, 1 + high) * A)
+    clipped = ratio.clamp(1 - epsilon_low, 1 + epsilon_high)
+    return -torch.min(ratio * advantages, clipped * advantages)
 
 
 def reduce_tokens(
-    per_token: Tensor, mask: Tensor, loss_type: str,
-    max_completion_length=None, num_items_in_batch=None, accumulation_steps=1,
-) -> Tensor:  # fmt: skip
-    """From (B, T) to one number; TRL divides the first three by `accumulation_steps`:
+    per_token: Tensor,
+    mask: Tensor,
+    loss_type: str,
+    *,
+    max_completion_length: int | None = None,
+    num_items_in_batch: float | Tensor | None = None,
+    accumulation_steps: int = 1,
+) -> Tensor:
+    """From the loss of each token, (completions, tokens), to the one number that is minimised.
 
-    grpo      mean over tokens, then over completions: tokens of long answers count less
-    dr_grpo   sum / (B max_completion_length): every token counts the same, whatever the length
+    grpo      the mean over tokens, then over completions: tokens of long answers count less
+    dr_grpo   sum / (completions * max_completion_length): every token counts the same
     bnpo      sum / number of tokens in this batch
-    dapo, cispo   sum / num_items_in_batch, the tokens of the whole step (None: of this batch)
+    dapo, cispo   sum / `num_items_in_batch`, the tokens of the whole step (None: of this batch)
+
+    Where a step has several batches, TRL divides the first three by `accumulation_steps`.
     """
-    _one_of("loss_type", loss_type, LOSS_TYPES)
+    _check_choice("loss_type", loss_type, LOSS_TYPES)
     per_token = per_token * mask
     if loss_type == "grpo":
-        return (per_token.sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)).mean() / accumulation_steps
+        tokens = mask.sum(dim=1).clamp(min=1.0)  # (completions,)
+        per_completion = per_token.sum(dim=1) / tokens
+        return per_completion.mean() / accumulation_steps
     if loss_type == "dr_grpo":
         if not max_completion_length:
             raise ValueError("dr_grpo needs max_completion_length, the sampling limit: give it")
         return per_token.sum() / (len(mask) * max_completion_length) / accumulation_steps
     if loss_type == "bnpo":
         return per_token.sum() / mask.sum().clamp(min=1.0) / accumulation_steps
-    return per_token.sum() / max(1.0, float(num_items_in_batch or mask.sum()))
+    tokens_of_step = float(num_items_in_batch or mask.sum())
+    return per_token.sum() / max(1.0, tokens_of_step)
 
 
-def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
-    logp: Tensor, advantages: Tensor, mask: Tensor, *,
-    old_logp: Tensor | None = None, ref_logp: Tensor | None = None, truncated: Tensor | None = None,
-    loss_type: str = "dapo", level: str = "token", beta: float = 0.0, unbiased_kl: bool = True,
-    epsilon_low: float = 0.2, epsilon_high: float | None = None, **reduction,
-) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
-    """(the loss to minimise, values to log: fractions clip_low and clip_high, kl with a reference).
+def grpo_loss(
+    logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    old_logp: Tensor | None = None,
+    ref_logp: Tensor | None = None,
+    truncated: Tensor | None = None,
+    loss_type: str = "dapo",
+    level: str = "token",
+    beta: float = 0.0,
+    unbiased_kl: bool = True,
+    epsilon_low: float = 0.2,
+    epsilon_high: float | None = None,
+    max_completion_length: int | None = None,
+    num_items_in_batch: float | Tensor | None = None,
+    accumulation_steps: int = 1,
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss to minimise, and values to log: clip_low, clip_high, and kl with a reference.
 
-    logp (B, T)       log-probabilities under the policy, with gradient; old_logp at sampling time
-                      (None: the same, as in the first update), ref_logp under the reference
-    advantages (B,)   from group_advantages
-    mask (B, T)       1 for the completion's tokens, 0 for padding; truncated (B,) leaves some out
-    beta              weight of k3. Its value is unbiased, its gradient is not: `unbiased_kl`
-                      multiplies by the ratio, as DeepSeek-V3.2 and TRL; False: DeepSeekMath
-    epsilon_high      None is epsilon_low; "cispo" has no default, 5.0 is common
-    reduction         what `reduce_tokens` takes: max_completion_length, num_items_in_batch, ...
+    logp (completions, tokens)       log-probabilities under the policy, with gradient
+    advantages (completions,)        from `group_advantages`
+    mask (completions, tokens)       1 for the completion's tokens, 0 for padding
+    old_logp (completions, tokens)   when sampled; None: the same as logp, as in the first update
+    ref_logp (completions, tokens)   under the reference, for the KL divergence
+    truncated (completions,)         completions that are left out of the loss
+    loss_type, level                 see `reduce_tokens` and `policy_ratio`
+    beta                             weight of the KL penalty k3
+    unbiased_kl    the penalty's value is unbiased, its gradient is not: True multiplies it by the
+                   ratio, as DeepSeek-V3.2 and TRL do; False is DeepSeekMath's
+    epsilon_high   None: the same as epsilon_low; "cispo" has no default, 5.0 is common
+    The last three are those of `reduce_tokens`.
+
+    clip_low and clip_high are the fractions of tokens that are clipped on either side. Raises
+    ValueError for shapes that do not fit, an empty completion, and a setting that is missing.
     """
-    if logp.ndim != 2 or advantages.shape != logp.shape[:1] or not advantages.isfinite().all():
-        raise ValueError(f"advantages {advantages} must be finite, one per row ({len(logp)})")
-    mask = _same_shape("mask", mask, logp).to(logp.dtype)
-    if (empty := mask.sum(dim=1) == 0).any():
-        raise ValueError(f"completion {int(empty.int().argmax())} is empty: the mask has no token")
-    if truncated is not None:  # if all are truncated, the loss and its gradient are 0
-        mask = mask * (~_same_shape("truncated", truncated, advantages).bool()).unsqueeze(1)
+    _check_batch(logp, advantages, mask, truncated)
     if beta and ref_logp is None:
         raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, of the reference")
-    # padding becomes 0, so that its values cannot overflow
-    logp = logp.masked_fill(mask == 0, 0.0)
-    old_logp, ref_logp = (
-        None if x is None else _same_shape(name, x, logp).masked_fill(mask == 0, 0.0)
-        for name, x in (("old_logp", old_logp), ("ref_logp", ref_logp))
-    )
-    A = advantages.detach().unsqueeze(1)  # (B, 1): a completion's tokens share its advantage
-    ratio = policy_ratio(logp, logp if old_logp is None else old_logp, mask, level)
-    high = epsilon_low if epsilon_high is None else epsilon_high
-    least, most, per_token = 1 - epsilon_low, 1 + high, clipped_losses(ratio, A, epsilon_low, high)
-    if loss_type == "cispo":  # the weight is a constant: no token loses its gradient (CISPO, 4)
-        if epsilon_high is None:
-            raise ValueError("cispo caps the ratio at epsilon_high itself: give it, such as 5.0")
-        least, most, per_token = 0.0, high, -ratio.clamp(max=high).detach() * A * logp
-    logged = {"clip_low": (ratio < least) & (A < 0), "clip_high": (ratio > most) & (A > 0)}
+    if loss_type == "cispo" and epsilon_high is None:
+        raise ValueError("cispo caps the ratio at epsilon_high itself: give it, such as 5.0")
+    if epsilon_high is None:
+        epsilon_high = epsilon_low
+    mask = mask.to(logp.dtype)
+    if truncated is not None:
+        mask = mask * (~truncated.bool()).unsqueeze(1)  # if all are, loss and gradient are 0
+    padding = mask == 0
+    logp = logp.masked_fill(padding, 0.0)  # what stands in the padding cannot overflow then
+    if old_logp is None:
+        old_logp = logp
+    _check_shape("old_logp", old_logp, logp)
+    ratio = policy_ratio(logp, old_logp.masked_fill(padding, 0.0), mask, level)
+
+    A = advantages.detach().unsqueeze(1)  # (completions, 1): the tokens share their advantage
+    if loss_type == "cispo":
+        # The ratio is a constant weight here, so no token loses its gradient (MiniMax-M1, eq. 4).
+        per_token = -ratio.clamp(max=epsilon_high).detach() * A * logp
+        lowest, highest = 0.0, epsilon_high
+    else:
+        per_token = clipped_losses(ratio, A, epsilon_low, epsilon_high)
+        lowest, highest = 1 - epsilon_low, 1 + epsilon_high
+    metrics = {
+        "clip_low": _token_mean((ratio < lowest) & (A < 0), mask),
+        "clip_high": _token_mean((ratio > highest) & (A > 0), mask),
+    }
     if ref_logp is not None:
-        kl = logged["kl"] = kl_estimate(logp, ref_logp.detach())  # no gradient to the reference
+        _check_shape("ref_logp", ref_logp, logp)
+        kl = kl_estimate(logp, ref_logp.masked_fill(padding, 0.0).detach())
+        metrics["kl"] = _token_mean(kl, mask)
+        if unbiased_kl:
+            kl = kl * ratio
         if beta:
-            per_token = per_token + beta * (kl * ratio if unbiased_kl else kl)
+            per_token = per_token + beta * kl
+    loss = reduce_tokens(
+        per_token,
+        mask,
+        loss_type,
+        max_completion_length=max_completion_length,
+        num_items_in_batch=num_items_in_batch,
+        accumulation_steps=accumulation_steps,
+    )
+    return loss, metrics
+
+
+def _token_mean(values: Tensor, mask: Tensor) -> float:
+    """The mean over the completions' tokens, without the padding."""
     tokens = mask.sum().clamp(min=1.0)
-    metrics = {name: float((v.detach() * mask).sum() / tokens) for name, v in logged.items()}
-    return reduce_tokens(per_token, mask, loss_type, **reduction), metrics
+    return float((values.detach() * mask).sum() / tokens)
 
 
-def _same_shape(name: str, value: Tensor, other: Tensor) -> Tensor:
+# ---- checks
+
+
+def _check_batch(logp: Tensor, advantages: Tensor, mask: Tensor, truncated: Tensor | None) -> None:
+    if logp.ndim != 2 or advantages.shape != logp.shape[:1] or not advantages.isfinite().all():
+        raise ValueError(f"advantages {advantages} must be finite, one per row ({len(logp)})")
+    _check_shape("mask", mask, logp)
+    if truncated is not None:
+        _check_shape("truncated", truncated, advantages)
+    empty = mask.sum(dim=1) == 0
+    if empty.any():
+        number = int(empty.int().argmax())
+        raise ValueError(f"completion {number} is empty: give its row of the mask a token")
+
+
+def _check_shape(name: str, value: Tensor, other: Tensor) -> None:
     if value.shape != other.shape:
         raise ValueError(f"{name} has shape {tuple(value.shape)}, it must be {tuple(other.shape)}")
-    return value
 
 
-def _one_of(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(choices)}")
