@@ -515,7 +515,7 @@ def test_bad_input_of_the_loss_is_refused_by_name(changes, message):
 def test_what_would_broadcast_or_be_cut_is_refused():
     with pytest.raises(ValueError, match=r"ref_logp has shape \(3,\)"):
         kl_estimate(torch.zeros(2), torch.zeros(3))
-    with pytest.raises(ValueError, match="unknown kind 'k4'"):
+    with pytest.raises(ValueError, match="k4"):
         kl_estimate(torch.zeros(2), torch.zeros(2), "k4")
     for per_function, weights in (([[1.0, 1.0], [1.0]], None), ([[1.0]], [1.0, 2.0])):
         with pytest.raises(ValueError, match="zip"):

@@ -108,7 +108,7 @@ def test_only_adapters_move_and_the_reference_stays(rows, tiny):
 
 @pytest.mark.slow
 def test_rounds_refresh_the_reference(plain, rows):
-    trainer = small(*plain, kl_coef=0.04)
+    trainer = small(*plain, beta=0.04)
     log = list(trainer.train(rows[:4]))
     trainer.refresh_reference()
     log += trainer.train(rows[:4])
@@ -136,7 +136,7 @@ def test_a_high_kl_coefficient_holds_the_policy_back(rows, tiny):
     for coefficient in (0.0, 2.0):
         model = adapted()
         trainer = small(
-            model, tiny["qwen"][1], kl_coef=coefficient, prompts_per_step=4, learning_rate=3e-3
+            model, tiny["qwen"][1], beta=coefficient, prompts_per_step=4, learning_rate=3e-3
         )
         reached[coefficient] = [m["kl"] for m in trainer.train(rows[:32])][-1]
     assert reached[2.0] < 0.5 * reached[0.0]

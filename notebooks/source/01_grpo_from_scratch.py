@@ -960,7 +960,7 @@ print("TRL", trl["versions"]["trl"], "strict, sampled:", trl["strict_sampled"])
 # GRPO makes the policy itself the next reference and goes on. Two rounds of four steps with `beta` 0.04:
 
 # %%
-trainer.kl_coef = 0.04
+trainer.beta = 0.04
 trainer.refresh_reference()  # a frozen copy of the model as it is now
 for number in (1, 2):
     for m in trainer.train(rows[320:352]):
