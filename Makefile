@@ -105,7 +105,6 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/advantages.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/diagnosis.py --report
-	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/code_rewards.py --heavy
 
 .PHONY: wheelhouse bench-gpu test-gpu test-wheelhouse test-colab

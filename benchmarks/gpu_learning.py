@@ -8,9 +8,9 @@ import json
 import math
 from pathlib import Path
 
-from grpo_workbook.config import PROFILES, RunConfig
 from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
 from grpo_workbook.files import write_json
+from grpo_workbook.run_config import PROFILES, RunConfig
 
 FULL = PROFILES["smoke"]["max_steps"]
 # What the chapters and the diagnosis read; a name with "|" may be logged by either name.
@@ -60,7 +60,7 @@ def _measure(run: RunConfig, model, tokenizer, heldout) -> tuple[dict, list[str]
 
 def _trainer(run: RunConfig, model, tokenizer, train):
     from grpo_workbook.rewards import parse_rewards
-    from grpo_workbook.training import make_trainer
+    from grpo_workbook.run_config import make_trainer
 
     functions, weights = parse_rewards(run.rewards)
     return make_trainer(run, model, tokenizer, train, functions, weights)

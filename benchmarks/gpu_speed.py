@@ -7,8 +7,9 @@ import statistics
 import time
 from pathlib import Path
 
-from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, RunConfig
+from grpo_workbook.config import CHAT_TEMPLATE_KWARGS
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, load_problems
+from grpo_workbook.run_config import RunConfig
 
 
 def make_run(job: dict) -> RunConfig:
@@ -70,7 +71,8 @@ def speed(job: dict) -> dict:
     """Train `steps` steps; seconds of each, completion lengths, peak memory, and what makes a
     number worth nothing."""
     run = make_run(job)
-    from grpo_workbook.training import count_4bit_layers, load_policy, why_not_plain
+    from grpo_workbook.run_config import why_not_plain
+    from grpo_workbook.training import count_4bit_layers, load_policy
 
     if job["side"] == "plain" and (reason := why_not_plain(run)):
         return {"refused": reason}

@@ -1,143 +1,67 @@
-"""The settings of a run: one flat RunConfig with device, model and numbers, and why each."""
+"""Profiles: the settings that fit a machine, as plain values for Unsloth and TRL.
+
+`choose_profile` looks at the GPU, at the environment and at its arguments, and returns a `Profile`.
+Three of its fields are dicts of arguments: `loader` for FastLanguageModel.from_pretrained, `lora`
+for FastLanguageModel.get_peft_model, and `grpo` for TRL's GRPOConfig. The values are in
+profiles.toml. Nothing here changes the environment, the number of threads or a library.
+"""
 
 import difflib
-import math
 import os
 import re
-import sys
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO, readable
 
 DATA = REPO / "data"
 FAMILIES = ("qwen", "gemma")
+DTYPES = ("float32", "float16", "bfloat16")
 SYSTEM_PROMPT = "Work inside <reasoning> tags, then give the number inside <answer> tags."
-# Qwen3's template would otherwise open a <think> block before ours. Others ignore the switch.
-CHAT_TEMPLATE_KWARGS = {"enable_thinking": False}
-CHOICES = {
-    "dtype": ("float32", "float16", "bfloat16"),
-    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"),
-    "scale_rewards": ("group", "batch", "none"),
-    "vllm": ("off", "colocate", "server"),
-}
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-FOLLOW = ("device", "family", "why")  # of RunConfig's fields: from the machine and the model
+REWARDS = "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight of the course
+TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
-# Settings that fit each machine, and the models of the families there; profiles.toml says why.
-_PROFILES = Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
-PROFILES: dict[str, dict[str, Any]] = tomllib.loads(_PROFILES)
-PROFILES["smoke"] |= {"qwen": str(DATA / "tiny-qwen3"), "gemma": str(DATA / "tiny-gemma3")}
+
+def _read_profiles() -> dict[str, dict[str, Any]]:
+    """The tables of profiles.toml by name, each with the values that all share."""
+    text = Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
+    profiles = tomllib.loads(text)
+    shared = profiles.pop("shared")
+    for profile in profiles.values():
+        profile["grpo"] = {**shared["grpo"], **profile["grpo"]}
+    for family in FAMILIES:
+        profiles["smoke"][family] = str(REPO / profiles["smoke"][family])
+    return profiles
+
+
+PROFILES = _read_profiles()
+CHAT_TEMPLATE_KWARGS = PROFILES["smoke"]["grpo"]["chat_template_kwargs"]
 
 
 @dataclass(frozen=True)
-class RunConfig:
-    """One run: its device, model, training settings and output folder, and the reason for each."""
+class Profile:
+    """The settings for one machine, one model and one folder. `print(profile)` shows why."""
 
+    name: str  # "smoke", "t4", "24gb" or "80gb"
     device: str  # "cpu" or "cuda"
-    profile: str  # smoke, t4, 24gb or 80gb; by default the one that fits the device
-    model: str  # a family (qwen, gemma), a folder, or an id on the Hugging Face hub
+    model: str  # the model's folder, or its id on the Hugging Face hub
     family: str  # "qwen", "gemma", or the name of another model
-    seed: int  # for the adapters, the order of the data and all sampling; default 0
-    output: Path  # the folder for all results; default outputs/run
+    seed: int  # of the adapters' first weights, the order of the data and all sampling
+    output: Path  # the folder for all results
     dtype: str  # of the weights that are not 4-bit, and of the arithmetic
-    max_steps: int  # optimizer steps
-    batch_size: int  # completions in one optimizer step, over all processes
-    num_generations: int  # completions per problem: the group
-    per_device_batch: int  # completions at once in training, at most
-    learning_rate: float  # its peak; LoRA: 1e-5, then 5e-5; full fine-tuning: 1e-6
-    lora_rank: int  # r of LoRA (Hu et al., arXiv 2106.09685)
-    max_prompt_length: int  # in tokens; longer prompts are dropped, as TRL does not truncate them
-    max_completion_length: int  # in tokens; longer completions are cut off
+    max_prompt_length: int  # in tokens; drop longer prompts, because TRL does not truncate them
     heldout: int  # number of held-out problems
-    eval_batch: int  # prompts answered at once in an evaluation
-    gradient_checkpointing: bool  # less memory for more time
-    load_in_4bit: bool = True  # the base in NF4, as in QLoRA
-    temperature: float = 1.0  # of the sampling during training
-    beta: float = 0.0  # weight of the KL penalty; 0 needs no reference model
-    shuffle_dataset: bool = True  # false keeps the order of the rows, for a curriculum
-    loss_type: str = "dapo"  # TRL's: grpo, dr_grpo, dapo, ...
-    scale_rewards: str = "group"  # divide by the standard deviation of the group, batch or none
-    rewards: str = "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight,...
+    eval_batch_size: int  # prompts that are answered at once in an evaluation
+    loader: dict[str, Any]  # arguments of Unsloth's FastLanguageModel.from_pretrained
+    lora: dict[str, Any]  # arguments of Unsloth's FastLanguageModel.get_peft_model
+    grpo: dict[str, Any]  # arguments of TRL's GRPOConfig, besides output_dir and reward_weights
     system_prompt: str = SYSTEM_PROMPT  # the instruction before each question
-    vllm: str = "off"  # sample with vLLM: off, colocate (beside the training) or server
-    vllm_gpu_memory: float = 0.3  # the fraction of the GPU that a colocated vLLM takes
-    vllm_server: str = "127.0.0.1:8000"  # where `vllm serve` listens
-    why: dict[str, str] = field(default_factory=dict, compare=False)
-
-    def __post_init__(self):
-        for f in fields(self):
-            object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), f.type))
-        group = max(2, self.num_generations)
-        if self.num_generations < 2 or self.batch_size % group:
-            said = f"{self.batch_size} completions cannot be cut into groups of"
-            fix = f"choose a multiple such as {math.ceil(self.batch_size / group) * group}"
-            raise WorkbookError(f"{said} {self.num_generations}, at least 2: {fix}")
-        if self.loss_type == "dr_grpo" and self.scale_rewards == "group":
-            raise WorkbookError("scale_rewards is 'group', which dr_grpo loses on a GPU: say none")
-        if self.vllm == "server" and self.load_in_4bit:
-            raise WorkbookError("a vLLM server cannot read 4-bit weights: say load_in_4bit: false")
-        # TRL takes per_device_batch x whole accumulation steps.
-        fits = _largest_divisor(self.batch_size, self.per_device_batch)
-        object.__setattr__(self, "per_device_batch", fits)
-
-    @classmethod
-    def from_env(cls, *, profile=None, model=None, seed=None, output=None, **values) -> Self:
-        """Choose everything: an argument wins over GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and
-        _OUTPUT in the environment, these over what fits the machine (or `default_profile`).
-        Other `values` replace the profile's (`max_steps=30`), unless None. Raises WorkbookError.
-        """
-        import torch
-
-        why: dict[str, str] = {}
-
-        def choose(name: str, given, default, reason: str) -> Any:
-            variable = f"GRPO_WORKBOOK_{name.upper()}"
-            set_there = os.environ.get(variable) or None, f"{variable} is set"
-            options = [(given, "given as an argument"), set_there, (default, reason)]
-            value, why[name] = next(option for option in options if option[0] is not None)
-            return value
-
-        device, gib, why["device"] = find_device()
-        usual = values.pop("default_profile", None), "the chapter's: minutes on any machine"
-        usual = usual if usual[0] else _fitting_profile(device, gib)
-        profile = choose("profile", profile, *usual)
-        if profile not in PROFILES:
-            raise WorkbookError(f"unknown profile {profile!r}: {nearest(profile, PROFILES)}")
-        if profile == "smoke":
-            # Two threads would spin while they wait, and slow down everything beside them.
-            if os.environ.setdefault("OMP_NUM_THREADS", "1") == "1":
-                torch.set_num_threads(1)
-        elif device == "cpu":
-            raise WorkbookError(f"profile {profile!r} needs a CUDA GPU, torch sees none: use smoke")
-        known = [f.name for f in fields(cls) if f.name not in FOLLOW]
-        if unknown := sorted(values.keys() - known):
-            raise WorkbookError(f"unknown setting {unknown[0]!r}: {nearest(unknown[0], known)}")
-        given = {name: value for name, value in values.items() if value is not None}
-        chosen = {name: v for name, v in PROFILES[profile].items() if name not in FAMILIES} | given
-        model = find_model(choose("model", model, "qwen", "the default family"), profile)
-        _fit_the_gpu(chosen, given, device, model, why)
-        seed = choose("seed", seed, 0, "the default")
-        seed = int(seed) if str(seed).isdecimal() else seed  # a text in the environment
-        output = str(choose("output", output, "outputs/run", "the default"))
-        if not output.strip():
-            raise WorkbookError(f"the output {output!r} is no folder's name: give one (--output)")
-        return cls(device, profile, model, _family(model), seed, Path(output), why=why, **chosen)
-
-    def replace(self, **values) -> "RunConfig":
-        """The same run with other values; WorkbookError for an impossible value."""
-        return replace(self, **values)
-
-    @property
-    def prompts_per_step(self) -> int:
-        """Different problems in one optimizer step."""
-        return self.batch_size // self.num_generations
+    reasons: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def model_name(self) -> str:
@@ -145,70 +69,231 @@ class RunConfig:
         return self.model.removeprefix(f"{REPO}{os.sep}")
 
     def __str__(self) -> str:
-        told = vars(self) | {"model": f"{readable(self.model)} ({self.family})"}
-        told["output"] = readable(self.output)
-        lines = [f"{name:<8} {told[name]!s:<28} {why}" for name, why in self.why.items()]
-        base = "4-bit NF4" if self.load_in_4bit else "16-bit"
-        samples = "" if self.vllm == "off" else f", vLLM samples ({self.vllm})"
-        return "\n".join(lines) + (
-            f"\ntraining {self.max_steps} steps of {self.prompts_per_step} problems x "
-            f"{self.num_generations} completions{samples},\n         {base} base, LoRA rank "
-            f"{self.lora_rank}, learning rate {self.learning_rate:g}"
+        values = {
+            "device": self.device,
+            "profile": self.name,
+            "model": f"{readable(self.model)} ({self.family})",
+            "seed": self.seed,
+            "output": readable(self.output),
+            "dtype": self.dtype,
+            "use_vllm": self.grpo["use_vllm"],
+        }
+        lines = []
+        for name, reason in self.reasons.items():
+            lines.append(f"{name:<8} {values[name]!s:<28} {reason}")
+        grpo = self.grpo
+        completions = grpo["per_device_train_batch_size"] * grpo["gradient_accumulation_steps"]
+        base = "4-bit NF4" if self.loader["load_in_4bit"] else "16-bit"
+        sampler = ", vLLM samples" if grpo["use_vllm"] else ""
+        lines.append(
+            f"training {grpo['max_steps']} steps of {completions} completions in groups of "
+            f"{grpo['num_generations']}{sampler},"
         )
+        lines.append(
+            f"         {base} base, LoRA rank {self.lora['r']}, "
+            f"learning rate {grpo['learning_rate']:g}"
+        )
+        return "\n".join(lines)
 
-    def to_grpo_config(self, weights=None, overrides: dict | None = None, processes: int = 1):
-        """TRL's GRPOConfig for this run and `processes`, the same anywhere; `overrides` win."""
-        from trl import GRPOConfig
 
-        # On a GPU Unsloth's trainer would compute float32 in bfloat16: this says not to.
-        os.environ["UNSLOTH_MIXED_PRECISION"] = "bfloat16" if self.dtype == "float32" else "float32"
-        part, left = divmod(self.batch_size, processes)
-        if left:
-            fix = f"processes: choose a multiple of {math.lcm(processes, self.num_generations)}"
-            raise WorkbookError(f"{self.batch_size} cannot be divided among {processes} {fix}")
-        at_once, vllm = _largest_divisor(part, self.per_device_batch), self.vllm != "off"
-        arguments: dict[str, Any] = dict(
-            output_dir=str(self.output / "checkpoints"), seed=self.seed, data_seed=self.seed,
-            max_steps=self.max_steps, num_generations=self.num_generations,
-            per_device_train_batch_size=at_once, gradient_accumulation_steps=part // at_once,
-            # Sample for one optimizer step at a time, and use each completion once.
-            steps_per_generation=part // at_once, num_iterations=1,
-            shuffle_dataset=self.shuffle_dataset,
-            # Sampling: from the policy's full distribution.
-            max_completion_length=self.max_completion_length, temperature=self.temperature,
-            top_p=1.0, top_k=0, repetition_penalty=1.0, chat_template_kwargs=CHAT_TEMPLATE_KWARGS,
-            # vLLM's probabilities differ a little from the trained model's: TRL corrects for it.
-            use_vllm=vllm, vllm_importance_sampling_correction=vllm,
-            vllm_mode=self.vllm if vllm else "colocate",
-            vllm_server_base_url=f"http://{self.vllm_server}",
-            vllm_gpu_memory_utilization=self.vllm_gpu_memory, vllm_tensor_parallel_size=1,
-            vllm_max_model_length=self.max_prompt_length + self.max_completion_length,
-            loss_type=self.loss_type, scale_rewards=self.scale_rewards, beta=self.beta,
-            importance_sampling_level="token", epsilon=0.2, mask_truncated_completions=False,
-            epsilon_high=5.0 if self.loss_type == "cispo" else 0.2,  # at ratio 1 no other one clips
-            reward_weights=weights and list(weights), learning_rate=self.learning_rate,
-            lr_scheduler_type="linear", warmup_steps=min(5, self.max_steps), weight_decay=0.0,
-            optim="adamw_torch_fused", adam_beta1=0.9, adam_beta2=0.99, max_grad_norm=1.0,
-            bf16=self.dtype == "bfloat16", fp16=self.dtype == "float16",
-            use_cpu=self.device == "cpu", dataloader_pin_memory=self.device != "cpu",
-            gradient_checkpointing=self.gradient_checkpointing,
-            ddp_find_unused_parameters=False,  # there are none: every adapter has a gradient
-            # Two checkpoints: the older one stays until the newest is complete.
-            save_strategy="steps", save_steps=min(25, self.max_steps), save_total_limit=2,
-            logging_steps=1, report_to="none", log_completions=False, disable_tqdm=True,
-        ) | (overrides or {})  # fmt: skip
-        if arguments.get("generation_batch_size") is not None:
-            arguments.pop("steps_per_generation")  # TRL takes only one of the two
-        try:
-            return GRPOConfig(**arguments)
-        except (ValueError, TypeError) as error:
-            raise WorkbookError(f"TRL refuses {overrides or 'this run'}: {error}") from error
+def choose_profile(
+    name: str | None = None,
+    *,
+    model: str | Path | None = None,
+    seed: int | None = None,
+    output: str | Path | None = None,
+    default: str | None = None,
+    dtype: str | None = None,
+    load_in_4bit: bool | None = None,
+    lora_rank: int | None = None,
+    max_prompt_length: int | None = None,
+    heldout: int | None = None,
+    eval_batch_size: int | None = None,
+    grpo: dict[str, Any] | None = None,
+) -> Profile:
+    """The settings for this machine.
+
+        profile = choose_profile(default="smoke", grpo={"max_steps": 30})
+        args = GRPOConfig(output_dir=str(profile.output / "checkpoints"), **profile.grpo)
+
+    Args:
+        name: smoke, t4, 24gb or 80gb. If it is None, the environment's GRPO_WORKBOOK_PROFILE
+            counts, then `default`, then the profile that fits the GPU's memory.
+        model: a family (qwen, gemma), a folder, or a hub id; if None GRPO_WORKBOOK_MODEL or qwen.
+        seed: a whole number from 0; if None GRPO_WORKBOOK_SEED or 0.
+        output: the folder for all results; if None GRPO_WORKBOOK_OUTPUT or outputs/run.
+        default: the profile of a chapter that takes minutes on any machine.
+        dtype: float32, float16 or bfloat16; if None the profile's, or float16 where the GPU has no
+            bfloat16.
+        load_in_4bit: whether the base is loaded in NF4, as in QLoRA; True if None.
+        lora_rank: r of LoRA (Hu et al., arXiv 2106.09685); its alpha is twice as much.
+        max_prompt_length: in tokens.
+        heldout: number of held-out problems.
+        eval_batch_size: prompts that are answered at once in an evaluation.
+        grpo: arguments of GRPOConfig that replace the profile's.
+
+    Raises:
+        WorkbookError: for an unknown name, a value that is not possible, a profile of a GPU
+            without one, and `use_vllm` where vLLM cannot run.
+    """
+    reasons = {}
+    device, gpu_gib, reasons["device"] = find_device()
+    usual, reason = _fitting_profile(device, gpu_gib)
+    if default is not None:
+        usual, reason = default, "the chapter's: minutes on any machine"
+    chosen, reasons["profile"] = _choose("profile", name, usual, reason)
+    if chosen not in PROFILES:
+        raise WorkbookError(f"unknown profile {chosen!r}: {nearest(chosen, PROFILES)}")
+    if chosen != "smoke" and device == "cpu":
+        raise WorkbookError(f"profile {chosen!r} needs a CUDA GPU, torch sees none: use smoke")
+    model_name, reasons["model"] = _choose("model", model, "qwen", "the default family")
+    model_folder = find_model(model_name, chosen)
+    number, reasons["seed"] = _choose("seed", seed, 0, "the default")
+    seed = _whole("seed", number, least=0)
+    folder, reasons["output"] = _choose("output", output, "outputs/run", "the default")
+    if not str(folder).strip():
+        raise WorkbookError(f"output is {folder!r}: it must be the name of a folder")
+
+    settings = dict(PROFILES[chosen])
+    replaced = {
+        "dtype": dtype,
+        "load_in_4bit": load_in_4bit,
+        "lora_rank": lora_rank,
+        "max_prompt_length": max_prompt_length,
+        "heldout": heldout,
+        "eval_batch_size": eval_batch_size,
+    }
+    settings["load_in_4bit"] = True
+    settings.update({key: value for key, value in replaced.items() if value is not None})
+    for key in ("lora_rank", "max_prompt_length", "heldout", "eval_batch_size"):
+        settings[key] = _whole(key, settings[key], least=1)
+    if settings["dtype"] not in DTYPES:
+        raise WorkbookError(f"dtype is {settings['dtype']!r}: choose one of {', '.join(DTYPES)}")
+    if _needs_float16(settings["dtype"], dtype, device, model_folder):
+        settings["dtype"] = "float16"
+        reasons["dtype"] = "the GPU has no bfloat16"
+
+    arguments = _grpo_arguments(settings, grpo or {}, device, seed)
+    if arguments["use_vllm"] and (device == "cpu" or find_spec("vllm") is None):
+        missing = "vLLM needs a CUDA GPU, and to be installed"
+        if grpo is not None and grpo.get("use_vllm"):
+            raise WorkbookError(f"use_vllm is True and {missing} (.[vllm]): use_vllm=False")
+        arguments["use_vllm"] = False
+        reasons["use_vllm"] = missing
+    loader, lora = _loader_arguments(settings, arguments, model_folder, seed)
+    return Profile(
+        name=chosen,
+        device=device,
+        model=model_folder,
+        family=_family(model_folder),
+        seed=seed,
+        output=Path(folder),
+        dtype=settings["dtype"],
+        max_prompt_length=settings["max_prompt_length"],
+        heldout=settings["heldout"],
+        eval_batch_size=settings["eval_batch_size"],
+        loader=loader,
+        lora=lora,
+        grpo=arguments,
+        reasons=reasons,
+    )
+
+
+def _grpo_arguments(settings: dict, changes: dict, device: str, seed: int) -> dict[str, Any]:
+    """The arguments of GRPOConfig: the profile's, those of the machine, and the user's changes."""
+    arguments = dict(settings["grpo"])
+    arguments["seed"] = seed
+    arguments["data_seed"] = seed
+    arguments["bf16"] = settings["dtype"] == "bfloat16"
+    arguments["fp16"] = settings["dtype"] == "float16"
+    arguments["use_cpu"] = device == "cpu"
+    arguments["dataloader_pin_memory"] = device != "cpu"
+    arguments.update(changes)
+    longest = settings["max_prompt_length"] + arguments["max_completion_length"]
+    arguments.setdefault("vllm_max_model_length", longest)
+    return arguments
+
+
+def _loader_arguments(settings: dict, grpo: dict, model: str, seed: int) -> tuple[dict, dict]:
+    """The arguments of Unsloth's from_pretrained and get_peft_model."""
+    import torch
+
+    checkpointing = "unsloth" if grpo["gradient_checkpointing"] else False
+    loader = {
+        "model_name": model,
+        "dtype": getattr(torch, settings["dtype"]),
+        "max_seq_length": settings["max_prompt_length"] + grpo["max_completion_length"],
+        "load_in_4bit": settings["load_in_4bit"],
+        # Without it Unsloth loads the 4-bit weights of another repository, partly in 16 bits.
+        "use_exact_model_name": True,
+        "use_gradient_checkpointing": checkpointing,
+    }
+    if grpo["use_vllm"] and grpo["vllm_mode"] == "colocate":
+        # This vLLM shares its weights with the training; TRL talks to a server by itself.
+        loader["fast_inference"] = True
+        loader["max_lora_rank"] = settings["lora_rank"]
+        loader["gpu_memory_utilization"] = grpo["vllm_gpu_memory_utilization"]
+    lora = {
+        "r": settings["lora_rank"],
+        "lora_alpha": 2 * settings["lora_rank"],
+        "lora_dropout": 0.0,
+        "target_modules": list(TARGET_MODULES),
+        "use_gradient_checkpointing": checkpointing,
+        "random_state": seed,
+    }
+    return loader, lora
+
+
+def check_grpo_config(args: Any, *, device: str, backend: str, load_in_4bit: bool) -> None:
+    """Raise WorkbookError for what TRL or Unsloth takes in silence and then does wrong.
+
+    Args:
+        args: a GRPOConfig.
+        device: "cpu" or "cuda".
+        backend: "unsloth" or "plain", see `load_policy`.
+        load_in_4bit: whether the base is in 4-bit.
+    """
+    if args.max_steps > 0 and args.num_train_epochs != 3:  # TRL's default
+        raise WorkbookError(
+            f"num_train_epochs is {args.num_train_epochs}, which max_steps={args.max_steps} "
+            "overrides: give max_steps=-1 to train by epochs"
+        )
+    if args.resume_from_checkpoint:
+        raise WorkbookError(
+            f"resume_from_checkpoint is {args.resume_from_checkpoint!r}, which a Trainer does not "
+            "read: continue with resume.train, or --resume"
+        )
+    if args.loss_type == "cispo" and args.epsilon_high is not None and args.epsilon_high < 1:
+        raise WorkbookError(
+            f"epsilon_high is {args.epsilon_high}: cispo caps every token's weight at it, and so "
+            "would scale the whole gradient down. Give epsilon_high=5"
+        )
+    if args.loss_type == "dr_grpo" and args.scale_rewards == "group":
+        raise WorkbookError(
+            "scale_rewards is 'group', which Unsloth ignores with dr_grpo on a GPU: "
+            "give scale_rewards='none'"
+        )
+    if args.use_vllm and args.vllm_mode == "server" and load_in_4bit:
+        raise WorkbookError("a vLLM server cannot read 4-bit weights: give load_in_4bit=False")
+    if backend == "plain" and args.use_vllm and args.vllm_mode == "colocate" and load_in_4bit:
+        raise WorkbookError(
+            "with the plain backend TRL merges the adapter into the 4-bit base and out again at "
+            "every step, which rounds the base: give use_vllm=False, or load_in_4bit=False"
+        )
+    if backend == "unsloth" and device == "cuda" and args.use_adaptive_entropy:
+        raise WorkbookError(
+            "on a GPU Unsloth's trainer ignores use_adaptive_entropy: give entropy_coef for a "
+            "fixed bonus, or use the plain backend"
+        )
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the nearest known name, or all of them."""
-    near = difflib.get_close_matches(str(name), known := sorted(known), n=1)
-    return f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+    names = sorted(known)
+    matches = difflib.get_close_matches(str(name), names, n=1)
+    if matches:
+        return f"did you mean {matches[0]}?"
+    return f"choose from {', '.join(names)}"
 
 
 def find_device() -> tuple[str, float, str]:
@@ -222,10 +307,19 @@ def find_device() -> tuple[str, float, str]:
 
 
 def find_model(name: str | Path, profile: str | None = None) -> str:
-    """The folder or hub id for a family, a folder or a hub id, offline; else WorkbookError."""
-    if (model := str(name)) in FAMILIES:
+    """The folder or hub id of a model, found without the network.
+
+    Args:
+        name: a family (qwen, gemma), a folder with a saved model, or a hub id such as A/B.
+        profile: of which the family's model is taken; if None, the one that fits this machine.
+
+    Raises:
+        WorkbookError: if it is none of the three, or is an adapter's folder.
+    """
+    model = str(name)
+    if model in FAMILIES:
         if profile is None:
-            return RunConfig.from_env(model=model).model
+            return choose_profile(model=model).model
         model = PROFILES[profile][model]
     folder = Path(model).expanduser()
     if (folder / "config.json").is_file():
@@ -237,56 +331,60 @@ def find_model(name: str | Path, profile: str | None = None) -> str:
     if folder.is_relative_to(DATA):
         raise WorkbookError(f"{model} comes with a clone of the course: elsewhere name a --model")
     if not re.fullmatch(r"\w[\w.-]*/[\w.-]+", model):
-        kinds = f"a family ({', '.join(FAMILIES)}), a folder, or a hub id such as A/B"
-        raise WorkbookError(f"unknown model {model!r}: give {kinds} (--model)")
+        forms = f"a family ({', '.join(FAMILIES)}), a folder, or a hub id such as A/B"
+        raise WorkbookError(f"unknown model {model!r}: give {forms} (--model)")
     return model
 
 
 def _family(model: str) -> str:
-    config, name = Path(model) / "config.json", Path(model).name
-    words = config.read_text(encoding="utf-8") if config.is_file() else name
-    return next((family for family in FAMILIES if family in words.lower()), name)
+    """qwen or gemma, if the model's config or hub id has the word; else the model's own name."""
+    config = Path(model) / "config.json"
+    name = Path(model).name
+    text = config.read_text(encoding="utf-8") if config.is_file() else name
+    for family in FAMILIES:
+        if family in text.lower():
+            return family
+    return name
 
 
-def _fitting_profile(device: str, gib: float) -> tuple[str, str]:
+def _choose(setting: str, argument: Any, default: Any, reason: str) -> tuple[Any, str]:
+    """The argument, else the value in the environment, else the default; and the reason."""
+    if argument is not None:
+        return argument, "given as an argument"
+    variable = f"GRPO_WORKBOOK_{setting.upper()}"
+    if os.environ.get(variable):
+        return os.environ[variable], f"{variable} is set"
+    return default, reason
+
+
+def _fitting_profile(device: str, gpu_gib: float) -> tuple[str, str]:
+    """The profile for a device with so much memory, and the reason."""
     if device == "cpu":
         return "smoke", "no GPU: a tiny model for two CPU cores"
-    return "t4" if gib < 20 else "24gb" if gib < 60 else "80gb", f"the GPU has {gib:.0f} GiB"
+    reason = f"the GPU has {gpu_gib:.0f} GiB"
+    if gpu_gib < 20:
+        return "t4", reason
+    if gpu_gib < 60:
+        return "24gb", reason
+    return "80gb", reason
 
 
-def _fit_the_gpu(chosen: dict, given: dict, device: str, model: str, why: dict) -> None:
-    """Replace the profile's choices that this GPU or the installed packages cannot serve."""
+def _needs_float16(dtype: str, requested: str | None, device: str, model: str) -> bool:
+    """Whether the GPU has no bfloat16 for a model that is to be loaded in it.
+
+    Without bfloat16 Unsloth 2026.10 loads Gemma in float16 whatever the dtype, and computes in
+    float32 all the same.
+    """
     import torch
 
-    # Without bfloat16 Unsloth loads Gemma in float16, and computes in float32 all the same.
-    half = chosen["dtype"] == "bfloat16" or ("dtype" not in given and _family(model) == "gemma")
-    if half and device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        chosen["dtype"], why["dtype"] = "float16", "the GPU has no bfloat16"
-    if chosen.get("vllm") in ("colocate", "server") and (device == "cpu" or not find_spec("vllm")):
-        missing = "vLLM needs a CUDA GPU, and to be installed"
-        if "vllm" in given:
-            raise WorkbookError(f"vllm is {given['vllm']!r} and {missing} (.[vllm]): say vllm: off")
-        chosen["vllm"], why["vllm"] = "off", missing
-    # As Unsloth's notebooks: vLLM sleeps during the update. Unsloth reads it when it is imported.
-    if chosen.get("vllm") == "colocate" and "unsloth" not in sys.modules:
-        for name in ("STANDBY", "STANDBY_UTIL_OVERRIDE"):  # and vllm_gpu_memory counts all the same
-            os.environ.setdefault(f"UNSLOTH_VLLM_{name}", "1")
+    if device == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False):
+        return False
+    return dtype == "bfloat16" or (requested is None and _family(model) == "gemma")
 
 
-def _checked(name: str, value: Any, kind: Any) -> Any:
-    """The value in its field's type and within its bounds; NumPy numbers become Python's."""
-    if kind not in KINDS:
-        return value
-    wanted = {int: Integral, float: Real}.get(kind, kind)
-    if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
-        raise WorkbookError(f"{name} is {value!r:.60}: it must be {KINDS[kind]}")
-    least = "at least" if name in ("seed", "beta") else "more than"
-    if kind in (int, float) and not (value > 0 or (value == 0 and least == "at least")):
-        raise WorkbookError(f"{name} is {value}: it must be {least} 0")
-    if value not in CHOICES.get(name, [value]):
-        raise WorkbookError(f"{name} is {value!r}: choose one of {', '.join(CHOICES[name])}")
-    return kind(value)
-
-
-def _largest_divisor(number: int, most: int) -> int:
-    return max(n for n in range(1, min(number, most) + 1) if number % n == 0)
+def _whole(name: str, value: Any, least: int) -> int:
+    """The value as a whole number; it may be a text, as from the environment."""
+    text = str(value)
+    if not text.isdecimal() or int(text) < least:
+        raise WorkbookError(f"{name} is {value!r}: it must be a whole number, at least {least}")
+    return int(text)

@@ -16,6 +16,17 @@ def show(*objects: Callable) -> None:
     display(Code("\n\n".join(inspect.getsource(o).rstrip() for o in objects), language="python"))
 
 
+def use_one_thread() -> None:
+    """Compute with one thread, unless OMP_NUM_THREADS says otherwise: best for tiny models.
+
+    Several threads would spin while they wait for one another, and slow down what runs beside.
+    """
+    import torch
+
+    if os.environ.setdefault("OMP_NUM_THREADS", "1") == "1":
+        torch.set_num_threads(1)
+
+
 def quiet() -> None:
     """Load the libraries without bars and advice, and faster. Call it before `import unsloth`."""
     values = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}

@@ -15,9 +15,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from grpo_workbook.config import FAMILIES, PROFILES, RunConfig
+from grpo_workbook.config import FAMILIES, TARGET_MODULES
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.training import TARGET_MODULES
+from grpo_workbook.run_config import PROFILES, RunConfig
 
 __all__ = """GIB KNOWN Plan Shape activation_bytes find_shape kv_cache_bytes logits_bytes memory
     plan total weight_bytes""".split()

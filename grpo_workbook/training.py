@@ -1,37 +1,137 @@
-"""Load a model in 4-bit with adapters, build TRL's GRPOTrainer for it, and the callbacks."""
+"""Load a policy, and what a GRPO training takes besides TRL's own parts.
+
+`load_policy` gives a 4-bit model with new LoRA adapters. `Float32Adapters`, `RewardBar` and
+`HeldoutProbe` are callbacks for TRL's GRPOTrainer. `pass_rates` and `curriculum` choose problems by
+their difficulty before a training, and `AdaptiveWeight` lets a reward fade while it goes on.
+"""
 
 import os
-import sys
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from statistics import fmean
 from types import MethodType
 from typing import Any
 
-from grpo_workbook.config import RunConfig
+from grpo_workbook import compat
+from grpo_workbook.config import Profile
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.evaluation import evaluate
 from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
+from grpo_workbook.rewards import correctness_reward
+from grpo_workbook.rewards import reward as mark_reward
+from grpo_workbook.rewards.contract import checked, name_of
 from grpo_workbook.statistics import paired_p_value
 
-TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+UNPACKED_BYTES = 2**27  # a 4-bit model of this size has eight times as much in float32: 1 GiB
 
 
-def load_policy(run: RunConfig, backend: str = "unsloth") -> tuple[Any, Any]:
-    """(the base model with new LoRA adapters, in 4-bit NF4 unless the run says 16-bit; tokenizer);
-    `backend` "plain" is Transformers and PEFT alone.
+# ------------------------------------------------------------------ the policy
+
+
+def load_policy(profile: Profile, backend: str = "unsloth") -> tuple[Any, Any]:
+    """The base model with new LoRA adapters, and its tokenizer.
+
+    Args:
+        profile: names the model and how it is loaded (`profile.loader`, `profile.lora`).
+        backend: "unsloth", or "plain" for Transformers and PEFT alone.
+
+    Raises:
+        WorkbookError: for an unknown backend, and for a model that cannot be loaded.
     """
-    if backend not in ("unsloth", "plain"):
+    if backend == "unsloth":
+        model, tokenizer = _load_with_unsloth(profile)
+    elif backend == "plain":
+        model, tokenizer = _load_plain(profile)
+    else:
         raise WorkbookError(f"unknown backend {backend!r}: choose one of unsloth, plain")
-    rank, targets = run.lora_rank, list(TARGET_MODULES)
-    lora = {"r": rank, "lora_alpha": 2 * rank, "lora_dropout": 0.0, "target_modules": targets}
-    model, tokenizer = (_load_unsloth if backend == "unsloth" else _load_plain)(run, lora)
     sample_unpacked(model)
     return model, tokenizer
 
 
-def sample_unpacked(model) -> None:
+def _load_with_unsloth(profile: Profile) -> tuple[Any, Any]:
+    if profile.loader.get("fast_inference"):
+        compat.let_vllm_sleep()
+    import unsloth  # isort: skip  (before trl and transformers, which it patches)
+    import torch
+    from transformers import set_seed
+
+    set_seed(profile.seed)  # the adapters' initial weights
+    try:
+        part = text_part(profile.model)
+        if part:
+            # A model with vision or sound: only its text part is trained. Unsloth has an argument
+            # for it, which works on a GPU alone.
+            library: Any = unsloth.FastModel
+            only_text = part if profile.device == "cpu" else {"text_only": True}
+            model, tokenizer = library.from_pretrained(**profile.loader, **only_text)
+        else:
+            library = unsloth.FastLanguageModel
+            model, tokenizer = library.from_pretrained(**profile.loader)
+    except Exception as error:  # a damaged file can raise anything
+        raise WorkbookError(
+            f"the model {profile.model!r} cannot be loaded ({first_line(error)}): "
+            "check the name, and the network for a hub id"
+        ) from error
+    if profile.dtype == "float32" and model.dtype != torch.float32:  # Gemma 3 overflows float16
+        dtype = str(model.dtype).removeprefix("torch.")
+        raise WorkbookError(
+            f"Unsloth loads {profile.model_name} in {dtype} on a GPU without bfloat16: "
+            "give dtype='float16' (it computes in float32 all the same)"
+        )
+    if part:  # a vLLM beside it refuses adapters of the other parts
+        model = library.get_peft_model(model, **profile.lora, finetune_vision_layers=False)
+    else:
+        model = library.get_peft_model(model, **profile.lora)
+    compat.keep_float32(profile.dtype)
+    tokenizer.padding_side = "left"  # a decoder continues its prompt, so padding comes before it
+    return model, tokenizer
+
+
+def _load_plain(profile: Profile) -> tuple[Any, Any]:
+    """The same model and adapters without Unsloth."""
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from transformers import set_seed
+
+    set_seed(profile.seed)
+    load_in_4bit = profile.loader["load_in_4bit"]
+    # For sharding, the packed weights must have the dtype of the others.
+    storage = {"bnb_4bit_quant_storage": profile.dtype} if is_sharded() else {}
+    model = load_base(profile.model, profile.dtype, profile.device, load_in_4bit, **storage)
+    compat.keep_packed_weights(model)
+    if load_in_4bit and not is_sharded():  # it makes the norms and embeddings float32
+        checkpointing = profile.grpo["gradient_checkpointing"]
+        model = prepare_model_for_kbit_training(model, checkpointing)
+    adapters = LoraConfig(
+        r=profile.lora["r"],
+        lora_alpha=profile.lora["lora_alpha"],
+        lora_dropout=profile.lora["lora_dropout"],
+        target_modules=profile.lora["target_modules"],
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, adapters), load_tokenizer(profile.model)
+
+
+def is_sharded() -> bool:
+    """Whether `accelerate launch` divides the weights among the processes (FSDP, DeepSpeed)."""
+    for launcher in ("FSDP", "DEEPSPEED"):
+        if os.environ.get(f"ACCELERATE_USE_{launcher}", "").lower() == "true":
+            return True
+    return False
+
+
+def count_4bit_layers(model: Any) -> int:
+    """The number of linear layers with 4-bit weights; 0 after a fallback to 16-bit."""
+    from bitsandbytes.nn.modules import Linear4bit  # PEFT's wrapper around it has the same name
+
+    return sum(isinstance(module, Linear4bit) for module in model.modules())
+
+
+def sample_unpacked(model: Any) -> None:
     """Let a 4-bit model with LoRA adapters sample in about half the time on a CPU.
 
         model = get_peft_model(base, config)
@@ -39,162 +139,102 @@ def sample_unpacked(model) -> None:
         GRPOTrainer(model, ...).train()
 
     While it generates, each layer with its adapter is one matrix, where packed layers are unpacked
-    for each token: the same function up to rounding. Not on a GPU, nor for over 1 GiB in float32.
+    for each token: the same function up to rounding. It changes nothing on a GPU, nor for a model
+    of more than 1 GiB in float32.
     """
-    if model.device.type == "cpu" and model.get_memory_footprint() < 2**27:  # 4-bit: an eighth
+    if model.device.type == "cpu" and model.get_memory_footprint() < UNPACKED_BYTES:
         model.generate = MethodType(_generate_unpacked, model)
 
 
-def _generate_unpacked(model, *args, **kwargs):
-    import torch
-    from bitsandbytes.functional import dequantize_4bit
+def _generate_unpacked(model: Any, *args: Any, **kwargs: Any) -> Any:
+    """`model.generate` with the layers of `sample_unpacked`."""
     from peft.tuners.lora import LoraLayer
-    from transformers.integrations import sdpa_attention
 
-    layers: list[Any] = [m for m in model.modules() if isinstance(m, LoraLayer)]
+    layers: list[Any] = [module for module in model.modules() if isinstance(module, LoraLayer)]
     for layer in layers:
-        base = layer.get_base_layer()
-        state = getattr(base.weight, "quant_state", None)
-        repacked = getattr(state, "packing_format_for_cpu", False)  # for a kernel of bitsandbytes
-        if state and not (repacked or layer.disable_adapters or layer.lora_variant):  # of DoRA
-            matrix = dequantize_4bit(base.weight.data, state).to(model.dtype)
-            matrix += sum(layer.get_delta_weight(name).detach() for name in layer.active_adapters)
-            layer.forward = partial(torch.nn.functional.linear, weight=matrix, bias=base.bias)
-    # Transformers copies keys and values for each head of a group; PyTorch's kernel need not.
-    copies = sdpa_attention.use_gqa_in_sdpa
-    sdpa_attention.use_gqa_in_sdpa = lambda *given: True
+        _unpack(layer, model.dtype)
     try:
-        return type(model).generate(model, *args, **kwargs)
+        with compat.grouped_heads_without_copies():
+            return type(model).generate(model, *args, **kwargs)
     finally:
-        sdpa_attention.use_gqa_in_sdpa = copies
         for layer in layers:
             vars(layer).pop("forward", None)
 
 
-def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
-    import unsloth  # isort: skip  (before trl and transformers, which it patches)
+def _unpack(layer: Any, dtype: Any) -> None:
+    """Let a 4-bit layer with its adapter compute with one matrix: W + (alpha / r) B A."""
     import torch
-    from transformers import set_seed
+    from bitsandbytes.functional import dequantize_4bit
 
-    loader: Any = unsloth.FastLanguageModel
-    how: dict[str, Any] = {"model_name": run.model, "dtype": getattr(torch, run.dtype)}
-    how["max_seq_length"] = run.max_prompt_length + run.max_completion_length
-    how["load_in_4bit"] = run.load_in_4bit
-    how["use_exact_model_name"] = True  # else another repository's 4-bit weights, partly in 16 bits
-    if run.vllm == "colocate":  # it shares its weights with the training; a server is TRL's affair
-        how |= {"fast_inference": True, "max_lora_rank": run.lora_rank}
-        how |= {"gpu_memory_utilization": run.vllm_gpu_memory}
-    checkpointing = {"use_gradient_checkpointing": run.gradient_checkpointing and "unsloth"}
-    set_seed(run.seed)  # the adapters' initial weights
-    try:
-        if part := text_part(run.model):  # Unsloth's own way to it is on a GPU alone
-            loader = unsloth.FastModel
-            how |= part if run.device == "cpu" else {"text_only": True}
-            lora = {**lora, "finetune_vision_layers": False}  # vLLM beside it refuses the others
-        model, tokenizer = loader.from_pretrained(**checkpointing, **how)
-    except Exception as error:  # a damaged file can raise anything
-        said = f"the model {run.model!r} cannot be loaded ({first_line(error)})"
-        raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
-    if run.dtype == "float32" and model.dtype != torch.float32:  # Gemma 3: it overflows float16
-        said = f"Unsloth loads {run.model_name} in {str(model.dtype)[6:]} on a GPU without bfloat16"
-        raise WorkbookError(f"{said}: say dtype: float16 (it computes in float32 all the same)")
-    model = loader.get_peft_model(model, **lora, **checkpointing, random_state=run.seed)
-    tokenizer.padding_side = "left"  # a decoder continues its prompt, so padding comes before it
-    return model, tokenizer
+    base = layer.get_base_layer()
+    quant_state = getattr(base.weight, "quant_state", None)
+    if not quant_state or compat.is_packed_again(quant_state):
+        return
+    if layer.disable_adapters or layer.lora_variant:  # a variant, such as DoRA, is no plain sum
+        return
+    matrix = dequantize_4bit(base.weight.data, quant_state).to(dtype)
+    matrix += sum(layer.get_delta_weight(name).detach() for name in layer.active_adapters)
+    layer.forward = partial(torch.nn.functional.linear, weight=matrix, bias=base.bias)
 
 
-def _load_plain(run: RunConfig, lora: dict) -> tuple[Any, Any]:
-    """The same set-up without Unsloth."""
-    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-    from transformers import set_seed
-
-    set_seed(run.seed)
-    # For sharding, the packed weights must have the dtype of the others.
-    nf4 = {"bnb_4bit_quant_storage": run.dtype} if sharded() else {}
-    model = load_base(run.model, run.dtype, run.device, run.load_in_4bit, **nf4)
-    # As Unsloth does: bitsandbytes 0.50 repacks 4-bit weights on the CPU at the first generation,
-    # and then passes no gradient back through them.
-    for layer in model.modules():
-        if hasattr(layer, "support_avx512bf16_for_cpu"):
-            layer.support_avx512bf16_for_cpu = False
-    if run.load_in_4bit and not sharded():  # it makes the norms and embeddings float32
-        model = prepare_model_for_kbit_training(model, run.gradient_checkpointing)
-    model = get_peft_model(model, LoraConfig(**lora, task_type="CAUSAL_LM"))
-    return model, load_tokenizer(run.model)
-
-
-def sharded() -> bool:
-    """Whether `accelerate launch` divides the weights among the processes (FSDP, DeepSpeed)."""
-    return "true" in (os.getenv(f"ACCELERATE_USE_{n}", "").lower() for n in ("FSDP", "DEEPSPEED"))
-
-
-def why_not_plain(run: RunConfig) -> str | None:
-    """Why plain Transformers + PEFT + TRL cannot train here, or None when it can."""
-    if run.vllm == "colocate" and run.load_in_4bit:
-        said = "TRL would merge into the 4-bit base and out again at every step, which rounds it"
-        return f"{said}: say vllm: off, or load_in_4bit: false"
-    kernel = "TRL 1.15 computes log-probabilities in a Triton kernel, which needs a GPU"
-    return kernel if run.device == "cpu" else None
-
-
-def count_4bit_layers(model) -> int:
-    """The number of linear layers with 4-bit weights; 0 after a fallback to 16-bit."""
-    from bitsandbytes.nn.modules import Linear4bit  # PEFT's wrapper around it has the same name
-
-    return sum(isinstance(module, Linear4bit) for module in model.modules())
-
-
-def make_trainer(
-    run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None, **more
-):
-    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward;
-    `weights`: a number for each reward; `overrides`: of GRPOConfig; `more`: tools, callbacks, ...
-    """
-    from transformers import PrinterCallback
-    from trl import GRPOTrainer
-
-    args = run.to_grpo_config(weights, overrides, int(os.environ.get("WORLD_SIZE") or 1))
-    if args.use_adaptive_entropy and run.device == "cuda" and "unsloth" in sys.modules:
-        said = "on a GPU Unsloth's trainer ignores use_adaptive_entropy"
-        raise WorkbookError(f"{said}: say entropy_coef for a fixed bonus, or --backend plain")
-    adapters = [(p, p.data) for name, p in model.named_parameters() if "lora_" in name]
-    try:
-        trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, None, tokenizer, **more)
-    except (ValueError, TypeError, ImportError, RuntimeError) as error:
-        raise WorkbookError(f"TRL refuses {overrides or 'this run'}: {error}") from error
-    # TRL casts the adapters of a quantized model to bfloat16, where a weight of 0.01 cannot take a
-    # step of 1e-5. On a GPU Unsloth removes that cast; here it is undone, with the digits it took.
-    for parameter, exact in adapters:
-        parameter.data = exact.float()
-    trainer.remove_callback(PrinterCallback)
-    if trainer.is_world_process_zero():
-        trainer.add_callback(RewardBar())
-    return trainer
+# ------------------------------------------------------------------ callbacks
 
 
 class Callback:
-    """Ignores a Trainer's other events: its base in Transformers must be loaded after Unsloth."""
+    """A callback for a Trainer, which answers the events that it does not define with nothing.
 
-    def __getattr__(self, name: str):
+    It does not inherit from TrainerCallback, because Transformers must be loaded after Unsloth.
+    """
+
+    def __getattr__(self, name: str) -> Callable:
         if name.startswith("on_"):
             return lambda *args, **kwargs: None
         raise AttributeError(name)
 
 
+class Float32Adapters(Callback):
+    """Keeps the LoRA adapters of a quantized model in float32.
+
+        trainer = GRPOTrainer(model, ..., callbacks=[Float32Adapters(model)])
+
+    TRL 1.15 casts them to bfloat16 when the trainer is built, where a weight of 0.01 cannot take a
+    step of 1e-5. This object remembers the weights before, and puts them back, with the digits that
+    the cast took, when the trainer is complete. On a GPU Unsloth removes the cast.
+    """
+
+    def __init__(self, model: Any):
+        self.adapters = []
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                self.adapters.append((parameter, parameter.data))
+
+    def on_init_end(self, args, state, control, **kwargs):
+        for parameter, exact in self.adapters:
+            parameter.data = exact.float()
+
+
 class RewardBar(Callback):
-    """One line while training: steps done, mean reward, mean completion length."""
+    """One line while training: steps done, mean reward, mean completion length in tokens."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         from tqdm import tqdm
 
-        # position 0: the bar of a failed run stays open, and would push this one down
-        how = {"desc": "training", "unit": "step", "ncols": 80, "position": 0}
-        self.bar = tqdm(total=state.max_steps, initial=state.global_step, **how)
+        self.bar = tqdm(
+            desc="training",
+            total=state.max_steps,
+            initial=state.global_step,
+            unit="step",
+            ncols=80,
+            position=0,  # the bar of a failed run stays open, and would push this one down
+            disable=not state.is_world_process_zero,
+        )
 
     def on_log(self, args, state, control, logs, **kwargs):
-        if logs.get("reward") is not None:  # None: no reward applied in this step
-            length = logs.get("completions/mean_length", logs.get("completion_length", 0.0))
-            self.bar.set_postfix(reward=f"{logs['reward']:.2f}", tokens=f"{length:.0f}")
+        if logs.get("reward") is None:  # no reward applied in this step
+            return
+        # Unsloth's name on a GPU is the second one
+        length = logs.get("completions/mean_length", logs.get("completion_length", 0.0))
+        self.bar.set_postfix(reward=f"{logs['reward']:.2f}", tokens=f"{length:.0f}")
 
     def on_step_end(self, args, state, control, **kwargs):
         self.bar.update(state.global_step - self.bar.n)
@@ -207,58 +247,285 @@ class HeldoutProbe(Callback):
     """Samples one completion for each of a few held-out problems every N steps, and scores it.
 
     It logs heldout/strict, heldout/lenient and heldout/well_formed (rates) and heldout/seconds,
-    first at the start. `seen` keeps (step, completions); `how` goes to `evaluation.evaluate`.
-    With `keep`, a folder, the adapter of the best step by heldout/strict is saved there: training
-    never sees these problems, so no reward can buy that score. With `stop` training ends when
-    fewer are right than at the best step (McNemar's paired test, p < 0.05) though the reward rose.
+    first at the start. `seen` keeps (step, completions).
+
+    Args:
+        model: the policy that is trained.
+        tokenizer: its tokenizer.
+        dataset: rows with prompt and answer; training must never see them.
+        every: steps between two probes.
+        problems: how many of the rows are answered, the first ones.
+        keep: a folder. The adapter of the best step by heldout/strict is saved there; no reward can
+            buy that score.
+        stop: whether training ends when fewer are right than at the best step (McNemar's paired
+            test, p < 0.05) though the reward rose.
+        judge, max_new_tokens, temperature, batch_size, seed: as in `evaluation.evaluate`.
+
+    Raises:
+        WorkbookError: if `every` is less than 1.
     """
 
     def __init__(
-        self, model, tokenizer, dataset, *, every=20, problems=32, keep=None, stop=False, **how
+        self,
+        model: Any,
+        tokenizer: Any,
+        dataset: Any,
+        *,
+        every: int = 20,
+        problems: int = 32,
+        keep: str | Path | None = None,
+        stop: bool = False,
+        judge: Callable | None = None,
+        max_new_tokens: int = 256,
+        temperature: float = 1.0,
+        batch_size: int = 32,
+        seed: int = 0,
     ):
         if every < 1:
             raise WorkbookError(f"every is {every}: give the steps between two probes, at least 1")
-        self.model, self.tokenizer, self.every, self.how = model, tokenizer, every, how
+        self.model = model
+        self.tokenizer = tokenizer
         self.dataset = dataset.select(range(min(problems, len(dataset))))
-        self.keep, self.stop, self.best = keep, stop, {"step": -1, "strict": []}
+        self.every = every
+        self.keep = keep
+        self.stop = stop
+        self.judge = judge
+        self.max_new_tokens = max_new_tokens
+        self.temperature = temperature
+        self.batch_size = batch_size
+        self.seed = seed
+        self.best: dict[str, Any] = {"step": -1, "strict": []}
         self.seen: list[tuple[int, list[str]]] = []
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint."""
         return {"seen": self.seen, "best": self.best}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict()`."""
-        self.seen, self.best = [(step, texts) for step, texts in state["seen"]], state["best"]
+        self.seen = [(step, texts) for step, texts in state["seen"]]
+        self.best = state["best"]
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:
             self.on_step_end(args, state, control)
 
     def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step % self.every:
+        if state.global_step % self.every != 0:
             return
         started = time.perf_counter()
-        scores = evaluate(self.model, self.tokenizer, self.dataset, sample=True, **self.how)
+        scores = evaluate(
+            self.model,
+            self.tokenizer,
+            self.dataset,
+            sample=True,
+            judge=self.judge,
+            max_new_tokens=self.max_new_tokens,
+            temperature=self.temperature,
+            batch_size=self.batch_size,
+            seed=self.seed,
+        )
         self.seen.append((state.global_step, scores.completions))
-        names = ("strict", "lenient", "well_formed")
-        rates = {f"heldout/{name}": sum(getattr(scores, name)) / scores.n for name in names}
         if self.best["step"] < 0 or sum(scores.strict) > sum(self.best["strict"]):
             self.best = {"step": state.global_step, "strict": scores.strict}
             if self.keep is not None and state.is_world_process_zero:
                 save_adapter(self.model, self.tokenizer, self.keep)
-        elif self.stop and self._falls_alone(state, scores.strict):
+        elif self.stop and self._only_the_reward_rose(state, scores.strict):
             print(f"\nThe reward rises, held-out accuracy falls. Best: step {self.best['step']}")
             control.should_training_stop = True
-        rates["heldout/seconds"] = time.perf_counter() - started
-        state.log_history.append({**rates, "step": state.global_step})
+        state.log_history.append(
+            {
+                "heldout/strict": fmean(scores.strict),
+                "heldout/lenient": fmean(scores.lenient),
+                "heldout/well_formed": fmean(scores.well_formed),
+                "heldout/seconds": time.perf_counter() - started,
+                "step": state.global_step,
+            }
+        )
 
-    def _falls_alone(self, state, strict: list[bool]) -> bool:
+    def _only_the_reward_rose(self, state: Any, strict: list[bool]) -> bool:
         """Whether fewer are right than at the best step though the reward rose since then."""
-        rows = {e["step"]: e["reward"] for e in state.log_history if "reward" in e}
-        width = max([self.every, *list(rows)[:1]])  # a row may cover more steps than a probe
-        paid = []  # the mean up to the best probe (at the start, up to the next), and up to this
-        for last in (max(self.best["step"], width), state.global_step):
-            seen = [reward for at, reward in rows.items() if last - width <= at <= last]
-            paid.append(sum(seen) / max(1, len(seen)))
-        return paid[1] > paid[0] and paired_p_value(self.best["strict"], strict) < 0.05
+        rewards = {row["step"]: row["reward"] for row in state.log_history if "reward" in row}
+        first_row = min(rewards, default=0)
+        width = max(self.every, first_row)  # a row may cover more steps than a probe
+        # The mean up to the best probe (at the start: up to the next one), and up to this one.
+        reward_then = _mean_up_to(max(self.best["step"], width), width, rewards)
+        reward_now = _mean_up_to(state.global_step, width, rewards)
+        if not reward_now > reward_then:
+            return False
+        return paired_p_value(self.best["strict"], strict) < 0.05
+
+
+def _mean_up_to(last: int, width: int, rewards: dict[int, float]) -> float:
+    """The mean of the rewards that were logged in the `width` steps up to `last`; 0 for none."""
+    within = [reward for step, reward in rewards.items() if last - width <= step <= last]
+    return fmean(within) if within else 0.0
+
+
+# ------------------------------------------------------------------ problems by difficulty
+
+
+def pass_rates(
+    model: Any,
+    tokenizer: Any,
+    dataset: Any,
+    samples: int = 8,
+    *,
+    success: Callable = correctness_reward,
+    max_new_tokens: int = 256,
+    temperature: float = 1.0,
+    batch_size: int = 32,
+    seed: int = 0,
+    progress: str | None = "pass rates",
+) -> list[float]:
+    """How often each problem is solved.
+
+    Args:
+        model, tokenizer: the policy.
+        dataset: rows with `prompt` and the columns that `success` reads.
+        samples: completions for each row.
+        success: a reward function; above 0.5 a completion counts as solved. None, which means that
+            the reward does not apply, does not.
+        max_new_tokens, temperature, batch_size, seed, progress: as in `evaluation.evaluate`.
+
+    Returns:
+        For each row the fraction of its completions that are solved.
+
+    Raises:
+        WorkbookError: for no rows, or fewer than one sample.
+    """
+    if len(dataset) == 0 or samples < 1:
+        raise WorkbookError(f"{len(dataset)} rows, {samples} completions each: give at least 1")
+    scores = evaluate(
+        model,
+        tokenizer,
+        dataset,
+        samples=samples,
+        rewards=[success],
+        sample=True,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        batch_size=batch_size,
+        seed=seed,
+        progress=progress,
+    )
+    assert scores.rewards is not None
+    values = scores.rewards[name_of(success)]
+    solved = [value is not None and value > 0.5 for value in values]
+    return replace(scores, strict=solved).each
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """The rows to train on, and how many are left out for which reason."""
+
+    rows: list[int]  # their indices, the easiest first
+    left_out: dict[str, int]  # hopeless (never right), too hard, too easy, mastered (always right)
+
+    def __str__(self) -> str:
+        counts = [f"{count} {reason}" for reason, count in self.left_out.items() if count]
+        return f"{len(self.rows)} rows can teach; left out: {', '.join(counts) or 'none'}"
+
+
+def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> Curriculum:
+    """The rows that can teach: low < pass rate < high, the easiest first (equal ones in order).
+
+    Args:
+        rates: the pass rate of each row, from `pass_rates`.
+        low, high: the bounds. 0 and 1 leave out only the rows that are never or always solved: in
+            their groups all rewards are equal, and so all advantages 0.
+
+    Raises:
+        WorkbookError: for invalid bounds, and if no row is left.
+    """
+    if not 0 <= low < high <= 1:
+        raise WorkbookError(f"the bounds are {low!r} and {high!r}: give 0 <= low < high <= 1")
+    rows = []
+    left_out = {"hopeless": 0, "too hard": 0, "too easy": 0, "mastered": 0}
+    for row, rate in enumerate(rates):
+        if low < rate < high:
+            rows.append(row)
+        elif rate == 0:
+            left_out["hopeless"] += 1
+        elif rate == 1:
+            left_out["mastered"] += 1
+        elif rate <= low:
+            left_out["too hard"] += 1
+        else:
+            left_out["too easy"] += 1
+    rows.sort(key=lambda row: -rates[row])
+    chosen = Curriculum(rows, left_out)
+    if not rows:
+        raise WorkbookError(
+            f"no row of {len(rates)} has a pass rate between {low:g} and {high:g} ({chosen}): "
+            "widen the bounds, or start with an easier task"
+        )
+    return chosen
+
+
+# ------------------------------------------------------------------ a reward that fades
+
+
+class AdaptiveWeight:
+    """A reward whose weight follows the success rate of another one: form can fade once mastered.
+
+    A batch earns weight * reward, with weight = at_zero + (at_one - at_zero) * rate. After it,
+    rate = memory * rate + (1 - memory) * (fraction of the batch with `success` over 0.5), starting
+    from 0. Each process keeps the rate of its own batches.
+
+    Args:
+        reward: the reward function that is paid.
+        success: the reward function that is followed.
+        at_zero, at_one: the weight at a success rate of 0 and of 1, each from 0 to 1.
+        memory: how much of the rate stays after a batch, from 0 to below 1.
+
+    Raises:
+        WorkbookError: for a number out of its bounds.
+    """
+
+    def __init__(
+        self,
+        reward: Callable,
+        success: Callable,
+        *,
+        at_zero: float = 1.0,
+        at_one: float = 0.0,
+        memory: float = 0.9,
+    ):
+        if not (0 <= at_zero <= 1 and 0 <= at_one <= 1 and 0 <= memory < 1):
+            raise WorkbookError(f"{at_zero=}, {at_one=}, {memory=}: give 0 to 1, memory below 1")
+        self.at_zero = at_zero
+        self.at_one = at_one
+        self.memory = memory
+        self.rate = 0.0
+        self.members = (reward, success)  # they may have a state of their own, for a checkpoint
+        self.__name__ = f"adaptive_{name_of(reward)}"
+        columns = [*getattr(reward, "columns", ()), *getattr(success, "columns", ())]
+        role = getattr(reward, "role", None)
+        answers = getattr(reward, "answers", None) or getattr(success, "answers", None)
+        mark_reward(role, tuple(dict.fromkeys(columns)), answers)(self)
+
+    @property
+    def weight(self) -> float:
+        """The weight of the next batch."""
+        return self.at_zero + (self.at_one - self.at_zero) * self.rate
+
+    def __call__(self, completions: Sequence, **columns: Any) -> list[float | None]:
+        if "log_metric" in columns:
+            columns["log_metric"](f"rewards/{self.__name__}/weight", self.weight)
+        reward, success = self.members
+        values = checked(reward, completions, **columns)
+        successes = checked(success, completions, **columns)
+        weighted = [None if value is None else self.weight * value for value in values]
+        solved = [value > 0.5 for value in successes if value is not None]
+        if solved:
+            self.rate = self.memory * self.rate + (1 - self.memory) * fmean(solved)
+        return weighted
+
+    def state_dict(self) -> dict[str, float]:
+        """The state for a checkpoint."""
+        return {"rate": self.rate}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Continue from a `state_dict()`."""
+        self.rate = float(state["rate"])

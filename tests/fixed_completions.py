@@ -13,11 +13,11 @@ from collections import Counter
 from pathlib import Path
 
 from grpo_workbook.cli.together import count, is_main, together
-from grpo_workbook.config import RunConfig
 from grpo_workbook.data import WORD_PROBLEMS, load_problems, render, to_dataset
 from grpo_workbook.evaluation import evaluate
 from grpo_workbook.rewards import parse_rewards
-from grpo_workbook.training import Callback, load_policy, make_trainer
+from grpo_workbook.run_config import RunConfig, make_trainer
+from grpo_workbook.training import Callback, load_policy
 
 folder = Path(sys.argv[1])
 run = RunConfig.from_env(output=folder, max_steps=4, batch_size=32, num_generations=8)

@@ -30,12 +30,12 @@ def make(folder: Path, options: dict):
     from trl import GRPOTrainer
 
     from grpo_workbook import training
-    from grpo_workbook.config import RunConfig
     from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
     from grpo_workbook.diagnosis import HealthCallback, watch
     from grpo_workbook.notebook import quiet
     from grpo_workbook.rewards import parse_rewards
-    from grpo_workbook.stages import AdaptiveWeight
+    from grpo_workbook.run_config import RunConfig
+    from grpo_workbook.training import AdaptiveWeight
 
     options = BASE | options
     quiet()

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
-from grpo_workbook.stages import AdaptiveWeight
+from grpo_workbook.training import AdaptiveWeight
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 

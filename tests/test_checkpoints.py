@@ -8,7 +8,7 @@ import pytest
 
 from grpo_workbook.resume import MANIFEST, _stateful, last_checkpoint, seal, tidy
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
-from grpo_workbook.stages import AdaptiveWeight
+from grpo_workbook.training import AdaptiveWeight
 
 FILES = {
     "adapter_model.safetensors": b"a" * 5000,

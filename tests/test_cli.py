@@ -23,7 +23,7 @@ TEXTS = [
 ]
 # A call: up to the end of the line or of the quoted words, lines that end in a backslash joined.
 CALL = re.compile(r"-m grpo_workbook ([a-z][a-z-]+(?:[^\n`\\]|\\\n)*)")
-THEIRS = ("run", "stages", "plan")  # whose options TRL's parser reads
+THEIRS = ("run", "plan")  # whose options TRL's parser reads
 # What a text names in one breath with our options, and is another program's.
 OTHERS = "--no-deps --standalone --nproc_per_node --num_processes --config_file --cpu"
 OTHERS = [*OTHERS.split(), "--private"]
@@ -65,8 +65,8 @@ def test_a_command_in_a_text_is_one_that_the_command_line_takes(call, capsys, mo
         return
     if call[0] in THEIRS:
         monkeypatch.setattr(options, "from_yaml", lambda path: [])  # the file is the reader's
-        own = {"plan": {"memory": float}, "stages": {"probe_every": int}}.get(call[0], {})
-        options.read(call[2:] if call[0] == "stages" else call[1:], loads=False, **own)
+        own = {"plan": {"memory": float}}.get(call[0], {})
+        options.read(call[1:], loads=False, **own)
         return
     try:
         assert parser().parse_args(call).command == call[0]
@@ -108,9 +108,7 @@ def ended_and_loaded(*commands: str) -> str:
     return (said.stdout or said.stderr).splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "words", ["--help", "run --help", "stages --help", "diagnose --help", "doctor"]
-)
+@pytest.mark.parametrize("words", ["--help", "run --help", "diagnose --help", "doctor"])
 def test_help_and_doctor_are_quick_because_they_load_nothing_heavy(words):
     assert ended_and_loaded(words).endswith(" set()")
 

@@ -7,7 +7,6 @@ import pytest
 from conftest import REPO, cli, finished, report_of
 
 from grpo_workbook import RunConfig
-from grpo_workbook.cli import main
 from grpo_workbook.cli.rewards import acts_of
 from grpo_workbook.cli.run import Job, same_seeds
 from grpo_workbook.data import load_split
@@ -98,13 +97,6 @@ def test_a_run_without_tools_leaves_it_to_unsloth_to_load_transformers_first():
     )
     code += "Job(RunConfig.from_env(profile='smoke')); print('transformers' in sys.modules)"
     assert finished([sys.executable, "-c", code]).stdout.endswith("False\n")
-
-
-@pytest.mark.parametrize(("option", "name"), [("--tools", "add"), ("--environment", "Game")])
-def test_stages_say_that_they_train_no_model_that_acts(tmp_path, mine, option, name, capsys):
-    (tmp_path / "stages.yaml").write_text("- {name: one, steps: 1, rewards: strict_format}")
-    assert main(["stages", str(tmp_path / "stages.yaml"), option, f"{mine}:{name}"]) == 2
-    assert "no model that acts: give --tools" in capsys.readouterr().err
 
 
 def test_a_comma_at_the_end_is_no_tool(mine):

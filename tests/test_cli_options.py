@@ -9,8 +9,8 @@ from conftest import REPO, cli, environment
 
 from grpo_workbook.cli import main
 from grpo_workbook.cli.options import REFUSED, from_yaml, listing, read, run_fields, trl_fields
-from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run_config import RunConfig
 
 
 def write(path, text):
@@ -118,7 +118,6 @@ def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
         ("fsdp: full_shard", (), "fsdp cannot be set: the launcher sets it: see configs/"),
         ("use_vllm: true", (), "use_vllm cannot be set: use vllm: off, colocate or server"),
         ("", ("--push_to_hub",), "push_to_hub cannot be set: training uploads nothing"),
-        ("stages: [a]", (), "called stages"),
     ],
 )
 def test_what_cannot_be_is_named_with_the_fix(tmp_path, text, rest, message):
@@ -204,7 +203,6 @@ WRONG = """run --max-stpes 3
     run --rewards corectness
     run --data none.jsonl
     run --batch-size 20 --num-generations 8
-    stages none.yaml
     plan --profile giant
     merge none --output none
     evaluate mistral --data none.jsonl

@@ -1,7 +1,7 @@
 """What a run says at its end."""
 
 from grpo_workbook.cli import report
-from grpo_workbook.config import RunConfig
+from grpo_workbook.run_config import RunConfig
 
 
 def test_a_package_that_is_not_installed_is_left_out(monkeypatch):

@@ -195,8 +195,7 @@ def test_bad_input_is_named_and_nothing_is_written(tmp_path, capsys, name):
 
 
 def test_plain_backend_says_why_not(tmp_path, capsys):
-    from grpo_workbook.config import RunConfig
-    from grpo_workbook.training import why_not_plain
+    from grpo_workbook.run_config import RunConfig, why_not_plain
 
     if why_not_plain(RunConfig.from_env()) is None:
         pytest.skip("the plain backend can train here")

@@ -14,7 +14,6 @@ from conftest import REPO, SHARED
 
 from grpo_workbook import data
 from grpo_workbook.cli.run import Job
-from grpo_workbook.config import RunConfig
 from grpo_workbook.data import (
     KNOWLEDGE_BASE,
     WORD_PROBLEMS,
@@ -30,6 +29,7 @@ from grpo_workbook.data import (
 from grpo_workbook.data.prompts import fold_system, needs_folding, prompt_lengths
 from grpo_workbook.data.splitting import sha256_of
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run_config import RunConfig
 
 ROW = {"question": "How many?", "answer": "2 + 3 = 5\n#### 5"}
 GOOD = [{"question": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(6)]

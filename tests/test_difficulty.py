@@ -3,7 +3,7 @@
 import pytest
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.stages import curriculum, pass_rates
+from grpo_workbook.training import curriculum, pass_rates
 
 
 def test_the_hopeless_and_the_mastered_are_left_out_and_the_easy_come_first():
@@ -44,7 +44,7 @@ def rows():
 @pytest.mark.slow
 def test_pass_rates_of_the_tiny_model(tiny, rows):
     model, tokenizer = tiny["qwen"]
-    how = {"n": 4, "max_new_tokens": 48, "batch_size": 16, "progress": None}
+    how = {"samples": 4, "max_new_tokens": 48, "batch_size": 16, "progress": None}
     rates = pass_rates(model, tokenizer, rows, **how)
     assert len(rates) == 24
     assert all(4 * rate == int(4 * rate) for rate in rates)

@@ -270,9 +270,9 @@ def test_a_merge_goes_to_the_gpu_where_it_fits_with_its_answers(
     """The models of the profiles: weights, keys and values of a batch, and two GiB of the rest."""
     import torch
 
-    from grpo_workbook.config import PROFILES
     from grpo_workbook.export import _where
     from grpo_workbook.planning import PROFILE_GIB, find_shape, kv_cache_bytes
+    from grpo_workbook.run_config import PROFILES
 
     shape, free = find_shape(model), gib * 2**30
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

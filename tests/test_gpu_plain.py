@@ -10,7 +10,7 @@ from conftest import REPO, finished
 from grpo_workbook import RunConfig, load_policy
 from grpo_workbook.cli.run import Job
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.training import why_not_plain
+from grpo_workbook.run_config import why_not_plain
 
 PIECES = """
 import json, sys

@@ -30,7 +30,7 @@ from grpo_workbook.environments import answer_after_tools
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.exercises import CLINIC, judge
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
-from grpo_workbook.stages import AdaptiveWeight
+from grpo_workbook.training import AdaptiveWeight
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 from diagnosis import CASES, named, outcome

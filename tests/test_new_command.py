@@ -10,7 +10,7 @@ from conftest import REPO, cli, environment, report_of
 
 from grpo_workbook.cli import main
 from grpo_workbook.cli.new import PROMPTS
-from grpo_workbook.config import PROFILES
+from grpo_workbook.run_config import PROFILES
 
 
 @pytest.fixture(scope="module", params=PROMPTS)

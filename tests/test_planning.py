@@ -14,7 +14,7 @@ import torch
 from conftest import REPO, finished
 
 from grpo_workbook.cli import main
-from grpo_workbook.config import PROFILES, RunConfig
+from grpo_workbook.config import TARGET_MODULES
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.planning import (
     FORCED_32_BIT,
@@ -30,7 +30,7 @@ from grpo_workbook.planning import (
     total,
     weight_bytes,
 )
-from grpo_workbook.training import TARGET_MODULES
+from grpo_workbook.run_config import PROFILES, RunConfig
 
 FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
 RANK, ROWS, TOKENS = 16, 4, 96

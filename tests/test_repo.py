@@ -93,7 +93,6 @@ ROOMS = (
     "sandbox",
     "environments",
     "diagnosis",
-    "stages",
     "resume",
     "planning",
 )
@@ -217,7 +216,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ), path
 
 
-COMMANDS = """doctor new check-data plan power run stages diagnose evaluate merge progress
+COMMANDS = """doctor new check-data plan power run diagnose evaluate merge progress
     assign""".split()
 
 

@@ -12,7 +12,6 @@ import pytest
 from conftest import REPO, children_seconds, environment, finished, until
 
 from grpo_workbook.cli.rewards import parse_rewards
-from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import score as measure
 from grpo_workbook.rewards import (
@@ -24,6 +23,7 @@ from grpo_workbook.rewards import (
 )
 from grpo_workbook.rewards.specs import REGISTRY
 from grpo_workbook.rewards.symbolic import SymbolicChecker, decide, get_symbolic_reward
+from grpo_workbook.run_config import RunConfig
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 ROWS = [{"prompt": "6*7?", "answer": "42"}, {"prompt": "2+3?", "answer": "5"}]

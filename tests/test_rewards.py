@@ -10,7 +10,6 @@ from conftest import REPO, environment
 from grpo_workbook import rewards
 from grpo_workbook.cli.rewards import beside, file_hashes, load_own, load_reward, try_rewards
 from grpo_workbook.cli.rewards import parse_rewards as parse_with_files
-from grpo_workbook.config import RunConfig
 from grpo_workbook.data import to_dataset
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import (
@@ -24,6 +23,7 @@ from grpo_workbook.rewards import (
 )
 from grpo_workbook.rewards.contract import name_of
 from grpo_workbook.rewards.specs import REGISTRY
+from grpo_workbook.run_config import RunConfig
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 REWARDS, REWARD_WEIGHTS = parse_rewards(RunConfig.rewards)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_workbook.config import RunConfig
+from grpo_workbook.config import TARGET_MODULES
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run_config import RunConfig
 from grpo_workbook.training import (
-    TARGET_MODULES,
     Callback,
     HeldoutProbe,
     RewardBar,
@@ -179,7 +179,7 @@ def test_a_model_that_is_not_there_is_named():
 
 def test_a_bar_that_an_error_left_open_pushes_the_next_one_nowhere(capsys):
     left, bar = RewardBar(), RewardBar()
-    state = SimpleNamespace(max_steps=4, global_step=2)
+    state = SimpleNamespace(max_steps=4, global_step=2, is_world_process_zero=True)
     left.on_train_begin(None, state, None)
     capsys.readouterr()
     bar.on_train_begin(None, state, None)
@@ -195,7 +195,8 @@ def test_a_bar_that_an_error_left_open_pushes_the_next_one_nowhere(capsys):
 
 @pytest.mark.parametrize("name", ["completions/mean_length", "completion_length"])
 def test_the_bar_knows_trls_name_of_the_length_and_unsloths_on_a_gpu(name, capsys):
-    bar, state = RewardBar(), SimpleNamespace(max_steps=4, global_step=1)
+    bar = RewardBar()
+    state = SimpleNamespace(max_steps=4, global_step=1, is_world_process_zero=True)
     bar.on_train_begin(None, state, None)
     bar.on_log(None, state, None, logs={"reward": None, name: 9.0})  # no reward applied
     bar.on_log(None, state, None, logs={"reward": 0.5, name: 27.0})
@@ -255,7 +256,7 @@ def test_the_probe_compares_rewards_of_equal_steps_whatever_a_row_covers(tiny, l
         steps = range(logging_steps, 121, logging_steps)
         log = [{"step": s, "reward": 0.98 + slope * s} for s in steps]
         state = TrainerState(global_step=120, log_history=log)
-        assert probe._falls_alone(state, [False] * 20) == alone
+        assert probe._only_the_reward_rose(state, [False] * 20) == alone
 
 
 @pytest.mark.slow

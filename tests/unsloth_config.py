@@ -21,8 +21,9 @@ os.environ["UNSLOTH_ALLOW_CPU"] = "0"
 import trl
 from unsloth.models import rl
 
-from grpo_workbook.config import CHOICES, FAMILIES, PROFILES, RunConfig
+from grpo_workbook.config import FAMILIES
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run_config import CHOICES, PROFILES, RunConfig
 
 stock = trl.GRPOConfig
 rl.PatchFastRL(None, None)

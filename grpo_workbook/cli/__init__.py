@@ -19,9 +19,9 @@ exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
 # Each is a module of this folder: its docstring is its help (the first line stands in the list, the
 # rest after the options), OPTIONS a table of options, and `main(args)` returns the exit status.
-COMMANDS = """doctor new check_data plan power run stages diagnose evaluate merge progress
+COMMANDS = """doctor new check_data plan power run diagnose evaluate merge progress
     assign""".split()
-GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same command"}
+GOES_ON = {"run": "--resume", "evaluate": "The same command"}
 RAW = argparse.RawDescriptionHelpFormatter
 
 
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         args = arguments[1:]  # for these commands TRL's parser reads the rest
-        if name not in ("run", "stages", "plan") or {"-h", "--help"} & set(args):
+        if name not in ("run", "plan") or {"-h", "--help"} & set(args):
             args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
         status = importlib.import_module(f"{__name__}.{name}").main(args)
         print(end="", flush=True)  # so that a reader who has left is noticed here

@@ -13,7 +13,6 @@ from collections import Counter
 from pathlib import Path
 
 from grpo_workbook.cli import READING, option
-from grpo_workbook.config import RunConfig
 from grpo_workbook.data import load_problems, load_tokenizer, to_dataset
 from grpo_workbook.data.duplicates import near_duplicates, same_questions, template
 from grpo_workbook.data.prompts import needs_folding, prompt_lengths
@@ -21,6 +20,7 @@ from grpo_workbook.data.reading import KINDS, find_file
 from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.files import readable, write_json
 from grpo_workbook.rewards.answers import parse_number
+from grpo_workbook.run_config import RunConfig
 
 REPEATED, TOO_LONG = 0.05, 0.20  # largest rates of repeated questions, of prompts over the budget
 FEWEST = 64  # rows: a model memorizes fewer

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from grpo_workbook.cli import option
 from grpo_workbook.cli.versions import LEFT_OUT, installed, pins, wanted
-from grpo_workbook.config import RunConfig
+from grpo_workbook.run_config import RunConfig
 
 REINSTALL = "run `make setup`, without make `uv sync`; docs/install.md has the same for pip"
 ONE_GPU = "set CUDA_VISIBLE_DEVICES=0: one process trains on one GPU (TRL refuses several)"

@@ -16,9 +16,10 @@ from pathlib import Path
 from grpo_workbook.cli import option, refuse
 from grpo_workbook.cli.rewards import acts_of, beside, parse_rewards
 from grpo_workbook.cli.together import is_main
-from grpo_workbook.config import FAMILIES, FOLLOW, PROFILES, RunConfig, find_model, nearest
+from grpo_workbook.config import FAMILIES, REWARDS, find_model, nearest
 from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run_config import FOLLOW, PROFILES, RunConfig
 
 # name: (type, help) of options that are not fields of RunConfig or GRPOConfig
 OWN = {
@@ -127,7 +128,7 @@ def _check(given: dict) -> None:
     """Raise WorkbookError for what can be judged before torch is loaded, in milliseconds."""
     for name in {"data", "heldout_data"} & given.keys():
         find_file(given[name])
-    parse_rewards(given.get("rewards", RunConfig.rewards))
+    parse_rewards(given.get("rewards", REWARDS))
     acts_of(given.get("tools"), given.get("environment"), schemas=False)
     named = {"model": "qwen", "seed": 0, "output": Path(), "device": "", "family": ""}
     named |= {name: value for name, value in given.items() if name in run_fields()}

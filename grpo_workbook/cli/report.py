@@ -5,9 +5,9 @@ from pathlib import Path
 
 from grpo_workbook import figures
 from grpo_workbook.cli.versions import installed
-from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import visible, wrap
 from grpo_workbook.files import readable
+from grpo_workbook.run_config import RunConfig
 
 VERSIONS = "unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
 

@@ -20,21 +20,23 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from grpo_workbook import data, stages, training
+from grpo_workbook import data, training
 from grpo_workbook.cli import options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
 from grpo_workbook.cli.rewards import acts_of, file_hashes, judge_for, parse_rewards, try_rewards
 from grpo_workbook.cli.together import count, is_main, once, together
-from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import Scores
+from grpo_workbook.evaluation import Scores, evaluate, score, summary
 from grpo_workbook.export import merge, save_adapter, scored, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
 from grpo_workbook.resume import train
+from grpo_workbook.run_config import RunConfig, make_trainer, why_not_plain
+from grpo_workbook.statistics import changed, paired_p_value
 
 PARTS = "run.json before.json checkpoints log.json adapter after.json merged figures report.json"
 NO_SETTING = ("device", "profile", "model", "family", "seed", "output", "why")
@@ -84,14 +86,14 @@ def main_run(run, **given) -> dict | None:
         right, n = sum(before[0].strict), before[0].n
         print(f"Before training: {right} of {n} held-out problems strictly right when sampled")
         history, told = job.train_once(run, model, tokenizer, job.train, *job.rewards)
-        if training.sharded():  # no process holds all the weights
+        if training.is_sharded():  # no process holds all the weights
             where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
             model = load_model(run.model, output / "adapter", **where)[0]
         after = job.measure(model, tokenizer, output / "after.json")
         if not is_main():
             return None
         log = [entry for entry in history if "reward" in entry]
-        report |= {**told, "heldout": stages.compare(before, after), **from_log(log, run)}
+        report |= {**told, "heldout": compare(before, after), **from_log(log, run)}
         report |= {"verdict": verdict(report["heldout"]), "versions": versions()}
         asked = job.heldout.select_columns(["question", "answer"]).to_list()[:5]
         rows = zip(asked, before[1].completions, after[1].completions, strict=False)
@@ -129,11 +131,11 @@ class Job:
 
         self.run, self.backend, self.overrides = run, backend, overrides or {}
         self.mode = {name: how.pop(name, False) for name in ("overwrite", "resume")}
-        if training.sharded() and backend == "unsloth":
+        if training.is_sharded() and backend == "unsloth":
             said = "FSDP and DeepSpeed shard the weights, which Unsloth does not support"
             fix = "add --backend plain, or launch with configs/data_parallel.yaml"
             raise WorkbookError(f"{said}: {fix}")
-        if backend == "plain" and (why := training.why_not_plain(run)):
+        if backend == "plain" and (why := why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
         self.acts = acts_of(how.pop("tools", None), how.pop("environment", None))
         episodes = self.acts.get("environment_factory")
@@ -196,13 +198,13 @@ class Job:
         return model, tokenizer
 
     def measure(self, model, tokenizer, path=None, kept=None, ways=("sampled", "greedy")):
-        """As `stages.measure`; where the model acts, a completion is its episode, as JSON."""
+        """As `measure`; where the model acts, a completion is its episode, as JSON."""
         from grpo_workbook.environments import replay
 
         run, acts, heldout = self.run, self.acts, self.heldout
         if not acts:
             how = {"ways": ways, "kept": kept, "judge": self.judge, "seed": run.seed}
-            return stages.measure(run, model, tokenizer, heldout, path, **how)
+            return measure(run, model, tokenizer, heldout, path, **how)
         turns = self.overrides.get("max_tool_calling_iterations") or run.max_completion_length
         how = {"tools": acts.get("tools", ()), "environment": acts.get("environment_factory")}
         how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
@@ -226,7 +228,7 @@ class Job:
         from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
 
         given = (run, model, tokenizer, rows, functions, weights, self.overrides)
-        trainer = training.make_trainer(*given, **self.acts)
+        trainer = make_trainer(*given, **self.acts)
         trainer.reward_funcs = functions = watch(trainer.reward_funcs)  # an environment's, too
         for callback in (*([HealthCallback(functions)] if is_main() else []), *callbacks):
             trainer.add_callback(callback)
@@ -236,7 +238,7 @@ class Job:
         seconds = time.monotonic() - started
         log = [entry for entry in done.history if "reward" in entry]
         gather = trainer.accelerator.get_state_dict
-        whole = gather(trainer.model_wrapped) if training.sharded() else None
+        whole = gather(trainer.model_wrapped) if training.is_sharded() else None
         if is_main():
             write_json(run.output / "log.json", log)
             # of this task: on other texts training may have changed less than the 4 bits
@@ -276,6 +278,43 @@ def merged(job: Job, policy) -> dict:
     return proof
 
 
+def measure(
+    run: RunConfig, model, tokenizer, heldout, path=None, *, ways=("sampled",), kept=None, **how
+) -> list[Scores]:
+    """The scores on the held-out problems, sampled or also greedy; the main process writes `path`.
+    `kept` is the content of such a file: then nothing is generated. `how`: judge and seed.
+    """
+    from accelerate import PartialState
+
+    asked = {name: list(heldout[name]) for name in ("question", "answer")}
+    judge = how.setdefault("judge", None)
+    if kept:
+        if kept["answer"] != asked["answer"]:
+            said = f"{path} is not about these {len(heldout)} problems"
+            raise WorkbookError(f"{said}: delete the output folder, and run again")
+        return [score(kept[way], asked["answer"], judge, heldout["prompt"]) for way in ways]
+    how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
+    found = {}
+    for way in ways:
+        how |= {"sample": way == "sampled", "progress": f"held-out problems, {way}"}
+        found[way] = evaluate(model, tokenizer, heldout, **how)
+    if path and PartialState().is_main_process:
+        texts = {way: scores.completions for way, scores in found.items()}
+        write_json(path, {**texts, "kind": "text" if judge else "number", **asked})
+    return [*found.values()]
+
+
+def compare(before: Sequence[Scores], after: Sequence[Scores]) -> dict:
+    """Two policies (each sampled, or sampled and greedy) on the same problems: rates; of the
+    sampled answers how many got better and worse, with p-values.
+    """
+    a, b = before[0], after[0]
+    report: dict = {"n": b.n, "before": summary(*before), "after": summary(*after)}
+    report["better"], report["worse"] = map(len, changed(a.strict, b.strict))
+    report["p_value"] = paired_p_value(a.strict, b.strict)
+    return report | {"p_value_well_formed": paired_p_value(a.well_formed, b.well_formed)}
+
+
 def same_seeds(train, heldout) -> set[int]:
     """The training rows whose seed is held out, as `leaked_rows`: another seed, another episode."""
     for rows in (train, heldout):
@@ -288,8 +327,7 @@ def same_seeds(train, heldout) -> set[int]:
 
 def parts(output: Path) -> list[str]:
     """The files and folders of a run in this folder."""
-    stages = sorted(path.name for path in output.glob("stage-[0-9]*-*"))
-    return [name for name in [*PARTS.split(), "stages.json", *stages] if (output / name).exists()]
+    return [name for name in PARTS.split() if (output / name).exists()]
 
 
 def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from grpo_workbook.config import RunConfig
 from grpo_workbook.data.duplicates import drop_leaked, leaked_rows
 from grpo_workbook.data.reading import GSM8K, WORD_PROBLEMS, load_problems, read_rows
 from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.run_config import RunConfig
 
 if TYPE_CHECKING:
     from datasets import Dataset
