@@ -159,6 +159,7 @@ class RunConfig:
 
     @property
     def loader(self) -> dict:
+        """As of `config.Profile`."""
         import torch
 
         arguments = {
@@ -174,6 +175,7 @@ class RunConfig:
 
     @property
     def lora(self) -> dict:
+        """As of `config.Profile`."""
         return {
             "r": self.lora_rank, "lora_alpha": 2 * self.lora_rank, "lora_dropout": 0.0,
             "target_modules": list(config.TARGET_MODULES), "random_state": self.seed,
@@ -182,6 +184,7 @@ class RunConfig:
 
     @property
     def grpo(self) -> dict:
+        """As of `config.Profile`."""
         return {"gradient_checkpointing": self.gradient_checkpointing}
 
     def __str__(self) -> str:
