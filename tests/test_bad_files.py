@@ -1,6 +1,5 @@
 """Damaged files, link loops, texts without an encoding, huge sizes: one line, and status 2."""
 
-import gzip
 import json
 import os
 import shutil
@@ -134,59 +133,6 @@ def test_a_size_beyond_reason_is_refused_with_the_limit(options, words, tmp_path
     assert words in refused(capsys, *options, *more)
 
 
-def test_too_many_columns_and_a_line_without_end(tmp_path, capsys, monkeypatch):
-    names = ",".join(f"c{i}" for i in range(100_000))
-    (tmp_path / "wide.csv").write_text(f"question,answer,{names}\n1?,1,{',' * 99_999}\n")
-    said = refused(capsys, "check-data", tmp_path / "wide.csv")
-    assert "it has 100,002 columns, at most 1,000" in said
-    monkeypatch.setattr(data.reading, "LONGEST_LINE", 2000)
-    (tmp_path / "line.jsonl").write_text(json.dumps({"question": "x" * 4000, "answer": "1"}))
-    said = refused(capsys, "check-data", tmp_path / "line.jsonl")
-    assert "bytes, at most 2,000: split it" in said
-
-
-READ = """
-import sys
-from grpo_workbook import WorkbookError, data
-for name in sys.argv[1:]:
-    try:
-        data.reading.read_rows(name)
-    except WorkbookError as error:
-        print(error)
-"""
-
-
-@pytest.mark.slow
-def test_rows_nested_too_deep_are_named_and_end_no_process(tmp_path):
-    """The reader of JSON itself would crash: hence a process of its own."""
-    good, wanted = json.dumps({"question": "1?", "answer": "1"}), []
-    lists, objects = "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000
-    for deep in (lists, objects):
-        rows = [good] * 20 + [good[:-1] + f', "x": {deep}}}']
-        for name in ("rows.jsonl", "rows.json", "rows.jsonl.gz", "table.json"):
-            path = tmp_path / f"{len(wanted)}{name}"
-            text = "\n".join(rows) if name != "table.json" else f"[\n{','.join(rows)}]"
-            with gzip.open(path, "wt") if name.endswith(".gz") else path.open("w") as file:
-                file.write(text)
-            line = 21 if ".jsonl" in name else 1
-            said = f"line {line} is nested {100_001 + (name == 'table.json'):,} deep, at most 64"
-            wanted.append((str(path), f"{path} cannot be read: {said}: flatten it"))
-    call = [sys.executable, "-c", READ, *(path for path, _ in wanted)]
-    done = subprocess.run(call, capture_output=True, text=True, cwd=REPO, env=environment())
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines() == [said for _, said in wanted]
-
-
-def test_brackets_within_a_text_are_no_nesting(tmp_path):
-    rows = [{"question": f'{i} \\" [[[', "answer": "1", "x": "[{" * 9_999} for i in range(9)]
-    for name, text in (
-        ("rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows)),
-        ("rows.json", json.dumps(rows)),
-    ):
-        (tmp_path / name).write_text(text)
-        assert data.reading.read_rows(tmp_path / name).to_list() == rows
-
-
 def test_a_parquet_file_without_rows(tmp_path, capsys):
     from datasets import Dataset
 
@@ -209,13 +155,6 @@ def test_a_yaml_file_nested_too_deep(tmp_path, capsys):
     (tmp_path / "deep.yaml").write_text("rewards: " + "[" * 5_000 + "]" * 5_000)
     said = refused(capsys, "run", "--config", tmp_path / "deep.yaml")
     assert "deep.yaml cannot be read as YAML" in said
-
-
-def test_a_pipe_is_no_data(tmp_path, capsys):
-    os.mkfifo(tmp_path / "pipe.jsonl")
-    os.mkfifo(tmp_path / "pipe")
-    assert "does not exist" in refused(capsys, "check-data", tmp_path / "pipe.jsonl")
-    assert "is not a data file" in refused(capsys, "check-data", tmp_path / "pipe")
 
 
 # ------------------------------------------------------------------ standard streams

@@ -7,7 +7,8 @@ from conftest import SHARED, cli
 from rich.cells import cell_len
 
 from grpo_workbook.cli import main
-from grpo_workbook.data import KNOWLEDGE_BASE, WORD_PROBLEMS, chat_prompt
+from grpo_workbook.data import WORD_PROBLEMS, chat_prompt
+from grpo_workbook.data.reading import KNOWLEDGE_BASE
 
 GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
 ROWS = [

@@ -114,7 +114,6 @@ def test_help_and_doctor_are_quick_because_they_load_nothing_heavy(words):
 
 
 WRONG = ["--learning-rat 1", "--data nope.csv", "--max-steps -1", "--rewards nope"]
-WRONG += ["--tools nope.py:f", "--environment nope.py:C", "--tools templates/sql/rewards.py:nope"]
 
 
 def test_wrong_arguments_of_a_run_are_refused_before_anything_heavy_is_loaded():

@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 from conftest import REPO, SHARED
 
-from grpo_workbook import data
-from grpo_workbook.cli.run import Job
 from grpo_workbook.data import (
-    KNOWLEDGE_BASE,
     WORD_PROBLEMS,
     chat_prompt,
+    check_problems,
     drop_long_prompts,
     load_problems,
     load_split,
@@ -27,9 +25,9 @@ from grpo_workbook.data import (
     to_dataset,
 )
 from grpo_workbook.data.prompts import fold_system, needs_folding, prompt_lengths
-from grpo_workbook.data.splitting import sha256_of
+from grpo_workbook.data.reading import GSM8K, KNOWLEDGE_BASE
+from grpo_workbook.data.splitting import course_data, sha256_of
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run_config import RunConfig
 
 ROW = {"question": "How many?", "answer": "2 + 3 = 5\n#### 5"}
 GOOD = [{"question": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(6)]
@@ -81,9 +79,6 @@ def test_a_hub_id_offline_says_so():
     assert "Offline" in said
 
 
-MANY = json.dumps(GOOD[0] | dict.fromkeys(map(str, range(1000)), 0)) + "\n"
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -91,7 +86,7 @@ MANY = json.dumps(GOOD[0] | dict.fromkeys(map(str, range(1000)), 0)) + "\n"
         ("e.jsonl", "", "is empty"),
         ("header.csv", "question,answer\n", "header.csv has no rows: give at least one"),
         ("text.txt", LINES, "is not a data file: give one with .jsonl"),
-        ("wide.jsonl", LINES.encode("utf-16"), "line 1 is not a JSON object in UTF-8"),
+        ("wide.jsonl", LINES.encode("utf-16"), "line 1 is not JSON in UTF-8"),
         (
             "latin.csv",
             "question,answer\na,1\ncafé,2\n".encode("latin-1"),
@@ -100,25 +95,18 @@ MANY = json.dumps(GOOD[0] | dict.fromkeys(map(str, range(1000)), 0)) + "\n"
         (
             "latin.jsonl",
             (LINES + '{"question": "é"}').encode("latin-1"),
-            'line 7 is not a JSON object in UTF-8 (\'{"question": "é"}\' is not UTF-8: save',
+            'line 7 is not JSON in UTF-8 (\'{"question": "é"}\' is not UTF-8: save',
         ),
         (
             "cut.jsonl",
             LINES + '{"question": "wh',
-            "line 7 is not a JSON object in UTF-8 (Unterminated",
+            "line 7 is not JSON in UTF-8 (Unterminated",
         ),
         ("half.jsonl", '{"question": "a \\ud83d", "answer": "1"}\n', "surrogate pair"),
         ("twice.jsonl", '{"answer": "1", "question": "a", "answer": "2"}\n', "specified twice"),
-        ("null.jsonl", "\nnull\n" + LINES, "line 2 is not a JSON object in UTF-8"),
-        ("texts.jsonl", LINES + '"a"\n', "line 7 is not a JSON object in UTF-8"),
+        ("texts.jsonl", LINES + '"a"\n', "line 7 is not a JSON object but 'a'"),
         ("blank.jsonl", "\n\n", "it has no rows: give at least one"),
         ("none.json", "[]", "it has no rows: give at least one"),
-        (
-            "deep.jsonl",
-            LINES + '{"a": ' + "[" * 2000 + "]" * 2000 + "}",
-            "line 7 is nested 2,001 deep, at most 64: flatten it",
-        ),
-        ("many.jsonl.gz", gzip.compress(MANY.encode()), "line 1 has 1,002 columns, at most 1,000"),
         ("cut.jsonl.gz", gzip.compress(LINES.encode())[:-10], "cut.jsonl.gz cannot be read"),
         ("no.parquet", "PAR1 or so", "no.parquet cannot be read"),
         ("ragged.csv", "question,answer\na,1\nb,2,3\n", "Expected 2 fields in line 3, saw 3"),
@@ -178,8 +166,8 @@ def test_an_invalid_row_is_named_by_number_field_and_value(tmp_path, name):
         assert message.startswith(f"{shown}, row 7: {said}")
         assert message.endswith("fix it, or drop invalid rows with --skip-invalid")
         assert len(load_problems(source, skip_invalid=True)) == len(GOOD)
-        invalid = {}
-        assert len(load_problems(source, invalid=invalid)) == len(GOOD)
+        problems, invalid = check_problems(source)
+        assert len(problems) == len(GOOD)
         assert list(invalid) == [7]
         assert said in invalid[7]
 
@@ -389,20 +377,23 @@ def test_a_split_that_cannot_be_made_says_why(table):
     assert len(split(table.select(range(5)), 400, seed=3)[1]) == 1
 
 
-def gpu_run(heldout: int) -> RunConfig:
-    """A run in a GPU's profile, on this machine's CPU."""
-    run = RunConfig.from_env(heldout=heldout)
-    return run.replace(profile="t4")
+ON_A_GPU = {"heldout": 40, "seed": 0, "profile_name": "t4"}
+
+
+@pytest.fixture(autouse=True)
+def course_data_is_looked_up_anew():
+    course_data.cache_clear()
+    yield
+    course_data.cache_clear()
 
 
 def test_a_gpu_profile_without_the_hub_takes_the_bundled_problems_and_says_so(capsys):
     """A real model solves most of the word problems from the start: GSM8K where it can be had."""
-    data.splitting.course_data.cache_clear()
-    train, heldout, _ = load_split(gpu_run(40))
+    train, heldout, _ = load_split(**ON_A_GPU)
     said = capsys.readouterr().out
     assert (len(train), len(heldout)) == (2400, 40)
     assert said.startswith("The course's own word problems instead of GSM8K: openai/gsm8k")
-    load_split(gpu_run(40))
+    load_split(**ON_A_GPU)
     assert capsys.readouterr().out == ""  # once
 
 
@@ -410,38 +401,36 @@ def test_a_gpu_profile_takes_gsm8k(tmp_path, monkeypatch):
     for part, asked in {"train": "Ann has 3 pens, buys 4.", "heldout": "Is 7 even?"}.items():
         row = {"question": asked, "answer": "3+4=7\n#### 7"}
         path = write(tmp_path / f"{part}.jsonl", json.dumps(row))
-        monkeypatch.setitem(data.splitting.GSM8K, part, str(path))
-    data.splitting.course_data.cache_clear()
-    train, heldout, leaked = load_split(gpu_run(40))
+        monkeypatch.setitem(GSM8K, part, str(path))
+    train, heldout, leaked = load_split(**ON_A_GPU)
     assert (len(train), len(heldout), leaked) == (1, 1, 0)
     assert (train["answer"][0], heldout["question"][0]) == ("7", "Is 7 even?")
-    data.splitting.course_data.cache_clear()
-
-
-@pytest.mark.slow
-def test_the_report_names_what_was_trained_on_by_default(tmp_path, monkeypatch):
-    sources = {"train": "train.jsonl", "heldout": "heldout.jsonl"}
-    for number, (part, name) in enumerate(sources.items()):
-        rows = [{"question": f"Is {n} a {part}?", "answer": f"#### {number}"} for n in range(9)]
-        path = write(tmp_path / name, "".join(json.dumps(row) + "\n" for row in rows))
-        monkeypatch.setitem(data.splitting.GSM8K, part, str(path))
-    data.splitting.course_data.cache_clear()
-    named = [Job(gpu_run(9)).data[name] for name in ("source", "heldout_source")]
-    assert named == ["train.jsonl", "heldout.jsonl"]
-    assert Job(RunConfig.from_env(heldout=9)).data["source"] is None  # the course's own
-    data.splitting.course_data.cache_clear()
 
 
 def test_what_a_run_trains_on_and_is_measured_on(tmp_path):
-    run = RunConfig.from_env(heldout=40)
-    train, heldout, leaked = load_split(run)
+    settings = {"heldout": 40, "seed": 0, "profile_name": "smoke"}
+    train, heldout, leaked = load_split(**settings)
     assert (len(train), len(heldout), leaked) == (2400, 40, 0)
-    path = write(tmp_path / "my.jsonl", (LINES * 10).replace("What is", "How much is"))
     rows = [{"question": f"What is {i} plus {i * i}?", "answer": "1"} for i in range(50)]
-    write(path, "".join(json.dumps(row) + "\n" for row in rows))
-    train, heldout, leaked = load_split(run, path)
+    path = write(tmp_path / "my.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    train, heldout, leaked = load_split(path, **settings)
     assert (len(train), len(heldout), leaked) == (40, 10, 0)
-    train, heldout, leaked = load_split(
-        run, path, write(tmp_path / "held.jsonl", json.dumps(rows[7]))
-    )
+    held = write(tmp_path / "held.jsonl", json.dumps(rows[7]))
+    train, heldout, leaked = load_split(path, held, **settings)
     assert (len(train), len(heldout), leaked) == (49, 1, 1)
+
+
+def test_the_columns_of_ones_own_data_do_not_count_for_the_courses(tmp_path):
+    rows = [{"frage": f"What is {i} plus {i * i}?", "antwort": f"{i + i * i}"} for i in range(9)]
+    path = write(tmp_path / "mine.jsonl", "".join(json.dumps(row) + "\n" for row in [*rows, {}]))
+    train, heldout, _ = load_split(
+        heldout_data=path,
+        heldout=5,
+        seed=0,
+        profile_name="smoke",
+        question_column="frage",
+        answer_column="antwort",
+        skip_invalid=True,
+    )
+    assert (len(train), len(heldout)) == (2400, 5)
+    assert heldout["question"][0] == "What is 0 plus 0?"

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_workbook.cli import option, refuse
-from grpo_workbook.cli.rewards import acts_of, beside, parse_rewards
+from grpo_workbook.cli.rewards import beside, parse_rewards
 from grpo_workbook.cli.together import is_main
 from grpo_workbook.config import FAMILIES, REWARDS, find_model, nearest
 from grpo_workbook.data.reading import find_file
@@ -30,8 +30,6 @@ OWN = {
     "question_column": (str, "the data's column of questions (default: question)"),
     "answer_column": (str, "the data's column of answers (default: answer)"),
     "judge": (str, "FILE.py:REWARD, which gives 1 to a right held-out answer (default: compare)"),
-    "tools": (str, "FILE.py:FUNCTION,... that the model may call (chapter 11)"),
-    "environment": (str, "FILE.py:CLASS of episodes; its get_reward replaces the rewards"),
     "skip_invalid": (bool, "leave invalid rows out instead of stopping"),
     "reward_timeout": (float, "seconds that a call of your own reward may take (default: 600)"),
     "overwrite": (bool, "replace the run in the output folder"),
@@ -102,7 +100,7 @@ def read(arguments: list[str], loads: bool = True, **more: type) -> tuple[dict, 
         if is_main():
             print("Loading the libraries", flush=True)
     theirs: dict = {}
-    if names or {"tools", "environment"} & vars(ours).keys():  # Transformers makes their schemas
+    if names:
         if loads and getattr(ours, "backend", "unsloth") == "unsloth":
             # It patches TRL, so it comes first, but after what the run says in the environment.
             RunConfig.from_env(**{n: v for n, v in vars(ours).items() if n in run_fields()})
@@ -129,7 +127,6 @@ def _check(given: dict) -> None:
     for name in {"data", "heldout_data"} & given.keys():
         find_file(given[name])
     parse_rewards(given.get("rewards", REWARDS))
-    acts_of(given.get("tools"), given.get("environment"), schemas=False)
     named = {"model": "qwen", "seed": 0, "output": Path(), "device": "", "family": ""}
     named |= {name: value for name, value in given.items() if name in run_fields()}
     wanted = named.get("profile") or os.environ.get("GRPO_WORKBOOK_PROFILE")
@@ -180,7 +177,7 @@ def from_yaml(path: Path) -> list[str]:
         meant, name = typed.get(name, value), name.replace("-", "_")
         if meant is None:  # an empty value
             continue
-        if name in ("rewards", "judge", "tools", "environment"):
+        if name in ("rewards", "judge"):
             value = beside(",".join(value) if isinstance(value, list) else value, path.parent)
         elif isinstance(meant, dict):
             value = json.dumps(meant)

@@ -1,4 +1,4 @@
-"""Rewards by name on the command line; functions and classes from the user's own files."""
+"""Rewards by name on the command line, and functions from the user's own files."""
 
 import contextlib
 import functools
@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from grpo_workbook.config import nearest
-from grpo_workbook.errors import WorkbookError, first_line, visible
+from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.rewards import contract, specs
 
 
 def parse_rewards(spec: str, timeout: float = 600.0):
     """`rewards.parse_rewards` with those of the rooms and of files (see `load_reward`)."""
-    from grpo_workbook.environments import answer_after_tools
     from grpo_workbook.rewards.symbolic import get_symbolic_reward
     from grpo_workbook.sandbox import code_format_reward, unit_tests
 
@@ -31,7 +30,6 @@ def parse_rewards(spec: str, timeout: float = 600.0):
 
     more = {"unit_tests": tests, "code_format": code_format_reward}
     more["symbolic"] = lambda: get_symbolic_reward()  # takes no argument
-    more["answer_after_tools"] = lambda price="0": answer_after_tools(float(price))
     return specs.parse_rewards(spec, more, functools.partial(load_reward, timeout=timeout))
 
 
@@ -123,44 +121,20 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
     return SymbolicChecker().judge if answers == "text" else None  # starts when called
 
 
-def load_own(where: str, kind: str = "function") -> Any:
-    """The function FILE.py:FUNCTION, or the class. This runs the file: give only one you trust."""
+def load_own(where: str) -> Any:
+    """The function FILE.py:FUNCTION. This runs the file: give only one you trust."""
     file, _, name = where.strip().rpartition(":")
     path = Path(file or name).expanduser()
     if not path.is_file():
-        raise WorkbookError(f"the file '{path}' does not exist: give FILE.py:{kind.upper()}")
+        raise WorkbookError(f"the file '{path}' does not exist: give FILE.py:FUNCTION")
     found = _content_of(path, path.stat().st_mtime_ns).items()
-    known = {n: own for n, own in found if getattr(inspect, f"is{kind}")(own)}  # or isclass
+    known = {n: own for n, own in found if inspect.isfunction(own)}
     if name not in known:
         own = [n for n in known if known[n].__module__ == "<run_path>"]  # not imported
-        near = nearest(name, own or known) if known else f"there is no {kind} in it: write one"
-        raise WorkbookError(f"{path} has no {kind} {name!r}: {near}")
+        near = nearest(name, own or known) if known else "there is no function in it: write one"
+        raise WorkbookError(f"{path} has no function {name!r}: {near}")
     known[name].own = path
     return known[name]
-
-
-def acts_of(tools: str | None = None, environment: str | None = None, schemas=True) -> dict:
-    """The arguments for GRPOTrainer of FILE.py:FUNCTION,... and FILE.py:CLASS; {} for neither."""
-    from grpo_workbook.environments import tools_of
-
-    own = [load_own(where) for where in (tools or "").split(",") if where]
-    acts: dict = {"tools": own} if own else {}
-    if environment:
-        acts["environment_factory"] = episodes = load_own(environment, "class")
-        if not hasattr(episodes, "reset"):
-            fix = "derive it from grpo_workbook.environments.Environment"
-            raise WorkbookError(f"{environment} has no method reset: {fix}")
-    if not schemas:  # Transformers makes them, which is loaded after Unsloth
-        return acts
-    for function in own + (tools_of(episodes()) if environment else []):
-        from transformers.utils import get_json_schema  # `options.read` has loaded Unsloth before
-
-        try:
-            get_json_schema(function)  # as TRL will, after the model is loaded
-        except Exception as error:  # of its own kinds
-            said = f"no schema can be made of the tool {function.__name__}: {first_line(error)}"
-            raise WorkbookError(f"{said} Give it type hints, and a docstring with Args:") from error
-    return acts
 
 
 def load_reward(where: str, timeout: float = 600.0) -> Callable:

@@ -15,7 +15,6 @@ examples:
   torchrun --nproc_per_node 2 -m grpo_workbook run --config my.yaml
 """
 
-import json
 import os
 import shutil
 import sys
@@ -27,11 +26,11 @@ from pathlib import Path
 from grpo_workbook import data, training
 from grpo_workbook.cli import options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
-from grpo_workbook.cli.rewards import acts_of, file_hashes, judge_for, parse_rewards, try_rewards
+from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards, try_rewards
 from grpo_workbook.cli.together import count, is_main, once, together
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import Scores, evaluate, score, summary
-from grpo_workbook.export import merge, save_adapter, scored, write_card
+from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
 from grpo_workbook.resume import train
@@ -137,22 +136,23 @@ class Job:
             raise WorkbookError(f"{said}: {fix}")
         if backend == "plain" and (why := why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
-        self.acts = acts_of(how.pop("tools", None), how.pop("environment", None))
-        episodes = self.acts.get("environment_factory")
         self.rewards = parse_rewards(run.rewards, how.pop("reward_timeout", 600))
-        if hasattr(episodes, "get_reward"):  # it is the reward, and the only one
-            self.rewards = [], []
         used, given = used or self.rewards[0], [how.pop(n, None) for n in ("data", "heldout_data")]
         own = any(given)
         # The course's answers are numbers; a user's must be if a reward compares numbers.
         numbers = not own or any(getattr(f, "answers", None) == "number" for f in used)
         answers = "number" if numbers else "text"
         with PartialState().main_process_first():  # one download, one cache
-            how |= {"leaks": same_seeds} if episodes else {}
-            self.train, self.heldout, leaked = data.load_split(run, *given, answers=answers, **how)
+            self.train, self.heldout, leaked = data.load_split(
+                *given,
+                heldout=run.heldout,
+                seed=run.seed,
+                profile_name=run.profile,
+                answers=answers,
+                **how,
+            )
         try_rewards(used, list(data.to_dataset(self.train.select(range(min(2, len(self.train)))))))
         self.judge = judge_for(answers, judge)
-        own_acts = [*self.acts.get("tools", ()), *filter(None, [episodes])]
         if not own and data.splitting.course_data(run.profile) is data.reading.GSM8K:
             given = data.reading.GSM8K.values()
         named = [s and (Path(s).name if Path(s).exists() else str(s)) for s in given]
@@ -162,7 +162,7 @@ class Job:
         self.identity = {"backend": backend, "overrides": self.overrides, "settings": settings}
         self.identity["data_sha256"] = data.splitting.sha256_of(self.train, self.heldout)
         self.identity |= {"profile": run.profile, "model": run.model_name, "seed": run.seed}
-        self.identity["reward_files"] = file_hashes([*used, *own_acts])
+        self.identity["reward_files"] = file_hashes(used)
 
     def load(self, **identity):
         """(policy, tokenizer) after checking disk and folder; drops rows that are too long."""
@@ -198,27 +198,10 @@ class Job:
         return model, tokenizer
 
     def measure(self, model, tokenizer, path=None, kept=None, ways=("sampled", "greedy")):
-        """As `measure`; where the model acts, a completion is its episode, as JSON."""
-        from grpo_workbook.environments import replay
-
-        run, acts, heldout = self.run, self.acts, self.heldout
-        if not acts:
-            how = {"ways": ways, "kept": kept, "judge": self.judge, "seed": run.seed}
-            return measure(run, model, tokenizer, heldout, path, **how)
-        turns = self.overrides.get("max_tool_calling_iterations") or run.max_completion_length
-        how = {"tools": acts.get("tools", ()), "environment": acts.get("environment_factory")}
-        how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
-        how |= {"seed": run.seed, "max_turns": turns}
-        if not kept:
-            kept = {name: list(heldout[name]) for name in ("question", "answer")}
-            for way in ways:
-                played = replay(model, tokenizer, list(heldout), sample=way == "sampled", **how)
-                rows = [(e.right(row), e.messages) for e, row in zip(played, heldout, strict=True)]
-                kept[way] = [json.dumps({"right": right, "messages": m}) for right, m in rows]
-            if path and is_main():
-                write_json(path, kept | {"kind": "episode"})
-        rights = [[json.loads(text)["right"] for text in kept[way]] for way in ways]
-        return [Scores(kept[way], r, r, r) for way, r in zip(ways, rights, strict=True)]
+        """The scores of `measure` for this job's held-out problems."""
+        run = self.run
+        how = {"ways": ways, "kept": kept, "judge": self.judge, "seed": run.seed}
+        return measure(run, model, tokenizer, self.heldout, path, **how)
 
     def train_once(self, run, model, tokenizer, rows, functions, weights, callbacks=()) -> tuple:
         """Train resumably, with diagnosis, save adapter and log; (TRL's history, report entries).
@@ -228,8 +211,8 @@ class Job:
         from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
 
         given = (run, model, tokenizer, rows, functions, weights, self.overrides)
-        trainer = make_trainer(*given, **self.acts)
-        trainer.reward_funcs = functions = watch(trainer.reward_funcs)  # an environment's, too
+        trainer = make_trainer(*given)
+        trainer.reward_funcs = functions = watch(trainer.reward_funcs)
         for callback in (*([HealthCallback(functions)] if is_main() else []), *callbacks):
             trainer.add_callback(callback)
         started = time.monotonic()
@@ -263,8 +246,6 @@ def merged(job: Job, policy) -> dict:
     run, adapter, folder = job.run, job.run.output / "adapter", job.run.output / "merged"
     print("Merging the adapter into 16-bit weights and proving it")
     how = {"heldout": job.heldout, "policy": policy, "judge": job.judge}
-    if job.acts:  # `merge` compares logits on answers without tools, and then come the episodes
-        how |= {"heldout": job.heldout.select_columns("prompt"), "policy": None}
     how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
     try:
         proof = merge(run.model, adapter, folder, **how)
@@ -272,9 +253,6 @@ def merged(job: Job, policy) -> dict:
         again = f"python -m grpo_workbook merge {readable(adapter)} --output {readable(folder)}"
         said = "the GPU's memory is full while merging; all else is saved. To merge on the CPU:"
         raise WorkbookError(f"{said} CUDA_VISIBLE_DEVICES= {again}") from None
-    if job.acts:
-        (played,) = job.measure(*load_model(folder, device=run.device), ways=["greedy"])
-        proof |= scored(policy.strict, played.strict, played.completions)
     return proof
 
 
@@ -313,16 +291,6 @@ def compare(before: Sequence[Scores], after: Sequence[Scores]) -> dict:
     report["better"], report["worse"] = map(len, changed(a.strict, b.strict))
     report["p_value"] = paired_p_value(a.strict, b.strict)
     return report | {"p_value_well_formed": paired_p_value(a.well_formed, b.well_formed)}
-
-
-def same_seeds(train, heldout) -> set[int]:
-    """The training rows whose seed is held out, as `leaked_rows`: another seed, another episode."""
-    for rows in (train, heldout):
-        if "seed" not in rows.column_names:
-            there = ", ".join(rows.column_names)
-            raise WorkbookError(f"an environment needs a column 'seed'; the data has {there}")
-    held = set(heldout["seed"])
-    return {i for i, seed in enumerate(train["seed"]) if seed in held}
 
 
 def parts(output: Path) -> list[str]:

@@ -1,4 +1,8 @@
-"""From a source of problems to the model's input: rows, chat prompts, the split, duplicates."""
+"""From a source of problems to the model's input.
+
+`reading` reads and checks the rows of any file, `prompts` makes chats of them and measures their
+length, `splitting` holds some out, and `duplicates` finds questions that repeat each other.
+"""
 
 from grpo_workbook.data.duplicates import drop_leaked, leaked_rows
 from grpo_workbook.data.prompts import (
@@ -8,13 +12,13 @@ from grpo_workbook.data.prompts import (
     render,
     to_dataset,
 )
-from grpo_workbook.data.reading import KNOWLEDGE_BASE, WORD_PROBLEMS, load_problems
+from grpo_workbook.data.reading import WORD_PROBLEMS, check_problems, load_problems
 from grpo_workbook.data.splitting import load_split, split
 
 __all__ = [
-    "KNOWLEDGE_BASE",
     "WORD_PROBLEMS",
     "chat_prompt",
+    "check_problems",
     "drop_leaked",
     "drop_long_prompts",
     "leaked_rows",

@@ -2,23 +2,47 @@
 
 Duplicates differ only in case, white space and punctuation; arithmetic signs count. Near-duplicates
 have the same numbers and signs in order, and at least 80 % of their words in common (Jaccard). A
-problem with another name in it is a near-duplicate, one with other numbers is not.
+problem with another name in it is a near-duplicate, a problem with other numbers is not.
 """
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from unicodedata import category, normalize
 
 from grpo_workbook.errors import WorkbookError
 
-ALIKE = 0.8
-COMPARED = 2000  # a row is compared with at most so many rows that have its numbers and a word
-# NFKC would turn a superscript 2 into 2, and 2½ into 21/2. Then one spelling for each sign.
-_APART, _RAISED = re.compile("[¼-¾⅓-⅞]|[₀-₎]+"), re.compile("[²³¹⁰-ⁿ]+")
-_PLAIN = str.maketrans(dict(zip("−–—×⋅∗÷∕⁄≥≤≠", "- - - * * * / / / >= <= !=".split(), strict=True)))
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+ALIKE = 0.8  # the share of words that near-duplicates have in common
+COMPARED = 2000  # a row is compared with at most this many rows that have its numbers and a word
+
+# NFKC would turn a superscript 2 into 2, and 2½ into 21/2, so these get spaces around them first.
+_FRACTION_OR_INDEX = re.compile("[¼-¾⅓-⅞]|[₀-₎]+")
+_EXPONENT = re.compile("[²³¹⁰-ⁿ]+")
+# One spelling for each sign.
+_PLAIN_SIGNS = str.maketrans(
+    {
+        "−": "-",
+        "–": "-",
+        "—": "-",
+        "×": "*",
+        "⋅": "*",
+        "∗": "*",
+        "÷": "/",
+        "∕": "/",
+        "⁄": "/",
+        "≥": ">=",
+        "≤": "<=",
+        "≠": "!=",
+    }
+)
 # The mathematical signs of Unicode: roots, sets, comparisons, arrows, and the plain + < = > | ~.
-_SIGNS = re.escape("*/^%⌊⌋⌈⌉" + "".join(c for c in map(chr, range(0x2C00)) if category(c) == "Sm"))
+_MATH_SYMBOLS = "".join(char for char in map(chr, range(0x2C00)) if category(char) == "Sm")
+_SIGNS = re.escape("*/^%⌊⌋⌈⌉" + _MATH_SYMBOLS)
 _WORD = r"[^\W\d_]{2}"
 # Numbers, words, signs. A hyphen between letters is punctuation, elsewhere a minus. ! is a sign
 # after a number, a bracket or a single letter, or before =; a colon is a sign between digits; a
@@ -28,70 +52,167 @@ _PIECE = re.compile(
     r"|(?<=[\d)\]}])!|(?<=\b[^\W\d_])!|(?<=\d):(?=\d)|(?<=\d)·|·(?=\d)"
     rf"|[(\[{{](?!(?:\w+ )?{_WORD})|(?<!{_WORD})(?<!{_WORD} \w)(?<!{_WORD} \d\d)[)\]}}]"
 )
+_THOUSANDS_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 def pieces(text: str) -> list[str]:
     """The words, numbers and signs of a text in lower case; without any, its parts by spaces."""
-    text = _RAISED.sub(r"^\g<0> ", _APART.sub(r" \g<0> ", text))
-    text = normalize("NFKC", text).casefold().translate(_PLAIN)
-    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
-    return _PIECE.findall(text) or text.split()
+    text = _FRACTION_OR_INDEX.sub(r" \g<0> ", text)
+    text = _EXPONENT.sub(r"^\g<0> ", text)
+    text = normalize("NFKC", text).casefold().translate(_PLAIN_SIGNS)
+    text = _THOUSANDS_COMMA.sub("", text)
+    found_pieces = _PIECE.findall(text)
+    if not found_pieces:
+        return text.split()
+    return found_pieces
 
 
 def template(text: str) -> str:
-    """The text with every number masked: the same for problems from one sentence."""
-    return " ".join("#" if p[0].isdigit() else p for p in pieces(text))
+    """The text with every number masked: the same for problems that were made from one sentence."""
+    masked = []
+    for piece in pieces(text):
+        masked.append("#" if piece[0].isdigit() else piece)
+    return " ".join(masked)
 
 
-def same_questions(questions: Iterable[str], others: Iterable[str] | None = None) -> dict[int, int]:
-    """{row: the first earlier row, or the first row of `others`, with the same question}."""
+def same_questions(questions: Sequence[str], others: Sequence[str] | None = None) -> dict[int, int]:
+    """Rows whose question repeats another one.
+
+    Args:
+        questions: the questions to look at.
+        others: the questions that they may repeat; by default the earlier ones of `questions`.
+
+    Returns:
+        {row of `questions`: the first earlier row, or the first row of `others`, that is the same}.
+    """
     keys = [" ".join(pieces(text)) for text in questions]
-    known = keys if others is None else [" ".join(pieces(text)) for text in others]
-    first = {key: row for row, key in reversed(list(enumerate(known)))}
-    found = {row: first[key] for row, key in enumerate(keys) if key in first}
-    return found if others is not None else {a: b for a, b in found.items() if a != b}
+    other_keys = keys
+    if others is not None:
+        other_keys = [" ".join(pieces(text)) for text in others]
+    first_row: dict[str, int] = {}
+    for row, key in enumerate(other_keys):
+        first_row.setdefault(key, row)
+
+    matches = {}
+    for row, key in enumerate(keys):
+        match = first_row.get(key)
+        is_itself = others is None and match == row
+        if match is not None and not is_itself:
+            matches[row] = match
+    return matches
 
 
-def near_duplicates(questions: list[str], others: list[str] | None = None) -> dict[int, int]:
-    """{row: an earlier row, or a row of `others`, that it nearly repeats}; no exact duplicates.
+@dataclass(frozen=True)
+class _Question:
+    """A question in the search for near-duplicates."""
+
+    row: int
+    pieces: list[str]
+    words: set[str]  # and numbers, but not signs
+
+    @classmethod
+    def read(cls, row: int, text: str) -> "_Question":
+        parts = pieces(text)
+        words = {piece for piece in parts if piece[0].isalnum()}
+        return cls(row, parts, words)
+
+    def nearly_repeats(self, other: "_Question") -> bool:
+        """Whether Jaccard's similarity is ALIKE or more, and the two are no exact duplicates."""
+        if self.pieces == other.pieces:
+            return False
+        return len(self.words & other.words) >= ALIKE * len(self.words | other.words)
+
+
+def near_duplicates(
+    questions: Sequence[str], others: Sequence[str] | None = None
+) -> dict[int, int]:
+    """Rows whose question nearly repeats another one; exact duplicates are not among them.
+
+    Args:
+        questions: the questions to look at.
+        others: the questions that they may repeat; by default the earlier ones of `questions`.
+
+    Returns:
+        {row of `questions`: an earlier row, or a row of `others`, that it nearly repeats}.
+    """
+    texts = [*(others or ()), *questions]
+    first_row = len(texts) - len(questions)
+    # Only questions with the same numbers and signs can be near-duplicates. The pieces of all texts
+    # at once would fill the memory, so they are made again for each group.
+    groups: dict[str, list[int]] = defaultdict(list)
+    for row, text in enumerate(texts):
+        numbers = [piece for piece in pieces(text) if not piece[0].isalpha()]
+        groups[" ".join(numbers)].append(row)
+
+    matches: dict[int, int] = {}
+    for rows in groups.values():
+        if len(rows) == 1 or rows[-1] < first_row:
+            continue
+        group = [_Question.read(row, texts[row]) for row in rows]
+        for row, match in _near_duplicates_in_group(group, first_row, others is None).items():
+            matches[row - first_row] = match
+    return dict(sorted(matches.items()))
+
+
+def _near_duplicates_in_group(
+    group: list[_Question], first_row: int, among_themselves: bool
+) -> dict[int, int]:
+    """{row from `first_row` on: a row that it nearly repeats}, for questions of the same numbers.
 
     Prefix filtering (Chaudhuri, Ganti and Kaushik 2006): with rare words first, two sets with 80 %
     in common have one of their first few words in common. Only such rows are compared.
     """
-    texts, mine = [*(others or ()), *questions], len(others or ())  # where the questions begin
-    groups = defaultdict(list)
-    for row, text in enumerate(texts):
-        groups[hash(tuple(p for p in pieces(text) if not p[0].isalpha()))].append(row)
-    found: dict[int, int] = {}
-    for group in (rows for rows in groups.values() if len(rows) > 1 and rows[-1] >= mine):
-        rows = [(row, pieces(texts[row])) for row in group]
-        rarity = Counter(word for _, text in rows for word in set(text))
-        index: dict[str, list] = defaultdict(list)
-        for row, text in rows:
-            bag = {piece for piece in text if piece[0].isalnum()}
-            few = int((1 - ALIKE) * len(bag) + 1e-9) + 1
-            prefix = sorted(bag, key=lambda word: (rarity[word], word))[:few]
-            if row >= mine:
-                near = (seen for word in prefix for seen in index[word][:COMPARED])
-                for other, its_text, its in near:  # its bag; Jaccard's similarity
-                    if its_text != text and len(bag & its) >= ALIKE * len(bag | its):
-                        found.setdefault(row - mine, other)
-                        break
-            if row < mine or others is None:
-                for word in prefix:
-                    index[word].append((row, text, bag))
-    return dict(sorted(found.items()))
+    frequency: Counter[str] = Counter()
+    for question in group:
+        frequency.update(question.words)
+
+    matches: dict[int, int] = {}
+    index: dict[str, list[_Question]] = defaultdict(list)  # word -> questions that begin with it
+    for question in group:
+        by_rarity = sorted(question.words, key=lambda word: (frequency[word], word))
+        prefix_length = int((1 - ALIKE) * len(question.words) + 1e-9) + 1
+        prefix = by_rarity[:prefix_length]
+        is_new = question.row >= first_row
+        if is_new:
+            match = _first_near_duplicate(question, prefix, index)
+            if match is not None:
+                matches[question.row] = match
+        if among_themselves or not is_new:
+            for word in prefix:
+                index[word].append(question)
+    return matches
 
 
-def leaked_rows(train, heldout) -> dict[int, int]:
-    """{row of the training Dataset: the held-out row that it repeats or nearly repeats}."""
-    both = train["question"][:], heldout["question"][:]
-    return dict(sorted((near_duplicates(*both) | same_questions(*both)).items()))
+def _first_near_duplicate(
+    question: _Question, prefix: list[str], index: dict[str, list[_Question]]
+) -> int | None:
+    for word in prefix:
+        for candidate in index[word][:COMPARED]:
+            if question.nearly_repeats(candidate):
+                return candidate.row
+    return None
 
 
-def drop_leaked(train, heldout, leaks=leaked_rows) -> tuple:
-    """(the training Dataset without the rows that `leaks` finds, their number)."""
-    leaked = leaks(train, heldout)
-    if len(leaked) == len(train):
+def leaked_rows(train: "Dataset", heldout: "Dataset") -> dict[int, int]:
+    """{row of the training data: the held-out row whose question it repeats or nearly repeats}."""
+    questions = train["question"][:]
+    heldout_questions = heldout["question"][:]
+    leaks = near_duplicates(questions, heldout_questions)
+    leaks.update(same_questions(questions, heldout_questions))
+    return dict(sorted(leaks.items()))
+
+
+def drop_leaked(train: "Dataset", heldout: "Dataset") -> tuple["Dataset", int]:
+    """Remove the training rows that `leaked_rows` finds.
+
+    Returns:
+        The remaining training rows, and how many were removed.
+
+    Raises:
+        WorkbookError: no training row would remain.
+    """
+    leaks = leaked_rows(train, heldout)
+    if len(leaks) == len(train):
         raise WorkbookError("every training question is also held out: give different files")
-    return train.select([n for n in range(len(train)) if n not in leaked]), len(leaked)
+    kept = [row for row in range(len(train)) if row not in leaks]
+    return train.select(kept), len(leaks)

@@ -1,4 +1,4 @@
-"""From rows to the model's input: chat prompts, templates and their lengths in tokens."""
+"""From rows to the model's input: chat prompts, chat templates, and lengths in tokens."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,48 +13,79 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
+Chat = list[dict[str, str]]  # messages with "role" and "content"
 
-def chat_prompt(question: str, system_prompt: str | None = SYSTEM_PROMPT) -> list[dict[str, str]]:
+
+def chat_prompt(question: str, system_prompt: str | None = SYSTEM_PROMPT) -> Chat:
     """A conversation: the system prompt, if there is one, then the question."""
-    system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-    return [*system, {"role": "user", "content": question}]
+    user_turn = {"role": "user", "content": question}
+    if not system_prompt:
+        return [user_turn]
+    return [{"role": "system", "content": system_prompt}, user_turn]
 
 
-def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
+def fold_system(prompt: Chat) -> Chat:
     """The conversation with its system text moved to the start of the first user turn."""
     if prompt[0]["role"] != "system":
         return prompt
-    system, first, *rest = prompt
-    return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]
+    system, first_turn, *rest = prompt
+    content = f"{system['content']}\n\n{first_turn['content']}"
+    return [{**first_turn, "content": content}, *rest]
 
 
-def to_dataset(rows, system_prompt: str | None = SYSTEM_PROMPT, fold: bool = False) -> "Dataset":
-    """The rows with a `prompt` (columns prompt, answer, question, then all others unchanged);
-    `fold` writes the system prompt into the user turn (see `needs_folding`).
+def to_dataset(
+    rows: Any, system_prompt: str | None = SYSTEM_PROMPT, fold: bool = False
+) -> "Dataset":
+    """Add a `prompt` to the rows, as TRL and the rewards read them.
+
+    Args:
+        rows: a Dataset or a list of dicts, with `question` and `answer` (see `load_problems`).
+        system_prompt: the instruction before each question; None or "" for no instruction.
+        fold: write the instruction into the user's turn (see `needs_folding`).
+
+    Returns:
+        The columns prompt, answer and question, then all others unchanged.
     """
-    dataset, shaped = read_rows(rows), fold_system if fold else list
+    dataset = read_rows(rows)
 
-    def prompts(questions: list[str]) -> dict:
-        return {"prompt": [shaped(chat_prompt(text, system_prompt)) for text in questions]}
+    def make_prompts(questions: list[str]) -> dict[str, list]:
+        prompts = [chat_prompt(question, system_prompt) for question in questions]
+        if fold:
+            prompts = [fold_system(prompt) for prompt in prompts]
+        return {"prompt": prompts}
 
-    names = dict.fromkeys(["prompt", "answer", "question", *dataset.column_names])
-    return dataset.map(prompts, batched=True, input_columns="question").select_columns([*names])
+    columns = ["prompt", "answer", "question"]
+    for name in dataset.column_names:
+        if name not in columns:
+            columns.append(name)
+    with_prompts = dataset.map(make_prompts, batched=True, input_columns="question")
+    return with_prompts.select_columns(columns)
 
 
 def load_tokenizer(model: str | Path) -> "Tokenizer":
-    """The tokenizer of a folder or a hub id, padding on the left. It needs a chat template."""
+    """Load the tokenizer of a folder or a hub id; it pads on the left, as generation needs it.
+
+    Raises:
+        WorkbookError: it cannot be loaded, or has no chat template.
+    """
     from transformers import AutoTokenizer
 
-    name, here = readable(model), Path(model).is_dir()
+    name = readable(model)
+    is_folder = Path(model).is_dir()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
+        tokenizer = AutoTokenizer.from_pretrained(
+            model, padding_side="left", local_files_only=is_folder
+        )
     except Exception as error:  # a damaged file can raise anything
-        why = f"({first_line(error)}): check the name, and the network if it is a hub id"
-        raise WorkbookError(f"the tokenizer of {name!r} cannot be loaded {why}") from error
-    if not tokenizer.chat_template or len(tokenizer) < 100:  # few: its vocabulary is missing
-        said = f"{name!r} has no tokenizer with a chat template"
-        raise WorkbookError(f"{said}: choose an instruction-tuned model")
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+        problem = f"the tokenizer of {name!r} cannot be loaded ({first_line(error)})"
+        fix = "check the name, and the network if it is a hub id"
+        raise WorkbookError(f"{problem}: {fix}") from error
+    # Without tokenizer.json, Transformers makes a tokenizer of a few special tokens.
+    if not tokenizer.chat_template or len(tokenizer) < 100:
+        problem = f"{name!r} has no tokenizer with a chat template"
+        raise WorkbookError(f"{problem}: choose an instruction-tuned model")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
@@ -63,28 +94,47 @@ def needs_folding(tokenizer: "Tokenizer") -> bool:
     from jinja2 import TemplateError
 
     try:
-        return "SYSTEM TEXT" not in render([chat_prompt("?", "SYSTEM TEXT")], tokenizer)[0]
+        text = render([chat_prompt("?", "SYSTEM TEXT")], tokenizer)[0]
     except TemplateError:
         return True
+    return "SYSTEM TEXT" not in text
 
 
-def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
+def render(prompts: Sequence[Chat], tokenizer: Any) -> list[str]:
     """Each conversation as the text that the model reads, up to the start of its own turn."""
-    how = {"tokenize": False, "add_generation_prompt": True, **CHAT_TEMPLATE_KWARGS}
-    return tokenizer.apply_chat_template(list(prompts), **how)
+    return tokenizer.apply_chat_template(
+        list(prompts), tokenize=False, add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS
+    )
 
 
 def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
     """The length of each prompt in tokens, with the template and the generation prompt."""
     texts = render(dataset["prompt"][:], tokenizer)
-    return [*map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])]
+    encoded = tokenizer(texts, add_special_tokens=False, verbose=False)
+    return [len(token_ids) for token_ids in encoded["input_ids"]]
 
 
-def drop_long_prompts(dataset: "Dataset", tokenizer, max_prompt_length: int, name="the data"):
-    """(the rows with a prompt of at most so many tokens, number dropped): TRL truncates none."""
+def drop_long_prompts(
+    dataset: "Dataset", tokenizer: "Tokenizer", max_prompt_length: int, name: str = "the data"
+) -> tuple["Dataset", int]:
+    """Drop the rows whose prompt is too long: TRL truncates no prompt.
+
+    Args:
+        dataset: rows with a `prompt`.
+        tokenizer: the model's.
+        max_prompt_length: in tokens, with the template and the generation prompt.
+        name: what the error calls the data.
+
+    Returns:
+        The rows that fit, and how many were dropped.
+
+    Raises:
+        WorkbookError: no prompt fits.
+    """
     lengths = prompt_lengths(dataset, tokenizer)
     fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
     if not fitting:
-        said = f"{name} has no prompt of at most {max_prompt_length} tokens"
-        raise WorkbookError(f"{said} (the shortest has {min(lengths)}): raise --max-prompt-length")
+        problem = f"{name} has no prompt of at most {max_prompt_length} tokens"
+        fix = "raise --max-prompt-length"
+        raise WorkbookError(f"{problem} (the shortest has {min(lengths)}): {fix}")
     return dataset.select(fitting), len(lengths) - len(fitting)

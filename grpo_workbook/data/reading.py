@@ -1,13 +1,14 @@
-"""The rows of a source of problems: a file, a hub id, a Dataset or a list of dicts."""
+"""The problems of a source: a file, a hub id, a Dataset or a list of dicts.
 
-import contextlib
-import gzip
-import itertools
+`read_rows` reads the rows of any source as they are, into a table on disk. `load_problems` gives
+each row a question and an answer that the rewards can use, and refuses rows that have none;
+`check_problems` tells which rows those are.
+"""
+
 import json
-import re
 import tempfile
 import warnings
-import zlib
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -21,63 +22,101 @@ from grpo_workbook.rewards.answers import reference_answer
 if TYPE_CHECKING:
     from datasets import Dataset
 
-WORD_PROBLEMS = {name: DATA / "word_problems" / f"{name}.jsonl" for name in ("train", "heldout")}
+WORD_PROBLEMS = {
+    "train": DATA / "word_problems" / "train.jsonl",
+    "heldout": DATA / "word_problems" / "heldout.jsonl",
+}
 GSM8K = {"train": "openai/gsm8k:main:train", "heldout": "openai/gsm8k:main:test"}
 KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
+
+# The ending of a file's name -> the format as `datasets` calls it. Text files may end in .gz too.
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
-KINDS = ("auto", "number", "text")
-MOST_COLUMNS, LONGEST_LINE, DEEPEST = 1000, 64 * 2**20, 64  # the line in bytes; brackets deep
-CORE = ("question", "answer", "solution")
-# Columns that the course or TRL fills; a column of the source with such a name gets _original.
-TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_ids"}
+ANSWER_KINDS = ("auto", "number", "text")
+PROBLEM_COLUMNS = ("question", "answer", "solution")
+# Columns that the course or TRL fills. A column of the source with such a name is renamed.
+RESERVED_COLUMNS = (
+    *PROBLEM_COLUMNS,
+    "prompt",
+    "prompts",
+    "completion",
+    "completions",
+    "completion_ids",
+)
+
+
+# ------------------------------------------------------------------ rows as they are
 
 
 def find_file(source: str | Path) -> tuple[Path, str | None]:
-    """(path of a source, kind of file: None for a hub id), unread. WorkbookError for no file."""
+    """The path of a source and its format, without reading it; the format of a hub id is None.
+
+    Raises:
+        WorkbookError: the file does not exist, is empty, or is not a data file.
+    """
     path = place_of(source)
-    kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
-    if kind and not (path.is_file() and path.stat().st_size):
-        raise WorkbookError(f"the data file {source} does not exist, or is empty")
-    if not kind and path.exists():
+    name = path.name.lower().removesuffix(".gz")
+    file_format = FORMATS.get(Path(name).suffix)
+    if file_format is None and path.exists():
         raise WorkbookError(f"{source} is not a data file: give one with {', '.join(FORMATS)}")
-    return path, kind
+    if file_format is not None and not (path.is_file() and path.stat().st_size > 0):
+        raise WorkbookError(f"the data file {source} does not exist, or is empty")
+    return path, file_format
 
 
 def read_rows(source: Any) -> "Dataset":
-    """The unchecked rows of a file (.jsonl, .json, .csv, .tsv, .parquet; text files as .gz too),
-    a hub id with configuration and split (openai/gsm8k:main:test), a Dataset, or a list of dicts.
-    Raises WorkbookError for what cannot be read.
+    """Read the rows of a source without checking them.
+
+    Args:
+        source: a file (.jsonl, .json, .csv, .tsv, .parquet; text files also as .gz), a hub id with
+            configuration and split (openai/gsm8k:main:test), a Dataset, or a list of dicts.
+
+    Raises:
+        WorkbookError: the source cannot be read; the message has the reader's reason.
     """
-    from datasets import Dataset, load_dataset
-    from datasets.fingerprint import get_temporary_cache_files_directory
-    from pyarrow.parquet import read_metadata
+    from datasets import Dataset
 
     if isinstance(source, Dataset):
         return source
     if isinstance(source, list):
-        table = {n: [row.get(n) for row in source] for n in dict.fromkeys(itertools.chain(*source))}
-        return Dataset.from_dict(table, on_mixed_types="use_json")
+        return _rows_of_dicts(source)
     if not isinstance(source, str | Path):
         raise WorkbookError(f"a {type(source).__name__} is not a source: give a file, or one split")
-    path, kind = find_file(source)
-    if kind == "json" and (why := _wrong_line(path, quick=True)):
-        raise WorkbookError(f"{source} cannot be read: {why}")
+
+    path, file_format = find_file(source)
     try:
-        if not kind:
-            name, config, part = [*str(source).split(":", 2), "", ""][:3]  # "" if not given
-            return load_dataset(name, config or None, split=part or "train")
-        if kind == "csv":
+        if file_format is None:
+            return _read_hub(str(source))
+        if file_format == "csv":
             return _read_csv(path)
-        if kind == "parquet" and not read_metadata(path).num_rows:
-            raise ValueError("it has no rows: give at least one")
-        # The table is deleted when the process ends; TMPDIR chooses the disk.
-        place = tempfile.mkdtemp(dir=get_temporary_cache_files_directory())
-        options = {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
-        return load_dataset(kind, data_files=str(path), split="train", cache_dir=place, **options)
-    except Exception as error:  # each reader has its own errors
-        why = (kind == "json" and _wrong_line(path)) or first_line(error.__cause__ or error)
-        what = "cannot be read" if kind else "is not a file, and cannot be loaded as a hub id"
-        raise WorkbookError(f"{source} {what}: {why}") from error
+        return _read_file(path, file_format)
+    except Exception as error:  # each reader has errors of its own
+        if file_format is None:
+            problem = "is not a file, and cannot be loaded as a hub id"
+            raise WorkbookError(f"{source} {problem}: {_reason(error)}") from error
+        reason = _bad_line(path) or _reason(error)
+        raise WorkbookError(f"{source} cannot be read: {reason}") from error
+
+
+def _rows_of_dicts(rows: list[dict]) -> "Dataset":
+    """A table of dicts; a column that a dict does not have is None in its row."""
+    from datasets import Dataset
+
+    names: dict[str, None] = {}  # an ordered set
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    columns = {}
+    for name in names:
+        columns[name] = [row.get(name) for row in rows]
+    return Dataset.from_dict(columns, on_mixed_types="use_json")
+
+
+def _read_hub(source: str) -> "Dataset":
+    """The rows of a hub id such as openai/gsm8k:main:test; the split is "train" if it has none."""
+    from datasets import load_dataset
+
+    name, _, rest = source.partition(":")
+    config, _, split = rest.partition(":")
+    return load_dataset(name, config or None, split=split or "train")
 
 
 def _read_csv(path: Path) -> "Dataset":
@@ -85,106 +124,243 @@ def _read_csv(path: Path) -> "Dataset":
     import pandas as pd
     from datasets import Dataset
 
-    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rb") as file:  # pandas would take minutes
-        first = file.readline()
-    if (wide := 1 + max(map(first.count, (b",", b";", b"\t")))) > MOST_COLUMNS:
-        raise ValueError(f"it has {wide:,} columns, at most {MOST_COLUMNS:,}: keep those you need")
-    separator = max(",;\t", key=lambda sep: pd.read_csv(path, sep=sep, nrows=0).shape[1])
-    how: Any = {"sep": separator, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
+    widths = {}
+    for separator in ",;\t":
+        widths[separator] = pd.read_csv(path, sep=separator, nrows=0).shape[1]
+    best_separator = max(widths, key=lambda separator: widths[separator])
     # For a first row with too many fields pandas only warns, and shifts every column.
     with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
-        return Dataset.from_pandas(pd.read_csv(path, index_col=False, **how), preserve_index=False)
+        table = pd.read_csv(
+            path,
+            sep=best_separator,
+            index_col=False,
+            dtype=str,
+            keep_default_na=False,
+            encoding="utf-8-sig",
+        )
+    return Dataset.from_pandas(table, preserve_index=False)
 
 
-def _wrong_line(path: Path, quick=False) -> str | None:
-    """The first line of a JSON file that cannot be read, and why; `quick` parses one row alone."""
-    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    lines = ".jsonl" in path.name.lower()  # else one array, on one line or on several
-    row: Any = quick and not lines  # a true value: `quick` does not parse an array
-    with contextlib.suppress(OSError, EOFError, zlib.error), opened(path, "rb") as file:
-        for number, line in enumerate(file if lines else [file.read()], 1):
-            if lines and len(line) > LONGEST_LINE:
-                return f"line {number} has {len(line):,} bytes, at most {LONGEST_LINE:,}: split it"
-            if line.count(b"[") + line.count(b"{") > DEEPEST and (deep := _depth(line)) > DEEPEST:
-                return f"line {number} is nested {deep:,} deep, at most {DEEPEST}: flatten it"
+def _read_file(path: Path, file_format: str) -> "Dataset":
+    """The rows of a JSON or Parquet file."""
+    from datasets import load_dataset
+    from datasets.fingerprint import get_temporary_cache_files_directory
+
+    # The table is deleted when the process ends; TMPDIR chooses the disk.
+    folder = tempfile.mkdtemp(dir=get_temporary_cache_files_directory())
+    if file_format == "parquet":
+        return load_dataset("parquet", data_files=str(path), split="train", cache_dir=folder)
+    return load_dataset(
+        "json",
+        data_files=str(path),
+        split="train",
+        cache_dir=folder,
+        encoding="utf-8-sig",
+        chunksize=2**20,  # bytes
+    )
+
+
+def _reason(error: Exception) -> str:
+    """The reader's reason in one line; `datasets` often has it in the cause of its error."""
+    if "corresponds to no data" in str(error):
+        return "it has no rows: give at least one"
+    return first_line(error.__cause__ or error)
+
+
+def _bad_line(path: Path) -> str | None:
+    """The first line of a .jsonl file that is not a JSON object, and why."""
+    if path.suffix.lower() != ".jsonl":
+        return None
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
             try:
-                if line.strip() and not (quick and row):  # a first row of null crashes the reader
-                    row = json.loads(line.decode("utf-8-sig"))
-                    if not isinstance(row, list) and len({**row}) > MOST_COLUMNS:
-                        return f"line {number} has {len(row):,} columns, at most {MOST_COLUMNS:,}"
-            except (ValueError, TypeError) as error:
-                return f"line {number} is not a JSON object in UTF-8 ({first_line(error)})"
-        return "" if row else "it has no rows: give at least one"
+                row = json.loads(line.decode("utf-8-sig"))
+            except ValueError as error:
+                return f"line {number} is not JSON in UTF-8 ({first_line(error)})"
+            if not isinstance(row, dict):
+                return f"line {number} is not a JSON object but {row!r:.60}"
+    return None
 
 
-def _depth(line: bytes) -> int:
-    """How deep the brackets outside the texts are nested: too deep a row crashes the reader."""
-    marks = re.finditer(rb'"(?:[^"\\]+|\\.)*"?|[][{}]', line)
-    return max(itertools.accumulate((m[0] in b"[{") - (m[0] in b"]}") for m in marks))
+# ------------------------------------------------------------------ problems
 
 
 def load_problems(
-    source: Any, *, question_column="question", answer_column="answer", answers="auto",
-    skip_invalid=False, invalid: dict[int, str] | None = None,
-) -> "Dataset":  # fmt: skip
-    """The problems of a source (see `read_rows`): `question`, `answer` (for the rewards),
-    `solution` (the answer column as it was), and the other columns.
+    source: Any,
+    *,
+    question_column: str = "question",
+    answer_column: str = "answer",
+    answers: str = "auto",
+    skip_invalid: bool = False,
+) -> "Dataset":
+    """Load the problems of a source, with the columns that the course and its rewards use.
 
-    `answers` is "number" (after the last ####, or the whole text), "text", or "auto": "number" if
-    at least half of the first 1,000 answers hold one. An invalid row raises WorkbookError, unless
-    `skip_invalid` is set or a dict is given as `invalid`: it gets row number (from 1) -> reason.
+    Args:
+        source: what `read_rows` takes.
+        question_column: the source's column with the questions.
+        answer_column: the source's column with the answers or worked solutions.
+        answers: what an answer is. "number": the number after the last ####, or the whole text if
+            it is a number. "text": the whole text. "auto": "number" if at least half of the first
+            1,000 answers hold one, otherwise "text".
+        skip_invalid: drop rows without a question or an answer (see `check_problems`).
+
+    Returns:
+        The columns `question`, `answer` and `solution` (the answer column as it was), then the
+        other columns of the source.
+
+    Raises:
+        WorkbookError: the source cannot be read, a column is missing, a row is invalid, or no row
+            is valid.
     """
-    from datasets import Features, Value
+    problems, invalid = check_problems(
+        source,
+        question_column=question_column,
+        answer_column=answer_column,
+        answers=answers,
+    )
+    if invalid and not skip_invalid:
+        fix = "fix it, or drop invalid rows with --skip-invalid"
+        raise _invalid_row(_name_of(source), invalid, fix)
+    return problems
 
-    rows, columns = read_rows(source), [question_column, answer_column]
-    name = Path(source).name if isinstance(source, str | Path) else "the data"
+
+def check_problems(
+    source: Any,
+    *,
+    question_column: str = "question",
+    answer_column: str = "answer",
+    answers: str = "auto",
+) -> tuple["Dataset", dict[int, str]]:
+    """Load the valid problems of a source, and say why each other row is invalid.
+
+    The parameters are those of `load_problems`.
+
+    Returns:
+        The valid problems, and {row number, from 1: the reason} for the invalid rows.
+
+    Raises:
+        WorkbookError: the source cannot be read, a column is missing, or no row is valid.
+    """
+    name = _name_of(source)
+    rows = read_rows(source)
+    columns = (question_column, answer_column)
     for column, option in zip(columns, ("--question-column", "--answer-column"), strict=True):
         if column not in rows.column_names:
-            there = f"{name} has no column {column!r}, only {rows.column_names}"
-            raise WorkbookError(f"{there}: choose one with {option}")
-    if not len(rows):
+            problem = f"{name} has no column {column!r}, only {rows.column_names}"
+            raise WorkbookError(f"{problem}: choose one with {option}")
+    if len(rows) == 0:
         raise WorkbookError(f"{name} has no rows: give at least one")
-    if answers not in KINDS:
-        raise WorkbookError(f"unknown kind of answers {answers!r}: choose from {', '.join(KINDS)}")
+    if answers not in ANSWER_KINDS:
+        choices = ", ".join(ANSWER_KINDS)
+        raise WorkbookError(f"unknown kind of answers {answers!r}: choose from {choices}")
     if answers == "auto":
-        first = [str(value) for value in rows[:1000][answer_column] if value]
-        numbers = sum("####" in text or reference_answer(text) is not None for text in first)
-        answers = "number" if 2 * numbers >= len(first) else "text"
+        answers = _usual_kind(rows[:1000][answer_column])
+
+    problems = _add_problem_columns(_rename_reserved(rows, columns), columns, answers)
+    invalid = {}
+    for number, reason in enumerate(problems["_reason"][:], start=1):
+        if reason is not None:
+            invalid[number] = reason
+    if len(invalid) == len(problems):
+        raise _invalid_row(name, invalid, "no row is valid")
+    problems = problems.remove_columns("_reason")
+    if invalid:
+        valid = [row for row in range(len(problems)) if row + 1 not in invalid]
+        problems = problems.select(valid)
+    return problems, invalid
+
+
+def _name_of(source: Any) -> str:
+    if isinstance(source, str | Path):
+        return Path(source).name
+    return "the data"
+
+
+def _invalid_row(name: str, invalid: dict[int, str], fix: str) -> WorkbookError:
+    number, reason = next(iter(invalid.items()))
+    problem = f"{name}, row {number}: {reason} ({len(invalid):,} invalid in all)"
+    return WorkbookError(f"{problem}: {fix}")
+
+
+def _usual_kind(solutions: Sequence[Any]) -> str:
+    """ "number" if at least half of these answers hold a number, otherwise "text"."""
+    texts = [str(solution) for solution in solutions if solution]
+    numbers = 0
+    for text in texts:
+        if "####" in text or reference_answer(text) is not None:
+            numbers += 1
+    return "number" if 2 * numbers >= len(texts) else "text"
+
+
+def _rename_reserved(rows: "Dataset", columns: tuple[str, str]) -> "Dataset":
+    """The rows with _original after the name of each other column that the course or TRL fills."""
+    new_names = {}
+    for name in RESERVED_COLUMNS:
+        if name in rows.column_names and name not in columns:
+            new_name = f"{name}_original"
+            if new_name in rows.column_names:
+                new_name += "2"
+            new_names[name] = new_name
+    return rows.rename_columns(new_names)
+
+
+def _add_problem_columns(rows: "Dataset", columns: tuple[str, str], answers: str) -> "Dataset":
+    """The rows with question, answer, solution and _reason in place of the two `columns`."""
+    from datasets import Features, Value
 
     def check(questions: list, solutions: list) -> dict[str, list]:
-        made = [_checked(*row, answers, columns) for row in zip(questions, solutions, strict=True)]
-        return {name: [row[i] for row in made] for i, name in enumerate((*CORE, "_why"))}
+        checked: dict[str, list] = {name: [] for name in new_columns}
+        for question, solution in zip(questions, solutions, strict=True):
+            solution = _number_as_text(solution)
+            answer, reason = _check_problem(question, solution, answers, columns)
+            invalid = reason is not None
+            checked["question"].append(None if invalid else question)
+            checked["answer"].append(answer)
+            checked["solution"].append(None if invalid else solution)
+            checked["_reason"].append(reason)
+        return checked
 
-    new = {c: f"{c}_original" for c in TAKEN & {*rows.column_names} - {*columns}}
-    rows = rows.rename_columns({c: n + "2" if n in rows.features else n for c, n in new.items()})
-    types = dict.fromkeys((*CORE, "_why"), Value("string"))
-    types |= {column: type for column, type in rows.features.items() if column not in columns}
-    rows = rows.map(
-        check, batched=True, input_columns=columns, remove_columns=columns,
-        features=Features(types), load_from_cache_file=False,
-    )  # fmt: skip
-    wrong = {number: why for number, why in enumerate(rows["_why"][:], 1) if why}
-    good = [n for n in range(len(rows)) if n + 1 not in wrong] if wrong else range(len(rows))
-    if not good or (wrong and not skip_invalid and invalid is None):
-        number, why = next(iter(wrong.items()))
-        fix = "fix it, or drop invalid rows with --skip-invalid" if good else "no row is valid"
-        raise WorkbookError(f"{name}, row {number}: {why} ({len(wrong):,} invalid in all): {fix}")
-    if invalid is not None:
-        invalid.update(wrong)
-    return rows.remove_columns("_why").select(good)
+    new_columns = (*PROBLEM_COLUMNS, "_reason")
+    types = {name: Value("string") for name in new_columns}
+    for name, type_of_column in rows.features.items():
+        if name not in columns:
+            types[name] = type_of_column
+    return rows.map(
+        check,
+        batched=True,
+        input_columns=list(columns),
+        remove_columns=list(columns),
+        features=Features(types),
+        load_from_cache_file=False,
+    )
 
 
-def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> tuple:
-    """(question, answer, solution, None) of a row; for an invalid row the last is the reason."""
-    # Numbers become text, and so do dates, which the reader parses. A large float has lost digits.
-    kind = type(solution)
-    exact = abs(solution) < 2**53 if kind is float else kind in (int, Decimal)
-    if exact or issubclass(kind, date):
-        solution = str(solution).removesuffix(".0").removesuffix(" 00:00:00")
+def _number_as_text(value: Any) -> Any:
+    """Numbers and dates as text, 5.0 as "5"; any other value unchanged.
+
+    JSON's reader makes dates of texts such as 1969-07-20. A float of 2**53 or more has lost digits,
+    so it stays a float, which is no valid answer.
+    """
+    if type(value) is float and not abs(value) < 2**53:
+        return value
+    if type(value) in (int, float, Decimal) or isinstance(value, date):
+        return str(value).removesuffix(".0").removesuffix(" 00:00:00")
+    return value
+
+
+def _check_problem(
+    question: Any, solution: Any, answers: str, columns: tuple[str, str]
+) -> tuple[str | None, str | None]:
+    """(the answer, None) for a valid row, (None, the reason) for an invalid one."""
     for column, text in zip(columns, (question, solution), strict=True):
         if not isinstance(text, str) or not text.strip():
-            return None, None, None, f"{column!r} is empty or not a text: {text!r:.60}"
-    answer = reference_answer(solution) if answers == "number" else solution
-    why = f"{columns[1]!r} has no number: {solution[-60:]!r} must end in '#### N', or be a number"
-    return question, answer, solution, why if answer is None else None
+            return None, f"{column!r} is empty or not a text: {text!r:.60}"
+    if answers == "text":
+        return solution, None
+    answer = reference_answer(solution)
+    if answer is None:
+        problem = f"{columns[1]!r} has no number: {solution[-60:]!r}"
+        return None, f"{problem} must end in '#### N', or be a number"
+    return answer, None

@@ -1,34 +1,45 @@
-"""The split into training and held-out rows, without leaks between them."""
+"""What a run trains on and is measured on: the split, without leaks between its parts."""
 
 import functools
 import hashlib
-import itertools
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_workbook.data.duplicates import drop_leaked, leaked_rows
+from grpo_workbook.data.duplicates import drop_leaked
 from grpo_workbook.data.reading import GSM8K, WORD_PROBLEMS, load_problems, read_rows
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.run_config import RunConfig
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def split(dataset: "Dataset", heldout: int, seed: int, by="length") -> tuple["Dataset", "Dataset"]:
-    """(train, held-out) with `heldout` rows held out, at most a fifth; `seed` decides which.
-    Both are stratified by `by`: a column, or "length" for four buckets of question length.
-    """
-    import pandas as pd
+def split(
+    dataset: "Dataset", heldout: int, seed: int, by: str = "length"
+) -> tuple["Dataset", "Dataset"]:
+    """Split the rows into training and held-out rows, stratified.
 
+    Args:
+        dataset: rows with a `question`.
+        heldout: how many rows to hold out; at most a fifth of all is held out.
+        seed: decides which rows.
+        by: both parts have the same mix of this column's values, or with "length" of four buckets
+            of question length.
+
+    Returns:
+        The training rows and the held-out rows.
+
+    Raises:
+        WorkbookError: there are too few rows, or a value of the column is too rare.
+    """
     count = min(heldout, len(dataset) // 5)
     if count < 1:
         raise WorkbookError(f"cannot hold out {heldout} of {len(dataset)} rows: at least 1 of 5")
-    lengths = pd.Series(dataset["question"][:]).str.len().rank(method="first")
     try:
-        strata = pd.qcut(lengths, min(4, count), labels=False) if by == "length" else dataset[by]
-        marked = dataset.add_column("_stratum", [*map(str, strata)]).class_encode_column("_stratum")
+        strata = _length_buckets(dataset, min(4, count)) if by == "length" else dataset[by][:]
+        marked = dataset.add_column("_stratum", [str(value) for value in strata])
+        marked = marked.class_encode_column("_stratum")
         parts = marked.train_test_split(count, seed=seed, stratify_by_column="_stratum")
     except (KeyError, ValueError) as error:
         raise WorkbookError(f"the rows cannot be split by {by!r}: {first_line(error)}") from None
@@ -36,33 +47,93 @@ def split(dataset: "Dataset", heldout: int, seed: int, by="length") -> tuple["Da
     return parts["train"], parts["test"]
 
 
+def _length_buckets(dataset: "Dataset", buckets: int) -> list[int]:
+    """The number of each row's bucket; buckets of equal size, by the length of the question."""
+    import pandas as pd
+
+    lengths = pd.Series(dataset["question"][:]).str.len()
+    return list(pd.qcut(lengths.rank(method="first"), buckets, labels=False))
+
+
 @functools.cache
-def course_data(name: str) -> dict[str, Any]:
-    """What a run of this profile trains on by default: GSM8K on a GPU, if it can be had."""
+def course_data(profile_name: str) -> dict[str, Any]:
+    """The sources {"train", "heldout"} that a run of this profile uses by default.
+
+    On a GPU they are GSM8K, if it can be loaded: real models solve the course's own word problems
+    from the start.
+    """
+    if profile_name == "smoke":
+        return WORD_PROBLEMS
     try:
-        return GSM8K if name != "smoke" and all(map(read_rows, GSM8K.values())) else WORD_PROBLEMS
+        for source in GSM8K.values():
+            read_rows(source)
     except WorkbookError as error:
         print(f"The course's own word problems instead of GSM8K: {first_line(error)}")
         return WORD_PROBLEMS
+    return GSM8K
 
 
-def load_split(run: RunConfig, data=None, heldout_data=None, leaks=leaked_rows, **reading) -> tuple:
-    """(training rows, held-out rows, leaked training rows dropped); without data the course's.
-    `leaks` finds them; `reading` is what `load_problems` takes, for the user's data.
+def load_split(
+    data: str | Path | None = None,
+    heldout_data: str | Path | None = None,
+    *,
+    heldout: int,
+    seed: int,
+    profile_name: str,
+    question_column: str = "question",
+    answer_column: str = "answer",
+    answers: str = "auto",
+    skip_invalid: bool = False,
+) -> tuple["Dataset", "Dataset", int]:
+    """Load what a run trains on and what it is measured on, without leaks between the two.
+
+    Args:
+        data: a source of training problems (see `read_rows`), which is split if `heldout_data` is
+            not given; by default the course's (see `course_data`).
+        heldout_data: a source of held-out problems; by default the course's.
+        heldout: how many problems are held out at most.
+        seed: decides which problems a split holds out.
+        profile_name: decides which of the course's data is used.
+        question_column: as in `load_problems`, as are the three below. They are for `data` and
+            `heldout_data`, not for the course's own.
+        answer_column: the column with the answers or solutions.
+        answers: "auto", "number" or "text".
+        skip_invalid: drop invalid rows.
+
+    Returns:
+        The training problems, the held-out problems, and how many training problems were dropped
+        because their question is also held out (see `leaked_rows`).
+
+    Raises:
+        WorkbookError: a source cannot be read or split, or every training question is held out.
     """
-    if data and not heldout_data:
-        train, heldout = split(load_problems(data, **reading), run.heldout, run.seed)
-    else:
-        train, heldout = (
-            load_problems(given or course_data(run.profile)[name], **(reading if given else {}))
-            for name, given in (("train", data), ("heldout", heldout_data))
+
+    def load(source: str | Path | None, part: str) -> "Dataset":
+        if source is None:
+            return load_problems(course_data(profile_name)[part])
+        return load_problems(
+            source,
+            question_column=question_column,
+            answer_column=answer_column,
+            answers=answers,
+            skip_invalid=skip_invalid,
         )
-        heldout = heldout.select(range(min(run.heldout, len(heldout))))
-    train, leaked = drop_leaked(train, heldout, leaks)
-    return train, heldout, leaked
+
+    train = load(data, "train")
+    if data is not None and heldout_data is None:
+        train, heldout_rows = split(train, heldout, seed)
+    else:
+        heldout_rows = load(heldout_data, "heldout")
+        heldout_rows = heldout_rows.select(range(min(heldout, len(heldout_rows))))
+    train, leaked = drop_leaked(train, heldout_rows)
+    return train, heldout_rows, leaked
 
 
 def sha256_of(*parts: Iterable[dict]) -> str:
     """A hash of all rows in order; the order of the columns does not matter."""
-    rows = (json.dumps(row, sort_keys=True, default=str) for row in itertools.chain(*parts))
-    return hashlib.sha256("".join(f"{row}\n" for row in rows).encode()).hexdigest()
+    digest = hashlib.sha256()
+    for part in parts:
+        for row in part:
+            line = json.dumps(row, sort_keys=True, default=str)
+            digest.update(f"{line}\n".encode())
+    return digest.hexdigest()

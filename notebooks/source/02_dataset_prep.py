@@ -251,7 +251,7 @@ train_set
 # `.parquet`, a `Dataset` and a list of dicts work too.
 
 # %%
-knowledge = load_problems(data.KNOWLEDGE_BASE, answer_column="expert_answer")
+knowledge = load_problems(data.reading.KNOWLEDGE_BASE, answer_column="expert_answer")
 print(len(knowledge), "rows")
 for one in knowledge.select([2, 17]):
     print("\n" + one["question"], "\n  ", one["answer"])
@@ -352,11 +352,12 @@ except WorkbookError as error:
     print(error)
 
 # %% [markdown]
-# If you want to drop them, say so. The dict that you pass as `invalid` then says what was dropped.
+# If you want to drop them, `check_problems` gives the valid rows, and for each other row the reason.
 
 # %%
-dropped: dict[int, str] = {}
-kept = load_problems(messy, skip_invalid=True, invalid=dropped)
+from grpo_workbook.data import check_problems
+
+kept, dropped = check_problems(messy)
 print(len(kept), "rows kept")
 for number, why in dropped.items():
     print(f"row {number}: {why}")
@@ -635,8 +636,7 @@ if MY_FILE is None:
 # come out, for training and for measuring:
 
 # %%
-invalid: dict[int, str] = {}
-rows = load_problems(MY_FILE, skip_invalid=True, invalid=invalid, **MY_COLUMNS)
+rows, invalid = check_problems(MY_FILE, **MY_COLUMNS)
 found = {"in the file": len(rows) + len(invalid), "valid": len(rows)}
 asked = rows["question"][:]
 repeats = duplicates.near_duplicates(asked) | duplicates.same_questions(asked)

@@ -72,7 +72,9 @@ print(GRPOTrainer.__name__, "from", GRPOTrainer.__module__)
 # %%
 from grpo_workbook import data, load_problems, to_dataset
 
-train_rows, heldout_rows, _ = data.load_split(run)
+train_rows, heldout_rows, _ = data.load_split(
+    heldout=run.heldout, seed=run.seed, profile_name=run.profile
+)
 print(len(train_rows), "to train on,", len(heldout_rows), "held out\n")
 print(train_rows[0]["question"], "\n" + train_rows[0]["solution"])
 

@@ -796,16 +796,7 @@ else:
 # | `tools/broken`, by `answer_after_tools` | tools that failed by their own fault | |
 
 # %% [markdown]
-# ## Your own tools and environments
-#
-# From the command line, tools and environments come from your file as rewards do, and the evaluation before and after
-# plays episodes:
-#
-# ```
-# python -m grpo_workbook run --data my.jsonl --tools mine.py:search,mine.py:add \
-#     --rewards answer_after_tools=0.1 --system-prompt "" --max_tool_calling_iterations 3
-# python -m grpo_workbook run --data my.jsonl --environment mine.py:MyGame
-# ```
+# ## On a GPU
 #
 # On a GPU the cells above run with a Qwen3 of the profile: its tokenizer knows the same marks, and it can read the
 # schema of a tool that it has never seen. This has not been run yet.

@@ -127,8 +127,7 @@ print("exit status", main(["check-data", str(MY_FILE), *flags]))
 # %%
 from grpo_workbook import leaked_rows, split
 
-invalid = {}
-rows = load_problems(MY_FILE, invalid=invalid, **MY_DATA)
+rows, invalid = data.check_problems(MY_FILE, **MY_DATA)
 naive_leaks = len(leaked_rows(*split(rows, run.heldout, run.seed)))
 print(naive_leaks, "training questions would also be held out")
 
