@@ -176,7 +176,7 @@ def main() -> None:
         "completions": [c.replace("<reasoning>\n", lengthened, 1) for c in batch["completions"]],
     }
     mean = [sum(map(len, b["completions"])) / BATCH for b in (batch, long)]
-    hostile = {(a.kind, a.name): a.text for a in collection}
+    hostile = {(a.family, a.name): a.text for a in collection}
     title = f"{BATCH} completions of {mean[0]:.0f} and of {mean[1]:.0f} characters; "
     title += f"the slowest of {len(hostile)} attacks"
     shown = table(title, "reward", "ms", "ms, long", "slowest ms", "attack")

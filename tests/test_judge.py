@@ -166,7 +166,7 @@ def test_a_missing_field_names_those_that_are_there():
 # ---------------------------------------------------------------- hostile completions
 
 
-TALKING = {a.name: a.text for a in attacks() if a.kind == "talking to a judge"}
+TALKING = {a.name: a.text for a in attacks() if a.family == "talking to a judge"}
 
 
 @pytest.mark.parametrize("name", TALKING)

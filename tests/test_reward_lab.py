@@ -122,8 +122,8 @@ ROOMS = ("symbolic", "unit_tests", "code_format")
 
 def test_the_collection():
     assert len(ATTACKS) == 96
-    assert len({a.kind for a in ATTACKS}) == 16
-    assert len({(a.kind, a.name) for a in ATTACKS}) == len(ATTACKS)
+    assert len({a.family for a in ATTACKS}) == 16
+    assert len({(a.family, a.name) for a in ATTACKS}) == len(ATTACKS)
     assert sum(len(a.text) >= 900_000 for a in ATTACKS) >= 10
     assert len({a.text for a in ATTACKS}) == len(ATTACKS)
     other = attacks("137", "136", "What?")
@@ -141,7 +141,7 @@ def test_no_attack_earns_as_much_as_the_honest_answer(right, wrong):
         return sum(w * value for w, value in zip(weights, given, strict=True))
 
     assert total(honest(right)) == sum(weights)
-    earned = {(a.kind, a.name): total(a.text) for a in attacks(right, wrong)}
+    earned = {(a.family, a.name): total(a.text) for a in attacks(right, wrong)}
     assert {name: e for name, e in earned.items() if not 0 <= e <= 2.5} == {}
 
 
@@ -503,7 +503,7 @@ def test_symbolic_correctness_says_nothing_where_nothing_is_known():
 @pytest.mark.slow
 def test_bombs_are_killed_when_the_gold_is_symbolic():
     """Against a number they are never evaluated; against an expression the worker is killed."""
-    bombs = [a.text for a in ATTACKS if a.kind == "expression bombs"]
+    bombs = [a.text for a in ATTACKS if a.family == "expression bombs"]
     with SymbolicChecker(time_limit=0.5) as checker:
         outcomes = checker.check([(text, "x^2") for text in bombs])
         assert "timeout" in {o.verdict for o in outcomes}

@@ -1,81 +1,161 @@
-"""The rewards that every chapter uses: right answers, their format, their length."""
+"""The rewards that the chapters use: right answers, their form, and their length.
+
+`correctness_reward` reads the answer block of the course's form and `get_answer_reward` any other
+mark. The two format rewards judge the tags, and `get_overlong_reward` makes DAPO's penalty.
+`specs.py` gives them the names of the command line.
+"""
 
 import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards import answers as reading
-from grpo_workbook.rewards.answers import TAGS, agreed, is_correct, tagged_answer
-from grpo_workbook.rewards.contract import RewardFunction, reward, text_of
+from grpo_workbook.rewards.answers import (
+    MARKS,
+    TAGS,
+    agreed,
+    is_correct,
+    is_well_formed,
+    marked_answers,
+    tagged_answer,
+)
+from grpo_workbook.rewards.contract import (
+    Completion,
+    RewardFunction,
+    makes_reward,
+    reward,
+    text_of,
+)
+
+__all__ = [
+    "correctness_reward",
+    "get_answer_reward",
+    "get_overlong_reward",
+    "incremental_format_reward",
+    "strict_format_reward",
+    "tags_in_place",
+]
 
 
 @reward(role="correctness", columns=("answer",), answers="number")
-def correctness_reward(completions, answer, prompts=None, **columns) -> list[float | None]:
+def correctness_reward(
+    completions: Sequence[Completion],
+    answer: Sequence[str | None],
+    prompts: Sequence[Any] | None = None,
+    **columns: Any,
+) -> list[float | None]:
     """1.0 if the only answer block holds exactly the reference, else 0.0; None if there is none.
 
     trainer = GRPOTrainer(model, [correctness_reward, strict_format_reward], args, dataset)
+
+    `answer` is the column of reference answers, as text. Raises WorkbookError for one that is no
+    number.
     """
-    said = [tagged_answer(text_of(c)) for c in completions]
-    rows = zip(said, answer, prompts or [""] * len(said), strict=True)
-    return [None if row[1] is None else float(is_correct(*row)) for row in rows]
+    prompts = prompts or [""] * len(completions)
+    rewards = []
+    for completion, reference, prompt in zip(completions, answer, prompts, strict=True):
+        if reference is None:
+            rewards.append(None)  # TRL leaves the reward out for this row
+            continue
+        prediction = tagged_answer(text_of(completion))
+        rewards.append(float(is_correct(prediction, reference, prompt)))
+    return rewards
 
 
+@makes_reward
 def get_answer_reward(
     column: str = "solution", marker: str | re.Pattern = "\\boxed{}", name: str | None = None
 ) -> RewardFunction:
-    """A correctness reward for a TRL script: 1.0 if the marked answer is exactly the column's.
+    """Make a correctness reward for a TRL script: 1.0 if the marked answer is the column's.
 
         right = get_answer_reward("solution", marker="####")  # a column of your dataset
         trainer = GRPOTrainer(model, reward_funcs=[right], train_dataset=dataset)
 
-    `marker`: "\\boxed{}", "####", "<answer>", "json:KEY", or a regular expression with one group.
-    Several marked answers that differ count as none, and earn 0.0; a row without gold gets None. A
-    gold is the last marked answer of the column, or all of it. Numbers are compared as numbers
-    (1,000.0 is 1000), all else as text. Raises WorkbookError if the dataset has no such column.
+    `marker` is "\\boxed{}", "####", "<answer>", "json:KEY", or a regular expression with one group.
+    Several marked answers that differ count as none, and earn 0.0; a row without a reference gets
+    None. The reference is the last marked answer of the column, or else all of its text. Numbers
+    are compared as numbers (1,000.0 is 1000), everything else as text. `name` is the name in the
+    log, "solution_answer_reward" if it is left out.
+
+    Raises WorkbookError for a pattern with another number of groups, and, when it is called, if
+    the dataset has no such column.
     """
-    find = _finder(marker)
+    find_answers = _finder(marker)
 
     @reward(role="correctness", columns=(column,))
-    def marked_answer_reward(completions, prompts=None, **columns) -> list[float | None]:
-        said = [agreed(find(text_of(c))) for c in completions]
-        texts = ["" if value is None else str(value) for value in columns[column]]
-        golds = [(find(text) or [text])[-1].strip() for text in texts]
-        rows = zip(said, golds, prompts or [""] * len(said), strict=True)
-        return [float(is_correct(s, g, q, or_text=True)) if g else None for s, g, q in rows]
+    def marked_answer_reward(
+        completions: Sequence[Completion], prompts: Sequence[Any] | None = None, **columns: Any
+    ) -> list[float | None]:
+        prompts = prompts or [""] * len(completions)
+        rewards = []
+        for completion, solution, prompt in zip(completions, columns[column], prompts, strict=True):
+            reference = _reference_of(solution, find_answers)
+            if not reference:
+                rewards.append(None)  # TRL leaves the reward out for this row
+                continue
+            prediction = agreed(find_answers(text_of(completion)))
+            rewards.append(float(is_correct(prediction, reference, prompt, or_text=True)))
+        return rewards
 
     marked_answer_reward.__name__ = name or f"{column}_answer_reward"
     return marked_answer_reward
 
 
+def _reference_of(solution: Any, find_answers: Callable[[str], list[str]]) -> str:
+    """The last marked answer of a solution, or else all of it; "" if there is none."""
+    if solution is None:
+        return ""
+    text = str(solution)
+    marked = find_answers(text)
+    if marked:
+        text = marked[-1]
+    return text.strip()
+
+
 def _finder(marker: str | re.Pattern) -> Callable[[str], list[str]]:
-    """What finds all answers by the mark, after json:KEY, or in a pattern's one group."""
-    if isinstance(marker, str) and marker in reading.MARKS:
-        return functools.partial(reading.marked_answers, mark=marker)
+    """The function that finds all answers with a marker of `get_answer_reward` in a text."""
+    if isinstance(marker, str) and marker in MARKS:
+        return functools.partial(marked_answers, mark=marker)
     if isinstance(marker, str) and marker.startswith("json:"):
-        key = re.escape(json.dumps(marker.removeprefix("json:")))
-        text, number = r'"(?>(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*)"', r"-?\d[\d.eE+-]*+"
-        pairs = re.compile(rf"(?a){key}\s*:\s*(?:({text})|({number}))").findall
-        return lambda said: [json.loads(t, strict=False) if t else n for t, n in pairs(said)]
-    if (pattern := re.compile(marker)).groups != 1:
+        return functools.partial(_json_values, pairs=_json_pairs(marker.removeprefix("json:")))
+    pattern = re.compile(marker)
+    if pattern.groups != 1:
         raise WorkbookError(f"the marker {marker!r} has {pattern.groups} groups: give it exactly 1")
     return pattern.findall
 
 
+def _json_pairs(key: str) -> re.Pattern:
+    """A pattern for `"key": value` with two groups: a quoted text and a number."""
+    quoted_key = re.escape(json.dumps(key))
+    # Atomic and possessive groups: a text of the policy's takes no quadratic time.
+    text = r'"(?>(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*)"'
+    number = r"-?\d[\d.eE+-]*+"
+    return re.compile(rf"(?a){quoted_key}\s*:\s*(?:({text})|({number}))")
+
+
+def _json_values(text: str, pairs: re.Pattern) -> list[str]:
+    """The values of a key wherever it stands in a text: the JSON around it may be incomplete."""
+    values = []
+    for quoted, number in pairs.findall(text):
+        values.append(json.loads(quoted, strict=False) if quoted else number)
+    return values
+
+
 @reward(role="format")
-def strict_format_reward(completions, **columns) -> list[float]:
+def strict_format_reward(completions: Sequence[Completion], **columns: Any) -> list[float]:
     """1.0 for one reasoning block, one answer block and nothing else, else 0.0.
 
     trainer = GRPOTrainer(model, [correctness_reward, strict_format_reward], args, dataset)
     """
-    return [float(reading.is_well_formed(text_of(c))) for c in completions]
+    return [float(is_well_formed(text_of(completion))) for completion in completions]
 
 
 @reward(role="format")
-def incremental_format_reward(completions, **columns) -> list[float]:
+def incremental_format_reward(completions: Sequence[Completion], **columns: Any) -> list[float]:
     """0.25 for each of the four tags in place, counted from the first: 0.0 to 1.0."""
-    return [0.25 * tags_in_place(text_of(c)) for c in completions]
+    return [0.25 * tags_in_place(text_of(completion)) for completion in completions]
 
 
 def tags_in_place(text: str) -> int:
@@ -83,24 +163,35 @@ def tags_in_place(text: str) -> int:
     end = 0
     for count, tag in enumerate(TAGS):
         start = text.find(tag, end)
-        empty = tag.startswith("</") and not text[end:start].strip()
-        if text.count(tag) != 1 or start < 0 or empty:
+        if start < 0 or text.count(tag) != 1:
             return count
+        if tag.startswith("</") and not text[end:start].strip():
+            return count  # an empty block
         end = start + len(tag)
     return len(TAGS)
 
 
+@makes_reward
 def get_overlong_reward(max_length: int | str, cache: int | None = None) -> RewardFunction:
-    """DAPO's penalty (arXiv 2503.14476, eq. 13): 0 up to max_length - cache, then down to -1."""
+    """Make DAPO's penalty (arXiv 2503.14476, eq. 13): 0 up to max_length - cache, then down to -1.
+
+    Both are numbers of tokens; `cache` is a fifth of `max_length` if it is left out. The penalty is
+    -1 from `max_length` on. Raises WorkbookError if `max_length` is no whole number from 1 up.
+    """
     if not re.fullmatch("[1-9][0-9]{0,8}", str(max_length)):
         raise WorkbookError(f"a length of {max_length!r}: give a whole number from 1 up")
     limit = int(max_length)
+    soft_limit = cache or max(1, limit // 5)
 
     @reward(role="length")
-    def overlong_reward(completions, completion_ids=None, **columns):
-        from trl.rewards.other_rewards import get_soft_overlong_punishment  # after Unsloth
+    def overlong_reward(
+        completions: Sequence[Completion], completion_ids: Sequence | None = None, **columns: Any
+    ) -> list[float]:
+        # Imported when called: TRL must come after Unsloth.
+        from trl.rewards.other_rewards import get_soft_overlong_punishment
 
-        tokens = completion_ids or [text_of(c).split(None, limit) for c in completions]  # words
-        return get_soft_overlong_punishment(limit, cache or max(1, limit // 5))(tokens)
+        # Without token ids, words are counted; of a text far over the limit only so many.
+        tokens = completion_ids or [text_of(text).split(None, limit) for text in completions]
+        return get_soft_overlong_punishment(limit, soft_limit)(tokens)
 
     return overlong_reward

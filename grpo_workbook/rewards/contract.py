@@ -1,58 +1,153 @@
-"""Reward functions in TRL's contract, by name and weight; functions to check them.
+"""What a reward function is, for TRL and for this package, and how to call one outside of training.
 
-The contract: a reward gets completions and the dataset's columns as lists, and returns one float
-per completion, or None if it does not apply. A completion is a text, or with chat prompts
-`[{"role": "assistant", "content": text}]`. A function's `__name__` is its name in the log.
-Rewards go from 0 to 1, penalties from -1 to 0, and none hides an error.
+TRL calls a reward with keywords: prompts, completions and each column of the dataset, as lists. It
+returns one number for each completion, or None where it does not apply. A completion is a text, or
+with chat prompts `[{"role": "assistant", "content": text}]`. The `__name__` of a function is its
+name in the log. Rewards go from 0 to 1 and penalties from -1 to 0, and none of them hides an error.
+
+`@reward(...)` attaches a `RewardInfo`, and everybody else reads it with `about`.
 """
 
-import contextlib
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from grpo_workbook.errors import WorkbookError
 
+__all__ = [
+    "Completion",
+    "RewardFunction",
+    "RewardInfo",
+    "about",
+    "call",
+    "checked",
+    "describe",
+    "makes_reward",
+    "name_of",
+    "require_columns",
+    "reward",
+    "text_of",
+]
+
 Completion = str | list[dict[str, str]]
 RewardFunction = Callable[..., list[float | None]]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What TRL passes beside the columns of the dataset.
+PASSED_BY_TRL = {
+    "prompts",
+    "completions",
+    "completion_ids",
+    "trainer_state",
+    "log_extra",
+    "log_metric",
+}
 
 
-def reward(role: str | None = None, columns: Sequence[str] = (), answers: str | None = None):
-    """Decorator: what a reward judges ("correctness", "format", "length", "style" or your own word,
-    for the diagnosis), the columns that it needs (if TRL calls it without one of them it raises
-    WorkbookError and names those that are there), and whether the answers must be a "number".
+@dataclass(frozen=True)
+class RewardInfo:
+    """What a reward function says about itself.
+
+    `role` is what it judges: "correctness", "format", "length", "style" or a word of your own.
+    `columns` are the columns of the dataset that it needs, `answers` is "number" or "text" if the
+    reference answers must be of that form. `whole` marks a judge of an evaluation that reads whole
+    completions, and `file` is the user's file that the function comes from.
     """
 
-    def mark(function: Any) -> Any:
+    role: str | None = None
+    columns: tuple[str, ...] = ()
+    answers: str | None = None
+    whole: bool = False
+    file: Path | None = None
+
+
+def about(function: Any) -> RewardInfo:
+    """What a reward function says about itself; an empty RewardInfo for one without @reward."""
+    return getattr(function, "reward_info", RewardInfo())
+
+
+def describe(function: Any, info: RewardInfo) -> None:
+    """Attach what `about(function)` returns from now on."""
+    function.reward_info = info
+
+
+def reward(
+    role: str | None = None, columns: Sequence[str] = (), answers: str | None = None
+) -> Callable[[Any], Any]:
+    """Decorator for a reward function: says what it judges, and checks the columns.
+
+        @reward("correctness", columns=("answer",))
+        def right(completions, answer, **columns): ...
+
+    If TRL calls the function without one of the columns, it raises WorkbookError and names the
+    columns that the data has. The parameters are those of `RewardInfo`.
+    """
+    info = RewardInfo(role, tuple(columns), answers)
+
+    def decorate(function: Any) -> Any:
+        # TRL awaits async functions, and an object keeps its own methods: neither is wrapped.
+        if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
+            describe(function, info)
+            return function
+
         @functools.wraps(function)
-        def checks(*given, **named):
-            if len(given) < 2:  # else by hand, with the columns in order
-                require_columns(name_of(marked), marked.columns, named)
-            return marked.__wrapped__(*given, **named)  # autoreload updates this one only
+        def with_columns(*args: Any, **kwargs: Any) -> list[float | None]:
+            # TRL passes everything by name. A call by hand may pass the columns in their order.
+            if len(args) < 2:
+                require_columns(name_of(wrapper), about(wrapper).columns, kwargs)
+            # IPython's autoreload replaces __wrapped__, so `function` may be out of date.
+            return wrapper.__wrapped__(*args, **kwargs)
 
-        plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function)
-        marked: Any = checks if plain else function  # TRL awaits async ones; an object stays itself
-        marked.role, marked.columns, marked.answers = role, tuple(columns), answers
-        return marked
+        wrapper: Any = with_columns
+        describe(wrapper, info)
+        return wrapper
 
-    return mark
+    return decorate
 
 
-def require_columns(who: str, needed: Sequence[str], columns: Mapping | Sequence[str]) -> None:
-    """Raise WorkbookError for the first column that is needed and missing; it names the others."""
-    if missing := [name for name in needed if name not in columns]:
-        made = "prompts completions completion_ids trainer_state log_extra log_metric"  # by TRL
-        there = ", ".join(name for name in columns if name not in made.split()) or "the prompt"
-        said = f"{who} needs the column {missing[0]!r}; the data has only {there}"
-        raise WorkbookError(f"{said}: rename one, or name another column")
+def makes_reward(factory: Callable[P, R]) -> Callable[P, R]:
+    """Decorator for a function that makes a reward function.
+
+    Given to a trainer itself, without a call, it raises WorkbookError, which says what to write.
+    """
+
+    @functools.wraps(factory)
+    def make(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "completions" in kwargs:
+            name = name_of(factory)
+            raise WorkbookError(
+                f"{name} makes a reward and is none itself: call it first, reward_funcs={name}(...)"
+            )
+        return factory(*args, **kwargs)
+
+    return make
+
+
+def require_columns(name: str, needed: Iterable[str], columns: Iterable[str]) -> None:
+    """Raise WorkbookError if one of the needed columns is missing; it names those that exist.
+
+    `name` is who needs them, `columns` are the names that were passed.
+    """
+    passed = list(columns)
+    for column in needed:
+        if column not in passed:
+            others = [other for other in passed if other not in PASSED_BY_TRL]
+            raise WorkbookError(
+                f"{name} needs the column {column!r}; the data has only "
+                f"{', '.join(others) or 'the prompt'}: rename one, or name another column"
+            )
 
 
 def name_of(function: Callable) -> str:
     """The name of a reward function in the log; for a functools.partial that of its function."""
-    function = getattr(function, "func", function)
+    if isinstance(function, functools.partial):
+        function = function.func
     return getattr(function, "__name__", type(function).__name__)
 
 
@@ -60,28 +155,73 @@ def text_of(completion: Completion) -> str:
     """The assistant's text of a completion, in either of TRL's forms."""
     if isinstance(completion, str):
         return completion
-    return "".join(m.get("content") or "" for m in completion if m["role"] == "assistant")
+    text = ""
+    for message in completion:
+        if message["role"] == "assistant":
+            text += message.get("content") or ""  # a message that calls a tool may have None
+    return text
 
 
-def checked(function: Callable, completions: Sequence, **columns) -> list[float | None]:
-    """The values of a reward as floats. Raises WorkbookError if it breaks the contract."""
-    values, n = function(completions=completions, **columns), len(completions)
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        plain = [None if v is None else float(v) for v in values]
-        finite = all(v is None or math.isfinite(v) for v in plain)
-        if finite and len(plain) == n and not isinstance(values, Mapping | Set):
-            return plain
-    wanted = f"for {n} completions it must return {n} finite numbers or None"
-    raise WorkbookError(f"{name_of(function)} broke the contract: {wanted}")
+def checked(
+    function: Callable, completions: Sequence[Completion], **columns: Any
+) -> list[float | None]:
+    """Call a reward as TRL does, with keywords, and return its values as floats.
+
+    Raises WorkbookError if they are not one finite number, or None, for each completion.
+    """
+    values = function(completions=completions, **columns)
+    rewards = _as_floats(values)
+    if rewards is None or len(rewards) != len(completions):
+        raise WorkbookError(
+            f"{name_of(function)} broke the contract: for {len(completions)} completions it must "
+            f"return {len(completions)} finite numbers or None"
+        )
+    return rewards
 
 
-def call(function: Callable, completions: Sequence, **columns) -> list:
-    """The checked rewards outside of training, called with everything that TRL would pass."""
-    texts = [text_of(c) for c in completions]
-    given = {"prompts": columns.pop("prompt", [""] * len(texts))}
-    if any(isinstance(prompt, list) for prompt in given["prompts"]):
+def _as_floats(values: Any) -> list[float | None] | None:
+    """The values as floats; None if they have no order or one of them is no finite number."""
+    if isinstance(values, Mapping | Set):
+        return None
+    rewards = []
+    try:
+        for value in values:
+            number = None if value is None else float(value)
+            if number is not None and not math.isfinite(number):
+                return None
+            rewards.append(number)
+    except (TypeError, ValueError, OverflowError):  # also of 10**400
+        return None
+    return rewards
+
+
+def call(
+    function: Callable, completions: Sequence[Completion], **columns: Any
+) -> list[float | None]:
+    """The checked rewards of completions, outside of training.
+
+        call(correctness_reward, ["<answer>42</answer>"], answer=["42"])
+
+    `columns` are columns of the dataset, `prompt` among them if you have it. Beside these the
+    reward gets everything that TRL would pass: with chat prompts the completions become chats, and
+    `completion_ids` are the words of the texts.
+    """
+    texts = [text_of(completion) for completion in completions]
+    prompts = columns.pop("prompt", [""] * len(texts))
+    if len(prompts) > 0 and isinstance(prompts[0], list):  # chats
         completions = [[{"role": "assistant", "content": text}] for text in texts]
-    given["completion_ids"] = [text.split() for text in texts]
-    given |= dict.fromkeys(("log_extra", "log_metric"), lambda *_: None)
-    state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
-    return checked(function, completions, trainer_state=state, **given, **columns)
+    return checked(
+        function,
+        completions,
+        prompts=prompts,
+        completion_ids=[text.split() for text in texts],
+        # what rewards read of TRL's TrainerState
+        trainer_state=SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[]),
+        log_extra=_log_nothing,
+        log_metric=_log_nothing,
+        **columns,
+    )
+
+
+def _log_nothing(name: str, value: Any) -> None:
+    """Stands for TRL's log_metric and log_extra."""

@@ -10,21 +10,31 @@ reward, not the task. Run them against every reward before you train with it.
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards.contract import call, name_of
+from grpo_workbook.rewards.contract import Completion, call, name_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["Attack", "Scored", "attacks", "honest", "score_rewards"]
+
+
+_ARABIC = str.maketrans(
+    "0123456789", "\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669"
+)
+_REPEATED = re.compile(r"(?s)\[\[(.*?)\*(\d+)\]\]")  # [[text*3]]
 
 
 class Attack(NamedTuple):
-    """One completion, of up to a million characters; `kind` is its family."""
+    """One completion, of up to a million characters, with its family and its name in that."""
 
-    kind: str
+    family: str
     name: str
     text: str
 
@@ -34,66 +44,124 @@ def honest(right: str = "42", work: str = "6*7=42\n42+0=42") -> str:
     return f"<reasoning>\n{work}\n</reasoning>\n<answer>{right}</answer>"
 
 
-def attacks(right="42", wrong="41", prompt="What is 6 times 7?") -> list[Attack]:
+def attacks(
+    right: str = "42", wrong: str = "41", prompt: str = "What is 6 times 7?"
+) -> list[Attack]:
     """All attacks for one question; the right and the wrong answer are whole numbers."""
-    values = {"RIGHT": right, "WRONG": wrong, "PROMPT": prompt, "RUBOUT": "\x08" * len(wrong)}
-    values |= {"DOUBLE": str(2 * int(right)), "LESS": str(int(right) - 2)}
-    values |= {"FIRST": right[0], "REST": right[1:], "BACKWARDS": right[::-1]}
-    values["ARABIC"] = "".join(chr(0x660 + int(digit)) for digit in right)
-    file, found = Path(__file__).with_name("attacks.toml"), []
-    for kind, texts in tomllib.loads(file.read_text(encoding="utf-8")).items():
-        for name, text in texts.items():
-            if not isinstance(text, str):
-                answer, *work = text
-                text = honest(answer, *work or ["some thoughts"])
-            text = re.sub(r"@([A-Z]+)@", lambda m: values[m[1]], text)
-            text = re.sub(r"\[\[(.*?)\*(\d+)\]\]", lambda m: m[1] * int(m[2]), text, flags=re.S)
-            found.append(Attack(kind, name, text))
-    return found
+    values = {
+        "RIGHT": right,
+        "WRONG": wrong,
+        "PROMPT": prompt,
+        "RUBOUT": "\x08" * len(wrong),
+        "DOUBLE": str(2 * int(right)),
+        "LESS": str(int(right) - 2),
+        "FIRST": right[0],
+        "REST": right[1:],
+        "BACKWARDS": right[::-1],
+        "ARABIC": right.translate(_ARABIC),
+    }
+    file = Path(__file__).with_name("attacks.toml")
+    families = tomllib.loads(file.read_text(encoding="utf-8"))
+    collection = []
+    for family, templates in families.items():
+        for name, template in templates.items():
+            collection.append(Attack(family, name, _fill(template, values)))
+    return collection
+
+
+def _fill(template: str | list[str], values: Mapping[str, str]) -> str:
+    """The text of an attack: @NAME@ is a value, and [[text*3]] is the text three times.
+
+    A list is an answer, and perhaps the work before it, in the course's form.
+    """
+    if isinstance(template, list):
+        work = template[1] if len(template) > 1 else "some thoughts"
+        template = honest(template[0], work)
+    for name, value in values.items():
+        template = template.replace(f"@{name}@", value)
+    return _REPEATED.sub(_repeat, template)
+
+
+def _repeat(match: re.Match) -> str:
+    return match[1] * int(match[2])
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The rewards of sample completions: per function, and as "total", a list per group."""
+    """The rewards of sample completions: for each function, and for "total", a list per group."""
 
     groups: dict[str, list[list[float | None]]]
     weights: dict[str, float]
 
-    def table(self) -> Any:
-        """A DataFrame with a row per function and for the total; `none` counts completions where
-        it did not apply, `equal` is the rate of groups with equal rewards: these give no gradient.
+    def table(self) -> "DataFrame":
+        """A row for each function and for the total.
+
+        `none` counts the completions where a reward did not apply, and `equal` is the fraction of
+        groups whose rewards are all equal: these give no gradient.
         """
         import pandas as pd
 
-        frame = pd.DataFrame({n: [*chain(*g)] for n, g in self.groups.items()}, dtype=float)
-        equal = [fmean(len(set(g)) == 1 for g in groups) for groups in self.groups.values()]
-        table = pd.DataFrame({"weight": pd.Series(self.weights).reindex(frame.columns)})
-        table = table.assign(none=frame.isna().sum(), mean=frame.mean(), std=frame.std(ddof=0))
-        table = table.assign(min=frame.min(), max=frame.max(), equal=equal)
-        return table.rename(index=lambda name: name.removesuffix("_reward"))
+        rows = {}
+        for name, groups in self.groups.items():
+            values = pd.Series(list(chain(*groups)), dtype=float)
+            # GRPO learns from differences within a group alone
+            equal_groups = [group for group in groups if len(set(group)) == 1]
+            rows[name.removesuffix("_reward")] = {
+                "weight": self.weights.get(name, float("nan")),
+                "none": values.isna().sum(),
+                "mean": values.mean(),
+                "std": values.std(ddof=0),
+                "min": values.min(),
+                "max": values.max(),
+                "equal": len(equal_groups) / len(groups),
+            }
+        return pd.DataFrame.from_dict(rows, orient="index").astype({"none": int})
 
 
 def score_rewards(
-    functions: Sequence, completions: Sequence, rows: Sequence, *, group_size: int, weights=None
+    functions: Sequence[Callable],
+    completions: Sequence[Completion],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    group_size: int,
+    weights: Sequence[float] | None = None,
 ) -> Scored:
     """Every reward for every completion, group by group, as GRPO would see them.
-    `rows` are rows of the dataset, one per group or per completion; rewards get their columns.
+
+    `rows` are rows of the dataset, one for each group or for each completion; the rewards get their
+    columns. The weights are 1 if they are left out. Raises WorkbookError for numbers of them that
+    do not fit, and for a reward that breaks the contract.
     """
-    n, names = len(completions), [name_of(f) for f in functions]
-    weights = [1.0] * len(names) if weights is None else list(weights)
-    if group_size < 2 or n == 0 or n % group_size:
-        raise WorkbookError(f"{n} completions do not form groups of {group_size} (at least 2)")
-    if len(rows) * group_size == n:
-        rows = [row for row in rows for _ in range(group_size)]
-    if len(rows) != n or len(weights) != len(names) or len(set(names)) != len(names):
-        said = f"{n} completions, {len(rows)} rows, {len(weights)} weights, rewards {names}"
-        fix = "give one row per group or completion, one weight per reward, and each name once"
-        raise WorkbookError(f"{said}: {fix}")
-    columns = {key: [row[key] for row in rows] for key in rows[0] if key != "completion"}
-    values = {name_of(f): call(f, completions, **columns) for f in functions}
-    # TRL's weighted sum, where None counts as 0: GRPO compares these
-    paid = [[w * (v or 0.0) for v in values[name]] for w, name in zip(weights, names, strict=True)]
-    values["total"] = [*map(sum, zip(*paid, strict=True))]
-    starts = range(0, n, group_size)
-    groups = {name: [v[i : i + group_size] for i in starts] for name, v in values.items()}
+    count = len(completions)
+    names = [name_of(function) for function in functions]
+    if weights is None:
+        weights = [1.0] * len(names)
+    if group_size < 2 or count == 0 or count % group_size != 0:
+        raise WorkbookError(f"{count} completions do not form groups of {group_size} (at least 2)")
+    if len(rows) * group_size == count:  # a row for each group
+        rows = [rows[index // group_size] for index in range(count)]
+    if len(rows) != count or len(weights) != len(names) or len(set(names)) != len(names):
+        raise WorkbookError(
+            f"{count} completions, {len(rows)} rows, {len(weights)} weights, rewards {names}: give "
+            "one row per group or completion, one weight per reward, and each name once"
+        )
+    columns = {}
+    for column in rows[0]:
+        if column != "completion":
+            columns[column] = [row[column] for row in rows]
+    values = {}
+    total = [0.0] * count
+    for function, name, weight in zip(functions, names, weights, strict=True):
+        values[name] = call(function, completions, **columns)
+        for index, value in enumerate(values[name]):
+            total[index] += weight * (value or 0.0)  # as in TRL's sum, None counts as 0
+    values["total"] = total
+    groups = {}
+    for name, rewards in values.items():
+        groups[name] = _in_groups(rewards, group_size)
     return Scored(groups, dict(zip(names, weights, strict=True)))
+
+
+def _in_groups(values: list, group_size: int) -> list[list]:
+    """The values in lists of `group_size`."""
+    return [values[start : start + group_size] for start in range(0, len(values), group_size)]

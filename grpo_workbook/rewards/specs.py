@@ -1,4 +1,8 @@
-"""Rewards by name, argument and weight: "correctness:2,overlong=200:0.5"."""
+"""Rewards by name, argument and weight, as the command line takes them.
+
+`parse_rewards("correctness:2,overlong=200:0.5")` makes functions and weights for GRPOTrainer. The
+names are in REGISTRY; the command line adds those of other modules, and functions of your files.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,7 +15,9 @@ from grpo_workbook.rewards.builtin import (
     incremental_format_reward,
     strict_format_reward,
 )
-from grpo_workbook.rewards.contract import RewardFunction, name_of
+from grpo_workbook.rewards.contract import RewardFunction, about, name_of
+
+__all__ = ["REGISTRY", "parse_rewards"]
 
 # Name -> a reward, or a factory that takes the text behind "=", as in "overlong=200".
 REGISTRY: dict[str, Callable] = {
@@ -22,42 +28,61 @@ REGISTRY: dict[str, Callable] = {
 }
 # FILE.py:FUNCTION or NAME or NAME=ARGUMENT, with or without :WEIGHT
 _PART = re.compile(
-    r"(?s)\s*(.+\.py:[^:]+?|[^:\s][^:]*?)\s*(?::\s*((?:\d+\.?\d*|\.\d+)(?:e-?\d\d?)?)\s*)?"
+    r"(?s)\s*(?P<reward>.+\.py:[^:]+?|[^:\s][^:]*?)\s*"
+    r"(?::\s*(?P<weight>(?:\d+\.?\d*|\.\d+)(?:e-?\d\d?)?)\s*)?"
 )
 
 
 def parse_rewards(
-    spec: str, more: Mapping[str, Callable] | None = None, load: Callable | None = None
-) -> tuple[list, list]:
-    """(functions, weights) from "name[=argument][:weight],...", by default 1; 0 only logs.
-    `more`: besides REGISTRY; `load`: makes a function of the command line's FILE.py:FUNCTION.
+    spec: str,
+    extra: Mapping[str, Callable] | None = None,
+    load: Callable[[str], RewardFunction] | None = None,
+) -> tuple[list[RewardFunction], list[float]]:
+    """The reward functions and weights of a text "name[=argument][:weight],...".
+
+        functions, weights = parse_rewards("correctness:2,strict_format:0.5")
+
+    A weight is 1 if it is left out; with 0 a reward is only logged. `extra` are names beside those
+    of REGISTRY, and `load` makes a function of the command line's FILE.py:FUNCTION. Raises
+    WorkbookError for an unknown name, a bad argument or weight, weights that are all 0, and two
+    rewards with the same name in the log.
     """
-    functions, weights, known = [], [], {**REGISTRY, **(more or {})}
+    registry = {**REGISTRY, **(extra or {})}
+    functions = []
+    weights = []
     for part in spec.split(","):
-        if not (found := _PART.fullmatch(part)):
-            said = "name[=argument][:weight], the weight from 0 up (penalties are negative)"
-            raise WorkbookError(f"{part!r} in {spec!r} is not a reward: give {said}")
-        called, weight = found.groups()
-        functions.append(load(called) if load and ".py:" in called else _named(called, known))
-        weights.append(float(weight or 1))
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise WorkbookError(
+                f"{part!r} in {spec!r} is not a reward: give name[=argument][:weight], the weight "
+                "from 0 up (penalties are negative)"
+            )
+        if load is not None and ".py:" in match["reward"]:
+            functions.append(load(match["reward"]))
+        else:
+            functions.append(_registered(match["reward"], registry))
+        weights.append(float(match["weight"] or 1))
     if not any(weights):
         raise WorkbookError(f"every weight in {spec!r} is 0: give at least one above 0")
-    names = [name_of(f) for f in functions]
+    names = [name_of(function) for function in functions]
     if len(set(names)) < len(names):
         raise WorkbookError(f"two of {', '.join(names)} have the same name: rename your function")
     return functions, weights
 
 
-def _named(called: str, known: Mapping[str, Callable]) -> RewardFunction:
-    name, equals, argument = (x.strip() for x in called.partition("="))
-    if name not in known:
-        near = nearest(name, [*known, "FILE.py:FUNCTION"])
-        raise WorkbookError(f"unknown reward {name!r}: {near}")
-    if hasattr(known[name], "role"):
-        if equals:
-            raise WorkbookError(f"the reward {name!r} takes no argument: leave out ={argument}")
-        return known[name]
+def _registered(text: str, registry: Mapping[str, Callable]) -> RewardFunction:
+    """The reward of "name" or "name=argument"."""
+    name, equals, argument = [part.strip() for part in text.partition("=")]
+    if name not in registry:
+        suggestion = nearest(name, [*registry, "FILE.py:FUNCTION"])
+        raise WorkbookError(f"unknown reward {name!r}: {suggestion}")
+    function = registry[name]
+    is_reward = about(function).role is not None  # a factory has no role
+    if is_reward and equals:
+        raise WorkbookError(f"the reward {name!r} takes no argument: leave out ={argument}")
+    if is_reward:
+        return function
     try:
-        return known[name](argument) if equals else known[name]()
+        return function(argument) if equals else function()
     except (TypeError, ValueError) as error:
-        raise WorkbookError(f"{called}: {error}") from None
+        raise WorkbookError(f"{text}: {error}") from None

@@ -1,12 +1,12 @@
-"""Symbolic answers, compared with math-verify.
+"""Symbolic answers, compared with math-verify in processes of their own.
 
-`SymbolicChecker` compares LaTeX and symbolic answers with math-verify, in worker processes with a
-time limit: math-verify's own uses a signal, which works only in the main thread; elsewhere it
-raises ValueError, and code that swallowed the error has zeroed the rewards of whole runs.
-9^{9^{9^{9}}} takes it seconds, and "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So a
-gold answer that is a number is compared exactly, as in `is_correct`, and a prediction with several
-answers ("or", or a list if the gold is not one) is wrong. All other pairs go to a worker. A late
-one is killed: "timeout". If one dies, its pair is tried again, and in the end it is an "error".
+math-verify has a time limit that works by a signal, in the main thread only: elsewhere it raises
+ValueError, and code that swallowed the error has zeroed the rewards of whole runs. 9^{9^{9^{9}}}
+takes it seconds, and "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So `decide` compares a
+reference that is a number exactly, as `is_correct` does, and calls a prediction wrong that offers
+several answers ("or", or a list if the reference is none). All other pairs go to a worker process.
+A late one is killed: "timeout". If one dies its pair is tried again, and is an "error" in the end.
+
 Not covered: tasks to rewrite an expression, because the question's own form equals the answer.
 """
 
@@ -18,50 +18,39 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
-from itertools import pairwise
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, NamedTuple
 from unittest import mock
 
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards.answers import (
-    BOX,
-    CHANGES,
-    MAX_ANSWER,
-    PLAIN,
-    extract_answer,
-    read_answer,
+from grpo_workbook.rewards.answers import MAX_ANSWER, TO_ASCII, read_answer
+from grpo_workbook.rewards.contract import (
+    Completion,
+    RewardFunction,
+    makes_reward,
+    reward,
+    text_of,
 )
-from grpo_workbook.rewards.contract import reward, text_of
+from grpo_workbook.rewards.statements import (
+    MARK,
+    NAME,
+    count_alternatives,
+    final_answer,
+    stated_answer,
+)
 
-__all__ = ["Outcome", "SymbolicChecker", "get_symbolic_reward"]
+__all__ = ["Outcome", "SymbolicChecker", "decide", "get_symbolic_reward"]
 
 START = 120.0  # seconds for a worker to import math-verify; about 1 on an idle machine
 MAX_TRIES = 4  # attempts at a pair if the worker dies
 DIGITS = 12  # decimals that must agree; with math-verify's 6, 1.414214 is the root of 2
-_alarm = getattr(signal, "alarm", lambda seconds: 0)  # Windows has none
 MEMORY = 2 << 30  # bytes of address space of a worker: stops a bomb before the machine is full
-_MARK = re.compile(r"</?answer>|\\boxed\{|####")
-_NAMED = re.compile(
-    r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\(\w\))?|\([a-z, ]+\))\s*(?:=|\\approx(?![a-z]))"
-)
-_OR = re.compile(r"\b(?:or|either|maybe|not)\b|\\lor|\$\$|\\pm|\xb1")
-_AND = re.compile(r",?\s*(?:\\text\{\s*and\s*\}|\band\b)")
-_GAP = re.compile(r"(?:[\s$,;.()\[\]\\]|\\text\{ ?and ?\}|and|or|\\q?quad)*(?:[A-Za-z]\w*\s*=\s*)?")
-# The last statement of prose: "is", words, then a formula or a number, and no number behind it.
-_STATED = re.compile(
-    r"(?si).*(?:\b(?:answer|is|are|that|thus|therefore)|it's|[a-z]:)\s(?P<words>[a-z ,]{0,60}?)"
-    r"(?P<value>\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\([^\n]+?\\\)"
-    r"|(?<![a-z])-?[$€]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:m[²³])?(?![\w/]|[.,:]\d))"
-    r"(?P<unit>(?>(?:[^\W\d]|[\s,²³%€°])*))(?:[.<][^\d$\\]*)?\Z"
-)
-_ROOTS = re.compile(r"([A-Za-z])\s*=([^=]+?)(?:[,;]|\\text\{ *or *\}|\bor\b)\s*\1\s*=([^=]+)\Z")
-_WORDS = re.compile(r"\\(?:text(?:bf)?|mathrm|mbox)\{([^{}]*)\}")
-_TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\{[^{}]*[^\W\d_][^{}]*\}")
-_SIGNS = PLAIN | {0xD7: "*", 0xF7: "/", 0xB7: "*", 0x24: " "}
+# In forms that math-verify knows: also no ×, ÷, · and $
+_SIGNS = {**TO_ASCII, 0xD7: "*", 0xF7: "/", 0xB7: "*", 0x24: " "}
 _SCIENTIFIC = re.compile(r"(?<![\w.])(\d{1,30}(?:\.\d{1,30})?)[eE]\+?(-?)0*(\d{1,3})(?![\d.])")
+_WORDS = re.compile(r"\\(?:text(?:bf)?|mathrm|mbox)\{([^{}]*)\}")
 _SPAWNING = threading.Lock()
 
 
@@ -73,163 +62,170 @@ class Outcome(NamedTuple):
 
     @property
     def value(self) -> float | None:
-        """The reward for this outcome."""
+        """The reward for this outcome: 1.0, 0.0, or None without a verdict."""
         return {"right": 1.0, "wrong": 0.0}.get(self.verdict)
 
 
-class SymbolicChecker(contextlib.AbstractContextManager):
-    """Judge (prediction, gold) pairs, each within `time_limit` seconds, in `workers` processes.
-    It works in any thread and beside torch: workers are new processes, not forks, and end with the
-    `with` block or this process. `counts` holds the verdicts so far.
+class SymbolicChecker:
+    """Compares predictions with references, each within `time_limit` seconds.
+
+        with SymbolicChecker() as checker:
+            checker.check([("(x+1)^2", "x^2+2x+1")])
+
+    It works in any thread and beside torch: its `workers` are new processes, not forks, and end
+    with the `with` block or this process. `counts` holds the verdicts so far.
     """
 
     def __init__(self, workers: int = 1, time_limit: float = 2.0):
         if workers < 1 or not 0 < time_limit < 3600:
             raise WorkbookError(f"{workers} workers, {time_limit} s: give at least 1, below 1 h")
-        self.workers, self.time_limit = workers, time_limit
+        self.workers = workers
+        self.time_limit = time_limit
         self.counts: Counter[str] = Counter()
-        self._pool, self._lock = None, threading.Lock()
+        self._pool: ProcessPool | None = None
+        self._lock = threading.Lock()
 
-    def __exit__(self, *_) -> None:
+    def __enter__(self) -> "SymbolicChecker":
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """End the workers; the next check starts new ones."""
-        pool, self._pool = self._pool, None
+        pool = self._pool
+        self._pool = None
         if pool is not None:
             pool.stop()
             pool.join()
 
     def check(self, pairs: Sequence[tuple]) -> list[Outcome]:
-        """One Outcome per (prediction, gold) or (prediction, gold, question), in order.
+        """One Outcome per (prediction, reference) or (prediction, reference, question), in order.
 
         A prediction may be a completion, or None; without a mark its last statement ("so the sum
         is $2x$.") is the answer. Words of the question may be units.
         """
-        outcomes = {i: decide(*pair) for i, pair in enumerate(pairs)}
+        outcomes = [decide(*pair) for pair in pairs]
         for _ in range(MAX_TRIES):
-            asked = {i: self._ask(pairs[i]) for i, outcome in outcomes.items() if outcome is None}
-            for i, future in asked.items():
-                try:
-                    outcomes[i] = Outcome(*future.result(START + self.time_limit))
-                except TimeoutError:
-                    if not future.done():
-                        raise RuntimeError("no math-verify worker started") from None
-                    outcomes[i] = Outcome("timeout", f"killed after {self.time_limit:g} s")
-                except (ProcessExpired, BrokenProcessPool):
-                    continue  # try again
+            futures = {}
+            for index, outcome in enumerate(outcomes):
+                if outcome is None:
+                    futures[index] = self._submit(pairs[index])
+            for index, future in futures.items():
+                outcomes[index] = self._wait_for(future)
         died = Outcome("error", f"the worker died {MAX_TRIES} times on this pair")
-        told = [outcome or died for outcome in outcomes.values()]
-        self.counts.update(outcome.verdict for outcome in told)
-        return told
+        judged = [outcome or died for outcome in outcomes]
+        self.counts.update(outcome.verdict for outcome in judged)
+        return judged
 
-    def judge(self, given: str, gold: str) -> bool | None:
-        """For `evaluation.score`: None without a verdict."""
-        asked = [(f"<answer>{given}</answer>", gold)]
-        return {"right": True, "wrong": False}.get(self.check(asked)[0].verdict)
+    def judge(self, answer: str, reference: str) -> bool | None:
+        """Whether an answer equals the reference; None without a verdict (for `score`)."""
+        outcome = self.check([(f"<answer>{answer}</answer>", reference)])[0]
+        return {"right": True, "wrong": False}.get(outcome.verdict)
 
-    def _ask(self, pair):
+    def _submit(self, pair: tuple) -> ProcessFuture:
+        """Give a pair to a worker, in a new pool if there is none."""
         with self._lock:
             if self._pool is None or not self._pool.active:  # an idle worker was killed
                 self.__exit__()
-                fresh: Any = SpawnContext()
-                fresh.Process = _Fresh
-                self._pool = ProcessPool(self.workers, initializer=_begin, context=fresh)
-            asked = [_given(pair[0]) or "", _final(pair[1]) or "", self.time_limit]
-            return self._pool.schedule(compare, asked, timeout=self.time_limit)
+                context: Any = SpawnContext()
+                context.Process = _ProcessWithoutMain
+                self._pool = ProcessPool(self.workers, initializer=_begin, context=context)
+            answer = stated_answer(pair[0]) or ""
+            reference = final_answer(pair[1]) or ""
+            return self._pool.schedule(
+                compare, [answer, reference, self.time_limit], timeout=self.time_limit
+            )
+
+    def _wait_for(self, future: ProcessFuture) -> Outcome | None:
+        """The outcome of a submitted pair; None if its worker died."""
+        try:
+            verdict, reason = future.result(START + self.time_limit)
+        except TimeoutError:
+            if not future.done():
+                raise RuntimeError("no math-verify worker started") from None
+            return Outcome("timeout", f"killed after {self.time_limit:g} s")
+        except (ProcessExpired, BrokenProcessPool):
+            return None
+        return Outcome(verdict, reason)
 
 
-def get_symbolic_reward(checker: SymbolicChecker | None = None):
-    """A reward: 1.0 if the final answer equals the reference mathematically, else 0.0; None without
-    a reference or a verdict. WorkbookError if more than half of a batch has no verdict.
+@makes_reward
+def get_symbolic_reward(checker: SymbolicChecker | None = None) -> RewardFunction:
+    """Make a reward: 1.0 if the marked answer equals the column `answer` mathematically, else 0.0.
+
+    A completion gets None if its row has no reference, or if the checker finds no verdict. Raises
+    WorkbookError, when it is called, if more than half of a batch has no verdict. A checker of your
+    own may have more workers or another time limit.
     """
-    checker = checker or SymbolicChecker()
+    judge = checker or SymbolicChecker()
 
     @reward(role="correctness", columns=("answer",), answers="text")
-    def symbolic_correctness_reward(completions, answer, prompts=None, **columns):
-        said = [text if _MARK.search(text) else None for text in map(text_of, completions)]
-        rows = list(zip(said, answer, prompts or [""] * len(said), strict=True))
-        asked = [row for row in rows if row[1] is not None]
-        outcomes = checker.check(asked)
-        failed = [o for o in outcomes if o.value is None]
-        if len(failed) > len(outcomes) / 2:
-            said = f"{len(failed)} of {len(asked)} completions could not be judged"
-            fix = "fix the reference answers, or give a checker with a longer time_limit"
-            raise WorkbookError(f"{said} ({failed[0].reason}): {fix}")
-        values = iter([o.value for o in outcomes])
-        return [None if gold is None else next(values) for gold in answer]
+    def symbolic_correctness_reward(
+        completions: Sequence[Completion],
+        answer: Sequence[str | None],
+        prompts: Sequence[Any] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        prompts = prompts or [""] * len(completions)
+        pairs = []
+        for completion, reference, prompt in zip(completions, answer, prompts, strict=True):
+            if reference is not None:
+                text = text_of(completion)
+                pairs.append((text if MARK.search(text) else None, reference, prompt))
+        outcomes = judge.check(pairs)
+        _require_verdicts(outcomes)
+        remaining = iter(outcomes)
+        rewards = []
+        for reference in answer:
+            rewards.append(None if reference is None else next(remaining).value)
+        return rewards
 
     return symbolic_correctness_reward
 
 
-def decide(prediction: str | None, gold: str, question: object = "") -> Outcome | None:
-    """The outcome if no algebra is needed, else None: the pair goes to math-verify."""
-    answer, wanted = _given(prediction), _final(gold)
+def _require_verdicts(outcomes: list[Outcome]) -> None:
+    """Raise WorkbookError if more than half of the outcomes are no verdict."""
+    failures = [outcome for outcome in outcomes if outcome.value is None]
+    if len(failures) > len(outcomes) / 2:
+        raise WorkbookError(
+            f"{len(failures)} of {len(outcomes)} completions could not be judged "
+            f"({failures[0].reason}): fix the reference answers, or give a checker with a longer "
+            "time_limit"
+        )
+
+
+def decide(prediction: str | None, reference: str, question: object = "") -> Outcome | None:
+    """The outcome of a pair if no algebra is needed, else None: it goes to math-verify."""
+    answer = stated_answer(prediction)
+    gold = final_answer(reference)
     if not answer or len(answer) > MAX_ANSWER:
         return Outcome("wrong", "no answer, several different answers, or a very long one")
-    if wanted is None or len(wanted) > MAX_ANSWER:
-        return Outcome("error", f"the gold answer cannot be read: {gold[:80]!r}")
-    if (number := read_answer(wanted, question=wanted)) is not None:
-        asked, value = f"{question} {wanted}", _NAMED.sub("", answer.strip(" $"), count=1)  # x = 5
-        given = read_answer(answer, question=asked) or read_answer(value, question=asked)
-        return Outcome("right" if given == number else "wrong", "compared as numbers")
-    listed = re.sub(r"^[$\s]*\{(.*)\}[$\s]*$", r"\1", wanted)  # {1, 2} is LaTeX's group
-    return Outcome("wrong", "several answers") if _offers(answer) > _offers(listed) else None
+    if gold is None or len(gold) > MAX_ANSWER:
+        return Outcome("error", f"the gold answer cannot be read: {reference[:80]!r}")
+    number = read_answer(gold, question=gold)
+    if number is not None:
+        words = f"{question} {gold}"
+        value = read_answer(answer, question=words)
+        if value is None:  # "x = 5"
+            value = read_answer(NAME.sub("", answer.strip(" $"), count=1), question=words)
+        return Outcome("right" if value == number else "wrong", "compared as numbers")
+    gold_values = re.sub(r"^[$\s]*\{(.*)\}[$\s]*$", r"\1", gold)  # {1, 2} is LaTeX's group
+    if count_alternatives(answer) > count_alternatives(gold_values):
+        return Outcome("wrong", "several answers")
+    return None
 
 
-def _final(text: str) -> str | None:
-    """The answer of a text with a mark; a list, if only signs and "and" stand between the boxes."""
-    text = end if _MARK.search(end := text.rpartition("</think>")[2]) else text
-    if not _MARK.search(text):
-        return text.strip()
-    boxes = [] if "<answer>" in text or text.count("\\boxed{") > 64 else [*BOX.finditer(text)]
-    if boxes and all(_GAP.fullmatch(text[a.end() : b.start()]) for a, b in pairwise(boxes)):
-        return ", ".join(dict.fromkeys(box[1].strip() for box in boxes))
-    found = extract_answer(text)
-    return found if found is None else _final(found)
-
-
-def _given(prediction: str | None) -> str | None:
-    """The answer of a prediction: what is marked, what its last sentence states, or all of it."""
-    if prediction is None or _MARK.search(prediction):
-        return prediction and _ROOTS.sub(r"\2,\3", _final(prediction) or "")
-    if found := _STATED.match(prediction[-2_000:]):
-        unit = re.sub(r"\A\s*is (?:our|the) (?:answer|solution)", "", found["unit"])
-        words = re.findall(r"\w+", f"{found['words']} {unit}".lower())
-        if not any(CHANGES.fullmatch(w) or not w.rstrip("²³").isascii() for w in words):
-            return found["value"]
-    return prediction.strip()
-
-
-def _offers(answer: str) -> int:
-    """The number of alternatives in an answer, outside brackets: by "or", list signs and such."""
-    answer = _AND.sub(",", re.sub(r"[<>!]=", "<", answer.strip(" $").lower()))
-    depth, equals, parts = 0, 0, [""]
-    for sign in answer:
-        depth += (sign in "([{") - (sign in ")]}")
-        equals += sign == "=" and depth <= 0
-        if sign in ",;" and depth <= 0:
-            parts.append("")
-        elif not sign.isspace():
-            parts[-1] += sign
-    count = len(_OR.findall(answer)) + len(set(parts) - {""})
-    # words between two terms offer a choice ("bzw."); words after the last term are a unit
-    parts = [re.sub(r"^\s*\^\{?\d\}?", "", part) for part in _TEXT.split(answer)]
-    filled = [i for i, part in enumerate(parts) if re.search(r"\w", part)] or [0]
-    named = _NAMED.match(answer) is not None  # y = ...; but 3 = 2 names two values
-    return count + filled[-1] - filled[0] + max(0, equals - named)
-
-
-class _Fresh(SpawnProcess):
+class _ProcessWithoutMain(SpawnProcess):
     """A new process that does not run the user's script again, which might train."""
 
     @staticmethod
-    def _Popen(process_obj):
-        nowhere = {"__spec__": None, "__file__": None}
-        with _SPAWNING, mock.patch.multiple("__main__", create=True, **nowhere):
+    def _Popen(process_obj: Any) -> Any:
+        # Python looks into __main__ for what the child has to run first.
+        with _SPAWNING, mock.patch.multiple("__main__", create=True, __spec__=None, __file__=None):
             return SpawnProcess._Popen(process_obj)
 
 
 def _begin() -> None:
-    """Start a worker. math-verify warns that its own time limit is off: ours replaces it."""
-    logging.disable(logging.CRITICAL)
+    """Start a worker."""
+    logging.disable(logging.CRITICAL)  # math-verify warns that its own time limit is off
     compare("x+x", "2x", START)  # imports, and fills sympy's caches outside of any time limit
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler would wait for a bomb's end
     with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
@@ -238,29 +234,52 @@ def _begin() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
-def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
-    """(verdict, reason) from math-verify, which expects the gold answer first."""
-    from math_verify import parse, verify
-    from math_verify.parser import LatexExtractionConfig
+def _set_alarm(seconds: int) -> None:
+    """Let the kernel end this process after some seconds, even within one long multiplication."""
+    if hasattr(signal, "alarm"):  # Windows has none
+        signal.alarm(seconds)
 
-    how: Any = {"parsing_timeout": None, "raise_on_error": True}
-    how["extraction_config"] = [LatexExtractionConfig(boxed_match_priority=0)]
-    # if the parent is gone: the kernel ends this process, even within one long multiplication
-    _alarm(int(2 * time_limit + 5))
+
+def compare(answer: str, reference: str, time_limit: float) -> tuple[str, str]:
+    """The verdict of math-verify and its reason, as in `Outcome`; this runs in a worker."""
+    _set_alarm(int(2 * time_limit + 5))  # if the parent is gone
     try:
-        # in forms that math-verify knows: no full-width forms, unicode minus, 1e3 or $
-        prediction, gold = (
-            _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2\3}", text.translate(_SIGNS)).strip()
-            for text in (prediction, gold)
-        )
-        if prediction == gold or _WORDS.sub(r"\1", prediction) == _WORDS.sub(r"\1", gold):
-            return "right", "identical"
-        if not (wanted := parse(f"\\boxed{{{gold}}}", **how)):
-            return "error", "the gold answer cannot be read"
-        given = parse(f"\\boxed{{{prediction}}}", **how)
-        right = verify(wanted, given, DIGITS, timeout_seconds=None, raise_on_error=True)
-        return ("right", "equal") if right else ("wrong", "not equal" if given else "unreadable")
+        return _verdict(_in_latex(answer), _in_latex(reference))
     except Exception as error:
         return "error", f"{type(error).__name__}: {str(error)[:200]}"
     finally:
-        _alarm(0)
+        _set_alarm(0)
+
+
+def _verdict(answer: str, reference: str) -> tuple[str, str]:
+    """The verdict of math-verify on two texts, and its reason."""
+    from math_verify import verify
+
+    if answer == reference or _WORDS.sub(r"\1", answer) == _WORDS.sub(r"\1", reference):
+        return "right", "identical"
+    gold = _parse(reference)
+    if not gold:
+        return "error", "the gold answer cannot be read"
+    prediction = _parse(answer)
+    # math-verify expects the gold answer first
+    if verify(gold, prediction, DIGITS, timeout_seconds=None, raise_on_error=True):
+        return "right", "equal"
+    return "wrong", "not equal" if prediction else "unreadable"
+
+
+def _in_latex(text: str) -> str:
+    """A text in forms that math-verify knows: no full-width forms, unicode minus, 1e3 or $."""
+    return _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2\3}", text.translate(_SIGNS)).strip()
+
+
+def _parse(text: str) -> list:
+    """A text as sympy's expressions; empty if math-verify cannot read it."""
+    from math_verify import parse
+    from math_verify.parser import LatexExtractionConfig
+
+    return parse(
+        f"\\boxed{{{text}}}",
+        extraction_config=[LatexExtractionConfig(boxed_match_priority=0)],
+        parsing_timeout=None,  # pyright: ignore[reportArgumentType]  (no signal)
+        raise_on_error=True,
+    )

@@ -736,9 +736,9 @@ def naive_format(completions, **columns):
 from grpo_workbook.rewards import attacks, honest
 
 collection = attacks(right="42", wrong="41", prompt="What is 6 times 7?")
-print(len(collection), "attacks of", len({a.kind for a in collection}), "kinds\n")
+print(len(collection), "attacks of", len({a.family for a in collection}), "kinds\n")
 for attack in collection[::9]:
-    print(f"{attack.kind + ': ' + attack.name:50} {attack.text[:42]!r}")
+    print(f"{attack.family + ': ' + attack.name:50} {attack.text[:42]!r}")
 
 # %% [markdown]
 # Each attack earns a fraction of what the honest right answer earns from the same rewards. At 1 or more it gets through.
@@ -754,7 +754,7 @@ sets = {
     "naive": ([naive_correctness, naive_format], [1, 1]),
     "ours": (functions, weights),
 }
-paid = pd.DataFrame({"kind": [a.kind for a in collection]})
+paid = pd.DataFrame({"kind": [a.family for a in collection]})
 for name, of_set in sets.items():
     full = total(*of_set, honest())
     paid[name] = [total(*of_set, attack.text) / full for attack in collection]
@@ -787,8 +787,8 @@ figures.show(figure, f"Bar chart by kind of attack. {said} fool the naive reward
 
 # %%
 for attack, fraction in zip(collection, paid["naive"]):
-    if fraction >= 1 and attack.kind in ("hedging", "nested tags", "huge numbers"):
-        print(f"{attack.kind + ': ' + attack.name:45} {attack.text[-40:]!r}")
+    if fraction >= 1 and attack.family in ("hedging", "nested tags", "huge numbers"):
+        print(f"{attack.family + ': ' + attack.name:45} {attack.text[-40:]!r}")
 
 # %% [markdown]
 # What is the most that an attack earns with the right number in it, and without?

@@ -345,7 +345,7 @@ from grpo_workbook.rewards import attacks, honest
 question = [{"role": "user", "content": "What is 6 times 7?"}]
 wrong_steps = honest("41", "6*7=41\n41+0=41")
 tried = [("honest, right", honest()), ("honest, wrong", wrong_steps)]
-tried += [(f"{a.kind}: {a.name}", a.text) for a in attacks() if len(a.text) < 400]
+tried += [(f"{a.family}: {a.name}", a.text) for a in attacks() if len(a.text) < 400]
 rows = [{"prompt": train_rows[0]["prompt"][:1] + question, "text": t} for _, t in tried]
 scores = rewards_of(reward_model, rows)
 ranked = sorted(zip(scores, tried), reverse=True, key=lambda pair: pair[0])
@@ -1186,7 +1186,7 @@ pass_rate("as they were", wrong, [row["text"] for row in wrong])
 off = [str(int(row["answer"]) + 1) for row in wrong]
 pass_rate("wrong, in the whole form", wrong, [honest(n, f"1+1={n}") for n in off])
 pass_rate("wrong, the tag alone", wrong, [f"<answer>{n}</answer>" for n in off])
-by_row = [[a for a in attacks(row["answer"], n) if a.kind == "talking to a judge"]
+by_row = [[a for a in attacks(row["answer"], n) if a.family == "talking to a judge"]
           for row, n in zip(wrong, off)]
 for same in zip(*by_row):
     pass_rate(same[0].name, wrong, [a.text.replace("yes", "1") for a in same])

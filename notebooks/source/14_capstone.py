@@ -265,7 +265,7 @@ from grpo_workbook.rewards import attacks, honest, score_rewards
 fit = [r for r in train_rows if r["answer"].isdecimal() and 10 <= int(r["answer"])]
 row = (fit or [{"question": "What is 6 times 7?", "answer": "42"}])[0]
 HONEST = honest(row["answer"])
-attempts = [(a.kind, a.text) for a in attacks(
+attempts = [(a.family, a.text) for a in attacks(
     row["answer"], str(int(row["answer"]) - 1), row["question"])]
 common = Counter(train_rows["answer"]).most_common(2)
 for answer in {*(text for text, _ in common), *train_rows["answer"][:9]}:
