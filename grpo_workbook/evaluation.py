@@ -17,7 +17,7 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable, whole_file
 from grpo_workbook.rewards import answers as reading
 from grpo_workbook.rewards import call
-from grpo_workbook.rewards.contract import name_of, require_columns
+from grpo_workbook.rewards.contract import about, name_of, require_columns
 from grpo_workbook.statistics import accuracy, bootstrap_interval, paired_p_value, wilson_interval
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) 
 
     A word of the prompts (texts or chats), if given, may be a unit in the answer to them.
     `judge(given, answer)` returns whether a completion's answer matches the reference, or None if
-    it cannot tell; for equal texts it is not called. A judge with the attribute `whole` gets whole
+    it cannot tell; for equal texts it is not called. A judge with `about(judge).whole` gets whole
     completions, and only it decides. Raises WorkbookError for a reference that must
     be a number and is not, ValueError for fewer answers than texts.
     """
@@ -131,7 +131,7 @@ def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) 
             return given is not None
         return judge(given, answer)
 
-    if judge and getattr(judge, "whole", False):
+    if judge and about(judge).whole:
         right = [bool(judge(text, answer)) for text, answer in zip(texts, answers, strict=True)]
         return Scores(list(texts), right, right, right)
     form = [reading.is_well_formed(text) for text in texts]

@@ -31,7 +31,7 @@ from safetensors import SafetensorError, safe_open
 
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable, write_json
-from grpo_workbook.rewards.contract import name_of
+from grpo_workbook.rewards.contract import RewardError, name_of
 from grpo_workbook.training import Callback
 
 __all__ = ["Trained", "keep_exact", "last_checkpoint", "stop_on_interrupt", "train"]
@@ -87,7 +87,7 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
         step, pieces = trainer.state.global_step, trainer.args.gradient_accumulation_steps
         whole = trainer.accelerator.num_processes == 1 and trainer._step % pieces == 0
         # a reward failed between two steps, and a checkpoint of them can be resumed
-        if getattr(error, "between_steps", False) and whole and 0 < step < trainer.state.max_steps:
+        if isinstance(error, RewardError) and whole and 0 < step < trainer.state.max_steps:
             trainer._save_checkpoint(trainer.model, trial=None)
             say(f"\nThe {step} finished steps are saved")
         raise

@@ -23,8 +23,7 @@ from grpo_workbook.evaluation import evaluate
 from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
 from grpo_workbook.rewards import correctness_reward
-from grpo_workbook.rewards import reward as mark_reward
-from grpo_workbook.rewards.contract import checked, name_of
+from grpo_workbook.rewards.contract import RewardInfo, about, checked, describe, name_of
 from grpo_workbook.statistics import paired_p_value
 
 UNPACKED_BYTES = 2**27  # a 4-bit model of this size has eight times as much in float32: 1 GiB
@@ -500,10 +499,9 @@ class AdaptiveWeight:
         self.rate = 0.0
         self.members = (reward, success)  # they may have a state of their own, for a checkpoint
         self.__name__ = f"adaptive_{name_of(reward)}"
-        columns = [*getattr(reward, "columns", ()), *getattr(success, "columns", ())]
-        role = getattr(reward, "role", None)
-        answers = getattr(reward, "answers", None) or getattr(success, "answers", None)
-        mark_reward(role, tuple(dict.fromkeys(columns)), answers)(self)
+        columns = dict.fromkeys([*about(reward).columns, *about(success).columns])
+        answers = about(reward).answers or about(success).answers
+        describe(self, RewardInfo(about(reward).role, tuple(columns), answers))
 
     @property
     def weight(self) -> float:

@@ -6,6 +6,7 @@ import pytest
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
+from grpo_workbook.rewards.contract import RewardInfo, about
 from grpo_workbook.training import AdaptiveWeight
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
@@ -84,5 +85,5 @@ def test_bad_weights(bad):
 
 def test_it_says_what_its_members_say():
     fading = AdaptiveWeight(strict_format_reward, correctness_reward)
-    assert (fading.role, fading.columns, fading.answers) == ("format", ("answer",), "number")
+    assert about(fading) == RewardInfo("format", ("answer",), "number")
     assert fading.members == (strict_format_reward, correctness_reward)

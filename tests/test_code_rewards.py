@@ -6,6 +6,7 @@ import pytest
 
 from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.rewards.contract import about
 from grpo_workbook.sandbox import (
     Sandbox,
     code_format_reward,
@@ -182,8 +183,8 @@ def test_one_row_without_a_usable_task_does_not_cost_the_step(sandbox):
 def test_it_needs_no_sandbox_of_yours_and_says_what_it_judges():
     reward = unit_tests()
     assert rewarded(reward, [FENCED, "nonsense ("]) == [1.0, 0.0]
-    assert (reward.role, reward.columns) == ("correctness", ("test", "entry_point"))
-    assert code_format_reward.role == "format"
+    assert (about(reward).role, about(reward).columns) == ("correctness", ("test", "entry_point"))
+    assert about(code_format_reward).role == "format"
     reward.sandbox.close()
 
 

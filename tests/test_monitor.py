@@ -30,6 +30,7 @@ from grpo_workbook.environments import answer_after_tools
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.exercises import CLINIC, judge
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
+from grpo_workbook.rewards.contract import about
 from grpo_workbook.training import AdaptiveWeight
 
 sys.path.insert(0, str(REPO / "benchmarks"))
@@ -543,7 +544,7 @@ def test_a_reward_that_is_an_object_is_watched_too():
     )
     assert watched.__name__ == adaptive.__name__ == "adaptive_strict_format_reward"
     assert watched.called_at is not None
-    assert watched.role == "format"
+    assert about(watched).role == "format"
     assert watched.__wrapped__ is adaptive  # a checkpoint finds its state
     assert roles_of([watched]) == {"adaptive_strict_format_reward": "format"}
 

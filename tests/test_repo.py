@@ -96,7 +96,13 @@ ROOMS = (
     "resume",
     "planning",
 )
-PARTS = ("rewards.answers", "rewards.judges", "rewards.specs", "rewards.symbolic")
+PARTS = (
+    "rewards.answers",
+    "rewards.contract",
+    "rewards.judges",
+    "rewards.specs",
+    "rewards.symbolic",
+)
 DOORS = (*ROOMS, *PARTS, "exercises", "cli")
 
 

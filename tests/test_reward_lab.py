@@ -21,6 +21,7 @@ from grpo_workbook.rewards import (
     score_rewards,
     strict_format_reward,
 )
+from grpo_workbook.rewards.contract import about
 from grpo_workbook.rewards.specs import REGISTRY
 from grpo_workbook.rewards.symbolic import SymbolicChecker, decide, get_symbolic_reward
 from grpo_workbook.run_config import RunConfig
@@ -491,7 +492,7 @@ def test_the_reward_wants_a_mark_and_knows_the_units_of_the_question():
 def test_symbolic_correctness_says_nothing_where_nothing_is_known():
     with SymbolicChecker(time_limit=2.0) as checker:
         reward = get_symbolic_reward(checker)
-        assert (reward.role, reward.columns) == ("correctness", ("answer",))
+        assert (about(reward).role, about(reward).columns) == ("correctness", ("answer",))
         texts = ["<answer>2x</answer>", "\\boxed{x}", "no answer", f"<answer>{BOMB}</answer>"]
         assert reward(texts, answer=["x+x"] * 4) == [1.0, 0.0, 0.0, None]
         assert reward(["<answer>42</answer>"], answer=["42"]) == [1.0]
@@ -511,3 +512,22 @@ def test_bombs_are_killed_when_the_gold_is_symbolic():
         assert {o.verdict for o in checker.check([(text, "42") for text in bombs])} == {"wrong"}
         assert checker.judge("x+x", "2x") is True
         assert checker.judge(BOMB, "2x") is None
+
+
+@pytest.mark.slow
+def test_text_answers_are_judged_where_there_is_no_alarm_signal(tmp_path):
+    """As on Windows: the worker processes start without these signals too."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal\nfor name in ('setitimer', 'alarm', 'SIGALRM'): delattr(signal, name)"
+    )
+    (tmp_path / "judge.py").write_text(
+        "from grpo_workbook.cli.rewards import judge_for\n"
+        "if __name__ == '__main__':\n"
+        "    judge = judge_for('text')\n"
+        "    for answer in ('x+x', '3x'):\n"
+        "        while (verdict := judge(answer, '2x')) is None:\n"
+        "            pass  # on a busy machine its time limit can pass\n"
+        "        print(verdict)\n"
+    )
+    result = finished([sys.executable, tmp_path / "judge.py"], PYTHONPATH=f"{tmp_path}:{REPO}")
+    assert result.stdout == "True\nFalse\n", result.stderr

@@ -8,7 +8,7 @@ import pytest
 from conftest import REPO, environment
 
 from grpo_workbook import rewards
-from grpo_workbook.cli.rewards import beside, file_hashes, load_own, load_reward, try_rewards
+from grpo_workbook.cli.rewards import beside, file_hashes, load_reward, try_rewards
 from grpo_workbook.cli.rewards import parse_rewards as parse_with_files
 from grpo_workbook.data import to_dataset
 from grpo_workbook.errors import WorkbookError
@@ -21,7 +21,7 @@ from grpo_workbook.rewards import (
     strict_format_reward,
     text_of,
 )
-from grpo_workbook.rewards.contract import name_of
+from grpo_workbook.rewards.contract import RewardError, RewardInfo, about, name_of
 from grpo_workbook.rewards.specs import REGISTRY
 from grpo_workbook.run_config import RunConfig
 
@@ -142,32 +142,31 @@ def test_overlong_is_dapos_equation_13(tokens, penalty):
     assert get_overlong_reward(100)(["x " * tokens]) == [penalty]
 
 
-@pytest.mark.parametrize("make", [get_overlong_reward])
 @pytest.mark.parametrize("bad", [0, "many", "-3"])
-def test_bad_settings_are_refused(make, bad):
-    with pytest.raises(WorkbookError, match="give a whole number from 1 up"):
-        make(bad)
+def test_bad_settings_are_refused(bad):
+    with pytest.raises(WorkbookError, match="a length of"):
+        get_overlong_reward(bad)
 
 
 # ------------------------------------------------------------------ what they say of themselves
 
 
 def test_a_reward_says_what_it_judges_whatever_its_name():
-    assert {name: getattr(made, "role", "a factory") for name, made in REGISTRY.items()} == {
+    assert {name: about(made).role for name, made in REGISTRY.items()} == {
         "correctness": "correctness",
         "strict_format": "format",
         "incremental_format": "format",
-        "overlong": "a factory",
+        "overlong": None,  # a factory
     }
-    assert (correctness_reward.columns, correctness_reward.answers) == (("answer",), "number")
-    assert get_overlong_reward(5).role == "length"
+    assert about(correctness_reward) == RewardInfo("correctness", ("answer",), "number")
+    assert about(get_overlong_reward(5)).role == "length"
 
     @rewards.reward(role="correctness", columns=("solution",))
     def format_of_my_xml_tags(completions, **columns):
         return [1.0] * len(completions)
 
-    assert format_of_my_xml_tags.role == "correctness"
-    assert not hasattr(lambda completions, **columns: [1.0], "role")
+    assert about(format_of_my_xml_tags).role == "correctness"
+    assert about(lambda completions, **columns: [1.0]) == RewardInfo()
 
 
 # ------------------------------------------------------------------ for a script of one's own
@@ -227,13 +226,13 @@ def test_a_row_without_gold_is_left_out_and_numbers_are_texts_too():
 
 def test_it_says_what_it_is_and_what_it_lacks():
     reward = get_answer_reward("gold", "####")
-    assert (reward.role, reward.columns) == ("correctness", ("gold",))
+    assert (about(reward).role, about(reward).columns) == ("correctness", ("gold",))
     assert reward.__name__ == "gold_answer_reward"
     assert get_answer_reward(name="right").__name__ == "right"
     columns = {"answer": ["42"], "level": [1], "completion_ids": [[1]], "trainer_state": None}
-    with pytest.raises(WorkbookError, match="column 'gold'; the data has only answer, level: "):
+    with pytest.raises(WorkbookError, match="'gold'.* only answer, level"):
         reward(completions=["#### 42"], prompts=["?"], **columns)
-    with pytest.raises(WorkbookError, match="has 0 groups: give it exactly 1"):
+    with pytest.raises(WorkbookError, match="'Answer:' has 0 groups"):
         get_answer_reward(marker="Answer:")
 
 
@@ -286,20 +285,20 @@ def test_a_room_brings_its_own():
     [
         (
             "corectness:2",
-            "unknown reward 'corectness': did you mean correctness",
+            "'corectness': did you mean correctness",
         ),
-        ("", "is not a reward: give name"),
+        ("", "''"),
         ("correctness,", "'' in 'correctness,' is not a reward"),
         ("correctness:2,correctness:1", "correctness_reward have the same name"),
-        ("correctness:lots", "'correctness:lots' in .* is not a reward: .* the weight from 0 up"),
-        ("correctness:", "'correctness:' in .* is not a reward: .* the weight from 0 up"),
-        ("correctness:nan", "'correctness:nan' in .* is not a reward: .* the weight from 0 up"),
-        ("correctness:inf", "'correctness:inf' in .* is not a reward"),
-        ("correctness:-1", "penalties are negative"),
+        ("correctness:lots", "'correctness:lots'"),
+        ("correctness:", "'correctness:'"),
+        ("correctness:nan", "'correctness:nan'"),
+        ("correctness:inf", "'correctness:inf'"),
+        ("correctness:-1", "'correctness:-1'"),
         ("strict_format:0,correctness:0", "every weight"),
         (
             "overlong",
-            r"overlong: get_overlong_reward\(\) missing 1 required positional",
+            "overlong: .*'max_length'",
         ),
         ("overlong=:2", "overlong=: a length of ''"),
         ("correctness=3", "takes no argument"),
@@ -376,11 +375,11 @@ def test_a_function_of_ones_own_is_a_reward_like_any_other(rewards_py):
     )
     assert weights == [2.5, 1.0, 1.0]
     assert [f.__name__ for f in functions] == ["my_reward", "strict_format_reward", "numpy_numbers"]
-    assert [hasattr(f, "own") for f in functions] == [True, False, True]
+    assert [about(f).file for f in functions] == [rewards_py, None, rewards_py]
     texts = completions("it is 3", "no")
     assert functions[0](prompts=["", ""], completions=texts, answer=["3", "6"]) == [1.0, 0.0]
     assert [type(v) for v in functions[2](completions=completions("", ""))] == [float, float]
-    assert load_reward(f"{rewards_py}:wants_level").role == "difficulty"
+    assert about(load_reward(f"{rewards_py}:wants_level")).role == "difficulty"
     try_rewards(functions, list(to_dataset(ROWS)))
 
 
@@ -393,7 +392,7 @@ def test_what_is_no_reward_is_named_with_the_fix(rewards_py, name):
 def test_a_file_with_nothing_to_choose_from_says_so(tmp_path):
     (tmp_path / "mine.py").write_text("LIMIT = 1\n")
     with pytest.raises(WorkbookError, match="no function 'Mine'"):
-        load_own(f"{tmp_path}/mine.py:Mine")
+        load_reward(f"{tmp_path}/mine.py:Mine")
 
 
 def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
@@ -490,7 +489,7 @@ def test_a_function_that_fails_while_training_is_named_with_step_and_line(tmp_pa
     later = load_reward(f"{tmp_path}/mine.py:later")
     assert later(completions=completions("a"), trainer_state=TrainerState(global_step=1)) == [1.0]
     said = r"mine\.py: later failed in step 3: KeyError: 'colour' \(line 7\)"
-    with pytest.raises(WorkbookError, match=said):
+    with pytest.raises(RewardError, match=said):
         later(completions=completions("a"), trainer_state=TrainerState(global_step=2))
 
 
@@ -521,5 +520,5 @@ def test_two_files_with_one_function_name_have_a_hash_each(tmp_path):
         functions.append(load_reward(f"{path}:score"))
     before = file_hashes(functions)
     assert len(before) == len(set(before.values())) == 2
-    functions[0].own.write_text("def score(completions, **kwargs):\n    return [2.0]\n")
+    about(functions[0]).file.write_text("def score(completions, **kwargs):\n    return [2.0]\n")
     assert file_hashes(functions) != before

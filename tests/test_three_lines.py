@@ -12,6 +12,9 @@ from grpo_workbook.diagnosis import watch
 from grpo_workbook.environments import answer_after_tools
 from grpo_workbook.evaluation import Scores, score
 from grpo_workbook.planning import KNOWN, plan
+from grpo_workbook.rewards import get_overlong_reward
+from grpo_workbook.rewards.contract import about, call
+from grpo_workbook.rewards.judges import get_judge_reward
 from grpo_workbook.rewards.symbolic import get_symbolic_reward
 from grpo_workbook.sandbox import unit_tests
 
@@ -75,7 +78,7 @@ def test_a_plan_takes_a_hub_id_or_a_config_of_transformers():
 
 def test_a_missing_column_is_named_with_those_that_are_there():
     tests = unit_tests(setup_column="setup")
-    with pytest.raises(WorkbookError, match="'setup'; the data has only test, entry_point: rename"):
+    with pytest.raises(WorkbookError, match="'setup'.* only test, entry_point"):
         tests([[]], test=["assert True"], entry_point=["f"])
 
 
@@ -93,13 +96,22 @@ def test_a_missing_column_is_named_with_those_that_are_there():
 def test_every_reward_names_the_column_that_it_lacks_when_trl_calls_it(made, missing):
     """In a stock script nothing tries the rewards first: TRL passes the data's columns by name."""
     data = {"prompts": ["a?"], "completion_ids": [[1]], "gold": ["4"], "trainer_state": None}
-    said = rf"needs the column '{missing}'; the data has only gold: rename one"
     for function in (made, *watch([made])):
-        with pytest.raises(WorkbookError, match=said):
+        with pytest.raises(WorkbookError, match=f"'{missing}'.* only gold"):
             function(completions=["4"], **data)
     del data["gold"]
-    with pytest.raises(WorkbookError, match="the data has only the prompt: "):
+    with pytest.raises(WorkbookError, match="only the prompt"):
         made(completions=["4"], **data)
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [get_answer_reward, get_overlong_reward, get_symbolic_reward, get_judge_reward, unit_tests],
+)
+def test_a_factory_given_to_a_trainer_itself_says_to_call_it_first(factory):
+    """TRL would call it with the keywords of a reward."""
+    with pytest.raises(WorkbookError, match=rf"call it first.*{factory.__name__}\("):
+        call(factory, ["4"], answer=["4"])
 
 
 def test_a_reward_of_ones_own_is_marked_and_stays_what_it_is():
@@ -112,15 +124,13 @@ def test_a_reward_of_ones_own_is_marked_and_stays_what_it_is():
     async def later(completions, gold, **kwargs):
         return [1.0]
 
-    with pytest.raises(
-        WorkbookError, match="mine needs the column 'level'; the data has only gold"
-    ):
+    with pytest.raises(WorkbookError, match="mine .*'level'.* only gold"):
         mine(prompts=["?"], completions=["4"], gold=["4"])
     by_name = {"prompts": ["?"], "completions": ["4"], "gold": ["4"], "level": [1]}
     assert mine(**by_name) == mine(*by_name.values()) == [1.0]  # by hand, in their order
-    assert (mine.__name__, mine.__doc__, mine.role) == ("mine", "Right.", "correctness")
+    assert (mine.__name__, mine.__doc__, about(mine).role) == ("mine", "Right.", "correctness")
     assert inspect.iscoroutinefunction(later)  # TRL awaits it
-    assert later.columns == ("gold",)
+    assert about(later).columns == ("gold",)
 
 
 def test_a_reward_of_ones_own_judges_the_whole_held_out_answer(tmp_path):

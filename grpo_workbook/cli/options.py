@@ -31,7 +31,6 @@ OWN = {
     "answer_column": (str, "the data's column of answers (default: answer)"),
     "judge": (str, "FILE.py:REWARD, which gives 1 to a right held-out answer (default: compare)"),
     "skip_invalid": (bool, "leave invalid rows out instead of stopping"),
-    "reward_timeout": (float, "seconds that a call of your own reward may take (default: 600)"),
     "overwrite": (bool, "replace the run in the output folder"),
     "resume": (bool, "continue the run in the output folder"),
 }

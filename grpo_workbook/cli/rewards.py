@@ -1,189 +1,194 @@
-"""Rewards by name on the command line, and functions from the user's own files."""
+"""Rewards by name on the command line, and reward functions from the user's own files.
 
-import contextlib
+`parse_rewards` knows every reward of the package, and FILE.py:FUNCTION, which `load_reward` loads.
+An exception in such a function becomes an error that names the file and the line, never a zero.
+"""
+
 import functools
 import inspect
-import os
 import runpy
-import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from grpo_workbook.config import nearest
-from grpo_workbook.errors import WorkbookError, visible
-from grpo_workbook.rewards import contract, specs
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.rewards import specs
+from grpo_workbook.rewards.contract import (
+    Completion,
+    RewardError,
+    RewardFunction,
+    RewardInfo,
+    about,
+    call,
+    checked,
+    describe,
+    name_of,
+    require_columns,
+)
 
 
-def parse_rewards(spec: str, timeout: float = 600.0):
-    """`rewards.parse_rewards` with those of the rooms and of files (see `load_reward`)."""
+def parse_rewards(spec: str) -> tuple[list[RewardFunction], list[float]]:
+    """`specs.parse_rewards` with every reward of the package and FILE.py:FUNCTION."""
+    from grpo_workbook.sandbox import code_format_reward
+
+    extra = {
+        "unit_tests": _unit_tests,
+        "code_format": code_format_reward,
+        "symbolic": _symbolic,
+    }
+    return specs.parse_rewards(spec, extra, load_reward)
+
+
+def _unit_tests(form: str = "binary") -> RewardFunction:
+    """The reward of "unit_tests" and "unit_tests=partial"."""
+    from grpo_workbook.sandbox import unit_tests
+
+    if form not in ("binary", "partial"):
+        raise WorkbookError(f"{form!r}: choose binary or partial")
+    return unit_tests(partial=form == "partial")
+
+
+def _symbolic() -> RewardFunction:
+    """The reward of "symbolic", which takes no argument."""
     from grpo_workbook.rewards.symbolic import get_symbolic_reward
-    from grpo_workbook.sandbox import code_format_reward, unit_tests
 
-    def tests(form: str = "binary"):
-        if form not in ("binary", "partial"):
-            raise WorkbookError(f"{form!r}: choose binary or partial")
-        return unit_tests(partial=form == "partial")
-
-    more = {"unit_tests": tests, "code_format": code_format_reward}
-    more["symbolic"] = lambda: get_symbolic_reward()  # takes no argument
-    return specs.parse_rewards(spec, more, functools.partial(load_reward, timeout=timeout))
-
-
-class _Late(BaseException):
-    """The time limit has passed; no Exception, which a reward may catch."""
-
-
-@functools.cache  # so it is said once
-def _timed() -> bool:
-    if not hasattr(signal, "setitimer"):
-        print("note: your own rewards have no time limit on this system", file=sys.stderr)
-    return hasattr(signal, "setitimer")
-
-
-@contextlib.contextmanager
-def _limited(name: str, timeout: float, questions: Sequence):
-    """End the block after `timeout` seconds or an os._exit with an error, and 3 s after a Ctrl-C.
-
-    It works by a signal, which Windows lacks: a loop, a sleep or a wait for a server ends; one
-    endless call into C code does not.
-    """
-    pid, leave, stopped = os.getpid(), os._exit, []
-    stops = (signal.SIGINT, signal.SIGTERM)
-    caught = [number for number in stops if callable(signal.getsignal(number))]
-
-    def late(*_):
-        raise KeyboardInterrupt if stopped else _Late
-
-    def stop(number, frame):
-        stopped.append(number)
-        signal.setitimer(signal.ITIMER_REAL, 3, 1)
-        before[number](number, frame)
-
-    def exits(status):  # a child process may
-        raise SystemExit(f"os._exit({status})") if os.getpid() == pid else leave(status)
-
-    handlers = (dict.fromkeys(caught, stop) | {signal.SIGALRM: late}) if _timed() else {}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    if handlers:  # again each second: it may catch all
-        signal.setitimer(signal.ITIMER_REAL, timeout, 1)
-    os._exit = exits
-    try:
-        yield
-    except _Late:
-        asked = "; ".join(repr(visible(text)[:60]) for text in [*dict.fromkeys(questions)][:3])
-        said = f"{name} ran for more than {timeout:g} s on the answers to {asked}"
-        raise WorkbookError(f"{said}: correct it, or raise --reward-timeout") from None
-    finally:
-        os._exit = leave
-        if handlers:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return get_symbolic_reward()
 
 
 def beside(spec: str, folder: Path) -> str:
     """The spec from a file in `folder`, with the path added to reward files in that folder."""
-    parts = [part.strip() for part in spec.split(",")]
-    for i, (file, py, rest) in enumerate(part.partition(".py:") for part in parts):
-        there = folder / Path(f"{file}.py").expanduser()
-        if py and there.exists():
-            if "," in str(there):
-                raise WorkbookError(f"{there} has a comma, which ends a reward: rename the folder")
-            parts[i] = f"{there}:{rest}"
+    parts = []
+    for part in spec.split(","):
+        part = part.strip()
+        file, dot_py, rest = part.partition(".py:")
+        path = folder / Path(f"{file}.py").expanduser()
+        if not dot_py or not path.exists():
+            parts.append(part)
+            continue
+        if "," in str(path):
+            raise WorkbookError(f"{path} has a comma, which ends a reward: rename the folder")
+        parts.append(f"{path}:{rest}")
     return ",".join(parts)
 
 
-def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
-    """{user's function: SHA-256 of its file}, because a run resumes only with the same ones."""
-    own = [(f"{f.own.name}:{f.__name__}", f.own) for f in functions if hasattr(f, "own")]
-    return {f"{n}:{i}": sha256(path.read_bytes()).hexdigest() for i, (n, path) in enumerate(own)}
+def load_reward(where: str) -> RewardFunction:
+    """The reward FILE.py:FUNCTION. This runs the file: give only one that you trust.
 
-
-def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bool | None] | None:
-    """The judge for `evaluation.score` of such answers ("number" or "text"); numbers need none.
-
-    `where`: FILE.py:REWARD judges instead. It gets the whole completion and `answer`.
+    Raises WorkbookError if there is no such file or function, or the file cannot be run. The
+    function raises RewardError for whatever goes wrong in it.
     """
-    from grpo_workbook.rewards.symbolic import SymbolicChecker
-
-    if where:
-        own = load_reward(where)
-
-        def judge(text: str, answer: str) -> bool:
-            return contract.call(own, [text], prompt=[[]], answer=[answer]) == [1.0]
-
-        vars(judge)["whole"] = True  # see `evaluation.score`
-        return judge
-    return SymbolicChecker().judge if answers == "text" else None  # starts when called
-
-
-def load_own(where: str) -> Any:
-    """The function FILE.py:FUNCTION. This runs the file: give only one you trust."""
     file, _, name = where.strip().rpartition(":")
     path = Path(file or name).expanduser()
     if not path.is_file():
         raise WorkbookError(f"the file '{path}' does not exist: give FILE.py:FUNCTION")
-    found = _content_of(path, path.stat().st_mtime_ns).items()
-    known = {n: own for n, own in found if inspect.isfunction(own)}
-    if name not in known:
-        own = [n for n in known if known[n].__module__ == "<run_path>"]  # not imported
-        near = nearest(name, own or known) if known else "there is no function in it: write one"
-        raise WorkbookError(f"{path} has no function {name!r}: {near}")
-    known[name].own = path
-    return known[name]
+    function = _function_in(path, name)
 
-
-def load_reward(where: str, timeout: float = 600.0) -> Callable:
-    """The reward FILE.py:FUNCTION, which may take `timeout` seconds for a call."""
-    function, name = load_own(where), where.rpartition(":")[2]
-
-    @functools.wraps(function)  # also copies the marks of @reward, and `own`
-    def own_reward(completions, **columns):
-        step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
-        blamed = _blamed(function.own, f": {name} failed in step {step}")
+    @functools.wraps(function)
+    def own_reward(completions: Sequence[Completion], **columns: Any) -> list[float | None]:
         try:
-            with _limited(name, timeout, map(str, columns.get("question", ()))), blamed:
-                return contract.checked(function, completions, **columns)
-        except BaseException as error:
-            error.between_steps = True  # `resume.train` can save
-            raise
+            return checked(function, completions, **columns)
+        except WorkbookError as error:
+            raise RewardError(str(error)) from error
+        except (Exception, SystemExit) as error:
+            step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
+            cause = _cause(error, path)
+            raise RewardError(f"{path}: {name} failed in step {step}: {cause}") from error
 
+    describe(own_reward, replace(about(function), file=path))
     return own_reward
 
 
+def _function_in(path: Path, name: str) -> RewardFunction:
+    """A function of the user's file by its name."""
+    content = _content_of(path, path.stat().st_mtime_ns)
+    functions = {}
+    written_here = []  # in the file, and not imported
+    for key, value in content.items():
+        if inspect.isfunction(value):
+            functions[key] = value
+            if value.__module__ == "<run_path>":
+                written_here.append(key)
+    if name in functions:
+        return functions[name]
+    fix = "there is no function in it: write one"
+    if functions:
+        fix = nearest(name, written_here or functions)
+    raise WorkbookError(f"{path} has no function {name!r}: {fix}")
+
+
 @functools.cache  # a file runs once for all its rewards, and again only after a change
-def _content_of(path: Path, changed: int) -> dict[str, Any]:
+def _content_of(path: Path, changed_at: int) -> dict[str, Any]:
+    """The names that running the file defines."""
     sys.path.append(str(path.resolve().parent))  # so that it can import its neighbours
-    with _blamed(path, " cannot be run"):
-        return runpy.run_path(str(path))
-
-
-@contextlib.contextmanager
-def _blamed(path: Path, what: str):
-    """Turn an error from the user's file into a WorkbookError with the file's last line in it."""
     try:
-        yield
+        return runpy.run_path(str(path))
     except WorkbookError:
         raise
     except (Exception, SystemExit) as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
-        fix = " (add **kwargs to its arguments)" if isinstance(error, TypeError) else ""
-        place = f" (line {frames[-1].lineno})" if frames else fix  # a SyntaxError names its line
-        said = f"{type(error).__name__}: {error}{place}"
-        raise WorkbookError(f"{path}{what}: {said}") from error
+        raise WorkbookError(f"{path} cannot be run: {_cause(error, path)}") from error
 
 
-def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
-    """Raise WorkbookError if a column is missing, or a user's function fails on made-up texts."""
-    form = "<reasoning>\n1\n</reasoning>\n<answer>{}</answer>"
-    texts = [text for row in rows for text in (form.format(row.get("answer")), "")]
-    columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
+def _cause(error: BaseException, path: Path) -> str:
+    """An error's type and message, with the last line of the user's file that it passed."""
+    cause = f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename) == path]
+    if lines:
+        return f"{cause} (line {lines[-1]})"
+    if isinstance(error, TypeError):  # in the call itself
+        return f"{cause} (add **kwargs to its arguments)"
+    return cause  # a SyntaxError names its line itself
+
+
+def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
+    """{user's function: SHA-256 of its file}, because a run resumes only with the same ones."""
+    hashes = {}
     for function in functions:
-        needed = getattr(function, "columns", ())
-        contract.require_columns(contract.name_of(function), needed, columns)
-        if hasattr(function, "own"):
-            contract.call(function, texts, **columns)
+        path = about(function).file
+        if path is not None:
+            # numbered, because two files may have one name
+            name = f"{path.name}:{name_of(function)}:{len(hashes)}"
+            hashes[name] = sha256(path.read_bytes()).hexdigest()
+    return hashes
+
+
+def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bool | None] | None:
+    """The judge for `evaluation.score` of answers that are a "number" or a "text".
+
+    Numbers need none. The reward `where`, FILE.py:FUNCTION, judges instead if it is given: it gets
+    the whole completion and `answer`.
+    """
+    from grpo_workbook.rewards.symbolic import SymbolicChecker
+
+    if where:
+        function = load_reward(where)
+
+        def judge(text: str, answer: str) -> bool:
+            return call(function, [text], prompt=[[]], answer=[answer]) == [1.0]
+
+        describe(judge, RewardInfo(whole=True))
+        return judge
+    if answers == "text":
+        return SymbolicChecker().judge  # its workers start with the first call
+    return None
+
+
+def try_rewards(functions: Sequence[Callable], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raise WorkbookError if a column is missing, or a user's function fails on made-up texts."""
+    texts = []
+    columns: dict[str, list] = {name: [] for name in rows[0]}
+    for row in rows:
+        texts.append(f"<reasoning>\n1\n</reasoning>\n<answer>{row.get('answer')}</answer>")
+        texts.append("")
+        for name, values in columns.items():
+            values.extend([row[name], row[name]])  # a row for each of the two texts
+    for function in functions:
+        info = about(function)
+        require_columns(name_of(function), info.columns, columns)
+        if info.file is not None:
+            call(function, texts, **columns)

@@ -34,6 +34,7 @@ from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
 from grpo_workbook.resume import train
+from grpo_workbook.rewards.contract import about
 from grpo_workbook.run_config import RunConfig, make_trainer, why_not_plain
 from grpo_workbook.statistics import changed, paired_p_value
 
@@ -136,11 +137,11 @@ class Job:
             raise WorkbookError(f"{said}: {fix}")
         if backend == "plain" and (why := why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
-        self.rewards = parse_rewards(run.rewards, how.pop("reward_timeout", 600))
+        self.rewards = parse_rewards(run.rewards)
         used, given = used or self.rewards[0], [how.pop(n, None) for n in ("data", "heldout_data")]
         own = any(given)
         # The course's answers are numbers; a user's must be if a reward compares numbers.
-        numbers = not own or any(getattr(f, "answers", None) == "number" for f in used)
+        numbers = not own or any(about(f).answers == "number" for f in used)
         answers = "number" if numbers else "text"
         with PartialState().main_process_first():  # one download, one cache
             self.train, self.heldout, leaked = data.load_split(

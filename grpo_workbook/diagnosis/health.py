@@ -19,7 +19,7 @@ from grpo_workbook.diagnosis.runlog import RunLog, read_run
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import Picture
 from grpo_workbook.files import write_json
-from grpo_workbook.rewards import text_of
+from grpo_workbook.rewards.contract import about, describe, text_of
 from grpo_workbook.training import Callback
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with the start
@@ -48,7 +48,7 @@ def _watched(function: Callable) -> Callable:
     if not hasattr(function, "__name__") or any(map(inspect.iscoroutinefunction, calls)):
         return function
 
-    @wraps(function, ("__name__", "__doc__", "role", "columns", "answers"), updated=())
+    @wraps(function, ("__name__", "__doc__"), updated=())
     def reward(prompts=None, completions=None, **columns):
         reward.called_at = time.perf_counter()
         try:
@@ -63,6 +63,7 @@ def _watched(function: Callable) -> Callable:
                 log(name, value)
         return values
 
+    describe(reward, about(function))
     reward.called_at = None
     return reward
 

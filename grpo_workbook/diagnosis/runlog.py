@@ -16,7 +16,7 @@ import pandas as pd
 
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import read_json, readable
-from grpo_workbook.rewards.contract import name_of
+from grpo_workbook.rewards.contract import about, name_of
 
 DATA = tomllib.loads(Path(__file__).with_name("findings.toml").read_text(encoding="utf-8"))
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
@@ -57,8 +57,8 @@ class RunLog:
 
 
 def roles_of(functions: Sequence[Callable]) -> dict[str, str | None]:
-    """{name in the log: its attribute `role`, which grpo_workbook.rewards.reward sets}."""
-    return {name_of(f): getattr(f, "role", None) for f in functions}
+    """{name in the log: its role, which grpo_workbook.rewards.reward sets}."""
+    return {name_of(f): about(f).role for f in functions}
 
 
 def read_run(source, functions: Sequence[Callable] = (), settings: Mapping | None = None) -> RunLog:

@@ -20,7 +20,7 @@ from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, DATA
 from grpo_workbook.environments.tools import BROKEN, CallError, ToolBroken, multiply, tool
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import SEEDS_APART, Sampling, continued
-from grpo_workbook.rewards import reward
+from grpo_workbook.rewards.contract import makes_reward, reward
 
 __all__ = [
     "TINY_TOOLS", "TOOL_TASKS", "CallError", "Environment", "Episode", "GuessNumber", "PriceList",
@@ -186,8 +186,9 @@ def lost_result(completion: Sequence[dict]) -> bool:
     return bool(completion and completion[-1].get("tool_calls"))
 
 
+@makes_reward
 def answer_after_tools(price: float = 0.0) -> Callable:
-    """A reward for TRL: 1.0 if the last message is exactly the column `answer`, else 0.0.
+    """Make a reward for TRL: 1.0 if the last message is exactly the column `answer`, else 0.0.
 
     Each call costs `price`. None where a tool failed by its own fault; logs the rate of such
     failures (tools/broken). What became of the calls, `diagnosis.watch` logs for any reward.

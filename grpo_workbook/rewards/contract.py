@@ -21,6 +21,7 @@ from grpo_workbook.errors import WorkbookError
 
 __all__ = [
     "Completion",
+    "RewardError",
     "RewardFunction",
     "RewardInfo",
     "about",
@@ -48,6 +49,10 @@ PASSED_BY_TRL = {
     "log_extra",
     "log_metric",
 }
+
+
+class RewardError(WorkbookError):
+    """A reward function from the user's file failed: the finished steps can still be saved."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from grpo_workbook.data import chat_prompt
 from grpo_workbook.data.reading import read_rows
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import reward, text_of
-from grpo_workbook.rewards.contract import Completion, RewardFunction
+from grpo_workbook.rewards.contract import Completion, RewardFunction, makes_reward
 from grpo_workbook.sandbox.attacks import CodeAttack, code_attacks
 from grpo_workbook.sandbox.pool import OUTCOMES, Job, Sandbox, Verdict
 from grpo_workbook.sandbox.source import is_json
@@ -164,11 +164,12 @@ def pass_at_1(model, tokenizer, dataset, sandbox: Sandbox, **how) -> tuple[list,
     return verdicts_of(completions, dataset, sandbox), completions
 
 
+@makes_reward
 def unit_tests(
     sandbox: Sandbox | None = None, *, partial: bool = False, max_failed: float = 0.5,
     time_limit: float = 5.0, setup_column: str | None = None,
 ) -> RewardFunction:  # fmt: skip
-    """A reward: 1.0 if the program passes its whole test, else 0.0.
+    """Make a reward: 1.0 if the program passes its whole test, else 0.0.
 
         tests = unit_tests(time_limit=2, setup_column="test_setup_code")  # and test, entry_point
         trainer = GRPOTrainer(model, reward_funcs=[tests], train_dataset=dataset)

@@ -150,6 +150,7 @@ for text in [
 
 # %%
 from grpo_workbook import rewards
+from grpo_workbook.rewards.contract import about
 from grpo_workbook.rewards.specs import REGISTRY
 
 ladder = {
@@ -208,7 +209,7 @@ print([f.__name__ for f in functions], weights)
 from textwrap import fill
 
 for name, made in REGISTRY.items():
-    call = name if hasattr(made, "role") else f"{name}=..."
+    call = name if about(made).role else f"{name}=..."
     line = f"{call:20} {made.__doc__.splitlines()[0]}"
     print(fill(line, 88, subsequent_indent=" " * 21))
 

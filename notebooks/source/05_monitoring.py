@@ -328,11 +328,13 @@ for callback in (probe, health):
 trainer.train();
 
 # %% [markdown]
-# A log does not know which reward judges the answer and which the form, but the functions do: each has an attribute
-# `role`. For your own, `@reward(role="correctness")` sets it.
+# A log does not know which reward judges the answer and which the form, but the functions do: `about` reads the role
+# that `@reward(role="correctness")` sets.
 
 # %%
-print({f.__name__: f.role for f in functions})
+from grpo_workbook.rewards.contract import about
+
+print({f.__name__: about(f).role for f in functions})
 live = read_run(trainer.state.log_history, functions)
 findings = diagnose(live)
 print(as_text(findings, live))
