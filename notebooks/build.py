@@ -6,10 +6,11 @@
     python notebooks/build.py --check           # exit status 1 if a source is newer
     python notebooks/build.py --words           # update the text, if no code has changed
     python notebooks/build.py --first-cell      # rewrite only the set-up cell
+    python notebooks/build.py --without-solutions class     # for a class, into the folder `class`
 
 Every notebook carries two hashes: of its source, which `--check` compares, and of its inputs (the
 source, the files of the package that it reaches, the pins), which say whether it would run
-differently today. The last three commands execute nothing. Cell ids depend only on the cells'
+differently today. The last four commands execute nothing. Cell ids depend only on the cells'
 places, so building twice gives the same file except for measured values.
 """
 
@@ -23,21 +24,30 @@ import re
 import sys
 import tempfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from nbformat import NotebookNode
 from PIL import Image
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+REPO = HERE.parent
+sys.path.insert(0, str(REPO))
 import grpo_workbook  # noqa: E402
 
 SOURCE = HERE / "source"
+PACKAGE = REPO / "grpo_workbook"
+PINS = ["requirements.txt", "requirements/unsloth.txt"]  # others: the book's, the tests'
+SETTINGS = [  # environment variables that would change what a notebook shows
+    "GRPO_WORKBOOK_PROFILE",
+    "GRPO_WORKBOOK_MODEL",
+    "GRPO_WORKBOOK_SEED",
+    "GRPO_WORKBOOK_OUTPUT",
+]
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
-# The first code cell of every notebook, after its title. It stands here once, and learners read it
-# in the notebook.
 PLACES = {  # where a notebook opens with one click: (its badge, the link)
     "Colab": (
         "https://colab.research.google.com/assets/colab-badge.svg",
@@ -48,6 +58,10 @@ PLACES = {  # where a notebook opens with one click: (its badge, the link)
         "https://kaggle.com/kernels/welcome?src=https://github.com/{path}/blob/main/notebooks/{name}.ipynb",
     ),
 }
+SOLUTION = r"\n*<details><summary>Solution</summary>.*?</details>"
+
+# The first code cell of every notebook, after its title. It stands here once, and learners read it
+# in the notebook.
 FIRST_WORDS = (
     "On Colab and Kaggle this cell installs the course (about 170 MB). "
     "Anywhere else it does nothing."
@@ -69,127 +83,236 @@ if {"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"} & set(os.environ):  # Colab, 
     set_up()  # installs what differs from the pinned versions"""
 
 
-def source_hash(source: Path) -> str:
-    return hashlib.sha256(source.read_bytes()).hexdigest()
+# --- A notebook from its source ----------------------------------------------------------------
 
 
-def imported(text: str) -> set[Path]:
-    """The files of the package that this code imports, with all files of an imported room."""
-    package, found = HERE.parent / "grpo_workbook", set()
-    for node in ast.walk(ast.parse(text)):
-        names = []
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("grpo_workbook"):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [a.name for a in node.names if a.name.startswith("grpo_workbook.")]
-        for name in names:
-            part = name.split(".")[1]
-            part = grpo_workbook._HOME.get(part, part)  # a name of the public API: its module
-            found.add(package / f"{part}.py")
-            found.update((package / part).glob("*.py"))
-    return {path for path in found if path.is_file()}
-
-
-def inputs_hash(source: Path) -> str:
-    """Of all that a notebook's result depends on: its source, the package's files that it reaches
-    with the tables beside them, the pins.
-    """
-    reached, new = set(), imported(source.read_text(encoding="utf-8"))
-    while new:
-        reached |= new
-        new = {f for path in new for f in imported(path.read_text(encoding="utf-8"))} - reached
-    reached |= {table for path in reached for table in path.parent.glob("*.toml")}
-    names = ("requirements.txt", "requirements/unsloth.txt")  # others: the book's, the tests'
-    pins = [HERE.parent / name for name in names]
-    files = [source, *sorted(reached), *sorted(pins)]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
-
-
-def address() -> str:
-    """Where the course is cloned from: pyproject.toml says it, once."""
-    return tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "urls"
-    ]["Repository"]
-
-
-def links(name: str) -> dict[str, tuple[str, str]]:
-    """{place: (badge, link)} of the notebook called `name`."""
-    path = address().removeprefix("https://github.com/")
-    return {
-        place: (badge, link.format(path=path, name=name)) for place, (badge, link) in PLACES.items()
-    }
-
-
-def first_cells(repository: str | None = None, name: str = "") -> list[nbformat.NotebookNode]:
-    """The badges, the words and the code that set a Colab runtime up."""
-    code = FIRST_CELL.replace("@REPOSITORY@", repository or address())
-    badges = [f"[![Open in {p}]({badge})]({link})" for p, (badge, link) in links(name).items()]
-    return [
-        nbformat.v4.new_markdown_cell(f"{' '.join(badges)}\n\n{FIRST_WORDS}", id="first-words"),
-        nbformat.v4.new_code_cell(code, id="first-cell"),
-    ]
-
-
-def build(source: Path) -> nbformat.NotebookNode:
+def build(source: Path) -> NotebookNode:
     """The notebook without outputs."""
     notebook = jupytext.read(source, fmt="py:percent")
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:03}"
     notebook.cells[1:1] = first_cells(name=source.stem)
+    hashes = {"source_sha256": source_hash(source), "inputs_sha256": inputs_hash(source)}
     notebook.metadata = {
         "kernelspec": KERNEL,
         "language_info": {"name": "python"},
-        "grpo_workbook": {
-            "source_sha256": source_hash(source),
-            "inputs_sha256": inputs_hash(source),
-        },
+        "grpo_workbook": hashes,
     }
     return notebook
 
 
-def execute(notebook: nbformat.NotebookNode) -> None:
-    """Run in the smoke profile, in a temporary folder."""
+def first_cells(repository: str | None = None, name: str = "") -> list[NotebookNode]:
+    """The badges, the words and the code that set a Colab runtime up."""
+    if repository is None:
+        repository = address()
+    badges = []
+    for place, (badge, link) in links(name).items():
+        badges.append(f"[![Open in {place}]({badge})]({link})")
+    words = " ".join(badges) + "\n\n" + FIRST_WORDS
+    code = FIRST_CELL.replace("@REPOSITORY@", repository)
+    return [
+        nbformat.v4.new_markdown_cell(words, id="first-words"),
+        nbformat.v4.new_code_cell(code, id="first-cell"),
+    ]
+
+
+def address() -> str:
+    """Where the course is cloned from: pyproject.toml says it, once."""
+    project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project["urls"]["Repository"]
+
+
+def links(name: str) -> dict[str, tuple[str, str]]:
+    """The badge and the link of the notebook called `name`, for each place."""
+    path = address().removeprefix("https://github.com/")
+    result = {}
+    for place, (badge, link) in PLACES.items():
+        result[place] = (badge, link.format(path=path, name=name))
+    return result
+
+
+# --- Hashes ------------------------------------------------------------------------------------
+
+
+def source_hash(source: Path) -> str:
+    """The hash of a notebook's source."""
+    return hashlib.sha256(source.read_bytes()).hexdigest()
+
+
+def inputs_hash(source: Path) -> str:
+    """The hash of all that a notebook's result depends on: its source, the package's files that it
+    reaches with the tables beside them, the pins.
+    """
+    reached: set[Path] = set()
+    new = imported(source.read_text(encoding="utf-8"))
+    while new:
+        reached.update(new)
+        next_files: set[Path] = set()
+        for path in new:
+            next_files.update(imported(path.read_text(encoding="utf-8")))
+        new = next_files - reached
+    for path in list(reached):
+        reached.update(path.parent.glob("*.toml"))
+    files = [source, *sorted(reached), *(REPO / name for name in PINS)]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def imported(code: str) -> set[Path]:
+    """The files of the package that this code imports, with all files of an imported room."""
+    files: set[Path] = set()
+    for name in imported_names(code):
+        part = name.split(".")[1]
+        home = grpo_workbook._HOME.get(part, part)  # the module of a name at the door
+        module = home.split(".")[0]
+        files.add(PACKAGE / f"{module}.py")
+        files.update((PACKAGE / module).glob("*.py"))
+    return {path for path in files if path.is_file()}
+
+
+def imported_names(code: str) -> list[str]:
+    """The full names that this code imports from the package, such as "grpo_workbook.evaluate"."""
+    names = []
+    for node in ast.walk(ast.parse(code)):
+        prefix = ""
+        if isinstance(node, ast.ImportFrom):
+            prefix = f"{node.module}."
+        elif not isinstance(node, ast.Import):
+            continue
+        for alias in node.names:
+            name = prefix + alias.name
+            if name.startswith("grpo_workbook."):
+                names.append(name)
+    return names
+
+
+# --- Execution, and what is stored of it -------------------------------------------------------
+
+
+def execute(notebook: NotebookNode) -> None:
+    """Run in the smoke profile, on the CPU, without network, so that anyone can repeat it."""
     with tempfile.TemporaryDirectory() as folder:
-        # so that anyone can repeat the stored run: the smoke profile, on the CPU, without network
-        for name in (
-            "GRPO_WORKBOOK_PROFILE",
-            "GRPO_WORKBOOK_MODEL",
-            "GRPO_WORKBOOK_SEED",
-            "GRPO_WORKBOOK_OUTPUT",
-        ):
+        for name in SETTINGS:
             os.environ.pop(name, None)
-        os.environ.update(
-            GRPO_WORKBOOK_PROGRESS=f"{folder}/progress.json",
-            CUDA_VISIBLE_DEVICES="",
-            HF_HUB_OFFLINE="1",
-        )
-        NotebookClient(
+        os.environ["GRPO_WORKBOOK_PROGRESS"] = f"{folder}/progress.json"
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        client = NotebookClient(
             notebook,
             timeout=1200,
             kernel_name=KERNEL["name"],
             resources={"metadata": {"path": folder}},
-        ).execute()
+        )
+        client.execute()
 
 
-def outline(notebook: nbformat.NotebookNode) -> list[tuple[str, str, str]]:
+def tidy(notebook: NotebookNode) -> None:
+    """Keep only the last state of a progress bar, and remove local folders and execution times."""
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type != "code":
+            cell.pop("outputs", None)
+            continue
+        outputs = []
+        shown = [output for output in cell.outputs if not is_local_page(output)]
+        for output in join_streams(shown):
+            if output.output_type == "stream":
+                output.text = without_folders(settle(output.text))
+                if output.text == "":
+                    continue
+            outputs.append(output)
+        cell.outputs = outputs
+
+
+def is_local_page(output: NotebookNode) -> bool:
+    """Whether an output is Trackio's page: a local server, with its token."""
+    return "<iframe" in "".join(output.get("data", {}).get("text/html", ""))
+
+
+def join_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """The outputs, with the pieces of a stream that follow one another in one."""
+    joined: list[NotebookNode] = []
+    for output in outputs:
+        if output.output_type == "stream" and joined and joined[-1].get("name") == output.name:
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
+def settle(text: str) -> str:
+    """What a terminal would show in the end: after a carriage return a line is written over."""
+    lines = []
+    for line in text.replace("\x1b[A", "").split("\n"):
+        last_state = re.split(r"\r+", line.rstrip("\r"))[-1]
+        lines.append(last_state.rstrip())
+    settled = "\n".join(lines).strip("\n")
+    return settled + "\n" if any(lines) else ""
+
+
+def without_folders(text: str) -> str:
+    """The text without the folders of this machine."""
+    return text.replace(f"{REPO}/", "").replace(str(Path.home()), "~")
+
+
+def halve_pictures(notebook: NotebookNode) -> None:
+    """Store the PNG beside a picture's HTML in the size at which it is shown, not in twice that.
+
+    Each picture is stored twice; the PNG is for viewers that show no HTML.
+    """
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            width = output.get("metadata", {}).get("image/png", {}).get("width")
+            if width and "<img " in output.data.get("text/html", ""):
+                halve_picture(output.data, width)
+
+
+def halve_picture(data: NotebookNode, width: int) -> None:
+    """Halve the PNG of an output if it is at least twice as wide as it is shown."""
+    image = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+    if image.width < 2 * width:
+        return
+    small = io.BytesIO()
+    image.convert("RGB").reduce(2).quantize(64, 2).save(small, "PNG", optimize=True)
+    data["image/png"] = base64.b64encode(small.getvalue()).decode()
+
+
+# --- Updates without execution -----------------------------------------------------------------
+
+
+def outline(notebook: NotebookNode) -> list[tuple[str, str, str]]:
     """(type, id, source) of every cell: the notebook without its outputs."""
     return [(cell.cell_type, cell.id, cell.source) for cell in notebook.cells]
 
 
-def renew_first_cell(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> bool:
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """The cells that are executed."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def split_first_cells(notebook: NotebookNode) -> tuple[list[NotebookNode], list[NotebookNode]]:
+    """The cells that set a Colab runtime up, and the others."""
+    first = []
+    others = []
+    for cell in notebook.cells:
+        if cell.id in ("first-words", "first-cell"):
+            first.append(cell)
+        else:
+            others.append(cell)
+    return first, others
+
+
+def renew_first_cell(stored: NotebookNode, fresh: NotebookNode) -> bool:
     """Give a stored notebook the current first cells and keep its outputs; False if other cells
     differ too.
 
     Only the execution counts move by one.
     """
-    ids = {cell.id for cell in first_cells()}
-    rest = [cell for cell in stored.cells if cell.id not in ids]
-    if outline(nbformat.from_dict({"cells": rest})) != [
-        part for part in outline(fresh) if part[1] not in ids
-    ]:
+    _, stored_rest = split_first_cells(stored)
+    fresh_first, fresh_rest = split_first_cells(fresh)
+    if outline(NotebookNode(cells=stored_rest)) != outline(NotebookNode(cells=fresh_rest)):
         return False
-    stored.cells = [*rest[:1], *(c for c in fresh.cells if c.id in ids), *rest[1:]]
-    for count, cell in enumerate((c for c in stored.cells if c.cell_type == "code"), start=1):
+    stored.cells = [*stored_rest[:1], *fresh_first, *stored_rest[1:]]
+    for count, cell in enumerate(code_cells(stored), start=1):
         cell.execution_count = count
         for output in cell.outputs:
             if "execution_count" in output:
@@ -197,71 +320,126 @@ def renew_first_cell(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode
     return True
 
 
-def renew_words(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> bool:
+def renew_words(stored: NotebookNode, fresh: NotebookNode) -> bool:
     """Give `fresh` the outputs of `stored`; False if the code differs, so it must be executed."""
-    codes, old = ([c for c in n.cells if c.cell_type == "code"] for n in (fresh, stored))
-    if [c.source for c in codes] != [c.source for c in old]:
+    stored_codes = code_cells(stored)
+    fresh_codes = code_cells(fresh)
+    if [cell.source for cell in stored_codes] != [cell.source for cell in fresh_codes]:
         return False
-    for cell, before in zip(codes, old, strict=True):
-        cell.outputs, cell.execution_count = before.outputs, before.execution_count
+    for fresh_cell, stored_cell in zip(fresh_codes, stored_codes, strict=True):
+        fresh_cell.outputs = stored_cell.outputs
+        fresh_cell.execution_count = stored_cell.execution_count
     return True
 
 
-def tidy(notebook: nbformat.NotebookNode) -> None:
-    """Keep only the last state of a progress bar, and remove local folders and execution times."""
+def without_solutions(notebook: NotebookNode) -> NotebookNode:
+    """A built notebook for a class: the hints stay, folded; the solutions go."""
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)
-        kept: list[nbformat.NotebookNode] = []
-        for output in cell.get("outputs", []):
-            if "<iframe" in "".join(output.get("data", {}).get("text/html", "")):
-                continue  # Trackio's page: a local server, with its token
-            if output.get("output_type") == "stream":
-                previous = kept[-1] if kept and kept[-1].get("name") == output["name"] else None
-                if previous is not None:
-                    previous["text"] += output["text"]
-                    continue
-            kept.append(output)
-        for output in kept:
-            if output.get("output_type") == "stream":
-                output["text"] = (
-                    _settle(output["text"])
-                    .replace(f"{HERE.parent}/", "")
-                    .replace(str(Path.home()), "~")
-                )
-        cell["outputs"] = (
-            [o for o in kept if o.get("text", True)] if cell.cell_type == "code" else []
-        )
-        if cell.cell_type != "code":
-            del cell["outputs"]
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(SOLUTION, "", cell.source, flags=re.DOTALL)
+    del notebook.metadata["grpo_workbook"]  # it has no source of its own to be compared with
+    return notebook
 
 
-def halve_pictures(notebook: nbformat.NotebookNode) -> None:
-    """Store the PNG beside a picture's HTML in the size at which it is shown, not in twice that.
+# --- The commands, each for a list of sources --------------------------------------------------
 
-    Each picture is stored twice; the PNG is for viewers that show no HTML.
+
+def stored_notebook(source: Path) -> NotebookNode | None:
+    """The notebook as it is in the repository, or None."""
+    target = HERE / f"{source.stem}.ipynb"
+    if not target.is_file():
+        return None
+    return nbformat.read(target, as_version=4)
+
+
+def store(notebook: NotebookNode, source: Path) -> None:
+    """Write a notebook to its place in the repository."""
+    nbformat.write(notebook, HERE / f"{source.stem}.ipynb")
+
+
+def hashes_of(notebook: NotebookNode) -> dict[str, str]:
+    """The hashes that a stored notebook carries; empty if it has none."""
+    return notebook.metadata.get("grpo_workbook", {})
+
+
+def is_current(source: Path) -> bool:
+    """Whether the stored notebook has the cells of its source."""
+    stored = stored_notebook(source)
+    if stored is None or hashes_of(stored).get("source_sha256") != source_hash(source):
+        return False
+    return outline(stored) == outline(build(source))
+
+
+def update_words(source: Path) -> bool:
+    """Update the stored notebook's text; False if its code differs from the source's."""
+    stored = stored_notebook(source)
+    if stored is None:
+        return False
+    if hashes_of(stored).get("source_sha256") == source_hash(source):
+        return True  # its other inputs may have changed: an execution must see that
+    fresh = build(source)
+    if not renew_words(stored, fresh):
+        return False
+    halve_pictures(fresh)
+    store(fresh, source)
+    return True
+
+
+def update_first_cell(source: Path) -> bool:
+    """Update the stored notebook's first cells; False if others differ from the source's."""
+    stored = stored_notebook(source)
+    if stored is None or not renew_first_cell(stored, build(source)):
+        return False
+    store(stored, source)
+    return True
+
+
+def build_and_execute(source: Path, always: bool) -> None:
+    """Store the executed notebook, unless its inputs are the same; `always`: even then."""
+    notebook = build(source)
+    stored = stored_notebook(source)
+    if not always and stored is not None and hashes_of(stored) == hashes_of(notebook):
+        print(f"{source.stem}: its inputs are the same")
+        return
+    print(f"{source.stem}: executing", flush=True)
+    execute(notebook)
+    tidy(notebook)
+    halve_pictures(notebook)
+    nbformat.validate(notebook)
+    store(notebook, source)
+    print(f"{source.stem}: written")
+
+
+def write_for_class(sources: list[Path], folder: Path) -> int:
+    """Write the notebooks without solutions into a folder, where none may be; the exit status."""
+    targets = {source: folder / f"{source.stem}.ipynb" for source in sources}
+    for target in targets.values():
+        if target.exists():
+            message = f"{target} exists, maybe with someone's work: choose another folder"
+            print(message, file=sys.stderr)
+            return 2
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, target in targets.items():
+        nbformat.write(without_solutions(build(source)), target)
+    print(f"{len(targets)} notebooks without solutions in {folder}")
+    return 0
+
+
+def report_stale(sources: list[Path], is_renewed: Callable[[Path], bool]) -> int:
+    """Print the notebooks that have to be executed; 1 if there are any.
+
+    `is_renewed(source)` checks or updates the stored notebook, and returns whether it is current.
     """
-    outputs = [o for c in notebook.cells for o in c.get("outputs", []) if "metadata" in o]
-    for output in outputs:
-        width = output["metadata"].get("image/png", {}).get("width")
-        if not width or "<img " not in output["data"].get("text/html", ""):
-            continue
-        image = Image.open(io.BytesIO(base64.b64decode(output["data"]["image/png"])))
-        if image.width >= 2 * width:
-            small = io.BytesIO()
-            image.convert("RGB").reduce(2).quantize(64, 2).save(small, "PNG", optimize=True)
-            output["data"]["image/png"] = base64.b64encode(small.getvalue()).decode()
+    status = 0
+    for source in sources:
+        if not is_renewed(source):
+            print(f"{source.stem}.ipynb is older than source/{source.name}: run `make notebooks`")
+            status = 1
+    return status
 
 
-def _settle(text: str) -> str:
-    """What a terminal would show in the end: after a carriage return a line is written over."""
-    lines = [
-        re.split(r"\r+", line.rstrip("\r"))[-1].rstrip()
-        for line in re.sub(r"\x1b\[A", "", text).split("\n")
-    ]
-    return "\n".join(lines).strip("\n") + "\n" if any(lines) else ""
-
-
-def main() -> int:
+def parse_arguments() -> argparse.Namespace:
+    """The options of this command."""
     parser = argparse.ArgumentParser(
         description="Build the notebooks from their sources and execute them."
     )
@@ -272,63 +450,33 @@ def main() -> int:
         "--words", action="store_true", help="only update the text, if no code has changed"
     )
     parser.add_argument("--first-cell", action="store_true", help="only rewrite the first cell")
-    args = parser.parse_args()
-    sources = [
-        p for p in sorted(SOURCE.glob("[0-9]*.py")) if not args.names or p.stem in args.names
-    ]
-    if not sources:
-        print(f"no source called {', '.join(args.names)} in notebooks/source", file=sys.stderr)
+    parser.add_argument(
+        "--without-solutions", type=Path, metavar="FOLDER", help="write copies for a class there"
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run a command; 1 if a notebook is older than its source and has to be executed."""
+    args = parse_arguments()
+    sources = sorted(SOURCE.glob("[0-9]*.py"))
+    unknown = set(args.names) - {source.stem for source in sources}
+    if unknown:
+        print(f"no source called {', '.join(sorted(unknown))} in notebooks/source", file=sys.stderr)
         return 2
-    stale = []
+    if args.names:
+        sources = [source for source in sources if source.stem in args.names]
+    if args.without_solutions is not None:
+        return write_for_class(sources, args.without_solutions)
+    if args.check:
+        return report_stale(sources, is_current)
+    if args.words:
+        return report_stale(sources, update_words)
+    if args.first_cell:
+        return report_stale(sources, update_first_cell)
     for source in sources:
-        target = HERE / f"{source.stem}.ipynb"
-        if args.check:
-            there = nbformat.read(target, as_version=4) if target.is_file() else None
-            known = there.metadata.get("grpo_workbook") if there else None
-            if (
-                not known
-                or known["source_sha256"] != source_hash(source)
-                or outline(there) != outline(build(source))
-            ):
-                stale.append(source.stem)
-            continue
-        if args.words:
-            stored, fresh = (
-                nbformat.read(target, as_version=4) if target.is_file() else None,
-                build(source),
-            )
-            known = stored.metadata.get("grpo_workbook", {}) if stored else {}
-            if known.get("source_sha256") == source_hash(source):
-                continue  # its other inputs may have changed: an execution must see that
-            if stored and renew_words(stored, fresh):
-                halve_pictures(fresh)
-                nbformat.write(fresh, target)
-            else:
-                stale.append(source.stem)
-            continue
-        if args.first_cell:
-            stored = nbformat.read(target, as_version=4) if target.is_file() else None
-            if stored and renew_first_cell(stored, build(source)):
-                nbformat.write(stored, target)
-            else:
-                stale.append(source.stem)
-            continue
-        notebook = build(source)
-        there = nbformat.read(target, as_version=4) if target.is_file() else None
-        same = there and there.metadata.get("grpo_workbook") == notebook.metadata["grpo_workbook"]
-        if same and not args.all and not args.names:
-            print(f"{source.stem}: its inputs are the same")
-            continue
-        print(f"{source.stem}: executing", flush=True)
-        execute(notebook)
-        tidy(notebook)
-        halve_pictures(notebook)
-        nbformat.validate(notebook)
-        nbformat.write(notebook, target)
-        print(f"{source.stem}: written")
-    for name in stale:
-        print(f"{name}.ipynb is older than source/{name}.py: run `make notebooks`")
-    return 1 if stale else 0
+        build_and_execute(source, always=args.all or bool(args.names))
+    return 0
 
 
 if __name__ == "__main__":
