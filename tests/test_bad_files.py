@@ -182,8 +182,6 @@ def test_an_umlaut_where_the_terminal_knows_none(tmp_path):
         "--help | true",
         "power --before 0.6 --items 50",
         "power --before 0.6 --items 50 | true",
-        "progress",
-        "progress | true",
         pytest.param(f"check-data {HELDOUT}", marks=pytest.mark.slow),
         pytest.param(f"check-data {HELDOUT} | true", marks=pytest.mark.slow),
     ],

@@ -164,9 +164,3 @@ def test_a_command_that_is_none_and_a_reader_that_has_left():
     command = f"{sys.executable} -m grpo_workbook doctor --full | head -c 5"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=REPO)
     assert "Traceback" not in result.stderr
-
-
-def test_progress_is_shown():
-    result = cli("progress")
-    assert result.returncode == 0
-    assert "00.1" in result.stdout or "00" in result.stdout

@@ -368,7 +368,7 @@ course_map()
 
 # %% [markdown]
 # Every chapter ends with exercises that check themselves: a wrong answer gets a hint about the mistake, a right one is
-# counted in the table above. In a terminal: `python -m grpo_workbook progress`.
+# counted in the table above: run its cell again to see it.
 
 # %% [markdown] tags=["remove-cell"]
 # The next cell is for the machine that runs this notebook on every change. It fails if training did not happen, or did

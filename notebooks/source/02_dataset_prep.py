@@ -687,7 +687,7 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # %% [markdown]
 # ## Exercises
 #
-# Write the function, or predict what a change will do, and run the cell. `python -m grpo_workbook progress` lists what
+# Write the function, or predict what a change will do, and run the cell. The table in chapter 00 counts what
 # you have solved.
 
 # %% [markdown]

@@ -970,7 +970,7 @@ score_rewards([first_attempt], completions, rows, group_size=8).table().round(2)
 # ## Exercises
 #
 # Write the function and run its cell: it checks itself. In 03.4 and 03.5 you write a prediction first, and the run
-# starts only then. `python -m grpo_workbook progress` lists what you have solved.
+# starts only then. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 03.1 · `agreed_answer` · medium · 10 minutes

@@ -611,7 +611,7 @@ if run.profile == "smoke":
 # ## Exercises
 #
 # Two functions and two experiments. An experiment runs only after you have written a prediction.
-# `python -m grpo_workbook progress` lists what you have solved. Load the trained policy again for them, from its adapter:
+# The table in chapter 00 counts what you have solved. Load the trained policy again for them, from its adapter:
 
 # %%
 from grpo_workbook import load_model

@@ -651,7 +651,7 @@ if run.profile == "smoke":
 # ## Exercises
 #
 # Write the function, or in 05.3 a prediction, and run the cell: it checks itself.
-# `python -m grpo_workbook progress` lists what you have solved.
+# The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 05.1 · `is_gamed` · medium · 10 minutes

@@ -636,7 +636,7 @@ sandbox.close()
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it checks itself. `python -m grpo_workbook progress` lists what you have solved.
+# Write the function and run its cell: it checks itself. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 06.1 · `last_block` · medium · 8 minutes

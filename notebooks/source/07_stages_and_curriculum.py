@@ -820,8 +820,8 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function, or make the prediction, and run the cell: it checks itself. `python -m grpo_workbook progress`
-# lists what you have solved.
+# Write the function, or make the prediction, and run the cell: it checks itself. The table in chapter 00
+# counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 07.1 · `smallest_group` · easy · 8 minutes

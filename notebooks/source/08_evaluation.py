@@ -622,7 +622,7 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Fill in a cell and run it: it checks itself. `python -m grpo_workbook progress` lists what you have solved.
+# Fill in a cell and run it: it checks itself. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 08.1 · `mcnemar` · medium · 8 minutes

@@ -741,7 +741,7 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Fill in a cell and run it: it checks itself. `python -m grpo_workbook progress` lists what you have solved.
+# Fill in a cell and run it: it checks itself. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 09.1 · `sampling_chances` · medium · 10 minutes

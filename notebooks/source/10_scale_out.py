@@ -880,7 +880,7 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Run a cell to check your answer. `python -m grpo_workbook progress` lists what you have solved.
+# Run a cell to check your answer. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 10.1 · `kv_cache_bytes` · easy · 5 minutes

@@ -1113,7 +1113,7 @@ for name in ("grpo 0", "grpo 1", "rejection 0", "rejection 1"):
 # %% [markdown]
 # ## Exercises
 #
-# Run a cell to check your answer. `python -m grpo_workbook progress` lists what you have solved.
+# Run a cell to check your answer. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 12.3 · `paired_gap` · medium · 10 minutes

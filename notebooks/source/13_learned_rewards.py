@@ -1260,7 +1260,7 @@ print(json.dumps(proved, indent=2))
 # %% [markdown]
 # ## Exercises
 #
-# Run a cell to check your answer. `python -m grpo_workbook progress` lists what you have solved.
+# Run a cell to check your answer. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 13.6 · `kappa` · medium · 10 minutes
