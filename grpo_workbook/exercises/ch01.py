@@ -1,289 +1,503 @@
-"""The exercises of notebook 01_grpo_from_scratch."""
+"""The exercises of notebook 01_grpo_from_scratch. B answers have T tokens each."""
 
-from grpo_workbook.exercises import exercise, experiment
-
-_SPREAD = "A (B,) was spread over the tokens: give it a second dimension, A.unsqueeze(1)"
+from grpo_workbook.exercises.tasks import direction, exercise, experiment
 
 
-# 01.1 advantages
-
-
-def _advantages(centre="group", scale="group", epsilon=1e-4, correction=1):
-    def fn(rewards, size):
-        groups = rewards.view(-1, size)
-        over = {
-            "group": lambda of, **more: getattr(groups, of)(dim=1, keepdim=True, **more),
-            "batch": lambda of, **more: getattr(groups, of)(**more),
-            "none": lambda of, **more: 1.0,
-        }
-        centred = groups - over[centre]("mean")
-        return (centred / (over[scale]("std", correction=correction) + epsilon)).flatten()
-
-    return fn
-
-
-def _advantage_cases():
+def to_tensors(*arguments):
+    """The arguments of a case, with a tensor for each list."""
     import torch
 
-    given = [
-        ([1.0, 1.0, 0.0, 0.0], 4),
-        ([3.0, 3.0, 3.0, 3.0], 4),
-        ([1.0, 1.0, 0.0, 0.0, 9.0, 7.0, 5.0, 7.0], 4),
-        ([0.0, 2.0, 4.0, 10.0, 12.0, 14.0], 3),
-    ]
-    cases = [(torch.tensor(rewards), size) for rewards, size in given]
-    return [(case, _advantages()(*case).tolist()) for case in cases]
+    return tuple(torch.tensor(a) if isinstance(a, list) else a for a in arguments)
 
 
-_MISTAKES = {
-    "you divided by the population deviation: TRL divides by n - 1, as Tensor.std does":
-        _advantages(correction=0),
-    "you compared with the whole batch: a hard problem's best answer then counts as bad":
-        _advantages("batch", "batch"),
-    "you subtracted the whole batch's mean: compare an answer with its own group only":
-        _advantages("batch"),
-    "you divided by the deviation of the whole batch: that is scale_rewards='batch'":
-        _advantages(scale="batch"),
-    "you did not divide: an advantage is in units of its group's deviation":
-        _advantages(scale="none", epsilon=0.0),
-    "you divided by the bare deviation, which is 0 if all rewards are equal: add 1e-4":
-        _advantages(epsilon=0.0),
-}  # fmt: skip
-exercise("01.1", "advantages", _advantage_cases, _MISTAKES, tolerance=1e-4)
+# 01.1: the advantages of a batch of groups
 
 
-# 01.2 ratio and clip
+def correct_advantages(rewards, group_size):
+    """The solution: (B,) rewards give (B,) advantages."""
+    groups = rewards.view(-1, group_size)
+    centred = groups - groups.mean(dim=1, keepdim=True)
+    deviations = groups.std(dim=1, keepdim=True)
+    return (centred / (deviations + 1e-4)).flatten()
 
 
-def _measured(fn, *given):
+advantages = exercise(
+    "01.1", "advantages", solution=correct_advantages, prepare=to_tensors, tolerance=1e-4
+)
+advantages.case([1.0, 1.0, 0.0, 0.0], 4)
+advantages.case([3.0, 3.0, 3.0, 3.0], 4)  # no variance
+advantages.case([1.0, 1.0, 0.0, 0.0, 9.0, 7.0, 5.0, 7.0], 4)
+# a hard and an easy problem
+advantages.case([0.0, 2.0, 4.0, 10.0, 12.0, 14.0], 3)
+
+
+@advantages.mistake
+def takes_the_population_deviation(rewards, group_size):
+    """You divided by the population deviation: TRL divides by n - 1, as Tensor.std does."""
+    groups = rewards.view(-1, group_size)
+    centred = groups - groups.mean(dim=1, keepdim=True)
+    deviations = groups.std(dim=1, keepdim=True, correction=0)
+    return (centred / (deviations + 1e-4)).flatten()
+
+
+@advantages.mistake
+def compares_with_the_batch(rewards, group_size):
+    """You compared with the whole batch: a hard problem's best answer then counts as bad."""
+    return (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+
+
+@advantages.mistake
+def subtracts_the_mean_of_the_batch(rewards, group_size):
+    """You subtracted the whole batch's mean: compare an answer with its own group only."""
+    groups = rewards.view(-1, group_size)
+    deviations = groups.std(dim=1, keepdim=True)
+    return ((groups - rewards.mean()) / (deviations + 1e-4)).flatten()
+
+
+@advantages.mistake
+def divides_by_the_deviation_of_the_batch(rewards, group_size):
+    """You divided by the deviation of the whole batch: that is scale_rewards='batch'."""
+    groups = rewards.view(-1, group_size)
+    centred = groups - groups.mean(dim=1, keepdim=True)
+    return (centred / (rewards.std() + 1e-4)).flatten()
+
+
+@advantages.mistake
+def does_not_divide(rewards, group_size):
+    """You did not divide: an advantage is in units of its group's deviation."""
+    groups = rewards.view(-1, group_size)
+    return (groups - groups.mean(dim=1, keepdim=True)).flatten()
+
+
+@advantages.mistake
+def divides_by_zero(rewards, group_size):
+    """You divided by the bare deviation, which is 0 if all rewards are equal: add 1e-4."""
+    groups = rewards.view(-1, group_size)
+    centred = groups - groups.mean(dim=1, keepdim=True)
+    return (centred / groups.std(dim=1, keepdim=True)).flatten()
+
+
+# 01.2: the clipped loss of every token
+
+RATIOS = [[1.0, 0.6, 0.9], [1.25, 1.5, 0.5], [1.3, 1.1, 0.75]]  # (B, T)
+OLD_LOGP = [[-1.0, -0.5, -2.0]] * 3  # (B, T)
+
+
+def clip_arguments(answer_advantages):
+    """The arguments of `clipped_loss`: the ratios above, and the advantages (B,) of a case."""
+    import torch
+
+    old_logp = torch.tensor(OLD_LOGP)
+    logp = old_logp + torch.tensor(RATIOS).log()
+    return logp.requires_grad_(), old_logp, torch.tensor(answer_advantages), 0.2, 0.28
+
+
+def value_and_gradients(function, *arguments):
     """What the function returns, and the gradient in each argument that can carry one."""
     import torch
 
-    leaves = [x for x in given if getattr(x, "requires_grad", False)]
-    value = fn(*given)
-    found = [None] * len(leaves)
+    value = function(*arguments)
+    measured = {"value": value.tolist()}
+    leaves = []
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor) and argument.requires_grad:
+            leaves.append(argument)
+    gradients = [None] * len(leaves)
     if value.requires_grad:
-        found = torch.autograd.grad(value.sum(), leaves, allow_unused=True)
-    names = ("gradient in logp", "gradient in ref_logp")
-    into = ("none" if g is None else g.tolist() for g in found)
-    return {"value": value.tolist()} | dict(zip(names, into, strict=False))
+        gradients = torch.autograd.grad(value.sum(), leaves, allow_unused=True)
+    names = ["gradient in logp", "gradient in ref_logp"]
+    for name, gradient in zip(names, gradients, strict=False):  # 01.2 has one of the two
+        measured[name] = "none" if gradient is None else gradient.tolist()
+    return measured
 
 
-def _clipped(
-    pick="minimum",
-    sign=-1.0,
-    bounds=lambda low, high: (1 - low, 1 + high),
-    which=lambda logp, old: (logp - old).exp(),
-    spread=lambda A: A.unsqueeze(1),
-):
-    def fn(logp, old_logp, A, low, high):
-        ratio, A = which(logp, old_logp), spread(A)
-        clipped = ratio.clamp(*bounds(low, high)) * A
-        return sign * (getattr(ratio * A, pick)(clipped) if pick else clipped)
-
-    return fn
+def clip_with(ratio, A, low, high):
+    """The clipped loss for a ratio (B, T), with the bounds `low` and `high`, None for no bound."""
+    A = A.unsqueeze(1)
+    return -(ratio * A).minimum(ratio.clamp(low, high) * A)
 
 
-def _clip_cases():
+def correct_clipped_loss(logp, old_logp, A, low, high):
+    """The solution, (B, T)."""
+    return clip_with((logp - old_logp).exp(), A, 1 - low, 1 + high)
+
+
+clipped_loss = exercise(
+    "01.2",
+    "clipped_loss",
+    solution=correct_clipped_loss,
+    prepare=clip_arguments,
+    call=value_and_gradients,
+    tolerance=1e-4,
+)
+# the advantage of each answer: both signs meet ratios on both sides of the clip
+clipped_loss.case([1.0, 1.0, 2.0])
+clipped_loss.case([-1.0, -0.5, 1.0])
+clipped_loss.case([1.5, -2.0, -1.0])
+
+
+@clipped_loss.mistake
+def clips_to_the_epsilons(logp, old_logp, A, low, high):
+    """You clipped to the epsilons themselves: the bounds are 1 - low and 1 + high."""
+    return clip_with((logp - old_logp).exp(), A, low, high)
+
+
+@clipped_loss.mistake
+def forgets_the_minus_sign(logp, old_logp, A, low, high):
+    """The minus sign is missing: a loss is made smaller, a good token must become likelier."""
+    return -correct_clipped_loss(logp, old_logp, A, low, high)
+
+
+@clipped_loss.mistake
+def swaps_the_epsilons(logp, old_logp, A, low, high):
+    """You swapped the epsilons: `low` belongs below 1, `high` above."""
+    return correct_clipped_loss(logp, old_logp, A, high, low)
+
+
+@clipped_loss.mistake
+def takes_the_larger(logp, old_logp, A, low, high):
+    """You took the larger of the two: PPO takes the smaller, the pessimistic one."""
+    ratio = (logp - old_logp).exp()
+    A = A.unsqueeze(1)
+    return -(ratio * A).maximum(ratio.clamp(1 - low, 1 + high) * A)
+
+
+@clipped_loss.mistake
+def forgets_the_lower_side(logp, old_logp, A, low, high):
+    """You forgot the lower side: with A < 0 the ratio must stop at 1 - low."""
+    return clip_with((logp - old_logp).exp(), A, None, 1 + high)
+
+
+@clipped_loss.mistake
+def forgets_the_upper_side(logp, old_logp, A, low, high):
+    """You forgot the upper side: with A > 0 the ratio must stop at 1 + high."""
+    return clip_with((logp - old_logp).exp(), A, 1 - low, None)
+
+
+@clipped_loss.mistake
+def forgets_the_minimum(logp, old_logp, A, low, high):
+    """You left out the minimum: a token that went the wrong way must be able to come back."""
+    ratio = (logp - old_logp).exp()
+    return -ratio.clamp(1 - low, 1 + high) * A.unsqueeze(1)
+
+
+@clipped_loss.mistake
+def turns_the_ratio_upside_down(logp, old_logp, A, low, high):
+    """The ratio is upside down: it is new over old, (logp - old_logp).exp()."""
+    return clip_with((old_logp - logp).exp(), A, 1 - low, 1 + high)
+
+
+@clipped_loss.mistake
+def forgets_exp(logp, old_logp, A, low, high):
+    """You took the difference of the logarithms for the ratio: exp is missing."""
+    return clip_with(logp - old_logp, A, 1 - low, 1 + high)
+
+
+@clipped_loss.mistake
+def spreads_the_advantages_over_the_tokens(logp, old_logp, A, low, high):
+    """A (B,) was spread over the tokens: give it a second dimension, A.unsqueeze(1)."""
+    ratio = (logp - old_logp).exp()
+    return -(ratio * A).minimum(ratio.clamp(1 - low, 1 + high) * A)
+
+
+@clipped_loss.mistake
+def detaches_the_ratio(logp, old_logp, A, low, high):
+    """No gradient reaches logp: nothing on its way may be detached."""
+    return correct_clipped_loss(logp.detach(), old_logp, A, low, high)
+
+
+# 01.3: the KL penalty
+
+
+def penalty_arguments(logp, ref_logp, mask):
+    """The arguments of `kl_penalty` as tensors (B, T); the first two can carry a gradient."""
     import torch
 
-    ratios = torch.tensor([[1.0, 0.6, 0.9], [1.25, 1.5, 0.5], [1.3, 1.1, 0.75]])
-    old = torch.tensor([[-1.0, -0.5, -2.0]]).expand(3, 3)
-    cases = [
-        ((old + ratios.log()).requires_grad_(), old, torch.tensor(A), 0.2, 0.28)
-        for A in ([1.0, 1.0, 2.0], [-1.0, -0.5, 1.0], [1.5, -2.0, -1.0])
-    ]
-    return [(case, _measured(_clipped(), *case)) for case in cases]
+    policy = torch.tensor(logp, requires_grad=True)
+    reference = torch.tensor(ref_logp, requires_grad=True)
+    return policy, reference, torch.tensor(mask)
 
 
-_MISTAKES = {
-    "you clipped to the epsilons themselves: the bounds are 1 - low and 1 + high":
-        _clipped(bounds=lambda low, high: (low, high)),
-    "the minus sign is missing: a loss is made smaller, a good token must become likelier":
-        _clipped(sign=1.0),
-    "you swapped the epsilons: `low` belongs below 1, `high` above":
-        _clipped(bounds=lambda low, high: (1 - high, 1 + low)),
-    "you took the larger of the two: PPO takes the smaller, the pessimistic one":
-        _clipped("maximum"),
-    "you forgot the lower side: with A < 0 the ratio must stop at 1 - low":
-        _clipped(bounds=lambda low, high: (None, 1 + high)),
-    "you forgot the upper side: with A > 0 the ratio must stop at 1 + high":
-        _clipped(bounds=lambda low, high: (1 - low, None)),
-    "you left out the minimum: a token that went the wrong way must be able to come back":
-        _clipped(None),
-    "the ratio is upside down: it is new over old, (logp - old_logp).exp()":
-        _clipped(which=lambda logp, old: (old - logp).exp()),
-    "you took the difference of the logarithms for the ratio: exp is missing":
-        _clipped(which=lambda logp, old: logp - old),
-    _SPREAD: _clipped(spread=lambda A: A),
-    "no gradient reaches logp: nothing on its way may be detached":
-        _clipped(which=lambda logp, old: (logp - old).exp().detach()),
-}  # fmt: skip
-more = {"call": _measured, "tolerance": 1e-4}
-exercise("01.2", "clipped_loss", _clip_cases, _MISTAKES, **more)
-
-
-# 01.3 the KL penalty
-
-
-def _k3(d):
+def k3(d):
+    """The estimate k3 of the divergence, from d = ref_logp - logp."""
     return d.exp() - d - 1
 
 
-def _penalty(formula=_k3, policy=lambda x: x, reference=lambda x: x.detach(), keep=lambda x: x):
-    def fn(logp, ref_logp, mask):
-        return (formula(reference(ref_logp) - policy(logp)) * keep(mask)).sum() / keep(mask).sum()
-
-    return fn
+def masked_mean(values, mask):
+    """The mean over the tokens that the mask (B, T) keeps."""
+    return (values * mask).sum() / mask.sum()
 
 
-def _penalty_cases():
+def correct_kl_penalty(logp, ref_logp, mask):
+    """The solution."""
+    return masked_mean(k3(ref_logp.detach() - logp), mask)
+
+
+kl_penalty = exercise(
+    "01.3",
+    "kl_penalty",
+    solution=correct_kl_penalty,
+    prepare=penalty_arguments,
+    call=value_and_gradients,
+    tolerance=1e-4,
+)
+kl_penalty.case(
+    [[-1.0, -0.5], [-2.0, -0.1]],
+    [[-1.2, -0.4], [-1.0, -0.3]],
+    [[1.0, 1.0], [1.0, 1.0]],
+)
+# with padding, where the two policies lie far apart
+kl_penalty.case(
+    [[-1.0, -0.5, -6.0], [-2.0, -9.0, -9.0]],
+    [[-1.5, -0.2, -1.0], [-1.7, -5.0, -2.0]],
+    [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
+)
+
+
+@kl_penalty.mistake
+def trains_the_reference(logp, ref_logp, mask):
+    """A gradient flows through the reference: it is frozen; take ref_logp.detach()."""
+    return masked_mean(k3(ref_logp - logp), mask)
+
+
+@kl_penalty.mistake
+def detaches_the_policy_alone(logp, ref_logp, mask):
+    """You detached the wrong one: the policy must get the gradient, not the reference."""
+    return masked_mean(k3(ref_logp - logp.detach()), mask)
+
+
+@kl_penalty.mistake
+def detaches_both(logp, ref_logp, mask):
+    """No gradient reaches the policy: detach the reference alone."""
+    return correct_kl_penalty(logp.detach(), ref_logp, mask)
+
+
+@kl_penalty.mistake
+def averages_each_answer_first(logp, ref_logp, mask):
+    """You took the mean of each answer first: it is one mean over all tokens that are kept."""
+    distances = k3(ref_logp.detach() - logp)
+    return ((distances * mask).sum(dim=1) / mask.sum(dim=1)).mean()
+
+
+@kl_penalty.mistake
+def divides_by_all_entries(logp, ref_logp, mask):
+    """You divided by all entries: divide by the sum of the mask."""
+    return (k3(ref_logp.detach() - logp) * mask).mean()
+
+
+@kl_penalty.mistake
+def reverses_the_ratio(logp, ref_logp, mask):
+    """You have the ratio reversed: it is reference over policy, exp(ref_logp - logp)."""
+    return masked_mean(k3(logp - ref_logp.detach()), mask)
+
+
+@kl_penalty.mistake
+def takes_k1(logp, ref_logp, mask):
+    """That is k1, the bare difference: its gradient is 0 on average."""
+    return masked_mean(logp - ref_logp.detach(), mask)
+
+
+@kl_penalty.mistake
+def takes_k2(logp, ref_logp, mask):
+    """That is k2, half the square: its gradient is right, but its value is biased."""
+    return masked_mean((ref_logp.detach() - logp) ** 2 / 2, mask)
+
+
+@kl_penalty.mistake
+def leaves_the_mask_out(logp, ref_logp, mask):
+    """You left the mask out: the distance at padding is in your mean."""
+    return k3(ref_logp.detach() - logp).mean()
+
+
+# 01.4: the training step
+
+
+def two_steps(function, ids, mask, A):
+    """The logits of a small model after each of two steps. The learner's random state stays."""
     import torch
 
-    given = [
-        ([[-1.0, -0.5], [-2.0, -0.1]], [[-1.2, -0.4], [-1.0, -0.3]], [[1.0, 1.0], [1.0, 1.0]]),
-        (
-            [[-1.0, -0.5, -6.0], [-2.0, -9.0, -9.0]],
-            [[-1.5, -0.2, -1.0], [-1.7, -5.0, -2.0]],
-            [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
-        ),
-    ]
-    cases = []
-    for *both, mask in given:
-        leaves = (torch.tensor(x, requires_grad=True) for x in both)
-        cases.append((*leaves, torch.tensor(mask)))
-    return [(case, _measured(_penalty(), *case)) for case in cases]
-
-
-_MISTAKES = {
-    "a gradient flows through the reference: it is frozen; take ref_logp.detach()":
-        _penalty(reference=lambda ref: ref),
-    "you detached the wrong one: the policy must get the gradient, not the reference":
-        _penalty(policy=lambda logp: logp.detach(), reference=lambda ref: ref),
-    "no gradient reaches the policy: detach the reference alone":
-        _penalty(policy=lambda logp: logp.detach()),
-    "you took the mean of each answer first: it is one mean over all tokens that are kept":
-        _penalty(keep=lambda mask: mask / mask.sum(dim=1, keepdim=True)),
-    "you divided by all entries: divide by the sum of the mask":
-        lambda logp, ref, mask: _penalty()(logp, ref, mask) * mask.mean(),
-    "you have the ratio reversed: it is reference over policy, exp(ref_logp - logp)":
-        _penalty(lambda d: _k3(-d)),
-    "that is k1, the bare difference: its gradient is 0 on average": _penalty(lambda d: -d),
-    "that is k2, half the square: its gradient is right, but its value is biased":
-        _penalty(lambda d: d * d / 2),
-    "you left the mask out: the distance at padding is in your mean":
-        _penalty(keep=lambda mask: mask.clamp(min=1.0)),
-}  # fmt: skip
-exercise("01.3", "kl_penalty", _penalty_cases, _MISTAKES, **more)
-
-
-# 01.4 the training step
-
-
-def _two_steps(fn, ids, mask, A):
-    """The logits of a small model after each of two steps; the learner's random state stays."""
-    import torch
-
+    logits = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Embedding(6, 4), torch.nn.Linear(4, 6))
-        optimizer, found = torch.optim.SGD(model.parameters(), 1.0), {}
-        for step in ("one step", "two steps"):
-            fn(model, optimizer, ids, mask, A)
-            found[f"logits after {step}"] = model(torch.arange(6)).tolist()
-    return found
+        optimizer = torch.optim.SGD(model.parameters(), 1.0)
+        for step in ["one step", "two steps"]:
+            function(model, optimizer, ids, mask, A)
+            logits[f"logits after {step}"] = model(torch.arange(6)).tolist()
+    return logits
 
 
-def _step(shift=1, sign=-1.0, use_mask=True, zero=True, update=True, row=False, reduce=None):
-    def fn(model, optimizer, ids, mask, A):
-        T = mask.shape[1]
-        logits = model(ids)[:, ids.shape[1] - T - shift : ids.shape[1] - shift]
-        logp = logits.log_softmax(-1).gather(-1, ids[:, -T:, None]).squeeze(-1)
-        mask = mask if use_mask else mask.clamp(min=1.0)
-        losses = sign * logp * (A if row else A.unsqueeze(1)) * mask
-        loss = reduce(losses, mask) if reduce else losses.sum() / mask.sum()
-        if zero:
-            optimizer.zero_grad()
-        loss.backward()
-        if update:
-            optimizer.step()
-
-    return fn
+def token_logprobs(model, ids, mask, shift=1):
+    """The log-probabilities (B, T) of the last T ids, from the logits `shift` places before."""
+    tokens = mask.shape[1]
+    start = ids.shape[1] - tokens - shift
+    logits = model(ids)[:, start : start + tokens]  # (B, T, V)
+    return logits.log_softmax(-1).gather(-1, ids[:, -tokens:, None]).squeeze(-1)
 
 
-def _step_cases():
-    import torch
-
-    ids = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 5, 1, 0], [4, 3, 3, 0, 0]])
-    mask = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
-    case = (ids, mask, torch.tensor([1.0, -0.5, -0.5]))
-    return [(case, _two_steps(_step(), *case))]
+def token_losses(model, ids, mask, A):
+    """The loss of each token (B, T), 0 where the mask is 0."""
+    return -token_logprobs(model, ids, mask) * A.unsqueeze(1) * mask
 
 
-_MISTAKES = {
-    "the shift is missing: the logits at position t predict token t + 1": _step(shift=0),
-    "the mask is missing: your step trains on padding too": _step(use_mask=False),
-    "zero_grad is missing: the first step's gradient is still in the second": _step(zero=False),
-    "the sign is wrong: your step makes good answers rarer and bad ones likelier": _step(sign=1.0),
-    "the weights do not move: call optimizer.step() after loss.backward()": _step(update=False),
-    _SPREAD: _step(row=True),
-    "you took the mean of each answer first: dapo is one mean over all tokens kept":
-        _step(reduce=lambda losses, mask: (losses.sum(1) / mask.sum(1)).mean()),
-    "you took the sum over tokens: divide by the sum of the mask":
-        _step(reduce=lambda losses, mask: losses.sum()),
-    "you divided by padding too: divide by the sum of the mask":
-        _step(reduce=lambda losses, mask: losses.mean()),
-}  # fmt: skip
-more = {"call": _two_steps, "tolerance": 1e-4}
-exercise("01.4", "training_step", _step_cases, _MISTAKES, **more)
+def update(optimizer, loss):
+    """One step of the optimizer."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
 
 
-# 01.5 a batch used again, 01.6 a reward of one's own
+def correct_training_step(model, optimizer, ids, mask, A):
+    """The solution."""
+    update(optimizer, token_losses(model, ids, mask, A).sum() / mask.sum())
 
 
-def _change(before, after, n):
-    """The difference of two fractions of n problems, in units of twice its standard error."""
-    p = (before + after) / (2 * n)
-    return (after - before) / n / (2 * max(1e-6, (2 * p * (1 - p) / n) ** 0.5))
+training_step = exercise(
+    "01.4",
+    "training_step",
+    solution=correct_training_step,
+    prepare=to_tensors,
+    call=two_steps,
+    tolerance=1e-4,
+)
+# ids, mask and advantages of three answers of 3, 2 and 1 tokens
+training_step.case(
+    [[0, 1, 2, 3, 4], [1, 2, 5, 1, 0], [4, 3, 3, 0, 0]],
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
+    [1.0, -0.5, -0.5],
+)
 
 
-def _read_reuse(run):
-    n, once, again = run["problems"], run["once"], run["four times"]
-    change = _change(once, again, n)
-    right = "the same" if abs(change) <= 1 else "better" if change > 0 else "worse"
-    said = f"Right of {n} held-out problems: {once} after one update a batch, {again} after four"
-    return right, f"{said}, a difference of {abs(2 * change):.1f} standard errors."
+@training_step.mistake
+def forgets_the_shift(model, optimizer, ids, mask, A):
+    """The shift is missing: the logits at position t predict token t + 1."""
+    logp = token_logprobs(model, ids, mask, shift=0)
+    update(optimizer, -(logp * A.unsqueeze(1) * mask).sum() / mask.sum())
 
 
-_WRONG = {
-    "better": "More updates do not help if they overfit the batch or the rate is too high.",
-    "the same": "The clip stops single tokens; all others keep learning, for better or worse.",
-    "worse": "The ratio and the clip keep a few more updates on one batch useful.",
-}
-_EXAMPLES = [
-    ({"problems": 160, "once": 88, "four times": 110}, "better"),
-    ({"problems": 8, "once": 4, "four times": 7}, "the same"),  # too few problems to tell
-]
-experiment("01.5", "reuse", _read_reuse, _WRONG, _EXAMPLES)
+@training_step.mistake
+def forgets_the_mask(model, optimizer, ids, mask, A):
+    """The mask is missing: your step trains on padding too."""
+    logp = token_logprobs(model, ids, mask)
+    update(optimizer, -(logp * A.unsqueeze(1)).mean())
 
 
-def _read_own(run):
-    n, (before, after), (first, last) = run["problems"], run["right"], run["reward"]
+@training_step.mistake
+def forgets_zero_grad(model, optimizer, ids, mask, A):
+    """zero_grad is missing: the first step's gradient is still in the second."""
+    loss = token_losses(model, ids, mask, A).sum() / mask.sum()
+    loss.backward()
+    optimizer.step()
+
+
+@training_step.mistake
+def has_the_wrong_sign(model, optimizer, ids, mask, A):
+    """The sign is wrong: your step makes good answers rarer and bad ones likelier."""
+    correct_training_step(model, optimizer, ids, mask, -A)
+
+
+@training_step.mistake
+def forgets_the_step(model, optimizer, ids, mask, A):
+    """The weights do not move: call optimizer.step() after loss.backward()."""
+    loss = token_losses(model, ids, mask, A).sum() / mask.sum()
+    optimizer.zero_grad()
+    loss.backward()
+
+
+@training_step.mistake
+def spreads_A_over_the_tokens(model, optimizer, ids, mask, A):
+    """A (B,) was spread over the tokens: give it a second dimension, A.unsqueeze(1)."""
+    losses = -token_logprobs(model, ids, mask) * A * mask
+    update(optimizer, losses.sum() / mask.sum())
+
+
+@training_step.mistake
+def averages_the_answers(model, optimizer, ids, mask, A):
+    """You took the mean of each answer first: dapo is one mean over all tokens kept."""
+    losses = token_losses(model, ids, mask, A)
+    update(optimizer, (losses.sum(dim=1) / mask.sum(dim=1)).mean())
+
+
+@training_step.mistake
+def takes_the_sum(model, optimizer, ids, mask, A):
+    """You took the sum over tokens: divide by the sum of the mask."""
+    update(optimizer, token_losses(model, ids, mask, A).sum())
+
+
+@training_step.mistake
+def divides_by_padding_too(model, optimizer, ids, mask, A):
+    """You divided by padding too: divide by the sum of the mask."""
+    update(optimizer, token_losses(model, ids, mask, A).mean())
+
+
+# 01.5: a batch that is used again
+
+
+def standard_errors(before, after, n):
+    """The difference of two counts of n problems, in standard errors of the difference."""
+    rate = (before + after) / (2 * n)
+    error = (2 * rate * (1 - rate) / n) ** 0.5
+    return (after - before) / n / max(1e-6, error)
+
+
+def read_reuse(run):
+    """From the numbers of problems that are right after one and after four updates a batch."""
+    n = run["problems"]
+    once = run["once"]
+    again = run["four times"]
+    errors = standard_errors(once, again, n)
+    names = {"rises": "better", "stays": "the same", "falls": "worse"}
+    sentence = (
+        f"Right of {n} held-out problems: {once} after one update a batch, {again} after four, "
+        f"a difference of {abs(errors):.1f} standard errors."
+    )
+    return names[direction(errors, 2)], sentence
+
+
+reuse = experiment(
+    "01.5",
+    "reuse",
+    read=read_reuse,
+    wrong={
+        "better": "More updates do not help if they overfit the batch or the rate is too high.",
+        "the same": "The clip stops single tokens; all others keep learning, for better or worse.",
+        "worse": "The ratio and the clip keep a few more updates on one batch useful.",
+    },
+)
+reuse.example({"problems": 160, "once": 88, "four times": 110}, gives="better")
+# too few problems to show a difference
+reuse.example({"problems": 8, "once": 4, "four times": 7}, gives="the same")
+
+# 01.6: a reward of the learner's own that says nothing about the right number
+
+
+def read_own_reward(run):
+    """From the reward at both ends of the run, and the right numbers before and after."""
+    first, last = run["reward"]
     if last - first <= 2 * run["error"]:
         raise ValueError(
             f"your reward went from {first:.2f} to {last:.2f}, no more than noise: train longer, "
             "or reward something that some answers already have"
         )
-    change = _change(before, after, n)
-    right = "stays" if abs(change) <= 1 else "rises" if change > 0 else "falls"
-    said = f"Your reward rose from {first:.2f} to {last:.2f}, and the right numbers went from"
-    return right, f"{said} {before} to {after} of {n}."
+    n = run["problems"]
+    before, after = run["right"]
+    sentence = (
+        f"Your reward rose from {first:.2f} to {last:.2f}, and the right numbers went from "
+        f"{before} to {after} of {n}."
+    )
+    return direction(standard_errors(before, after, n), 2), sentence
 
 
-_WRONG = {
-    "rises": "Your reward does not ask for the right number, and nothing else does.",
-    "stays": "What a reward leaves out is not safe: it moves along with what is rewarded.",
-    "falls": "What you reward does not stand in the way of the right number here.",
-}
-_EXAMPLES = [({"problems": 160, "right": [116, 4], "reward": [0.75, 1.0], "error": 0.02}, "falls")]
-experiment("01.6", "own_reward", _read_own, _WRONG, _EXAMPLES)
+own_reward = experiment(
+    "01.6",
+    "own_reward",
+    read=read_own_reward,
+    wrong={
+        "rises": "Your reward does not ask for the right number, and nothing else does.",
+        "stays": "What a reward leaves out is not safe: it moves along with what is rewarded.",
+        "falls": "What you reward does not stand in the way of the right number here.",
+    },
+)
+own_reward.example(
+    {"problems": 160, "right": [116, 4], "reward": [0.75, 1.0], "error": 0.02}, gives="falls"
+)

@@ -4,132 +4,232 @@ import math
 import random
 from collections import Counter
 
-from grpo_workbook.exercises import Raises, exercise, experiment
+from grpo_workbook.exercises.tasks import direction, exercise, experiment
+
+# 02.1: the smallest budget that keeps enough prompts
+
+budget_for = exercise("02.1", "budget_for")
+budget_for.case([10, 20, 30, 40], 0.5, gives=20)
+budget_for.case([40, 10, 30, 20], 0.75, gives=30)  # not sorted
+budget_for.case([10, 20, 30, 40], 0.6, gives=30)  # 2.4 prompts: three must fit
+budget_for.case([5, 5, 5, 90], 0.75, gives=5)
+budget_for.case([5, 5, 5, 90], 1.0, gives=90)
+budget_for.case([7], 0.9, gives=7)
+# 0.55 * 100 is a little more than 55 in floats
+budget_for.case(list(range(1, 101)), 0.55, gives=55)
 
 
-def _budget(lengths, rate, rank):
+@budget_for.mistake
+def rounds_down(lengths, rate):
+    """You rounded the number of prompts down: 0.6 of 4 prompts is 2.4, so three must fit."""
+    fitting = int(rate * len(lengths) + 1e-9)
+    return sorted(lengths)[max(0, fitting - 1)]
+
+
+@budget_for.mistake
+def is_a_place_too_far(lengths, rate):
+    """You are one place too far: the k-th smallest has index k - 1."""
+    place = int(rate * len(lengths) + 1e-9)
+    return sorted(lengths)[min(place, len(lengths) - 1)]
+
+
+@budget_for.mistake
+def rounds_a_float_up(lengths, rate):
+    """0.55 * 100 is 55.000000000000007 in floats, and rounds up to 56: subtract 1e-9 first."""
+    return sorted(lengths)[math.ceil(rate * len(lengths)) - 1]
+
+
+@budget_for.mistake
+def interpolates(lengths, rate):
+    """You interpolated between two lengths: the budget must itself keep enough prompts."""
     ordered = sorted(lengths)
-    return ordered[min(len(ordered) - 1, max(0, rank(rate * len(ordered))))]
+    place = rate * (len(ordered) - 1)
+    below = int(place)
+    low = ordered[below]
+    high = ordered[math.ceil(place)]
+    return int(low + (place - below) * (high - low))
 
 
-def _interpolated(lengths, rate):
-    ordered, place = sorted(lengths), rate * (len(lengths) - 1)
-    low, high = ordered[int(place)], ordered[math.ceil(place)]
-    return int(low + (place - int(place)) * (high - low))
+# 02.2: the score without the leaked problems
+
+honest_score = exercise("02.2", "honest_score")
+honest_score.case(0.5, 0.0, gives=0.5)
+honest_score.case(0.55, 0.1, gives=0.5)
+honest_score.case(0.6, 0.5, gives=0.2)
+honest_score.case(0.25, 0.25, gives=0.0)  # only the leaks were right
+honest_score.case(1.0, 0.3, gives=1.0)
+honest_score.case(1.0, 1.0, raises=ValueError)
+honest_score.case(0.9, -0.1, raises=ValueError)
 
 
-exercise("02.1", "budget_for", [
-    (([10, 20, 30, 40], 0.5), 20),
-    (([40, 10, 30, 20], 0.75), 30),
-    (([10, 20, 30, 40], 0.6), 30),
-    (([5, 5, 5, 90], 0.75), 5),
-    (([5, 5, 5, 90], 1.0), 90),
-    (([7], 0.9), 7),
-    ((list(range(1, 101)), 0.55), 55),  # 0.55 * 100 is a little more than 55 in floats
-], {
-    "you rounded the number of prompts down: 0.6 of 4 prompts is 2.4, so three must fit":
-        lambda lengths, rate: _budget(lengths, rate, lambda x: int(x + 1e-9) - 1),
-    "you are one place too far: the k-th smallest has index k - 1":
-        lambda lengths, rate: _budget(lengths, rate, lambda x: int(x + 1e-9)),
-    "0.55 * 100 is 55.000000000000007 in floats, and rounds up to 56: subtract 1e-9 first":
-        lambda lengths, rate: _budget(lengths, rate, lambda x: math.ceil(x) - 1),
-    "you interpolated between two lengths: the budget must itself keep enough prompts":
-        _interpolated,
-})  # fmt: skip
+def check_rate(leaked_rate):
+    """Raise ValueError for a rate of leaks that leaves no honest problem, or is none."""
+    if not 0 <= leaked_rate < 1:
+        raise ValueError(f"a leaked rate of {leaked_rate}")
 
 
-def _score(measured, leaked, formula):
-    if not 0 <= leaked < 1:
-        raise ValueError
-    return formula(measured, leaked)
+@honest_score.mistake
+def subtracts_only(measured, leaked_rate):
+    """You only took the leaked points away: the rest came from fewer problems, so divide."""
+    check_rate(leaked_rate)
+    return measured - leaked_rate
 
 
-exercise("02.2", "honest_score", [
-    ((0.5, 0.0), 0.5),
-    ((0.55, 0.1), 0.5),
-    ((0.6, 0.5), 0.2),
-    ((0.25, 0.25), 0.0),
-    ((1.0, 0.3), 1.0),
-    ((1.0, 1.0), Raises(ValueError)),
-    ((0.9, -0.1), Raises(ValueError)),
-], {
-    "you only took the leaked points away: the rest came from fewer problems, so divide":
-        lambda measured, leaked: _score(measured, leaked, lambda m, rate: m - rate),
-    "you scaled the whole score down: only the leaked problems' points are undeserved":
-        lambda measured, leaked: _score(measured, leaked, lambda m, rate: m * (1 - rate)),
-    "you let an impossible rate through: from 1 on no honest problem is left: ValueError":
-        lambda m, rate: 0.0 if rate == 1 else (m - rate) / (1 - rate),
-})  # fmt: skip
+@honest_score.mistake
+def scales_the_whole_score(measured, leaked_rate):
+    """You scaled the whole score down: only the leaked problems' points are undeserved."""
+    check_rate(leaked_rate)
+    return measured * (1 - leaked_rate)
 
 
-def _other_template(measured):
-    before, after = measured["before"], measured["after"]
-    said = f"The number was right in {before:.0%} of the answers before and {after:.0%} after."
-    kept = after / max(before, 1e-9)  # of 160 answers, a change by a fifth may still be chance
-    return "about as often" if kept > 0.8 else "less often" if kept > 0.4 else "hardly ever", said
+@honest_score.mistake
+def lets_an_impossible_rate_through(measured, leaked_rate):
+    """You let an impossible rate through: from 1 on no honest problem is left: ValueError."""
+    if leaked_rate == 1:
+        return 0.0
+    return (measured - leaked_rate) / (1 - leaked_rate)
 
 
-experiment("02.3", "other_template", _other_template, {
-    "about as often": "A few unknown tokens in front of the answer are enough to mislead it.",
-    "less often": "Look at some answers of both kinds: how far is the change from training?",
-    "hardly ever": "This change was not so far from what the model was trained on.",
-}, [  # the template of Qwen3; no system message; the model's own template
-    ({"before": 0.7125, "after": 0.05625}, "hardly ever"),
-    ({"before": 0.7125, "after": 0.5}, "less often"),
-    ({"before": 0.7125, "after": 0.7125}, "about as often"),
-])  # fmt: skip
+# 02.3: the same problems through another template
 
 
-def _one_problem(measured):
-    before, after, zero = (measured[name] for name in ("before", "after", "zero"))
-    same = 0.11  # two standard errors of a difference of two rates of 160 problems, at most
-    said = f"Strictly right on other problems: {before:.0%} before, {after:.0%} after. In the last "
-    said += f"step {zero[-1]:.0%} of the groups had zero variance (in the first {zero[0]:.0%})."
-    moved = after - before
-    return "rises" if moved > same else "falls" if moved < -same else "stays", said
+def read_other_template(measured):
+    """From the rates of right numbers, in any form, with the model's own and another prompt."""
+    before = measured["before"]
+    after = measured["after"]
+    sentence = f"The number was right in {before:.0%} of the answers before and {after:.0%} after."
+    kept = after / max(before, 1e-9)
+    if kept > 0.8:  # of 160 answers, a change by a fifth may still be chance
+        return "about as often", sentence
+    if kept > 0.4:
+        return "less often", sentence
+    return "hardly ever", sentence
 
 
-experiment("02.4", "one_problem", _one_problem, {
-    "rises": "The model learned this one problem and nothing that helps with the rest.",
-    "stays": "What one problem teaches need not be about that problem: look at the form.",
-    "falls": "The form is the same for all problems, and the reward stops once it is right.",
-}, [({"before": 0.1625, "after": 0.7, "zero": [0.0, 1.0]}, "rises")])  # fmt: skip
+other_template = experiment(
+    "02.3",
+    "other_template",
+    read=read_other_template,
+    wrong={
+        "about as often": "A few unknown tokens in front of the answer are enough to mislead it.",
+        "less often": "Look at some answers of both kinds: how far is the change from training?",
+        "hardly ever": "This change was not so far from what the model was trained on.",
+    },
+)
+# the template of Qwen3, no system message, and the model's own template
+other_template.example({"before": 0.7125, "after": 0.05625}, gives="hardly ever")
+other_template.example({"before": 0.7125, "after": 0.5}, gives="less often")
+other_template.example({"before": 0.7125, "after": 0.7125}, gives="about as often")
+
+# 02.4: training on one problem
 
 
-def _valid(rows):
+def read_one_problem(measured):
+    """From the strict rates before and after, and each step's rate of zero-variance groups."""
+    before = measured["before"]
+    after = measured["after"]
+    first_step, last_step = measured["zero"][0], measured["zero"][-1]
+    noise = 0.11  # two standard errors of a difference of two rates of 160 problems, at most
+    sentence = (
+        f"Strictly right on other problems: {before:.0%} before, {after:.0%} after. In the last "
+        f"step {last_step:.0%} of the groups had zero variance (in the first {first_step:.0%})."
+    )
+    return direction(after - before, noise), sentence
+
+
+one_problem = experiment(
+    "02.4",
+    "one_problem",
+    read=read_one_problem,
+    wrong={
+        "rises": "The model learned this one problem and nothing that helps with the rest.",
+        "stays": "What one problem teaches need not be about that problem: look at the form.",
+        "falls": "The form is the same for all problems, and the reward stops once it is right.",
+    },
+)
+one_problem.example({"before": 0.1625, "after": 0.7, "zero": [0.0, 1.0]}, gives="rises")
+
+# 02.5: rows for a task of the learner's own
+
+
+def enough(rows):
+    """Whether there are enough rows."""
+    return len(rows) >= 64
+
+
+def valid(rows):
+    """Whether each row has a question and an answer that are texts."""
     from grpo_workbook.data import load_problems
 
     return len(load_problems(rows, answers="text")) == len(rows)
 
 
-def _apart(rows):
+def distinct(rows):
+    """Whether no row repeats another, or nearly so."""
     from grpo_workbook.data.duplicates import near_duplicates, same_questions
 
     questions = [row["question"] for row in rows]
     return not near_duplicates(questions) and not same_questions(questions)
 
 
-_FACTS = {
-    "64 rows or more": lambda rows: len(rows) >= 64,
-    "a question and an answer, both texts, in each row": _valid,
-    "no row repeats another, or nearly so": _apart,
-    "no answer is right for more than a fifth": lambda rows: (
-        5 * Counter(row["answer"] for row in rows).most_common(1)[0][1] <= len(rows)
-    ),
+def balanced(rows):
+    """Whether no answer is right for more than a fifth of the rows."""
+    counts = Counter(row["answer"] for row in rows)
+    _, most = counts.most_common(1)[0]
+    return 5 * most <= len(rows)
+
+
+FACTS = {
+    "64 rows or more": enough,
+    "a question and an answer, both texts, in each row": valid,
+    "no row repeats another, or nearly so": distinct,
+    "no answer is right for more than a fifth": balanced,
 }
 
 
-def _sums(count=64, most=1000, answer=str):
-    pairs = [random.Random(i).sample(range(most), 2) for i in range(count)]
-    return [{"question": f"What is {a} plus {b}?", "answer": answer(a + b)} for a, b in pairs]
+def check_fact(function, fact):
+    """Whether one of the facts holds of the learner's rows."""
+    return FACTS[fact](function())
 
 
-exercise("02.5", "my_rows", [((fact,), True) for fact in _FACTS], {
-    "these are too few rows: below 64 a model memorizes them": lambda: _sums(20),
-    "rows repeat: sample without repetition, from a larger range of numbers or words":
-        lambda: _sums(64, 6),
-    "one answer is right too often: a model that always gives it earns a reward by luck":
-        lambda: _sums(answer=lambda n: "yes" if n % 2 else "no"),
-    "an answer is not a text: write numbers as texts too, as in a file":
-        lambda: _sums(answer=lambda n: ["yes"]),
-}, call=lambda fn, fact: _FACTS[fact](fn()))  # fmt: skip
+my_rows = exercise("02.5", "my_rows", call=check_fact)
+for fact in FACTS:
+    my_rows.case(fact, gives=True)
+
+
+def additions(rows, numbers=1000):
+    """So many additions of two different numbers below `numbers`, as (question, sum) pairs."""
+    problems = []
+    for seed in range(rows):
+        a, b = random.Random(seed).sample(range(numbers), 2)
+        problems.append((f"What is {a} plus {b}?", a + b))
+    return problems
+
+
+@my_rows.mistake
+def makes_too_few_rows():
+    """These are too few rows: below 64 a model memorizes them."""
+    return [{"question": question, "answer": str(total)} for question, total in additions(20)]
+
+
+@my_rows.mistake
+def repeats_rows():
+    """Rows repeat: sample without repetition, from a larger range of numbers or words."""
+    problems = additions(64, numbers=6)
+    return [{"question": question, "answer": str(total)} for question, total in problems]
+
+
+@my_rows.mistake
+def has_a_frequent_answer():
+    """One answer is right too often: a model that always gives it earns a reward by luck."""
+    rows = []
+    for question, total in additions(64):
+        answer = "yes" if total % 2 == 1 else "no"
+        rows.append({"question": question, "answer": answer})
+    return rows
+
+
+@my_rows.mistake
+def has_an_answer_that_is_no_text():
+    """An answer is not a text: write numbers as texts too, as in a file."""
+    return [{"question": question, "answer": ["yes"]} for question, _ in additions(64)]

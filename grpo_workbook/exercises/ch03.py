@@ -2,189 +2,375 @@
 
 import re
 
-from grpo_workbook.exercises import exercise, experiment
+from grpo_workbook.exercises.tasks import direction, exercise, experiment
 from grpo_workbook.rewards import call, text_of
 
+# 03.1: the answer on which all answer blocks agree
 
-def _told(*said):
-    """The mistakes, from a wrong function and its sentence in turn."""
-    return list(zip(said[::2], said[1::2], strict=True))
+agreed_answer = exercise("03.1", "agreed_answer")
+agreed_answer.case("<answer>42</answer>", gives="42")
+agreed_answer.case("<reasoning>6*7</reasoning>\n<answer> 42 </answer>\n", gives="42")
+agreed_answer.case("<answer>42</answer> so <answer>42</answer>", gives="42")
+agreed_answer.case("<answer>41</answer><answer>42</answer>", gives=None)  # a hedge
+agreed_answer.case("42", gives=None)
+agreed_answer.case("<answer>42", gives=None)  # cut off
+agreed_answer.case("<answer>\n42\n</answer>", gives="42")
+agreed_answer.case("</answer>42<answer>", gives=None)
 
 
-def _split(text):
+def answers_in(text, flags=re.DOTALL):
+    """The contents of all complete pairs of answer tags."""
+    return [inside.strip() for inside in re.findall("<answer>(.*?)</answer>", text, flags)]
+
+
+def only_answer(answers):
+    """The answer that all are, or None."""
+    if len(set(answers)) != 1:
+        return None
+    return answers[0]
+
+
+@agreed_answer.mistake
+def takes_the_first(text):
+    """You took the first of several different answers: that is a hedge, so give None."""
+    answers = answers_in(text)
+    return answers[0] if answers else None
+
+
+@agreed_answer.mistake
+def takes_the_last(text):
+    """You took the last of several different answers: that is a hedge, so give None."""
+    answers = answers_in(text)
+    return answers[-1] if answers else None
+
+
+@agreed_answer.mistake
+def stays_in_the_line(text):
+    """You missed an answer on a line of its own: the dot needs re.DOTALL for new lines."""
+    return only_answer(answers_in(text, flags=0))
+
+
+@agreed_answer.mistake
+def refuses_equal_answers(text):
+    """You refused an answer that appears twice: two equal answers count as one."""
+    answers = answers_in(text)
+    return answers[0] if len(answers) == 1 else None
+
+
+@agreed_answer.mistake
+def splits_the_text(text):
+    """You took text outside of a pair: split() gives all of it where a tag is missing."""
+    if len(set(answers_in(text))) > 1:
+        return None
     return text.split("<answer>")[-1].split("</answer>")[0].strip()
 
 
-def _agreed(choose):
-    """An answer reader: `choose` takes the contents of all pairs and the text."""
-    pairs = re.compile("<answer>(.*?)</answer>", re.DOTALL)
-    return lambda text: choose([inside.strip() for inside in pairs.findall(text)], text)
+# 03.2: the total reward of each completion
+
+weighted_total = exercise("03.2", "weighted_total")
+weighted_total.case([[1.0, 0.0], [1.0, 1.0]], [2.0, 0.5], gives=[2.5, 0.5])
+weighted_total.case([[1.0, None, 0.0], [0.5, 1.0, None]], [2.0, 1.0], gives=[2.5, 1.0, 0.0])
+weighted_total.case([[-1.0, -0.5]], [0.4], gives=[-0.4, -0.2])  # penalties
+weighted_total.case([[1.0], [1.0], [1.0]], [1.0, 0.0, 3.0], gives=[4.0])
+# no function applies to the second completion
+weighted_total.case([[1.0, None], [0.5, None]], [2.0, 1.0], gives=[2.5, None])
 
 
-exercise("03.1", "agreed_answer", [
-    (("<answer>42</answer>",), "42"),
-    (("<reasoning>6*7</reasoning>\n<answer> 42 </answer>\n",), "42"),
-    (("<answer>42</answer> so <answer>42</answer>",), "42"),
-    (("<answer>41</answer><answer>42</answer>",), None),
-    (("42",), None),
-    (("<answer>42",), None),
-    (("<answer>\n42\n</answer>",), "42"),
-    (("</answer>42<answer>",), None),
-], {
-    "you took the first of several different answers: that is a hedge, so give None":
-        _agreed(lambda found, _: found[0] if found else None),
-    "you took the last of several different answers: that is a hedge, so give None":
-        _agreed(lambda found, _: found[-1] if found else None),
-    "you missed an answer on a line of its own: the dot needs re.DOTALL for new lines":
-        _agreed(lambda found, text: found[0] if len({*found}) == 1 and "\n4" not in text else None),
-    "you refused an answer that appears twice: two equal answers count as one":
-        _agreed(lambda found, _: found[0] if len(found) == 1 else None),
-    "you took text outside of a pair: split() gives all of it where a tag is missing":
-        _agreed(lambda found, text: _split(text) if len({*found}) < 2 else None),
-})  # fmt: skip
+def weighted_values(values, weights):
+    """For each completion the (weight, value) pairs of the functions that apply to it."""
+    rows = []
+    for completion_values in zip(*values, strict=True):
+        pairs = zip(weights, completion_values, strict=True)
+        rows.append([(weight, value) for weight, value in pairs if value is not None])
+    return rows
 
 
-def _totals(of_one):
-    """`of_one` takes the (weight, value) pairs of a completion, and those of them that apply."""
+def weighted_sum(pairs):
+    """The sum of the (weight, value) pairs' products."""
+    return sum(weight * value for weight, value in pairs)
 
-    def totals(values, weights):
-        rows = [[*zip(weights, row, strict=True)] for row in zip(*values, strict=True)]
-        return [of_one(row, [(w, v) for w, v in row if v is not None]) for row in rows]
 
+@weighted_total.mistake
+def divides_by_all_weights(values, weights):
+    """You divided by the sum of the weights: TRL adds, so weights set the scale as well."""
+    return [weighted_sum(pairs) / sum(weights) for pairs in weighted_values(values, weights)]
+
+
+@weighted_total.mistake
+def divides_by_the_weights_that_apply(values, weights):
+    """You divided by the weights that apply: TRL adds, so weights set the scale as well."""
+    totals = []
+    for pairs in weighted_values(values, weights):
+        if pairs:
+            total_weight = sum(weight for weight, _ in pairs)
+            totals.append(weighted_sum(pairs) / total_weight)
+        else:
+            totals.append(None)
     return totals
 
 
-def _sum(pairs):
-    return sum(w * (v or 0.0) for w, v in pairs)
+@weighted_total.mistake
+def leaves_the_weights_out(values, weights):
+    """You left the weights out: each function's value counts its weight."""
+    totals = []
+    for pairs in weighted_values(values, weights):
+        totals.append(sum(value for _, value in pairs) if pairs else None)
+    return totals
 
 
-exercise("03.2", "weighted_total", [
-    (([[1.0, 0.0], [1.0, 1.0]], [2.0, 0.5]), [2.5, 0.5]),
-    (([[1.0, None, 0.0], [0.5, 1.0, None]], [2.0, 1.0]), [2.5, 1.0, 0.0]),
-    (([[-1.0, -0.5]], [0.4]), [-0.4, -0.2]),
-    (([[1.0], [1.0], [1.0]], [1.0, 0.0, 3.0]), [4.0]),
-    (([[1.0, None], [0.5, None]], [2.0, 1.0]), [2.5, None]),
-], _told(
-    _totals(lambda row, given: _sum(row) / sum(w for w, _ in row)),
-    "you divided by the sum of the weights: TRL adds, so weights set the scale as well",
-    _totals(lambda _, given: _sum(given) / sum(w for w, _ in given) if given else None),
-    "you divided by the weights that apply: TRL adds, so weights set the scale as well",
-    _totals(lambda row, given: sum(v for _, v in given) if given else None),
-    "you left the weights out: each function's value counts its weight",
-    _totals(lambda row, given: _sum(given)),
-    "you gave 0 where no function applies: 0 is compared with the group, None is not",
-    _totals(lambda row, given: _sum(row) if len(given) == len(row) else None),
-    "one None made the total None: leave that function out of the sum, keep the others",
-    lambda values, weights: [_sum((w, v) for v in c) for w, c in zip(weights, values)],  # noqa: B905
-    "you added along the batch: values has one list for each function, not completion",
-))  # fmt: skip
+@weighted_total.mistake
+def gives_0_where_none_applies(values, weights):
+    """You gave 0 where no function applies: 0 is compared with the group, None is not."""
+    return [float(weighted_sum(pairs)) for pairs in weighted_values(values, weights)]
 
 
-def _chat(*texts):
-    return [[{"role": "assistant", "content": text}] for text in texts]
+@weighted_total.mistake
+def lets_one_none_decide(values, weights):
+    """One None made the total None: leave that function out of the sum, keep the others."""
+    totals = []
+    for pairs in weighted_values(values, weights):
+        all_apply = len(pairs) == len(weights)
+        totals.append(weighted_sum(pairs) if all_apply else None)
+    return totals
 
 
-def _each(same):
-    """A reward: 1.0 where `same` says so of a text, its last line, and its answer."""
-
-    def reward(completions, answer, **columns):
-        texts = [text_of(c).strip() for c in completions]
-        return [float(same(t, t.split("\n")[-1], a)) for t, a in zip(texts, answer, strict=True)]
-
-    return reward
-
-
-_right = _each(lambda text, last, a: last == f"#### {a}" and text.count("####") == 1)
+@weighted_total.mistake
+def adds_along_the_batch(values, weights):
+    """You added along the batch: values has one list for each function, not completion."""
+    totals = []
+    for weight, function_values in zip(weights, values, strict=True):
+        totals.append(sum(weight * (value or 0.0) for value in function_values))
+    return totals
 
 
-exercise("03.3", "last_line_reward", [
-    ((_chat("6*7=42\n#### 42", "#### 41", "#### 42\n"), ["42"] * 3), [1.0, 0.0, 1.0]),
-    ((_chat("#### 7", "42", "#### 8"), ["7", "42", "9"]), [1.0, 0.0, 0.0]),
-    ((_chat("#### 142", "#### 41 or 42", "so #### 42"), ["42"] * 3), [0.0, 0.0, 0.0]),
-    ((_chat("#### 42\nIt is 42.", "#### 41\n#### 42", ""), ["42"] * 3), [0.0, 0.0, 0.0]),
-], _told(
-    lambda completions, answer, **_: [0.0] * len(answer),
-    'you compared the list of messages: the text is in [0]["content"]',
-    _each(lambda text, last, a: a in text),
-    "you looked for the answer anywhere in the text: a list of all numbers earns, too",
-    lambda completions, answer: _right(completions, answer),
-    "TRL passes more than you take, such as prompts: let **columns accept the rest",
-    lambda completions, answer, **_: sum(_right(completions, answer)) / len(answer),
-    "you gave one number for the batch: TRL wants a list, a float for each completion",
-    _each(lambda text, last, a: text.endswith(a)),
-    "you compared the end of the text: 142 ends in 42, so compare the whole last line",
-    _each(lambda text, last, a: last == f"#### {a}"),
-    "you rewarded a hedge, #### 41 above #### 42: the mark may occur only once in the text",
-    _each(lambda text, last, a: f"#### {a}" in text.split("\n")),
-    "you rewarded the line at any place: the program downstream reads only the last line",
-), call=lambda fn, c, a: (
-    fn(completions=c, answer=a, prompts=["?"] * len(a), trainer_state=None)
-))  # fmt: skip
+# 03.3: a reward for the last line
 
 
-def _moved(of, said):
-    """Read two rates, each (rate, of how many); "stays" is within two standard errors."""
-
-    def read(run):
-        (p, n), (q, m) = of(run)
-        if not (0 <= p <= 1 and 0 <= q <= 1 and n >= 1 and m >= 1):
-            raise ValueError(f"{said} should be two rates from 0 to 1, but are {p} and {q}")
-        bound = 2 * (p * (1 - p) / n + q * (1 - q) / m) ** 0.5
-        word = "rises" if q - p > bound else "falls" if p - q > bound else "stays"
-        return word, f"{said} went from {p:.0%} to {q:.0%} (up to {bound:.0%} can be chance)."
-
-    return read
+def call_reward(function, texts, answer):
+    """Call a reward as TRL does: chat completions, and more columns than it uses."""
+    completions = [[{"role": "assistant", "content": text}] for text in texts]
+    prompts = ["?"] * len(answer)
+    return function(completions=completions, answer=answer, prompts=prompts, trainer_state=None)
 
 
-def _of_formed(run):  # three steps of 64 completions
-    pairs = zip(run["has_form"], run["is_right"], strict=True)
-    return [(right / max(form, 1e-9), 192 * form) for form, right in pairs]
+last_line_reward = exercise("03.3", "last_line_reward", call=call_reward)
+last_line_reward.case(
+    ["6*7=42\n#### 42", "#### 41", "#### 42\n"], ["42", "42", "42"], gives=[1.0, 0.0, 1.0]
+)
+last_line_reward.case(["#### 7", "42", "#### 8"], ["7", "42", "9"], gives=[1.0, 0.0, 0.0])
+last_line_reward.case(
+    ["#### 142", "#### 41 or 42", "so #### 42"], ["42", "42", "42"], gives=[0.0, 0.0, 0.0]
+)
+last_line_reward.case(
+    ["#### 42\nIt is 42.", "#### 41\n#### 42", ""], ["42", "42", "42"], gives=[0.0, 0.0, 0.0]
+)
 
 
-experiment("03.4", "form_alone",
-    _moved(_of_formed, "The fraction that is right of those in the form"), {
-    "rises": "Nothing pays for a right number, only for the form around it.",
-    "stays": "The sum was never paid for, so nothing keeps the work that made it right.",
-    "falls": "What a reward ignores can drift either way: read what it did pay for.",
-}, [({"has_form": [0.0625, 0.4479], "is_right": [0.0417, 0.0781]}, "falls")])  # fmt: skip
-experiment("03.5", "no_scaling",
-    _moved(lambda run: [(rate, 192) for rate in run["says_answer_is"]], "The rate of the phrase"), {
-    "rises": "A larger reward in the batch holds a small one back, if its values differ there.",
-    "stays": "The gradient is small, but AdamW divides it by its own recent size.",
-    "falls": "The phrase is paid, if only with 0.1, and nothing is paid for leaving it out.",
-}, [({"says_answer_is": [0.2865, 0.8646]}, "rises")])  # fmt: skip
+def pay_where(is_right, completions, answer):
+    """1.0 for each completion whose text is right, by `is_right(text, answer)`, else 0.0."""
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        text = text_of(completion).strip()
+        rewards.append(float(is_right(text, gold)))
+    return rewards
 
 
-def _examined(reward, row, honest, cheats):
-    """The checks of a reward for the learner's own task, by name."""
+def last_line_is_right(text, gold):
+    """Whether the last line is right, and the only one with the mark."""
+    return text.split("\n")[-1] == f"#### {gold}" and text.count("####") == 1
+
+
+@last_line_reward.mistake
+def compares_the_messages(completions, answer, **columns):
+    """You compared the list of messages: the text is in [0]["content"]."""
+    return [float(messages == gold) for messages, gold in zip(completions, answer, strict=True)]
+
+
+@last_line_reward.mistake
+def looks_anywhere(completions, answer, **columns):
+    """You looked for the answer anywhere in the text: a list of all numbers earns, too."""
+
+    def contains(text, gold):
+        return gold in text
+
+    return pay_where(contains, completions, answer)
+
+
+@last_line_reward.mistake
+def takes_no_columns(completions, answer):
+    """TRL passes more than you take, such as prompts: let **columns accept the rest."""
+    return pay_where(last_line_is_right, completions, answer)
+
+
+@last_line_reward.mistake
+def gives_one_number(completions, answer, **columns):
+    """You gave one number for the batch: TRL wants a list, a float for each completion."""
+    return sum(pay_where(last_line_is_right, completions, answer)) / len(answer)
+
+
+@last_line_reward.mistake
+def compares_the_end(completions, answer, **columns):
+    """You compared the end of the text: 142 ends in 42, so compare the whole last line."""
+    return pay_where(str.endswith, completions, answer)
+
+
+@last_line_reward.mistake
+def pays_a_hedge(completions, answer, **columns):
+    """You rewarded a hedge, #### 41 above #### 42: the mark may occur only once in the text."""
+
+    def ends_right(text, gold):
+        return text.split("\n")[-1] == f"#### {gold}"
+
+    return pay_where(ends_right, completions, answer)
+
+
+@last_line_reward.mistake
+def pays_any_line(completions, answer, **columns):
+    """You rewarded the line at any place: the program downstream reads only the last line."""
+
+    def has_the_line(text, gold):
+        return f"#### {gold}" in text.split("\n")
+
+    return pay_where(has_the_line, completions, answer)
+
+
+# 03.4 and 03.5: a rate that moves while something else is paid for
+
+
+def read_rates(subject, before, after):
+    """From two (rate, number of completions) pairs; a change of two standard errors is sure."""
+    first, first_count = before
+    last, last_count = after
+    rates_are_possible = 0 <= first <= 1 and 0 <= last <= 1
+    if not rates_are_possible or first_count < 1 or last_count < 1:
+        raise ValueError(f"{subject} should be two rates from 0 to 1, but are {first} and {last}")
+    variance = first * (1 - first) / first_count + last * (1 - last) / last_count
+    noise = 2 * variance**0.5
+    sentence = f"{subject} went from {first:.0%} to {last:.0%} (up to {noise:.0%} can be chance)."
+    return direction(last - first, noise), sentence
+
+
+STEPS_SIZE = 192  # completions: three steps of 64
+
+
+def read_form_alone(run):
+    """From the rates of completions in the form, and of right ones, at both ends of the run."""
+    rates = []
+    for in_form, right in zip(run["has_form"], run["is_right"], strict=True):
+        rates.append((right / max(in_form, 1e-9), STEPS_SIZE * in_form))
+    before, after = rates
+    return read_rates("The fraction that is right of those in the form", before, after)
+
+
+def read_no_scaling(run):
+    """From the rates of the phrase at both ends of the run."""
+    before, after = run["says_answer_is"]
+    return read_rates("The rate of the phrase", (before, STEPS_SIZE), (after, STEPS_SIZE))
+
+
+form_alone = experiment(
+    "03.4",
+    "form_alone",
+    read=read_form_alone,
+    wrong={
+        "rises": "Nothing pays for a right number, only for the form around it.",
+        "stays": "The sum was never paid for, so nothing keeps the work that made it right.",
+        "falls": "What a reward ignores can drift either way: read what it did pay for.",
+    },
+)
+form_alone.example({"has_form": [0.0625, 0.4479], "is_right": [0.0417, 0.0781]}, gives="falls")
+
+no_scaling = experiment(
+    "03.5",
+    "no_scaling",
+    read=read_no_scaling,
+    wrong={
+        "rises": (
+            "A larger reward in the batch holds a small one back, if its values differ there."
+        ),
+        "stays": "The gradient is small, but AdamW divides it by its own recent size.",
+        "falls": "The phrase is paid, if only with 0.1, and nothing is paid for leaving it out.",
+    },
+)
+no_scaling.example({"says_answer_is": [0.2865, 0.8646]}, gives="rises")
+
+# 03.6: a reward for a task of the learner's own, with its cheats
+
+
+def examine(function):
+    """What must hold of the learner's reward, its honest completion and its cheats."""
+    reward, row, honest, cheats = function()
     texts = [honest, *cheats, "", "x 1 \n" * 20_000]
     columns = {name: [value] * len(texts) for name, value in row.items()}
-    values = call(reward, texts, prompt=[_chat("?")[0]] * len(texts), **columns)
-    given = [v for v in values if v is not None]
+    prompts = [[{"role": "assistant", "content": "?"}]] * len(texts)
+    values = call(reward, texts, prompt=prompts, **columns)
+    paid = [value for value in values if value is not None]
     return {
-        "five different cheats": len({*cheats} - {honest}) >= 5,
+        "five different cheats": len(set(cheats) - {honest}) >= 5,
         "the honest completion earns": (values[0] or 0.0) > 0,
-        "every value is between -1 and 1": all(-1 <= v <= 1 for v in given),
-        "every other completion earns less": all(v < given[0] for v in given[1:]),
+        "every value is between -1 and 1": all(-1 <= value <= 1 for value in paid),
+        "every other completion earns less": all(value < paid[0] for value in paid[1:]),
     }
 
 
-def _task(value, cheats=("1", "2", "3", "4", "5")):
-    """A task where "42" is wanted, with a reward of `value(text)` for each completion."""
-    return lambda: (lambda completions, **_: value(completions), {}, "42", list(cheats))
+my_task = exercise("03.6", "my_task", call=examine)
+my_task.case(
+    gives={
+        "five different cheats": True,
+        "the honest completion earns": True,
+        "every value is between -1 and 1": True,
+        "every other completion earns less": True,
+    }
+)
+
+CHEATS = ["1", "2", "3", "4", "5"]
 
 
-exercise("03.6", "my_task", lambda: [
-    ((), dict.fromkeys(_examined(*_task(lambda c: [1.0] + [0.0] * (len(c) - 1))()), True))
-], {
-    "a cheat earns as much as the honest completion: print what each of them earns":
-        _task(lambda c: [1.0] * len(c)),
-    "your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight":
-        _task(lambda c: [float(len(text_of(x)) == 2) * 10 for x in c]),
-    "these are fewer than five different cheats: think of hedges, copies, length, empty parts":
-        _task(lambda c: [float(text_of(x) == "42") for x in c], cheats=("1", "2")),
-    "your honest completion earns nothing: a completion is a list with a chat message":
-        _task(lambda c: [0.0] * len(c)),
-    "your reward broke the contract: it gives a list, one finite float or None per completion":
-        _task(lambda c: 1.0),
-}, call=lambda fn: _examined(*fn()))  # fmt: skip
+@my_task.mistake
+def pays_a_cheat():
+    """A cheat earns as much as the honest completion: print what each of them earns."""
+
+    def reward(completions, **columns):
+        return [1.0] * len(completions)
+
+    return reward, {}, "42", CHEATS
+
+
+@my_task.mistake
+def pays_too_much():
+    """Your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight."""
+
+    def reward(completions, **columns):
+        return [10.0 * (text_of(completion) == "42") for completion in completions]
+
+    return reward, {}, "42", CHEATS
+
+
+@my_task.mistake
+def has_too_few_cheats():
+    """These are fewer than five different cheats: think of hedges, copies, length, empty parts."""
+
+    def reward(completions, **columns):
+        return [float(text_of(completion) == "42") for completion in completions]
+
+    return reward, {}, "42", ["1", "2"]
+
+
+@my_task.mistake
+def pays_nothing():
+    """Your honest completion earns nothing: a completion is a list with a chat message."""
+
+    def reward(completions, **columns):
+        return [0.0] * len(completions)
+
+    return reward, {}, "42", CHEATS
+
+
+@my_task.mistake
+def breaks_the_contract():
+    """Your reward broke the contract: it gives a list, one finite float or None per completion."""
+
+    def reward(completions, **columns):
+        return 1.0
+
+    return reward, {}, "42", CHEATS

@@ -1,175 +1,372 @@
 """The exercises of notebook 05_monitoring."""
 
-from functools import partial
 from statistics import mean
 
-from grpo_workbook.exercises import exercise, experiment
+from grpo_workbook.exercises.tasks import exercise, experiment
 
-# 05.1 is it gamed?
+# 05.1: is the reward gamed?
+
+RISING = [0.2, 0.3, 0.3, 0.5, 0.7, 0.8, 0.8, 0.9, 0.9]
+EVEN = [0.5, 0.6, 0.4, 0.5, 0.5, 0.6, 0.5, 0.5, 0.5]
+# real rewards are noisy: here the first and the last step alone show the opposite
+NOISY_RISING = [0.6, 0.2, 0.1, 0.3, 0.4, 0.6, 0.7, 0.6, 0.9, 0.8, 0.9, 0.5]
+NOISY_EVEN = [0.2, 0.6, 0.5, 0.6, 0.5, 0.3, 0.6, 0.5, 0.5, 0.4, 0.3, 0.7]
+
+is_gamed = exercise("05.1", "is_gamed")
+is_gamed.case(RISING, [0.20, 0.55, 0.80], gives=False)
+is_gamed.case(RISING, [0.20, 0.10, 0.00], gives=True)  # the accuracy falls
+is_gamed.case(RISING, [0.20, 0.22, 0.21], gives=True)  # it stays
+is_gamed.case(RISING[::-1], [0.20, 0.10, 0.00], gives=False)
+is_gamed.case(RISING, [0.20, 0.05, 0.50], gives=False)  # it falls on the way
+is_gamed.case(EVEN, [0.4, 0.3], gives=False)
+is_gamed.case(NOISY_RISING, [0.3, 0.2, 0.3], gives=True)
+is_gamed.case(NOISY_EVEN, [0.3, 0.2, 0.3], gives=False)
+is_gamed.case([0.2, 0.6], [0.3, 0.3], gives=True)  # a third of two steps is one step
 
 
-def _risen(reward):
+def rises(reward):
+    """Whether the last third is more than 0.05 above the first."""
     third = max(1, len(reward) // 3)
     return mean(reward[-third:]) > mean(reward[:third]) + 0.05
 
 
-_UP = [0.2, 0.3, 0.3, 0.5, 0.7, 0.8, 0.8, 0.9, 0.9]
-_EVEN = [0.5, 0.6, 0.4, 0.5, 0.5, 0.6, 0.5, 0.5, 0.5]
-exercise("05.1", "is_gamed", [
-    ((_UP, [0.20, 0.55, 0.80]), False),
-    ((_UP, [0.20, 0.10, 0.00]), True),
-    ((_UP, [0.20, 0.22, 0.21]), True),
-    ((_UP[::-1], [0.20, 0.10, 0.00]), False),
-    ((_UP, [0.20, 0.05, 0.50]), False),
-    ((_EVEN, [0.4, 0.3]), False),
-], {
-    "you waited for the accuracy to fall: a reward that rises while accuracy stays is gamed "
-    "too": lambda reward, heldout: _risen(reward) and heldout[-1] < heldout[0] - 0.05,
-    "you looked at the held-out accuracy alone: without a rising reward it is another "
-    "disease": lambda reward, heldout: heldout[-1] <= heldout[0] + 0.05,
-    "you looked at the reward alone: a rising reward is the aim of training "
-    "for": lambda reward, heldout: _risen(reward),
-    "you took the lowest accuracy on the way: compare the last one with the "
-    "first": lambda reward, heldout: _risen(reward) and min(heldout[1:]) <= heldout[0] + 0.05,
-})  # fmt: skip
+@is_gamed.mistake
+def waits_for_the_accuracy_to_fall(reward, heldout):
+    """You waited for the accuracy to fall: a reward that rises while accuracy stays is gamed
+    too.
+    """
+    return rises(reward) and heldout[-1] < heldout[0] - 0.05
 
-# 05.2 the clinic: each patient's log, and its findings
 
-_CLINIC = {
-    "A": ("healthy_gemma_1", "healthy"),
-    "B": ("cold_sampling_1", "collapsed"),
-    "C": ("free_form_1", "format_ignored"),
-    "D": ("shows_work_1", "hacked"),
-    "E": ("drifting_1", "rate_too_high"),
-    "F": ("rate_by_100_1", "rate_too_low"),
-    "G": ("unscaled_reward_1", "drowned"),
-    "H": ("healthy_dr_grpo_1", "healthy"),
-    "I": ("four_tokens_1", "truncated"),
-    "J": ("frozen_adapters_1", "frozen"),
-    "K": ("healthy_long_3", "healthy saturated"),
-    "L": ("wrong_answers_1", "wrong_answers"),
+@is_gamed.mistake
+def looks_at_the_accuracy_alone(reward, heldout):
+    """You looked at the held-out accuracy alone: without a rising reward it is another disease."""
+    return heldout[-1] <= heldout[0] + 0.05
+
+
+@is_gamed.mistake
+def looks_at_the_reward_alone(reward, heldout):
+    """You looked at the reward alone: a rising reward is the aim of training for."""
+    return rises(reward)
+
+
+@is_gamed.mistake
+def takes_the_lowest_accuracy(reward, heldout):
+    """You took the lowest accuracy on the way: compare the last one with the first."""
+    return rises(reward) and min(heldout[1:]) <= heldout[0] + 0.05
+
+
+@is_gamed.mistake
+def compares_two_steps(reward, heldout):
+    """You compared the last step with the first: one step is noise, so compare the mean of the
+    last third with that of the first.
+    """
+    return reward[-1] > reward[0] + 0.05 and heldout[-1] <= heldout[0] + 0.05
+
+
+# 05.2: the clinic, a diagnosis for each patient
+
+CLINIC = {  # the name of each patient's log
+    "A": "healthy_gemma_1",
+    "B": "cold_sampling_1",
+    "C": "free_form_1",
+    "D": "shows_work_1",
+    "E": "drifting_1",
+    "F": "rate_by_100_1",
+    "G": "unscaled_reward_1",
+    "H": "healthy_dr_grpo_1",
+    "I": "four_tokens_1",
+    "J": "frozen_adapters_1",
+    "K": "healthy_long_3",
+    "L": "wrong_answers_1",
 }
-CLINIC = {letter: log for letter, (log, _) in _CLINIC.items()}
-_WRONG = [
-    ("B", "no_gradient", "B's groups have no variance, but why? Look at how many different texts a "
-     "group holds"),
-    ("B", "saturated", "B has no variance from its first step, before it could learn: look at "
-     "unique texts"),
-    ("B", "healthy", "B's reward is high from the first step and stays: nothing is learned, its "
-     "gradient is 0"),
-    ("C", "healthy", "C learns to be right, but look at its format reward and the strict accuracy"),
-    ("D", "healthy", "D's reward rises and looks healthy: what do its held-out problems say?"),
-    ("E", "reward_falls", "E's reward falls, but a cause is in the log: how far did its adapters "
-     "move?"),
-    ("E", "kl_too_high", "E's KL grows, but a cause is in the log: how far did its adapters move?"),
-    ("F", "frozen", "F's adapters do move, a very little"),
-    ("F", "reward_flat", "F's reward is flat, but a cause is in the log: how far did its adapters "
-     "move?"),
-    ("G", "healthy", "G's total is far below 0: one of its rewards is counted in characters"),
-    ("H", "rate_too_low", "H is healthy: its loss type divides by another number, so its gradient "
-     "norm is another"),
-    ("I", "never_ends", "I runs to its limit, but nothing is earned on the way: how long may it "
-     "be?"),
-    ("J", "rate_too_low", "J's adapters do not move at all, with a usual learning rate"),
-    ("K", "healthy", "K is healthy and has one finding more: look at its zero-variance groups"),
-    ("L", "reward_flat", "L's reward rises, by its form alone: compare the two"),
-]  # fmt: skip
+FINDINGS = {
+    "A": {"healthy"},
+    "B": {"collapsed"},
+    "C": {"format_ignored"},
+    "D": {"hacked"},
+    "E": {"rate_too_high"},
+    "F": {"rate_too_low"},
+    "G": {"drowned"},
+    "H": {"healthy"},
+    "I": {"truncated"},
+    "J": {"frozen"},
+    "K": {"healthy", "saturated"},
+    "L": {"wrong_answers"},
+}
+
+my_diagnosis = exercise("05.2", "my_diagnosis")
+for letter in CLINIC:
+    my_diagnosis.case(letter, gives=FINDINGS[letter])
 
 
-def _clinic(number, name, findings, wrong):
-    """An exercise that asks for the findings of each patient; `wrong`: patient, findings, why."""
-    right = {patient: set(names.split()) for patient, names in findings.items()}
-
-    def but(patient, names):
-        return lambda asked: set(names.split()) if asked == patient else right[asked]
-
-    mistakes = [(but(patient, names), why) for patient, names, why in wrong]
-    cases = [((patient,), names) for patient, names in right.items()]
-    exercise(number, name, cases, mistakes)
+def but_for(patient, finding, letter):
+    """The right findings of the patient `letter`, but for `patient` this finding alone."""
+    if letter == patient:
+        return {finding}
+    return FINDINGS[letter]
 
 
-_clinic("05.2", "my_diagnosis", {letter: names for letter, (_, names) in _CLINIC.items()}, _WRONG)
+@my_diagnosis.mistake
+def b_has_no_gradient(letter):
+    """B's groups have no variance, but why? Look at how many different texts a group holds."""
+    return but_for("B", "no_gradient", letter)
 
-# 05.3 two diseases and a cure
+
+@my_diagnosis.mistake
+def b_is_saturated(letter):
+    """B has no variance from its first step, before it could learn: look at unique texts."""
+    return but_for("B", "saturated", letter)
 
 
-def _read_cured(measured):
-    found = measured["finding"]
-    right = found if found in _CURED else "another"
+@my_diagnosis.mistake
+def b_is_healthy(letter):
+    """B's reward is high from the first step and stays: nothing is learned, its gradient is 0."""
+    return but_for("B", "healthy", letter)
+
+
+@my_diagnosis.mistake
+def c_is_healthy(letter):
+    """C learns to be right, but look at its format reward and the strict accuracy."""
+    return but_for("C", "healthy", letter)
+
+
+@my_diagnosis.mistake
+def d_is_healthy(letter):
+    """D's reward rises and looks healthy: what do its held-out problems say?"""
+    return but_for("D", "healthy", letter)
+
+
+@my_diagnosis.mistake
+def e_has_a_falling_reward(letter):
+    """E's reward falls, but a cause is in the log: how far did its adapters move?"""
+    return but_for("E", "reward_falls", letter)
+
+
+@my_diagnosis.mistake
+def e_has_a_large_kl(letter):
+    """E's KL grows, but a cause is in the log: how far did its adapters move?"""
+    return but_for("E", "kl_too_high", letter)
+
+
+@my_diagnosis.mistake
+def f_is_frozen(letter):
+    """F's adapters do move, a very little."""
+    return but_for("F", "frozen", letter)
+
+
+@my_diagnosis.mistake
+def f_has_a_flat_reward(letter):
+    """F's reward is flat, but a cause is in the log: how far did its adapters move?"""
+    return but_for("F", "reward_flat", letter)
+
+
+@my_diagnosis.mistake
+def g_is_healthy(letter):
+    """G's total is far below 0: one of its rewards is counted in characters."""
+    return but_for("G", "healthy", letter)
+
+
+@my_diagnosis.mistake
+def h_has_a_low_rate(letter):
+    """H is healthy: its loss type divides by another number, so its gradient norm is another."""
+    return but_for("H", "rate_too_low", letter)
+
+
+@my_diagnosis.mistake
+def i_never_ends(letter):
+    """I runs to its limit, but nothing is earned on the way: how long may it be?"""
+    return but_for("I", "never_ends", letter)
+
+
+@my_diagnosis.mistake
+def j_has_a_low_rate(letter):
+    """J's adapters do not move at all, with a usual learning rate."""
+    return but_for("J", "rate_too_low", letter)
+
+
+@my_diagnosis.mistake
+def k_is_only_healthy(letter):
+    """K is healthy and has one finding more: look at its zero-variance groups."""
+    return but_for("K", "healthy", letter)
+
+
+@my_diagnosis.mistake
+def l_has_a_flat_reward(letter):
+    """L's reward rises, by its form alone: compare the two."""
+    return but_for("L", "reward_flat", letter)
+
+
+# 05.3: two diseases and a cure
+
+
+def read_cured(measured):
+    """From the first finding, the reward at both ends and the rate of different texts."""
+    finding = measured["finding"]
     began, ended = measured["reward"]
-    said = f"The finding is {found}; the reward went from {began:.2f} to {ended:.2f}"
-    return right, f"{said}, with {measured['unique']:.0%} different texts in a group."
+    sentence = (
+        f"The finding is {finding}; the reward went from {began:.2f} to {ended:.2f}, with "
+        f"{measured['unique']:.0%} different texts in a group."
+    )
+    if finding in ("healthy", "truncated", "collapsed"):
+        return finding, sentence
+    return "another", sentence
 
 
-_CURED = {
-    "healthy": "Cut-off answers hid the second disease: are the texts of a group different now?",
-    "truncated": "With a limit of 64 tokens nothing is cut off: an answer has about 26.",
-    "collapsed": "The texts of a group differ as soon as the temperature is not near 0.",
-    "another": "One of the two diseases, or none of them, explains what you see.",
-}
-experiment("05.3", "cured", _read_cured, _CURED, [
-    ({"finding": "collapsed", "reward": (2.73, 2.83), "unique": 0.13}, "collapsed"),
-    ({"finding": "healthy", "reward": (1.34, 2.68), "unique": 0.26}, "healthy"),
-    ({"finding": "truncated", "reward": (0.13, 0.13), "unique": 0.13}, "truncated"),
-])  # fmt: skip
+cured = experiment(
+    "05.3",
+    "cured",
+    read=read_cured,
+    wrong={
+        "healthy": (
+            "Cut-off answers hid the second disease: are the texts of a group different now?"
+        ),
+        "truncated": "With a limit of 64 tokens nothing is cut off: an answer has about 26.",
+        "collapsed": "The texts of a group differ as soon as the temperature is not near 0.",
+        "another": "One of the two diseases, or none of them, explains what you see.",
+    },
+)
+cured.example({"finding": "collapsed", "reward": (2.73, 2.83), "unique": 0.13}, gives="collapsed")
+cured.example({"finding": "healthy", "reward": (1.34, 2.68), "unique": 0.26}, gives="healthy")
+cured.example({"finding": "truncated", "reward": (0.13, 0.13), "unique": 0.13}, gives="truncated")
 
-# 05.4 entropy that bought nothing
+# 05.4: entropy that bought nothing
+
+FALLING = [1.0, 0.8, 0.6, 0.1, 0.5, 0.4, 0.2, 0.15, 0.1, 0.1]
+# the first step alone lies far above the mean of the first three
+NOISY_START = [2.0, 0.8, 0.8, 0.5, 0.45, 0.4, 0.35, 0.31, 0.2, 0.1]
+LATE_REWARD = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.9, 2.9]
+HIGH_REWARD = [1.0, 1.2, 1.5, 2.0, 2.3, 2.6, 2.8, 2.9, 2.9, 2.9]
+
+entropy_spent = exercise("05.4", "entropy_spent")
+entropy_spent.case(FALLING, [1.0] * 10, 3.0, gives=9)
+entropy_spent.case(FALLING, HIGH_REWARD, 3.0, gives=None)  # it was well spent
+entropy_spent.case(FALLING, LATE_REWARD, 3.0, gives=9)
+entropy_spent.case([0.4, 0.4, 0.4, 0.2, 0.2, 0.2], [1.0] * 6, 3.0, gives=None)
+entropy_spent.case([1.0, 0.8], [1.0] * 2, 3.0, gives=None)  # fewer than three steps
+entropy_spent.case([1.0, 1.0, 1.0, 0.2, 0.2, 0.2], [2.6, 2.6, 2.6, 2.0, 2.5, 2.5], 3.0, gives=6)
+entropy_spent.case(NOISY_START, [1.0] * 10, 3.0, gives=9)
 
 
-def _spent(entropy, reward, highest, *, start=None, enough=0.8, width=3):
+def first_step_below(entropy, reward, low_entropy, low_reward, width=3):
+    """The first step, from 1, at which the means of the last `width` steps are both low."""
     for step in range(width, len(entropy) + 1):
-        sure, paid = (mean(values[step - width : step]) for values in (entropy, reward))
-        if sure < 0.25 * (start or mean(entropy[:3])) and paid < enough * highest:
+        recent_entropy = mean(entropy[step - width : step])
+        recent_reward = mean(reward[step - width : step])
+        if recent_entropy < low_entropy and recent_reward < low_reward:
             return step
     return None
 
 
-_FALLS = [1.0, 0.8, 0.6, 0.1, 0.5, 0.4, 0.2, 0.15, 0.1, 0.1]
-_LOW, _HIGH = [1.0] * 8 + [2.9, 2.9], [1.0, 1.2, 1.5, 2.0, 2.3, 2.6, 2.8, 2.9, 2.9, 2.9]
-exercise("05.4", "entropy_spent", [
-    ((_FALLS, [1.0] * 10, 3.0), 9),
-    ((_FALLS, _HIGH, 3.0), None),
-    ((_FALLS, _LOW, 3.0), 9),
-    (([0.4, 0.4, 0.4, 0.2, 0.2, 0.2], [1.0] * 6, 3.0), None),
-    ((_FALLS[:2], [1.0] * 2, 3.0), None),
-    (([1.0, 1.0, 1.0, 0.2, 0.2, 0.2], [2.6, 2.6, 2.6, 2.0, 2.5, 2.5], 3.0), 6),
-], {
-    "you looked at single steps: one step is noise, take the mean of the last three":
-        partial(_spent, width=1),
-    "you left out the reward: entropy that falls while the model learns is well spent":
-        partial(_spent, enough=9.0),
-    "you compared the entropy with 0.25: compare it with a quarter of its own first three "
-    "steps": partial(_spent, start=1.0),
-    "you counted from 0: the log's first step is 1":
-        lambda *given: ((found := _spent(*given)) and found - 1),
-})  # fmt: skip
+@entropy_spent.mistake
+def looks_at_single_steps(entropy, reward, highest):
+    """You looked at single steps: one step is noise, take the mean of the last three."""
+    return first_step_below(entropy, reward, 0.25 * mean(entropy[:3]), 0.8 * highest, width=1)
 
-# 05.5 the published runs of data/gpu_runs.csv
+
+@entropy_spent.mistake
+def leaves_out_the_reward(entropy, reward, highest):
+    """You left out the reward: entropy that falls while the model learns is well spent."""
+    return first_step_below(entropy, reward, 0.25 * mean(entropy[:3]), float("inf"))
+
+
+@entropy_spent.mistake
+def compares_with_a_quarter(entropy, reward, highest):
+    """You compared the entropy with 0.25: compare it with a quarter of its own first three
+    steps.
+    """
+    return first_step_below(entropy, reward, 0.25, 0.8 * highest)
+
+
+@entropy_spent.mistake
+def counts_from_0(entropy, reward, highest):
+    """You counted from 0: the log's first step is 1."""
+    step = first_step_below(entropy, reward, 0.25 * mean(entropy[:3]), 0.8 * highest)
+    if step is None:
+        return None
+    return step - 1
+
+
+@entropy_spent.mistake
+def starts_from_the_first_step_alone(entropy, reward, highest):
+    """You compared with the first step alone: one step is noise, take the mean of the first
+    three.
+    """
+    return first_step_below(entropy, reward, 0.25 * entropy[0], 0.8 * highest)
+
+
+# 05.5: the published runs of data/gpu_runs.csv
 
 GPU_CLINIC = {
-    "gemma3_1b": "healthy",
-    "llama32_3b": "healthy",
-    "qwen25_3b": "healthy",
-    "phi4_14b": "truncated",
-    "llama32_1b_fp8": "reference_differs truncated",
-    "qwen3_0.6b_base": "kl_too_high reward_falls",
+    "gemma3_1b": {"healthy"},
+    "llama32_3b": {"healthy"},
+    "qwen25_3b": {"healthy"},
+    "phi4_14b": {"truncated"},
+    "llama32_1b_fp8": {"reference_differs", "truncated"},
+    "qwen3_0.6b_base": {"kl_too_high", "reward_falls"},
 }
-_WRONG_GPU = [
-    ("gemma3_1b", "reward_flat", "gemma3_1b's reward is flat for 60 steps, and then it rises: read "
-     "the whole curve"),
-    ("qwen25_3b", "truncated", "qwen25_3b begins near its limit, but its answers get shorter and "
-     "its reward rises: it found the way out by itself"),
-    ("phi4_14b", "reward_flat", "phi4_14b's reward is flat, but a cause is in the log: how many of "
-     "its 200 tokens does it use?"),
-    ("llama32_1b_fp8", "kl_too_high", "llama32_1b_fp8's KL does not grow: it is 0.6 in the first "
-     "steps, before anything was learned"),
-    ("llama32_1b_fp8", "reference_differs", "llama32_1b_fp8 has a second finding: look at the "
-     "fraction that is cut off"),
-    ("llama32_1b_fp8", "truncated", "llama32_1b_fp8 has a second finding: look at the KL of its "
-     "first steps"),
-    ("qwen3_0.6b_base", "truncated", "qwen3_0.6b_base is not at its limit in its first 60 steps: "
-     "what else changes at step 70?"),
-    ("qwen3_0.6b_base", "reward_falls", "qwen3_0.6b_base has a second finding: look at the KL when "
-     "the reward falls"),
-]  # fmt: skip
-_clinic("05.5", "gpu_diagnosis", GPU_CLINIC, _WRONG_GPU)
+
+gpu_diagnosis = exercise("05.5", "gpu_diagnosis")
+for run_name, run_findings in GPU_CLINIC.items():
+    gpu_diagnosis.case(run_name, gives=run_findings)
+
+
+def but_for_run(patient, finding, run):
+    """The right findings of a run, but for the run `patient` this finding alone."""
+    if run == patient:
+        return {finding}
+    return GPU_CLINIC[run]
+
+
+@gpu_diagnosis.mistake
+def gemma3_is_flat(run):
+    """gemma3_1b's reward is flat for 60 steps, and then it rises: read the whole curve."""
+    return but_for_run("gemma3_1b", "reward_flat", run)
+
+
+@gpu_diagnosis.mistake
+def qwen25_is_truncated(run):
+    """qwen25_3b begins near its limit, but its answers get shorter and its reward rises: it found
+    the way out by itself.
+    """
+    return but_for_run("qwen25_3b", "truncated", run)
+
+
+@gpu_diagnosis.mistake
+def phi4_is_flat(run):
+    """phi4_14b's reward is flat, but a cause is in the log: how many of its 200 tokens does it
+    use?
+    """
+    return but_for_run("phi4_14b", "reward_flat", run)
+
+
+@gpu_diagnosis.mistake
+def llama32_has_a_large_kl(run):
+    """llama32_1b_fp8's KL does not grow: it is 0.6 in the first steps, before anything was
+    learned.
+    """
+    return but_for_run("llama32_1b_fp8", "kl_too_high", run)
+
+
+@gpu_diagnosis.mistake
+def llama32_has_only_another_reference(run):
+    """llama32_1b_fp8 has a second finding: look at the fraction that is cut off."""
+    return but_for_run("llama32_1b_fp8", "reference_differs", run)
+
+
+@gpu_diagnosis.mistake
+def llama32_is_only_truncated(run):
+    """llama32_1b_fp8 has a second finding: look at the KL of its first steps."""
+    return but_for_run("llama32_1b_fp8", "truncated", run)
+
+
+@gpu_diagnosis.mistake
+def qwen3_is_truncated(run):
+    """qwen3_0.6b_base is not at its limit in its first 60 steps: what else changes at step 70?"""
+    return but_for_run("qwen3_0.6b_base", "truncated", run)
+
+
+@gpu_diagnosis.mistake
+def qwen3_has_only_a_falling_reward(run):
+    """qwen3_0.6b_base has a second finding: look at the KL when the reward falls."""
+    return but_for_run("qwen3_0.6b_base", "reward_falls", run)

@@ -5,46 +5,71 @@ import secrets
 import subprocess
 import sys
 from collections import deque
-from functools import partial
 
-from grpo_workbook.exercises import exercise, experiment
+from grpo_workbook.exercises.tasks import exercise, experiment
 
-# 06.1 the last block
+# 06.1: the program in a completion
 
+PYTHON_BLOCK = "Here:\n```python\nx = 1\n```"
+BARE_BLOCK = "Here:\n```\nx = 1\n```"
+SECOND_BLOCK = "Here:\n```python\nx = 2\n```"
+BASH_BLOCK = "Here:\n```bash\nls\n```"
 
-def _ask(*blocks):
-    return "\n".join(f"Here:\n```{language}\n{code}```" for language, code in blocks)
-
-
-def _find(text, opening=r"```(?P<language>\w*)\n", place=-1):
-    found = [m.groupdict() for m in re.finditer(opening + r"(?P<code>.*?)```", text, re.DOTALL)]
-    codes = [m["code"] for m in found if m.get("language", "") in ("", "python")]
-    return codes[place] if codes else None
-
-
-exercise("06.1", "last_block", [
-    ((_ask(("python", "x = 1\n")),), "x = 1\n"),
-    ((_ask(("", "x = 1\n")) + "\nDone.",), "x = 1\n"),
-    ((_ask(("python", "x = 1\n"), ("python", "x = 2\n")),), "x = 2\n"),
-    ((_ask(("python", "x = 1\n"), ("bash", "ls\n")),), "x = 1\n"),
-    ((_ask(("bash", "ls\n")) + "\nThen nothing.\n```",), None),
-    (("x = 1",), None),
-    (("```python\nx = 1\n",), None),
-], {
-    "you took the first block: after a correction the last one counts":
-        lambda text: _find(text, place=0),
-    "you took a block of another language: only ```python and a bare ``` open a "
-    "program": lambda text: _find(text, r"```\w*\n"),
-    "you took the words between two blocks: where ```bash does not open a block for you, its "
-    "end does": lambda text: _find(text, r"```(?:python)?\n"),
-    "you took a block that was never closed: it was cut off, and half a program is "
-    "none": lambda text: _find(text + "```" * (text.count("```") % 2)),
-})  # fmt: skip
-
-# 06.2 the same, and not only equal
+last_block = exercise("06.1", "last_block")
+last_block.case(PYTHON_BLOCK, gives="x = 1\n")
+last_block.case(BARE_BLOCK + "\nDone.", gives="x = 1\n")
+last_block.case(PYTHON_BLOCK + "\n" + SECOND_BLOCK, gives="x = 2\n")  # a correction
+last_block.case(PYTHON_BLOCK + "\n" + BASH_BLOCK, gives="x = 1\n")  # how to run it
+# the fence that closes the first block looks like one that opens a program
+last_block.case(BASH_BLOCK + "\nThen nothing.\n```", gives=None)
+last_block.case("x = 1", gives=None)
+last_block.case("```python\nx = 1\n", gives=None)  # cut off
 
 
-class _Yes:
+def python_blocks(text):
+    """The programs of all closed blocks that Python opens, or no language."""
+    blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    return [code for language, code in blocks if language in ("", "python")]
+
+
+def last_of(programs):
+    """The last of the programs, or None."""
+    return programs[-1] if programs else None
+
+
+@last_block.mistake
+def takes_the_first_block(text):
+    """You took the first block: after a correction the last one counts."""
+    programs = python_blocks(text)
+    return programs[0] if programs else None
+
+
+@last_block.mistake
+def takes_any_language(text):
+    """You took a block of another language: only ```python and a bare ``` open a program."""
+    return last_of(re.findall(r"```\w*\n(.*?)```", text, re.DOTALL))
+
+
+@last_block.mistake
+def takes_the_words_between(text):
+    """You took the words between two blocks: where ```bash does not open a block for you, its end
+    does.
+    """
+    return last_of(re.findall(r"```(?:python)?\n(.*?)```", text, re.DOTALL))
+
+
+@last_block.mistake
+def takes_an_open_block(text):
+    """You took a block that was never closed: it was cut off, and half a program is none."""
+    if text.count("```") % 2 == 1:
+        text += "```"
+    return last_of(python_blocks(text))
+
+
+# 06.2: the same value, and not only an equal one
+
+
+class Yes:
     """Equal to everything, as an attack would have it, and hashed like 5."""
 
     def __eq__(self, other):
@@ -54,135 +79,306 @@ class _Yes:
         return hash(5)
 
     def __repr__(self):
-        return f"{type(self).__name__[1:]}()"
+        return f"{type(self).__name__}()"
 
 
-class _YesInt(_Yes, int):
-    pass
+class YesInt(Yes, int):
+    """A whole number that is equal to everything."""
 
 
-class _Liar(_Yes):
-    __class__ = int
+class Liar(Yes):
+    """Equal to everything, and its `__class__` is int."""
+
+    __class__ = int  # type: ignore
 
 
-_PLAIN = (type(None), bool, int, float, str, bytes)
+same = exercise("06.2", "same")
+# honest values
+same.case(5, 5, gives=True)
+same.case([1, (2, "x")], [1, (2, "x")], gives=True)
+same.case({"a": [1], 2: {3}}, {2: {3}, "a": [1]}, gives=True)
+# wrong values
+same.case(5, 6, gives=False)
+same.case([1, 2, 3], [1, 2], gives=False)
+same.case((1, 2), [1, 2], gives=False)
+same.case(True, 1, gives=False)
+same.case({1, 2}, {1, 3}, gives=False)
+# values that say that they are equal
+same.case(Yes(), 5, gives=False)
+same.case(YesInt(0), 5, gives=False)
+same.case(Liar(), 5, gives=False)
+same.case([1, [Yes()]], [1, [2]], gives=False)
+same.case({1: Yes()}, {1: 3}, gives=False)
+same.case({Yes(): 1}, {5: 1}, gives=False)
+same.case({Yes()}, {5}, gives=False)
+same.case([{Yes()}], [{5}], gives=False)
+same.case(deque([Yes()]), deque([5]), gives=False)
+# all items of the first are in the second
+same.case({1: 2}, {1: 2, 3: 4}, gives=False)
+
+PLAIN = (type(None), bool, int, float, str, bytes)
+CONTAINERS = (list, tuple, set, dict)
 
 
-def _same(a, b, *, kind=lambda a, b: type(a) is type(b), deep=(list, tuple, set, dict), plain=True):
-    if not kind(a, b):
+def same_type(a, b):
+    """Whether two values have the same type."""
+    return type(a) is type(b)
+
+
+def compare(a, b, types_agree=same_type, containers=CONTAINERS, only_plain=True):
+    """Whether a program's value `a` is the expected `b`, with what the mistakes change.
+
+    `types_agree(a, b)` decides whether their types agree. Values of the types in `containers` are
+    compared item by item, others with ==, with `only_plain` only those of a plain type.
+    """
+    if not types_agree(a, b):
         return False
-    if type(b) not in deep:
-        return (not plain or type(b) in _PLAIN) and a == b
-    ours, theirs = ([*x.items()] if type(b) is dict else [*x] for x in (b, a))
-    if len(ours) != len(theirs):
+    if type(b) not in containers:
+        if only_plain and type(b) not in PLAIN:
+            return False
+        return a == b
+    if len(a) != len(b):
         return False
-    step = partial(_same, kind=kind, deep=deep, plain=plain)
     if type(b) in (list, tuple):
-        return all(map(step, theirs, ours))
-    return all(any(step(x, y) for x in theirs) for y in ours)
+        for item, wanted in zip(a, b, strict=True):
+            if not compare(item, wanted, types_agree, containers, only_plain):
+                return False
+        return True
+    items = list(a.items()) if type(b) is dict else list(a)
+    wanted_items = list(b.items()) if type(b) is dict else list(b)
+    for wanted in wanted_items:
+        if not any(compare(item, wanted, types_agree, containers, only_plain) for item in items):
+            return False
+    return True
 
 
-_EQUAL = [(5, 5), ([1, (2, "x")], [1, (2, "x")]), ({"a": [1], 2: {3}}, {2: {3}, "a": [1]})]
-_OTHERS = [(5, 6), ([1, 2, 3], [1, 2]), ((1, 2), [1, 2]), (True, 1), ({1, 2}, {1, 3})]
-_OTHERS += [(liar, 5) for liar in (_Yes(), _YesInt(0), _Liar())] + [([1, [_Yes()]], [1, [2]])]
-_OTHERS += [({1: _Yes()}, {1: 3}), ({_Yes(): 1}, {5: 1}), ({_Yes()}, {5}), ([{_Yes()}], [{5}])]
-_OTHERS += [(deque([_Yes()]), deque([5])), ({1: 2}, {1: 2, 3: 4})]
-exercise("06.2", "same", [(pair, True) for pair in _EQUAL] + [(pair, False) for pair in _OTHERS], {
-    "you asked the program's object whether it is equal, and it can lie: look at "
-    "its type first": lambda a, b: a == b,
-    "you asked with isinstance: a subclass of int is one, with its own __eq__. Compare "
-    "type(a) is type(b)": partial(_same, kind=lambda a, b: isinstance(a, type(b))),
-    "you read __class__, which an object can lie about: type(a) cannot be fooled":
-        partial(_same, kind=lambda a, b: a.__class__ is b.__class__),
-    "you looked at the outer type only: a list of always-equal objects still passes. Go in, "
-    "item by item": partial(_same, deep=(), plain=False),
-    "you compared a dict or a set with ==, which asks the objects in it: go into these "
-    "too": partial(_same, deep=(list, tuple), plain=False),
-    "you compared a type that you do not know with ==: a deque asks its items. Refuse what is "
-    "not plain": partial(_same, plain=False),
-})  # fmt: skip
-
-# 06.3 how good is a test?
-
-_CASES = [(([1, 2],), 3), (([5],), 5)]
-_GUESSES = [max, min, len, lambda items: 3]
+@same.mistake
+def asks_the_object(a, b):
+    """You asked the program's object whether it is equal, and it can lie: look at its type
+    first.
+    """
+    return a == b
 
 
-def _caught(cases, programs, *, judge=any, on_error=True):
-    def differs(program, arguments, expected):
-        try:
-            return program(*arguments) != expected
-        except Exception:
-            return on_error
+@same.mistake
+def asks_with_isinstance(a, b):
+    """You asked with isinstance: a subclass of int is one, with its own __eq__. Compare
+    type(a) is type(b).
+    """
 
-    return sum(judge(differs(p, *case) for case in cases) for p in programs) / len(programs)
+    def is_instance(a, b):
+        return isinstance(a, type(b))
+
+    return compare(a, b, types_agree=is_instance)
 
 
-exercise("06.3", "fraction_caught", [
-    ((_CASES, _GUESSES), 1.0),
-    (([(([1],), 1)], _GUESSES), 0.25),
-    ((_CASES, [lambda items: items[2], lambda items: items[0] + items[-1]]), 1.0),
-    ((_CASES, [lambda items: items[0] + items[1], sum]), 0.5),
-    (([(([],), 0)], [sum, max]), 0.5),
-], {
-    "you wanted every case to fail: one case that fails is enough to catch a wrong "
-    "program": partial(_caught, judge=all),
-    "you let a program pass that raised: an exception is not the expected value, so it is "
-    "caught": partial(_caught, on_error=False),
-    "you counted the programs: divide by their number for the "
-    "fraction": lambda cases, programs: _caught(cases, programs) * len(programs),
-    "you gave the fraction that slipped through: the fraction that is caught is "
-    "wanted": lambda cases, programs: 1.0 - _caught(cases, programs),
-})  # fmt: skip
+@same.mistake
+def reads_the_class(a, b):
+    """You read __class__, which an object can lie about: type(a) cannot be fooled."""
 
-# 06.4 a program that finds the secret
+    def same_class(a, b):
+        return a.__class__ is b.__class__
 
-_TEST = """
+    return compare(a, b, types_agree=same_class)
+
+
+@same.mistake
+def looks_at_the_outer_type(a, b):
+    """You looked at the outer type only: a list of always-equal objects still passes. Go in, item
+    by item.
+    """
+    return type(a) is type(b) and a == b
+
+
+@same.mistake
+def compares_dicts_and_sets_with_equal(a, b):
+    """You compared a dict or a set with ==, which asks the objects in it: go into these too."""
+    return compare(a, b, containers=(list, tuple), only_plain=False)
+
+
+@same.mistake
+def compares_unknown_types_with_equal(a, b):
+    """You compared a type that you do not know with ==: a deque asks its items. Refuse what is not
+    plain.
+    """
+    return compare(a, b, only_plain=False)
+
+
+# 06.3: how many wrong programs a test catches
+
+
+def always_3(items):
+    """A wrong sum."""
+    return 3
+
+
+def third(items):
+    """A wrong sum."""
+    return items[2]
+
+
+def first_and_last(items):
+    """A wrong sum: right for two items."""
+    return items[0] + items[-1]
+
+
+def first_two(items):
+    """A wrong sum: right for two items."""
+    return items[0] + items[1]
+
+
+SUM_CASES = [(([1, 2],), 3), (([5],), 5)]
+GUESSES = [max, min, len, always_3]
+
+fraction_caught = exercise("06.3", "fraction_caught")
+fraction_caught.case(SUM_CASES, GUESSES, gives=1.0)
+fraction_caught.case([(([1],), 1)], GUESSES, gives=0.25)  # only always_3 is caught
+fraction_caught.case(SUM_CASES, [third, first_and_last], gives=1.0)
+fraction_caught.case(SUM_CASES, [first_two, sum], gives=0.5)
+fraction_caught.case([(([],), 0)], [sum, max], gives=0.5)  # max([]) raises
+
+
+def differs(program, case, on_error=True):
+    """Whether a program's result differs from the expected one; `on_error` if it raises."""
+    arguments, expected = case
+    try:
+        return program(*arguments) != expected
+    except Exception:
+        return on_error
+
+
+def correct_fraction_caught(cases, programs):
+    """The solution."""
+    caught = 0
+    for program in programs:
+        if any(differs(program, case) for case in cases):
+            caught += 1
+    return caught / len(programs)
+
+
+@fraction_caught.mistake
+def wants_every_case_to_fail(cases, programs):
+    """You wanted every case to fail: one case that fails is enough to catch a wrong program."""
+    caught = 0
+    for program in programs:
+        if all(differs(program, case) for case in cases):
+            caught += 1
+    return caught / len(programs)
+
+
+@fraction_caught.mistake
+def lets_an_exception_pass(cases, programs):
+    """You let a program pass that raised: an exception is not the expected value, so it is
+    caught.
+    """
+    caught = 0
+    for program in programs:
+        if any(differs(program, case, on_error=False) for case in cases):
+            caught += 1
+    return caught / len(programs)
+
+
+@fraction_caught.mistake
+def counts_the_programs(cases, programs):
+    """You counted the programs: divide by their number for the fraction."""
+    return correct_fraction_caught(cases, programs) * len(programs)
+
+
+@fraction_caught.mistake
+def gives_the_fraction_that_passes(cases, programs):
+    """You gave the fraction that slipped through: the fraction that is caught is wanted."""
+    return 1.0 - correct_fraction_caught(cases, programs)
+
+
+# 06.4: a program that finds the secret
+
+TEST = """
 def check(candidate):
     for a, b in ((2, 3), (10, -4), (0, 7)):
         assert type(candidate(a, b)) is int and candidate(a, b) == a + b
 """
 
 
-def _attacked(fn):
-    """What becomes of the program that fn returns, in the checker of the notebook."""
-    secret, program = secrets.token_hex(8), fn()
-    code = f"{program}\n{_TEST}\ncheck(add)\nprint({secret!r})\n"
+def attack_the_checker(function):
+    """What the learner's program does to the checker of the notebook: the best is to fool it."""
+    secret = secrets.token_hex(8)
+    program = function()
+    code = f"{program}\n{TEST}\ncheck(add)\nprint({secret!r})\n"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=8)
-    if done.stdout.split()[-1:] != [secret]:
-        return "ended without the secret" if done.returncode == 0 else "failed the test"
+    process = subprocess.run(command, capture_output=True, text=True, timeout=8)
+    if process.stdout.split()[-1:] != [secret]:
+        if process.returncode == 0:
+            return "ended without the secret"
+        return "failed the test"
+    if solves_the_task(program):
+        return "solved the task"
+    return "fooled the checker"
+
+
+def solves_the_task(program):
+    """Whether the program passes the test in the sandbox, where no secret can be read."""
     from grpo_workbook.sandbox import Job, Sandbox
 
+    # one worker: this judges a single program
     with Sandbox(workers=1, time_limit=2.0) as sandbox:
-        solved = sandbox.check([Job(program, _TEST, "add")])[0].passed
-    return "solved the task" if solved else "fooled the checker"
+        verdicts = sandbox.check([Job(program, TEST, "add")])
+    return verdicts[0].passed
 
 
-exercise("06.4", "attack", [((), "fooled the checker")], {
-    "your program solves the task: an attack gets the secret without adding anything":
-        lambda: ("def add(a, b):\n    return a + b\n"),
-    "your program ended its process: the exit code is not read here, the secret must be the "
-    "last word": lambda: "import os\nos._exit(0)\n",
-    "your program failed the test: its type is asked first, so do not be equal, read the "
-    "secret": lambda: "def add(a, b):\n    return type('Yes', (), {'__eq__': print})()\n",
-}, call=_attacked)  # fmt: skip
-
-# 06.5 paid for the form alone
+attack = exercise("06.4", "attack", call=attack_the_checker)
+attack.case(gives="fooled the checker")
 
 
-def _read_form(run):
-    before, after, p = run["before"], run["after"], run["p"]
-    right = "stays" if p >= 0.05 else "rises" if after > before else "falls"
-    return right, f"pass@1 went from {before:.3f} to {after:.3f}, p = {p:.1g} in the paired test."
+@attack.mistake
+def solves_it():
+    """Your program solves the task: an attack gets the secret without adding anything."""
+    return "def add(a, b):\n    return a + b\n"
 
 
-experiment("06.5", "form_only", _read_form, {
-    "rises": "What was paid did not make right programs likelier: look at what it asks for.",
-    "stays": "Form and program come from the same tokens: a block that is closed can pass its "
-    "test, one that is cut off cannot.",
-    "falls": "No wrong program was paid more than a right one, so nothing led away from those.",
-}, [
-    ({"before": 0.365, "after": 0.715, "p": 2e-18}, "rises"),  # the form alone
-    ({"before": 0.365, "after": 0.770, "p": 8e-21}, "rises"),  # partial credit
-])  # fmt: skip
+@attack.mistake
+def ends_the_process():
+    """Your program ended its process: the exit code is not read here, the secret must be the last
+    word.
+    """
+    return "import os\nos._exit(0)\n"
+
+
+@attack.mistake
+def is_equal_to_everything():
+    """Your program failed the test: its type is asked first, so do not be equal, read the
+    secret.
+    """
+    return "def add(a, b):\n    return type('Yes', (), {'__eq__': print})()\n"
+
+
+# 06.5: paid for the form alone
+
+
+def read_form_only(run):
+    """From pass@1 before and after, and the p-value of the paired test."""
+    before = run["before"]
+    after = run["after"]
+    p = run["p"]
+    sentence = f"pass@1 went from {before:.3f} to {after:.3f}, p = {p:.1g} in the paired test."
+    if p >= 0.05:
+        return "stays", sentence
+    if after > before:
+        return "rises", sentence
+    return "falls", sentence
+
+
+form_only = experiment(
+    "06.5",
+    "form_only",
+    read=read_form_only,
+    wrong={
+        "rises": "What was paid did not make right programs likelier: look at what it asks for.",
+        "stays": (
+            "Form and program come from the same tokens: a block that is closed can pass its "
+            "test, one that is cut off cannot."
+        ),
+        "falls": "No wrong program was paid more than a right one, so nothing led away from those.",
+    },
+)
+form_only.example({"before": 0.365, "after": 0.715, "p": 2e-18}, gives="rises")  # form alone
+form_only.example({"before": 0.365, "after": 0.770, "p": 8e-21}, gives="rises")  # partial credit

@@ -2,149 +2,266 @@
 
 from math import sqrt
 
-from grpo_workbook.exercises import Raises, exercise, experiment
+from grpo_workbook.exercises.tasks import exercise, experiment
 from grpo_workbook.statistics import wilson_interval
 
-# 07.1 how large must a group be to teach?
+# 07.1: how large must a group be to teach?
+
+smallest_group = exercise("07.1", "smallest_group")
+smallest_group.case(0.5, 0.8, gives=4)
+smallest_group.case(0.5, 0.5, gives=2)
+smallest_group.case(0.05, 0.5, gives=14)
+smallest_group.case(0.75, 0.9, gives=9)
+# no size is large enough
+smallest_group.case(0.0, 0.5, raises=ValueError)
+smallest_group.case(1.0, 0.5, raises=ValueError)
+
+SIZES = range(2, 10_000)
 
 
-def _teaches(rate, size):
+def check_rate(rate):
+    """Raise ValueError for a success rate at which no group has variance."""
+    if not 0 < rate < 1:
+        raise ValueError(f"a rate of {rate}")
+
+
+def fraction_with_variance(rate, size):
+    """The fraction of groups of this size in which some succeed and some fail."""
     return 1 - rate**size - (1 - rate) ** size
 
 
-def _smallest(rate, enough):
-    """The first size from 2 on that is enough; ValueError if there is none."""
-    if not 0 < rate < 1:
-        raise ValueError(f"a rate of {rate}")
-    return next(size for size in range(2, 10_000) if enough(size))
+def correct_smallest_group(rate, wanted):
+    """The solution."""
+    check_rate(rate)
+    for size in SIZES:
+        if fraction_with_variance(rate, size) >= wanted:
+            return size
+    return None
 
 
-def _right_size(rate, wanted):
-    return _smallest(rate, lambda size: _teaches(rate, size) >= wanted)
+@smallest_group.mistake
+def leaves_out_groups_that_succeed(rate, wanted):
+    """You left out the groups that succeed as a whole: they have no variance either."""
+    check_rate(rate)
+    for size in SIZES:
+        if 1 - (1 - rate) ** size >= wanted:
+            return size
+    return None
 
 
-exercise("07.1", "smallest_group", [
-    ((0.5, 0.8), 4),
-    ((0.5, 0.5), 2),
-    ((0.05, 0.5), 14),
-    ((0.75, 0.9), 9),
-    ((0.0, 0.5), Raises(ValueError)),
-    ((1.0, 0.5), Raises(ValueError)),
-], {
-    "you left out the groups that succeed as a whole: they have no variance either":
-        lambda rate, wanted: _smallest(rate, lambda size: 1 - (1 - rate) ** size >= wanted),
-    "you left out the groups that fail as a whole: they have no variance either":
-        lambda rate, wanted: _smallest(rate, lambda size: 1 - rate**size >= wanted),
-    "you required more than the wanted fraction: exactly that is enough":
-        lambda rate, wanted: _smallest(rate, lambda size: _teaches(rate, size) > wanted),
-    "you gave the last size that is too small: give the next one":
-        lambda rate, wanted: _right_size(rate, wanted) - 1,
-    "you gave a size for a rate of 0 or 1, where no group has variance: raise ValueError":
-        lambda rate, wanted: _right_size(rate, wanted) if 0 < rate < 1 else 2,
-})  # fmt: skip
+@smallest_group.mistake
+def leaves_out_groups_that_fail(rate, wanted):
+    """You left out the groups that fail as a whole: they have no variance either."""
+    check_rate(rate)
+    for size in SIZES:
+        if 1 - rate**size >= wanted:
+            return size
+    return None
 
 
-# 07.2 when to go on to the next stage
+@smallest_group.mistake
+def requires_more_than_wanted(rate, wanted):
+    """You required more than the wanted fraction: exactly that is enough."""
+    check_rate(rate)
+    for size in SIZES:
+        if fraction_with_variance(rate, size) > wanted:
+            return size
+    return None
 
 
-def _switch(counts, n, goal, end):
-    return next((step for step, right in enumerate(counts, 1) if end(right, n) >= goal), None)
+@smallest_group.mistake
+def gives_the_last_that_is_too_small(rate, wanted):
+    """You gave the last size that is too small: give the next one."""
+    return correct_smallest_group(rate, wanted) - 1
 
 
-def _schoolbook(right, n):
-    return right / n - 1.96 * sqrt(right / n * (1 - right / n) / n)
+@smallest_group.mistake
+def gives_a_size_for_any_rate(rate, wanted):
+    """You gave a size for a rate of 0 or 1, where no group has variance: raise ValueError."""
+    if rate in (0, 1):
+        return 2
+    return correct_smallest_group(rate, wanted)
 
 
-def _wilson(right, n):
+# 07.2: when to go on to the next stage
+
+switch_step = exercise("07.2", "switch_step")
+switch_step.case([30, 49, 52, 58, 62], 64, 0.8, gives=4)
+switch_step.case([10, 20, 30], 64, 0.8, gives=None)
+switch_step.case([8, 7, 8], 8, 0.9, gives=None)  # 8 of 8 may be chance
+switch_step.case([64], 64, 0.9, gives=1)
+switch_step.case([], 64, 0.5, gives=None)
+
+
+def interval(right, n):
+    """Both ends of Wilson's interval for so many right of n."""
     return wilson_interval([True] * right + [False] * (n - right))
 
 
-exercise("07.2", "switch_step", [
-    (([30, 49, 52, 58, 62], 64, 0.8), 4),
-    (([10, 20, 30], 64, 0.8), None),
-    (([8, 7, 8], 8, 0.9), None),
-    (([64], 64, 0.9), 1),
-    (([], 64, 0.5), None),
-], {
-    "you compared the rate itself, which may be high by chance: take the interval's lower end":
-        lambda *given: _switch(*given, lambda right, n: right / n),
-    "you took the upper end: it only says that the goal is not ruled out":
-        lambda *given: _switch(*given, lambda right, n: _wilson(right, n)[1]),
-    "that is the schoolbook interval, in which 8 of 8 has no width and proves anything":
-        lambda *given: _switch(*given, _schoolbook),
-    "you counted from 0: the first step is 1, and where there is none, give None":
-        lambda *given: (_switch(*given, lambda right, n: _wilson(right, n)[0]) or 1) - 1,
-})  # fmt: skip
+@switch_step.mistake
+def compares_the_rate(counts, n, goal):
+    """You compared the rate itself, which may be high by chance: take the interval's lower end."""
+    for step, right in enumerate(counts, 1):
+        if right / n >= goal:
+            return step
+    return None
 
 
-# 07.3 the learning rate over stages
+@switch_step.mistake
+def takes_the_upper_end(counts, n, goal):
+    """You took the upper end: it only says that the goal is not ruled out."""
+    for step, right in enumerate(counts, 1):
+        if interval(right, n)[1] >= goal:
+            return step
+    return None
 
 
-def _rates(stages, warmup, first=0, fall_from=None):
-    """`first` is the first step's number, `fall_from` where the fall begins."""
-    start = warmup if fall_from is None else fall_from
-    return [
-        peak * ((i + first) / warmup if i < warmup else (n - i) / max(1, n - start))
-        for n, peak in stages
-        for i in range(n)
-    ]
+@switch_step.mistake
+def takes_the_schoolbook_interval(counts, n, goal):
+    """That is the schoolbook interval, in which 8 of 8 has no width and proves anything."""
+    for step, right in enumerate(counts, 1):
+        rate = right / n
+        if rate - 1.96 * sqrt(rate * (1 - rate) / n) >= goal:
+            return step
+    return None
 
 
-exercise("07.3", "learning_rates", [
-    (([(4, 1.0), (6, 0.5)], 2), _rates([(4, 1.0), (6, 0.5)], 2)),
-    (([(5, 1e-3)], 0), _rates([(5, 1e-3)], 0)),
-    (([(8, 1e-3), (12, 1e-3)], 5), _rates([(8, 1e-3), (12, 1e-3)], 5)),
-    (([], 5), []),
-], {
-    "you made one schedule over all steps: each stage's trainer warms up again":
-        lambda stages, warmup: _rates(
-            [(sum(n for n, _ in stages), stages[0][1])] if stages else [], warmup
-        ),
-    "you forgot the warm-up: over its steps the rate rises from 0 to the peak":
-        lambda stages, warmup: _rates(stages, 0),
-    "you counted from 1: the schedule begins at 0, and the first step moves nothing":
-        lambda stages, warmup: _rates(stages, warmup, first=1),
-    "you let the rate fall from the stage's beginning: it falls from the warm-up's end":
-        lambda stages, warmup: _rates(stages, warmup, fall_from=0),
-})  # fmt: skip
+@switch_step.mistake
+def counts_from_0(counts, n, goal):
+    """You counted from 0: the first step is 1, and where there is none, give None."""
+    for index, right in enumerate(counts):
+        if interval(right, n)[0] >= goal:
+            return index
+    return 0
 
 
-# 07.4 what new moments of AdamW do
+# 07.3: the learning rate over stages
 
 
-def _distance(measured):
-    carried, new = measured["carried"], measured["new"]
-    said = f"The adapter moves {carried:.3f} with its moments and {new:.3f} with new ones."
+def rates_of_stage(steps, peak, warmup, first=0, fall_from=None):
+    """The rates of one stage, with what the mistakes change.
+
+    `first` is the number of the first step, and `fall_from` the step from which the rate falls.
+    """
+    if fall_from is None:
+        fall_from = warmup
+    rates = []
+    for step in range(steps):
+        if step < warmup:
+            rates.append(peak * (step + first) / warmup)
+        else:
+            rates.append(peak * (steps - step) / max(1, steps - fall_from))
+    return rates
+
+
+def correct_learning_rates(stages, warmup):
+    """The solution."""
+    rates = []
+    for steps, peak in stages:
+        rates.extend(rates_of_stage(steps, peak, warmup))
+    return rates
+
+
+learning_rates = exercise("07.3", "learning_rates", solution=correct_learning_rates)
+learning_rates.case([(4, 1.0), (6, 0.5)], 2)
+learning_rates.case([(5, 1e-3)], 0)  # no warm-up
+learning_rates.case([(8, 1e-3), (12, 1e-3)], 5)
+learning_rates.case([], 5)  # no stages
+
+
+@learning_rates.mistake
+def makes_one_schedule(stages, warmup):
+    """You made one schedule over all steps: each stage's trainer warms up again."""
+    if not stages:
+        return []
+    all_steps = sum(steps for steps, _ in stages)
+    first_peak = stages[0][1]
+    return rates_of_stage(all_steps, first_peak, warmup)
+
+
+@learning_rates.mistake
+def forgets_the_warm_up(stages, warmup):
+    """You forgot the warm-up: over its steps the rate rises from 0 to the peak."""
+    return correct_learning_rates(stages, 0)
+
+
+@learning_rates.mistake
+def counts_from_1(stages, warmup):
+    """You counted from 1: the schedule begins at 0, and the first step moves nothing."""
+    rates = []
+    for steps, peak in stages:
+        rates.extend(rates_of_stage(steps, peak, warmup, first=1))
+    return rates
+
+
+@learning_rates.mistake
+def falls_from_the_beginning(stages, warmup):
+    """You let the rate fall from the stage's beginning: it falls from the warm-up's end."""
+    rates = []
+    for steps, peak in stages:
+        rates.extend(rates_of_stage(steps, peak, warmup, fall_from=0))
+    return rates
+
+
+# 07.4: what new moments of AdamW do
+
+
+def read_new_moments(measured):
+    """From how far the adapter moves with its moments and with new ones."""
+    carried = measured["carried"]
+    new = measured["new"]
+    sentence = f"The adapter moves {carried:.3f} with its moments and {new:.3f} with new ones."
     if new > 1.2 * carried:  # less than 20 % apart, other batches could turn it round
-        return "farther", said
-    return ("less far" if carried > 1.2 * new else "as far"), said
+        return "farther", sentence
+    if carried > 1.2 * new:
+        return "less far", sentence
+    return "as far", sentence
 
 
-experiment("07.4", "new_moments", _distance, {
-    "farther": "Here the carried moments made the larger steps: what did you change?",
-    "as far": "The rate is the same, but AdamW divides by what it has averaged so far.",
-    "less far": "New moments start at 0, but AdamW corrects for that from the first step on.",
-}, [  # after 8 steps of stage 1, as the chapter stands; after 2 steps
-    ({"carried": 0.235, "new": 0.305}, "farther"),
-    ({"carried": 0.297, "new": 0.345}, "as far"),
-])  # fmt: skip
+new_moments = experiment(
+    "07.4",
+    "new_moments",
+    read=read_new_moments,
+    wrong={
+        "farther": "Here the carried moments made the larger steps: what did you change?",
+        "as far": "The rate is the same, but AdamW divides by what it has averaged so far.",
+        "less far": "New moments start at 0, but AdamW corrects for that from the first step on.",
+    },
+)
+new_moments.example({"carried": 0.235, "new": 0.305}, gives="farther")  # after 8 steps of stage 1
+new_moments.example({"carried": 0.297, "new": 0.345}, gives="as far")  # after 2 steps
+
+# 07.5: how many of the learner's own problems can teach?
 
 
-# 07.5 how many of the learner's own problems can teach?
-
-
-def _teachable(measured):
+def read_own_problems(measured):
+    """From the pass rate of each problem."""
     rates = measured["pass_rates"]
     if len(rates) < 8:
         raise ValueError(f"{len(rates)} problems are too few: give at least 8")
-    some = sum(0 < rate < 1 for rate in rates) / len(rates)
-    said = f"{some:.0%} of {len(rates)} problems can teach; {rates.count(0)} are hopeless and "
-    said += f"{rates.count(1)} are mastered."
-    return "most" if some >= 2 / 3 else "few" if some <= 1 / 3 else "about half", said
+    can_teach = sum(0 < rate < 1 for rate in rates) / len(rates)
+    sentence = (
+        f"{can_teach:.0%} of {len(rates)} problems can teach; {rates.count(0)} are hopeless and "
+        f"{rates.count(1)} are mastered."
+    )
+    if can_teach >= 2 / 3:
+        return "most", sentence
+    if can_teach <= 1 / 3:
+        return "few", sentence
+    return "about half", sentence
 
 
-experiment("07.5", "own_problems", _teachable, {
-    "most": "Too many of them are always wrong or always right for this model.",
-    "about half": "The rates of this model are less mixed: look at both ends.",
-    "few": "The model solves more of them sometimes, and those can teach.",
-}, [({"pass_rates": [0.625, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]}, "few")])  # fmt: skip
+own_problems = experiment(
+    "07.5",
+    "own_problems",
+    read=read_own_problems,
+    wrong={
+        "most": "Too many of them are always wrong or always right for this model.",
+        "about half": "The rates of this model are less mixed: look at both ends.",
+        "few": "The model solves more of them sometimes, and those can teach.",
+    },
+)
+own_problems.example(
+    {"pass_rates": [0.625, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]},
+    gives="few",
+)

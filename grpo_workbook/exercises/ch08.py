@@ -1,127 +1,245 @@
 """The exercises of notebook 08_evaluation."""
 
+import math
 from math import comb, sqrt
 
-from grpo_workbook.exercises import exercise, experiment
+from grpo_workbook.exercises.tasks import exercise, experiment
 
-# 08.1 McNemar's exact test
-
-
-def _tail(better, worse):
-    m = better + worse
-    return sum(comb(m, i) for i in range(min(better, worse) + 1)) / 2**m
+# 08.1: McNemar's exact test
 
 
-def _normal(better, worse):
+def one_tail(better, worse):
+    """The probability of an outcome at least as far from even, in one direction."""
+    changed = better + worse
+    outcomes = 0
+    for heads in range(min(better, worse) + 1):
+        outcomes += comb(changed, heads)
+    return outcomes / 2**changed
+
+
+def correct_mcnemar(better, worse):
+    """The solution."""
+    return min(1.0, 2 * one_tail(better, worse))
+
+
+mcnemar = exercise("08.1", "mcnemar")
+mcnemar.case(6, 1, gives=0.125)
+mcnemar.case(1, 6, gives=0.125)
+mcnemar.case(10, 0, gives=2 / 1024)
+mcnemar.case(3, 3, gives=1.0)  # the middle is in both tails
+mcnemar.case(0, 0, gives=1.0)  # nothing changed
+# 1, 19, 171, ...: the ways to get 0, 1, 2, ... heads of 19 coins
+mcnemar.case(15, 4, gives=2 * (1 + 19 + 171 + 969 + 3876) / 2**19)
+
+
+@mcnemar.mistake
+def looks_in_one_direction(better, worse):
+    """You looked in one direction only: training could have made it worse as well, so double the
+    tail.
+    """
+    return min(1.0, one_tail(better, worse))
+
+
+@mcnemar.mistake
+def counts_the_middle_twice(better, worse):
+    """Your p is above 1 where both counts are equal: the middle is in both tails, cap it at 1."""
+    return 2 * one_tail(better, worse)
+
+
+@mcnemar.mistake
+def takes_this_outcome_alone(better, worse):
+    """You took the chance of this one outcome: p adds up all that are at least as far from even."""
+    changed = better + worse
+    return min(1.0, 2 * comb(changed, worse) / 2**changed)
+
+
+@mcnemar.mistake
+def approximates(better, worse):
+    """That is the chi-squared approximation: with few changed problems it gives too small a p."""
     from scipy.stats import chi2
 
-    return float(chi2.sf((better - worse) ** 2 / (better + worse), 1)) if better + worse else 1.0
+    if better + worse == 0:
+        return 1.0
+    return float(chi2.sf((better - worse) ** 2 / (better + worse), 1))
 
 
-exercise("08.1", "mcnemar", [
-    ((6, 1), 0.125),
-    ((1, 6), 0.125),
-    ((10, 0), 2 / 1024),
-    ((3, 3), 1.0),
-    ((0, 0), 1.0),
-    ((15, 4), 2 * (1 + 19 + 171 + 969 + 3876) / 2**19),
-], {
-    "you looked in one direction only: training could have made it worse as well, so double "
-    "the tail": lambda better, worse: min(1.0, _tail(better, worse)),
-    "your p is above 1 where both counts are equal: the middle is in both tails, cap it at 1":
-        lambda better, worse: 2 * _tail(better, worse),
-    "you took the chance of this one outcome: p adds up all that are at least as far from even":
-        lambda better, worse: min(1.0, 2 * comb(better + worse, better) / 2 ** (better + worse)),
-    "that is the chi-squared approximation: with few changed problems it gives too small a p":
-        _normal,
-})  # fmt: skip
-
-# 08.2 a gain by chance
+# 08.2: the probability of a gain by chance
 
 
-def _chances(n, rate):
-    return [comb(n, i) * rate**i * (1 - rate) ** (n - i) for i in range(n + 1)]
+def chances(n, rate):
+    """The probability of each number of right answers, from 0 to n."""
+    return [comb(n, right) * rate**right * (1 - rate) ** (n - right) for right in range(n + 1)]
 
 
-def _gain(n, rate, fits):
-    chances = list(enumerate(_chances(n, rate)))
-    return sum(a * b for i, a in chances for j, b in chances if fits(j - i))
+def sum_over_pairs(n, rate, counts):
+    """The probability that `counts(second - first)` holds of the two numbers of right answers."""
+    distribution = chances(n, rate)
+    total = 0.0
+    for first, first_chance in enumerate(distribution):
+        for second, second_chance in enumerate(distribution):
+            if counts(second - first):
+                total += first_chance * second_chance
+    return total
 
 
-exercise("08.2", "chance_of_gain", lambda: [
-    ((n, rate, more), _gain(n, rate, lambda d, more=more: d >= more))
-    for n, rate, more in ((30, 0.5, 3), (30, 0.7, 3), (4, 0.5, 1), (100, 0.5, 10), (30, 0.5, 0))
-], {
-    "you left out the gain of exactly `more`: at least means it counts":
-        lambda n, rate, more: _gain(n, rate, lambda d: d > more),
-    "you counted losses as well: only a second count that is higher looks like a gain":
-        lambda n, rate, more: _gain(n, rate, lambda d: abs(d) >= more),
-    "you took the first count as certain: it is as much luck as the second":
-        lambda n, rate, more: sum(_chances(n, rate)[-int(-(n * rate + more) // 1) :]),
-}, tolerance=1e-5)  # fmt: skip
+def correct_chance_of_gain(n, rate, gain):
+    """The solution."""
 
-# 08.3 training seeds
+    def is_a_gain(difference):
+        return difference >= gain
 
-RANGE = {2: 2.77, 3: 3.31, 4: 3.63, 5: 3.86}  # of so many equal means, 95 %, in standard errors
+    return sum_over_pairs(n, rate, is_a_gain)
 
 
-def _seeds(measured):
-    rates, n = measured["strict"], measured["problems"]
+chance_of_gain = exercise("08.2", "chance_of_gain", solution=correct_chance_of_gain, tolerance=1e-5)
+chance_of_gain.case(30, 0.5, 3)
+chance_of_gain.case(30, 0.7, 3)
+chance_of_gain.case(4, 0.5, 1)
+chance_of_gain.case(100, 0.5, 10)
+chance_of_gain.case(30, 0.5, 0)  # as good or better
+
+
+@chance_of_gain.mistake
+def leaves_out_the_gain_itself(n, rate, gain):
+    """You left out the gain of exactly `more`: at least means it counts."""
+    return correct_chance_of_gain(n, rate, gain + 1)
+
+
+@chance_of_gain.mistake
+def counts_losses_too(n, rate, gain):
+    """You counted losses as well: only a second count that is higher looks like a gain."""
+
+    def is_a_change(difference):
+        return abs(difference) >= gain
+
+    return sum_over_pairs(n, rate, is_a_change)
+
+
+@chance_of_gain.mistake
+def takes_the_first_count_as_certain(n, rate, gain):
+    """You took the first count as certain: it is as much luck as the second."""
+    needed = math.ceil(n * rate + gain)
+    return sum(chances(n, rate)[needed:])
+
+
+# 08.3: how far training seeds lie apart
+
+# The range of so many equal means stays below this many standard errors in 95 % of cases (Tukey).
+RANGE = {2: 2.77, 3: 3.31, 4: 3.63, 5: 3.86}
+
+
+def read_seeds(measured):
+    """From the strict rate of each seed and the number of problems."""
+    rates = measured["strict"]
     if len(rates) not in RANGE:
         raise ValueError(f"{len(rates)} rates: measure two to five seeds")
-    rate, gap = sum(rates) / len(rates), max(rates) - min(rates)
+    n = measured["problems"]
+    rate = sum(rates) / len(rates)
+    gap = max(rates) - min(rates)
     limit = RANGE[len(rates)] * sqrt(rate * (1 - rate) / n)
-    said = f"The seeds lie {gap:.1%} apart; noise of {n} problems alone explains up to {limit:.1%}."
-    return "beyond" if gap > limit else "within", said
+    sentence = (
+        f"The seeds lie {gap:.1%} apart; noise of {n} problems alone explains up to {limit:.1%}."
+    )
+    if gap > limit:
+        return "beyond", sentence
+    return "within", sentence
 
 
-experiment("08.3", "seed_spread", _seeds, {
-    "within": "The bound knows the noise of the evaluation alone. The seed changes the start "
-    "of the adapters, the order of the problems and every completion as well, and where the "
-    "curve is steep one seed is steps ahead of another.",
-    "beyond": "The seeds may differ, but by no more than the noise of this evaluation: it "
-    "takes more problems, or more seeds, to show it.",
-}, [
-    ({"strict": [0.68125, 0.65], "problems": 160}, "within"),  # after 8 steps
-    ({"strict": [0.7125, 0.73125, 0.7], "problems": 160}, "within"),  # after 10 steps
-    ({"strict": [0.915, 0.944, 0.931], "problems": 480}, "within"),  # after 120
-])  # fmt: skip
+seed_spread = experiment(
+    "08.3",
+    "seed_spread",
+    read=read_seeds,
+    wrong={
+        "within": (
+            "The bound knows the noise of the evaluation alone. The seed changes the start of the "
+            "adapters, the order of the problems and every completion as well, and where the "
+            "curve is steep one seed is steps ahead of another."
+        ),
+        "beyond": (
+            "The seeds may differ, but by no more than the noise of this evaluation: it takes "
+            "more problems, or more seeds, to show it."
+        ),
+    },
+)
+# after 8, 10 and 120 steps
+seed_spread.example({"strict": [0.68125, 0.65], "problems": 160}, gives="within")
+seed_spread.example({"strict": [0.7125, 0.73125, 0.7], "problems": 160}, gives="within")
+seed_spread.example({"strict": [0.915, 0.944, 0.931], "problems": 480}, gives="within")
 
-# 08.4 the sentence for the report
+# 08.4: the sentence for the report
 
 
-def _outcomes(stayed, better, worse, never):
+def outcomes(stayed, better, worse, never):
+    """What was right before and after, with so many problems of each sort."""
     before = [True] * stayed + [False] * better + [True] * worse + [False] * never
-    return before, [True] * (stayed + better) + [False] * (worse + never)
+    after = [True] * (stayed + better) + [False] * (worse + never)
+    return before, after
 
 
-def _verdict(before, after, p=None, names=("rose", "fell")):
-    better = sum(a > b for b, a in zip(before, after, strict=True))
-    worse = sum(b > a for b, a in zip(before, after, strict=True))
-    shown = (p or (lambda *counts: min(1.0, 2 * _tail(*counts[:2]))))(better, worse, before, after)
-    return "not shown" if shown > 0.05 else names[worse > better]
+def changed_counts(before, after):
+    """How many problems got better and how many got worse."""
+    better = 0
+    worse = 0
+    for was_right, is_right in zip(before, after, strict=True):
+        if is_right and not was_right:
+            better += 1
+        if was_right and not is_right:
+            worse += 1
+    return better, worse
 
 
-def _unpaired(better, worse, before, after):
+verdict = exercise("08.4", "verdict")
+verdict.case(*outcomes(40, 8, 0, 52), gives="rose")
+# the rates differ by 5 of 120, and 55 problems changed
+verdict.case(*outcomes(40, 30, 25, 25), gives="not shown")
+verdict.case(*outcomes(40, 3, 15, 42), gives="fell")
+# five heads of five coins: p = 0.06 in both directions, 0.03 in one
+verdict.case(*outcomes(40, 5, 0, 55), gives="not shown")
+verdict.case(*outcomes(0, 0, 0, 30), gives="not shown")
+
+
+def verdict_of(p, before, after):
+    """The verdict for a p-value."""
+    if p > 0.05:
+        return "not shown"
+    if sum(after) > sum(before):
+        return "rose"
+    return "fell"
+
+
+@verdict.mistake
+def compares_the_rates(before, after):
+    """You compared the rates: 70 of 120 against 65 may be chance, so test the problems that
+    changed.
+    """
+    if sum(before) == sum(after):
+        return "not shown"
+    return verdict_of(0.0, before, after)
+
+
+@verdict.mistake
+def tests_unpaired(before, after):
+    """You tested both rates as if different problems had been answered: pair them, for then 8
+    better and none worse is shown.
+    """
     from scipy.stats import fisher_exact
 
-    n, b, a = len(before), sum(before), sum(after)
-    return fisher_exact([[b, n - b], [a, n - a]]).pvalue
+    right_before = [sum(before), len(before) - sum(before)]
+    right_after = [sum(after), len(after) - sum(after)]
+    return verdict_of(fisher_exact([right_before, right_after]).pvalue, before, after)
 
 
-exercise("08.4", "verdict", [
-    (_outcomes(40, 8, 0, 52), "rose"),
-    (_outcomes(40, 30, 25, 25), "not shown"),
-    (_outcomes(40, 3, 15, 42), "fell"),
-    (_outcomes(40, 5, 0, 55), "not shown"),
-    (_outcomes(0, 0, 0, 30), "not shown"),
-], {
-    "you compared the rates: 70 of 120 against 65 may be chance, so test the problems that "
-    "changed": lambda b, a: _verdict(b, a, lambda better, worse, *_: float(better == worse)),
-    "you tested both rates as if different problems had been answered: pair them, for then "
-    "8 better and none worse is shown": lambda b, a: _verdict(b, a, _unpaired),
-    "you tested one direction: training may make it worse as well, so double the tail":
-        lambda b, a: _verdict(b, a, lambda better, worse, *_: _tail(better, worse)),
-    "a small p says only that something changed: look at the direction too":
-        lambda b, a: _verdict(b, a, names=("rose", "rose")),
-})  # fmt: skip
+@verdict.mistake
+def tests_one_direction(before, after):
+    """You tested one direction: training may make it worse as well, so double the tail."""
+    better, worse = changed_counts(before, after)
+    return verdict_of(one_tail(better, worse), before, after)
+
+
+@verdict.mistake
+def ignores_the_direction(before, after):
+    """A small p says only that something changed: look at the direction too."""
+    better, worse = changed_counts(before, after)
+    if correct_mcnemar(better, worse) > 0.05:
+        return "not shown"
+    return "rose"

@@ -1,109 +1,252 @@
 """The exercises of notebook 09_merge_and_inference."""
 
-from functools import partial
-from math import comb
+from math import comb, exp
 
-import numpy as np
+from grpo_workbook.exercises.tasks import exercise, experiment
 
-from grpo_workbook.exercises import exercise, experiment
-
-
-def _softmax(logits):
-    weights = np.exp(np.array(logits) - max(logits))
-    return (weights / weights.sum()).tolist()
+# 09.1: the probability of each token, with a temperature and top_p
 
 
-def _cut(chances, top_p, crossing=True):
-    order, kept, total = sorted(range(len(chances)), key=lambda i: -chances[i]), set(), 0.0
-    for i in order:
-        if not crossing and kept and total + chances[i] > top_p:
-            break
-        kept.add(i)
-        total += chances[i]
+def softmax(logits):
+    """The probabilities of the tokens."""
+    highest = max(logits)
+    weights = [exp(logit - highest) for logit in logits]
+    return normalised(weights)
+
+
+def normalised(weights):
+    """The weights divided by their sum."""
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+def with_temperature(logits, temperature):
+    """The probabilities at a temperature."""
+    return softmax([logit / temperature for logit in logits])
+
+
+def kept_tokens(probabilities, top_p):
+    """The most likely tokens that reach top_p together."""
+    order = sorted(range(len(probabilities)), key=probabilities.__getitem__, reverse=True)
+    kept = []
+    total = 0.0
+    for token in order:
+        kept.append(token)
+        total += probabilities[token]
         if total >= top_p:
             break
-    return [c if i in kept else 0.0 for i, c in enumerate(chances)]
+    return kept
 
 
-def _normed(chances):
-    return [c / sum(chances) for c in chances]
+def cut(probabilities, kept):
+    """The probabilities with 0 for every token that is not kept; they may not add up to 1."""
+    result = [0.0] * len(probabilities)
+    for token in kept:
+        result[token] = probabilities[token]
+    return result
 
 
-def _chances(logits, temperature, top_p, crossing=True, norm=_normed):
-    return norm(_cut(_softmax([x / temperature for x in logits]), top_p, crossing))
+def correct_sampling_chances(logits, temperature, top_p):
+    """The solution."""
+    probabilities = with_temperature(logits, temperature)
+    return normalised(cut(probabilities, kept_tokens(probabilities, top_p)))
 
 
-def _cut_first(logits, temperature, top_p):
-    kept = _cut(_softmax(logits), top_p)
-    scaled = _softmax([x / temperature for x in logits])
-    return _normed([s if k else 0.0 for s, k in zip(scaled, kept, strict=True)])
+LOGITS = [2.0, 0.5, 1.0, -1.0, 0.0]
+
+sampling_chances = exercise("09.1", "sampling_chances", solution=correct_sampling_chances)
+sampling_chances.case(LOGITS, 1.0, 1.0)  # neither changes anything
+sampling_chances.case(LOGITS, 2.0, 0.8)
+sampling_chances.case(LOGITS, 0.5, 0.9)
+sampling_chances.case(LOGITS, 1.0, 0.7)
+sampling_chances.case(LOGITS, 1.0, 0.3)  # only the most likely token is left
+sampling_chances.case([0.0, 3.0, 1.0], 1.5, 0.95)
 
 
-_LOGITS = [2.0, 0.5, 1.0, -1.0, 0.0]
-_CUTS = ((1.0, 1.0), (2.0, 0.8), (0.5, 0.9), (1.0, 0.7), (1.0, 0.3))
-_ASKED = (*((_LOGITS, *cut) for cut in _CUTS), ([0.0, 3.0, 1.0], 1.5, 0.95))
-exercise("09.1", "sampling_chances", [(asked, _chances(*asked)) for asked in _ASKED], {
-    "you cut before the temperature: the temperature comes first, and a flatter distribution "
-    "needs more tokens to reach top_p": _cut_first,
-    "you left out the token that crosses top_p: the kept ones add up to at least "
-    "top_p": partial(_chances, crossing=False),
-    "what is left does not add up to 1: divide by its sum": partial(_chances, norm=list),
-    "you multiplied by the temperature: logits are divided by it, so that a high one "
-    "flattens": lambda logits, temperature, top_p: _chances(logits, 1 / temperature, top_p),
-    "the temperature changed nothing: if you divided the chances by it, the sum undoes that. "
-    "Divide the logits": lambda logits, temperature, top_p: _chances(logits, 1.0, top_p),
-})  # fmt: skip
+@sampling_chances.mistake
+def cuts_before_the_temperature(logits, temperature, top_p):
+    """You cut before the temperature: the temperature comes first, and a flatter distribution
+    needs more tokens to reach top_p.
+    """
+    kept = kept_tokens(softmax(logits), top_p)
+    return normalised(cut(with_temperature(logits, temperature), kept))
 
 
-def _padded(rows, pad, left=True, edge=False, by_token=False, upside_down=False):
-    width, found = max(map(len, rows)), []
+@sampling_chances.mistake
+def leaves_out_the_crossing_token(logits, temperature, top_p):
+    """You left out the token that crosses top_p: the kept ones add up to at least top_p."""
+    probabilities = with_temperature(logits, temperature)
+    kept = kept_tokens(probabilities, top_p)
+    total = sum(probabilities[token] for token in kept)
+    if len(kept) > 1 and total > top_p:
+        kept = kept[:-1]
+    return normalised(cut(probabilities, kept))
+
+
+@sampling_chances.mistake
+def does_not_normalise(logits, temperature, top_p):
+    """What is left does not add up to 1: divide by its sum."""
+    probabilities = with_temperature(logits, temperature)
+    return cut(probabilities, kept_tokens(probabilities, top_p))
+
+
+@sampling_chances.mistake
+def multiplies_by_the_temperature(logits, temperature, top_p):
+    """You multiplied by the temperature: logits are divided by it, so that a high one flattens."""
+    return correct_sampling_chances(logits, 1 / temperature, top_p)
+
+
+@sampling_chances.mistake
+def has_no_temperature(logits, temperature, top_p):
+    """The temperature changed nothing: if you divided the chances by it, the sum undoes that.
+    Divide the logits.
+    """
+    return correct_sampling_chances(logits, 1.0, top_p)
+
+
+# 09.2: prompts of different lengths, padded on the left
+
+
+def pad_rows(rows, pad):
+    """The ids and the masks of all rows, padded on the left, and the gap before each row."""
+    width = max(len(row) for row in rows)
+    ids = []
+    masks = []
+    gaps = []
     for row in rows:
-        gap, places = width - len(row), [*range(len(row))]
-        parts = ([pad] * gap, row), ([0] * gap, [1] * len(row)), ([0] * gap, places)
-        ids, mask, places = (a + b if left else b + a for a, b in parts)
-        mask = [int(token != pad) for token in ids] if by_token else mask
-        mask = [1 - m for m in mask] if upside_down else mask
-        found.append([ids, mask, [*range(width)] if edge else places])
-    return tuple(map(list, zip(*found, strict=True)))
+        gap = width - len(row)
+        ids.append([pad] * gap + row)
+        masks.append([0] * gap + [1] * len(row))
+        gaps.append(gap)
+    return ids, masks, gaps
 
 
-_ROWS = (([[5, 6, 7], [8]], 0), ([[1, 2], [3, 4]], 9), ([[0, 5], [7, 8, 9, 4]], 0), ([[3]], 0))
-exercise("09.2", "left_pad", [(rows, _padded(*rows)) for rows in _ROWS], {
-    "you padded on the right: the model would have to continue after it, so padding is before "
-    "the prompt": partial(_padded, left=False),
-    "your positions count the padding: a prompt's first token has position 0 wherever it "
-    "stands": partial(_padded, edge=True),
-    "you took the mask from the token's number: a prompt may hold the padding token itself, "
-    "and that is to be read": partial(_padded, by_token=True),
-    "your mask is upside down: 1 is what the model reads, 0 is padding":
-        partial(_padded, upside_down=True),
-})  # fmt: skip
+def positions_after(gaps, width):
+    """The positions of each row: 0 in the gap, and counted from the first token of the prompt."""
+    return [[0] * gap + list(range(width - gap)) for gap in gaps]
 
 
-def _paired(measured):
-    better, worse, n = (measured[name] for name in ("better", "worse", "problems"))
+def correct_left_pad(rows, pad):
+    """The solution: ids, masks and positions of all rows."""
+    ids, masks, gaps = pad_rows(rows, pad)
+    return ids, masks, positions_after(gaps, len(ids[0]))
+
+
+left_pad = exercise("09.2", "left_pad", solution=correct_left_pad)
+left_pad.case([[5, 6, 7], [8]], 0)
+left_pad.case([[1, 2], [3, 4]], 9)  # no padding
+left_pad.case([[0, 5], [7, 8, 9, 4]], 0)  # a prompt that holds the padding token
+left_pad.case([[3]], 0)
+
+
+@left_pad.mistake
+def pads_on_the_right(rows, pad):
+    """You padded on the right: the model would have to continue after it, so padding is before the
+    prompt.
+    """
+    width = max(len(row) for row in rows)
+    ids = []
+    masks = []
+    positions = []
+    for row in rows:
+        gap = width - len(row)
+        ids.append(row + [pad] * gap)
+        masks.append([1] * len(row) + [0] * gap)
+        positions.append(list(range(len(row))) + [0] * gap)
+    return ids, masks, positions
+
+
+@left_pad.mistake
+def counts_the_padding(rows, pad):
+    """Your positions count the padding: a prompt's first token has position 0 wherever it
+    stands.
+    """
+    ids, masks, _ = pad_rows(rows, pad)
+    width = len(ids[0])
+    return ids, masks, [list(range(width)) for _ in rows]
+
+
+@left_pad.mistake
+def masks_by_the_token(rows, pad):
+    """You took the mask from the token's number: a prompt may hold the padding token itself, and
+    that is to be read.
+    """
+    ids, _, positions = correct_left_pad(rows, pad)
+    masks = []
+    for row_ids in ids:
+        masks.append([int(token != pad) for token in row_ids])
+    return ids, masks, positions
+
+
+@left_pad.mistake
+def turns_the_mask_upside_down(rows, pad):
+    """Your mask is upside down: 1 is what the model reads, 0 is padding."""
+    ids, masks, positions = correct_left_pad(rows, pad)
+    upside_down = []
+    for mask in masks:
+        upside_down.append([1 - value for value in mask])
+    return ids, upside_down, positions
+
+
+# 09.3 and 09.4: the same problems with another prompt, and with fewer bits
+
+
+def read_paired(measured):
+    """From how many problems got better and worse, by McNemar's exact test."""
+    better = measured["better"]
+    worse = measured["worse"]
+    n = measured["problems"]
     changed = better + worse
-    p = min(1.0, 2 * sum(comb(changed, i) for i in range(min(better, worse) + 1)) / 2**changed)
-    said = f"Of {n} problems {better} got better and {worse} worse (paired test: p = {p:.2g})."
-    return "stays" if p > 0.05 else "rises" if better > worse else "falls", said
+    tail = sum(comb(changed, i) for i in range(min(better, worse) + 1)) / 2**changed
+    p = min(1.0, 2 * tail)
+    sentence = f"Of {n} problems {better} got better and {worse} worse (paired test: p = {p:.2g})."
+    if p > 0.05:
+        return "stays", sentence
+    if better > worse:
+        return "rises", sentence
+    return "falls", sentence
 
 
-experiment("09.3", "other_prompt", _paired, {
-    "falls": "The form followed the turn of the assistant here, and not the words before it: "
-    "do not rely on that with another prompt or model.",
-    "stays": "The answers changed more than chance would change them: the system prompt is a "
-    "part of what the model was trained on, so it belongs to the model.",
-    "rises": "A prompt that the rewards never saw is rarely better than the one of training; "
-    "look at the completions before you believe it.",
-}, [
-    ({"better": 0, "worse": 15, "problems": 120}, "falls"),  # without a system prompt
-    ({"better": 1, "worse": 0, "problems": 120}, "stays"),  # the same in other words
-])  # fmt: skip
-experiment("09.4", "fewer_bits", _paired, {
-    "falls": "No loss was shown. A small one may hide in so few problems: see how many would "
-    "show it, by `power` of chapter 08.",
-    "stays": "More answers changed in one direction than chance explains, so rounding moved "
-    "this model: report the score of the 4-bit model.",
-    "rises": "Rounding adds errors to weights and no skill; where it seems to help, suspect "
-    "chance or a policy that was trained on the 4-bit base.",
-}, [({"better": 1, "worse": 0, "problems": 120}, "stays")])  # fmt: skip
+other_prompt = experiment(
+    "09.3",
+    "other_prompt",
+    read=read_paired,
+    wrong={
+        "falls": (
+            "The form followed the turn of the assistant here, and not the words before it: do "
+            "not rely on that with another prompt or model."
+        ),
+        "stays": (
+            "The answers changed more than chance would change them: the system prompt is a part "
+            "of what the model was trained on, so it belongs to the model."
+        ),
+        "rises": (
+            "A prompt that the rewards never saw is rarely better than the one of training; look "
+            "at the completions before you believe it."
+        ),
+    },
+)
+# without a system prompt, and with the same in other words
+other_prompt.example({"better": 0, "worse": 15, "problems": 120}, gives="falls")
+other_prompt.example({"better": 1, "worse": 0, "problems": 120}, gives="stays")
+
+fewer_bits = experiment(
+    "09.4",
+    "fewer_bits",
+    read=read_paired,
+    wrong={
+        "falls": (
+            "No loss was shown. A small one may hide in so few problems: see how many would show "
+            "it, by `power` of chapter 08."
+        ),
+        "stays": (
+            "More answers changed in one direction than chance explains, so rounding moved this "
+            "model: report the score of the 4-bit model."
+        ),
+        "rises": (
+            "Rounding adds errors to weights and no skill; where it seems to help, suspect chance "
+            "or a policy that was trained on the 4-bit base."
+        ),
+    },
+)
+fewer_bits.example({"better": 1, "worse": 0, "problems": 120}, gives="stays")

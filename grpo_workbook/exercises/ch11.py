@@ -1,121 +1,198 @@
 """The exercises of notebook 11_tools_and_environments."""
 
-from grpo_workbook.exercises import exercise, experiment
+from grpo_workbook.exercises.tasks import exercise, experiment
 
-exercise("11.1", "tokens_needed",
-    [((n, c, r, a), n * (c + r) + a) for n, c, r, a in ((1, 21, 21, 6), (4, 17, 24, 3))], {
-    "that leaves no room for the results: they count into max_completion_length too":
-        lambda calls, call, result, answer: calls * call + answer,
-    "that is one call: each further one needs room for itself and for its result":
-        lambda calls, call, result, answer: call + result + answer,
-    "after the last result the model must still write its answer":
-        lambda calls, call, result, answer: calls * (call + result),
-})  # fmt: skip
+# 11.1: how many tokens a conversation with tool calls needs
 
 
-def _calls(*numbers: int) -> dict:
-    made = [{"name": "multiply", "arguments": {"a": n, "b": 2}} for n in numbers]
-    calls = [{"type": "function", "function": call} for call in made]
+def correct_tokens_needed(calls, call, result, answer):
+    """The solution."""
+    return calls * (call + result) + answer
+
+
+# the arguments: the number of calls, and the tokens of a call, of a result, of the answer
+tokens_needed = exercise("11.1", "tokens_needed", solution=correct_tokens_needed)
+tokens_needed.case(1, 21, 21, 6)
+tokens_needed.case(4, 17, 24, 3)
+
+
+@tokens_needed.mistake
+def forgets_the_results(calls, call, result, answer):
+    """That leaves no room for the results: they count into max_completion_length too."""
+    return calls * call + answer
+
+
+@tokens_needed.mistake
+def counts_one_call(calls, call, result, answer):
+    """That is one call: each further one needs room for itself and for its result."""
+    return call + result + answer
+
+
+@tokens_needed.mistake
+def forgets_the_answer(calls, call, result, answer):
+    """After the last result the model must still write its answer."""
+    return calls * (call + result)
+
+
+# 11.2: a reward that charges for each call
+
+
+def calls_of(*numbers):
+    """The model's message that calls `multiply` once for each number."""
+    calls = []
+    for number in numbers:
+        call = {"name": "multiply", "arguments": {"a": number, "b": 2}}
+        calls.append({"type": "function", "function": call})
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-def _result(text: str) -> dict:
+def tool_result(text):
+    """The message with the result of a call."""
     return {"role": "tool", "name": "multiply", "content": text}
 
 
-def _said(text: str) -> dict:
+def model_text(text):
+    """A message of the model without calls."""
     return {"role": "assistant", "content": text}
 
 
-_TRANSCRIPTS = {  # transcript -> its reward where 8 is right and a call costs 0.25
-    "by heart": ([_said("8")], 1.0),
-    "wrong": ([_said("9")], 0.0),
-    "one call": ([_calls(4), _result("8"), _said("8")], 0.75),
-    "two calls in a turn": ([_calls(3, 4), _result("6"), _result("8"), _said("8")], 0.5),
-    "a call that failed": ([_calls(4), _result("{'error': 'no'}"), _said("8")], 0.75),
-    "no answer": ([_calls(4), _result("8")], -0.25),
-    "copied wrongly": ([_calls(4), _result("8"), _said("88")], -0.25),
-}
+TRANSCRIPTS = [
+    [model_text("8")],  # right by heart
+    [model_text("9")],  # wrong by heart
+    [calls_of(4), tool_result("8"), model_text("8")],
+    # two calls in a turn
+    [calls_of(3, 4), tool_result("6"), tool_result("8"), model_text("8")],
+    # a call that failed
+    [calls_of(4), tool_result("{'error': 'no'}"), model_text("8")],
+    [calls_of(4), tool_result("8")],  # no answer
+    [calls_of(4), tool_result("8"), model_text("88")],  # a result that was copied wrongly
+]
+RIGHT_ANSWERS = ["8"] * len(TRANSCRIPTS)
+
+priced_reward = exercise("11.2", "priced_reward")
+priced_reward.case(
+    TRANSCRIPTS, RIGHT_ANSWERS, 0.25, gives=[1.0, 0.0, 0.75, 0.5, 0.75, -0.25, -0.25]
+)
 
 
-def _reward(read, count):
-    return lambda completions, answer, price: [
-        float(read(c) == a) - price * count(c) for c, a in zip(completions, answer, strict=True)
-    ]
+def answer_of(completion):
+    """The text of the last message, if the model wrote it."""
+    last = completion[-1]
+    if last["role"] != "assistant":
+        return None
+    return last["content"]
 
 
-def _own(completion):
-    return completion[-1]["content"] if completion[-1]["role"] == "assistant" else None
+def count_calls(completion):
+    """How many calls the model made."""
+    calls = 0
+    for message in completion:
+        calls += len(message.get("tool_calls", []))
+    return calls
 
 
-def _all_calls(completion):
-    return sum(len(message.get("tool_calls", ())) for message in completion)
+@priced_reward.mistake
+def reads_the_tools_message(completions, answer, price):
+    """The last message may be the tool's: only what the model says is its answer."""
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        is_right = completion[-1]["content"] == gold
+        rewards.append(float(is_right) - price * count_calls(completion))
+    return rewards
 
 
-exercise("11.2", "priced_reward", [
-    (
-        ([t for t, _ in _TRANSCRIPTS.values()], ["8"] * len(_TRANSCRIPTS), 0.25),
-        [reward for _, reward in _TRANSCRIPTS.values()],
-    )
-], {
-    "the last message may be the tool's: only what the model says is its answer":
-        _reward(lambda c: c[-1]["content"], _all_calls),
-    "a turn can hold several calls: count the calls, not the turns that have some":
-        _reward(_own, lambda c: sum("tool_calls" in message for message in c)),
-    "a failed call costs as much as any other: count calls, not good results":
-        _reward(
-            _own,
-            lambda c: sum(m["role"] == "tool" and "error" not in m["content"] for m in c),
-        ),
-    "calls cost nothing in your reward: take price times their number away":
-        _reward(_own, lambda c: 0),
-})  # fmt: skip
+@priced_reward.mistake
+def counts_turns(completions, answer, price):
+    """A turn can hold several calls: count the calls, not the turns that have some."""
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        turns = sum("tool_calls" in message for message in completion)
+        rewards.append(float(answer_of(completion) == gold) - price * turns)
+    return rewards
 
 
-def _verdicts():
-    from grpo_workbook.environments import multiply
+@priced_reward.mistake
+def counts_good_results(completions, answer, price):
+    """A failed call costs as much as any other: count calls, not good results."""
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        results = 0
+        for message in completion:
+            if message["role"] == "tool" and "error" not in message["content"]:
+                results += 1
+        rewards.append(float(answer_of(completion) == gold) - price * results)
+    return rewards
 
-    _judged(lambda: multiply)  # its slow imports, before the time of the check begins
-    return [((), "a model can call it")]
+
+@priced_reward.mistake
+def charges_nothing(completions, answer, price):
+    """Calls cost nothing in your reward: take price times their number away."""
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        rewards.append(float(answer_of(completion) == gold))
+    return rewards
 
 
-def _judged(function):
+# 11.3: a tool of the learner's own
+
+
+def judge_tool(function):
+    """What is wrong with the learner's tool, or that a model can call it."""
     from transformers.utils import get_json_schema
 
     from grpo_workbook.environments import CallError
 
-    made = function()
+    tool = function()
     try:
-        described = get_json_schema(made)["function"]["parameters"]["properties"]
-    except Exception:  # its own kinds, for each part that is missing
+        schema = get_json_schema(tool)
+    except Exception:  # it has an exception of its own for each part that is missing
         return "no schema"
-    if not described:
+    names = schema["function"]["parameters"]["properties"]
+    if not names:
         return "no arguments"
     try:
-        made(**dict.fromkeys(described, object()))
+        tool(**{name: object() for name in names})  # no tool takes an argument of this type
     except CallError:
         return "a model can call it"
     except Exception:
-        pass
+        return "unchecked"
     return "unchecked"
 
 
-def _bare(text: str) -> str:
-    """Repeat a text.
-
-    Args:
-        text: The text.
-    """
-    return text * 2
+my_tool = exercise("11.3", "my_tool", call=judge_tool)
+my_tool.case(gives="a model can call it")
 
 
-def _undescribed():
+@my_tool.mistake
+def takes_arguments_of_any_type():
+    """It takes arguments of any type: put @tool above the function, which checks them."""
+
+    def repeat(text: str) -> str:
+        """Repeat a text.
+
+        Args:
+            text: The text.
+        """
+        return text * 2
+
+    return repeat
+
+
+@my_tool.mistake
+def has_no_schema():
+    """No schema can be made of it: it needs type hints, and a docstring with Args:."""
     from grpo_workbook.environments import tool
 
-    return tool(lambda text: text)
+    @tool
+    def repeat(text):
+        return text
+
+    return repeat
 
 
-def _without_arguments():
+@my_tool.mistake
+def takes_no_argument():
+    """It takes no argument, so the model cannot ask it anything: give it at least one."""
     from grpo_workbook.environments import tool
 
     @tool
@@ -126,54 +203,84 @@ def _without_arguments():
     return now
 
 
-exercise("11.3", "my_tool", _verdicts, {
-    "it takes arguments of any type: put @tool above the function, which checks them":
-        lambda: _bare,
-    "no schema can be made of it: it needs type hints, and a docstring with Args:": _undescribed,
-    "it takes no argument, so the model cannot ask it anything: give it at least one":
-        _without_arguments,
-}, call=_judged)  # fmt: skip
+# 11.4: a tool that is wrong half of the time
 
 
-def _wrong_tool(calls):
-    """By the calls per conversation, on easy and on hard products."""
-    easy, hard = calls["easy"], calls["hard"]
-    said = f"{easy:.2f} calls for an easy product, {hard:.2f} for a hard one."
-    return "for none" if hard < 0.5 else "for hard ones" if easy < 0.75 else "for all", said
+def read_wrong_tool(calls):
+    """From the calls per conversation, on easy and on hard products."""
+    easy = calls["easy"]
+    hard = calls["hard"]
+    sentence = f"{easy:.2f} calls for an easy product, {hard:.2f} for a hard one."
+    if hard < 0.5:
+        return "for none", sentence
+    if easy < 0.75:
+        return "for hard ones", sentence
+    return "for all", sentence
 
 
-experiment("11.4", "wrong_tool", _wrong_tool, {
-    "for all": "Half of the easy answers by heart were right too, and needed no call.",
-    "for hard ones": "By heart an easy product was not right often enough to beat the call.",
-    "for none": "Half of the calls were right, and no hard product is known by heart.",
-}, [({"easy": 0.5, "hard": 0.992, "all": 0.881}, "for hard ones")])  # fmt: skip
+wrong_tool = experiment(
+    "11.4",
+    "wrong_tool",
+    read=read_wrong_tool,
+    wrong={
+        "for all": "Half of the easy answers by heart were right too, and needed no call.",
+        "for hard ones": "By heart an easy product was not right often enough to beat the call.",
+        "for none": "Half of the calls were right, and no hard product is known by heart.",
+    },
+)
+wrong_tool.example({"easy": 0.5, "hard": 0.992, "all": 0.881}, gives="for hard ones")
+
+# 11.5: a limit too narrow for the result of a call
 
 
-def _narrow(log):
-    """By the rate of completions that call, in the first and the last three steps."""
+def read_too_narrow(log):
+    """From each step's rate of completions that call a tool."""
     calling = log["calling"]
-    first, last = sum(calling[:3]) / 3, sum(calling[-3:]) / 3
-    said = f"{first:.1%} of the completions called at first, {last:.1%} at the end."
-    return "die out" if last < first / 4 else "spread" if last > 4 * first else "stay", said
+    first = sum(calling[:3]) / 3
+    last = sum(calling[-3:]) / 3
+    sentence = f"{first:.1%} of the completions called at first, {last:.1%} at the end."
+    if last < first / 4:
+        return "die out", sentence
+    if last > 4 * first:
+        return "spread", sentence
+    return "stay", sentence
 
 
-experiment("11.5", "too_narrow", _narrow, {
-    "die out": "Most groups earned nothing at all, so nothing speaks against a call either.",
-    "stay": "Some groups had a right answer by heart, and in these a call counted as worse.",
-    "spread": "A call without a result never earns anything: nothing speaks for it.",
-}, [({"calling": [0.125, 0.15, 0.188, 0.094, 0.125, 0.188]}, "stay")])  # fmt: skip
+too_narrow = experiment(
+    "11.5",
+    "too_narrow",
+    read=read_too_narrow,
+    wrong={
+        "die out": "Most groups earned nothing at all, so nothing speaks against a call either.",
+        "stay": "Some groups had a right answer by heart, and in these a call counted as worse.",
+        "spread": "A call without a result never earns anything: nothing speaks for it.",
+    },
+)
+too_narrow.example({"calling": [0.125, 0.15, 0.188, 0.094, 0.125, 0.188]}, gives="stay")
+
+# 11.6: single prices and totals
 
 
-def _shopping(rates):
-    """By the rates right on single prices and on totals."""
-    price, total = rates["price"], rates["total"]
-    said = f"{price:.1%} of the single prices were right, and {total:.1%} of the totals."
-    right = "both" if total > 0.5 else "only single prices" if price > 0.5 else "neither"
-    return right, said
+def read_two_tools(rates):
+    """From the rates of right answers on single prices and on totals."""
+    price = rates["price"]
+    total = rates["total"]
+    sentence = f"{price:.1%} of the single prices were right, and {total:.1%} of the totals."
+    if total > 0.5:
+        return "both", sentence
+    if price > 0.5:
+        return "only single prices", sentence
+    return "neither", sentence
 
 
-experiment("11.6", "two_tools", _shopping, {
-    "neither": "A price needs one call, and a right one still earned 0.35.",
-    "only single prices": "Two calls cost more than a right total earns, or one call less.",
-    "both": "A total needs two calls, which cost 1.3: more than the 1.0 of a right answer.",
-}, [({"price": 0.64, "total": 0.27}, "only single prices")])  # fmt: skip
+two_tools = experiment(
+    "11.6",
+    "two_tools",
+    read=read_two_tools,
+    wrong={
+        "neither": "A price needs one call, and a right one still earned 0.35.",
+        "only single prices": "Two calls cost more than a right total earns, or one call less.",
+        "both": "A total needs two calls, which cost 1.3: more than the 1.0 of a right answer.",
+    },
+)
+two_tools.example({"price": 0.64, "total": 0.27}, gives="only single prices")

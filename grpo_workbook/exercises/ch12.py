@@ -1,248 +1,432 @@
 """The exercises of notebook 12_which_algorithm."""
 
 import json
-from collections.abc import Callable
 from statistics import mean, pstdev, stdev
 
-from grpo_workbook.exercises import exercise
+from grpo_workbook.exercises.tasks import exercise
 from grpo_workbook.files import REPO
 
-# 12.1 RLOO's advantages
+# 12.1: RLOO's advantages
 
 
-def _groups(rewards, group_size):
-    return [rewards[i : i + group_size] for i in range(0, len(rewards), group_size)]
+def split(rewards, group_size):
+    """The rewards of each group."""
+    groups = []
+    for start in range(0, len(rewards), group_size):
+        groups.append(rewards[start : start + group_size])
+    return groups
 
 
-def _less(baseline: Callable) -> Callable:
-    """Each reward less `baseline(its group, its place, the group's size)`."""
-    return lambda rewards, group_size: [
-        r - baseline(group, i, group_size)
-        for group in _groups(rewards, group_size)
-        for i, r in enumerate(group)
-    ]
+def correct_rloo_advantages(rewards, group_size):
+    """The solution."""
+    advantages = []
+    for group in split(rewards, group_size):
+        for reward in group:
+            others = (sum(group) - reward) / (len(group) - 1)
+            advantages.append(reward - others)
+    return advantages
 
 
-def _grpo(rewards, group_size):
-    return [
-        (r - mean(group)) / (stdev(group) + 1e-4)
-        for group in _groups(rewards, group_size)
-        for r in group
-    ]
+REWARDS = [1.0, 0.0, 0.0, 1.0, 3.0, 0.5, 0.5, 0.5]
+
+rloo_advantages = exercise("12.1", "rloo_advantages", solution=correct_rloo_advantages)
+rloo_advantages.case(REWARDS, 4)
+rloo_advantages.case(REWARDS, 2)
+rloo_advantages.case(REWARDS, 8)
 
 
-_rloo = _less(lambda group, i, n: (sum(group) - group[i]) / (n - 1))
-_REWARDS = [1.0, 0.0, 0.0, 1.0, 3.0, 0.5, 0.5, 0.5]
-
-exercise("12.1", "rloo_advantages", [((_REWARDS, n), _rloo(_REWARDS, n)) for n in (4, 2, 8)], {
-    "that is the mean of the whole group: it contains the reward itself, so the advantage "
-    "shrinks to (n - 1) / n": _less(lambda group, i, n: mean(group)),
-    "that is GRPO's advantage: RLOO takes only the mean of the others away, and divides by "
-    "no deviation": _grpo,
-    "the others are one fewer than the group: divide their sum by n - 1, not by n":
-        _less(lambda group, i, n: (sum(group) - group[i]) / n),
-    "you mixed the groups: the others are those of the same question, not of the whole batch":
-        lambda rewards, group_size: _rloo(rewards, len(rewards)),
-})  # fmt: skip
-
-# 12.2 the outcome of the race, before it is seen
-
-CONTESTANTS = ("base", "sft", "grpo", "clip-higher, one update", "rejection", "random of 8")
-
-
-def _shown(better: str, worse: str, rates: dict[str, dict[int, float]]) -> bool:
-    """Whether the stored runs show that one is better: by two standard errors of the paired
-    differences, or by five points where fewer than three seeds are stored.
+@rloo_advantages.mistake
+def subtracts_the_mean_of_the_group(rewards, group_size):
+    """That is the mean of the whole group: it contains the reward itself, so the advantage shrinks
+    to (n - 1) / n.
     """
-    gaps = [
-        rates[better][seed] - rates[worse][seed] for seed in rates[better].keys() & rates[worse]
-    ]
-    error = stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 2 else 0.025
-    return bool(gaps) and mean(gaps) > 2 * error
+    advantages = []
+    for group in split(rewards, group_size):
+        for reward in group:
+            advantages.append(reward - mean(group))
+    return advantages
 
 
-def _stored() -> dict[str, dict[int, float]]:
-    """{method: {seed: accuracy}} of the race's runs on the task `main`."""
-    found: dict[str, dict[int, float]] = {}
+@rloo_advantages.mistake
+def takes_grpo(rewards, group_size):
+    """That is GRPO's advantage: RLOO takes only the mean of the others away, and divides by no
+    deviation.
+    """
+    advantages = []
+    for group in split(rewards, group_size):
+        for reward in group:
+            advantages.append((reward - mean(group)) / (stdev(group) + 1e-4))
+    return advantages
+
+
+@rloo_advantages.mistake
+def divides_by_n(rewards, group_size):
+    """The others are one fewer than the group: divide their sum by n - 1, not by n."""
+    advantages = []
+    for group in split(rewards, group_size):
+        for reward in group:
+            advantages.append(reward - (sum(group) - reward) / len(group))
+    return advantages
+
+
+@rloo_advantages.mistake
+def mixes_the_groups(rewards, group_size):
+    """You mixed the groups: the others are those of the same question, not of the whole batch."""
+    return correct_rloo_advantages(rewards, len(rewards))
+
+
+# 12.2: the outcome of the race, before it is seen
+
+CONTESTANTS = ["base", "sft", "grpo", "clip-higher, one update", "rejection", "random of 8"]
+NOT_CONTRADICTED = "the stored runs do not contradict it"
+
+
+def stored_accuracies():
+    """The accuracy of each method's runs on the task `main`, by seed."""
+    accuracies = {}
     path = REPO / "benchmarks" / "race_results" / "main.jsonl"
     for line in path.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        found.setdefault(row["method"], {})[row["seed"]] = row["end"]["sampled"]
-    return found
+        run = json.loads(line)
+        by_seed = accuracies.setdefault(run["method"], {})
+        by_seed[run["seed"]] = run["end"]["sampled"]
+    return accuracies
 
 
-def _order_judged(function) -> str:
+def is_shown_better(method, other, accuracies):
+    """Whether the stored runs show that a method is better than another.
+
+    The mean paired difference must be above two standard errors, or above five points where fewer
+    than three seeds are stored.
+    """
+    common_seeds = accuracies[method].keys() & accuracies[other].keys()
+    if not common_seeds:
+        return False
+    gaps = [accuracies[method][seed] - accuracies[other][seed] for seed in common_seeds]
+    error = 0.025
+    if len(gaps) > 2:
+        error = stdev(gaps) / len(gaps) ** 0.5
+    return mean(gaps) > 2 * error
+
+
+def judge_order(function):
+    """What is wrong with the learner's order, the most telling fault first."""
     order = list(function())
     if sorted(map(str, order)) != sorted(CONTESTANTS):
         return f"the order must hold these, each once: {', '.join(CONTESTANTS)}"
     if abs(order.index("grpo") - order.index("clip-higher, one update")) > 1:
         return "clip-higher"
     order.remove("clip-higher, one update")
-    rates = _stored()
-    wrong = {
-        (low, high)
-        for i, low in enumerate(order)
-        for high in order[i + 1 :]
-        if _shown(high, low, rates)
-    }
-    for names in (("random of 8", "rejection"), ("base", "grpo"), *sorted(wrong)):
-        if names in wrong:
-            return " above ".join(names)
-    return "the stored runs do not contradict it"
+    accuracies = stored_accuracies()
+    contradicted = []
+    for place, higher in enumerate(order):
+        for lower in order[place + 1 :]:
+            if is_shown_better(lower, higher, accuracies):
+                contradicted.append((higher, lower))
+    for pair in [("random of 8", "rejection"), ("base", "grpo"), *sorted(contradicted)]:
+        if pair in contradicted:
+            return f"{pair[0]} above {pair[1]}"
+    return NOT_CONTRADICTED
 
 
-_EXPECTED = ["sft", "rejection", "grpo", "clip-higher, one update", "base", "random of 8"]
+my_order = exercise("12.2", "my_order", call=judge_order)
+my_order.case(gives=NOT_CONTRADICTED)
 
 
-def _moved(name: str, before: str) -> Callable:
-    """The expected order, but with `name` right before `before`."""
-
-    def order():
-        found = [other for other in _EXPECTED if other != name]
-        found.insert(found.index(before), name)
-        return found
-
-    return order
+@my_order.mistake
+def expects_clip_higher_to_differ():
+    """You expect clip-higher to differ from GRPO with one update per batch: in the first update
+    the ratio is 1, so nothing is clipped and both are the same.
+    """
+    return ["clip-higher, one update", "sft", "rejection", "grpo", "base", "random of 8"]
 
 
-exercise("12.2", "my_order", [((), "the stored runs do not contradict it")], {
-    "you expect clip-higher to differ from GRPO with one update per batch: in the first update "
-    "the ratio is 1, so nothing is clipped and both are the same":
-        _moved("clip-higher, one update", "sft"),
-    "imitating a random one of eight uses no check at all: it copies wrong answers as they "
-    "come, and cannot keep up with imitating right ones": _moved("random of 8", "rejection"),
-    "an untrained model cannot be better than GRPO on a task that it is right on now and then: "
-    "look at the groups, they have variance":
-        lambda: ["rejection", "sft", "base", "grpo", "clip-higher, one update", "random of 8"],
-    "you expect GRPO to beat imitation at equal completions: here the base is right often "
-    "enough that its own right answers, all imitated, teach the form sooner":
-        lambda: ["grpo", "clip-higher, one update", "rejection", "sft", "base", "random of 8"],
-}, call=_order_judged)  # fmt: skip
-
-# 12.3 paired differences
+@my_order.mistake
+def expects_a_random_one_to_teach():
+    """Imitating a random one of eight uses no check at all: it copies wrong answers as they come,
+    and cannot keep up with imitating right ones.
+    """
+    return ["sft", "random of 8", "rejection", "grpo", "clip-higher, one update", "base"]
 
 
-def _paired(method, other, deviation=stdev, root=0.5):
-    gaps = [method[seed] - other[seed] for seed in sorted(method.keys() & other.keys())]
-    return mean(gaps), deviation(gaps) / len(gaps) ** root
+@my_order.mistake
+def expects_grpo_to_harm():
+    """An untrained model cannot be better than GRPO on a task that it is right on now and then:
+    look at the groups, they have variance.
+    """
+    return ["rejection", "sft", "base", "grpo", "clip-higher, one update", "random of 8"]
 
 
-def _unpaired(method, other):
-    gap = _paired(method, other)[0]
-    common = sorted(method.keys() & other.keys())
-    errors = [stdev(each[seed] for seed in common) ** 2 / len(common) for each in (method, other)]
-    return gap, sum(errors) ** 0.5
+@my_order.mistake
+def expects_grpo_to_win():
+    """You expect GRPO to beat imitation at equal completions: here the base is right often enough
+    that its own right answers, all imitated, teach the form sooner.
+    """
+    return ["grpo", "clip-higher, one update", "rejection", "sft", "base", "random of 8"]
 
 
-def _by_place(method, other):
+# 12.3: paired differences
+
+
+def paired_gaps(method, other):
+    """The differences of the seeds that both have."""
+    return [method[seed] - other[seed] for seed in sorted(method.keys() & other.keys())]
+
+
+def correct_paired_gap(method, other):
+    """The solution."""
+    gaps = paired_gaps(method, other)
+    return mean(gaps), stdev(gaps) / len(gaps) ** 0.5
+
+
+paired_gap = exercise("12.3", "paired_gap", solution=correct_paired_gap)
+paired_gap.case({0: 0.81, 1: 0.77, 2: 0.85, 3: 0.80}, {0: 0.78, 1: 0.75, 2: 0.80, 3: 0.79})
+# each method lacks one of the seeds
+paired_gap.case({0: 0.81, 1: 0.77, 2: 0.85, 3: 0.80}, {1: 0.75, 2: 0.80, 3: 0.79, 4: 0.60})
+# in another order
+paired_gap.case({2: 0.9, 0: 0.5, 1: 0.7}, {0: 0.4, 1: 0.6, 2: 0.9})
+
+
+@paired_gap.mistake
+def compares_unpaired(method, other):
+    """That is the error of an unpaired comparison: take the difference of each seed first, then
+    their deviation.
+    """
+    common_seeds = method.keys() & other.keys()
+    n = len(common_seeds)
+    variance = stdev(method[seed] for seed in common_seeds) ** 2
+    other_variance = stdev(other[seed] for seed in common_seeds) ** 2
+    return mean(paired_gaps(method, other)), ((variance + other_variance) / n) ** 0.5
+
+
+@paired_gap.mistake
+def pairs_by_place(method, other):
+    """You paired by place: a missing run shifts all that follow, so look the seeds up."""
     gaps = [a - b for a, b in zip(method.values(), other.values(), strict=False)]
     return mean(gaps), stdev(gaps) / len(gaps) ** 0.5
 
 
-_RUNS = [
-    ({0: 0.81, 1: 0.77, 2: 0.85, 3: 0.80}, {0: 0.78, 1: 0.75, 2: 0.80, 3: 0.79}),
-    ({0: 0.81, 1: 0.77, 2: 0.85, 3: 0.80}, {1: 0.75, 2: 0.80, 3: 0.79, 4: 0.60}),
-    ({2: 0.9, 0: 0.5, 1: 0.7}, {0: 0.4, 1: 0.6, 2: 0.9}),
+@paired_gap.mistake
+def gives_the_deviation(method, other):
+    """That is the deviation of the differences: the mean of n of them has an error smaller by the
+    root of n.
+    """
+    gaps = paired_gaps(method, other)
+    return mean(gaps), stdev(gaps)
+
+
+@paired_gap.mistake
+def divides_by_n_in_the_deviation(method, other):
+    """You divided by n in the deviation: n - 1, because the mean was taken from the same
+    numbers.
+    """
+    gaps = paired_gaps(method, other)
+    return mean(gaps), pstdev(gaps) / len(gaps) ** 0.5
+
+
+@paired_gap.mistake
+def takes_the_other_way_round(method, other):
+    """You took the other way round: a positive gap means that `method` is better."""
+    gap, error = correct_paired_gap(method, other)
+    return -gap, error
+
+
+# 12.4: the faults of a comparison
+
+FAULTS = [
+    "one seed",
+    "unequal completions",
+    "unequal tuning",
+    "chosen on the test set",
+    "too few problems",
+    "no control",
 ]
-
-exercise("12.3", "paired_gap", [(runs, _paired(*runs)) for runs in _RUNS], {
-    "that is the error of an unpaired comparison: take the difference of each seed first, "
-    "then their deviation": _unpaired,
-    "you paired by place: a missing run shifts all that follow, so look the seeds up": _by_place,
-    "that is the deviation of the differences: the mean of n of them has an error smaller by "
-    "the root of n": lambda method, other: _paired(method, other, root=0),
-    "you divided by n in the deviation: n - 1, because the mean was taken from the same "
-    "numbers": lambda method, other: _paired(method, other, pstdev),
-    "you took the other way round: a positive gap means that `method` is better":
-        lambda method, other: (-_paired(method, other)[0], _paired(method, other)[1]),
-})  # fmt: skip
-
-# 12.4 the faults of a comparison
-
-FAULTS = {
-    "one seed": "one run each: seeds of the same method differ by several points too",
-    "unequal completions": "one method sampled twice as many completions: equal budgets first",
-    "unequal tuning": "one method got the best of five learning rates, the other a default",
-    "chosen on the test set": "the best of 20 checkpoints on the test problems is partly luck: "
-    "choose on others",
-    "too few problems": "4 points of 30 problems are about one problem: far too few to show that",
-    "no control": "a gain may come from any update: there is no control such as a random reward",
-}
-NO_FAULTS = {
-    "different models": "the first row says that the model is the same",
-    "different prompts": "the first row says that the prompt is the same",
-}
-_FOUND = "all of them"
+NO_FAULTS = ["different models", "different prompts"]
+ALL_FAULTS = "all of them"
 
 
-def _faults_judged(function) -> str:
+def judge_faults(function):
+    """The first fault that the learner made up or missed."""
     named = set(function())
-    for fault in (*NO_FAULTS, *FAULTS):
-        if (fault in named) is not (fault in FAULTS):
+    for fault in NO_FAULTS:
+        if fault in named:
             return fault
-    return _FOUND if len(named) == len(FAULTS) else f"unknown: {sorted(named - FAULTS.keys())}"
+    for fault in FAULTS:
+        if fault not in named:
+            return fault
+    if len(named) > len(FAULTS):
+        return f"unknown: {sorted(named - set(FAULTS))}"
+    return ALL_FAULTS
 
 
-exercise("12.4", "faults", [((), _FOUND)], [
-    *((lambda name=name: FAULTS.keys() - {name}, f"you missed one: {said}")
-      for name, said in FAULTS.items()),
-    *((lambda name=name: FAULTS.keys() | {name}, f"that is none of its faults: {said}")
-      for name, said in NO_FAULTS.items()),
-], call=_faults_judged)  # fmt: skip
-
-# 12.5 the price of dynamic sampling
+faults = exercise("12.4", "faults", call=judge_faults)
+faults.case(gives=ALL_FAULTS)
 
 
-def _useful(p, group):
+@faults.mistake
+def misses_the_seeds():
+    """You missed one: one run each: seeds of the same method differ by several points too."""
+    return set(FAULTS) - {"one seed"}
+
+
+@faults.mistake
+def misses_the_completions():
+    """You missed one: one method sampled twice as many completions: equal budgets first."""
+    return set(FAULTS) - {"unequal completions"}
+
+
+@faults.mistake
+def misses_the_tuning():
+    """You missed one: one method got the best of five learning rates, the other a default."""
+    return set(FAULTS) - {"unequal tuning"}
+
+
+@faults.mistake
+def misses_the_choice():
+    """You missed one: the best of 20 checkpoints on the test problems is partly luck: choose on
+    others.
+    """
+    return set(FAULTS) - {"chosen on the test set"}
+
+
+@faults.mistake
+def misses_the_number_of_problems():
+    """You missed one: 4 points of 30 problems are about one problem: far too few to show that."""
+    return set(FAULTS) - {"too few problems"}
+
+
+@faults.mistake
+def misses_the_control():
+    """You missed one: a gain may come from any update: there is no control such as a random
+    reward.
+    """
+    return set(FAULTS) - {"no control"}
+
+
+@faults.mistake
+def suspects_the_model():
+    """That is none of its faults: the first row says that the model is the same."""
+    return {*FAULTS, "different models"}
+
+
+@faults.mistake
+def suspects_the_prompt():
+    """That is none of its faults: the first row says that the prompt is the same."""
+    return {*FAULTS, "different prompts"}
+
+
+# 12.5: the price of dynamic sampling
+
+
+def useful_fraction(p, group):
+    """The fraction of groups that have variance."""
     return 1 - p**group - (1 - p) ** group
 
 
-exercise("12.5", "dynamic_cost",
-    [((p, n, w), w / _useful(p, n)) for p, n, w in ((0.5, 8, 64), (0.02, 8, 64), (0.9, 4, 32))], {
-    "a group in which all are wrong has no variance either: take (1 - p)^n away too":
-        lambda p, group, wanted: wanted / (1 - p**group),
-    "a group in which all are right has no variance either: take p^n away too":
-        lambda p, group, wanted: wanted / (1 - (1 - p) ** group),
-    "the groups sampled in place of discarded ones are discarded too now and then: divide by "
-    "the fraction that is useful": lambda p, group, wanted: wanted * (2 - _useful(p, group)),
-    "that is how many of them are useful: more must be sampled than are wanted":
-        lambda p, group, wanted: wanted * _useful(p, group),
-    "that counts groups: the answer is in completions":
-        lambda p, group, wanted: wanted / group / _useful(p, group),
-})  # fmt: skip
-
-# 12.6 truncated importance sampling
+def correct_dynamic_cost(p, group, wanted):
+    """The solution."""
+    return wanted / useful_fraction(p, group)
 
 
-def _cases():
+dynamic_cost = exercise("12.5", "dynamic_cost", solution=correct_dynamic_cost)
+dynamic_cost.case(0.5, 8, 64)
+dynamic_cost.case(0.02, 8, 64)  # most groups are wrong as a whole
+dynamic_cost.case(0.9, 4, 32)  # most are right as a whole
+
+
+@dynamic_cost.mistake
+def forgets_groups_that_are_wrong(p, group, wanted):
+    """A group in which all are wrong has no variance either: take (1 - p)^n away too."""
+    return wanted / (1 - p**group)
+
+
+@dynamic_cost.mistake
+def forgets_groups_that_are_right(p, group, wanted):
+    """A group in which all are right has no variance either: take p^n away too."""
+    return wanted / (1 - (1 - p) ** group)
+
+
+@dynamic_cost.mistake
+def replaces_once(p, group, wanted):
+    """The groups sampled in place of discarded ones are discarded too now and then: divide by the
+    fraction that is useful.
+    """
+    discarded = 1 - useful_fraction(p, group)
+    return wanted * (1 + discarded)
+
+
+@dynamic_cost.mistake
+def gives_the_useful_ones(p, group, wanted):
+    """That is how many of them are useful: more must be sampled than are wanted."""
+    return wanted * useful_fraction(p, group)
+
+
+@dynamic_cost.mistake
+def counts_groups(p, group, wanted):
+    """That counts groups: the answer is in completions."""
+    return wanted / group / useful_fraction(p, group)
+
+
+# 12.6: truncated importance sampling, two completions of four tokens
+
+LOGP = [[-0.1, -2.0, -1.0, -0.5], [-3.0, -0.2, -0.7, -9.0]]
+SAMPLER = [[-0.2, -3.5, -0.9, -2.0], [-1.0, -0.2, -1.9, -1.0]]
+MASK = [[1, 1, 1, 1], [1, 1, 1, 0]]
+
+
+def weight_arguments(cap):
+    """The arguments of `truncated_weights` as tensors, with the cap of a case."""
     import torch
 
-    logp = torch.tensor([[-0.1, -2.0, -1.0, -0.5], [-3.0, -0.2, -0.7, -9.0]])
-    sampler = torch.tensor([[-0.2, -3.5, -0.9, -2.0], [-1.0, -0.2, -1.9, -1.0]])
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
-    return [
-        ((logp, sampler, mask, cap), _weights()(logp, sampler, mask, cap)) for cap in (2.0, 3.0)
-    ]
+    return torch.tensor(LOGP), torch.tensor(SAMPLER), torch.tensor(MASK), cap
 
 
-def _weights(sign=1, low: float = 0, whole=False, drop=False, masked=True) -> Callable:
-    def weights(logp, sampler, mask, cap):
-        gap = sign * (logp - sampler) * mask
-        if whole:
-            gap = gap.sum(1, keepdim=True).expand_as(gap)
-        ratio = gap.exp()
-        cut = ratio.masked_fill(ratio > cap, 0) if drop else ratio.clamp(low and 1 / cap, cap)
-        return cut * mask if masked else cut
-
-    return weights
+def correct_truncated_weights(logp, sampler, mask, cap):
+    """The solution, (B, T)."""
+    return (logp - sampler).exp().clamp(max=cap) * mask
 
 
-exercise("12.6", "truncated_weights", _cases, {
-    "your ratio is upside down: the policy that learns on top, the sampler below": _weights(-1),
-    "you cut small ratios too: truncation is only from above, a token that the policy would "
-    "hardly write must count little": _weights(low=1),
-    "that is the ratio of the whole completion: here each token has its own": _weights(whole=True),
-    "you dropped what is over the cap: that is masking, and truncation sets it to the cap":
-        _weights(drop=True),
-    "padding has a weight of its own in your answer: multiply by the mask": _weights(masked=False),
-})  # fmt: skip
+truncated_weights = exercise(
+    "12.6", "truncated_weights", solution=correct_truncated_weights, prepare=weight_arguments
+)
+truncated_weights.case(2.0)
+truncated_weights.case(3.0)
+
+
+@truncated_weights.mistake
+def turns_the_ratio_upside_down(logp, sampler, mask, cap):
+    """Your ratio is upside down: the policy that learns on top, the sampler below."""
+    return correct_truncated_weights(sampler, logp, mask, cap)
+
+
+@truncated_weights.mistake
+def cuts_small_ratios(logp, sampler, mask, cap):
+    """You cut small ratios too: truncation is only from above, a token that the policy would hardly
+    write must count little.
+    """
+    return (logp - sampler).exp().clamp(1 / cap, cap) * mask
+
+
+@truncated_weights.mistake
+def takes_the_whole_completion(logp, sampler, mask, cap):
+    """That is the ratio of the whole completion: here each token has its own."""
+    gap = ((logp - sampler) * mask).sum(dim=1, keepdim=True)
+    return gap.exp().clamp(max=cap) * mask
+
+
+@truncated_weights.mistake
+def masks_what_is_over_the_cap(logp, sampler, mask, cap):
+    """You dropped what is over the cap: that is masking, and truncation sets it to the cap."""
+    ratio = (logp - sampler).exp()
+    return ratio.masked_fill(ratio > cap, 0) * mask
+
+
+@truncated_weights.mistake
+def weights_the_padding(logp, sampler, mask, cap):
+    """Padding has a weight of its own in your answer: multiply by the mask."""
+    return (logp - sampler).exp().clamp(max=cap)
+
+
+@truncated_weights.mistake
+def masks_the_gap_alone(logp, sampler, mask, cap):
+    """Padding has a weight of 1 in your answer: multiply the weights by the mask, after exp."""
+    return ((logp - sampler) * mask).exp().clamp(max=cap)

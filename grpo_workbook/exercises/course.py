@@ -5,11 +5,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_workbook.exercises import EXERCISES, load_all
 from grpo_workbook.exercises.progress import solved
+from grpo_workbook.exercises.tasks import EXERCISES, load_all
 from grpo_workbook.files import REPO
 
 NOTEBOOKS = REPO / "notebooks"
+# What the first cells of a notebook say about it:
 TITLE = r"# (\d\d · .*?) \*\*After"
 SKILL = r"\*\*After this notebook you can\*\* (.*?)[.] "
 MINUTES = r"\*\*Time:\*\* about (.*?) on two CPU cores"
@@ -17,42 +18,62 @@ MINUTES = r"\*\*Time:\*\* about (.*?) on two CPU cores"
 
 @dataclass(frozen=True)
 class Chapter:
-    """One notebook; `skill` continues "After this notebook you can", the last two are counts."""
+    """One notebook. `skill` continues "After this notebook you can"."""
 
     name: str
     title: str
     skill: str
     minutes: str
-    solved: int
+    solved: int  # of its exercises
     exercises: int
+
+
+def course_map(folder: Path = NOTEBOOKS) -> None:
+    """Display the chapters in `folder` as a table with links, for a notebook in that folder."""
+    from IPython.display import Markdown, display
+
+    rows = ["| chapter | after it you can | on two CPU cores | solved |", "|:--|:--|:--|:--|"]
+    for chapter in chapters(folder):
+        link = f"[{chapter.title}]({chapter.name}.ipynb)"
+        count = f"{chapter.solved} of {chapter.exercises}"
+        rows.append(f"| {link} | {chapter.skill} | {chapter.minutes} | {count} |")
+    display(Markdown("\n".join(rows)))
 
 
 def chapters(folder: Path = NOTEBOOKS) -> list[Chapter]:
     """The chapters in `folder`, from the notebooks' first cells and the learner's progress."""
     load_all()
-    done, found = solved(), []
+    solutions = solved()
+    course = []
     for path in sorted(folder.glob("[0-9][0-9]_*.ipynb")):
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"][:3]
-        text = " ".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        text = " ".join(text.split())
-        title, skill, minutes = (_first(pattern, text) for pattern in (TITLE, SKILL, MINUTES))
-        mine = [number for number, task in EXERCISES.items() if task.notebook == path.stem]
-        counts = sum(number in done for number in mine), len(mine)
-        found.append(Chapter(path.stem, title.split(":")[0], skill, minutes, *counts))
-    return found
+        text = introduction(path)
+        title = first_match(TITLE, text).split(":")[0]
+        numbers = [task.number for task in EXERCISES.values() if task.notebook == path.stem]
+        chapter = Chapter(
+            name=path.stem,
+            title=title,
+            skill=first_match(SKILL, text),
+            minutes=first_match(MINUTES, text),
+            solved=len(solutions.keys() & set(numbers)),
+            exercises=len(numbers),
+        )
+        course.append(chapter)
+    return course
 
 
-def _first(pattern: str, text: str) -> str:
+def introduction(path: Path) -> str:
+    """The text of a notebook's first cells, in one line."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    text = ""
+    for cell in cells[:3]:
+        if cell["cell_type"] == "markdown":
+            text += "".join(cell["source"]) + " "
+    return " ".join(text.split())
+
+
+def first_match(pattern: str, text: str) -> str:
+    """What the group of a pattern matches first, or an empty text."""
     match = re.search(pattern, text)
-    return match[1].strip() if match else ""
-
-
-def course_map(folder: Path = NOTEBOOKS) -> None:
-    """Display the map as a table with links, for a notebook in `folder`."""
-    from IPython.display import Markdown, display
-
-    rows = ["| chapter | after it you can | on two CPU cores | solved |", "|:--|:--|:--|:--|"]
-    for c in chapters(folder):
-        link, count = f"[{c.title}]({c.name}.ipynb)", f"{c.solved} of {c.exercises}"
-        rows.append(f"| {link} | {c.skill} | {c.minutes} | {count} |")
-    display(Markdown("\n".join(rows)))
+    if match is None:
+        return ""
+    return match[1].strip()
