@@ -456,16 +456,21 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def choose_sources(names: list[str]) -> list[Path]:
+    """The sources of these notebooks, or of all if none is named."""
+    if not names:
+        return sorted(SOURCE.glob("[0-9]*.py"))
+    return [SOURCE / f"{name}.py" for name in sorted(names)]
+
+
 def main() -> int:
     """Run a command; 1 if a notebook is older than its source and has to be executed."""
     args = parse_arguments()
-    sources = sorted(SOURCE.glob("[0-9]*.py"))
-    unknown = set(args.names) - {source.stem for source in sources}
-    if unknown:
-        print(f"no source called {', '.join(sorted(unknown))} in notebooks/source", file=sys.stderr)
-        return 2
-    if args.names:
-        sources = [source for source in sources if source.stem in args.names]
+    sources = choose_sources(args.names)
+    for source in sources:
+        if not source.is_file():
+            print(f"notebooks/source has no {source.name}", file=sys.stderr)
+            return 2
     if args.without_solutions is not None:
         return write_for_class(sources, args.without_solutions)
     if args.check:

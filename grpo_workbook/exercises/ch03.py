@@ -47,7 +47,7 @@ def takes_the_last(text):
 @agreed_answer.mistake
 def stays_in_the_line(text):
     """You missed an answer on a line of its own: the dot needs re.DOTALL for new lines."""
-    return only_answer(answers_in(text, flags=0))
+    return only_answer(answers_in(text, flags=re.NOFLAG))
 
 
 @agreed_answer.mistake

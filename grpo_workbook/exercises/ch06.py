@@ -131,6 +131,10 @@ def compare(a, b, types_agree=same_type, containers=CONTAINERS, only_plain=True)
     `types_agree(a, b)` decides whether their types agree. Values of the types in `containers` are
     compared item by item, others with ==, with `only_plain` only those of a plain type.
     """
+
+    def agree(item, wanted):
+        return compare(item, wanted, types_agree, containers, only_plain)
+
     if not types_agree(a, b):
         return False
     if type(b) not in containers:
@@ -140,14 +144,17 @@ def compare(a, b, types_agree=same_type, containers=CONTAINERS, only_plain=True)
     if len(a) != len(b):
         return False
     if type(b) in (list, tuple):
-        for item, wanted in zip(a, b, strict=True):
-            if not compare(item, wanted, types_agree, containers, only_plain):
-                return False
-        return True
-    items = list(a.items()) if type(b) is dict else list(a)
-    wanted_items = list(b.items()) if type(b) is dict else list(b)
+        return all(map(agree, a, b))
+    if type(b) is dict:
+        return all_are_found(a.items(), b.items(), agree)
+    return all_are_found(a, b, agree)
+
+
+def all_are_found(items, wanted_items, agree):
+    """Whether each wanted item agrees with one of the items."""
     for wanted in wanted_items:
-        if not any(compare(item, wanted, types_agree, containers, only_plain) for item in items):
+        matches = [item for item in items if agree(item, wanted)]
+        if not matches:
             return False
     return True
 

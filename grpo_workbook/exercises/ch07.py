@@ -16,8 +16,6 @@ smallest_group.case(0.75, 0.9, gives=9)
 smallest_group.case(0.0, 0.5, raises=ValueError)
 smallest_group.case(1.0, 0.5, raises=ValueError)
 
-SIZES = range(2, 10_000)
-
 
 def check_rate(rate):
     """Raise ValueError for a success rate at which no group has variance."""
@@ -33,40 +31,40 @@ def fraction_with_variance(rate, size):
 def correct_smallest_group(rate, wanted):
     """The solution."""
     check_rate(rate)
-    for size in SIZES:
-        if fraction_with_variance(rate, size) >= wanted:
-            return size
-    return None
+    size = 2
+    while fraction_with_variance(rate, size) < wanted:
+        size += 1
+    return size
 
 
 @smallest_group.mistake
 def leaves_out_groups_that_succeed(rate, wanted):
     """You left out the groups that succeed as a whole: they have no variance either."""
     check_rate(rate)
-    for size in SIZES:
-        if 1 - (1 - rate) ** size >= wanted:
-            return size
-    return None
+    size = 2
+    while 1 - (1 - rate) ** size < wanted:
+        size += 1
+    return size
 
 
 @smallest_group.mistake
 def leaves_out_groups_that_fail(rate, wanted):
     """You left out the groups that fail as a whole: they have no variance either."""
     check_rate(rate)
-    for size in SIZES:
-        if 1 - rate**size >= wanted:
-            return size
-    return None
+    size = 2
+    while 1 - rate**size < wanted:
+        size += 1
+    return size
 
 
 @smallest_group.mistake
 def requires_more_than_wanted(rate, wanted):
     """You required more than the wanted fraction: exactly that is enough."""
     check_rate(rate)
-    for size in SIZES:
-        if fraction_with_variance(rate, size) > wanted:
-            return size
-    return None
+    size = 2
+    while fraction_with_variance(rate, size) <= wanted:
+        size += 1
+    return size
 
 
 @smallest_group.mistake

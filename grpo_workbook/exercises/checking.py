@@ -7,7 +7,7 @@ the typical mistake with the same wrong results, or else shows the first case th
 import copy
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,15 +214,20 @@ def equal(value: Any, expected: Any, tolerance: float) -> bool:
     if isinstance(expected, float):
         return close(value, expected, tolerance)
     if isinstance(expected, list | tuple):
-        if not isinstance(value, list | tuple) or len(value) != len(expected):
-            return False
-        pairs = zip(value, expected, strict=True)
-        return all(equal(item, wanted, tolerance) for item, wanted in pairs)
+        return isinstance(value, list | tuple) and equal_items(value, expected, tolerance)
     if isinstance(expected, dict):
         if not isinstance(value, dict) or value.keys() != expected.keys():
             return False
         return all(equal(value[key], wanted, tolerance) for key, wanted in expected.items())
     return type(value) is type(expected) and value == expected
+
+
+def equal_items(values: Sequence, expected: Sequence, tolerance: float) -> bool:
+    """Whether two lists have as many items, and equal ones."""
+    if len(values) != len(expected):
+        return False
+    pairs = zip(values, expected, strict=True)
+    return all(equal(value, wanted, tolerance) for value, wanted in pairs)
 
 
 def as_python(value: Any) -> Any:
@@ -252,16 +257,21 @@ def describe(task: Exercise, case: Case, outcome: object) -> str:
     wanted = f"give {short(expected)}"
     if isinstance(expected, Raises):
         wanted = f"raise {expected.error.__name__}"
-    if isinstance(outcome, Failure):
-        error = outcome.error
-        message = f"{call} should {wanted}, but raised {type(error).__name__}: {error_text(error)}"
-        if outcome.line:
-            message += f"\n    in your line: {outcome.line}"
-        return message
-    message = f"{call} should {wanted}, but gave {short(outcome)}"
+    message = f"{call} should {wanted}, but {deed(outcome)}"
     if isinstance(outcome, float) and isinstance(expected, int):
         message += " as a float: it should be a whole number (//)"
     return message
+
+
+def deed(outcome: object) -> str:
+    """What the learner's function did: "gave 7", or "raised ..." with the line."""
+    if not isinstance(outcome, Failure):
+        return f"gave {short(outcome)}"
+    error = outcome.error
+    text = f"raised {type(error).__name__}: {error_text(error)}"
+    if outcome.line:
+        text += f"\n    in your line: {outcome.line}"
+    return text
 
 
 def short(value: object) -> str:
