@@ -79,8 +79,10 @@ def main_run(job: dict) -> dict:
     if status := main(["run", *words]):
         raise RuntimeError(f"the main run ended with {status}")
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    names = ("strict_sampled", "strict_greedy")
-    told = {when: {n: report["heldout"][when][n] for n in names} for when in ("before", "after")}
+    told = {}
+    for when in ("before", "after"):
+        held = report["heldout"]
+        told[when] = {f"strict_{way}": held[way]["strict"][when] for way in ("sampled", "greedy")}
     told["merge"] = {k: v for k, v in report["merge"].items() if isinstance(v, float)}
     told |= {name: report[name] for name in ("train_seconds", "total_seconds", "steps")}
     return told

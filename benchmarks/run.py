@@ -74,18 +74,14 @@ def seeds(chosen: list[int]) -> bool:
         for seed in chosen:
             report = run(["--model", model, "--seed", str(seed)])
             merged = report["merge"]["merged_strict_greedy"]
-            before, after = report["heldout"]["before"], report["heldout"]["after"]
-            kept &= (
-                before["strict_sampled"] <= 0.35
-                and after["strict_sampled"] >= 0.85
-                and merged >= 0.90
-            )
-            kept &= after["strict_greedy"] >= max(0.90, before["strict_greedy"])
+            sampled = report["heldout"]["sampled"]["strict"]
+            greedy = report["heldout"]["greedy"]["strict"]
+            kept &= sampled["before"] <= 0.35 and sampled["after"] >= 0.85 and merged >= 0.90
+            kept &= greedy["after"] >= max(0.90, greedy["before"])
             print(
-                f"| {model} | {seed} | {before['strict_sampled']:.3f} → "
-                f"{after['strict_sampled']:.3f} | "
-                f"{before['strict_greedy']:.3f} → {after['strict_greedy']:.3f} | "
-                f"{report['heldout']['p_value']:.0e} | "
+                f"| {model} | {seed} | {sampled['before']:.3f} → {sampled['after']:.3f} | "
+                f"{greedy['before']:.3f} → {greedy['after']:.3f} | "
+                f"{sampled['p_value']:.0e} | "
                 f"{merged:.3f} | {report['train_seconds']} | "
                 f"{report['total_seconds']} | {report['peak_rss_mb']} |",
                 flush=True,

@@ -25,7 +25,7 @@ _API = {
     "pass_rates curriculum AdaptiveWeight",
     "run_config": "RunConfig make_trainer",
     "models": "load_model",
-    "evaluation": "generate evaluate compare score summary",
+    "evaluation": "generate evaluate compare score measure report_heldout",
     "statistics": "wilson_interval bootstrap_interval paired_p_value pass_at_k majority_at_k "
     "paired_gain paired_items",
     "export": "save_adapter merge compare_logits",

@@ -1,24 +1,32 @@
-"""Measure a policy on held-out problems: generate completions and count the right ones.
+"""Measure a policy on held-out problems, and compare two policies on the same problems.
 
-Strict: well-formed and exactly right. Lenient: the answer is right in any readable form.
-Greedy takes the most likely token; sampled (temperature 1) is the policy that GRPO trains.
+`generate` lets a model answer, `score` says which answers are right, and `evaluate` does both and
+returns `Scores`. `compare` takes the Scores of two policies; what a report keeps of them is made
+by `report_heldout`.
+
+*Strict* counts an answer that is well-formed and exactly right, *lenient* one that is right in any
+readable form. *Greedy* takes the most likely token at every position; *sampled*, at temperature 1,
+is the policy that GRPO trains.
 """
 
-import hashlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_workbook import statistics
 from grpo_workbook.data import render
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import readable, whole_file
-from grpo_workbook.rewards import answers as reading
 from grpo_workbook.rewards import call
-from grpo_workbook.rewards.contract import about, name_of, require_columns
-from grpo_workbook.statistics import accuracy, bootstrap_interval, paired_p_value, wilson_interval
+from grpo_workbook.rewards.answers import (
+    extract_answer,
+    is_correct,
+    is_well_formed,
+    lenient_answer,
+    tagged_answer,
+)
+from grpo_workbook.rewards.contract import name_of, require_columns
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -26,249 +34,516 @@ if TYPE_CHECKING:
 
 SEEDS_APART = 1_000_003  # between the first batches of two seeds: more than any number of problems
 
+Prompt = str | list[dict[str, str]]
+Judge = Callable[[str, str], bool | None]  # (answer, reference) -> right, or None: cannot tell
+
+
+@dataclass(frozen=True)
+class WholeJudge:
+    """A judge of whole completions: it alone decides what is right, whatever the form."""
+
+    is_right: Callable[[str, str], bool]  # (completion, reference)
+
 
 @dataclass(frozen=True)
 class Sampling:
-    """How completions are made: greedy, or sampled without top-k."""
+    """How completions are made: greedily, or sampled without top-k and top-p."""
 
     max_new_tokens: int = 256
     sample: bool = False
     temperature: float = 1.0
+    batch_size: int = 32  # prompts at a time; every batch has its own seed, so this matters
     seed: int = 0
-    batch_size: int = 32  # prompts at a time; each batch is seeded, so it changes what is sampled
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One completion as a model wrote it."""
+
+    text: str
+    tokens: list[int]  # up to the first end token, which is included
+    ended: bool  # False if it was cut off
+
+
+# ---------------------------------------------------------------------------- measuring
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The result for each completion: lists of equal length, `samples` entries per problem."""
+    """What a policy got right: lists with one entry for each completion.
+
+    Several samples of a problem stand next to each other: problem 0, problem 0, problem 1, ...
+    """
 
     completions: list[str]
     strict: list[bool]
     lenient: list[bool]
     well_formed: list[bool]
-    samples: int = 1
-    unjudged: int = 0  # completions that could not be judged; they count as wrong
-    tokens: Sequence[int] = ()  # empty if only texts were scored
+    samples: int = 1  # completions of each problem
+    unjudged: int = 0  # completions that the judge could not judge; they count as wrong
+    tokens: Sequence[int] = ()  # the length of each completion; empty if only texts were scored
     ended: Sequence[bool] = ()
-    rewards: dict[str, list] | None = None  # by name, if rewards judged them
-
-    @property
-    def rate(self) -> float:
-        """The fraction of completions that are strictly right, 0 to 1."""
-        return accuracy(self.strict)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the rate: Wilson's; for several samples, a bootstrap of problems."""
-        return wilson_interval(self.strict) if self.samples == 1 else bootstrap_interval(self.each)
-
-    @property
-    def each(self) -> list[float]:
-        """For each problem the fraction of its completions that are strictly right."""
-        starts = range(0, len(self.strict), self.samples)
-        return [sum(self.strict[i : i + self.samples]) / self.samples for i in starts]
+    rewards: dict[str, list[float | None]] | None = None  # by name, if rewards judged them
 
     @property
     def n(self) -> int:
         """The number of problems."""
         return len(self.completions) // self.samples
 
+    @property
+    def rate(self) -> float:
+        """The fraction of completions that are strictly right, 0 to 1, to 4 places."""
+        return statistics.accuracy(self.strict)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the rate (see `rate_interval`)."""
+        return rate_interval(by_problem(self.strict, self.samples))
+
+    @property
+    def measures(self) -> dict[str, list[bool]]:
+        """The three measures by name."""
+        return {"strict": self.strict, "lenient": self.lenient, "well_formed": self.well_formed}
+
+    def __str__(self) -> str:
+        parts = []
+        for name, right in self.measures.items():
+            low, high = rate_interval(by_problem(right, self.samples))
+            rate = statistics.accuracy(right)
+            parts.append(f"{name.replace('_', '-')} {rate:.1%} ({low:.1%} to {high:.1%})")
+        return f"{self.n} problems: {', '.join(parts)}"
+
     def table(self, dataset: "Dataset") -> "DataFrame":
         """A row for each completion: problem, sample, the dataset's columns, the scores."""
-        table: Any = dataset.remove_columns("prompt").to_pandas()
-        table = table.loc[table.index.repeat(self.samples)].rename_axis("problem").reset_index()
+        columns: Any = dataset.remove_columns("prompt").to_pandas()
+        table = columns.loc[columns.index.repeat(self.samples)]
+        table = table.rename_axis("problem").reset_index()
         table.insert(1, "sample", table.groupby("problem").cumcount())
-        return table.assign(**{k: v for k, v in asdict(self).items() if isinstance(v, list)})
+        table["completions"] = self.completions
+        for name, right in self.measures.items():
+            table[name] = right
+        if self.tokens:
+            table["tokens"] = self.tokens
+            table["ended"] = self.ended
+        return table
 
 
-def evaluate(model: Any, tokenizer: Any, dataset: "Dataset", *, samples: int = 1, rewards=(),
-             judge: Callable | None = None, completions_file: str | Path | None = None,
-             **how: Any) -> Scores:  # fmt: skip
-    """Let the model answer each row of the dataset (`prompt`, `answer`), and judge it by `score`.
+def evaluate(
+    model: Any,
+    tokenizer: Any,
+    dataset: "Dataset",
+    *,
+    rewards: Sequence[Callable] = (),
+    judge: "Judge | WholeJudge | None" = None,
+    samples: int = 1,
+    sample: bool = False,
+    temperature: float = 1.0,
+    max_new_tokens: int = 256,
+    batch_size: int = 32,
+    seed: int = 0,
+    progress: str | None = None,
+) -> Scores:
+    """Let the model answer each row of the dataset (`prompt`, `answer`), and score the answers.
 
         before = evaluate(model, tokenizer, heldout, rewards=[right], max_new_tokens=256)
         print(before.rate, before.interval)
 
-    With `rewards` the dataset needs no `answer`: a completion is right if the first of them gives
-    1, and `Scores.rewards` has the values of all.
-    `how`: max_new_tokens, sample, temperature, seed, batch_size (see `Sampling`), `progress` and
-    `share` (see `complete`). Several `samples` per problem need sample=True. A stopped evaluation
-    continues from its `completions_file`; several processes divide the work.
+    Args:
+        rewards: functions that score the completions instead, as in training: a completion is right
+            if the first of them gives 1. The dataset then needs the columns that they read, and
+            no `answer`.
+        judge: compares answers that are not numbers (see `score`).
+        samples: completions for each problem; several need sample=True.
+        sample, temperature, max_new_tokens, batch_size, seed, progress: as in `generate`.
+
+    Raises:
+        WorkbookError: for a missing column, and for an impossible number of samples.
     """
-    needed = ("prompt",) if rewards else ("prompt", "answer")
-    require_columns("evaluate", needed, dataset.column_names)
-    if samples < 1 or (samples > 1 and not how.get("sample")):
-        raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
-    rows = dataset.select([i for i in range(len(dataset)) for _ in range(samples)])
-    found = complete(model, tokenizer, list(rows["prompt"]), file=completions_file, **how)
-    texts = [c["text"] for c in found]
     if rewards:
-        columns = {name: list(rows[name]) for name in rows.column_names}
-        values = {name_of(f): call(f, texts, **columns) for f in rewards}
-        right = [value == 1 for value in values[name_of(rewards[0])]]
-        scores = Scores(texts, right, right, right, rewards=values)
+        require_columns("evaluate", ["prompt"], dataset.column_names)
     else:
-        scores = score(texts, list(rows["answer"]), judge, list(rows["prompt"]))
-    size = {name: [c[name] for c in found] for name in ("tokens", "ended")}
-    return replace(scores, samples=samples, **size)
+        require_columns("evaluate", ["prompt", "answer"], dataset.column_names)
+    if samples < 1 or (samples > 1 and not sample):
+        raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
+
+    rows = dataset.select([i // samples for i in range(len(dataset) * samples)])
+    prompts = list(rows["prompt"])
+    sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed)
+    completions = complete(model, tokenizer, prompts, sampling, progress=progress)
+    texts = [completion.text for completion in completions]
+    if rewards:
+        scores = score_by_rewards(texts, rows, rewards)
+    else:
+        scores = score(texts, list(rows["answer"]), judge=judge, prompts=prompts)
+    return replace(
+        scores,
+        samples=samples,
+        tokens=[len(completion.tokens) for completion in completions],
+        ended=[completion.ended for completion in completions],
+    )
 
 
-def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) -> Scores:
-    """Judge completions against their reference answers: numbers, unless there is a judge.
+def measure(
+    model: Any,
+    tokenizer: Any,
+    heldout: "Dataset",
+    *,
+    ways: Sequence[str] = ("sampled", "greedy"),
+    judge: "Judge | WholeJudge | None" = None,
+    max_new_tokens: int = 256,
+    batch_size: int = 32,
+    seed: int = 0,
+) -> dict[str, Scores]:
+    """The scores of a policy on the held-out problems, by way of decoding, for `report_heldout`."""
+    scores = {}
+    for way in ways:
+        scores[way] = evaluate(
+            model,
+            tokenizer,
+            heldout,
+            judge=judge,
+            sample=way == "sampled",
+            max_new_tokens=max_new_tokens,
+            batch_size=batch_size,
+            seed=seed,
+            progress=f"held-out problems, {way}",
+        )
+    return scores
 
-    A word of the prompts (texts or chats), if given, may be a unit in the answer to them.
-    `judge(given, answer)` returns whether a completion's answer matches the reference, or None if
-    it cannot tell; for equal texts it is not called. A judge with `about(judge).whole` gets whole
-    completions, and only it decides. Raises WorkbookError for a reference that must
-    be a number and is not, ValueError for fewer answers than texts.
+
+def score(
+    texts: Sequence[str],
+    answers: Sequence[str],
+    *,
+    judge: Judge | WholeJudge | None = None,
+    prompts: Sequence[Prompt] = (),
+) -> Scores:
+    """Judge completions against their reference answers.
+
+    Args:
+        texts: the completions.
+        answers: the reference of each completion: a number, unless there is a judge.
+        judge: `judge(answer, reference)` returns whether an answer matches its reference, or None
+            if it cannot tell. It is not called for equal texts, and only once for equal pairs. A
+            `WholeJudge` decides on whole completions instead.
+        prompts: texts or chats, whose words may be units in the answers ("72 widgets").
+
+    Raises:
+        WorkbookError: for a reference that must be a number and is not.
+        ValueError: if there is another number of answers than of texts.
     """
+    if isinstance(judge, WholeJudge):
+        right = [bool(judge.is_right(*pair)) for pair in zip(texts, answers, strict=True)]
+        return Scores(list(texts), strict=right, lenient=right, well_formed=right)
 
-    @cache
-    def is_right(given: str | None, answer: str, asked: str) -> bool | None:
-        if judge is None:
-            return reading.is_correct(given, answer, asked)
-        if given is None or given.casefold().split() == answer.casefold().split():
-            return given is not None
-        return judge(given, answer)
+    matches = cache(judge) if judge else None
+    strict, lenient, well_formed = [], [], []
+    unjudged = 0
+    for text, reference, prompt in zip(texts, answers, prompts or [""] * len(texts), strict=True):
+        has_form = is_well_formed(text)
+        answer = tagged_answer(text) if has_form else None
+        well_formed.append(has_form)
+        strict.append(bool(_is_right(answer, reference, prompt, matches)))
 
-    if judge and about(judge).whole:
-        right = [bool(judge(text, answer)) for text, answer in zip(texts, answers, strict=True)]
-        return Scores(list(texts), right, right, right)
-    form = [reading.is_well_formed(text) for text in texts]
-    exact = [reading.tagged_answer(t) if f else None for t, f in zip(texts, form, strict=True)]
-    loose = [(judge and reading.extract_answer(t)) or reading.lenient_answer(t) for t in texts]
-    asked = [str(prompt) for prompt in prompts] or [""] * len(texts)
-    strict = [bool(is_right(*row)) for row in zip(exact, answers, asked, strict=True)]
-    lenient = [is_right(*row) for row in zip(loose, answers, asked, strict=True)]
-    return Scores(list(texts), strict, [*map(bool, lenient)], form, unjudged=lenient.count(None))
-
-
-def summary(sampled: Scores, greedy: Scores | None = None) -> dict:
-    """A policy's rates, 0 to 1, for a report, and `ci95`, the interval of strict_sampled."""
-    given = {"sampled": sampled} | ({"greedy": greedy} if greedy else {})
-    names = ("strict", "lenient", "well_formed")
-    rates = {f"{n}_{how}": accuracy(getattr(s, n)) for n in names for how, s in given.items()}
-    unjudged = {"unjudged": sampled.unjudged} if sampled.unjudged else {}
-    return {**rates, "ci95": list(wilson_interval(sampled.strict)), **unjudged}
+        answer = lenient_answer(text)
+        if judge:  # the answer may be a formula: a marked one comes before the last number
+            answer = extract_answer(text) or answer
+        right = _is_right(answer, reference, prompt, matches)
+        lenient.append(bool(right))
+        if right is None:
+            unjudged += 1
+    return Scores(list(texts), strict, lenient, well_formed, unjudged=unjudged)
 
 
-def compare(before: Scores, after: Scores) -> dict[str, Any]:
-    """Both rates of two policies on the same problems, the gain with its 95 % interval, and p.
+def score_by_rewards(texts: Sequence[str], rows: "Dataset", rewards: Sequence[Callable]) -> Scores:
+    """Judge completions by reward functions: right is what the first of them gives 1."""
+    columns = {name: list(rows[name]) for name in rows.column_names}
+    values = {}
+    for function in rewards:
+        values[name_of(function)] = call(function, texts, **columns)
+    right = [value == 1 for value in values[name_of(rewards[0])]]
+    return Scores(list(texts), strict=right, lenient=right, well_formed=right, rewards=values)
 
-        print(compare(before, after))  # {"before": 0.31, "after": 0.9, "gain": 0.59, ...}
 
-    The interval is a bootstrap of the problems. `p_value` is McNemar's exact test, None for several
-    samples per problem. Raises WorkbookError for different numbers of problems.
+def _is_right(
+    answer: str | None, reference: str, prompt: Prompt, judge: Judge | None
+) -> bool | None:
+    """Whether the answer that a completion gave is the reference; None if the judge cannot tell."""
+    if judge is None:
+        return is_correct(answer, reference, prompt)
+    if answer is None:
+        return False
+    if answer.casefold().split() == reference.casefold().split():
+        return True
+    return judge(answer, reference)
+
+
+# ---------------------------------------------------------------------------- comparing
+
+
+@dataclass(frozen=True)
+class Change:
+    """One measure of two policies on the same problems. Rates and gains are 0 to 1, to 4 places."""
+
+    before: float
+    before_interval: tuple[float, float]
+    after: float
+    after_interval: tuple[float, float]
+    gain: float
+    gain_interval: tuple[float, float]  # 95 %, a bootstrap of the problems' gains
+    better: int  # problems that got better
+    worse: int
+    p_value: float  # of the paired test: chance alone makes as many problems better as worse
+
+    def sentence(self, name: str) -> str:
+        """What happened to the measure of this name, as a sentence without its full stop."""
+        if self.before == self.after:
+            return f"{name} stayed at {self.after:.1%}"
+        verb = "rose" if self.after > self.before else "fell"
+        words = f"{name} {verb} from {self.before:.1%} to {self.after:.1%}"
+        if self.p_value < 0.01:
+            return f"{words} (p = {self.p_value:.1g})"
+        return f"{words}, which may be chance (p = {self.p_value:.2g})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two policies on the same problems, by all three measures."""
+
+    n: int  # problems
+    samples: int  # completions of each problem
+    strict: Change
+    lenient: Change
+    well_formed: Change
+    unjudged: int = 0  # completions of both that no judge could judge; they count as wrong
+
+    def __str__(self) -> str:
+        change = self.strict
+        low, high = change.gain_interval
+        return (
+            f"{change.sentence('strict accuracy')}: a gain of {100 * change.gain:.1f} points "
+            f"(95 % interval {100 * low:.1f} to {100 * high:.1f}), {change.better} of {self.n} "
+            f"problems got better and {change.worse} worse"
+        )
+
+
+def compare(before: Scores, after: Scores) -> Comparison:
+    """Compare two policies on the same problems: both rates, the gain, a paired test.
+
+        print(compare(before, after).strict.gain)
+
+    With several samples of each problem, a problem got better if more of its samples are right.
+
+    Raises:
+        WorkbookError: if the numbers of problems or of samples differ.
     """
     if before.n != after.n:
-        said = f"{before.n} problems before and {after.n} after"
-        raise WorkbookError(f"{said}: evaluate both on the same ones, in the same order")
-    gains = [new - old for old, new in zip(before.each, after.each, strict=True)]
-    single = before.samples == after.samples == 1
-    found: dict[str, Any] = {"n": before.n, "before": before.rate, "after": after.rate}
-    found |= {"gain": sum(gains) / len(gains), "ci95": bootstrap_interval(gains)}
-    return found | {"p_value": paired_p_value(before.strict, after.strict) if single else None}
+        raise WorkbookError(
+            f"{before.n} problems before and {after.n} after: evaluate both on the same ones, in "
+            "the same order"
+        )
+    if before.samples != after.samples:
+        raise WorkbookError(
+            f"{before.samples} samples of each problem before and {after.samples} after: give both "
+            "the same number"
+        )
+    changes = {}
+    for name in before.measures:
+        changes[name] = _change(
+            by_problem(before.measures[name], before.samples),
+            by_problem(after.measures[name], after.samples),
+        )
+    unjudged = before.unjudged + after.unjudged
+    return Comparison(before.n, before.samples, **changes, unjudged=unjudged)
 
 
-def generate(model, tokenizer, prompts: Sequence, **how) -> list[str]:
-    """The texts of `complete`, which takes the same `how`."""
-    return [found["text"] for found in complete(model, tokenizer, prompts, **how)]
+def report_heldout(before: Mapping[str, Scores], after: Mapping[str, Scores]) -> dict[str, dict]:
+    """The held-out part of a report, in plain values: the `Comparison` for each way of decoding.
+
+        heldout = report_heldout({"sampled": a, "greedy": b}, {"sampled": c, "greedy": d})
+        heldout["sampled"]["strict"]["gain"]
+
+    Figures, model cards and verdicts read this.
+    """
+    return {way: asdict(compare(before[way], after[way])) for way in after}
+
+
+def by_problem(right: Sequence[bool], samples: int) -> list[float]:
+    """For each problem the fraction of its completions that are right."""
+    rates = []
+    for start in range(0, len(right), samples):
+        rates.append(sum(right[start : start + samples]) / samples)
+    return rates
+
+
+def rate_interval(rates: Sequence[float]) -> tuple[float, float]:
+    """95 % (low, high) of the mean of the problems' rates, to 4 places.
+
+    Wilson's interval if each rate is 0 or 1, else a bootstrap of the problems.
+    """
+    if set(rates) <= {0, 1}:
+        return statistics.wilson_interval(rates)
+    low, high = statistics.bootstrap_interval(rates)
+    return round(low, 4), round(high, 4)
+
+
+def _change(before: list[float], after: list[float]) -> Change:
+    """The change of one measure, from each problem's rate before and after."""
+    gains = [new - old for old, new in zip(before, after, strict=True)]
+    better, worse = statistics.changed(before, after)
+    low, high = statistics.bootstrap_interval(gains)
+    return Change(
+        before=statistics.accuracy(before),
+        before_interval=rate_interval(before),
+        after=statistics.accuracy(after),
+        after_interval=rate_interval(after),
+        gain=round(sum(gains) / len(gains), 4),
+        gain_interval=(round(low, 4), round(high, 4)),
+        better=len(better),
+        worse=len(worse),
+        p_value=statistics.paired_p_value(before, after),
+    )
+
+
+# ---------------------------------------------------------------------------- generating
+
+
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Prompt],
+    *,
+    sample: bool = False,
+    temperature: float = 1.0,
+    max_new_tokens: int = 256,
+    batch_size: int = 32,
+    seed: int = 0,
+    progress: str | None = None,
+) -> list[str]:
+    """The model's completion of each prompt.
+
+    Args:
+        prompts: chats, or texts that are read as they stand.
+        sample: draw tokens at `temperature`, without top-k and top-p; else take the most likely.
+        max_new_tokens: where a completion is cut off.
+        batch_size: prompts at a time. Each batch has a seed of its own, so that several processes
+            share the work and get what one would get; another batch size samples other texts.
+        seed: of the samples.
+        progress: the label of a bar, or None for no bar.
+    """
+    sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed)
+    completions = complete(model, tokenizer, prompts, sampling, progress=progress)
+    return [completion.text for completion in completions]
 
 
 def complete(
-    model, tokenizer, prompts: Sequence, *, progress=None, file=None, share=True, **how
-) -> list[dict]:
-    """One completion for each prompt (a chat or a text) by `Sampling(**how)`: its `text`, `tokens`
-    (with the end token), and `ended`, which is False if it was cut off.
-    Each batch is seeded, so several processes (`share=False`: this one alone) get the same
-    completions as one; the random state is restored. `progress` is the label of a bar.
-    Each finished batch is appended to `file` as JSON lines, and not generated again. Raises
-    WorkbookError for a damaged file, or one of another model, other prompts or another `how`.
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Any],
+    sampling: Sampling,
+    *,
+    progress: str | None = None,
+    share: bool = True,
+) -> list[Generated]:
+    """The completion of each prompt (a chat or a text); the random state stays as it was.
+
+    Several processes divide the batches, and each gets all completions. With `share=False` this
+    process works alone.
     """
     import torch
     from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list, gather_object
+    from accelerate.utils import gather_object
     from tqdm import tqdm
 
-    how, state = Sampling(**how), PartialState()
-    index, count = (state.process_index, state.num_processes) if share else (0, 1)
-    plain = len(prompts) > 0 and isinstance(prompts[0], str)  # a template adds special tokens
-    texts = list(prompts) if plain else render(prompts, tokenizer)
+    process_index, num_processes = 0, 1
+    if share:
+        state = PartialState()
+        process_index, num_processes = state.process_index, state.num_processes
+
+    if len(prompts) > 0 and isinstance(prompts[0], str):
+        texts, add_special_tokens = list(prompts), True
+    else:
+        texts, add_special_tokens = render(prompts, tokenizer), False  # the template adds them
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
-    done = _open(Path(file), _identity(model, texts, how)) if file and index == 0 else {}
-    done = broadcast_object_list([done])[0] if count > 1 else done
-    batches = {s: order[s : s + how.batch_size] for s in range(0, len(order), how.batch_size)}
-    todo = [(start, chosen) for start, chosen in batches.items() if not done.keys() >= {*chosen}]
-    was_training, devices = model.training, [model.device] if model.device.type == "cuda" else []
-    hidden = progress is None or index > 0
-    bar = tqdm(total=len(texts), initial=len(done), desc=progress, disable=hidden, leave=False)
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices), bar:
-            for turn in range(0, len(todo), count):
-                found = []
-                for start, chosen in todo[turn + index :][:1]:  # its batch, if one is left
-                    torch.manual_seed(how.seed * SEEDS_APART + start)
-                    asked = tokenizer([texts[i] for i in chosen], add_special_tokens=plain)
-                    said = continued(model, tokenizer, asked["input_ids"], how)
-                    found += zip(chosen, (record for _, record in said), strict=True)
-                found = gather_object(found) if count > 1 else found
-                new = {i: completion for i, completion in found if i not in done}
-                if file and index == 0:
-                    with Path(file).open("a", encoding="utf-8") as lines:
-                        lines.writelines(json.dumps({"index": i, **new[i]}) + "\n" for i in new)
-                done |= new
-                bar.update(len(new))
-    finally:
-        model.train(was_training)
-    return [done[i] for i in range(len(texts))]
+    starts = range(0, len(order), sampling.batch_size)
+
+    completions: dict[int, Generated] = {}
+    hidden = progress is None or process_index > 0
+    bar = tqdm(total=len(texts), desc=progress, disable=hidden, leave=False)
+    with undisturbed(model), bar:
+        for turn in range(0, len(starts), num_processes):
+            batch: list[tuple[int, Generated]] = []
+            if turn + process_index < len(starts):  # else this process has no batch left
+                start = starts[turn + process_index]
+                chosen = order[start : start + sampling.batch_size]
+                torch.manual_seed(sampling.seed * SEEDS_APART + start)
+                encoded = tokenizer(
+                    [texts[i] for i in chosen], add_special_tokens=add_special_tokens
+                )
+                made = complete_batch(model, tokenizer, encoded["input_ids"], sampling)
+                batch = list(zip(chosen, made, strict=True))
+            if num_processes > 1:
+                batch = gather_object(batch)
+            completions.update(batch)
+            bar.update(len(batch))
+    return [completions[i] for i in range(len(texts))]
 
 
-def continued(model, tokenizer, contexts: list[list[int]], how: Sampling):
-    """What follows each context, in one batch: (its tokens, its record as of `complete`)."""
+def complete_batch(
+    model: Any, tokenizer: Any, contexts: list[list[int]], sampling: Sampling
+) -> list[Generated]:
+    """What follows each context (its token ids), in one batch."""
     batch = tokenizer.pad({"input_ids": contexts}, padding_side="left", return_tensors="pt")
     ends = end_tokens(model, tokenizer)
-    way = {"do_sample": how.sample, "max_new_tokens": how.max_new_tokens, "use_cache": True}
-    way |= {"temperature": how.temperature, "top_p": 1.0, "top_k": 0} if how.sample else {}
-    way |= {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": ends}
-    out = model.generate(**batch.to(model.device), **way)
-    for ids in out[:, batch["input_ids"].shape[1] :].tolist():
-        end = next((i for i, token in enumerate(ids, 1) if token in ends), None)
-        text = tokenizer.decode(ids[:end], skip_special_tokens=True)
-        yield ids[:end], {"text": text, "tokens": end or len(ids), "ended": end is not None}
+    settings: dict[str, Any] = {}
+    if sampling.sample:
+        settings = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0}
+    output = model.generate(
+        **batch.to(model.device),
+        do_sample=sampling.sample,
+        max_new_tokens=sampling.max_new_tokens,
+        use_cache=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=ends,
+        **settings,
+    )  # (batch, padded context + completion)
+    completions = []
+    for ids in output[:, batch["input_ids"].shape[1] :].tolist():
+        tokens, ended = up_to_end(ids, ends)
+        text = tokenizer.decode(tokens, skip_special_tokens=True)
+        completions.append(Generated(text, tokens, ended))
+    return completions
 
 
-def end_tokens(model, tokenizer) -> list[int]:
-    """The end tokens, as in TRL: Gemma and Qwen end a turn with another token than a text."""
-    ends = model.generation_config.eos_token_id
-    return sorted({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None})
+def up_to_end(tokens: list[int], ends: list[int]) -> tuple[list[int], bool]:
+    """The tokens up to the first end token, which is included, and whether there was one."""
+    for position, token in enumerate(tokens):
+        if token in ends:
+            return tokens[: position + 1], True
+    return tokens, False
 
 
-def _identity(model, texts: list[str], how: Sampling) -> dict:
-    """What the completions depend on; the model as a hash of 64 values of each parameter."""
-    found = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        some = weight.data.flatten()[:: max(1, weight.numel() // 64)].float().cpu().numpy()
-        found.update(f"{name} {weight.shape} {weight.dtype}".encode() + some.tobytes())
-    prompts = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
-    return {"model": found.hexdigest(), "prompts": prompts, **asdict(how)}
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """The ids of the end tokens, as in TRL: Gemma and Qwen end a turn by another than a text."""
+    ends = {tokenizer.eos_token_id}
+    configured = model.generation_config.eos_token_id  # one, several, or None
+    if isinstance(configured, list):
+        ends.update(configured)
+    else:
+        ends.add(configured)
+    return sorted(ends - {None})
 
 
-def _open(path: Path, identity: dict) -> dict[int, dict]:
-    """The completions in the file, whose first line is the identity; a missing file is created."""
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    lines = [line for line in lines if line.endswith(b"\n")]  # a kill may cut the last one
-    lines = lines or [json.dumps(identity).encode() + b"\n"]
+@contextmanager
+def undisturbed(model: Any) -> Iterator[None]:
+    """Evaluation mode without gradients; the mode and the random state are restored."""
+    import torch
+
+    was_training = model.training
+    devices = [model.device] if model.device.type == "cuda" else []
+    model.eval()
     try:
-        there, *records = map(json.loads, lines)
-        different = [name for name in identity if identity[name] != there.get(name)]
-        done = {r["index"]: {k: r[k] for k in ("text", "tokens", "ended")} for r in records}
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise WorkbookError(f"{readable(path)} is damaged: remove it to start again") from error
-    if different:
-        said = f"{readable(path)} is of another evaluation (different: {', '.join(different)})"
-        raise WorkbookError(f"{said}: remove it, or choose another file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as new:
-        new.write_bytes(b"".join(lines))
-    return done
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            yield
+    finally:
+        model.train(was_training)

@@ -14,7 +14,7 @@ import numpy as np
 
 from grpo_workbook import data, files, models
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import generate, score
+from grpo_workbook.evaluation import Sampling, complete, score
 from grpo_workbook.files import readable
 from grpo_workbook.statistics import accuracy, paired_p_value, wilson_interval
 
@@ -47,7 +47,7 @@ def save_adapter(model, tokenizer, folder: str | Path, weights=None, prompts=())
     if not weights:
         learning = model.training
         prompts = list(prompts) or [data.chat_prompt(text, None) for text in SUMS]
-        texts = generate(model.eval(), tokenizer, prompts, max_new_tokens=48, share=False)
+        texts = _answers(model.eval(), tokenizer, prompts, max_new_tokens=48)
         read, record = (model, tokenizer, prompts, texts), {"prompts": prompts, "texts": texts}
         record["policy"] = _log_probabilities(_read_logits(*read)).tolist()
         with model.disable_adapter():
@@ -99,14 +99,14 @@ def merge(base: str | None, adapter: str | Path, folder: str | Path, *,
     fold = data.prompts.fold_system if data.prompts.needs_folding(tokenizer) else list
     prompts = [fold(row["prompt"]) for row in heldout]
     answers = [row["answer"] for row in heldout if "answer" in row]
-    how = {"share": False, "progress": "answering", **how}
+    how = {"progress": "answering", **how}
     how.setdefault("max_new_tokens", settings.get("max_completion_length", 256))
     proof: dict = {}
 
     def write(target: Path) -> None:
         nonlocal ours
         ours = ours.to(**where)
-        texts = policy.completions if policy else generate(ours, tokenizer, prompts, **how)
+        texts = policy.completions if policy else _answers(ours, tokenizer, prompts, **how)
         own = [record.get(name, []) for name in ("prompts", "texts")]
         read = own[0] + prompts, own[1] + texts
         before = _read_logits(ours, tokenizer, *read)
@@ -122,9 +122,11 @@ def merge(base: str | None, adapter: str | Path, folder: str | Path, *,
         proof.update(compare_logits(before, after, its_tokenizer, *read))
         proof.update(_effect_kept(record, without, before, after) if record else {})
         if answers:
-            now = generate(merged, its_tokenizer, prompts, **how)
-            right = (policy or score(texts, answers, judge, prompts)).strict
-            proof.update(scored(right, score(now, answers, judge, prompts).strict, now))
+            now = _answers(merged, its_tokenizer, prompts, **how)
+            right = (policy or score(texts, answers, judge=judge, prompts=prompts)).strict
+            proof.update(
+                scored(right, score(now, answers, judge=judge, prompts=prompts).strict, now)
+            )
         if not is_proved(proof):
             said = [text.format(**proof) for name, text in MORE.items() if name in proof]
             raise WorkbookError(f"{REFUSED.format(**proof)}{''.join(said)}. Nothing was written")
@@ -132,6 +134,13 @@ def merge(base: str | None, adapter: str | Path, folder: str | Path, *,
 
     files.swap_folder(folder, write)
     return proof
+
+
+def _answers(model, tokenizer, prompts, *, max_new_tokens, batch_size=32, progress=None):
+    """Greedy answers by this process alone."""
+    sampling = Sampling(max_new_tokens=max_new_tokens, batch_size=batch_size)
+    done = complete(model, tokenizer, prompts, sampling, progress=progress, share=False)
+    return [completion.text for completion in done]
 
 
 def scored(right: Sequence[bool], now: Sequence[bool], said: Sequence[str]) -> dict:
@@ -161,7 +170,7 @@ def _heldout_of(adapter: str, prompt: str | None, judge) -> tuple:
         return [{"prompt": prompt} for prompt in prompts], None, None
     rows = [{"prompt": p, "answer": a} for p, a in zip(prompts, after["answer"], strict=True)]
     if greedy := after.get("greedy"):
-        greedy = score(greedy, after["answer"], judge, prompts)
+        greedy = score(greedy, after["answer"], judge=judge, prompts=prompts)
     return rows, greedy, judge
 
 
@@ -274,7 +283,7 @@ def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: 
     held, hub = report.get("heldout", {}), _hub_id(base)
     named = [report.get("data", {}).get(name) for name in ("heldout_source", "source")]
     source = next(filter(None, named), "word_problems")
-    adapter, n = (Path(folder) / "adapter_config.json").is_file(), held.get("n", 0)
+    adapter = (Path(folder) / "adapter_config.json").is_file()
     sets = sorted({*filter(None, map(_hub_id, named))}) or None
     metadata = ModelCardData(base_model=hub, datasets=sets, pipeline_tag="text-generation")
     metadata.library_name = "peft" if adapter else "transformers"
@@ -283,7 +292,8 @@ def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: 
     if data.prompts.needs_folding(data.load_tokenizer(folder)):
         prompt = data.prompts.fold_system(prompt)
     facts = {"report": report, "settings": settings, "adapter": adapter}
-    facts |= {"interval": lambda p: [*wilson_interval([i < round(p * n) for i in range(n)])]}
+    facts |= {"measures": ("strict", "lenient", "well_formed")}
+    facts |= {"sampled": held.get("sampled", {}).get("strict")}
     facts |= {"base": hub or readable(base), "base_hash": models.fingerprint(base)}
     facts |= {"source": Path(source).name, "dataset": _hub_id(source) or Path(source).stem}
     facts |= {"messages": json.dumps(prompt, indent=4, ensure_ascii=False)}

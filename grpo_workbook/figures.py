@@ -124,27 +124,41 @@ def reward_curves(log: Sequence[dict]) -> Drawn:
     return figure, words
 
 
-def before_after(before: dict, after: dict, n: int) -> Drawn:
-    """Held-out accuracy before and after training, from `evaluation.summary`, on `n` problems."""
-    from scipy.stats import binomtest
-
-    (figure, (axes,)), parts = new_panels(), {}
-    keys = ("strict_sampled", "strict_greedy", "lenient_sampled")
-    labels = [key.replace("_", ", ") for key in keys]
-    sides = ((-0.2, "before", before, GREY, ""), (0.2, "after", after, BLUE, "//"))
-    for shift, when, rates, colour, hatch in sides:
-        values = [rates[key] for key in keys]
-        ends = [binomtest(round(v * n), n).proportion_ci(method="wilson") for v in values]
-        told = list(zip(values, ends, labels, strict=True))
-        whiskers = [[v - ci.low for v, ci, _ in told], [ci.high - v for v, ci, _ in told]]
-        look = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": when, "capsize": 4}
-        bars = axes.bar([k + shift for k in range(3)], values, 0.38, yerr=whiskers, **look)
-        axes.bar_label(bars, [f"{v:.1%}" for v in values], padding=3, fontsize=9)
-        spans = [f"{v:.1%} ({ci.low:.1%} to {ci.high:.1%}) for {label}" for v, ci, label in told]
-        parts[when] = ", ".join(spans)
-    y, rose = "accuracy, with 95 % intervals", f"{before[keys[0]]:.0%} to {after[keys[0]]:.0%}"
-    title = f"{n} held-out problems: {rose} strict, sampled"
-    axes.set(xticks=range(3), xticklabels=labels, ylabel=y, title=title)
+def before_after(heldout: Mapping[str, Mapping]) -> Drawn:
+    """Held-out accuracy before and after training, from `evaluation.report_heldout`."""
+    bars = {
+        "strict, sampled": heldout["sampled"]["strict"],
+        "strict, greedy": heldout["greedy"]["strict"],
+        "lenient, sampled": heldout["sampled"]["lenient"],
+    }
+    figure, (axes,) = new_panels()
+    parts = {}
+    for side, shift, colour, hatch in (("before", -0.2, GREY, ""), ("after", 0.2, BLUE, "//")):
+        rates = [change[side] for change in bars.values()]
+        intervals = [change[f"{side}_interval"] for change in bars.values()]
+        below, above, spans = [], [], []
+        for label, rate, (low, high) in zip(bars, rates, intervals, strict=True):
+            below.append(rate - low)
+            above.append(high - rate)
+            spans.append(f"{rate:.1%} ({low:.1%} to {high:.1%}) for {label}")
+        drawn = axes.bar(
+            [place + shift for place in range(len(bars))],
+            rates,
+            0.38,
+            yerr=[below, above],
+            capsize=4,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            label=side,
+        )
+        axes.bar_label(drawn, [f"{rate:.1%}" for rate in rates], padding=3, fontsize=9)
+        parts[side] = ", ".join(spans)
+    strict = heldout["sampled"]["strict"]
+    rise = f"{strict['before']:.0%} to {strict['after']:.0%}"
+    title = f"{heldout['sampled']['n']} held-out problems: {rise} strict, sampled"
+    y = "accuracy, with 95 % intervals"
+    axes.set(xticks=range(len(bars)), xticklabels=list(bars), ylabel=y, title=title)
     axes.margins(y=0.15)
     figure.legend(frameon=False, loc="outside right center")
     return figure, _words(f"Bar chart of {y}", "", parts)

@@ -1,4 +1,8 @@
-"""Intervals of a rate, tests of a difference (*paired*: of the same problems), power, pass@k."""
+"""Intervals of a rate, tests of a difference and their power, pass@k and maj@k.
+
+A test or an interval of a difference is *paired* here: both policies answered the same problems, so
+each problem is compared with itself.
+"""
 
 from bisect import bisect_left
 from collections import Counter
@@ -6,102 +10,167 @@ from collections.abc import Hashable, Sequence
 from math import comb
 
 import numpy as np
-import scipy  # .stats is loaded on its first use
+import scipy  # scipy.stats is loaded on its first use
 
 from grpo_workbook.errors import WorkbookError
 
 
-def accuracy(right: Sequence[bool]) -> float:
-    """The rate of True, 0 to 1, to 4 places. Raises WorkbookError for an empty list."""
-    if not len(right):
+def accuracy(right: Sequence[float]) -> float:
+    """The mean of True and False, or of rates: 0 to 1, to 4 places.
+
+    Raises WorkbookError for an empty list.
+    """
+    if len(right) == 0:
         raise WorkbookError("nothing was measured: give at least 1 held-out problem")
-    return round(sum(right) / len(right), 4)
+    return round(float(sum(right) / len(right)), 4)
 
 
-def wilson_interval(right: Sequence[bool]) -> tuple[float, float]:
-    """95 % (low, high) of a rate, to 4 places: Wilson's score interval (1927)."""
-    accuracy(right)  # raises for an empty list
-    found = scipy.stats.binomtest(int(sum(right)), len(right)).proportion_ci(method="wilson")
-    return round(float(found.low), 4), round(float(found.high), 4)
+def wilson_interval(right: Sequence[float]) -> tuple[float, float]:
+    """95 % (low, high) of a rate, to 4 places: Wilson's score interval (1927).
+
+    Raises WorkbookError for an empty list.
+    """
+    if len(right) == 0:
+        raise WorkbookError("nothing was measured: give at least 1 held-out problem")
+    test = scipy.stats.binomtest(int(sum(right)), len(right))
+    interval = test.proportion_ci(method="wilson")
+    return round(float(interval.low), 4), round(float(interval.high), 4)
 
 
-def bootstrap_interval(values: Sequence[float], resamples=5000, seed=0) -> tuple[float, float]:
-    """95 % (low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded."""
+def bootstrap_interval(
+    values: Sequence[float], resamples: int = 5000, seed: int = 0
+) -> tuple[float, float]:
+    """95 % (low, high) of the mean of one value per problem: Efron's BCa bootstrap (1987).
+
+    Raises WorkbookError for no values, and for values that are not finite.
+    """
     array = np.asarray(values, dtype=float)
-    if not len(array) or not np.isfinite(array).all():
+    if len(array) == 0 or not np.isfinite(array).all():
         raise WorkbookError("there is no mean: give at least one value, and only finite ones")
     if np.ptp(array) == 0:  # no width: for 0 or 100 % right use wilson_interval
         return float(array[0]), float(array[0])
-    how = {"n_resamples": resamples, "batch": max(1, 10**7 // len(array)), "rng": seed}
-    found = scipy.stats.bootstrap((array,), np.mean, **how).confidence_interval
-    return float(found.low), float(found.high)
+    result = scipy.stats.bootstrap(
+        (array,),
+        np.mean,
+        n_resamples=resamples,
+        batch=max(1, 10**7 // len(array)),  # bounds the memory
+        rng=seed,
+    )
+    interval = result.confidence_interval
+    return float(interval.low), float(interval.high)
 
 
-def changed(before: Sequence[bool], after: Sequence[bool]) -> tuple[list[int], list[int]]:
-    """(indices that got better, indices that got worse). ValueError for different lengths."""
-    pairs = list(enumerate(zip(before, after, strict=True)))
-    return [i for i, (b, a) in pairs if a and not b], [i for i, (b, a) in pairs if b and not a]
+def changed(before: Sequence[float], after: Sequence[float]) -> tuple[list[int], list[int]]:
+    """(indices that got better, indices that got worse), of outcomes or rates.
+
+    Raises ValueError for different lengths.
+    """
+    better, worse = [], []
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
+        if new > old:
+            better.append(index)
+        elif new < old:
+            worse.append(index)
+    return better, worse
 
 
-def paired_p_value(before: Sequence[bool], after: Sequence[bool]) -> float:
-    """McNemar's exact two-sided test: by chance, as many problems get better as worse."""
-    better, worse = map(len, changed(before, after))
-    return float(scipy.stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0
+def paired_p_value(before: Sequence[float], after: Sequence[float]) -> float:
+    """The two-sided p-value of "chance makes as many problems better as worse".
+
+    For outcomes that are right or wrong this is McNemar's exact test (1947), for rates of several
+    samples the sign test. Raises ValueError for different lengths.
+    """
+    better, worse = changed(before, after)
+    if not better and not worse:
+        return 1.0
+    return float(scipy.stats.binomtest(len(better), len(better) + len(worse)).pvalue)
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """The probability that k of n attempts hold a right one: unbiased (Chen et al. 2021, Codex)."""
+    """The probability that k of n attempts hold a right one.
+
+    The unbiased estimator of Chen et al. (2021, Codex). Raises WorkbookError unless 1 <= k <= n.
+    """
     if not (1 <= k <= n and 0 <= right <= n):
         raise WorkbookError(f"k is {k} and {right} of {n} are right: choose k from 1 to {n}")
     return 1 - comb(n - right, k) / comb(n, k)
 
 
 def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int) -> float:
-    """The probability that the majority of k random votes out of all is `reference` (maj@k).
-    None abstains; a tie counts as 1 / the number of tied answers.
+    """The probability that the majority of k of the votes, drawn at random, is `reference` (maj@k).
+
+    None abstains; in a tie of t answers each has a chance of 1 / t.
+    Raises WorkbookError unless 1 <= k <= the number of votes.
     """
     if not 1 <= k <= len(votes):
         raise WorkbookError(f"k is {k}: choose k from 1 to {len(votes)}, the number of attempts")
-    others = Counter(votes)
-    abstaining, right, total = others.pop(None, 0), others.pop(reference, 0), 0.0
+    counts = Counter(votes)
+    abstaining = counts.pop(None, 0)
+    right = counts.pop(reference, 0)
+    probability = 0.0
     for most in range(1, min(right, k) + 1):  # votes for the reference among the k
-        # ways[used, ties]: choices with `used` of the k votes, no other answer above `most`
+        # ways[used, ties]: choices of `used` of the k votes in which the reference has `most`,
+        # no other answer more, and `ties` others as many
         ways = Counter({(most, 0): comb(right, most)})
-        for count in others.values():
-            longer: Counter[tuple[int, int]] = Counter()
-            for (used, ties), number in ways.items():
-                for taken in range(min(count, most, k - used) + 1):
-                    longer[used + taken, ties + (taken == most)] += number * comb(count, taken)
-            ways = longer
+        for count in counts.values():
+            ways = _add_answer(ways, count, most, k)
         for (used, ties), number in ways.items():
-            total += number * comb(abstaining, k - used) / comb(len(votes), k) / (ties + 1)
-    return min(1.0, total)
+            drawn = number * comb(abstaining, k - used)
+            probability += drawn / comb(len(votes), k) / (ties + 1)
+    return min(1.0, probability)
+
+
+def _add_answer(
+    ways: Counter[tuple[int, int]], count: int, most: int, k: int
+) -> Counter[tuple[int, int]]:
+    """The ways after one more answer, which has `count` votes, at most `most` of them drawn."""
+    longer: Counter[tuple[int, int]] = Counter()
+    for (used, ties), number in ways.items():
+        for taken in range(min(count, most, k - used) + 1):
+            is_tie = taken == most
+            longer[used + taken, ties + is_tie] += number * comb(count, taken)
+    return longer
 
 
 def paired_power(items: int, better: float, worse: float) -> float:
-    """The power of McNemar's exact test if problems get better or worse at these rates, 0 to 1."""
-    binom, changes = scipy.stats.binom, np.arange(items + 1)
-    # per number of changes: the largest smaller side that still gives p <= 0.05; -1 for none
+    """The power of McNemar's exact test: how often it gives p <= 0.05.
+
+    items: problems. better, worse: the rates, 0 to 1, at which they get better and worse.
+    """
+    binom = scipy.stats.binom
+    changes = np.arange(items + 1)  # how many problems may change
+    # For each number of changes: the largest smaller side that still gives p <= 0.05, -1 for none
     limit = binom.ppf(0.025, changes, 0.5)
     limit -= binom.cdf(limit, changes, 0.5) > 0.025
-    rate = better / ((better + worse) or 1)
-    found = binom.cdf(limit, changes, rate) + binom.cdf(limit, changes, 1 - rate)
-    return float(np.sum(binom.pmf(changes, items, better + worse) * found))
+    total = better + worse
+    fraction = better / total if total else 0.0
+    rejected = binom.cdf(limit, changes, fraction) + binom.cdf(limit, changes, 1 - fraction)
+    return float(np.sum(binom.pmf(changes, items, total) * rejected))
 
 
 def paired_items(better: float, worse: float, power: float = 0.8) -> int:
-    """The problems that a paired test needs to find a gain of better - worse with this power."""
-    for most in (2**i for i in range(3, 18)):  # the time of each test grows with them
+    """How many problems a paired test needs to find a gain of better - worse with this power.
+
+    Raises WorkbookError if 131,072 are not enough.
+    """
+    most = 8
+    while most <= 2**17:  # the time of a test grows with the problems
         if better != worse and paired_power(most, better, worse) >= power:
             # the exact power rises like a saw, so a few problems less may be enough
             return bisect_left(range(most), power, key=lambda n: paired_power(n, better, worse))
-    raise WorkbookError(f"{most:,} problems do not show a gain of {better - worse:.2g}: raise it")
+        most *= 2
+    raise WorkbookError(f"{2**17:,} problems do not show a gain of {better - worse:.2g}: raise it")
 
 
 def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:
-    """The smallest gain that a paired test with `items` problems finds, if a fraction `worse` gets
-    worse, rounded up to 4 places. None: 5 problems are too few even if all get better.
+    """The smallest gain that a paired test finds with this power, rounded up to 4 places.
+
+    items: problems, of which a fraction `worse` gets worse.
+    None if the problems are too few even if all the others get better (5, if none gets worse).
     """
-    gains = [step / 10_000 for step in range(1, int((1 - 2 * worse) * 10_000 + 1e-6) + 1)]
-    found = bisect_left(gains, power, key=lambda gain: paired_power(items, worse + gain, worse))
-    return gains[found] if found < len(gains) else None
+    largest = int((1 - 2 * worse) * 10_000 + 1e-6)
+    gains = [step / 10_000 for step in range(1, largest + 1)]
+    place = bisect_left(gains, power, key=lambda gain: paired_power(items, worse + gain, worse))
+    if place == len(gains):
+        return None
+    return gains[place]

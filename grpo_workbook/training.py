@@ -8,7 +8,7 @@ their difficulty before a training, and `AdaptiveWeight` lets a reward fade whil
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +19,7 @@ from grpo_workbook import compat
 from grpo_workbook.config import Profile
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.evaluation import evaluate
+from grpo_workbook.evaluation import by_problem, evaluate
 from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
 from grpo_workbook.rewards import correctness_reward
@@ -411,7 +411,7 @@ def pass_rates(
     assert scores.rewards is not None
     values = scores.rewards[name_of(success)]
     solved = [value is not None and value > 0.5 for value in values]
-    return replace(scores, strict=solved).each
+    return by_problem(solved, samples)
 
 
 @dataclass(frozen=True)

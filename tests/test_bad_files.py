@@ -114,25 +114,6 @@ def test_a_run_beyond_the_models_positions(tmp_path, capsys):
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["evaluate", "qwen", "--samples", "100000"], "completions, at most 1,000,000"),
-        (["power", "--before", "0.6", "--items", "5000000"], "--items is 5,000,000: at most"),
-        (
-            ["power", "--before", "0.6", "--gain", "1e-9"],
-            "131,072 problems do not show a gain of 1e-09",
-        ),
-        (["power", "--before", "0.6", "--gain", "0.1", "--power", "2"], "--power is 2.0"),
-        (["power", "--before", "0.6", "--gain", "0.1", "--worse", "-1"], "--worse is -1.0"),
-    ],
-    ids=["samples", "items", "gain", "power", "worse"],
-)
-def test_a_size_beyond_reason_is_refused_with_the_limit(options, words, tmp_path, capsys):
-    more = ["--data", HELDOUT, "--output", tmp_path / "out"] if options[0] == "evaluate" else []
-    assert words in refused(capsys, *options, *more)
-
-
 def test_a_parquet_file_without_rows(tmp_path, capsys):
     from datasets import Dataset
 
@@ -180,8 +161,6 @@ def test_an_umlaut_where_the_terminal_knows_none(tmp_path):
     [
         "--help",
         "--help | true",
-        "power --before 0.6 --items 50",
-        "power --before 0.6 --items 50 | true",
         pytest.param(f"check-data {HELDOUT}", marks=pytest.mark.slow),
         pytest.param(f"check-data {HELDOUT} | true", marks=pytest.mark.slow),
     ],

@@ -238,8 +238,8 @@ def test_run_learns_from_answers_that_are_no_numbers(tmp_path):
     result = cli("run", "--data", path, *short, "--output", tmp_path / "out")
     assert result.returncode == 0, result.stderr[-3000:]
     report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert report["heldout"]["n"] == 8
-    assert report["heldout"]["before"]["strict_greedy"] == 0
+    assert report["heldout"]["greedy"]["n"] == 8
+    assert report["heldout"]["greedy"]["strict"]["before"] == 0
 
 
 @pytest.mark.parametrize("name", ["held.jsonl", "link.jsonl", "hard.jsonl", "messy.jsonl", "."])

@@ -20,13 +20,23 @@ def test_the_logs_sums():
 
 
 def test_the_verdict_calls_chance_chance():
-    rates = {"strict_sampled": 0.2, "well_formed_sampled": 0.9, "unjudged": 3}
-    held = {"before": rates, "after": rates | {"strict_sampled": 0.8, "well_formed_sampled": 0.8}}
-    said = report.verdict(held | {"p_value": 1e-9, "p_value_well_formed": 0.2})
-    assert said[0] == "strict accuracy rose from 20.0% to 80.0% (p = 1e-09)"
-    assert "well-formed answers fell from 90.0% to 80.0%, which may be chance (p = 0.2)" in said[1]
-    assert said[2].startswith("6 completions could not be judged")
-    assert report.change("strict", 0.5, 0.5, 1.0) == "strict stayed at 50.0%"
+    def change(before, after, p_value):
+        spans = {"before_interval": (0, 1), "after_interval": (0, 1), "gain_interval": (-1, 1)}
+        counts = {"gain": after - before, "better": 5, "worse": 2, "p_value": p_value}
+        return {"before": before, "after": after, **spans, **counts}
+
+    said = report.verdict(
+        {
+            "strict": change(0.2, 0.8, 1e-9),
+            "lenient": change(0.5, 0.5, 1.0),
+            "well_formed": change(0.9, 0.8, 0.2),
+            "unjudged": 6,
+        }
+    )
+    assert said[0].startswith("strict accuracy rose from 20.0% to 80.0% (p = 1e-09)")
+    assert said[1].startswith("lenient accuracy stayed at 50.0%")
+    assert "well-formed answers fell from 90.0% to 80.0%, which may be chance (p = 0.2)" in said[2]
+    assert said[3].startswith("6 completions could not be judged")
 
 
 def test_names_and_texts_are_printed_as_they_are(tmp_path, capsys):

@@ -34,13 +34,13 @@ def run(*arguments, folder, **env):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_model_measurably_learns(main_runs, family):
     held = report_of(main_runs(family)[0])["heldout"]
-    before, after = held["before"], held["after"]
-    assert held["n"] >= 400
-    assert before["strict_sampled"] <= 0.35
-    assert after["strict_sampled"] >= 0.85
-    assert after["strict_greedy"] >= max(0.90, before["strict_greedy"])
-    assert held["p_value"] < 1e-6
-    assert after["ci95"][0] > before["ci95"][1]
+    sampled, greedy = held["sampled"]["strict"], held["greedy"]["strict"]
+    assert held["sampled"]["n"] >= 400
+    assert sampled["before"] <= 0.35
+    assert sampled["after"] >= 0.85
+    assert greedy["after"] >= max(0.90, greedy["before"])
+    assert sampled["p_value"] < 1e-6
+    assert sampled["after_interval"][0] > sampled["before_interval"][1]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -70,11 +70,9 @@ def test_report_is_complete(main_runs, family):
     assert report["family"] == family
     assert report["model"].startswith("data/tiny-")
     assert report["peak_rss_mb"] < 3000
-    rates = {
-        f"{n}_{how}" for n in ("strict", "lenient", "well_formed") for how in ("sampled", "greedy")
-    }
-    for when in ("before", "after"):
-        assert set(report["heldout"][when]) == {*rates, "ci95"}
+    assert set(report["heldout"]) == {"sampled", "greedy"}
+    for comparison in report["heldout"].values():
+        assert {"strict", "lenient", "well_formed"} <= set(comparison)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -119,7 +117,10 @@ def test_4bit_learns_as_16bit_does(main_runs, tmp_path):
     """Stock 4-bit on a CPU learns wrongly without a word: training here must not."""
     sixteen, four = run("--no-load-in-4bit", folder=tmp_path), report_of(main_runs("qwen")[0])
     assert (four["linear4bit_layers"] > 0, sixteen["linear4bit_layers"]) == (True, 0)
-    after4, after16 = four["heldout"]["after"], sixteen["heldout"]["after"]
+    after4, after16 = (
+        {f"strict_{way}": held["strict"]["after"] for way, held in report["heldout"].items()}
+        for report in (four, sixteen)
+    )
     assert after4["strict_greedy"] >= after16["strict_greedy"] - 0.05
     assert after4["strict_sampled"] >= after16["strict_sampled"] - 0.07
 
@@ -146,7 +147,7 @@ def test_real_gsm8k_is_reported_honestly(tmp_path):
     assert rewards["last_tenth"] > rewards["first_tenth"] + 0.1
     assert report["verdict"][0].startswith("strict accuracy")
     assert "may be chance" in report["verdict"][0]
-    assert "well-formed answers rose" in report["verdict"][1]
+    assert "well-formed answers rose" in report["verdict"][2]
 
 
 # ------------------------------------------------------------------ bad input

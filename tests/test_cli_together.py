@@ -154,9 +154,10 @@ def test_accelerate_starts_two_that_learn_and_write_once(tmp_path):
     assert result.returncode == 0, result.stderr[-3000:]
     report, log = report_of(folder), json.loads((folder / "log.json").read_text())
     assert report["processes"] == 2
-    assert report["heldout"]["before"]["strict_sampled"] <= 0.35
-    assert report["heldout"]["after"]["strict_sampled"] >= 0.80
-    assert report["heldout"]["p_value"] < 1e-6
+    strict = report["heldout"]["sampled"]["strict"]
+    assert strict["before"] <= 0.35
+    assert strict["after"] >= 0.80
+    assert strict["p_value"] < 1e-6
     assert [entry["step"] for entry in log] == list(range(1, 51))
     assert report["completions"]["total"] == 50 * 64
     for words in ("Before training:", "Loading the model", "Five held-out questions"):

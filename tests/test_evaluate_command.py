@@ -1,26 +1,21 @@
-"""The command evaluate as a user calls it: the files, a kill, a baseline, bad input; and power."""
+"""The command evaluate as a user calls it: the files, a baseline, bad input."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
+from dataclasses import replace
 
-import pandas
 import pytest
-from conftest import REPO, environment, report_of, slow
+from conftest import REPO, report_of, slow
 
 from grpo_workbook.cli import main
-from grpo_workbook.cli.evaluate import compare, numbers
+from grpo_workbook.cli.evaluate import compare_with, numbers
 from grpo_workbook.data import WORD_PROBLEMS
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import score
 from grpo_workbook.rewards.answers import is_correct, is_well_formed, lenient_answer, tagged_answer
 
 HELDOUT, TRAIN = (str(WORD_PROBLEMS[split]) for split in ("heldout", "train"))
-FILES = ["completions.jsonl", "report.json", "report.md", "results.jsonl"]
+FILES = ["report.json", "report.md", "results.jsonl"]
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 LOOSE, BAD = "The answer is 42.", "<reasoning>\n6*7=41\n</reasoning>\n<answer>41</answer>"
 OPTIONS = ["--samples", "4", "--items", "60", "--batch-size", "40", "--max-new-tokens", "64"]
@@ -52,7 +47,8 @@ def test_everything_is_written_and_agrees(sampled):
         formed = [r for r in records if measure == "lenient" or is_well_formed(r["completions"])]
         right = sum(is_correct(read(r["completions"]), r["answer"]) for r in formed) / 240
         assert report[measure]["rate"] == pytest.approx(right, abs=1e-4)
-        assert report[measure]["low"] < right < report[measure]["high"]
+        low, high = report[measure]["interval"]
+        assert low < right < high
     assert report["pass_at_k"]["1"]["rate"] == report["lenient"]["rate"]
     passed = [report["pass_at_k"][k]["rate"] for k in ("1", "2", "4")]
     assert passed[0] < passed[1] < passed[2]
@@ -67,9 +63,10 @@ def test_everything_is_written_and_agrees(sampled):
         assert words in text
 
 
-def test_the_same_command_again_only_reports_again(sampled):
+def test_an_earlier_evaluation_is_kept_unless_it_is_to_be_replaced(sampled, capsys):
     before = {name: (sampled / name).read_bytes() for name in FILES}
-    assert run(sampled, *OPTIONS) == 0
+    assert run(sampled, *OPTIONS) == 2
+    assert "--overwrite" in capsys.readouterr().err
     assert {name: (sampled / name).read_bytes() for name in FILES} == before
 
 
@@ -95,79 +92,30 @@ def test_answers_that_are_texts_are_judged(tmp_path):
     assert report_of(tmp_path / "x")["n"] == 2
 
 
-def test_other_settings_do_not_mix(sampled, capsys):
-    before = (sampled / "completions.jsonl").read_bytes()
-    assert run(sampled, *OPTIONS, "--seed", 1, "--temperature", 0.5) == 2
-    assert "different: temperature, seed" in capsys.readouterr().err
-    assert run(sampled, *OPTIONS, data=TRAIN) == 2
-    assert "different: prompts" in capsys.readouterr().err
-    assert (sampled / "completions.jsonl").read_bytes() == before
-
-
 @pytest.mark.slow
 def test_a_baseline_is_compared_on_the_same_problems(sampled, tmp_path, capsys):
     assert run(tmp_path / "b", *OPTIONS, "--seed", 2, "--baseline", sampled) == 0
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines()[:20])) <= 80
     report, old = report_of(tmp_path / "b"), report_of(sampled)
-    assert report["baseline"]["strict"] == old["strict"]
-    found = report["baseline"]["comparison"]["strict"]
-    assert found["difference"] == pytest.approx(
-        report["strict"]["rate"] - old["strict"]["rate"], abs=2e-4
-    )
-    assert found["low"] <= found["difference"] <= found["high"]
-    assert all(line in " ".join(said.split()) for line in report["baseline"]["verdict"])
+    comparison = report["heldout"]["sampled"]
+    assert (comparison["n"], comparison["samples"]) == (60, 4)
+    for name in ("strict", "lenient", "well_formed"):
+        change = comparison[name]
+        assert change["before"] == old[name]["rate"]
+        assert change["before_interval"] == old[name]["interval"]
+        assert (change["after"], change["after_interval"]) == tuple(report[name].values())
+        assert change["gain"] == pytest.approx(change["after"] - change["before"], abs=2e-4)
+        assert change["gain_interval"][0] <= change["gain"] <= change["gain_interval"][1]
+    assert all(line in " ".join(said.split()) for line in report["verdict"])
     for name in ("report.json", "results.jsonl"):
         unfinished = tmp_path / f"without-{name}"
         shutil.copytree(sampled, unfinished)
         (unfinished / name).unlink()
         assert run(tmp_path / "c", "--baseline", unfinished) == 2
-        assert "is not finished: run its command" in capsys.readouterr().err
+        assert "is not finished" in capsys.readouterr().err
     assert run(tmp_path / "d", "--items", 8, "--baseline", sampled) == 2
     assert "answered other problems" in capsys.readouterr().err
-
-
-def started(*options):
-    command = [sys.executable, "-m", "grpo_workbook", "evaluate", "qwen", "--data", HELDOUT]
-    how = {"cwd": REPO, "env": environment(), "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*command, "--batch-size", "4", *map(str, options)], **how)
-
-
-def wait_for(process, path, lines):
-    while process.poll() is None and not (
-        path.exists() and path.read_bytes().count(b"\n") >= lines
-    ):
-        time.sleep(0.01)
-    assert process.poll() is None, "it ended before it could be stopped"
-
-
-@pytest.mark.slow
-def test_a_kill_in_the_middle_loses_and_repeats_nothing(tmp_path):
-    """SIGKILL, then a torn line; what comes out is what an evaluation that went through writes."""
-    options = ("--items", 32, "--samples", 2, "--max-new-tokens", 32)
-    process = started(*options, "--output", tmp_path / "killed")
-    path = tmp_path / "killed" / "completions.jsonl"
-    wait_for(process, path, 16)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert not (tmp_path / "killed" / "report.json").exists()
-    kept = path.read_bytes()
-    path.write_bytes(kept + b'{"index": 12, "text": "torn')
-    for name in ("killed", "whole"):
-        assert run(tmp_path / name, "--batch-size", 4, *options) == 0
-    assert path.read_bytes().startswith(kept)
-    for name in ("completions.jsonl", "results.jsonl", "report.json"):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_an_interrupt_says_how_to_go_on(tmp_path):
-    process = started("--output", tmp_path / "x")
-    wait_for(process, tmp_path / "x" / "completions.jsonl", 2)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
-    assert process.returncode == 130
-    assert "The same command continues from here." in said
 
 
 def test_before_and_after_training(main_runs, tmp_path):
@@ -178,10 +126,10 @@ def test_before_and_after_training(main_runs, tmp_path):
     more = ("--adapter", folder / "adapter", "--baseline", tmp_path / "before")
     assert run(tmp_path / "after", *options, *more, model="qwen") == 0
     report = report_of(tmp_path / "after")
-    found = report["baseline"]["comparison"]["strict"]
-    assert found["difference"] > 0.3
-    assert found["p_value"] < 1e-6
-    assert report["baseline"]["verdict"][0].startswith("strict rose from")
+    strict = report["heldout"]["greedy"]["strict"]
+    assert strict["gain"] > 0.3
+    assert strict["p_value"] < 1e-6
+    assert report["verdict"][0].startswith("strict accuracy rose from")
     assert report["adapter_hash"] != report["baseline"]["adapter_hash"]
 
 
@@ -215,87 +163,50 @@ def test_bad_input_is_named_with_its_fix(arguments, words, tmp_path, monkeypatch
 # ------------------------------------------------------- on completions whose worth is known
 
 
-def table_of(*samples, **columns):
-    """The table of a list of texts for each problem; 42 is right."""
-    texts = [text for one in samples for text in one]
-    found = score(texts, ["42"] * len(texts))
-    problems = [(i, s) for i, one in enumerate(samples) for s in range(len(one))]
-    rows = {
-        "problem": [i for i, _ in problems],
-        "sample": [s for _, s in problems],
-        "question": [f"Problem {'long ' * (i % 3)}{i}?" for i, _ in problems],
-        "answer": "42",
-        "completions": texts,
-        "tokens": [len(t) // 4 for t in texts],
-        "ended": True,
-    }
-    rows |= {name: [values[i] for i, _ in problems] for name, values in columns.items()}
-    return pandas.DataFrame(
-        rows | {m: getattr(found, m) for m in ("strict", "lenient", "well_formed")}
-    )
+def scores_of(*samples):
+    """The scores of a list of texts for each problem; 42 is right."""
+    texts = [text for of_problem in samples for text in of_problem]
+    scores = score(texts, ["42"] * len(texts))
+    lengths = [len(text) // 4 for text in texts]
+    return replace(scores, samples=len(samples[0]), tokens=lengths, ended=[True] * len(texts))
 
 
-def compared(before, after, **more):
-    how = {
-        "samples": 1,
-        "sample": False,
-        "temperature": 1.0,
-        "max_new_tokens": 64,
-        "dtype": "float32",
-    }
-    how |= {
-        "system_prompt": "",
-        "data_sha256": "1",
-        "model": "m",
-        "adapter": None,
-        "adapter_hash": None,
-    }
-    new = {**how, "notes": [], **numbers(after), **more}
-    return compare({**how, **numbers(before)}, before, new, after), new
+def compared(before, after, **settings):
+    report = {
+        "sample": False, "temperature": 1.0, "max_new_tokens": 64, "dtype": "float32",
+        "system_prompt": "", "data_sha256": "1", "model": "m", "adapter": None,
+        "adapter_hash": None, "notes": [],
+    }  # fmt: skip
+    return compare_with(report, before, {**report, **settings}, after)
 
 
 def test_better_and_worse_are_counted_and_tested():
-    before = table_of(*[[LOOSE]] * 30, [GOOD], [GOOD], [BAD])
-    after = table_of(*[[GOOD]] * 30, [BAD], [GOOD], [BAD])
-    found, _ = compared(before, after)
-    strict, lenient = (found["comparison"][name] for name in ("strict", "lenient"))
+    before = scores_of(*[[LOOSE]] * 30, [GOOD], [GOOD], [BAD])
+    after = scores_of(*[[GOOD]] * 30, [BAD], [GOOD], [BAD])
+    added = compared(before, after)
+    strict, lenient = (added["heldout"]["greedy"][name] for name in ("strict", "lenient"))
     assert (strict["better"], strict["worse"]) == (30, 1)
     assert (lenient["better"], lenient["worse"]) == (0, 1)
     assert strict["p_value"] == pytest.approx(2 * 32 / 2**31)
-    assert strict["difference"] == pytest.approx(29 / 33, abs=1e-4)
-    said = "strict rose from 6.1% to 93.9% (p = 3e-08); 30 got better, 1 worse"
-    assert found["verdict"][0] == said
+    assert strict["gain"] == pytest.approx(29 / 33, abs=1e-4)
+    assert added["verdict"][0] == (
+        "strict accuracy rose from 6.1% to 93.9% (p = 3e-08); 30 problems got better, 1 worse"
+    )
 
 
 def test_chance_is_called_chance_and_other_settings_are_noted():
-    before, after = table_of([GOOD], [BAD], [GOOD]), table_of([GOOD], [GOOD], [GOOD])
-    found, new = compared(before, after, temperature=0.5)
-    assert "which may be chance (p = 1)" in found["verdict"][0]
-    assert new["notes"] == ["the baseline has other settings: temperature"]
+    before, after = scores_of([GOOD], [BAD], [GOOD]), scores_of([GOOD], [GOOD], [GOOD])
+    added = compared(before, after, temperature=0.5)
+    assert "which may be chance (p = 1)" in added["verdict"][0]
+    assert added["notes"] == ["the baseline has other settings: temperature"]
     with pytest.raises(WorkbookError, match="answered other problems"):
         compared(before, after, data_sha256="2")
 
 
 def test_several_samples_by_hand():
     """Two problems, four samples: 2 and 1 strictly right; leniently 3 and 1."""
-    found = numbers(table_of([GOOD, GOOD, LOOSE, BAD], [GOOD, BAD, BAD, "no idea"]))
+    found = numbers(scores_of([GOOD, GOOD, LOOSE, BAD], [GOOD, BAD, BAD, "no idea"]))
     assert found["strict"]["rate"] == pytest.approx(3 / 8)
     assert found["lenient"]["rate"] == pytest.approx(4 / 8)
     assert found["pass_at_k"][2]["rate"] == pytest.approx((1 + 1 / 2) / 2, abs=1e-4)
     assert list(found["pass_at_k"]) == [1, 2, 4]
-
-
-def test_power_answers_before_the_run(capsys):
-    assert main(["power", "--before", "0.6", "--gain", "0.05"]) == 0
-    said = capsys.readouterr().out
-    assert "60.0% to 65.0%" in said
-    assert "562 problems" in said
-    assert main(["power", "--before", "0.6", "--items", "480"]) == 0
-    assert "480 problems" in capsys.readouterr().out
-    for option, value, words in (
-        ("--gain", "0.5", "after is 1.1"),
-        ("--items", "0", "--items is 0"),
-        ("--gain", "0", "--gain is 0.0"),
-    ):
-        assert main(["power", "--before", "0.6", option, value]) == 2
-        assert words in capsys.readouterr().err

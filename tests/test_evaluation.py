@@ -1,4 +1,4 @@
-"""evaluate, score, generate: batches, seeds, several processes, the file that survives a kill."""
+"""evaluate, score, generate, compare: batches, seeds, several processes."""
 
 import json
 import sys
@@ -12,7 +12,16 @@ from grpo_workbook import evaluation
 from grpo_workbook.config import DATA
 from grpo_workbook.data import chat_prompt
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import complete, evaluate, generate, score, summary
+from grpo_workbook.evaluation import (
+    Generated,
+    Sampling,
+    compare,
+    complete,
+    evaluate,
+    generate,
+    report_heldout,
+    score,
+)
 from grpo_workbook.rewards.answers import TAGS, is_correct, is_well_formed, tagged_answer
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
@@ -42,16 +51,23 @@ def test_a_word_of_the_prompt_may_be_a_unit():
     assert score(texts, ["42"] * 2, prompts=prompts).strict == [True, False]
 
 
-def test_scores_and_summary():
+def test_scores_and_what_a_report_keeps_of_them():
     scores = score([GOOD, "The answer is 42.", "41"], ["42", "42", "42"])
     assert (scores.strict, scores.lenient) == ([True, False, False], [True, True, False])
     assert scores.well_formed == [True, False, False]
-    said = summary(scores, score([GOOD] * 3, ["42", "42", "41"]))
-    assert {name: said[name] for name in said if name != "ci95"} == {
-        "strict_sampled": 0.3333, "lenient_sampled": 0.6667, "well_formed_sampled": 0.3333,
-        "strict_greedy": 0.6667, "lenient_greedy": 0.6667, "well_formed_greedy": 1.0,
+    later = score([GOOD] * 3, ["42", "42", "41"])
+    heldout = report_heldout({"sampled": scores}, {"sampled": later})["sampled"]
+    assert (heldout["n"], heldout["samples"], heldout["unjudged"]) == (3, 1, 0)
+    rates = {name: (heldout[name]["before"], heldout[name]["after"]) for name in scores.measures}
+    assert rates == {
+        "strict": (0.3333, 0.6667), "lenient": (0.6667, 0.6667), "well_formed": (0.3333, 1.0)
     }  # fmt: skip
-    assert said["ci95"][0] < 0.3333 < said["ci95"][1]
+    strict = heldout["strict"]
+    assert (strict["better"], strict["worse"], strict["p_value"]) == (1, 0, 1.0)
+    low, high = strict["before_interval"]
+    assert low < 0.3333 < high
+    assert json.loads(json.dumps(heldout))["strict"]["gain"] == 0.3333
+    assert "3 problems: strict 33.3% (6.2% to 79.2%), lenient 66.7%" in str(scores)
     with pytest.raises(WorkbookError, match="'Paris' is not a number"):
         score([GOOD], ["Paris"])
 
@@ -65,10 +81,10 @@ def test_answers_that_are_texts_need_a_judge():
         return None if given == "who knows" else given == answer[::-1]
 
     said = [" paris", "siraP", "Rome", "Rome", "who knows"]
-    scores = score([*map(form.format, said), "", r"\boxed{siraP}"], ["Paris"] * 7, judge)
+    scores = score([*map(form.format, said), "", r"\boxed{siraP}"], ["Paris"] * 7, judge=judge)
     assert scores.strict == [True, True, False, False, False, False, False]
     assert scores.lenient == [True, True, False, False, False, False, True]
-    assert (scores.unjudged, summary(scores, scores)["unjudged"]) == (1, 1)
+    assert (scores.unjudged, compare(scores, scores).unjudged) == (1, 2)
     assert asked == [(given, "Paris") for given in ("siraP", "Rome", "who knows")]
 
 
@@ -168,20 +184,23 @@ def test_a_completion_ends_at_every_end_token_that_trl_knows(tiny):
     """Gemma and Qwen end a turn with another token than a text: the generation config says so."""
     model, tokenizer = tiny["qwen"]
     prompts = [chat_prompt("Anna has 3 apples and buys 4 more. How many apples has she?")]
-    how = {"max_new_tokens": 40}
-    whole = complete(model, tokenizer, prompts, **how)[0]
-    third = tokenizer(whole["text"], add_special_tokens=False)["input_ids"][2]
+
+    def completed(max_new_tokens=40) -> Generated:
+        return complete(model, tokenizer, prompts, Sampling(max_new_tokens))[0]
+
+    whole = completed()
+    third = whole.tokens[2]
     before = model.generation_config.eos_token_id
     try:
         model.generation_config.eos_token_id = [tokenizer.eos_token_id, third]
-        cut = complete(model, tokenizer, prompts, **how)[0]
-        assert whole["text"].startswith(cut["text"])
-        assert (cut["tokens"], cut["ended"]) == (3, True)
+        cut = completed()
+        assert whole.text.startswith(cut.text)
+        assert (cut.tokens, cut.ended) == (whole.tokens[:3], True)
         model.generation_config.eos_token_id = None
-        assert complete(model, tokenizer, prompts, **how)[0] == whole
+        assert completed() == whole
     finally:
         model.generation_config.eos_token_id = before
-    assert complete(model, tokenizer, prompts, max_new_tokens=2)[0]["ended"] is False
+    assert not completed(max_new_tokens=2).ended
 
 
 def test_a_text_is_read_as_it_stands(tiny):
@@ -191,92 +210,13 @@ def test_a_text_is_read_as_it_stands(tiny):
     assert generate(model, tokenizer, texts) == generate(model, tokenizer, prompts)
 
 
-# ------------------------------------------------------------- the file that survives a kill
-
-
-@pytest.fixture(scope="module")
-def whole(tiny, tmp_path_factory):
-    """(the file of an evaluation that went through, its scores, the call that made it)."""
-    model, tokenizer = tiny["qwen"]
-
-    def run(file, model=model, n=10, **more):
-        how = {"sample": True, "samples": 2, "max_new_tokens": 32, "batch_size": 3} | more
-        return evaluate(model, tokenizer, problems(n), completions_file=file, **how)
-
-    file = tmp_path_factory.mktemp("whole") / "new" / "completions.jsonl"
-    return file, run(file), run
-
-
-def test_the_file_changes_nothing_and_is_not_made_again(whole, tiny):
-    file, scores, run = whole
-    assert run(None) == scores
-    before = file.read_bytes()
-    assert run(file) == scores
-    assert file.read_bytes() == before
-    first, *records = map(json.loads, before.splitlines())
-    assert sorted(r["index"] for r in records) == list(range(20))
-    assert [r["text"] for r in sorted(records, key=lambda r: r["index"])] == scores.completions
-    assert (first["seed"], first["batch_size"], first["sample"]) == (0, 3, True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", [0.0, 0.004, 0.3, 0.5, 0.77, 0.999])
-def test_a_kill_loses_and_repeats_nothing(whole, tmp_path, part):
-    """Cut at a part of its bytes, mostly within a line: the same file comes out in the end."""
-    file, scores, run = whole
-    data = file.read_bytes()
-    killed = tmp_path / "completions.jsonl"
-    killed.write_bytes(data[: int(len(data) * part)])
-    assert run(killed) == scores
-    assert killed.read_bytes() == data
-
-
-@pytest.mark.slow
-def test_every_byte_that_a_kill_may_leave_is_read(whole, tmp_path):
-    data, path = whole[0].read_bytes(), tmp_path / "cut.jsonl"
-    identity = json.loads(data.splitlines()[0])
-    for cut in range(len(data) + 1):
-        path.write_bytes(data[:cut])
-        lines = data[:cut].count(b"\n")
-        assert len(evaluation._open(path, identity)) == max(0, lines - 1)
-        assert path.read_bytes().endswith(b"\n")
-
-
-def test_another_model_data_or_setting_is_refused_and_nothing_is_lost(whole, tiny):
-    import copy
-
-    import torch
-
-    file, _, run = whole
-    before = file.read_bytes()
-    other = copy.deepcopy(tiny["qwen"][0])
-    with torch.no_grad():
-        next(other.parameters()).add_(1e-3)
-    for more, words in (
-        ({"model": other}, "model"),
-        ({"n": 9}, "prompts"),
-        ({"seed": 1, "temperature": 0.5}, "temperature, seed"),
-        ({"samples": 1, "sample": False}, "prompts, sample"),
-    ):
-        with pytest.raises(WorkbookError, match=rf"different: {words}\): remove it"):
-            run(file, **more)
-    assert file.read_bytes() == before
-
-
-@pytest.mark.parametrize("line", [b"{broken", b"[1]", b"7", b"\0\0", b'{"index": 3}'])
-def test_a_damaged_line_is_said(whole, tmp_path, line):
-    path = tmp_path / "damaged.jsonl"
-    path.write_bytes(whole[0].read_bytes() + line + b"\n")
-    with pytest.raises(WorkbookError, match=r"damaged\.jsonl is damaged: remove it"):
-        whole[2](path)
-
-
 @pytest.mark.extra
-def test_processes_share_the_work_and_get_the_same(whole, tmp_path):
-    """Two processes of torchrun write, together, what one writes."""
+def test_processes_share_the_work_and_get_the_same(tiny, tmp_path):
+    """Two processes of torchrun get, together, the completions that one gets."""
+    settings = "sample=True, samples=2, max_new_tokens=32, batch_size=3"
     script = tmp_path / "share.py"
     script.write_text(
-        "import json, sys, torch\n"
+        "import json, sys\n"
         "from accelerate import PartialState\n"
         "state = PartialState(cpu=True)\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
@@ -284,20 +224,21 @@ def test_processes_share_the_work_and_get_the_same(whole, tmp_path):
         "from transformers import AutoModelForCausalLM, AutoTokenizer\n"
         f"folder = {str(DATA / 'tiny-qwen3')!r}\n"
         "model = AutoModelForCausalLM.from_pretrained(folder, dtype='float32')\n"
-        "how = {'sample': True, 'samples': 2, 'max_new_tokens': 32, 'batch_size': 3}\n"
         "tokenizer = AutoTokenizer.from_pretrained(folder)\n"
-        "file = sys.argv[1] + '/completions.jsonl'\n"
-        "found = evaluate(model, tokenizer, problems(10), completions_file=file, **how)\n"
+        f"scores = evaluate(model, tokenizer, problems(10), {settings})\n"
         "path = f'{sys.argv[1]}/{state.process_index}.json'\n"
-        "json.dump([state.num_processes, found.completions], open(path, 'w'))\n"
+        "json.dump([state.num_processes, scores.completions], open(path, 'w'))\n"
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     result = finished([*command, str(script), str(tmp_path)], OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stderr[-3000:]
+    model, tokenizer = tiny["qwen"]
+    alone = evaluate(
+        model, tokenizer, problems(10), sample=True, samples=2, max_new_tokens=32, batch_size=3
+    )
     for index in (0, 1):
-        found = json.loads((tmp_path / f"{index}.json").read_text())
-        assert found == [2, whole[1].completions]
-    assert (tmp_path / "completions.jsonl").read_bytes() == whole[0].read_bytes()
+        shared = json.loads((tmp_path / f"{index}.json").read_text())
+        assert shared == [2, alone.completions]
 
 
 # ----------------------------------------------------------------- beside lm-evaluation-harness

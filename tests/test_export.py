@@ -16,7 +16,7 @@ from conftest import REPO, environment, slow
 from grpo_workbook.cli import main
 from grpo_workbook.data import chat_prompt, load_problems
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import evaluate, generate, score
+from grpo_workbook.evaluation import Scores, evaluate, generate, report_heldout, score
 from grpo_workbook.export import (
     compare_logits,
     is_proved,
@@ -396,8 +396,10 @@ def test_a_stages_adapter_is_merged_with_its_numbers(in_a_run, tmp_path):
     after = json.loads((in_a_run.parent / "after.json").read_text())
     after["sampled"] = after.pop("greedy")
     (stage / "after.json").write_text(json.dumps(after))
-    rates = {"strict_sampled": 0.5, "lenient_sampled": 0.75, "well_formed_sampled": 0.5}
-    held = {"n": 40, "before": rates, "after": {**rates, "strict_sampled": 0.6}, "p_value": 0.5}
+    before, after = (
+        Scores([""] * 40, *[[True] * right + [False] * (40 - right)] * 3) for right in (20, 24)
+    )
+    held = report_heldout({"sampled": before}, {"sampled": after})
     (stage / "report.json").write_text(json.dumps({"stage": {"name": "format"}, "heldout": held}))
     proof = merge(None, stage / "adapter", tmp_path / "merged")
     assert proof["heldout_n"] == 40
@@ -523,7 +525,7 @@ files.swap_folder(Path({str(folder)!r}), lambda new: (new / "weights").write_tex
 
 # ------------------------------------------------------------------ the card
 
-RATES = dict.fromkeys(("strict_sampled", "strict_greedy", "lenient_sampled"), 0.25)
+WRONG, RIGHT = (Scores([""] * 400, *[[i < n for i in range(400)]] * 3) for n in (100, 370))
 REPORT = {
     "model": "data/tiny-qwen3",
     "backend": "unsloth",
@@ -536,12 +538,9 @@ REPORT = {
     "versions": {"python": "3.11.7", "trl": "1.15.0"},
     "data_sha256": "24" * 32,
     "data": {"train": 2400, "heldout": 400, "dropped_too_long_train": 7},
-    "heldout": {
-        "n": 400,
-        "before": RATES,
-        "after": {**RATES, "strict_sampled": 0.925},
-        "p_value": 3e-89,
-    },
+    "heldout": report_heldout(
+        {"sampled": WRONG, "greedy": WRONG}, {"sampled": RIGHT, "greedy": RIGHT}
+    ),
     "merge": {
         "max_abs_logit_difference": 0.03,
         "relative_logit_difference": 0.002,
@@ -592,7 +591,7 @@ def test_the_text_has_the_numbers(card):
     _, text = card()
     for words in (
         "| strict sampled | 25.0% (21.0% to 29.5%) | 92.5% (89.5% to 94.7%) |",
-        "p = 3e-89 by McNemar's exact paired test",
+        "p = 1.1e-81 by McNemar's exact paired test",
         "- strict accuracy rose",
         "largest logit difference 0.03",
         "7 training and 0 held-out prompts that were too long",
@@ -607,7 +606,8 @@ def test_the_text_has_the_numbers(card):
     ):
         assert words in text, words
     assert "may be chance" not in text
-    doubtful = {**REPORT, "heldout": {**REPORT["heldout"], "p_value": 0.2}}
+    a, b = (Scores([""] * 8, *[[i < n for i in range(8)]] * 3) for n in (4, 5))
+    doubtful = {**REPORT, "heldout": report_heldout({"sampled": a}, {"sampled": b})}
     assert "The difference in strict accuracy may be chance" in card(doubtful)[1]
 
 
@@ -659,6 +659,6 @@ def test_a_main_runs_merged_model_and_its_cards(main_runs, family):
     for part in ("adapter", "merged"):
         card = ModelCard.load(folder / part / "README.md")
         found = {e.metric_name: e.metric_value for e in card.data.eval_results}
-        after = report["heldout"]["after"]
-        assert found["strict_sampled, after training"] == after["strict_sampled"]
+        after = report["heldout"]["sampled"]["strict"]["after"]
+        assert found["strict_sampled, after training"] == after
         assert str(REPO) not in str(card)

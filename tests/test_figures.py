@@ -6,22 +6,29 @@ import warnings
 import pytest
 
 from grpo_workbook import figures
+from grpo_workbook.statistics import wilson_interval
 
 LOG = [
     {"step": i, "reward": i / 10, "rewards/a_reward/mean": i / 20, "rewards/a_reward/std": 0.1}
     for i in range(1, 31)
 ]
-BEFORE = {
-    "strict_sampled": 0.14,
-    "strict_greedy": 0.7,
-    "lenient_sampled": 0.6,
-    "ci95": [0.11, 0.18],
-}
-AFTER = {
-    "strict_sampled": 0.92,
-    "strict_greedy": 0.97,
-    "lenient_sampled": 0.93,
-    "ci95": [0.89, 0.94],
+
+
+def change(before, after):
+    """A measure of 480 problems as `evaluation.report_heldout` gives it."""
+    counts = [round(480 * rate) for rate in (before, after)]
+    intervals = [wilson_interval([True] * count + [False] * (480 - count)) for count in counts]
+    return {
+        "before": before,
+        "before_interval": intervals[0],
+        "after": after,
+        "after_interval": intervals[1],
+    }
+
+
+HELDOUT = {
+    "sampled": {"n": 480, "strict": change(0.14, 0.92), "lenient": change(0.6, 0.93)},
+    "greedy": {"n": 480, "strict": change(0.7, 0.97)},
 }
 
 
@@ -54,8 +61,8 @@ def test_every_reward_gets_a_line_of_its_own_look_from_where_it_joins():
 
 
 def test_bars_say_before_and_after_with_their_intervals():
-    figure, words = figures.before_after(BEFORE, AFTER, 480)
-    assert "after: 92.0% (89.3% to 94.2%) for strict, sampled, 97.0% (95.2% to 98.3%)" in words
+    figure, words = figures.before_after(HELDOUT)
+    assert "after: 92.0% (89.3% to 94.2%) for strict, sampled, 97.0% (95.2% to 98.2%)" in words
     whiskers = [line for drawn in figure.axes[0].collections for line in drawn.get_segments()]
     assert len(whiskers) == 6, "one for each bar"
     heights = sorted(bar.get_height() for bar in figure.axes[0].patches)
@@ -66,7 +73,7 @@ def test_the_same_figure_is_the_same_file_with_its_words(tmp_path):
     from PIL import Image
 
     for name in ("a", "b"):
-        figures.save(*figures.before_after(BEFORE, AFTER, 480), tmp_path / name / "x.png")
+        figures.save(*figures.before_after(HELDOUT), tmp_path / name / "x.png")
     assert (tmp_path / "a" / "x.png").read_bytes() == (tmp_path / "b" / "x.png").read_bytes()
     words = (tmp_path / "a" / "x.txt").read_text().strip()
     assert words.startswith("Bar chart of accuracy")
@@ -76,7 +83,7 @@ def test_the_same_figure_is_the_same_file_with_its_words(tmp_path):
 def test_a_notebook_image_carries_its_words(monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
-    figures.show(*figures.before_after(BEFORE, AFTER, 480))
+    figures.show(*figures.before_after(HELDOUT))
     found, _ = shown[0]._repr_mimebundle_()
     assert 'alt="Bar chart of accuracy, with 95 % intervals.' in found["text/html"]
     assert f'src="data:image/png;base64,{found["image/png"]}"' in found["text/html"]

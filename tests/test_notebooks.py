@@ -164,8 +164,6 @@ def test_nothing_that_a_model_wrote_runs_in_the_readers_browser(tmp_path):
     evil = "</pre></b><script>alert('x')</script><img src=x onerror=alert(1)>"
     scores = score([evil] * 3, ["1"] * 3)
     names = {
-        "before": {"strict_sampled": 0.0},
-        "after": {"strict_sampled": 0.0},
         "before_sampled": scores,
         "after_sampled": scores,
         "heldout_set": [{"question": evil}] * 3,
@@ -448,11 +446,12 @@ def a_small_reward_drove_the_update(folder, proved):
 def main_run_learned(folder, proved):
     assert proved["steps"] == 120
     assert proved["linear4bit_layers"] > 0
-    assert proved["before"]["strict_sampled"] <= 0.35
-    assert proved["after"]["strict_sampled"] >= 0.85
-    assert proved["after"]["strict_greedy"] >= max(0.90, proved["before"]["strict_greedy"])
+    sampled, greedy = (proved["heldout"][way]["strict"] for way in ("sampled", "greedy"))
+    assert sampled["before"] <= 0.35
+    assert sampled["after"] >= 0.85
+    assert greedy["after"] >= max(0.90, greedy["before"])
     assert proved["p_value"] < 1e-6
-    assert proved["merged_strict_greedy"] > proved["after"]["strict_greedy"] - 0.05
+    assert proved["merged_strict_greedy"] > greedy["after"] - 0.05
     assert (folder / "outputs" / "adapter" / "adapter_model.safetensors").is_file()
     assert (folder / "outputs" / "merged" / "model.safetensors").is_file()
 
@@ -493,7 +492,7 @@ def evaluation_saw_the_gain(folder, proved):
     assert proved["steps"] == 40
     assert proved["strict"]["after"] > proved["strict"]["before"] + 0.3
     assert proved["p_value"] < 1e-6
-    assert any(line.startswith("strict rose from") for line in proved["command"])
+    assert any(line.startswith("strict accuracy rose from") for line in proved["command"])
 
 
 @proof("09_merge_and_inference", "notebook_09.json")
@@ -589,7 +588,7 @@ def found_where_a_learned_reward_stops_helping(folder, proved):
 def took_a_raw_file_to_a_proved_model(folder, proved):
     assert proved["steps"] == 32
     assert proved["linear4bit_layers"] == 4 * 7
-    assert proved["after"]["strict_sampled"] > proved["before"]["strict_sampled"] + 0.3
+    assert proved["heldout"]["sampled"]["strict"]["gain"] > 0.3
     assert proved["p_value"] < 1e-6
     assert proved["leaks"] > 0  # of the rows as they came: the split has none
     rows = proved["rows"]

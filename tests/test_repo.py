@@ -222,7 +222,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ), path
 
 
-COMMANDS = "doctor new check-data plan power run diagnose evaluate merge".split()
+COMMANDS = "doctor new check-data plan run diagnose evaluate merge".split()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([c, "--help"] for c in COMMANDS)])

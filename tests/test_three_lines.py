@@ -25,18 +25,26 @@ def scores(right: list[bool], samples: int = 1) -> Scores:
 
 def test_a_comparison_has_both_rates_the_gain_its_interval_and_a_paired_test():
     before, after = scores([True] * 10 + [False] * 30), scores([True] * 30 + [False] * 10)
-    found = compare(before, after)
-    assert (found["before"], found["after"], found["gain"]) == (0.25, 0.75, 0.5)
-    low, high = found["ci95"]
+    comparison = compare(before, after)
+    strict = comparison.strict
+    assert (strict.before, strict.after, strict.gain) == (0.25, 0.75, 0.5)
+    assert (strict.better, strict.worse) == (20, 0)
+    low, high = strict.gain_interval
     assert 0.3 < low < 0.5 < high < 0.7
-    assert found["p_value"] == pytest.approx(2 * 0.5**20)
+    assert strict.p_value == pytest.approx(2 * 0.5**20)
+    assert "rose from 25.0% to 75.0% (p = 2e-06): a gain of 50.0 points" in str(comparison)
 
 
 def test_several_samples_count_by_problem():
     before, after = scores([True, False] * 20, 2), scores([True, True] * 20, 2)
-    found = compare(before, after)
-    assert (found["n"], found["gain"], found["p_value"]) == (20, 0.5, None)
+    comparison = compare(before, after)
+    strict = comparison.strict
+    assert (comparison.n, comparison.samples, strict.gain) == (20, 2, 0.5)
+    assert (strict.better, strict.worse) == (20, 0)  # each problem's rate rose
+    assert strict.p_value == pytest.approx(2 * 0.5**20)  # the sign test
     assert before.interval == (0.5, 0.5)  # each problem has one right of two
+    with pytest.raises(WorkbookError, match="2 samples .* 1 after"):
+        compare(before, scores([True] * 20))
 
 
 def test_different_problems_are_not_compared():
@@ -140,7 +148,7 @@ def test_a_reward_of_ones_own_judges_the_whole_held_out_answer(tmp_path):
         "    said = [c[0]['content'] for c in completions]\n"
         "    return [float(text == f'[{a}]') for text, a in zip(said, answer, strict=True)]\n"
     )
-    found = score(["[a]", "a", "x [a]"], ["a"] * 3, judge_for("text", f"{file}:says"))
+    found = score(["[a]", "a", "x [a]"], ["a"] * 3, judge=judge_for("text", f"{file}:says"))
     assert found.strict == found.lenient == [True, False, False]
 
 

@@ -57,7 +57,7 @@ def test_the_commands_answer(elsewhere):
     for arguments in (
         ["--help"],
         ["run", "--help"],
-        ["power", "--before", "0.6", "--gain", "0.05"],
+        ["evaluate", "--help"],
     ):
         result = call(elsewhere, *arguments)
         assert result.returncode == 0, result.stderr

@@ -19,8 +19,8 @@ exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
 # Each is a module of this folder: its docstring is its help (the first line stands in the list, the
 # rest after the options), OPTIONS a table of options, and `main(args)` returns the exit status.
-COMMANDS = "doctor new check_data plan power run diagnose evaluate merge".split()
-GOES_ON = {"run": "--resume", "evaluate": "The same command"}
+COMMANDS = "doctor new check_data plan run diagnose evaluate merge".split()
+GOES_ON = {"run": "--resume"}
 RAW = argparse.RawDescriptionHelpFormatter
 
 

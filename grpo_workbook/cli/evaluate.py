@@ -4,25 +4,29 @@ examples:
   python -m grpo_workbook evaluate qwen --data test.jsonl --output outputs/base
   python -m grpo_workbook evaluate qwen --adapter outputs/run/adapter \\
       --data test.jsonl --output outputs/after --baseline outputs/base
-
-The same command continues an evaluation that was stopped.
 """
 
+import argparse
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from grpo_workbook import data, models, statistics
+from grpo_workbook import evaluation, models, statistics
 from grpo_workbook.cli import READING, option
-from grpo_workbook.cli.report import change, versions
+from grpo_workbook.cli.report import verdict, versions
 from grpo_workbook.cli.rewards import judge_for
 from grpo_workbook.config import SYSTEM_PROMPT, find_device, find_model
+from grpo_workbook.data import load_problems, prompts, splitting, to_dataset
+from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError, wrap
-from grpo_workbook.evaluation import evaluate
-from grpo_workbook.files import alone, read_json, readable, write_json
+from grpo_workbook.evaluation import Scores
+from grpo_workbook.files import read_json, readable, write_json
 
-MEASURES = ("strict", "lenient", "well_formed")
-FILES = ("report.json", "results.jsonl")  # of a finished evaluation
-MOST = 1_000_000  # completions of one evaluation
-SAME = ("samples", "sample", "temperature", "max_new_tokens", "system_prompt", "dtype")
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+# What must be the same for both sides of a comparison; else the report says so.
+SETTINGS = ("sample", "temperature", "max_new_tokens", "system_prompt", "dtype")
 OPTIONS = [
     option("model", metavar="MODEL", help="a family (qwen, gemma), a folder or a hub id"),
     option("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet or a hub id"),
@@ -44,141 +48,251 @@ OPTIONS = [
 ]
 
 
-def main(args) -> int:
+def main(args: argparse.Namespace) -> int:
     """Evaluate, report, print the numbers. Raises WorkbookError for bad input."""
-    data.reading.find_file(args.data)  # before the libraries are loaded
-    several, out, heat = args.samples > 1, args.output, args.temperature
-    heat = float(several) if heat is None else heat  # by default greedy for one sample
-    for name in ("samples", "items", "max_new_tokens", "batch_size"):
-        if (value := getattr(args, name)) is not None and value < 1:
-            raise WorkbookError(f"--{name.replace('_', '-')} is {value}: it must be at least 1")
-    if not heat >= 0 or (several and heat == 0):
-        raise WorkbookError(f"--temperature is {heat}: 0 is greedy, several --samples need more")
-    if (old := args.baseline) and not all((old / name).is_file() for name in FILES):
-        raise WorkbookError(f"the baseline {old} is not there, or is not finished: run its command")
-    known = read_json(old / "report.json") if old else {}
-    with alone(out):
-        begun = (out / "completions.jsonl").is_file()
-        if out.is_file() or (not begun and out.is_dir() and any(out.iterdir())):
-            raise WorkbookError(f"{readable(out)} holds other files: choose another --output")
-        for name in ("completions.jsonl", "report.json") if args.overwrite else ():
-            (out / name).unlink(missing_ok=True)
-        how = {"sample": heat > 0, "temperature": heat or 1.0, "seed": args.seed}
-        how |= {"max_new_tokens": args.max_new_tokens, "batch_size": args.batch_size}
-        report, table = _measure(args, how)
-        if old:
-            import pandas
+    find_file(args.data)  # before the libraries are loaded
+    check_options(args)
+    check_output(args.output, args.overwrite)
+    baseline = None
+    if args.baseline:
+        baseline = read_evaluation(args.baseline)
 
-            before = pandas.read_json(old / "results.jsonl", lines=True, dtype=False)
-            report["baseline"] = compare(known, before, report, table)
-        text = _as_markdown(report)
-        table.to_json(out / "results.jsonl", orient="records", lines=True, force_ascii=False)
-        (out / "report.md").write_text(text, encoding="utf-8")
-        write_json(out / "report.json", report)  # written last: it marks a finished evaluation
-    print(f"{text}\nIn {readable(out)}: report.md, report.json, results.jsonl (every completion)")
+    rows = read_problems(args)
+    scores, dataset, report = measure(args, rows)
+    if baseline:
+        report = {**report, **compare_with(*baseline, report, scores)}
+    write_evaluation(args.output, report, scores.table(dataset))
+    print(f"{as_markdown(report)}\nIn {readable(args.output)}: report.md, report.json,", end=" ")
+    print("results.jsonl (every completion)")
     return 0
 
 
-def _measure(args, how: dict) -> tuple:
-    """(the report, the table of all completions)."""
-    model, adapter, note = find_model(args.model), None, None
-    if args.adapter:
-        adapter, note = models.find_adapter(args.adapter, model)
-    reading = ("question_column", "answer_column", "answers", "skip_invalid")
-    rows = data.load_problems(args.data, **{name: getattr(args, name) for name in reading})
-    rows = rows.select(range(min(args.items or len(rows), len(rows))))
-    if (count := len(rows) * args.samples) > MOST:
-        said = f"{len(rows):,} problems with {args.samples:,} --samples each are {count:,}"
-        raise WorkbookError(f"{said} completions, at most {MOST:,}: give fewer, or fewer --items")
+def check_options(args: argparse.Namespace) -> None:
+    """Set the default temperature. Raises WorkbookError for numbers that are impossible."""
+    for name in ("samples", "items", "max_new_tokens", "batch_size"):
+        value = vars(args)[name]
+        if value is not None and value < 1:
+            raise WorkbookError(f"--{name.replace('_', '-')} is {value}: it must be at least 1")
+    if args.temperature is None:
+        args.temperature = 1.0 if args.samples > 1 else 0.0
+    greedy = args.temperature == 0
+    if not args.temperature >= 0 or (args.samples > 1 and greedy):
+        raise WorkbookError(
+            f"--temperature is {args.temperature}: 0 is greedy, several --samples need more"
+        )
+
+
+def check_output(folder: Path, overwrite: bool) -> None:
+    """Raise WorkbookError if the folder has files that must not be replaced."""
+    if (folder / "report.json").is_file():
+        if not overwrite:
+            raise WorkbookError(
+                f"{readable(folder)} holds an evaluation: replace it with --overwrite, or choose "
+                "another --output"
+            )
+    elif folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise WorkbookError(f"{readable(folder)} holds other files: choose another --output")
+
+
+def read_problems(args: argparse.Namespace) -> "Dataset":
+    """The problems to answer. Raises WorkbookError for bad data."""
+    rows = load_problems(
+        args.data,
+        question_column=args.question_column,
+        answer_column=args.answer_column,
+        answers=args.answers,
+        skip_invalid=args.skip_invalid,
+    )
+    if args.items:
+        rows = rows.select(range(min(args.items, len(rows))))
+    return rows
+
+
+def measure(args: argparse.Namespace, rows: "Dataset") -> tuple[Scores, "Dataset", dict[str, Any]]:
+    """(scores, the problems with their prompts, report)."""
     import torch
 
+    model_name = find_model(args.model)
+    adapter, other_base = None, None
+    if args.adapter:
+        adapter, other_base = models.find_adapter(args.adapter, model_name)
     device = find_device()[0]
-    half = "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
-    where = {"dtype": "float32" if device == "cpu" else half, "device": device}
-    where["load_in_4bit"] = args.load_in_4bit
-    loaded, tokenizer = models.load_model(model, adapter, any_base=args.any_base, **where)
-    system = SYSTEM_PROMPT if args.system_prompt is None else args.system_prompt
-    dataset = data.to_dataset(rows, system, fold=data.prompts.needs_folding(tokenizer))
-    longest = max(data.prompts.prompt_lengths(dataset, tokenizer)) + args.max_new_tokens
-    models.check_positions(loaded, longest, "remove the long prompts, or lower --max-new-tokens")
-    more = {"samples": args.samples, "judge": judge_for(args.answers), "progress": "answering"}
-    more["completions_file"] = args.output / "completions.jsonl"
+    dtype = "float32"
+    if device != "cpu":
+        has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        dtype = "bfloat16" if has_bfloat16 else "float16"
+    model, tokenizer = models.load_model(
+        model_name,
+        adapter,
+        dtype=dtype,
+        device=device,
+        load_in_4bit=args.load_in_4bit,
+        any_base=args.any_base,
+    )
+    system_prompt = args.system_prompt
+    if system_prompt is None:
+        system_prompt = SYSTEM_PROMPT
+    dataset = to_dataset(rows, system_prompt, fold=prompts.needs_folding(tokenizer))
+    longest = max(prompts.prompt_lengths(dataset, tokenizer)) + args.max_new_tokens
+    models.check_positions(model, longest, "remove the long prompts, or lower --max-new-tokens")
+
+    sampling = {
+        "sample": args.temperature > 0,
+        "temperature": args.temperature or 1.0,
+        "max_new_tokens": args.max_new_tokens,
+        "batch_size": args.batch_size,
+        "seed": args.seed,
+    }
     try:
-        scores = evaluate(loaded, tokenizer, dataset, **more, **how)
+        scores = evaluation.evaluate(
+            model,
+            tokenizer,
+            dataset,
+            judge=judge_for(args.answers),
+            samples=args.samples,
+            progress="answering",
+            **sampling,
+        )
     except torch.OutOfMemoryError:
         raise WorkbookError("the GPU's memory is full: give a smaller --batch-size") from None
-    table = scores.table(dataset)
-    report = {"model": readable(model), "model_hash": models.fingerprint(model)}
-    report |= {"adapter": adapter and readable(adapter), "data": readable(args.data)}
-    report |= {
+    report = {
+        "model": readable(model_name),
+        "model_hash": models.fingerprint(model_name),
+        "adapter": readable(adapter) if adapter else None,
         "adapter_hash": models.fingerprint(adapter),
-        "data_sha256": data.splitting.sha256_of(rows),
+        "data": readable(args.data),
+        "data_sha256": splitting.sha256_of(rows.to_list()),
+        "system_prompt": system_prompt,
+        "samples": args.samples,
+        **sampling,
+        "dtype": dtype,
+        "device": device,
+        "load_in_4bit": args.load_in_4bit,
+        "versions": versions(),
+        **numbers(scores),
     }
-    report |= {"samples": args.samples, "system_prompt": system, "versions": versions()}
-    report |= {**how, **where, **numbers(table)}
-    notes = {note: note, f"{scores.unjudged} answers could not be judged in time": scores.unjudged}
-    notes["many completions were cut off: raise --max-new-tokens"] = report["cut_off"] > 0.05
-    return report | {"notes": [words for words, true in notes.items() if true]}, table
+    report["notes"] = notes(scores, other_base)
+    return scores, dataset, report
 
 
-def numbers(table) -> dict:
-    """The report's numbers of `Scores.table`: rates with intervals, tokens, pass@k."""
-    problems, samples = table.groupby("problem"), int(table["sample"].max()) + 1
-    found: dict = {"n": len(problems), "cut_off": round(1 - float(table["ended"].mean()), 4)}
-    found |= {"tokens": round(float(table["tokens"].mean()), 2), "pass_at_k": {}}
-    right = problems["lenient"].sum().astype(int)
-    for k in sorted({2**i for i in range(samples.bit_length())} | {samples}):  # 1, 2, 4 ... and all
-        found["pass_at_k"][k] = rate([statistics.pass_at_k(samples, n, k) for n in right])
-    return found | {name: rate(problems[name].mean()) for name in MEASURES}
+def numbers(scores: Scores) -> dict[str, Any]:
+    """The report's numbers: rates with intervals, lengths, pass@k of lenient answers."""
+    result: dict[str, Any] = {
+        "n": scores.n,
+        "tokens": round(sum(scores.tokens) / len(scores.tokens), 2),
+        "cut_off": round(1 - sum(scores.ended) / len(scores.ended), 4),
+    }
+    for name, right in scores.measures.items():
+        result[name] = rate_of(evaluation.by_problem(right, scores.samples))
+
+    sizes = [2**i for i in range(scores.samples.bit_length())]  # 1, 2, 4 ... and all samples
+    if scores.samples not in sizes:
+        sizes.append(scores.samples)
+    result["pass_at_k"] = {}
+    for k in sizes:
+        rates = []
+        for rate in evaluation.by_problem(scores.lenient, scores.samples):
+            right = round(rate * scores.samples)
+            rates.append(statistics.pass_at_k(scores.samples, right, k))
+        result["pass_at_k"][k] = rate_of(rates)
+    return result
 
 
-def rate(values) -> dict[str, float]:
-    """{"rate", "low", "high"}: the mean of the problems' rates with its 95 % interval."""
-    yes_or_no = set(values) <= {0, 1}
-    interval = statistics.wilson_interval if yes_or_no else statistics.bootstrap_interval
-    low, high = (round(value, 4) for value in interval(values))
-    return {"rate": statistics.accuracy(values), "low": low, "high": high}
+def rate_of(rates: list[float]) -> dict[str, Any]:
+    """The mean of the problems' rates with its 95 % interval."""
+    return {"rate": statistics.accuracy(rates), "interval": evaluation.rate_interval(rates)}
 
 
-def compare(old: dict, before, new: dict, after) -> dict:
-    """The baseline's numbers, the paired difference of each measure, and a verdict.
+def notes(scores: Scores, other_base: str | None) -> list[str]:
+    """What a reader of the numbers should know."""
+    result = []
+    if other_base:
+        result.append(other_base)
+    if scores.unjudged:
+        result.append(f"{scores.unjudged} answers could not be judged in time")
+    if sum(scores.ended) < 0.95 * len(scores.ended):
+        result.append("many completions were cut off: raise --max-new-tokens")
+    return result
 
-    The test uses the first sample of each problem, the interval all samples. Raises WorkbookError
-    if the two did not answer the same problems.
+
+def read_evaluation(folder: Path) -> tuple[dict[str, Any], Scores]:
+    """(report, scores) of an earlier evaluation. Raises WorkbookError if it is not finished."""
+    if not ((folder / "report.json").is_file() and (folder / "results.jsonl").is_file()):
+        raise WorkbookError(f"the baseline {folder} is not there, or is not finished: measure it")
+    report = read_json(folder / "report.json")
+    scores = Scores([], [], [], [], samples=report["samples"])
+    with (folder / "results.jsonl").open(encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            scores.completions.append(row["completions"])
+            for name, right in scores.measures.items():
+                right.append(row[name])
+    return report, scores
+
+
+def compare_with(
+    baseline: dict[str, Any], before: Scores, report: dict[str, Any], after: Scores
+) -> dict[str, Any]:
+    """What a comparison with the baseline adds to the report.
+
+    Raises WorkbookError if the two did not answer the same problems.
     """
-    if old["data_sha256"] != new["data_sha256"]:
+    if baseline["data_sha256"] != report["data_sha256"]:
         raise WorkbookError("the baseline answered other problems: measure both on the same --data")
-    if different := [name for name in SAME if old[name] != new[name]]:
-        new["notes"].append(f"the baseline has other settings: {', '.join(different)}")
-    found = {name: old[name] for name in ("model", "adapter", "adapter_hash", *MEASURES)}
-    found |= {"comparison": {}, "verdict": []}
-    for name in MEASURES:
-        b, a = (table.groupby("problem")[name] for table in (before, after))
-        gains, firsts = a.mean() - b.mean(), (b.first(), a.first())
-        better, worse = map(len, statistics.changed(*firsts))
-        low, high = (round(end, 4) for end in statistics.bootstrap_interval(gains))
-        p, gain = statistics.paired_p_value(*firsts), round(float(gains.mean()), 4)
-        told = {"difference": gain, "low": low, "high": high, "p_value": p}
-        found["comparison"][name] = told | {"better": better, "worse": worse}
-        said = change(name.replace("_", "-"), old[name]["rate"], new[name]["rate"], p)
-        first = " by their first sample" if new["samples"] > 1 else ""
-        found["verdict"].append(f"{said}; {better} got better{first}, {worse} worse")
-    return found
+    notes = list(report["notes"])
+    different = [name for name in SETTINGS if baseline[name] != report[name]]
+    if different:
+        notes.append(f"the baseline has other settings: {', '.join(different)}")
+    way = "sampled" if report["sample"] else "greedy"
+    heldout = evaluation.report_heldout({way: before}, {way: after})
+    identity = {name: baseline[name] for name in ("model", "adapter", "adapter_hash")}
+    return {
+        "heldout": heldout,
+        "verdict": verdict(heldout[way]),
+        "baseline": identity,
+        "notes": notes,
+    }
 
 
-def _as_markdown(report: dict) -> str:
+def write_evaluation(folder: Path, report: dict[str, Any], table: Any) -> None:
+    """Write the files; report.json comes last and marks a finished evaluation."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").unlink(missing_ok=True)
+    table.to_json(folder / "results.jsonl", orient="records", lines=True, force_ascii=False)
+    (folder / "report.md").write_text(as_markdown(report), encoding="utf-8")
+    write_json(folder / "report.json", report)
+
+
+def as_markdown(report: dict[str, Any]) -> str:
     """The numbers as Markdown, narrow enough for a terminal."""
-    name = report["model"] + (f" with {report['adapter']}" if report["adapter"] else "")
-    how = f"temperature {report['temperature']:g}" if report["sample"] else "greedy"
-    rows = {name.replace("_", "-"): report[name] for name in MEASURES}
-    if (each := report["samples"]) > 1:
-        rows |= {f"pass@{k}, lenient": one for k, one in report["pass_at_k"].items()}
-    asked = f"{report['n']} problems of {report['data']}, {each} sample{'s' * (each > 1)} each"
-    lines = [f"# Evaluation of {name}", "", f"{asked}, {how}", ""]
-    lines += ["| | rate | 95 % interval |", "| --- | --- | --- |"]
-    form = "| {} | {rate:.1%} | {low:.1%} to {high:.1%} |"
-    lines += [*(form.format(word, **one) for word, one in rows.items()), ""]
-    said = [f"{report['tokens']:g} tokens on average, {report['cut_off']:.1%} cut off"]
-    said += [*report.get("baseline", {}).get("verdict", ()), *report["notes"]]
-    lines += [line for text in said for line in wrap(text, 80, "- ")]
+    name = report["model"]
+    if report["adapter"]:
+        name = f"{name} with {report['adapter']}"
+    decoding = "greedy"
+    if report["sample"]:
+        decoding = f"temperature {report['temperature']:g}"
+    samples = f"{report['samples']} samples" if report["samples"] > 1 else "1 sample"
+    lines = [
+        f"# Evaluation of {name}",
+        "",
+        f"{report['n']} problems of {report['data']}, {samples} each, {decoding}",
+        "",
+        "| | rate | 95 % interval |",
+        "| --- | --- | --- |",
+    ]
+    rates = {"strict": report["strict"], "lenient": report["lenient"]}
+    rates["well-formed"] = report["well_formed"]
+    if report["samples"] > 1:
+        for k, rate in report["pass_at_k"].items():
+            rates[f"pass@{k}, lenient"] = rate
+    for label, rate in rates.items():
+        low, high = rate["interval"]
+        lines.append(f"| {label} | {rate['rate']:.1%} | {low:.1%} to {high:.1%} |")
+    lines.append("")
+
+    sentences = [f"{report['tokens']:g} tokens on average, {report['cut_off']:.1%} cut off"]
+    sentences += report.get("verdict", [])
+    sentences += report["notes"]
+    for sentence in sentences:
+        lines += wrap(sentence, 80, "- ")
     return "\n".join([*lines, ""])

@@ -6,6 +6,7 @@ from pathlib import Path
 from grpo_workbook import figures
 from grpo_workbook.cli.versions import installed
 from grpo_workbook.errors import visible, wrap
+from grpo_workbook.evaluation import Change
 from grpo_workbook.files import readable
 from grpo_workbook.run_config import RunConfig
 
@@ -25,23 +26,20 @@ def from_log(log: list[dict], run: RunConfig) -> dict:
     return {"completions": total, "rewards": told.round(4).to_dict("index")}
 
 
-def change(name: str, before: float, after: float, p: float) -> str:
-    """A sentence about two rates and the p-value of their difference."""
-    if before == after:
-        return f"{name} stayed at {after:.1%}"
-    said = f"{name} {'rose' if after > before else 'fell'} from {before:.1%} to {after:.1%}"
-    return said + (f" (p = {p:.1g})" if p < 0.01 else f", which may be chance (p = {p:.2g})")
-
-
-def verdict(heldout: dict) -> list[str]:
-    """A verdict on the held-out numbers, as sentences."""
-    sides, form = (heldout["before"], heldout["after"]), "the rate of well-formed answers"
-    strict, formed = ([s[f"{key}_sampled"] for s in sides] for key in ("strict", "well_formed"))
-    said = [change("strict accuracy", *strict, heldout["p_value"])]
-    said.append(change(form, *formed, heldout["p_value_well_formed"]))
-    if late := sum(side.get("unjudged", 0) for side in sides):
-        said.append(f"{late} completions could not be judged in time and count as wrong")
-    return said
+def verdict(comparison: dict) -> list[str]:
+    """A verdict on a `Comparison` in plain values, as sentences."""
+    sentences = []
+    names = {"strict": "strict accuracy", "lenient": "lenient accuracy"}
+    names["well_formed"] = "the rate of well-formed answers"
+    for measure, name in names.items():
+        change = Change(**comparison[measure])
+        counts = f"{change.better} problems got better, {change.worse} worse"
+        sentences.append(f"{change.sentence(name)}; {counts}")
+    if comparison["unjudged"]:
+        sentences.append(
+            f"{comparison['unjudged']} completions could not be judged in time and count as wrong"
+        )
+    return sentences
 
 
 def draw(run: RunConfig, log: list[dict], report: dict) -> None:
@@ -49,7 +47,7 @@ def draw(run: RunConfig, log: list[dict], report: dict) -> None:
     from grpo_workbook.diagnosis import diagnose, read_run, run_panels
 
     held, whole, folder = report["heldout"], read_run(run.output), run.output / "figures"
-    before_after = figures.before_after(held["before"], held["after"], held["n"])
+    before_after = figures.before_after(held)
     figures.save(*figures.reward_curves(log), folder / "rewards.png")
     figures.save(*before_after, folder / "before_after.png")
     figures.save(*run_panels(whole, diagnose(whole), "The run"), folder / "health.png")

@@ -17,12 +17,12 @@ from typing import Any
 
 from grpo_workbook.config import nearest
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.evaluation import Judge, WholeJudge
 from grpo_workbook.rewards import specs
 from grpo_workbook.rewards.contract import (
     Completion,
     RewardError,
     RewardFunction,
-    RewardInfo,
     about,
     call,
     checked,
@@ -157,7 +157,7 @@ def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
     return hashes
 
 
-def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bool | None] | None:
+def judge_for(answers: str, where: str | None = None) -> Judge | WholeJudge | None:
     """The judge for `evaluation.score` of answers that are a "number" or a "text".
 
     Numbers need none. The reward `where`, FILE.py:FUNCTION, judges instead if it is given: it gets
@@ -168,11 +168,10 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
     if where:
         function = load_reward(where)
 
-        def judge(text: str, answer: str) -> bool:
-            return call(function, [text], prompt=[[]], answer=[answer]) == [1.0]
+        def is_right(completion: str, answer: str) -> bool:
+            return call(function, [completion], prompt=[[]], answer=[answer]) == [1.0]
 
-        describe(judge, RewardInfo(whole=True))
-        return judge
+        return WholeJudge(is_right)
     if answers == "text":
         return SymbolicChecker().judge  # its workers start with the first call
     return None

@@ -19,24 +19,22 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from grpo_workbook import data, training
+from grpo_workbook import data, evaluation, training
 from grpo_workbook.cli import options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
 from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards, try_rewards
 from grpo_workbook.cli.together import count, is_main, once, together
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import Scores, evaluate, score, summary
+from grpo_workbook.evaluation import Scores, report_heldout
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
 from grpo_workbook.resume import train
 from grpo_workbook.rewards.contract import about
 from grpo_workbook.run_config import RunConfig, make_trainer, why_not_plain
-from grpo_workbook.statistics import changed, paired_p_value
 
 PARTS = "run.json before.json checkpoints log.json adapter after.json merged figures report.json"
 NO_SETTING = ("device", "profile", "model", "family", "seed", "output", "why")
@@ -82,21 +80,21 @@ def main_run(run, **given) -> dict | None:
         path = output / "before.json"
         if kept := once(lambda: read_json(path) if path.is_file() else None):
             print("The baseline was measured before the interruption")
-        before = job.measure(model, tokenizer, path, kept)
-        right, n = sum(before[0].strict), before[0].n
+        before = measure(job, model, tokenizer, path, kept)
+        right, n = sum(before["sampled"].strict), before["sampled"].n
         print(f"Before training: {right} of {n} held-out problems strictly right when sampled")
         history, told = job.train_once(run, model, tokenizer, job.train, *job.rewards)
         if training.is_sharded():  # no process holds all the weights
             where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
             model = load_model(run.model, output / "adapter", **where)[0]
-        after = job.measure(model, tokenizer, output / "after.json")
+        after = measure(job, model, tokenizer, output / "after.json")
         if not is_main():
             return None
         log = [entry for entry in history if "reward" in entry]
-        report |= {**told, "heldout": compare(before, after), **from_log(log, run)}
-        report |= {"verdict": verdict(report["heldout"]), "versions": versions()}
+        report |= {**told, "heldout": report_heldout(before, after), **from_log(log, run)}
+        report |= {"verdict": verdict(report["heldout"]["sampled"]), "versions": versions()}
         asked = job.heldout.select_columns(["question", "answer"]).to_list()[:5]
-        rows = zip(asked, before[1].completions, after[1].completions, strict=False)
+        rows = zip(asked, before["greedy"].completions, after["greedy"].completions, strict=False)
         examples = report["examples"] = [q | {"before": b, "after": a} for q, b, a in rows]
         draw(run, log, report)
         write_json(output / "report.json", report)  # whatever becomes of the merge
@@ -106,7 +104,7 @@ def main_run(run, **given) -> dict | None:
             delete_vllm(model.vllm_engine)
         del model
         clear_device_cache(garbage_collection=True)
-        report["merge"] = merged(job, after[1])
+        report["merge"] = merged(job, after["greedy"])
         for row, text in zip(examples, report["merge"].pop("merged_answers"), strict=True):
             row["after"] = text
         report["total_seconds"] = round(time.monotonic() - started, 1)
@@ -198,12 +196,6 @@ class Job:
             raise WorkbookError(f"{said}: give more, or lower --batch-size")
         return model, tokenizer
 
-    def measure(self, model, tokenizer, path=None, kept=None, ways=("sampled", "greedy")):
-        """The scores of `measure` for this job's held-out problems."""
-        run = self.run
-        how = {"ways": ways, "kept": kept, "judge": self.judge, "seed": run.seed}
-        return measure(run, model, tokenizer, self.heldout, path, **how)
-
     def train_once(self, run, model, tokenizer, rows, functions, weights, callbacks=()) -> tuple:
         """Train resumably, with diagnosis, save adapter and log; (TRL's history, report entries).
 
@@ -257,41 +249,36 @@ def merged(job: Job, policy) -> dict:
     return proof
 
 
-def measure(
-    run: RunConfig, model, tokenizer, heldout, path=None, *, ways=("sampled",), kept=None, **how
-) -> list[Scores]:
-    """The scores on the held-out problems, sampled or also greedy; the main process writes `path`.
-    `kept` is the content of such a file: then nothing is generated. `how`: judge and seed.
-    """
-    from accelerate import PartialState
+def measure(job: Job, model, tokenizer, path: Path, kept: dict | None = None) -> dict[str, Scores]:
+    """The scores on the held-out problems, by way of decoding; the main process writes `path`.
 
+    `kept` is the content of such a file: then nothing is generated.
+    """
+    run, heldout = job.run, job.heldout
     asked = {name: list(heldout[name]) for name in ("question", "answer")}
-    judge = how.setdefault("judge", None)
     if kept:
         if kept["answer"] != asked["answer"]:
             said = f"{path} is not about these {len(heldout)} problems"
             raise WorkbookError(f"{said}: delete the output folder, and run again")
-        return [score(kept[way], asked["answer"], judge, heldout["prompt"]) for way in ways]
-    how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
-    found = {}
-    for way in ways:
-        how |= {"sample": way == "sampled", "progress": f"held-out problems, {way}"}
-        found[way] = evaluate(model, tokenizer, heldout, **how)
-    if path and PartialState().is_main_process:
-        texts = {way: scores.completions for way, scores in found.items()}
-        write_json(path, {**texts, "kind": "text" if judge else "number", **asked})
-    return [*found.values()]
-
-
-def compare(before: Sequence[Scores], after: Sequence[Scores]) -> dict:
-    """Two policies (each sampled, or sampled and greedy) on the same problems: rates; of the
-    sampled answers how many got better and worse, with p-values.
-    """
-    a, b = before[0], after[0]
-    report: dict = {"n": b.n, "before": summary(*before), "after": summary(*after)}
-    report["better"], report["worse"] = map(len, changed(a.strict, b.strict))
-    report["p_value"] = paired_p_value(a.strict, b.strict)
-    return report | {"p_value_well_formed": paired_p_value(a.well_formed, b.well_formed)}
+        scores = {}
+        for way in ("sampled", "greedy"):
+            scores[way] = evaluation.score(
+                kept[way], asked["answer"], judge=job.judge, prompts=list(heldout["prompt"])
+            )
+        return scores
+    scores = evaluation.measure(
+        model,
+        tokenizer,
+        heldout,
+        judge=job.judge,
+        max_new_tokens=run.max_completion_length,
+        batch_size=run.eval_batch,
+        seed=run.seed,
+    )
+    if is_main():
+        texts = {way: scores[way].completions for way in scores}
+        write_json(path, {**texts, "kind": "text" if job.judge else "number", **asked})
+    return scores
 
 
 def parts(output: Path) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, DATA
 from grpo_workbook.environments.tools import BROKEN, CallError, ToolBroken, multiply, tool
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import SEEDS_APART, Sampling, continued
+from grpo_workbook.evaluation import SEEDS_APART, Sampling, complete_batch
 from grpo_workbook.rewards.contract import makes_reward, reward
 
 __all__ = [
@@ -250,8 +250,8 @@ def _play(model, tokenizer, rows, worlds, tools, how: Sampling, max_turns: int) 
     from trl.chat_template_utils import parse_response
 
     def turn(contexts, *images, **more):
-        said = continued(model, tokenizer, contexts, how)
-        return [new for new, _ in said], None  # no log-probabilities
+        completions = complete_batch(model, tokenizer, contexts, how)
+        return [completion.tokens for completion in completions], None  # no log-probabilities
 
     form = {"add_generation_prompt": True, "return_dict": False, **CHAT_TEMPLATE_KWARGS}
     known, prompts = [], []

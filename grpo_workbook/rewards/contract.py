@@ -61,14 +61,12 @@ class RewardInfo:
 
     `role` is what it judges: "correctness", "format", "length", "style" or a word of your own.
     `columns` are the columns of the dataset that it needs, `answers` is "number" or "text" if the
-    reference answers must be of that form. `whole` marks a judge of an evaluation that reads whole
-    completions, and `file` is the user's file that the function comes from.
+    reference answers must be of that form. `file` is the user's file that the function comes from.
     """
 
     role: str | None = None
     columns: tuple[str, ...] = ()
     answers: str | None = None
-    whole: bool = False
     file: Path | None = None
 
 

@@ -287,18 +287,18 @@ for name, text in samples.items():
 # ## The baseline
 #
 # Without a baseline no later number means anything. *Strict* counts answers that are right and well-formed; *lenient*
-# accepts any readable form. *Sampled* uses temperature 1, as training does; *greedy* takes the most likely token. `ci95` is
-# the 95 % interval (Wilson's) of the first number.
+# accepts any readable form. *Sampled* uses temperature 1, as training does; *greedy* takes the most likely token. Each rate
+# has its 95 % interval (Wilson's).
 
 # %%
-from grpo_workbook import evaluate, summary
+from grpo_workbook import evaluate
 
 how = {"max_new_tokens": run.max_completion_length,
        "batch_size": run.eval_batch, "seed": run.seed}
 before_sampled = evaluate(model, tokenizer, heldout_set, sample=True, **how)
 before_greedy = evaluate(model, tokenizer, heldout_set, **how)
-before = summary(before_sampled, before_greedy)
-before
+print("sampled,", before_sampled)
+print("greedy, ", before_greedy)
 
 # %% [markdown]
 # Greedily the model gets the number right in 99 % but the form in 46 %: it can do the arithmetic and misses the form.
@@ -504,11 +504,14 @@ figures.show(figure, words)
 # can. The black bars are 95 % intervals.
 
 # %%
+from grpo_workbook import report_heldout
+
 after_sampled = evaluate(model, tokenizer, heldout_set, sample=True, **how)
 after_greedy = evaluate(model, tokenizer, heldout_set, **how)
-after = summary(after_sampled, after_greedy)
-figure, words = figures.before_after(before, after, len(heldout_set))
-gain = f"{before['strict_sampled']:.0%} to {after['strict_sampled']:.0%}"
+results = report_heldout({"sampled": before_sampled, "greedy": before_greedy},
+                         {"sampled": after_sampled, "greedy": after_greedy})
+figure, words = figures.before_after(results)
+gain = f"{before_sampled.rate:.0%} to {after_sampled.rate:.0%}"
 figure.axes[0].set_title(f"{len(heldout_set)} held-out problems: {gain} strict")
 figures.show(figure, words)
 
@@ -516,10 +519,11 @@ figures.show(figure, words)
 # All numbers after training, as those before it stood above:
 
 # %%
-after
+print("sampled,", after_sampled)
+print("greedy, ", after_greedy)
 
 # %% [markdown]
-# Greedily, the number was right in 99 % before training (`lenient_greedy`), and that did not rise. So the model learned no
+# Greedily, the number was right in 99 % before training (*lenient*), and that did not rise. So the model learned no
 # new arithmetic. It learned the form, and its *sampled* answers came closer to the greedy ones.
 #
 # Could that be chance? If training had no effect, a problem whose outcome changed would be as likely to get better as worse,
@@ -595,7 +599,7 @@ import json
 
 run.output.mkdir(parents=True, exist_ok=True)
 proved = {"steps": steps,
-          "before": before, "after": after, "p_value": p_value, "merge": proof,
+          "heldout": results, "p_value": p_value, "merge": proof,
           "linear4bit_layers": in_4bit,
           "merged_strict_greedy": proof["merged_strict_greedy"]}
 (run.output / "notebook.json").write_text(json.dumps(proved, indent=2))
@@ -603,9 +607,9 @@ assert steps == run.max_steps and len(log) == run.max_steps
 assert all(entry["step_time"] > 0 for entry in log)
 assert learned_in == {torch.float32}, "not the weights that were meant"
 if run.profile == "smoke":
-    assert after["strict_sampled"] > before["ci95"][1] and p_value < 1e-6, "no gain"
+    assert after_sampled.rate > before_sampled.interval[1] and p_value < 1e-6, "no gain"
     assert proof["same_greedy_tokens"] > 0.99, "the merged model is a different one"
-    assert proved["merged_strict_greedy"] > after["strict_greedy"] - 0.05
+    assert proved["merged_strict_greedy"] > after_greedy.rate - 0.05
 
 # %% [markdown]
 # ## Exercises

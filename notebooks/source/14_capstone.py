@@ -427,13 +427,12 @@ print(f"{len(heldout_set)} problems show a gain from {100 * smallest:.1f} points
 # *Strict* is right and in the required form. *Sampled* is at temperature 1, as in training.
 
 # %%
-from grpo_workbook import summary, wilson_interval
+from grpo_workbook import wilson_interval
 
 before_sampled = evaluate(policy, tokenizer, heldout_set, sample=True, **how)
 before_greedy = evaluate(policy, tokenizer, heldout_set, **how)
-before = summary(before_sampled, before_greedy)
-low, high = before["ci95"]
-print(f"strict, sampled: {before['strict_sampled']:.1%} ({low:.1%} to {high:.1%})")
+low, high = before_sampled.interval
+print(f"strict, sampled: {before_sampled.rate:.1%} ({low:.1%} to {high:.1%})")
 print(before_sampled.completions[0])
 
 # %% [markdown]
@@ -490,20 +489,20 @@ figures.show(*run_panels(whole, findings, f"Diagnosis: {findings[0].name}"))
 # The same held-out problems, sampled with the same seed:
 
 # %%
-from grpo_workbook import bootstrap_interval, paired_p_value
+from grpo_workbook import report_heldout
 
 after_sampled = evaluate(policy, tokenizer, heldout_set, sample=True, **how)
 after_greedy = evaluate(policy, tokenizer, heldout_set, **how)
-after = summary(after_sampled, after_greedy)
-pair = before_sampled.strict, after_sampled.strict
-p_value = paired_p_value(*pair)
-better, worse = statistics.changed(*pair)
-low, high = bootstrap_interval([float(a) - float(b) for b, a in zip(*pair)])
-gain = 100 * (after["strict_sampled"] - before["strict_sampled"])
-gain_said = f"{gain:+.1f} points, 95 % interval {100 * low:+.1f} to {100 * high:+.1f}"
-print(f"{len(better)} problems got better, {len(worse)} worse, p = {p_value:.1g}")
+results = report_heldout({"sampled": before_sampled, "greedy": before_greedy},
+                         {"sampled": after_sampled, "greedy": after_greedy})
+strict, lenient = results["sampled"]["strict"], results["sampled"]["lenient"]
+p_value = strict["p_value"]
+low, high = strict["gain_interval"]
+gain_said = (f"{100 * strict['gain']:+.1f} points, "
+             f"95 % interval {100 * low:+.1f} to {100 * high:+.1f}")
+print(f"{strict['better']} problems got better, {strict['worse']} worse, p = {p_value:.1g}")
 print("gain", gain_said)
-print(f"lenient {before['lenient_sampled']:.1%} to {after['lenient_sampled']:.1%}")
+print(f"lenient {lenient['before']:.1%} to {lenient['after']:.1%}")
 
 # %% [markdown]
 # *Lenient* accepts the right number in any form. In the example it rises far less than *strict*, so most of the gain is
@@ -531,8 +530,7 @@ report = {
     "data_sha256": data.splitting.sha256_of(train_rows, heldout_rows),
     "rewards": {name: {end: round(mean(e[f"rewards/{name}/mean"] for e in part), 3)
                        for end, part in ends.items()} for name in names},
-    "heldout": {"n": len(heldout_set), "before": before, "after": after,
-                "p_value": p_value},
+    "heldout": results,
 }
 files.write_json(run.output / "report.json", report)
 
@@ -596,8 +594,8 @@ def result_checks(folder):
     report, whole = files.read_json(folder / "report.json"), read_run(folder)
     steps, wanted = whole.table["reward"].count(), whole.settings["max_steps"]
     severe = [f.name for f in diagnose(whole) if f.severity == SEVERE]
-    held, proof = report["heldout"], report["merge"]
-    rates = [held[when]["strict_sampled"] for when in ("before", "after")]
+    held, proof = report["heldout"]["sampled"]["strict"], report["merge"]
+    rates = [held[when] for when in ("before", "after")]
     gained = rates[1] > rates[0] and held["p_value"] < 0.05
     proved = export.is_proved(proof) and any((folder / "merged").glob("*.safetensors"))
     same = f"same token at {proof['same_greedy_tokens']:.1%} of the places"
@@ -654,7 +652,7 @@ for item, (holds, evidence) in spoiled.items():
 # One page to send: the gain, the curve, three problems, the checklist. First the picture of the gain:
 
 # %% tags=["hide-input"]
-rose = f"{before['strict_sampled']:.0%} to {after['strict_sampled']:.0%}"
+rose = f"{before_sampled.rate:.0%} to {after_sampled.rate:.0%}"
 gain_figure, (axes,) = figures.new_panels(7.0, 3.6)
 kinds = ["strict", "lenient", "well_formed"]
 sides = {"before": (before_sampled, figures.GREY),
@@ -740,7 +738,7 @@ display(shown, raw=True)
 # This cell is for the automatic run on every change: it fails if training did not happen or did not help.
 
 # %% tags=["remove-cell"] jupyter={"source_hidden": true}
-proved = {"steps": trainer.state.global_step, "before": before, "after": after,
+proved = {"steps": trainer.state.global_step, "heldout": results,
           "p_value": p_value, "leaks": naive_leaks, "rows": found, "through": through,
           "linear4bit_layers": training.count_4bit_layers(policy), "merge": proof,
           "checklist": {item: bool(holds) for item, (holds, _) in done.items()},
@@ -748,7 +746,7 @@ proved = {"steps": trainer.state.global_step, "before": before, "after": after,
 files.write_json(run.output / "notebook_14.json", proved)
 if run.profile == "smoke":
     assert trainer.state.global_step == run.max_steps == len(log)
-    assert after["strict_sampled"] > before["ci95"][1] and p_value < 1e-6, "no gain"
+    assert after_sampled.rate > before_sampled.interval[1] and p_value < 1e-6, "no gain"
     assert all(proved["checklist"].values()), done
 
 # %% [markdown]
