@@ -446,9 +446,10 @@ def train(name: str, seed: int, out: Path) -> None:
     os.environ.update(HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
     from datasets import Dataset
 
-    from grpo_workbook import HeldoutProbe, RunConfig, load_policy, make_trainer, quiet
+    from grpo_workbook import HeldoutProbe, load_policy, quiet
     from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
     from grpo_workbook.environments import TINY_TOOLS
+    from grpo_workbook.run_config import RunConfig, make_trainer
 
     quiet()
     case = CASES[name]

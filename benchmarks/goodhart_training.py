@@ -19,9 +19,8 @@ import torch
 from race_training import Critic, Racer, Settings, logprobs, policy_loss
 from torch import Tensor
 
-from grpo_workbook import kl_estimate
 from grpo_workbook.data import load_tokenizer
-from grpo_workbook.grpo import reduce_tokens
+from grpo_workbook.grpo import kl_estimate, reduce_tokens
 from grpo_workbook.rewards.answers import extract_answer, is_correct
 from grpo_workbook.statistics import pass_at_k
 

@@ -95,7 +95,8 @@ def vision(job: dict) -> dict:
     """
     import torch
 
-    from grpo_workbook import RunConfig, load_model, load_policy, merge, save_adapter
+    from grpo_workbook import load_model, load_policy, merge, save_adapter
+    from grpo_workbook.run_config import RunConfig
 
     folder = Path(job["folder"])
     base = _write_vision(folder / "base")

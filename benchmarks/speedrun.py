@@ -193,16 +193,9 @@ def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> 
     import unsloth  # noqa: F401
     from accelerate.utils import gather_object
 
-    from grpo_workbook import (
-        RunConfig,
-        evaluate,
-        load_policy,
-        load_problems,
-        make_trainer,
-        parse_rewards,
-        to_dataset,
-    )
+    from grpo_workbook import evaluate, load_policy, load_problems, parse_rewards, to_dataset
     from grpo_workbook.data import WORD_PROBLEMS
+    from grpo_workbook.run_config import RunConfig, make_trainer
     from grpo_workbook.training import Callback, count_4bit_layers
 
     ours = {f.name for f in fields(RunConfig)}

@@ -26,8 +26,10 @@ import fake_cuda
 import unsloth
 fake_cuda.arm()
 import trl
-from grpo_workbook import RunConfig, load_model, load_policy, load_problems, to_dataset
-from grpo_workbook import config, data, make_trainer, parse_rewards, save_adapter
+from grpo_workbook import load_model, load_policy, load_problems, to_dataset
+from grpo_workbook.run_config import RunConfig
+from grpo_workbook import config, data, parse_rewards, save_adapter
+from grpo_workbook.run_config import make_trainer
 config.find_device = lambda: ("cuda", fake_cuda.GIB, fake_cuda.PROPERTIES.name)
 sizes = {"batch_size": 8, "num_generations": 4, "per_device_batch": 4, "max_steps": 1}
 sizes |= {"max_completion_length": 8, "load_in_4bit": False}

@@ -7,18 +7,20 @@ from dataclasses import replace
 import pytest
 from conftest import REPO, finished
 
-from grpo_workbook import RunConfig, load_policy
+from grpo_workbook import load_policy
 from grpo_workbook.cli.run import Job
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run_config import why_not_plain
+from grpo_workbook.run_config import RunConfig, why_not_plain
 
 PIECES = """
 import json, sys
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from grpo_workbook import RunConfig, data, load_policy, load_problems
-from grpo_workbook import make_trainer, parse_rewards, to_dataset
+from grpo_workbook import data, load_policy, load_problems
+from grpo_workbook.run_config import RunConfig
+from grpo_workbook import parse_rewards, to_dataset
+from grpo_workbook.run_config import make_trainer
 
 run = RunConfig.from_env(profile="smoke", dtype="float16", max_steps=1, output=sys.argv[1])
 model, tokenizer = load_policy(run, "plain")

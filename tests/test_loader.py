@@ -209,8 +209,9 @@ def test_a_checkpoint_without_all_its_weights_is_an_error(tmp_path):
 @pytest.mark.trains
 @pytest.mark.parametrize("family", TINY)
 def test_what_unsloth_trains_of_a_model_that_sees_is_what_is_loaded_again(family, tmp_path):
-    from grpo_workbook import RunConfig, load_policy
+    from grpo_workbook import load_policy
     from grpo_workbook.planning import find_shape
+    from grpo_workbook.run_config import RunConfig
 
     folder = make(family, tmp_path / "base")
     run = RunConfig.from_env(model=str(folder), load_in_4bit=False)

@@ -160,7 +160,8 @@ import json, sys
 import unsloth
 from transformers import TrainerCallback
 from trl import GRPOTrainer
-from grpo_workbook import RunConfig, data, load_policy, load_problems, make_trainer, to_dataset
+from grpo_workbook import data, load_policy, load_problems, to_dataset
+from grpo_workbook.run_config import RunConfig, make_trainer
 
 class Count(TrainerCallback):
     def on_optimizer_step(self, args, state, control, model, optimizer, **kwargs):

@@ -154,7 +154,8 @@ def test_16bit_loads_no_4bit_layer():
 @pytest.mark.slow
 def test_the_plain_backends_adapters_are_float32_beside_a_base_in_4bit_and_float16(tmp_path):
     """TRL makes them bfloat16, which float16's gradient scaler on a GPU does not know: the T4."""
-    from grpo_workbook import data, load_problems, make_trainer, parse_rewards, to_dataset
+    from grpo_workbook import data, load_problems, parse_rewards, to_dataset
+    from grpo_workbook.run_config import make_trainer
 
     run = RunConfig.from_env(dtype="float16", output=tmp_path, max_steps=1)
     model, tokenizer = load_policy(run, "plain")

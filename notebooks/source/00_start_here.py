@@ -81,7 +81,8 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
 # %%
 import os
 
-from grpo_workbook import PROFILES, RunConfig, quiet
+from grpo_workbook import PROFILES, quiet
+from grpo_workbook.run_config import RunConfig
 
 quiet()  # fewer warnings of the libraries
 run = RunConfig.from_env(default_profile="smoke", max_steps=40, heldout=160)
@@ -144,7 +145,8 @@ print(before.completions[0])
 # for the strict form and 0.5 for parts of the form. The bar shows the mean reward and the mean length in tokens.
 
 # %%
-from grpo_workbook import make_trainer, parse_rewards
+from grpo_workbook import parse_rewards
+from grpo_workbook.run_config import make_trainer
 
 print(run.rewards)
 functions, weights = parse_rewards(run.rewards)

@@ -497,7 +497,7 @@ check("01.2", clipped_loss);
 # loss? On a vocabulary of three tokens both have exact answers. (`p` weighs each token by how often it is sampled.)
 
 # %%
-from grpo_workbook import kl_estimate
+from grpo_workbook.grpo import kl_estimate
 
 policy = torch.tensor([0.7, 0.2, 0.1]).log().requires_grad_()  # its logits
 reference = torch.tensor([0.1, 0.3, 0.6]).log()
@@ -814,7 +814,7 @@ for kind in grpo.LOSS_TYPES:
 # 1.2 with A > 0. TRL logs them as `clip_ratio/low_mean` and `clip_ratio/high_mean`.
 
 # %%
-from grpo_workbook import policy_ratio
+from grpo_workbook.grpo import policy_ratio
 
 with torch.no_grad():
     old_logp = trainer.logprobs(trainer.model, batch)
@@ -1064,7 +1064,7 @@ print(f"a reward model of the policy's size {milliseconds(ask_the_judge):.1f} ms
 # This cell is for automatic checks: it fails if the model was not trained or did not learn.
 
 # %% tags=["remove-cell"] jupyter={"source_hidden": true}
-from grpo_workbook import RunConfig
+from grpo_workbook.run_config import RunConfig
 
 run = RunConfig.from_env()
 run.output.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,8 @@ prompt = [
 # around each turn. The last line opens the assistant's turn, and the model continues from there.
 
 # %%
-from grpo_workbook import RunConfig, quiet
+from grpo_workbook import quiet
+from grpo_workbook.run_config import RunConfig
 
 quiet()  # fewer warnings of the libraries
 from transformers import AutoTokenizer

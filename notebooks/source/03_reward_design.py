@@ -128,7 +128,7 @@ one_answer_reward(
 # for `\boxed{}`, then for the text after `####`. Several different answers are a hedge, and a hedge is `None`.
 
 # %%
-from grpo_workbook import extract_answer
+from grpo_workbook.rewards.answers import extract_answer
 
 for text in [
     "<answer>42</answer> no wait, 41",
@@ -183,7 +183,8 @@ for name, text in ladder.items():
 # `parse_rewards` makes both lists from a line of text and refuses unknown names:
 
 # %%
-from grpo_workbook import RunConfig, parse_rewards
+from grpo_workbook import parse_rewards
+from grpo_workbook.run_config import RunConfig
 
 functions, weights = parse_rewards(RunConfig.rewards)
 print(RunConfig.rewards)
@@ -588,7 +589,7 @@ for adamw in (True, False):
 # `changes` are fields of `GRPOConfig`.
 
 # %%
-from grpo_workbook import make_trainer
+from grpo_workbook.run_config import make_trainer
 
 
 def train(reward_functions, reward_weights, steps=20, **changes):

@@ -18,7 +18,7 @@
 # `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` in the environment override it.
 
 # %%
-from grpo_workbook import RunConfig
+from grpo_workbook.run_config import RunConfig
 
 run = RunConfig.from_env()
 print(run)
@@ -504,7 +504,7 @@ figures.show(figure, words)
 # can. The black bars are 95 % intervals.
 
 # %%
-from grpo_workbook import report_heldout
+from grpo_workbook.evaluation import report_heldout
 
 after_sampled = evaluate(model, tokenizer, heldout_set, sample=True, **how)
 after_greedy = evaluate(model, tokenizer, heldout_set, **how)

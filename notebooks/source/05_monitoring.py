@@ -276,7 +276,8 @@ figures.show(figure, "Diagram: trainer, watched rewards and held-out probe write
 # %%
 import os
 
-from grpo_workbook import RunConfig, quiet
+from grpo_workbook import quiet
+from grpo_workbook.run_config import RunConfig
 
 quiet()
 run = RunConfig.from_env(default_profile="smoke", max_steps=20)
@@ -312,7 +313,8 @@ logging = {
 # trackio.AlertLevel[level])`; on several GPUs one process does it.
 
 # %%
-from grpo_workbook import HeldoutProbe, data, make_trainer
+from grpo_workbook import HeldoutProbe, data
+from grpo_workbook.run_config import make_trainer
 from grpo_workbook.diagnosis import HealthCallback
 
 train_set, heldout_set = [

@@ -301,7 +301,8 @@ print(f"ratio                               {theirs / ours:6.1f}")
 
 # %%
 import os
-from grpo_workbook import RunConfig, quiet
+from grpo_workbook import quiet
+from grpo_workbook.run_config import RunConfig
 
 quiet()
 run = RunConfig.from_env(default_profile="smoke")
@@ -510,7 +511,8 @@ print({name: before[name] for name in ("sampled", "ci95", "greedy", "form")})
 # `entry_point` and `prompt_code` to the rewards by name. The bar shows the mean reward, at most 2.5.
 
 # %%
-from grpo_workbook import make_trainer, training
+from grpo_workbook import training
+from grpo_workbook.run_config import make_trainer
 from grpo_workbook.resume import stop_on_interrupt
 
 trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)

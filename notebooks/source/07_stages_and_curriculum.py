@@ -104,7 +104,8 @@ figures.show(
 import json
 import os
 
-from grpo_workbook import RunConfig, quiet
+from grpo_workbook import quiet
+from grpo_workbook.run_config import RunConfig
 
 quiet()
 run = RunConfig.from_env(default_profile="smoke", heldout=96)
@@ -225,7 +226,8 @@ figures.show(
 # them. Carrying them takes a callback, because TRL builds the optimizer as training begins:
 
 # %%
-from grpo_workbook import make_trainer, parse_rewards
+from grpo_workbook import parse_rewards
+from grpo_workbook.run_config import make_trainer
 from transformers import TrainerCallback
 
 

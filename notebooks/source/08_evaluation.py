@@ -71,7 +71,7 @@ from math import ceil
 from scipy.stats import norm
 
 from grpo_workbook import statistics
-from grpo_workbook import paired_gain, paired_items
+from grpo_workbook.statistics import paired_gain, paired_items
 
 
 def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
@@ -128,7 +128,8 @@ figures.show(figure, words)
 # %%
 import os
 
-from grpo_workbook import RunConfig, quiet, show
+from grpo_workbook import quiet, show
+from grpo_workbook.run_config import RunConfig
 
 quiet()
 run = RunConfig.from_env(default_profile="smoke", max_steps=40, heldout=160)
@@ -256,7 +257,8 @@ print(f"bare sums before: {sum(sums_before)} of {len(sums)} right")
 # 40 steps, with the rewards of chapter 03.
 
 # %%
-from grpo_workbook import make_trainer, parse_rewards
+from grpo_workbook import parse_rewards
+from grpo_workbook.run_config import make_trainer
 from grpo_workbook.resume import stop_on_interrupt
 
 functions, weights = parse_rewards(run.rewards)

@@ -115,7 +115,8 @@ figures.show(
 # %%
 import os
 
-from grpo_workbook import RunConfig, load_policy
+from grpo_workbook import load_policy
+from grpo_workbook.run_config import RunConfig
 
 run = RunConfig.from_env(profile="smoke", max_steps=24, heldout=120)
 if os.path.isdir(run.model):
@@ -148,7 +149,8 @@ print(f"before: {mean(before.strict):.1%} strict, sampled, of {len(rows)}")
 # Train:
 
 # %%
-from grpo_workbook import make_trainer, parse_rewards
+from grpo_workbook import parse_rewards
+from grpo_workbook.run_config import make_trainer
 from grpo_workbook.resume import stop_on_interrupt
 
 functions, weights = parse_rewards(run.rewards)
@@ -235,7 +237,8 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 # of float16.
 
 # %%
-from grpo_workbook import compare_logits, export
+from grpo_workbook import export
+from grpo_workbook.export import compare_logits
 
 prompts = list(heldout["prompt"])
 
@@ -520,7 +523,7 @@ figures.show(
 
 # %%
 from grpo_workbook.rewards import answers as reading
-from grpo_workbook import majority_at_k
+from grpo_workbook.statistics import majority_at_k
 
 few, K = heldout.select(range(30)), 8
 temperatures = [0.5, 1.0, 1.3, 1.6, 2.0]

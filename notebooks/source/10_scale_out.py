@@ -17,7 +17,8 @@
 # %%
 import os
 
-from grpo_workbook import RunConfig, load_policy, quiet
+from grpo_workbook import load_policy, quiet
+from grpo_workbook.run_config import RunConfig
 
 quiet()  # no loading bars, no advice
 run = RunConfig.from_env(profile="smoke")
@@ -63,7 +64,8 @@ def timed(part, call):
 # Two steps, with the update in four pieces (accumulation steps). The first step is the warm-up, the second is shown.
 
 # %%
-from grpo_workbook import data, load_problems, make_trainer, parse_rewards, to_dataset
+from grpo_workbook import data, load_problems, parse_rewards, to_dataset
+from grpo_workbook.run_config import make_trainer
 
 
 class OptimizerSpan(TrainerCallback):

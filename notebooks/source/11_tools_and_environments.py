@@ -91,7 +91,8 @@ for arguments in wrong_calls:
 import json
 import os
 
-from grpo_workbook import RunConfig, load_policy, quiet
+from grpo_workbook import load_policy, quiet
+from grpo_workbook.run_config import RunConfig
 from grpo_workbook.environments import TINY_TOOLS, TOOL_TASKS
 
 quiet()

@@ -493,7 +493,7 @@ print(f"GRPO adds {gain:+.1f} points of pass@8 to the base's "
 import subprocess
 import sys
 
-from grpo_workbook import RunConfig
+from grpo_workbook.run_config import RunConfig
 
 run = RunConfig.from_env(default_profile="smoke")
 slice_folder = run.output / "race"

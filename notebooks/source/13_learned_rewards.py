@@ -180,7 +180,8 @@ check("13.2", preference_loss);
 import json
 import random
 
-from grpo_workbook import RunConfig, parse_rewards, quiet
+from grpo_workbook import parse_rewards, quiet
+from grpo_workbook.run_config import RunConfig
 
 quiet()
 import unsloth
@@ -779,7 +780,8 @@ print("advantages", [round(a, 2) for a in A[0].tolist()])
 # %%
 import copy
 
-from grpo_workbook import ScratchTrainer, grpo, policy_ratio
+from grpo_workbook import ScratchTrainer, grpo
+from grpo_workbook.grpo import policy_ratio
 
 
 class PPO(ScratchTrainer):

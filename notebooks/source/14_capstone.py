@@ -63,7 +63,7 @@ MY_JUDGE = None  # for answers that are texts: a function (given, answer) -> boo
 # %%
 import os
 
-from grpo_workbook import RunConfig
+from grpo_workbook.run_config import RunConfig
 
 run = RunConfig.from_env(default_profile=MY_PROFILE)
 run = run.replace(output=run.output / "capstone")
@@ -416,7 +416,7 @@ print(plan("qwen", "t4") if smoke else plan(run.model, run.profile))
 
 # %%
 from grpo_workbook import statistics
-from grpo_workbook import paired_gain
+from grpo_workbook.statistics import paired_gain
 
 smallest = paired_gain(len(heldout_set), worse=0.03) or 1.0
 print(f"{len(heldout_set)} problems show a gain from {100 * smallest:.1f} points on")
@@ -442,7 +442,8 @@ print(before_sampled.completions[0])
 # lost. `HeldoutProbe` looks at a few held-out problems now and then. It only watches: choose no checkpoint by it.
 
 # %%
-from grpo_workbook import HeldoutProbe, make_trainer
+from grpo_workbook import HeldoutProbe
+from grpo_workbook.run_config import make_trainer
 from grpo_workbook.resume import stop_on_interrupt
 from grpo_workbook.diagnosis import HealthCallback, roles_of, watch
 
@@ -489,7 +490,7 @@ figures.show(*run_panels(whole, findings, f"Diagnosis: {findings[0].name}"))
 # The same held-out problems, sampled with the same seed:
 
 # %%
-from grpo_workbook import report_heldout
+from grpo_workbook.evaluation import report_heldout
 
 after_sampled = evaluate(policy, tokenizer, heldout_set, sample=True, **how)
 after_greedy = evaluate(policy, tokenizer, heldout_set, **how)
