@@ -109,7 +109,7 @@ def test_a_broken_reward_is_named(values):
 def test_numbers_that_do_not_fit(completions, rows, size, message):
     with pytest.raises(WorkbookError, match=message):
         score_rewards([strict_format_reward], completions, rows, group_size=size)
-    with pytest.raises(WorkbookError, match="one weight per reward, and each name once"):
+    with pytest.raises(WorkbookError, match="2 weights"):
         score_rewards([strict_format_reward], ["a", "b"], [{}], group_size=2, weights=[1, 2])
 
 

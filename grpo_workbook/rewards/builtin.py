@@ -82,7 +82,7 @@ def get_answer_reward(
     Raises WorkbookError for a pattern with another number of groups, and, when it is called, if
     the dataset has no such column.
     """
-    find_answers = _finder(marker)
+    find_answers = _finder(marker)  # once: it may compile a pattern
 
     @reward(role="correctness", columns=(column,))
     def marked_answer_reward(
@@ -110,7 +110,7 @@ def _reference_of(solution: Any, find_answers: Callable[[str], list[str]]) -> st
     text = str(solution)
     marked = find_answers(text)
     if marked:
-        text = marked[-1]
+        text = marked[-1]  # a worked solution may mark its steps too
     return text.strip()
 
 
@@ -119,6 +119,7 @@ def _finder(marker: str | re.Pattern) -> Callable[[str], list[str]]:
     if isinstance(marker, str) and marker in MARKS:
         return functools.partial(marked_answers, mark=marker)
     if isinstance(marker, str) and marker.startswith("json:"):
+        # By pattern and not by a parser: the JSON may stand in a fence, or break off.
         return functools.partial(_json_values, pairs=_json_pairs(marker.removeprefix("json:")))
     pattern = re.compile(marker)
     if pattern.groups != 1:
@@ -165,8 +166,9 @@ def tags_in_place(text: str) -> int:
         start = text.find(tag, end)
         if start < 0 or text.count(tag) != 1:
             return count
+        # An empty block counts for nothing: else two tags earn as much as an answer.
         if tag.startswith("</") and not text[end:start].strip():
-            return count  # an empty block
+            return count
         end = start + len(tag)
     return len(TAGS)
 
@@ -186,7 +188,7 @@ def get_overlong_reward(max_length: int | str, cache: int | None = None) -> Rewa
     @reward(role="length")
     def overlong_reward(
         completions: Sequence[Completion], completion_ids: Sequence | None = None, **columns: Any
-    ) -> list[float]:
+    ) -> list[float | None]:
         # Imported when called: TRL must come after Unsloth.
         from trl.rewards.other_rewards import get_soft_overlong_punishment
 

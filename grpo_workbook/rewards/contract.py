@@ -37,6 +37,7 @@ __all__ = [
 
 Completion = str | list[dict[str, str]]
 RewardFunction = Callable[..., list[float | None]]
+F = TypeVar("F")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -82,7 +83,7 @@ def describe(function: Any, info: RewardInfo) -> None:
 
 def reward(
     role: str | None = None, columns: Sequence[str] = (), answers: str | None = None
-) -> Callable[[Any], Any]:
+) -> Callable[[F], F]:
     """Decorator for a reward function: says what it judges, and checks the columns.
 
         @reward("correctness", columns=("answer",))
@@ -93,7 +94,7 @@ def reward(
     """
     info = RewardInfo(role, tuple(columns), answers)
 
-    def decorate(function: Any) -> Any:
+    def decorate(function: F) -> F:
         # TRL awaits async functions, and an object keeps its own methods: neither is wrapped.
         if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
             describe(function, info)
@@ -172,7 +173,7 @@ def checked(
 
     Raises WorkbookError if they are not one finite number, or None, for each completion.
     """
-    values = function(completions=completions, **columns)
+    values = function(completions=completions, **columns)  # one for each completion
     rewards = _as_floats(values)
     if rewards is None or len(rewards) != len(completions):
         raise WorkbookError(
@@ -186,6 +187,7 @@ def _as_floats(values: Any) -> list[float | None] | None:
     """The values as floats; None if they have no order or one of them is no finite number."""
     if isinstance(values, Mapping | Set):
         return None
+    # Arrays and tensors are fine: float() takes their numbers.
     rewards = []
     try:
         for value in values:
@@ -211,7 +213,8 @@ def call(
     """
     texts = [text_of(completion) for completion in completions]
     prompts = columns.pop("prompt", [""] * len(texts))
-    if len(prompts) > 0 and isinstance(prompts[0], list):  # chats
+    # TRL gives chats for chats, and texts for texts.
+    if len(prompts) > 0 and isinstance(prompts[0], list):
         completions = [[{"role": "assistant", "content": text}] for text in texts]
     return checked(
         function,

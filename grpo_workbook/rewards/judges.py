@@ -17,7 +17,7 @@ import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.rewards.contract import (
     Completion,
-    RewardFunction,
     makes_reward,
     require_columns,
     reward,
@@ -101,12 +100,13 @@ class Judge:
         Raises WorkbookError if more than half have none, or the endpoint refuses the request.
         """
         keys = [self._key(row) for row in rows]
-        new_rows = {}
+        new_rows = {}  # by key, so that equal questions are asked once
         for key, row in zip(keys, rows, strict=True):
             if key not in self._replies:
                 new_rows[key] = row
         self.counts["cached"] += len(rows) - len(new_rows)
         replies = await self._ask_all(list(new_rows.values()))
+        # A question without a reply is not remembered, and asked again the next time.
         self._remember(dict(zip(new_rows, replies, strict=True)))
         verdicts = [self._verdict(self._replies.get(key)) for key in keys]
         missing = verdicts.count(None)
@@ -134,7 +134,7 @@ class Judge:
             if a_first is None or b_first is None:
                 preferences.append(None)
                 continue
-            preference = (a_first + 1 - b_first) / 2
+            preference = (a_first + 1 - b_first) / 2  # the second verdict is about b
             if preference == 0.5:
                 self.counts["position decided"] += 1
             preferences.append(preference)
@@ -149,7 +149,7 @@ class Judge:
 
     def _key(self, row: Mapping[str, str]) -> str:
         """The same for equal questions to the same model."""
-        names = self.fields - {"fence"}
+        names = self.fields - {"fence"}  # the fence is new in each message
         require_columns("the judge", sorted(names), row)
         question = [self.model, self.template, {name: row[name] for name in names}]
         return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
@@ -178,6 +178,7 @@ class Judge:
         import openai
 
         text = self.text(row)
+        # A server would refuse it, which would stop the run.
         if len(text) > self.max_characters:
             self._count_failure("too long", f"{len(text)} of at most {self.max_characters}")
             return None
@@ -215,6 +216,7 @@ class Judge:
         if reply is None:
             return None
         lines = reply.strip().splitlines() or [""]
+        # A policy may make the judge talk, so that a verdict among other words does not count.
         last_line = lines[-1].lower()
         word = re.sub(r"^verdict:|[\s*.]+", "", last_line)
         if word not in self.verdicts:
@@ -252,7 +254,9 @@ def _read_cache(cache: Path | None) -> dict[str, str]:
 
 
 @makes_reward
-def get_judge_reward(judge: Judge, name: str = "judge_reward") -> RewardFunction:
+def get_judge_reward(
+    judge: Judge, name: str = "judge_reward"
+) -> Callable[..., Awaitable[list[float | None]]]:
     """Make an async reward of a judge; TRL awaits it.
 
     The judge's template may use {prompt} (the text of the last message), {completion} and every
@@ -302,6 +306,7 @@ def agreement(verdicts: Sequence[float | None], labels: Sequence[float]) -> Agre
     """
     import numpy as np
 
+    # (rows, 2): verdict and label
     pairs = []
     for verdict, label in zip(verdicts, labels, strict=True):
         if verdict is not None:
@@ -309,7 +314,7 @@ def agreement(verdicts: Sequence[float | None], labels: Sequence[float]) -> Agre
     if not pairs:
         raise WorkbookError(f"no verdict on {len(verdicts)} rows: look at the counts of the judge")
     values, codes = np.unique(np.array(pairs, dtype=float), return_inverse=True)
-    rows = codes.reshape(-1, 2)  # (rows, verdict and label), as positions in `values`
+    rows = codes.reshape(-1, 2)  # the same as positions in `values`
     rng = np.random.default_rng(0)
     kappas = []
     for _ in range(_RESAMPLES):
@@ -324,7 +329,7 @@ def _kappa(rows: Any, size: int) -> float:
     """Cohen's kappa of (rows, 2) positions below `size`; 0 if both always give the same one."""
     import numpy as np
 
-    table = np.zeros((size, size))
+    table = np.zeros((size, size))  # the rate of each pair of verdict and label
     np.add.at(table, (rows[:, 0], rows[:, 1]), 1 / len(rows))
     by_chance = float(table.sum(0) @ table.sum(1))
     if by_chance > 1 - 1e-9:

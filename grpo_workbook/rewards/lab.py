@@ -48,6 +48,7 @@ def attacks(
     right: str = "42", wrong: str = "41", prompt: str = "What is 6 times 7?"
 ) -> list[Attack]:
     """All attacks for one question; the right and the wrong answer are whole numbers."""
+    # what stands for @NAME@ in the texts
     values = {
         "RIGHT": right,
         "WRONG": wrong,
@@ -99,7 +100,7 @@ class Scored:
         `none` counts the completions where a reward did not apply, and `equal` is the fraction of
         groups whose rewards are all equal: these give no gradient.
         """
-        import pandas as pd
+        import pandas as pd  # loaded here, because it takes half a second
 
         rows = {}
         for name, groups in self.groups.items():
@@ -133,28 +134,23 @@ def score_rewards(
     do not fit, and for a reward that breaks the contract.
     """
     count = len(completions)
+    if group_size < 2 or count == 0 or count % group_size != 0:
+        raise WorkbookError(f"{count} completions do not form groups of {group_size} (at least 2)")
     names = [name_of(function) for function in functions]
     if weights is None:
         weights = [1.0] * len(names)
-    if group_size < 2 or count == 0 or count % group_size != 0:
-        raise WorkbookError(f"{count} completions do not form groups of {group_size} (at least 2)")
-    if len(rows) * group_size == count:  # a row for each group
-        rows = [rows[index // group_size] for index in range(count)]
-    if len(rows) != count or len(weights) != len(names) or len(set(names)) != len(names):
+    columns = _columns(rows, count, group_size)
+    if len(weights) != len(names) or len(set(names)) != len(names):
         raise WorkbookError(
-            f"{count} completions, {len(rows)} rows, {len(weights)} weights, rewards {names}: give "
-            "one row per group or completion, one weight per reward, and each name once"
+            f"{len(weights)} weights for the rewards {names}: give one weight per reward, and each "
+            "name once"
         )
-    columns = {}
-    for column in rows[0]:
-        if column != "completion":
-            columns[column] = [row[column] for row in rows]
     values = {}
-    total = [0.0] * count
+    total = [0.0] * count  # the sum that GRPO compares
     for function, name, weight in zip(functions, names, weights, strict=True):
         values[name] = call(function, completions, **columns)
         for index, value in enumerate(values[name]):
-            total[index] += weight * (value or 0.0)  # as in TRL's sum, None counts as 0
+            total[index] += weight * (value or 0.0)  # None counts as 0, as in TRL's sum
     values["total"] = total
     groups = {}
     for name, rewards in values.items():
@@ -162,6 +158,26 @@ def score_rewards(
     return Scored(groups, dict(zip(names, weights, strict=True)))
 
 
+def _columns(
+    rows: Sequence[Mapping[str, Any]], count: int, group_size: int
+) -> dict[str, list[Any]]:
+    """The columns of the rows, with an entry for each of `count` completions."""
+    if len(rows) * group_size == count:  # a row for each group
+        rows = [rows[index // group_size] for index in range(count)]
+    if len(rows) != count:
+        raise WorkbookError(
+            f"{count} completions, {len(rows)} rows: give one row per group or per completion"
+        )
+    columns = {}
+    for name in rows[0]:
+        if name != "completion":  # a column of samples, which would hide the completions
+            columns[name] = [row[name] for row in rows]
+    return columns
+
+
 def _in_groups(values: list, group_size: int) -> list[list]:
     """The values in lists of `group_size`."""
-    return [values[start : start + group_size] for start in range(0, len(values), group_size)]
+    groups = []
+    for start in range(0, len(values), group_size):
+        groups.append(values[start : start + group_size])
+    return groups

@@ -47,7 +47,7 @@ def parse_rewards(
     WorkbookError for an unknown name, a bad argument or weight, weights that are all 0, and two
     rewards with the same name in the log.
     """
-    registry = {**REGISTRY, **(extra or {})}
+    registry = {**REGISTRY, **(extra or {})}  # a name of `extra` wins
     functions = []
     weights = []
     for part in spec.split(","):
@@ -64,6 +64,7 @@ def parse_rewards(
         weights.append(float(match["weight"] or 1))
     if not any(weights):
         raise WorkbookError(f"every weight in {spec!r} is 0: give at least one above 0")
+    # Two rewards with one name would share a metric in the log.
     names = [name_of(function) for function in functions]
     if len(set(names)) < len(names):
         raise WorkbookError(f"two of {', '.join(names)} have the same name: rename your function")
@@ -84,5 +85,5 @@ def _registered(text: str, registry: Mapping[str, Callable]) -> RewardFunction:
         return function
     try:
         return function(argument) if equals else function()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:  # a factory without its argument, or with a bad one
         raise WorkbookError(f"{text}: {error}") from None
