@@ -32,55 +32,58 @@ BATCH = 512
 
 def exact_match(completions, answer, **columns):
     """The text between the last opening tag and the next closing one, compared as text."""
-    found = [c.split("<answer>")[-1].split("</answer>")[0].strip() for c in completions]
-    return [2.0 if f == a else 0.0 for f, a in zip(found, answer, strict=True)]
+    rewards = []
+    for text, reference in zip(completions, answer, strict=True):
+        inside = text.split("<answer>")[-1].split("</answer>")[0].strip()
+        rewards.append(2.0 if inside == reference else 0.0)
+    return rewards
 
 
 def first_tag(completions, answer, **columns):
     """The first answer block's first number, as a float."""
-    return [
-        2.0 if _float(_first(r"<answer>(.*?)</answer>", c)) == _float(a) else 0.0
-        for c, a in _zip(completions, answer)
-    ]
+    rewards = []
+    for text, reference in zip(completions, answer, strict=True):
+        numbers = tagged_numbers(text) or [None]
+        rewards.append(2.0 if numbers[0] == number_in(reference) else 0.0)
+    return rewards
 
 
 def any_tag(completions, answer, **columns):
     """Right if any answer block holds the number."""
-    return [
-        2.0
-        if any(_float(t) == _float(a) for t in re.findall(r"<answer>(.*?)</answer>", c, re.DOTALL))
-        else 0.0
-        for c, a in _zip(completions, answer)
-    ]
+    rewards = []
+    for text, reference in zip(completions, answer, strict=True):
+        rewards.append(2.0 if number_in(reference) in tagged_numbers(text) else 0.0)
+    return rewards
 
 
 def one_percent(completions, answer, **columns):
     """Right within 1 %."""
-    numbers = [
-        (_float(_first(r"<answer>(.*?)</answer>", c)), _float(a))
-        for c, a in _zip(completions, answer)
-    ]
-    return [2.0 if n is not None and abs(n - a) <= 0.01 * abs(a) else 0.0 for n, a in numbers]
+    rewards = []
+    for text, reference in zip(completions, answer, strict=True):
+        numbers = tagged_numbers(text) or [None]
+        wanted = number_in(reference)
+        near = numbers[0] is not None and abs(numbers[0] - wanted) <= 0.01 * abs(wanted)
+        rewards.append(2.0 if near else 0.0)
+    return rewards
 
 
 def trailing_penalty(completions, **columns):
     """A format reward that takes away 0.001 for each character behind the last tag, without end."""
-    return [0.5 - 0.001 * len(c.split("</answer>")[-1]) for c in completions]
+    return [0.5 - 0.001 * len(text.split("</answer>")[-1]) for text in completions]
 
 
-def _zip(completions, answer):
-    return zip(completions, answer, strict=True)
+def tagged_numbers(text: str) -> list[float | None]:
+    """The first number in each answer block."""
+    return [number_in(inside) for inside in re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)]
 
 
-def _first(pattern, text):
-    match = re.search(pattern, text, re.DOTALL)
-    return match[1] if match else ""
-
-
-def _float(text):
+def number_in(text: str) -> float | None:
+    """The first number of a text."""
     match = re.search(r"-?\d[\d,]*\.?\d*", text)
+    if match is None:
+        return None
     try:
-        return float(match[0].replace(",", "")) if match else None
+        return float(match[0].replace(",", ""))
     except ValueError:
         return None
 
@@ -107,10 +110,108 @@ def seconds(function, *, repeat: int = 5, **columns) -> float:
 
 
 def table(title: str, *columns: str) -> Table:
-    made = Table(title=title, title_justify="left")
-    for i, name in enumerate(columns):
-        made.add_column(name, justify="left" if i == 0 else "right")
-    return made
+    """An empty table; the columns but the first are numbers."""
+    empty = Table(title=title, title_justify="left")
+    empty.add_column(columns[0])
+    for name in columns[1:]:
+        empty.add_column(name, justify="right")
+    return empty
+
+
+def batch_of_cases() -> dict[str, list[str]]:
+    """The cases again and again, as the columns of a batch."""
+    cases = [CASES[i % len(CASES)] for i in range(BATCH)]
+    return {
+        "completions": [case["completion"] for case in cases],
+        "answer": [case["gold"] for case in cases],
+    }
+
+
+def misjudged(function) -> list[dict]:
+    """The cases that a reward judges wrongly."""
+    completions = [case["completion"] for case in CASES]
+    values = function(completions=completions, answer=[case["gold"] for case in CASES])
+    errors = []
+    for case, value in zip(CASES, values, strict=True):
+        if (value > 0) != case["right"]:
+            errors.append(case)
+    return errors
+
+
+def show_errors(console: Console, list_cases: bool) -> None:
+    """The errors of each correctness reward, and its cost beside ours."""
+    rewards = {"ours: correctness": correctness_reward, **NOTEBOOKS}
+    batch = batch_of_cases()
+    errors = {name: misjudged(function) for name, function in rewards.items()}
+    times = {name: seconds(function, **batch) for name, function in rewards.items()}
+    right = sum(case["right"] for case in CASES)
+    shown = table(
+        f"{len(CASES)} cases, {right} right",
+        "reward",
+        "wrong called right",
+        "right called wrong",
+        "µs each",
+        "time x",
+    )
+    for name in rewards:
+        right_called_wrong = sum(case["right"] for case in errors[name])
+        shown.add_row(
+            name,
+            str(len(errors[name]) - right_called_wrong),
+            str(right_called_wrong),
+            f"{1e6 * times[name] / BATCH:.1f}",
+            f"{times[name] / times['ours: correctness']:.2f}",
+        )
+    console.print(shown)
+    longest = "<answer>42</answer>" + " so" * 1700
+    console.print(
+        f"A right answer with 5,100 characters behind it: the unbounded penalty gives "
+        f"{trailing_penalty([longest])[0]:.1f}; our incremental form is never below 0.\n"
+    )
+    if not list_cases:
+        return
+    for name, cases in errors.items():
+        console.print(f"{name}:")
+        for case in cases:
+            called = "wrong" if case["right"] else "right"
+            end = case["completion"][-60:]
+            console.print(f"  called {called}: {end!r} (gold {case['gold']})", markup=False)
+
+
+def show_cost(console: Console) -> None:
+    """The time of each reward for a batch, for long completions, and for the slowest attack."""
+    batch = batch_of_cases()
+    sentence = "So 12 + 30 = 42, and then I look at the next of the boxes again.\n"
+    longer = []
+    for text in batch["completions"]:
+        longer.append(text.replace("<reasoning>\n", "<reasoning>\n" + sentence * 32, 1))
+    mean = sum(map(len, batch["completions"])) / BATCH
+    longer_mean = sum(map(len, longer)) / BATCH
+    hostile = attacks()
+    title = f"{BATCH} completions of {mean:.0f} and of {longer_mean:.0f} characters; "
+    title += f"the slowest of {len(hostile)} attacks"
+    shown = table(title, "reward", "ms", "ms, long", "slowest ms", "attack")
+    total = total_longer = 0.0
+    for function in parse_rewards(TEXT_REWARDS)[0]:
+        time_batch = seconds(function, **batch)
+        time_longer = seconds(function, completions=longer, answer=batch["answer"])
+        total += time_batch
+        total_longer += time_longer
+        times = {}
+        for attack in hostile:
+            name = f"{attack.family}: {attack.name}"
+            times[name] = seconds(function, repeat=3, completions=[attack.text], answer=["42"])
+        slowest = max(times, key=lambda name: times[name])
+        shown.add_row(
+            function.__name__,
+            f"{1e3 * time_batch:.1f}",
+            f"{1e3 * time_longer:.1f}",
+            f"{1e3 * times[slowest]:.1f}",
+            slowest,
+        )
+    shown.add_section()
+    shown.add_row("all", f"{1e3 * total:.1f}", f"{1e3 * total_longer:.1f}", "", "")
+    console.print(shown)
 
 
 def main() -> None:
@@ -120,85 +221,8 @@ def main() -> None:
     )
     args = parser.parse_args()
     console = Console(width=100, highlight=False)
-    texts, golds = [c["completion"] for c in CASES], [c["gold"] for c in CASES]
-    spread = [CASES[i % len(CASES)] for i in range(BATCH)]
-    batch = {
-        "completions": [c["completion"] for c in spread],
-        "answer": [c["gold"] for c in spread],
-    }
-
-    right = sum(c["right"] for c in CASES)
-    shown = table(
-        f"{len(CASES)} cases, {right} right",
-        "reward",
-        "wrong called right",
-        "right called wrong",
-        "µs each",
-        "time x",
-    )
-    errors, ours = {}, None
-    for name, function in {"ours: correctness": correctness_reward, **NOTEBOOKS}.items():
-        given = [value > 0 for value in function(completions=texts, answer=golds)]
-        errors[name] = [c for c, g in zip(CASES, given, strict=True) if g != c["right"]]
-        false_right = sum(not c["right"] for c in errors[name])
-        took = seconds(function, **batch)
-        ours = ours or took
-        shown.add_row(
-            name,
-            str(false_right),
-            str(len(errors[name]) - false_right),
-            f"{1e6 * took / BATCH:.1f}",
-            f"{took / ours:.2f}",
-        )
-    console.print(shown)
-    longest = "<answer>42</answer>" + " so" * 1700
-    console.print(
-        f"A right answer with 5,100 characters behind it: the unbounded penalty gives "
-        f"{trailing_penalty([longest])[0]:.1f}; our incremental form is never below 0.\n"
-    )
-    if args.wrong:
-        for name, cases in errors.items():
-            console.print(f"{name}:")
-            for case in cases:
-                called = "wrong" if case["right"] else "right"
-                console.print(
-                    f"  called {called}: {case['completion'][-60:]!r} (gold {case['gold']})",
-                    markup=False,
-                )
-
-    functions = {f.__name__: f for f in parse_rewards(TEXT_REWARDS)[0]}
-    collection = attacks()
-    lengthened = (
-        "<reasoning>\n" + "So 12 + 30 = 42, and then I look at the next of the boxes again.\n" * 32
-    )
-    long = {
-        **batch,
-        "completions": [c.replace("<reasoning>\n", lengthened, 1) for c in batch["completions"]],
-    }
-    mean = [sum(map(len, b["completions"])) / BATCH for b in (batch, long)]
-    hostile = {(a.family, a.name): a.text for a in collection}
-    title = f"{BATCH} completions of {mean[0]:.0f} and of {mean[1]:.0f} characters; "
-    title += f"the slowest of {len(hostile)} attacks"
-    shown = table(title, "reward", "ms", "ms, long", "slowest ms", "attack")
-    total = total_long = 0.0
-    for name, function in functions.items():
-        took = seconds(function, **batch)
-        took_long = seconds(function, **long)
-        total, total_long = total + took, total_long + took_long
-        slowest, which = max(
-            (seconds(function, repeat=3, completions=[t], answer=["42"]), k)
-            for k, t in hostile.items()
-        )
-        shown.add_row(
-            name,
-            f"{1e3 * took:.1f}",
-            f"{1e3 * took_long:.1f}",
-            f"{1e3 * slowest:.1f}",
-            ": ".join(which),
-        )
-    shown.add_section()
-    shown.add_row("all", f"{1e3 * total:.1f}", f"{1e3 * total_long:.1f}", "", "")
-    console.print(shown)
+    show_errors(console, list_cases=args.wrong)
+    show_cost(console)
 
 
 if __name__ == "__main__":
