@@ -1,4 +1,5 @@
 import random
+import re
 import time
 from fractions import Fraction
 
@@ -100,7 +101,7 @@ def test_near_is_not_equal():
 
 
 def test_a_broken_reference_raises_instead_of_scoring_zero():
-    with pytest.raises(ValueError, match="'many' is not a number"):
+    with pytest.raises(ValueError, match="'many'"):
         is_correct("3", "many")
 
 
@@ -414,9 +415,9 @@ def test_division_left_undone_is_no_answer_but_may_be_a_gold():
 
 def test_a_broken_gold_is_said_whatever_its_type():
     for gold in ("x^2", "", "72 or 5"):
-        with pytest.raises(ValueError, match="is not a number"):
+        with pytest.raises(ValueError, match=re.escape(repr(gold))):
             is_correct("3", gold)
-    with pytest.raises(ValueError, match="42 is a int: give it as text"):
+    with pytest.raises(ValueError, match="42 is a int"):
         is_correct("3", 42)
 
 

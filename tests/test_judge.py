@@ -114,34 +114,29 @@ def test_what_gives_no_verdict_is_none_and_counted(endpoint):
         *[0] * 5,
         None,
     ]
-    kinds = ("unreadable", "server error", "too long", "verdicts")
-    assert [judge.counts[kind] for kind in kinds] == [2, 1, 1, 5]
+    names = ("unreadable", "server error", "too long", "verdicts")
+    assert [judge.counts[name] for name in names] == [2, 1, 1, 5]
     assert "30" in judge.why["too long"]
 
 
 @pytest.mark.parametrize(
-    ("replies", "said"),
+    ("replies", "reason"),
     [
-        (lambda text, n: "I like it.", "unreadable: 'i like it.' is none of"),
+        (lambda text, n: "I like it.", "unreadable: 'i like it.'"),
         (lambda text, n: 500, "server error: 500"),
-        (
-            lambda text, n: 404,
-            "refuses the request .*no model of this name.*check the model's name",
-        ),
-        (lambda text, n: time.sleep(3) or "yes", "timeout: no reply within 0.2 s"),
+        (lambda text, n: 404, "no model of this name"),
+        (lambda text, n: time.sleep(3) or "yes", "timeout: .*0.2 s"),
     ],
 )
-def test_a_batch_without_verdicts_stops_the_run(endpoint, replies, said):
+def test_a_batch_without_verdicts_stops_the_run(endpoint, replies, reason):
     url, _ = endpoint(replies)
-    with pytest.raises(WorkbookError, match=said):
+    with pytest.raises(WorkbookError, match=reason):
         ask(Judge(url, "m", retries=0, timeout=0.2), *numbered(3))
 
 
 def test_a_dead_endpoint_is_named():
     url = f"http://127.0.0.1:{free_port()}/v1"
-    with pytest.raises(
-        WorkbookError, match=rf"2 of 2 rows got no verdict from {url} \(no connection"
-    ):
+    with pytest.raises(WorkbookError, match=rf"2 of 2 rows .*{url} \(no connection"):
         ask(Judge(url, "m", retries=0), *numbered(2))
 
 
@@ -157,9 +152,7 @@ def test_a_judge_that_likes_the_first_answer_decides_nothing(endpoint):
 
 
 def test_a_missing_field_names_those_that_are_there():
-    with pytest.raises(
-        WorkbookError, match="needs the column 'reference'.* only prompt, completion"
-    ):
+    with pytest.raises(WorkbookError, match="'reference'.* only prompt, completion"):
         ask(Judge("http://127.0.0.1:1/v1", "m", "{prompt} {completion} {reference}"), ROW)
 
 
@@ -225,24 +218,20 @@ SUM = "Carla has 22 buttons and buys 7 more. How many buttons does Carla have no
 def test_a_real_endpoint_judges_what_the_model_says(served, tiny):
     from grpo_workbook import generate
 
-    said = generate(*tiny["qwen"], [[{"role": "user", "content": SUM}]], max_new_tokens=64)[0]
-    word = re.sub(r"[\s*.]+", "", said.strip().splitlines()[-1].lower())
+    text = generate(*tiny["qwen"], [[{"role": "user", "content": SUM}]], max_new_tokens=64)[0]
+    word = re.sub(r"[\s*.]+", "", text.strip().splitlines()[-1].lower())
     judge = Judge(*served, "{prompt}", {word: 1.0}, max_tokens=64)
-    assert asyncio.run(
-        get_judge_reward(judge)(["x", "y"], [[{"role": "user", "content": SUM}]] * 2)
-    ) == [
-        1.0,
-        1.0,
-    ]
+    prompts = [[{"role": "user", "content": SUM}]] * 2
+    assert asyncio.run(get_judge_reward(judge)(["x", "y"], prompts)) == [1.0, 1.0]
     assert judge.counts["asked"] == 1
     assert min(judge.tokens) > 0
 
 
 def test_a_real_model_that_answers_with_prose_is_no_judge(served):
     judge = Judge(*served, "{prompt}", max_tokens=64)
-    with pytest.raises(WorkbookError, match="1 of 1 rows got no verdict .*unreadable"):
+    with pytest.raises(WorkbookError, match="1 of 1 rows .*unreadable"):
         ask(judge, {"prompt": SUM})
-    with pytest.raises(WorkbookError, match="refuses the request"):
+    with pytest.raises(WorkbookError, match="refuses"):
         ask(Judge(served[0], "another-model", "{prompt}"), {"prompt": SUM})
 
 
@@ -272,11 +261,11 @@ print("MEAN", log["rewards/judge_reward/mean"], judge.counts["verdicts"])
     from conftest import finished
 
     result = finished([sys.executable, "-c", script], cwd=tmp_path, PYTHONPATH=str(REPO))
-    found = re.search(r"MEAN (\S+) (\d+)", result.stdout)
-    assert found, result.stderr[-3000:]
-    assert int(found[2]) == 8
+    match = re.search(r"MEAN (\S+) (\d+)", result.stdout)
+    assert match, result.stderr[-3000:]
+    assert int(match[2]) == 8
     right = sum("<answer>" in r["messages"][0]["content"] for r in seen)
-    assert float(found[1]) > 0 if right else float(found[1]) == 0
+    assert float(match[1]) > 0 if right else float(match[1]) == 0
 
 
 # ---------------------------------------------------------------- agreement
@@ -286,18 +275,18 @@ def test_kappa_is_the_textbooks():
     """Cohen's own kind of table: 20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: kappa 0.4."""
     verdicts = [1] * 25 + [0] * 25
     labels = [1] * 20 + [0] * 5 + [1] * 10 + [0] * 15
-    found = agreement(verdicts, labels)
-    assert found.kappa == pytest.approx(0.4)
-    assert found.equal == pytest.approx(0.7)
+    measured = agreement(verdicts, labels)
+    assert measured.kappa == pytest.approx(0.4)
+    assert measured.equal == pytest.approx(0.7)
     # the large-sample interval (Fleiss, Cohen and Everitt 1969): 0.4 -/+ 1.96 * 0.127
-    assert (found.low, found.high) == pytest.approx((0.15, 0.65), abs=0.03)
-    assert agreement([None, *verdicts], [1, *labels]) == found
+    assert (measured.low, measured.high) == pytest.approx((0.15, 0.65), abs=0.03)
+    assert agreement([None, *verdicts], [1, *labels]) == measured
 
 
 def test_a_judge_that_always_says_yes_agrees_by_chance_alone():
-    found = agreement([1.0] * 50, [1.0] * 40 + [0.0] * 10)
-    assert (found.kappa, found.equal) == (pytest.approx(0, abs=1e-9), 0.8)
-    with pytest.raises(WorkbookError, match="no verdict on 2 rows"):
+    measured = agreement([1.0] * 50, [1.0] * 40 + [0.0] * 10)
+    assert (measured.kappa, measured.equal) == (pytest.approx(0, abs=1e-9), 0.8)
+    with pytest.raises(WorkbookError, match="2 rows"):
         agreement([None, None], [1, 0])
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import chain
 
 import pytest
 from conftest import REPO, children_seconds, environment, finished, until
@@ -57,10 +58,13 @@ def test_the_total_is_trls():
 
     functions, weights = [correctness_reward, sometimes], [2.0, 0.3]
     scored = score_rewards(functions, COMPLETIONS, ROWS, group_size=4, weights=weights)
-    given = [[v for g in scored.groups[f.__name__] for v in g] for f in functions]
-    table = torch.tensor([[math.nan if v is None else v for v in values] for values in given]).T
+    columns = []
+    for function in functions:
+        values = chain(*scored.groups[function.__name__])
+        columns.append([math.nan if value is None else value for value in values])
+    table = torch.tensor(columns).T  # (completions, functions)
     theirs = (table * torch.tensor(weights).unsqueeze(0)).nansum(dim=1)  # as GRPOTrainer does
-    assert [v for g in scored.groups["total"] for v in g] == pytest.approx(theirs.tolist())
+    assert list(chain(*scored.groups["total"])) == pytest.approx(theirs.tolist())
     assert scored.table().loc["sometimes", "none"] == 1
 
 
@@ -93,7 +97,7 @@ def test_a_broken_reward_is_named(values):
     def broken_reward(completions, **columns):
         return values
 
-    with pytest.raises(WorkbookError, match="broken_reward broke the contract"):
+    with pytest.raises(WorkbookError, match="broken_reward"):
         score_rewards([broken_reward], ["a", "b"], [{"answer": "1"}], group_size=2)
 
 
@@ -138,8 +142,8 @@ def test_no_attack_earns_as_much_as_the_honest_answer(right, wrong):
     functions, weights = parse_rewards(RunConfig.rewards)
 
     def total(text):
-        given = [f(completions=[text], answer=[right])[0] for f in functions]
-        return sum(w * value for w, value in zip(weights, given, strict=True))
+        values = [function(completions=[text], answer=[right])[0] for function in functions]
+        return sum(w * value for w, value in zip(weights, values, strict=True))
 
     assert total(honest(right)) == sum(weights)
     earned = {(a.family, a.name): total(a.text) for a in attacks(right, wrong)}
@@ -281,8 +285,8 @@ WRONG = [
     *((f"72{rest}", "72") for rest in (" Millionen", " 百万", " halved", " isn't", "-", "''")),
     # prose that says no single value
     *(
-        (f"The answer is {said}", "72")
-        for said in (
+        (f"The answer is {words}", "72")
+        for words in (
             "72 or 73.",
             "between 71 and 72",
             "not 72.",
@@ -316,13 +320,11 @@ WRONG = [
 def test_pairs_are_judged_in_order(checker):
     before = dict(checker.counts)
     outcomes = checker.check(RIGHT + WRONG)
-    assert [
-        (p, o.verdict, o.reason)
-        for p, o in zip(RIGHT, outcomes, strict=False)
-        if o.verdict != "right"
-    ] == []
-    told = zip(WRONG, outcomes[len(RIGHT) :], strict=True)
-    assert [(p, o.verdict, o.reason) for p, o in told if o.verdict != "wrong"] == []
+    misjudged = []
+    for index, (pair, outcome) in enumerate(zip(RIGHT + WRONG, outcomes, strict=True)):
+        if outcome.verdict != ("right" if index < len(RIGHT) else "wrong"):
+            misjudged.append((pair, outcome))
+    assert misjudged == []
     assert checker.counts["right"] - before.get("right", 0) == len(RIGHT)
     assert checker.counts["wrong"] - before.get("wrong", 0) == len(WRONG)
     assert checker.counts["error"] == checker.counts["timeout"] == 0
@@ -373,9 +375,8 @@ def test_a_killed_worker_comes_back_and_no_job_is_lost_or_judged_twice():
         killed = []
 
         def assassin():
-            while (
-                not done.wait(0.7) and len(killed) < 2
-            ):  # with the one below: fewer deaths than tries
+            # with the one below: fewer deaths than tries
+            while not done.wait(0.7) and len(killed) < 2:
                 for pid in workers(checker)[:1]:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -444,7 +445,7 @@ def test_a_worker_whose_parent_was_killed_ends():
 
 @pytest.mark.parametrize("bad", [{"workers": 0}, {"time_limit": 0}, {"time_limit": float("nan")}])
 def test_bad_limits(bad):
-    with pytest.raises(WorkbookError, match="give at least 1"):
+    with pytest.raises(WorkbookError, match="workers"):
         SymbolicChecker(**bad)
 
 
@@ -496,8 +497,7 @@ def test_symbolic_correctness_says_nothing_where_nothing_is_known():
         texts = ["<answer>2x</answer>", "\\boxed{x}", "no answer", f"<answer>{BOMB}</answer>"]
         assert reward(texts, answer=["x+x"] * 4) == [1.0, 0.0, 0.0, None]
         assert reward(["<answer>42</answer>"], answer=["42"]) == [1.0]
-        said = r"1 of 1 completions could not be judged \(killed after 2 s\)"
-        with pytest.raises(WorkbookError, match=said):
+        with pytest.raises(WorkbookError, match=r"1 of 1 completions .*\(killed after 2 s\)"):
             reward(texts[3:], answer=["x^2"])
 
 
@@ -525,8 +525,9 @@ def test_text_answers_are_judged_where_there_is_no_alarm_signal(tmp_path):
         "if __name__ == '__main__':\n"
         "    judge = judge_for('text')\n"
         "    for answer in ('x+x', '3x'):\n"
-        "        while (verdict := judge(answer, '2x')) is None:\n"
-        "            pass  # on a busy machine its time limit can pass\n"
+        "        verdict = None\n"
+        "        while verdict is None:  # on a busy machine its time limit can pass\n"
+        "            verdict = judge(answer, '2x')\n"
         "        print(verdict)\n"
     )
     result = finished([sys.executable, tmp_path / "judge.py"], PYTHONPATH=f"{tmp_path}:{REPO}")

@@ -72,7 +72,7 @@ def test_correctness(text, reward):
 
 
 def test_a_broken_reference_is_an_error_and_not_a_zero():
-    with pytest.raises(WorkbookError, match="is not a number"):
+    with pytest.raises(WorkbookError, match="'forty-two'"):
         correctness_reward([GOOD], answer=["forty-two"])
 
 
@@ -144,7 +144,7 @@ def test_overlong_is_dapos_equation_13(tokens, penalty):
 
 @pytest.mark.parametrize("bad", [0, "many", "-3"])
 def test_bad_settings_are_refused(bad):
-    with pytest.raises(WorkbookError, match="a length of"):
+    with pytest.raises(WorkbookError, match=f"{bad!r}"):
         get_overlong_reward(bad)
 
 
@@ -232,7 +232,7 @@ def test_it_says_what_it_is_and_what_it_lacks():
     columns = {"answer": ["42"], "level": [1], "completion_ids": [[1]], "trainer_state": None}
     with pytest.raises(WorkbookError, match="'gold'.* only answer, level"):
         reward(completions=["#### 42"], prompts=["?"], **columns)
-    with pytest.raises(WorkbookError, match="'Answer:' has 0 groups"):
+    with pytest.raises(WorkbookError, match="'Answer:'.* 0 groups"):
         get_answer_reward(marker="Answer:")
 
 
@@ -274,8 +274,8 @@ def test_names_arguments_and_weights():
 
 
 def test_a_room_brings_its_own():
-    more = {"mine": correctness_reward, "made": lambda size: get_overlong_reward(size)}
-    functions, _ = parse_rewards("mine,made=5", more)
+    extra = {"mine": correctness_reward, "made": get_overlong_reward}
+    functions, _ = parse_rewards("mine,made=5", extra)
     assert [name_of(f) for f in functions] == ["correctness_reward", "overlong_reward"]
     assert "mine" not in REGISTRY
 
@@ -288,22 +288,22 @@ def test_a_room_brings_its_own():
             "'corectness': did you mean correctness",
         ),
         ("", "''"),
-        ("correctness,", "'' in 'correctness,' is not a reward"),
-        ("correctness:2,correctness:1", "correctness_reward have the same name"),
+        ("correctness,", "'correctness,'"),
+        ("correctness:2,correctness:1", "correctness_reward, correctness_reward"),
         ("correctness:lots", "'correctness:lots'"),
         ("correctness:", "'correctness:'"),
         ("correctness:nan", "'correctness:nan'"),
         ("correctness:inf", "'correctness:inf'"),
         ("correctness:-1", "'correctness:-1'"),
-        ("strict_format:0,correctness:0", "every weight"),
+        ("strict_format:0,correctness:0", "strict_format:0,correctness:0"),
         (
             "overlong",
             "overlong: .*'max_length'",
         ),
-        ("overlong=:2", "overlong=: a length of ''"),
-        ("correctness=3", "takes no argument"),
-        ("overlong=many", "overlong=many: a length of 'many'"),
-        ("overlong=0", "overlong=0: a length of '0'"),
+        ("overlong=:2", "overlong=: .*''"),
+        ("correctness=3", "'correctness'.*=3"),
+        ("overlong=many", "overlong=many"),
+        ("overlong=0", "overlong=0"),
     ],
 )
 def test_a_bad_spec_is_named(spec, message):
@@ -385,27 +385,27 @@ def test_a_function_of_ones_own_is_a_reward_like_any_other(rewards_py):
 
 @pytest.mark.parametrize("name", ["my_rewrad", "LIMIT"])
 def test_what_is_no_reward_is_named_with_the_fix(rewards_py, name):
-    with pytest.raises(WorkbookError, match=f"has no function '{name}': .*my_reward"):
+    with pytest.raises(WorkbookError, match=f"'{name}'.*my_reward"):
         load_reward(f"{rewards_py}:{name}")
 
 
 def test_a_file_with_nothing_to_choose_from_says_so(tmp_path):
     (tmp_path / "mine.py").write_text("LIMIT = 1\n")
-    with pytest.raises(WorkbookError, match="no function 'Mine'"):
+    with pytest.raises(WorkbookError, match="'Mine'"):
         load_reward(f"{tmp_path}/mine.py:Mine")
 
 
 def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
-    with pytest.raises(WorkbookError, match=r"my_reward\.py' does not exist"):
+    with pytest.raises(WorkbookError, match=r"my_reward\.py'"):
         load_reward(f"{tmp_path}/my_reward.py:my_reward")
-    for name, text, said in (
+    for name, text, cause in (
         ("broken", "def f(:\n    pass\n", r"SyntaxError: [^(]* \(broken\.py, line 1\)$"),
         ("zeros", "x = 1\0\n", "[^(]*$"),
         ("raises", "x = 1\ny = {}['missing']\n", r"KeyError: 'missing' \(line 2\)"),
         ("ends", "import sys\nsys.exit()\n", r"SystemExit:  \(line 2\)"),
     ):
         (tmp_path / f"{name}.py").write_text(text)
-        with pytest.raises(WorkbookError, match=rf"{name}\.py cannot be run: {said}"):
+        with pytest.raises(WorkbookError, match=rf"{name}\.py .*{cause}"):
             load_reward(f"{tmp_path}/{name}.py:f")
     with pytest.raises(WorkbookError, match=r"FILE\.py:FUNCTION"):
         parse_with_files(str(rewards_py))
@@ -415,10 +415,10 @@ def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
     ("name", "message"),
     [
         ("wants_level", r"needs the column 'level'; the data has only prompt, .*levle"),
-        ("too_few", "too_few broke the contract: for 4 completions"),
+        ("too_few", "too_few .*4 completions"),
         ("breaks", r"breaks failed in step 1: ZeroDivisionError: .* \(line 23\)"),
         ("closed", r"closed failed in step 1: TypeError: .*add \*\*kwargs"),
-        ("later", "later broke the contract"),
+        ("later", "later broke"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:coroutine")
@@ -435,11 +435,11 @@ def test_a_reward_of_the_course_wants_its_columns_before_training():
 
 
 def test_two_rewards_of_one_name_would_share_a_metric(rewards_py):
-    with pytest.raises(WorkbookError, match="two of .*correctness_reward have the same name"):
+    with pytest.raises(WorkbookError, match="correctness_reward, correctness_reward"):
         parse_with_files(f"correctness,{rewards_py}:correctness_reward")
-    with pytest.raises(WorkbookError, match="every weight in .* is 0"):
+    with pytest.raises(WorkbookError, match="my_reward:0"):
         parse_with_files(f"{rewards_py}:my_reward:0")
-    with pytest.raises(WorkbookError, match=":x' in .* is not a reward"):
+    with pytest.raises(WorkbookError, match="my_reward:x"):
         parse_with_files(f"{rewards_py}:my_reward:x")
 
 
@@ -470,9 +470,9 @@ def huge(completions, **kwargs):
     ("name", "message"),
     [
         ("leaves", r"leaves failed in step 1: SystemExit: 0 \(line 11\)"),
-        ("as_dict", "as_dict broke the contract"),
-        ("as_set", "as_set broke the contract"),
-        ("huge", "huge broke the contract"),
+        ("as_dict", "as_dict"),
+        ("as_set", "as_set"),
+        ("huge", "huge"),
     ],
 )
 def test_what_a_hostile_function_does_is_an_error_and_never_a_number(tmp_path, name, message):
@@ -488,8 +488,9 @@ def test_a_function_that_fails_while_training_is_named_with_step_and_line(tmp_pa
     (tmp_path / "mine.py").write_text(HOSTILE)
     later = load_reward(f"{tmp_path}/mine.py:later")
     assert later(completions=completions("a"), trainer_state=TrainerState(global_step=1)) == [1.0]
-    said = r"mine\.py: later failed in step 3: KeyError: 'colour' \(line 7\)"
-    with pytest.raises(RewardError, match=said):
+    with pytest.raises(
+        RewardError, match=r"mine\.py: later .*step 3: KeyError: 'colour' \(line 7\)"
+    ):
         later(completions=completions("a"), trainer_state=TrainerState(global_step=2))
 
 
@@ -503,9 +504,10 @@ def test_a_file_that_was_changed_is_read_again(tmp_path):
 
 
 def test_a_comma_in_the_path_is_told_as_what_it_is(tmp_path):
-    (folder := tmp_path / "Smith, John").mkdir()
+    folder = tmp_path / "Smith, John"
+    folder.mkdir()
     (folder / "mine.py").write_text("def mine(completions, **kwargs):\n    return []\n")
-    with pytest.raises(WorkbookError, match="has a comma, which ends a reward"):
+    with pytest.raises(WorkbookError, match="Smith, John"):
         beside("correctness:2, mine.py:mine:1", folder)
     (tmp_path / "mine.py").write_text("def mine(completions, **kwargs):\n    return []\n")
     assert parse_with_files(beside("correctness:2, mine.py:mine:1", tmp_path))[1] == [2.0, 1.0]
