@@ -58,6 +58,7 @@ PLACES = {  # where a notebook opens with one click: (its badge, the link)
         "https://kaggle.com/kernels/welcome?src=https://github.com/{path}/blob/main/notebooks/{name}.ipynb",
     ),
 }
+FOLDED = {"hide-input", "remove-cell"}  # tags of cells that only draw, or only prove
 SOLUTION = r"\n*<details><summary>Solution</summary>.*?</details>"
 
 # The first code cell of every notebook, after its title. It stands here once, and learners read it
@@ -91,6 +92,8 @@ def build(source: Path) -> NotebookNode:
     notebook = jupytext.read(source, fmt="py:percent")
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:03}"
+        if FOLDED & set(cell.metadata.get("tags", [])):
+            fold(cell)
     notebook.cells[1:1] = first_cells(name=source.stem)
     hashes = {"source_sha256": source_hash(source), "inputs_sha256": inputs_hash(source)}
     notebook.metadata = {
@@ -99,6 +102,12 @@ def build(source: Path) -> NotebookNode:
         "grpo_workbook": hashes,
     }
     return notebook
+
+
+def fold(cell: NotebookNode) -> None:
+    """Hide a cell's code behind a click in Jupyter and Colab; the book does so by the tag."""
+    cell.metadata["jupyter"] = {"source_hidden": True}
+    cell.metadata["cellView"] = "form"
 
 
 def first_cells(repository: str | None = None, name: str = "") -> list[NotebookNode]:
@@ -162,8 +171,8 @@ def imported(code: str) -> set[Path]:
     files: set[Path] = set()
     for name in imported_names(code):
         part = name.split(".")[1]
-        home = grpo_workbook._HOME.get(part, part)  # the module of a name at the door
-        module = home.split(".")[0]
+        home = grpo_workbook._MODULES.get(part, name)  # of a name at the door: its module
+        module = home.split(".")[1]
         files.add(PACKAGE / f"{module}.py")
         files.update((PACKAGE / module).glob("*.py"))
     return {path for path in files if path.is_file()}
