@@ -4,6 +4,7 @@ import contextlib
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,6 +63,16 @@ def finished(command: list, cwd: Path = REPO, **env: str) -> subprocess.Complete
             file.seek(0)
             texts.append(file.read())
     return subprocess.CompletedProcess(command, code, *texts)
+
+
+def copy_notebooks(folder: Path) -> Path:
+    """Copy all that notebooks/build.py reads into a folder; returns the copy of `notebooks`."""
+    ignored = shutil.ignore_patterns("outputs", ".ipynb*")
+    shutil.copytree(REPO / "notebooks", folder / "notebooks", ignore=ignored)
+    shutil.copytree(REPO / "requirements", folder / "requirements")
+    shutil.copy(REPO / "requirements.txt", folder)
+    shutil.copy(REPO / "pyproject.toml", folder)  # the first cell's address
+    return folder / "notebooks"
 
 
 def ended(process: psutil.Popen) -> int:

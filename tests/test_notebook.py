@@ -1,6 +1,5 @@
 """A helper's own source on the page; the first cell, which sets a Colab runtime up."""
 
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from conftest import REPO, environment
+from conftest import REPO, copy_notebooks, environment
 from packaging.specifiers import SpecifierSet
 
 from grpo_workbook.cli import versions
@@ -164,11 +163,7 @@ def test_a_new_first_cell_leaves_the_outputs_alone(tmp_path):
 
 @pytest.mark.slow
 def test_another_address_is_found_and_put_in_without_executing(tmp_path):
-    shutil.copytree(
-        REPO / "notebooks",
-        tmp_path / "notebooks",
-        ignore=shutil.ignore_patterns("outputs", ".ipynb*"),
-    )
+    copy_notebooks(tmp_path)
     project = (REPO / "pyproject.toml").read_text().replace(ADDRESS, "https://example.org/another")
     (tmp_path / "pyproject.toml").write_text(project)
     path = tmp_path / "notebooks" / "03_reward_design.ipynb"

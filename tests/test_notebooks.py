@@ -14,13 +14,12 @@ import itertools
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
 import nbformat
 import pytest
-from conftest import REPO, finished
+from conftest import REPO, copy_notebooks, finished
 from filelock import FileLock
 from PIL import Image
 
@@ -201,12 +200,7 @@ def test_building_twice_gives_the_same_notebook():
 
 @pytest.mark.slow
 def test_a_stale_notebook_is_found(tmp_path):
-    shutil.copytree(
-        REPO / "notebooks",
-        tmp_path / "notebooks",
-        ignore=shutil.ignore_patterns("outputs", ".ipynb*"),
-    )
-    shutil.copy(REPO / "pyproject.toml", tmp_path)  # the first cell's address
+    copy_notebooks(tmp_path)
     command = [sys.executable, str(tmp_path / "notebooks" / "build.py"), "--check"]
     assert subprocess.run(command).returncode == 0
     with (tmp_path / "notebooks" / "source" / SOURCES[0].name).open("a") as source:
@@ -218,14 +212,7 @@ def test_a_stale_notebook_is_found(tmp_path):
 
 @pytest.mark.slow
 def test_words_are_renewed_without_executing_and_code_is_not(tmp_path):
-    shutil.copytree(
-        REPO / "notebooks",
-        tmp_path / "notebooks",
-        ignore=shutil.ignore_patterns("outputs", ".ipynb*"),
-    )
-    shutil.copy(REPO / "pyproject.toml", tmp_path)
-    shutil.copy(REPO / "README.md", tmp_path)
-    folder, name = tmp_path / "notebooks", SOURCES[0].stem
+    folder, name = copy_notebooks(tmp_path), SOURCES[0].stem
     before = nbformat.read(folder / f"{name}.ipynb", as_version=4)
     words = [sys.executable, str(folder / "build.py"), "--words", name]
     with (folder / "source" / f"{name}.py").open("a") as source:
