@@ -68,6 +68,17 @@ def grouped_heads_without_copies() -> Iterator[None]:
         sdpa_attention.use_gqa_in_sdpa = original
 
 
+def free_vllm(model: Any) -> None:
+    """End the vLLM engine that Unsloth 2026.10 has put beside a model, if there is one.
+
+    It holds its part of the GPU until it is deleted by Unsloth's own function.
+    """
+    if hasattr(model, "vllm_engine"):
+        from unsloth_zoo.vllm_utils import delete_vllm
+
+        delete_vllm(model.vllm_engine)
+
+
 def why_not_plain(device: str) -> str | None:
     """Why plain Transformers, PEFT and TRL cannot train on this device ("cpu", "cuda"), or None.
 

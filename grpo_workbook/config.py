@@ -60,7 +60,7 @@ class Profile:
     loader: dict[str, Any]  # arguments of Unsloth's FastLanguageModel.from_pretrained
     lora: dict[str, Any]  # arguments of Unsloth's FastLanguageModel.get_peft_model
     grpo: dict[str, Any]  # arguments of TRL's GRPOConfig, besides output_dir and reward_weights
-    system_prompt: str = SYSTEM_PROMPT  # the instruction before each question
+    system_prompt: str  # the instruction before each question
     reasons: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -109,6 +109,7 @@ def choose_profile(
     max_prompt_length: int | None = None,
     heldout: int | None = None,
     eval_batch_size: int | None = None,
+    system_prompt: str = SYSTEM_PROMPT,
     grpo: dict[str, Any] | None = None,
 ) -> Profile:
     """The settings for this machine.
@@ -130,6 +131,7 @@ def choose_profile(
         max_prompt_length: in tokens.
         heldout: number of held-out problems.
         eval_batch_size: prompts that are answered at once in an evaluation.
+        system_prompt: the instruction before each question.
         grpo: arguments of GRPOConfig that replace the profile's.
 
     Raises:
@@ -138,23 +140,14 @@ def choose_profile(
     """
     reasons = {}
     device, gpu_gib, reasons["device"] = find_device()
-    usual, reason = _fitting_profile(device, gpu_gib)
-    if default is not None:
-        usual, reason = default, "the chapter's: minutes on any machine"
-    chosen, reasons["profile"] = _choose("profile", name, usual, reason)
-    if chosen not in PROFILES:
-        raise WorkbookError(f"unknown profile {chosen!r}: {nearest(chosen, PROFILES)}")
-    if chosen != "smoke" and device == "cpu":
-        raise WorkbookError(f"profile {chosen!r} needs a CUDA GPU, torch sees none: use smoke")
+    chosen, reasons["profile"] = _choose_name(name, default, device, gpu_gib)
     model_name, reasons["model"] = _choose("model", model, "qwen", "the default family")
-    model_folder = find_model(model_name, chosen)
     number, reasons["seed"] = _choose("seed", seed, 0, "the default")
-    seed = _whole("seed", number, least=0)
     folder, reasons["output"] = _choose("output", output, "outputs/run", "the default")
     if not str(folder).strip():
         raise WorkbookError(f"output is {folder!r}: it must be the name of a folder")
-
-    settings = dict(PROFILES[chosen])
+    model_folder = find_model(model_name, chosen)
+    seed = _whole("seed", number, least=0)
     replaced = {
         "dtype": dtype,
         "load_in_4bit": load_in_4bit,
@@ -163,16 +156,10 @@ def choose_profile(
         "heldout": heldout,
         "eval_batch_size": eval_batch_size,
     }
-    settings["load_in_4bit"] = True
-    settings.update({key: value for key, value in replaced.items() if value is not None})
-    for key in ("lora_rank", "max_prompt_length", "heldout", "eval_batch_size"):
-        settings[key] = _whole(key, settings[key], least=1)
-    if settings["dtype"] not in DTYPES:
-        raise WorkbookError(f"dtype is {settings['dtype']!r}: choose one of {', '.join(DTYPES)}")
+    settings = _settings(chosen, replaced)
     if _needs_float16(settings["dtype"], dtype, device, model_folder):
         settings["dtype"] = "float16"
         reasons["dtype"] = "the GPU has no bfloat16"
-
     arguments = _grpo_arguments(settings, grpo or {}, device, seed)
     if arguments["use_vllm"] and (device == "cpu" or find_spec("vllm") is None):
         missing = "vLLM needs a CUDA GPU, and to be installed"
@@ -180,7 +167,6 @@ def choose_profile(
             raise WorkbookError(f"use_vllm is True and {missing} (.[vllm]): use_vllm=False")
         arguments["use_vllm"] = False
         reasons["use_vllm"] = missing
-    loader, lora = _loader_arguments(settings, arguments, model_folder, seed)
     return Profile(
         name=chosen,
         device=device,
@@ -192,11 +178,41 @@ def choose_profile(
         max_prompt_length=settings["max_prompt_length"],
         heldout=settings["heldout"],
         eval_batch_size=settings["eval_batch_size"],
-        loader=loader,
-        lora=lora,
+        loader=_loader_arguments(settings, arguments, model_folder),
+        lora=_lora_arguments(settings, arguments, seed),
         grpo=arguments,
+        system_prompt=system_prompt,
         reasons=reasons,
     )
+
+
+def _choose_name(
+    requested: str | None, default: str | None, device: str, gpu_gib: float
+) -> tuple[str, str]:
+    """The name of the profile, and why it is this one."""
+    usual, reason = _fitting_profile(device, gpu_gib)
+    if default is not None:
+        usual = default
+        reason = "the chapter's: minutes on any machine"
+    name, reason = _choose("profile", requested, usual, reason)
+    if name not in PROFILES:
+        raise WorkbookError(f"unknown profile {name!r}: {nearest(name, PROFILES)}")
+    if name != "smoke" and device == "cpu":
+        raise WorkbookError(f"profile {name!r} needs a CUDA GPU, torch sees none: use smoke")
+    return name, reason
+
+
+def _settings(name: str, replaced: dict[str, Any]) -> dict[str, Any]:
+    """The profile's values, and those of `replaced` that are not None, checked."""
+    settings = {"load_in_4bit": True, **PROFILES[name]}
+    for key, value in replaced.items():
+        if value is not None:
+            settings[key] = value
+    for key in ("lora_rank", "max_prompt_length", "heldout", "eval_batch_size"):
+        settings[key] = _whole(key, settings[key], least=1)
+    if settings["dtype"] not in DTYPES:
+        raise WorkbookError(f"dtype is {settings['dtype']!r}: choose one of {', '.join(DTYPES)}")
+    return settings
 
 
 def _grpo_arguments(settings: dict, changes: dict, device: str, seed: int) -> dict[str, Any]:
@@ -214,34 +230,37 @@ def _grpo_arguments(settings: dict, changes: dict, device: str, seed: int) -> di
     return arguments
 
 
-def _loader_arguments(settings: dict, grpo: dict, model: str, seed: int) -> tuple[dict, dict]:
-    """The arguments of Unsloth's from_pretrained and get_peft_model."""
+def _loader_arguments(settings: dict, grpo: dict, model: str) -> dict[str, Any]:
+    """The arguments of Unsloth's from_pretrained."""
     import torch
 
-    checkpointing = "unsloth" if grpo["gradient_checkpointing"] else False
-    loader = {
+    arguments = {
         "model_name": model,
         "dtype": getattr(torch, settings["dtype"]),
         "max_seq_length": settings["max_prompt_length"] + grpo["max_completion_length"],
         "load_in_4bit": settings["load_in_4bit"],
         # Without it Unsloth loads the 4-bit weights of another repository, partly in 16 bits.
         "use_exact_model_name": True,
-        "use_gradient_checkpointing": checkpointing,
+        "use_gradient_checkpointing": "unsloth" if grpo["gradient_checkpointing"] else False,
     }
     if grpo["use_vllm"] and grpo["vllm_mode"] == "colocate":
         # This vLLM shares its weights with the training; TRL talks to a server by itself.
-        loader["fast_inference"] = True
-        loader["max_lora_rank"] = settings["lora_rank"]
-        loader["gpu_memory_utilization"] = grpo["vllm_gpu_memory_utilization"]
-    lora = {
+        arguments["fast_inference"] = True
+        arguments["max_lora_rank"] = settings["lora_rank"]
+        arguments["gpu_memory_utilization"] = grpo["vllm_gpu_memory_utilization"]
+    return arguments
+
+
+def _lora_arguments(settings: dict, grpo: dict, seed: int) -> dict[str, Any]:
+    """The arguments of Unsloth's get_peft_model."""
+    return {
         "r": settings["lora_rank"],
         "lora_alpha": 2 * settings["lora_rank"],
         "lora_dropout": 0.0,
         "target_modules": list(TARGET_MODULES),
-        "use_gradient_checkpointing": checkpointing,
+        "use_gradient_checkpointing": "unsloth" if grpo["gradient_checkpointing"] else False,
         "random_state": seed,
     }
-    return loader, lora
 
 
 def check_grpo_config(args: Any, *, device: str, backend: str, load_in_4bit: bool) -> None:
@@ -253,6 +272,24 @@ def check_grpo_config(args: Any, *, device: str, backend: str, load_in_4bit: boo
         backend: "unsloth" or "plain", see `load_policy`.
         load_in_4bit: whether the base is in 4-bit.
     """
+    _check_steps_and_loss(args)
+    if args.use_vllm and load_in_4bit:
+        if args.vllm_mode == "server":
+            raise WorkbookError("a vLLM server cannot read 4-bit weights: give load_in_4bit=False")
+        if backend == "plain":
+            raise WorkbookError(
+                "with the plain backend TRL merges the adapter into the 4-bit base and out again "
+                "at every step, which rounds the base: give use_vllm=False, or load_in_4bit=False"
+            )
+    if backend == "unsloth" and device == "cuda" and args.use_adaptive_entropy:
+        raise WorkbookError(
+            "on a GPU Unsloth's trainer ignores use_adaptive_entropy: give entropy_coef for a "
+            "fixed bonus, or use the plain backend"
+        )
+
+
+def _check_steps_and_loss(args: Any) -> None:
+    """The part of `check_grpo_config` that depends on nothing else."""
     if args.max_steps > 0 and args.num_train_epochs != 3:  # TRL's default
         raise WorkbookError(
             f"num_train_epochs is {args.num_train_epochs}, which max_steps={args.max_steps} "
@@ -272,18 +309,6 @@ def check_grpo_config(args: Any, *, device: str, backend: str, load_in_4bit: boo
         raise WorkbookError(
             "scale_rewards is 'group', which Unsloth ignores with dr_grpo on a GPU: "
             "give scale_rewards='none'"
-        )
-    if args.use_vllm and args.vllm_mode == "server" and load_in_4bit:
-        raise WorkbookError("a vLLM server cannot read 4-bit weights: give load_in_4bit=False")
-    if backend == "plain" and args.use_vllm and args.vllm_mode == "colocate" and load_in_4bit:
-        raise WorkbookError(
-            "with the plain backend TRL merges the adapter into the 4-bit base and out again at "
-            "every step, which rounds the base: give use_vllm=False, or load_in_4bit=False"
-        )
-    if backend == "unsloth" and device == "cuda" and args.use_adaptive_entropy:
-        raise WorkbookError(
-            "on a GPU Unsloth's trainer ignores use_adaptive_entropy: give entropy_coef for a "
-            "fixed bonus, or use the plain backend"
         )
 
 
