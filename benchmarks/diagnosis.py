@@ -55,8 +55,8 @@ DROPPED = ("epoch", "num_tokens", "total_flos", "train_", "clip_ratio/")
 DROPPED += ("completions/min", "completions/max")
 STEPS = 30
 SETTINGS = (
-    "num_generations batch_size max_completion_length temperature beta learning_rate loss_type "
-    "scale_rewards max_steps"
+    "num_generations per_device_train_batch_size max_completion_length temperature beta "
+    "learning_rate loss_type scale_rewards max_steps"
 ).split()
 
 
@@ -302,7 +302,7 @@ def _answer(price=0.0):
     return [answer_after_tools(price)], [1.0]
 
 
-ACTING = {"max_steps": 12, "batch_size": 32, "max_completion_length": 128}
+ACTING = {"max_steps": 12, "per_device_train_batch_size": 32, "max_completion_length": 128}
 GAME = ACTING | {"max_steps": 24, "max_completion_length": 220}
 
 CASES: dict[str, Case] = {
@@ -446,35 +446,42 @@ def train(name: str, seed: int, out: Path) -> None:
     os.environ.update(HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
     from datasets import Dataset
 
-    from grpo_workbook import HeldoutProbe, load_policy, quiet
+    from grpo_workbook import Float32Adapters, HeldoutProbe, choose_profile, load_policy, quiet
     from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
     from grpo_workbook.environments import TINY_TOOLS
-    from grpo_workbook.run_config import RunConfig, make_trainer
+    from grpo_workbook.notebook import use_one_thread
 
     quiet()
+    use_one_thread()
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         who = str(TINY_TOOLS) if case.acts else case.model
-        settings = {"max_steps": STEPS, "profile": "smoke", "model": who, **case.settings}
         turns = {"max_tool_calling_iterations": case.turns}
-        run = RunConfig.from_env(seed=seed, output=folder, **settings)
-        model, tokenizer = load_policy(run)
+        arguments = {"max_steps": STEPS, "save_strategy": "no", **case.settings}
+        profile = choose_profile("smoke", model=who, seed=seed, grpo=arguments)
+        model, tokenizer = load_policy(profile)
+        from transformers import PrinterCallback
+        from trl import GRPOConfig, GRPOTrainer  # after Unsloth
+
         functions, weights = (case.rewards or _default)()
         heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]).select(range(64)))
         dataset = to_dataset(load_problems(WORD_PROBLEMS["train"]))
         dataset = case.dataset(dataset) if case.dataset else dataset
-        overrides, acts = {"save_strategy": "no"}, {}
+        arguments, acts = dict(profile.grpo), {}
         if case.acts:
             rows, acts = case.acts()
-            dataset, overrides = Dataset.from_list(rows), overrides | turns
+            dataset = Dataset.from_list(rows)
+            arguments.update(turns)
         if case.prepare:
             case.prepare(model, tokenizer)
-        given = (run, model, tokenizer, dataset, functions, weights, overrides)
-        trainer = make_trainer(*given, **acts)
+        args = GRPOConfig(output_dir=folder, reward_weights=weights or None, **arguments)
+        parts = {"processing_class": tokenizer, "callbacks": [Float32Adapters(model)], **acts}
+        trainer = GRPOTrainer(model, functions, args, dataset, **parts)
+        trainer.remove_callback(PrinterCallback)
         trainer.reward_funcs = watched = watch(trainer.reward_funcs)
         if case.optimizer:
             trainer.optimizer = case.optimizer(model)
-        how = {"max_new_tokens": run.max_completion_length, "every": 10, "problems": 64}
+        how = {"max_new_tokens": args.max_completion_length, "every": 10, "problems": 64}
         health = HealthCallback(watched, say=lambda text: None)
         callbacks = [] if acts else [HeldoutProbe(model, tokenizer, heldout, **how)]
         callbacks.append(health)
@@ -490,9 +497,9 @@ def train(name: str, seed: int, out: Path) -> None:
         history = [*trainer.state.log_history, *ended]
         names = [f.__name__ for f in functions]
         settings = {
-            **{setting: getattr(run, setting) for setting in SETTINGS},
+            **{setting: getattr(args, setting) for setting in SETTINGS},
             **(turns if acts else {}),
-            "model": run.model_name,
+            "model": profile.model_name,
             "reward_weights": dict(zip(names, weights, strict=True)),
             "reward_roles": roles_of(functions),
         }

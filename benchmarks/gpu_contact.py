@@ -72,9 +72,10 @@ def main_run(job: dict) -> dict:
     from grpo_workbook.cli import main
 
     folder = Path(job["folder"])
-    given = {"profile": "smoke", "model": job["family"], "output": folder, "dtype": job["dtype"]}
-    given |= {"max-steps": job["steps"], "heldout": job["heldout"]}
-    given |= {"batch-size": job["batch"]} if job["batch"] else {}
+    given = {"profile": "smoke", "model": job["family"], "dtype": job["dtype"]}
+    given |= {"output_dir": folder, "max_steps": job["steps"], "heldout": job["heldout"]}
+    if job["batch"]:
+        given["per_device_train_batch_size"] = job["batch"]
     words = [str(word) for name, value in given.items() for word in (f"--{name}", value)]
     if status := main(["run", *words]):
         raise RuntimeError(f"the main run ended with {status}")
@@ -95,26 +96,24 @@ def vision(job: dict) -> dict:
     """
     import torch
 
-    from grpo_workbook import load_model, load_policy, merge, save_adapter
-    from grpo_workbook.run_config import RunConfig
+    from grpo_workbook import choose_profile, load_model, load_policy, merge, save_adapter
 
     folder = Path(job["folder"])
     base = _write_vision(folder / "base")
-    given = {"model": str(base), "dtype": job["dtype"], "load_in_4bit": False}
-    run = RunConfig.from_env(profile="smoke", output=folder, **given).replace(device=job["device"])
-    policy, tokenizer = load_policy(run)
+    profile = choose_profile("smoke", model=base, dtype=job["dtype"], load_in_4bit=False)
+    policy, tokenizer = load_policy(profile)
     learning = [name for name, p in policy.named_parameters() if p.requires_grad]
     for name, weight in policy.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.05)
     save_adapter(policy, tokenizer, folder / "adapter")
-    ids = torch.arange(100, 132, device=run.device)[None]
+    ids = torch.arange(100, 132, device=profile.device)[None]
 
     def logits(model):
         with torch.no_grad():
             return model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.double()
 
-    how = {"dtype": run.dtype, "device": run.device}
+    how = {"dtype": profile.dtype, "device": profile.device}
     wanted, plain = logits(policy), logits(load_model(base, **how)[0])
     again = logits(load_model(base, folder / "adapter", **how)[0])
     moved, lost = _apart(wanted, plain), _apart(again, wanted)
@@ -152,9 +151,9 @@ def memory(job: dict) -> dict:
     from grpo_workbook import planning
     from grpo_workbook.training import load_policy
 
-    run = gpu_speed.make_run(job).replace(load_in_4bit=job["load_in_4bit"])
-    meter, peaks = gpu_speed.Memory(run.device), {}
-    model, tokenizer = load_policy(run)
+    profile = gpu_speed.make_profile(job)
+    meter, peaks = gpu_speed.Memory(profile.device), {}
+    model, tokenizer = load_policy(profile)
     sample = GRPOTrainer._generate
 
     def sampled(*given, **more):
@@ -165,9 +164,9 @@ def memory(job: dict) -> dict:
         return found
 
     GRPOTrainer._generate = sampled
-    gpu_speed._train(run, model, tokenizer, meter)
+    gpu_speed._train(profile, model, tokenizer, meter)
     peaks["learning"] = _first(meter.peak())
-    said = planning.memory(planning.find_shape(run.model), run)
+    said = planning.plan(profile.model, profile).parts
     always = sum(said["always"].values()) - planning.RESERVE  # which torch does not count
     phases = ("sampling", "learning")
     computed = {p: round((always + sum(said[p].values())) / planning.GIB, 3) for p in phases}

@@ -8,11 +8,11 @@ import json
 import math
 from pathlib import Path
 
+from grpo_workbook.config import PROFILES, REWARDS, Profile, choose_profile
 from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
 from grpo_workbook.files import write_json
-from grpo_workbook.run_config import PROFILES, RunConfig
 
-FULL = PROFILES["smoke"]["max_steps"]
+FULL = PROFILES["smoke"]["grpo"]["max_steps"]
 # What the chapters and the diagnosis read; a name with "|" may be logged by either name.
 NEEDED = (
     "loss", "grad_norm", "learning_rate", "reward", "reward_std", "frac_reward_zero_std",
@@ -22,34 +22,35 @@ NEEDED = (
 )  # fmt: skip
 
 
-def make_run(job: dict) -> RunConfig:
+def make_profile(job: dict) -> Profile:
     """The main run's settings on this device, in its own dtype."""
-    run = RunConfig.from_env(
-        profile="smoke",
+    arguments = {"max_steps": job["steps"]}
+    if job.get("batch"):
+        arguments["per_device_train_batch_size"] = job["batch"]
+    return choose_profile(
+        "smoke",
         model=job["family"],
         output=job["folder"],
-        max_steps=job["steps"],
         heldout=job["heldout"],
         dtype=job["dtype"],
-        **({"batch_size": job["batch"]} if job.get("batch") else {}),
+        grpo=arguments,
     )
-    return run.replace(device=job["device"])
 
 
-def _problems(run: RunConfig):
-    heldout = load_problems(WORD_PROBLEMS["heldout"]).select(range(run.heldout))
+def _problems(profile: Profile):
+    heldout = load_problems(WORD_PROBLEMS["heldout"]).select(range(profile.heldout))
     return to_dataset(load_problems(WORD_PROBLEMS["train"])), to_dataset(heldout)
 
 
-def _measure(run: RunConfig, model, tokenizer, heldout) -> tuple[dict, list[str]]:
+def _measure(profile: Profile, model, tokenizer, heldout) -> tuple[dict, list[str]]:
     """(strict accuracy sampled and greedy, the greedy completions)."""
     from grpo_workbook.evaluation import evaluate
     from grpo_workbook.statistics import accuracy
 
     how = {
-        "max_new_tokens": run.max_completion_length,
-        "batch_size": run.eval_batch,
-        "seed": run.seed,
+        "max_new_tokens": profile.grpo["max_completion_length"],
+        "batch_size": profile.eval_batch_size,
+        "seed": profile.seed,
     }
     sampled, greedy = (evaluate(model, tokenizer, heldout, sample=s, **how) for s in (True, False))
     return {
@@ -58,12 +59,22 @@ def _measure(run: RunConfig, model, tokenizer, heldout) -> tuple[dict, list[str]
     }, greedy.completions
 
 
-def _trainer(run: RunConfig, model, tokenizer, train):
-    from grpo_workbook.rewards import parse_rewards
-    from grpo_workbook.run_config import make_trainer
+def _trainer(profile: Profile, model, tokenizer, train):
+    from transformers import PrinterCallback
+    from trl import GRPOConfig, GRPOTrainer
 
-    functions, weights = parse_rewards(run.rewards)
-    return make_trainer(run, model, tokenizer, train, functions, weights)
+    from grpo_workbook.rewards import parse_rewards
+    from grpo_workbook.training import Float32Adapters, RewardBar
+
+    functions, weights = parse_rewards(REWARDS)
+    folder = str(profile.output / "checkpoints")
+    args = GRPOConfig(output_dir=folder, reward_weights=weights, **profile.grpo)
+    callbacks = [Float32Adapters(model), RewardBar()]
+    trainer = GRPOTrainer(
+        model, functions, args, train, processing_class=tokenizer, callbacks=callbacks
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def _log(trainer) -> list[dict]:
@@ -73,24 +84,24 @@ def _log(trainer) -> list[dict]:
 def learning(job: dict) -> dict:
     """The main run's training, measured before and after; which metrics were logged; what the
     diagnosis says."""
-    run = make_run(job)
+    profile = make_profile(job)
     from grpo_workbook.diagnosis import diagnose, read_run
     from grpo_workbook.training import count_4bit_layers, load_policy
 
-    model, tokenizer = load_policy(run)
-    train, heldout = _problems(run)
-    before, _ = _measure(run, model, tokenizer, heldout)
-    trainer = _trainer(run, model, tokenizer, train)
+    model, tokenizer = load_policy(profile)
+    train, heldout = _problems(profile)
+    before, _ = _measure(profile, model, tokenizer, heldout)
+    trainer = _trainer(profile, model, tokenizer, train)
     trainer.train()
-    after, _ = _measure(run, model, tokenizer, heldout)
+    after, _ = _measure(profile, model, tokenizer, heldout)
     log = _log(trainer)
     findings = diagnose(read_run(log, trainer.reward_funcs))
     adapters = {str(p.dtype) for p in model.parameters() if p.requires_grad}
     used = {"trainer": type(trainer).__name__, "adapters": ", ".join(sorted(adapters))}
     used |= {"bf16": trainer.args.bf16, "fp16": trainer.args.fp16}
     problems = metric_problems(log)
-    if [entry["step"] for entry in log] != list(range(1, run.max_steps + 1)):
-        problems.append(f"{len(log)} steps logged instead of {run.max_steps}")
+    if [entry["step"] for entry in log] != list(range(1, job["steps"] + 1)):
+        problems.append(f"{len(log)} steps logged instead of {job['steps']}")
     if count_4bit_layers(model) != 7 * model.config.num_hidden_layers:
         problems.append(f"{count_4bit_layers(model)} layers in 4-bit")
     if judged := job["steps"] >= FULL and job["heldout"] >= 400:
@@ -151,16 +162,16 @@ def train_and_merge(job: dict) -> dict:
     Writes adapter/, merged-live/, merged-reloaded/ and completions.json into the job's folder;
     `prove` judges them.
     """
-    run, folder = make_run(job), Path(job["folder"])
+    profile, folder = make_profile(job), Path(job["folder"])
     from grpo_workbook.export import merge, save_adapter
     from grpo_workbook.training import count_4bit_layers, load_policy
 
-    model, tokenizer = load_policy(run)
+    model, tokenizer = load_policy(profile)
     layers = count_4bit_layers(model)
-    train, heldout = _problems(run)
-    _trainer(run, model, tokenizer, train).train()
+    train, heldout = _problems(profile)
+    _trainer(profile, model, tokenizer, train).train()
     save_adapter(model, tokenizer, folder / "adapter")
-    accuracy, completions = _measure(run, model, tokenizer, heldout)
+    accuracy, completions = _measure(profile, model, tokenizer, heldout)
     write_json(folder / "completions.json", completions)
     ways: dict[str, dict] = {"live": {}, "reloaded": {}}
     try:
@@ -172,25 +183,28 @@ def train_and_merge(job: dict) -> dict:
     except Exception as error:  # on a GPU this is tested: the other way goes on
         ways["live"] = {"error": f"{type(error).__name__}: {error}"[:300]}
     del model
-    merge(run.model, folder / "adapter", folder / "merged-reloaded")
-    return {"trained": accuracy, "linear4bit_layers": layers, "ways": ways, "base": run.model}
+    merge(profile.model, folder / "adapter", folder / "merged-reloaded")
+    return {"trained": accuracy, "linear4bit_layers": layers, "ways": ways, "base": profile.model}
 
 
 def prove(job: dict) -> dict:
     """Compare base-plus-adapter with merged weights in float32, by plain Transformers and PEFT: no
     Unsloth here."""
-    run, folder = make_run(job), Path(job["folder"])
+    profile, folder = make_profile(job), Path(job["folder"])
     from grpo_workbook.evaluation import evaluate
     from grpo_workbook.export import compare_logits, is_proved
     from grpo_workbook.models import load_model
     from grpo_workbook.statistics import accuracy
 
-    ours, tokenizer = load_model(run.model, folder / "adapter", device=run.device)
-    merged, words = load_model(folder / f"merged-{job['way']}", device=run.device)
-    _, heldout = _problems(run)
+    ours, tokenizer = load_model(profile.model, folder / "adapter", device=profile.device)
+    merged, words = load_model(folder / f"merged-{job['way']}", device=profile.device)
+    _, heldout = _problems(profile)
     completions = json.loads((folder / "completions.json").read_text(encoding="utf-8"))
     proof = compare_logits(ours, merged, tokenizer, list(heldout["prompt"]), completions)
-    how = {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
+    how = {
+        "max_new_tokens": profile.grpo["max_completion_length"],
+        "batch_size": profile.eval_batch_size,
+    }
     adapter, alone = (
         accuracy(evaluate(m, t, heldout, **how).strict)
         for m, t in ((ours, tokenizer), (merged, words))
@@ -211,7 +225,7 @@ def prove(job: dict) -> dict:
 def train_part(job: dict) -> dict:
     """One process of the resume proof: train from the start or the last checkpoint, and stop where
     the job says."""
-    run, folder = make_run(job), Path(job["folder"])
+    profile, folder = make_profile(job), Path(job["folder"])
     from transformers import TrainerCallback
 
     from grpo_workbook.export import save_adapter
@@ -224,8 +238,8 @@ def train_part(job: dict) -> dict:
                 control.should_save = control.should_training_stop = True
             return control
 
-    model, tokenizer = load_policy(run)
-    trainer = _trainer(run, model, tokenizer, _problems(run)[0])
+    model, tokenizer = load_policy(profile)
+    trainer = _trainer(profile, model, tokenizer, _problems(profile)[0])
     trainer.add_callback(Stop())
     keep_exact(trainer)
     checkpoint = last_checkpoint(folder / "checkpoints") if job["resume"] else None

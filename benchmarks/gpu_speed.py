@@ -5,34 +5,33 @@ import itertools
 import math
 import statistics
 import time
-from pathlib import Path
 
-from grpo_workbook.config import CHAT_TEMPLATE_KWARGS
+from grpo_workbook import compat
+from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, Profile, choose_profile
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, load_problems
-from grpo_workbook.run_config import RunConfig
 
 
-def make_run(job: dict) -> RunConfig:
-    """The Run of a speed job: the same settings for both sides."""
-    return RunConfig(
-        device=job["device"],
-        profile="benchmark",
+def make_profile(job: dict) -> Profile:
+    """The settings of a speed job: the same for both sides."""
+    return choose_profile(
+        "smoke",
         model=job["model"],
-        family=job["family"],
         seed=0,
-        output=Path(job["folder"]),
+        output=job["folder"],
         dtype=job["dtype"],
-        max_steps=job["steps"],
-        batch_size=job["batch"],
-        num_generations=job["group"],
-        per_device_batch=job["per_device"],
-        learning_rate=1e-5,
+        load_in_4bit=job.get("load_in_4bit"),
         lora_rank=job["rank"],
         max_prompt_length=job["prompt_tokens"],
-        max_completion_length=job["completion_tokens"],
-        heldout=1,
-        eval_batch=1,
-        gradient_checkpointing=job["checkpointing"],
+        grpo={
+            "max_steps": job["steps"],
+            "num_generations": job["group"],
+            "per_device_train_batch_size": job["per_device"],
+            "gradient_accumulation_steps": job["batch"] // job["per_device"],
+            "learning_rate": 1e-5,
+            "max_completion_length": job["completion_tokens"],
+            "gradient_checkpointing": job["checkpointing"],
+            "save_strategy": "no",
+        },
     )
 
 
@@ -70,17 +69,17 @@ def spread_reward(completion_ids, **columns) -> list[float]:
 def speed(job: dict) -> dict:
     """Train `steps` steps; seconds of each, completion lengths, peak memory, and what makes a
     number worth nothing."""
-    run = make_run(job)
-    from grpo_workbook.run_config import why_not_plain
+    profile = make_profile(job)
     from grpo_workbook.training import count_4bit_layers, load_policy
 
-    if job["side"] == "plain" and (reason := why_not_plain(run)):
+    reason = compat.why_not_plain(profile.device)
+    if job["side"] == "plain" and reason is not None:
         return {"refused": reason}
-    memory = Memory(run.device)
-    model, tokenizer = load_policy(run, job["side"])
+    memory = Memory(profile.device)
+    model, tokenizer = load_policy(profile, job["side"])
     loaded = memory.peak()
     memory.reset()
-    log, ends = _train(run, model, tokenizer, memory)
+    log, ends = _train(profile, model, tokenizer, memory)
     took = [b - a for a, b in itertools.pairwise(ends)]
     timed = took[job["warm_up"] :]
     peak = memory.peak()
@@ -106,17 +105,17 @@ def speed(job: dict) -> dict:
         "peak": peak,
         "peak_while_loading": loaded,
         "linear4bit_layers": layers,
-        "estimate_gib": estimate_gib(run),
+        "estimate_gib": estimate_gib(profile),
         "problems": problems,
     }
 
 
-def _train(run: RunConfig, model, tokenizer, memory: "Memory") -> tuple[list[dict], list[float]]:
+def _train(profile: Profile, model, tokenizer, memory: "Memory") -> tuple[list[dict], list[float]]:
     """(TRL's log, the clock at the start and after every step): stock GRPOTrainer, completions of
     a fixed length."""
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
-    from trl import GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer
 
     ends: list[float] = []
 
@@ -126,11 +125,11 @@ def _train(run: RunConfig, model, tokenizer, memory: "Memory") -> tuple[list[dic
 
         on_step_end = on_train_begin
 
-    args = run.to_grpo_config()
+    args = GRPOConfig(output_dir=str(profile.output / "checkpoints"), **profile.grpo)
     # No completion may end before the last token: the end token is forbidden until then.
-    args.generation_kwargs = {"min_new_tokens": run.max_completion_length}
-    args.save_strategy = "no"
-    prompts = prompts_of(run.max_prompt_length, tokenizer, run.prompts_per_step * 4)
+    args.generation_kwargs = {"min_new_tokens": args.max_completion_length}
+    problems = args.generation_batch_size // args.num_generations
+    prompts = prompts_of(profile.max_prompt_length, tokenizer, problems * 4)
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=[spread_reward],
@@ -179,8 +178,8 @@ class Memory:
         return {name: round(value / 2**30, 3) for name, value in found.items()}
 
 
-def estimate_gib(run: RunConfig) -> float:
+def estimate_gib(profile: Profile) -> float:
     """What `grpo_workbook plan` says of this run, in GiB."""
-    from grpo_workbook.planning import GIB, find_shape, memory, total
+    from grpo_workbook.planning import GIB, plan, total
 
-    return round(total(memory(find_shape(run.model), run)) / GIB, 3)
+    return round(total(plan(profile.model, profile).parts) / GIB, 3)

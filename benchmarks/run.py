@@ -31,7 +31,7 @@ def run(arguments: list[str]) -> dict:
             "-m",
             "grpo_workbook",
             "run",
-            "--output",
+            "--output_dir",
             f"{folder}/run",
             *arguments,
         ]

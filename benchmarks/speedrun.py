@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -34,7 +33,8 @@ HASHES = {  # the model and the data are fixed
 }
 ONLY_FASTER = dict.fromkeys(("skip_zero_advantages", "share_heads"), True)
 SHARED = ONLY_FASTER | dict.fromkeys(("share_prompts", "update_unpacked"), True)
-# What differs from the main run: the functions below, fields of RunConfig, or of TRL's GRPOConfig.
+# What differs from the main run: the functions below, the number of processes, or arguments of
+# TRL's GRPOConfig.
 RECORDS: dict[str, dict] = {
     "packed": {"packed": True},
     "main": {},
@@ -42,8 +42,13 @@ RECORDS: dict[str, dict] = {
     "80 steps": {"max_steps": 80, **ONLY_FASTER},
     "60 steps": {"max_steps": 60, **ONLY_FASTER},
     "prompts once": {"max_steps": 80, **SHARED},
-    "two processes": {"max_steps": 80, **SHARED, "processes": 2},
-    "128 a step": {"max_steps": 52, "batch_size": 128, **SHARED, "processes": 2},
+    "two processes": {
+        "max_steps": 80,
+        "per_device_train_batch_size": 32,
+        **SHARED,
+        "processes": 2,
+    },
+    "128 a step": {"max_steps": 52, **SHARED, "processes": 2},
 }
 
 
@@ -192,26 +197,45 @@ def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> 
     quiet()
     import unsloth  # noqa: F401
     from accelerate.utils import gather_object
+    from transformers import PrinterCallback
+    from trl import GRPOConfig, GRPOTrainer
 
-    from grpo_workbook import evaluate, load_policy, load_problems, parse_rewards, to_dataset
+    from grpo_workbook import (
+        Float32Adapters,
+        RewardBar,
+        choose_profile,
+        evaluate,
+        load_policy,
+        load_problems,
+        parse_rewards,
+        to_dataset,
+    )
+    from grpo_workbook.config import REWARDS
     from grpo_workbook.data import WORD_PROBLEMS
-    from grpo_workbook.run_config import RunConfig, make_trainer
+    from grpo_workbook.notebook import use_one_thread
     from grpo_workbook.training import Callback, count_4bit_layers
 
-    ours = {f.name for f in fields(RunConfig)}
-    chosen = {name: value for name, value in settings.items() if name in ours}
-    others = settings.keys() - ours - TRICKS.keys() - {"processes"}
-    overrides = {"save_strategy": "no"} | {name: settings[name] for name in others}
-    run = RunConfig.from_env(profile="smoke", model="qwen", seed=seed, output=folder, **chosen)
+    use_one_thread()
+    arguments = {"save_strategy": "no"}
+    for name, value in settings.items():
+        if name not in TRICKS and name != "processes":
+            arguments[name] = value
+    profile = choose_profile("smoke", model="qwen", seed=seed, grpo=arguments)
     rows = to_dataset(load_problems(WORD_PROBLEMS["train"]))
     heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]))
     if trying:
         heldout = rows.select(range(len(rows) - HELDOUT, len(rows)))
         rows = rows.select(range(len(rows) - HELDOUT))
-    model, tokenizer = load_policy(run)
-    if not run.load_in_4bit or count_4bit_layers(model) == 0:
+    model, tokenizer = load_policy(profile)
+    if count_4bit_layers(model) == 0:
         sys.exit("the base is not in 4-bit: the speedrun's is")
-    trainer = make_trainer(run, model, tokenizer, rows, *parse_rewards(run.rewards), overrides)
+    functions, weights = parse_rewards(REWARDS)
+    args = GRPOConfig(output_dir=str(folder), reward_weights=weights, **profile.grpo)
+    callbacks = [Float32Adapters(model), RewardBar()]
+    trainer = GRPOTrainer(
+        model, functions, args, rows, processing_class=tokenizer, callbacks=callbacks
+    )
+    trainer.remove_callback(PrinterCallback)
     for name, trick in TRICKS.items():
         if name in settings:
             trick(trainer)
@@ -224,7 +248,7 @@ def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> 
 
     class Curve(Callback):
         def on_step_end(self, args, state, control, **kwargs):
-            if every and state.global_step % every == 0 and state.global_step < run.max_steps:
+            if every and state.global_step % every == 0 and state.global_step < state.max_steps:
                 with clock.stopped():
                     curve.append([state.global_step, rate(), *clock.passed])
                     print(curve[-1], flush=True)
@@ -240,7 +264,7 @@ def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> 
         "wall": round(wall, 1),
         "processor": round(processor, 1),
         "steps": trainer.state.global_step,
-        "completions": run.batch_size * trainer.state.global_step,
+        "completions": args.generation_batch_size * trainer.state.global_step,
         "curve": curve,
         "log": log,
     }

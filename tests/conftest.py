@@ -168,7 +168,7 @@ def main_runs(tmp_path_factory):
         folder, said = root / f"main-{family}", root / f"main-{family}.txt"
         with FileLock(root / f"main-{family}.lock"):
             if not said.exists():
-                result = cli("run", "--model", family, "--output", folder, "--overwrite")
+                result = cli("run", "--model", family, "--output_dir", folder, "--overwrite")
                 assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
                 said.write_text(result.stdout, encoding="utf-8")
         return folder, said.read_text(encoding="utf-8")

@@ -13,14 +13,18 @@ from collections import Counter
 from pathlib import Path
 
 from grpo_workbook.cli.together import count, is_main, together
+from grpo_workbook.config import REWARDS, choose_profile
 from grpo_workbook.data import WORD_PROBLEMS, load_problems, render, to_dataset
 from grpo_workbook.evaluation import evaluate
+from grpo_workbook.notebook import use_one_thread
 from grpo_workbook.rewards import parse_rewards
-from grpo_workbook.run_config import RunConfig, make_trainer
-from grpo_workbook.training import Callback, load_policy
+from grpo_workbook.training import Callback, Float32Adapters, load_policy
 
 folder = Path(sys.argv[1])
-run = RunConfig.from_env(output=folder, max_steps=4, batch_size=32, num_generations=8)
+use_one_thread()
+# 32 completions in each step, over all processes
+sizes = {"max_steps": 4, "per_device_train_batch_size": 32 // count()}
+profile = choose_profile("smoke", output=folder, grpo=sizes)
 
 
 def completion(question: str, answer: str, number: int) -> str:
@@ -35,8 +39,10 @@ def completion(question: str, answer: str, number: int) -> str:
     )
 
 
-with together(run.device):
-    model, tokenizer = load_policy(run)
+with together(profile.device):
+    model, tokenizer = load_policy(profile)
+    from trl import GRPOConfig, GRPOTrainer  # after Unsloth
+
     rows = load_problems(WORD_PROBLEMS["train"]).select(range(64))
     answers = dict(zip(rows["question"], rows["answer"], strict=True))
 
@@ -68,10 +74,13 @@ with together(run.device):
     sample = to_dataset(rows.select(range(40)))
     how = {"max_new_tokens": 48, "sample": True, "batch_size": 8, "seed": 3}
     sampled_before = evaluate(model, tokenizer, sample, **how).completions
-    functions, weights = parse_rewards(run.rewards)
-    trainer = make_trainer(run, model, tokenizer, to_dataset(rows), functions, weights)
+    functions, weights = parse_rewards(REWARDS)
+    args = GRPOConfig(output_dir=str(folder), reward_weights=weights, **profile.grpo)
+    callbacks = [Float32Adapters(model), Keep()]
+    trainer = GRPOTrainer(
+        model, functions, args, to_dataset(rows), processing_class=tokenizer, callbacks=callbacks
+    )
     trainer.rollout_func = given
-    trainer.add_callback(Keep())
     trainer.train()
     if is_main():
         (folder / "advantages.json").write_text(

@@ -76,7 +76,7 @@ def test_links_that_go_in_a_circle(tmp_path, capsys, where):
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     one.symlink_to(two)
     two.symlink_to(one)
-    call = ("check-data", one) if where == "data" else ("run", "--output", one / "run")
+    call = ("check-data", one) if where == "data" else ("run", "--output_dir", one / "run")
     assert "Symlink loop" in refused(capsys, *call)
 
 
@@ -109,8 +109,8 @@ def test_a_prompt_beyond_the_models_positions(tmp_path, capsys):
 @pytest.mark.slow
 def test_a_run_beyond_the_models_positions(tmp_path, capsys):
     out = tmp_path / "out"
-    said = refused(capsys, "run", "--max-prompt-length", "200000", "--output", out)
-    assert "for at most 1,024: lower --max-prompt-length" in said
+    said = refused(capsys, "run", "--max-prompt-length", "200000", "--output_dir", out)
+    assert "for at most 1,024: lower --max_prompt_length" in said
     assert not out.exists()
 
 

@@ -211,11 +211,11 @@ def test_gsm8k_is_as_it_is_known(tmp_path):
 
 @pytest.mark.trains
 def test_run_takes_the_same_sources_and_options(messy, tmp_path):
-    result = cli("run", "--data", messy, *COLUMNS, "--output", tmp_path / "out")
+    result = cli("run", "--data", messy, *COLUMNS, "--output_dir", tmp_path / "out")
     assert result.returncode == 2
     assert "row 71" in result.stderr
     assert not (tmp_path / "out").exists()
-    short = ("--max-steps", "1", "--heldout", "8", "--output", tmp_path / "out")
+    short = ("--max-steps", "1", "--heldout", "8", "--output_dir", tmp_path / "out")
     result = cli("run", "--data", messy, *COLUMNS, "--skip-invalid", *short)
     assert result.returncode == 0, result.stderr[-3000:]
     data = json.loads((tmp_path / "out" / "report.json").read_text())["data"]
@@ -231,11 +231,11 @@ def test_run_learns_from_answers_that_are_no_numbers(tmp_path):
         for i in range(80)
     ]
     path = write(tmp_path / "latex.jsonl", rows)
-    result = cli("run", "--data", path, "--output", tmp_path / "out")
+    result = cli("run", "--data", path, "--output_dir", tmp_path / "out")
     assert result.returncode == 2
     assert "'answer' has no number" in result.stderr
     short = ("--rewards", "symbolic,incremental_format", "--max-steps", "1", "--heldout", "8")
-    result = cli("run", "--data", path, *short, "--output", tmp_path / "out")
+    result = cli("run", "--data", path, *short, "--output_dir", tmp_path / "out")
     assert result.returncode == 0, result.stderr[-3000:]
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["heldout"]["greedy"]["n"] == 8

@@ -1,7 +1,6 @@
 """What a run says at its end."""
 
 from grpo_workbook.cli import report
-from grpo_workbook.run_config import RunConfig
 
 
 def test_a_package_that_is_not_installed_is_left_out(monkeypatch):
@@ -13,7 +12,7 @@ def test_a_package_that_is_not_installed_is_left_out(monkeypatch):
 def test_the_logs_sums():
     names = ("reward", "rewards/f/mean", "completions/mean_length")
     log = [{"step": i, **dict.fromkeys(names, float(i))} for i in range(1, 21)]
-    found = report.from_log(log, RunConfig.from_env())
+    found = report.from_log(log, 64)
     assert found["completions"] == {"total": 20 * 64, "mean_length": 10.5}
     tenths = {"first_tenth": 1.5, "last_tenth": 19.5}
     assert found["rewards"] == {"reward": tenths, "f": tenths}

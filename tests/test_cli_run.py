@@ -12,8 +12,11 @@ import torch
 from conftest import REPO, SHARED, cli, environment, report_of
 from safetensors.torch import load_file
 
+from grpo_workbook import compat
 from grpo_workbook.cli import main
+from grpo_workbook.cli.options import RunOptions
 from grpo_workbook.cli.run import own_folder
+from grpo_workbook.config import find_device
 
 FAMILIES = ("qwen", pytest.param("gemma", marks=pytest.mark.extra))
 GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
@@ -23,7 +26,7 @@ TIMES = ("train_seconds", "total_seconds", "peak_rss_mb")
 
 def run(*arguments, folder, **env):
     """A run that must end well: its report."""
-    result = cli("run", *arguments, "--output", folder, **env)
+    result = cli("run", *arguments, "--output_dir", folder, **env)
     assert result.returncode == 0, result.stderr[-3000:]
     return report_of(folder)
 
@@ -167,18 +170,18 @@ BAD_INPUT = {
     "too few left": (lambda t: ["--data", _write(t / "l.jsonl", ROWS)], "7 training problems"),
     "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "cannot hold out"),
     "seed": (lambda t: ["--seed", "-1"], "seed is -1"),
-    "rate": (lambda t: ["--learning-rate", "nan"], "learning_rate is nan"),
     "profile": (lambda t: ["--profile", "giant"], "unknown profile 'giant'"),
     "model": (lambda t: ["--model", "mistral"], "unknown model 'mistral'"),
     "reward": (lambda t: ["--rewards", "corectness:2"], "did you mean correctness?"),
-    "groups": (lambda t: ["--batch-size", "20"], "20 completions cannot be cut into groups of 8"),
+    "groups": (lambda t: ["--per_device_train_batch_size", "20"], "TRL refuses this run"),
     "too long": (lambda t: ["--max-prompt-length", "3"], "no prompt of at most 3 tokens"),
     "hub": (lambda t: ["--model", "unsloth/Qwen3-none"], "'unsloth/Qwen3-none' cannot be loaded"),
-    "a file": (lambda t: ["--output", _write(t / "file", "")], "is a file"),
-    "in a file": (lambda t: ["--output", _write(t / "file", "") / "run"], "file"),
+    "a file": (lambda t: ["--output_dir", _write(t / "file", "")], "is a file"),
+    "in a file": (lambda t: ["--output_dir", _write(t / "file", "") / "run"], "file"),
     "backend": (lambda t: ["--backend", "jax"], "unknown backend 'jax'"),
     "both": (lambda t: ["--resume", "--overwrite"], "resume and overwrite are both given"),
     "log": (lambda t: ["--logging_steps=10", "--max-steps=5"], "the report needs a log"),
+    "cispo": (lambda t: ["--loss_type", "cispo"], "epsilon_high=5"),
     "config": (lambda t: ["--config", _write(t / "m.yaml", "seeed: 3")], "did you mean seed?"),
     "trl": (lambda t: ["--generation_batch_size", "65"], "TRL refuses"),
 }
@@ -187,7 +190,7 @@ BAD_INPUT = {
 @pytest.mark.parametrize("name", BAD_INPUT)
 def test_bad_input_is_named_and_nothing_is_written(tmp_path, capsys, name):
     arguments, message = BAD_INPUT[name]
-    given = ["run", "--output", tmp_path / "out", *arguments(tmp_path)]
+    given = ["run", "--output_dir", tmp_path / "out", *arguments(tmp_path)]
     assert main([str(word) for word in given]) == 2
     said = capsys.readouterr().err
     assert "error: " in said
@@ -196,20 +199,18 @@ def test_bad_input_is_named_and_nothing_is_written(tmp_path, capsys, name):
 
 
 def test_plain_backend_says_why_not(tmp_path, capsys):
-    from grpo_workbook.run_config import RunConfig, why_not_plain
-
-    if why_not_plain(RunConfig.from_env()) is None:
+    if compat.why_not_plain(find_device()[0]) is None:
         pytest.skip("the plain backend can train here")
-    assert main(["run", "--backend", "plain", "--output", str(tmp_path / "out")]) == 2
+    assert main(["run", "--backend", "plain", "--output_dir", str(tmp_path / "out")]) == 2
     assert "Triton" in capsys.readouterr().err
 
 
 def test_a_folder_with_another_run_is_left_alone(main_runs, capsys):
     folder, _ = main_runs("qwen")
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
-    assert main(["run", "--output", str(folder)]) == 2
+    assert main(["run", "--output_dir", str(folder)]) == 2
     assert "continue it with --resume, replace it with --overwrite" in capsys.readouterr().err
-    assert main(["run", "--output", str(folder), "--resume", "--seed", "9"]) == 2
+    assert main(["run", "--output_dir", str(folder), "--resume", "--seed", "9"]) == 2
     assert "holds another run (different: seed)" in capsys.readouterr().err
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
 
@@ -217,7 +218,7 @@ def test_a_folder_with_another_run_is_left_alone(main_runs, capsys):
 @pytest.mark.slow
 def test_a_disk_without_room(tmp_path):
     """A real file system of 20 MB, mounted where only this process sees it."""
-    command = f"exec {sys.executable} -m grpo_workbook run --output {tmp_path}/out"
+    command = f"exec {sys.executable} -m grpo_workbook run --output_dir {tmp_path}/out"
     inside = f"mount -t tmpfs -o size=20m none {tmp_path} && {command}"
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("this machine allows no user namespaces, so no small disk can be mounted")
@@ -232,7 +233,7 @@ def test_a_package_that_is_missing_is_named_with_the_fix(tmp_path):
     """A stand-in earlier on the path says what Python says when Unsloth was never installed."""
     error = "raise ModuleNotFoundError(\"No module named 'unsloth'\", name='unsloth')"
     _write(tmp_path / "unsloth.py", error)
-    result = cli("run", "--output", tmp_path / "out", PYTHONPATH=str(tmp_path))
+    result = cli("run", "--output_dir", tmp_path / "out", PYTHONPATH=str(tmp_path))
     assert result.returncode == 2
     assert "error: unsloth is not installed: run `make setup`" in result.stderr
     assert "Traceback" not in result.stderr
@@ -276,8 +277,8 @@ def test_a_bad_merge_is_refused_and_the_adapter_kept(tmp_path, capsys, monkeypat
         export, "compare_logits", lambda *given, **more: bad | {"same_greedy_tokens": 0.4}
     )
     folder = tmp_path / "run"
-    sizes = ["--max-steps", "1", "--heldout", "8", "--batch-size", "8"]
-    assert main(["run", *sizes, "--output", str(folder)]) == 2
+    sizes = ["--max-steps", "1", "--heldout", "8", "--per_device_train_batch_size", "8"]
+    assert main(["run", *sizes, "--output_dir", str(folder)]) == 2
     assert "the merged model is not the same" in capsys.readouterr().err
     assert (folder / "adapter" / "adapter_model.safetensors").is_file()
     assert not (folder / "merged").exists()
@@ -304,8 +305,8 @@ def test_a_gpu_that_is_too_small_for_the_merge_loses_nothing(tmp_path, capsys, m
     gc.collect()  # models that tests before this one have left
     seen, before, folder = [], alive(), tmp_path / "run"
     monkeypatch.setattr(the_run, "merge", full)
-    sizes = ["--max-steps", "1", "--heldout", "8", "--batch-size", "8"]
-    assert main(["run", *sizes, "--output", str(folder)]) == 2
+    sizes = ["--max-steps", "1", "--heldout", "8", "--per_device_train_batch_size", "8"]
+    assert main(["run", *sizes, "--output_dir", str(folder)]) == 2
     assert seen == [before]
     assert {"heldout", "rewards", "verdict", "examples"} <= report_of(folder).keys()
     again = capsys.readouterr().err.split("python -m grpo_workbook ")[1].split()
@@ -316,7 +317,7 @@ def test_a_gpu_that_is_too_small_for_the_merge_loses_nothing(tmp_path, capsys, m
 def test_resume_says_at_once_that_a_folder_holds_no_run(tmp_path, capsys):
     """Its name may be misspelt; a job that always resumes starts all the same."""
     for begun in (False, True):
-        with own_folder(tmp_path / "run", {}, overwrite=False, resume=True):
+        with own_folder(tmp_path / "run", {}, RunOptions(resume=True)):
             said = capsys.readouterr().out
         assert ("run holds no run yet: a new one starts" in said) is not begun
 
@@ -327,7 +328,7 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
     from transformers import AutoModelForCausalLM
 
     folder, said = tmp_path / "run", tmp_path / "said.txt"
-    command = [sys.executable, "-m", "grpo_workbook", "run", *SHORT, "--output", str(folder)]
+    command = [sys.executable, "-m", "grpo_workbook", "run", *SHORT, "--output_dir", str(folder)]
     with said.open("w") as out:
         how = {"cwd": REPO, "env": environment(), "stdout": out, "stderr": subprocess.STDOUT}
         process = subprocess.Popen(command, **how)
@@ -347,7 +348,7 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
     model = PeftModel.from_pretrained(base, folder / "adapter")
     assert sum(p.abs().sum() for n, p in model.named_parameters() if "lora_B" in n) > 0
 
-    result = cli("run", *SHORT, "--output", folder, "--resume")
+    result = cli("run", *SHORT, "--output_dir", folder, "--resume")
     assert result.returncode == 0, result.stderr[-3000:]
     assert "Continuing from checkpoint-" in result.stdout
     assert "The baseline was measured before" in result.stdout

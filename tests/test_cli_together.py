@@ -45,7 +45,7 @@ def test_a_launcher_that_quietly_starts_one_process_is_caught(how, tmp_path):
     text = (REPO / "configs" / "cpu_two_processes.yaml").read_text()
     config.write_text(text.replace("distributed_type: MULTI_GPU", "distributed_type: MULTI_CPU"))
     options = ["--cpu", "--num_processes", "2"] if how == "--cpu" else ["--config_file", config]
-    result = launch(*ACCELERATE, *options, *RUN, "--output", tmp_path / "out")
+    result = launch(*ACCELERATE, *options, *RUN, "--output_dir", tmp_path / "out")
     assert result.returncode != 0
     assert "started one process instead of several" in result.stderr
     assert not (tmp_path / "out").exists()
@@ -68,7 +68,7 @@ def test_accelerate_reads_the_launch_files(name):
 @pytest.mark.parametrize("flag", ["true", "True"])  # both count for accelerate
 @pytest.mark.slow
 def test_divided_weights_need_the_plain_backend(tmp_path, flag):
-    result = cli("run", "--output", tmp_path / "out", ACCELERATE_USE_FSDP=flag)
+    result = cli("run", "--output_dir", tmp_path / "out", ACCELERATE_USE_FSDP=flag)
     assert result.returncode == 2
     assert "which Unsloth does not support: add --backend plain" in result.stderr
     assert not (tmp_path / "out").exists()
@@ -149,7 +149,16 @@ def test_the_same_completions_give_the_same_advantages_and_the_same_adapter(fixe
 def test_accelerate_starts_two_that_learn_and_write_once(tmp_path):
     folder = tmp_path / "run"
     launcher = (*ACCELERATE, "--config_file", "configs/cpu_two_processes.yaml")
-    options = ("--max-steps", "50", "--heldout", "160", "--eval-batch", "40", "--output", folder)
+    options = (
+        "--max-steps",
+        "50",
+        "--heldout",
+        "160",
+        "--eval_batch_size",
+        "40",
+        "--output_dir",
+        folder,
+    )
     result = launch(*launcher, *RUN, *options)
     assert result.returncode == 0, result.stderr[-3000:]
     report, log = report_of(folder), json.loads((folder / "log.json").read_text())
@@ -172,8 +181,17 @@ def test_accelerate_starts_two_that_learn_and_write_once(tmp_path):
 @pytest.mark.extra
 def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
     folder, said = tmp_path / "run", tmp_path / "said.txt"
-    sizes = ("--max-steps", "24", "--heldout", "8", "--batch-size", "16", "--save_steps", "2")
-    command = [*map(str, (*TORCHRUN, *RUN, *sizes, "--output", folder))]
+    sizes = (
+        "--max-steps",
+        "24",
+        "--heldout",
+        "8",
+        "--per_device_train_batch_size",
+        "16",
+        "--save_steps",
+        "2",
+    )
+    command = [*map(str, (*TORCHRUN, *RUN, *sizes, "--output_dir", folder))]
     with said.open("w") as out:
         how = {"cwd": REPO, "env": environment(), "stdout": out, "stderr": subprocess.STDOUT}
         process = psutil.Popen(command, **how)
@@ -212,7 +230,7 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
 def test_bad_input_is_said_once_although_two_meet_it(tmp_path):
     (folder := tmp_path / "out").mkdir()
     (folder / "log.json").write_text("[]")
-    result = launch(*TORCHRUN, *RUN, "--output", folder)
+    result = launch(*TORCHRUN, *RUN, "--output_dir", folder)
     assert result.returncode != 0
     assert Counter(re.findall(r"error: .*holds another run", result.stderr)).total() == 1
     assert os.listdir(folder) == ["log.json"]

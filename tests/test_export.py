@@ -270,9 +270,9 @@ def test_a_merge_goes_to_the_gpu_where_it_fits_with_its_answers(
     """The models of the profiles: weights, keys and values of a batch, and two GiB of the rest."""
     import torch
 
+    from grpo_workbook.config import PROFILES
     from grpo_workbook.export import _where
     from grpo_workbook.planning import PROFILE_GIB, find_shape, kv_cache_bytes
-    from grpo_workbook.run_config import PROFILES
 
     shape, free = find_shape(model), gib * 2**30
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -283,8 +283,8 @@ def test_a_merge_goes_to_the_gpu_where_it_fits_with_its_answers(
         assert where["dtype"] == getattr(torch, dtype)
         profile = next(name for name in PROFILE_GIB if PROFILE_GIB[name] > gib)
         values = PROFILES[profile]
-        tokens = values["max_prompt_length"] + values["max_completion_length"]
-        cache = kv_cache_bytes(shape, values["eval_batch"], tokens, dtype)
+        tokens = values["max_prompt_length"] + values["grpo"]["max_completion_length"]
+        cache = kv_cache_bytes(shape, values["eval_batch_size"], tokens, dtype)
         each = where["dtype"].itemsize
         assert each * shape.weights[0] + cache + 2 * 2**30 < free
 

@@ -26,16 +26,21 @@ import fake_cuda
 import unsloth
 fake_cuda.arm()
 import trl
-from grpo_workbook import load_model, load_policy, load_problems, to_dataset
-from grpo_workbook.run_config import RunConfig
-from grpo_workbook import config, data, parse_rewards, save_adapter
-from grpo_workbook.run_config import make_trainer
+from grpo_workbook import choose_profile, config, load_model, load_policy, load_problems
+from grpo_workbook import Float32Adapters, parse_rewards, save_adapter, to_dataset
+from grpo_workbook.data import WORD_PROBLEMS
 config.find_device = lambda: ("cuda", fake_cuda.GIB, fake_cuda.PROPERTIES.name)
-sizes = {"batch_size": 8, "num_generations": 4, "per_device_batch": 4, "max_steps": 1}
-sizes |= {"max_completion_length": 8, "load_in_4bit": False}
-sizes |= {"profile": "smoke", "model": sys.argv[1], "output": sys.argv[2]}
-run = RunConfig.from_env(**sizes)
+grpo = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+grpo |= {"num_generations": 4, "max_steps": 1, "max_completion_length": 8}
+where = {"model": sys.argv[1], "output": sys.argv[2], "load_in_4bit": False, "grpo": grpo}
+profile = choose_profile("smoke", **where)
 told = {}
+
+def rows_and_rewards():
+    rows = to_dataset(load_problems(WORD_PROBLEMS["train"]).select(range(16)))
+    functions, weights = parse_rewards(config.REWARDS)
+    folder = str(profile.output / "checkpoints")
+    return rows, functions, trl.GRPOConfig(folder, reward_weights=weights, **profile.grpo)
 """
 VISION = """
 loader, given = unsloth.FastModel, {}
@@ -53,12 +58,12 @@ def beside_vllm(model, **how):
         del model.vllm_engine
 
 loader.from_pretrained, loader.get_peft_model = map(staticmethod, (loaded, beside_vllm))
-policy, tokenizer = load_policy(run)
+policy, tokenizer = load_policy(profile)
 for name, weight in policy.named_parameters():
     if "lora_B" in name:
         weight.data.normal_(std=0.05)
-save_adapter(policy, tokenizer, run.output / "adapter")
-again = dict(load_model(run.model, run.output / "adapter")[0].named_parameters())
+save_adapter(policy, tokenizer, profile.output / "adapter")
+again = dict(load_model(profile.model, profile.output / "adapter")[0].named_parameters())
 trained = {name: w for name, w in policy.named_parameters() if w.requires_grad}
 told["text_only"], told["exact"] = given["text_only"], given["use_exact_model_name"]
 told["base"] = policy.peft_config["default"].base_model_name_or_path
@@ -66,16 +71,13 @@ told["adapters"] = list(trained)
 told["same"] = all(bool((again[name] == w).all()) for name, w in trained.items())
 """
 TRAINS = """
-policy, tokenizer = load_policy(run)
-rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(16)))
-functions, weights = parse_rewards(run.rewards)
-if sys.argv[3] == "ours":
-    trainer = make_trainer(run, policy, tokenizer, rows, functions, weights)
-else:  # as the chapters write it
-    args = run.to_grpo_config(weights)
-    trainer = trl.GRPOTrainer(policy, functions, args, rows, processing_class=tokenizer)
+policy, tokenizer = load_policy(profile)
+rows, functions, args = rows_and_rewards()
+callbacks = [Float32Adapters(policy)] if sys.argv[3] == "ours" else []
+parts = {"processing_class": tokenizer, "callbacks": callbacks}
+trainer = trl.GRPOTrainer(policy, functions, args, rows, **parts)
 trainer.train()
-told["dtype"] = run.dtype
+told["dtype"] = profile.dtype
 told["trainer"] = type(trainer).__mro__[1].__name__
 told["half"] = [trainer.args.bf16, trainer.args.fp16, trainer.accelerator.mixed_precision]
 told["autocast"] = trainer._autocast_enabled
@@ -92,9 +94,9 @@ source = Path("notebooks/source/04_grpo_run.py").read_text()
 cells = re.split("(?m)^# %%.*\\n", source.split("# ## Exercises")[0])
 from datasets.utils.logging import disable_progress_bar
 disable_progress_bar()
-rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(16)))
-functions, weights = parse_rewards(run.rewards)
-names = {"run": run, "train_set": rows, "functions": functions, "weights": weights}
+rows, functions, args = rows_and_rewards()
+names = {"profile": profile, "train_set": rows, "functions": functions}
+names["weights"] = args.reward_weights
 names |= dict.fromkeys(["layer", "packed", "W", "A", "B", "block"])  # of a 4-bit layer
 names["GRPOTrainer"] = trl.GRPOTrainer
 
@@ -107,7 +109,7 @@ for word in ("loader.from_pretrained(", "loader.get_peft_model(", "per_layer = 7
 told["class"], told["seen"] = type(names["model"]).__name__, bool(names["sees"])
 learning = {n: p for n, p in names["model"].named_parameters() if p.requires_grad}
 told["adapters"] = list(learning)
-names["args"] = run.to_grpo_config(weights)
+names["args"] = args
 execute("trainer = GRPOTrainer(")
 names["trainer"].train()
 told["gradient"] = names["trainer"].state.log_history[0]["grad_norm"]
@@ -115,7 +117,7 @@ gone = [weakref.ref(names[name]) for name in ("model", "trainer")]
 del learning
 execute("clear_device_cache(")
 told["left"] = [str(type(one())) for one in gone if one() is not None]
-told["steps"], told["saved"] = names["steps"], (run.output / "adapter").is_dir()
+told["steps"], told["saved"] = names["steps"], (profile.output / "adapter").is_dir()
 """
 
 
@@ -123,10 +125,10 @@ REFUSED = """
 from grpo_workbook.errors import WorkbookError
 try:
     if sys.argv[3] == "float32":
-        load_policy(RunConfig.from_env(**sizes, dtype="float32"))
+        load_policy(choose_profile("smoke", **where, dtype="float32"))
     else:
-        rewards, more = [lambda completions, **row: [0.0] * 4], {"use_adaptive_entropy": True}
-        make_trainer(run, None, None, None, rewards, overrides=more)
+        args = trl.GRPOConfig("x", **{**profile.grpo, "use_adaptive_entropy": True})
+        config.check_grpo_config(args, device="cuda", backend="unsloth", load_in_4bit=False)
     told["said"] = "nothing"
 except WorkbookError as error:
     told["said"] = str(error)
@@ -154,7 +156,7 @@ def test_a_model_that_sees_is_adapted_beside_vllm_and_its_adapter_found_again(tm
     assert not [name for name in told["adapters"] if "vision" in name]
 
 
-@pytest.mark.parametrize("whose", ["ours", "a chapter's"])
+@pytest.mark.parametrize("whose", ["ours", "stock"])
 def test_float32_stays_float32_where_the_gpu_has_bfloat16(whose, tmp_path):
     told = on_a_gpu(TRAINS, REPO / "data" / "tiny-qwen3", tmp_path, whose)
     assert told["trainer"].startswith(("Unsloth", "_Unsloth"))
@@ -167,7 +169,7 @@ def test_float32_stays_float32_where_the_gpu_has_bfloat16(whose, tmp_path):
 def test_a_gemma_in_float32_is_refused_where_unsloth_would_take_float16(tmp_path):
     gemma = REPO / "data" / "tiny-gemma3"
     told = on_a_gpu(REFUSED, gemma, tmp_path, "float32", FAKE_CAPABILITY="7.5")
-    assert "in float16 on a GPU without bfloat16: say dtype: float16" in told["said"]
+    assert "in float16 on a GPU without bfloat16: give dtype='float16'" in told["said"]
     assert on_a_gpu(REFUSED, gemma, tmp_path, "float32") == {"said": "nothing"}  # an L4
 
 
@@ -180,7 +182,7 @@ def test_a_gemma_is_trained_in_what_unsloth_takes_where_nothing_else_was_asked_f
 
 def test_adaptive_entropy_is_refused_where_unsloth_would_ignore_it(tmp_path):
     told = on_a_gpu(REFUSED, REPO / "data" / "tiny-qwen3", tmp_path, "entropy")
-    assert "ignores use_adaptive_entropy: say entropy_coef" in told["said"]
+    assert "ignores use_adaptive_entropy: give entropy_coef" in told["said"]
 
 
 @pytest.mark.parametrize("family", ["tiny-qwen3", "gemma3"])

@@ -2,30 +2,29 @@
 
 import json
 import sys
-from dataclasses import replace
 
 import pytest
 from conftest import REPO, finished
 
-from grpo_workbook import load_policy
-from grpo_workbook.cli.run import Job
+from grpo_workbook.config import check_grpo_config, choose_profile
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run_config import RunConfig, why_not_plain
+from grpo_workbook.training import load_policy
 
 PIECES = """
 import json, sys
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from grpo_workbook import data, load_policy, load_problems
-from grpo_workbook.run_config import RunConfig
-from grpo_workbook import parse_rewards, to_dataset
-from grpo_workbook.run_config import make_trainer
+from trl import GRPOConfig, GRPOTrainer
+from grpo_workbook import Float32Adapters, choose_profile, correctness_reward, load_policy
+from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
 
-run = RunConfig.from_env(profile="smoke", dtype="float16", max_steps=1, output=sys.argv[1])
-model, tokenizer = load_policy(run, "plain")
-rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(16)))
-model = make_trainer(run, model, tokenizer, rows, *parse_rewards(run.rewards)).model
+profile = choose_profile("smoke", dtype="float16", grpo={"max_steps": 1})
+model, tokenizer = load_policy(profile, "plain")
+rows = to_dataset(load_problems(WORD_PROBLEMS["train"]).select(range(16)))
+args = GRPOConfig(output_dir=sys.argv[1], **profile.grpo)
+parts = {"processing_class": tokenizer, "callbacks": [Float32Adapters(model)]}
+model = GRPOTrainer(model, correctness_reward, args, rows, **parts).model
 half = torch.float16
 how = {"mp_policy": MixedPrecisionPolicy(half, half, half)}  # as accelerate's
 how["mesh"] = torch.distributed.init_device_mesh("cpu", (2,))
@@ -69,17 +68,19 @@ def test_a_4bit_base_in_float16_is_divided_and_its_adapters_learn_in_float32(tmp
 
 
 def test_a_vllm_beside_a_4bit_base_is_refused(tmp_path):
-    run = replace(RunConfig.from_env(output=tmp_path), device="cuda", vllm="colocate")
-    with pytest.raises(WorkbookError, match="merge into the 4-bit base .*: say vllm: off, or load"):
-        Job(run, backend="plain")
-    assert why_not_plain(run.replace(load_in_4bit=False)) is None
-    assert why_not_plain(run.replace(vllm="off")) is None
+    from trl import GRPOConfig
+
+    values = {**choose_profile("smoke").grpo, "use_vllm": True}
+    args = GRPOConfig(output_dir=str(tmp_path), **values)
+    with pytest.raises(WorkbookError, match="rounds the base: give use_vllm=False"):
+        check_grpo_config(args, device="cuda", backend="plain", load_in_4bit=True)
+    check_grpo_config(args, device="cuda", backend="plain", load_in_4bit=False)
 
 
 @pytest.mark.slow
 def test_merging_into_a_4bit_base_and_out_again_changes_it():
     """The reason: TRL does so whenever it sends vLLM the weights."""
-    policy, _ = load_policy(RunConfig.from_env(), "plain")
+    policy, _ = load_policy(choose_profile(), "plain")
     layer = policy.get_base_model().model.layers[0].mlp.up_proj
     layer.lora_B["default"].weight.data.normal_(std=0.05)
     before = layer.base_layer.weight.clone()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO, slow
 
+from grpo_workbook.config import choose_profile
 from grpo_workbook.data import chat_prompt, load_tokenizer
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import generate
@@ -103,14 +104,7 @@ def test_the_installed_unsloth_takes_what_its_loaders_are_given():
         for fn in cls.body
         if isinstance(fn, ast.FunctionDef) and fn.name == "from_pretrained"
     }
-    given = {
-        "use_exact_model_name",
-        "model_name",
-        "max_seq_length",
-        "dtype",
-        "load_in_4bit",
-        "use_gradient_checkpointing",
-    }
+    given = set(choose_profile().loader)
     assert given <= taken["FastLanguageModel"]
     assert given | {"text_only"} <= taken["FastModel"]
 
@@ -211,14 +205,14 @@ def test_a_checkpoint_without_all_its_weights_is_an_error(tmp_path):
 def test_what_unsloth_trains_of_a_model_that_sees_is_what_is_loaded_again(family, tmp_path):
     from grpo_workbook import load_policy
     from grpo_workbook.planning import find_shape
-    from grpo_workbook.run_config import RunConfig
 
     folder = make(family, tmp_path / "base")
-    run = RunConfig.from_env(model=str(folder), load_in_4bit=False)
-    policy, tokenizer = load_policy(run)
+    profile = choose_profile(model=folder, load_in_4bit=False)
+    policy, tokenizer = load_policy(profile)
     learning = [n for n, p in policy.named_parameters() if p.requires_grad]
     assert not [n for n in learning if "visual" in n or "vision" in n]
-    assert policy.get_nb_trainable_parameters()[0] == find_shape(str(folder)).lora(run.lora_rank)
+    expected = find_shape(str(folder)).lora(profile.lora["r"])
+    assert policy.get_nb_trainable_parameters()[0] == expected
     save_adapter(trained(policy), tokenizer, tmp_path / "adapter")
     wanted, plain = logits(policy, tokenizer), logits(*load_model(folder))
     again = logits(*load_model(folder, tmp_path / "adapter"))

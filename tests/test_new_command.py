@@ -10,7 +10,7 @@ from conftest import REPO, cli, environment, report_of
 
 from grpo_workbook.cli import main
 from grpo_workbook.cli.new import PROMPTS
-from grpo_workbook.run_config import PROFILES
+from grpo_workbook.config import PROFILES
 
 
 @pytest.fixture(scope="module", params=PROMPTS)
@@ -43,7 +43,7 @@ def test_its_rate_of_learning_fits_the_model(project):
     cpu, t4 = (yaml.safe_load((project / f"{name}.yaml").read_text()) for name in ("cpu", "t4"))
     assert (cpu["profile"], cpu["model"]) == ("smoke", "tiny_model")
     assert "learning_rate" not in cpu
-    assert float(t4["learning_rate"]) <= PROFILES[t4["profile"]]["learning_rate"]
+    assert float(t4["learning_rate"]) <= PROFILES[t4["profile"]]["grpo"]["learning_rate"]
     assert cpu["system_prompt"] == t4["system_prompt"] == PROMPTS[project.name]
 
 
@@ -104,7 +104,7 @@ def test_the_project_trains_where_it_is_and_changed_rewards_are_another_run(proj
 
 @pytest.mark.extra
 def test_the_project_learns_what_its_readme_says(project):
-    call = ("run", "--config", "cpu.yaml", "--output", "outputs/whole")
+    call = ("run", "--config", "cpu.yaml", "--output_dir", "outputs/whole")
     result = cli(*call, cwd=project, PYTHONPATH=str(REPO))
     assert result.returncode == 0, result.stderr[-3000:]
     strict = report_of(project / "outputs" / "whole")["heldout"]["sampled"]["strict"]

@@ -272,7 +272,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "max_steps=24, heldout=120": "max_steps=2, heldout=30",
         "heldout.select(range(30)), 8": "heldout.select(range(12)), 8",
     },
-    "10_scale_out": {'"--max-steps", "4"': '"--max-steps", "2"'},
+    "10_scale_out": {'"--max_steps", "4"': '"--max_steps", "2"'},
     "11_tools_and_environments": {"max_steps=40": "max_steps=3"},
     "12_which_algorithm": {
         '"rejection", "dpo",': '"dpo",',

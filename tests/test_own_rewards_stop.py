@@ -28,7 +28,8 @@ def once_silent(completions, **columns):
     calls += 1
     return [None if calls == 3 else float(len(str(c)) % 3) for c in completions]
 """
-SMALL = "--max-steps 5 --heldout 8 --batch-size 8 --max-completion-length 24".split()
+SMALL = "--max_steps 5 --heldout 8 --per_device_train_batch_size 8".split()
+SMALL += ["--max_completion_length", "24"]
 
 pytestmark = pytest.mark.trains
 
@@ -40,7 +41,7 @@ def source(tmp_path):
 
 
 def test_a_run_with_a_reward_that_fails_keeps_a_checkpoint(source, tmp_path):
-    options = [*SMALL, "--rewards", f"{source}:later_fails", "--output", tmp_path / "run"]
+    options = [*SMALL, "--rewards", f"{source}:later_fails", "--output_dir", tmp_path / "run"]
     result = cli("run", *options)
     assert result.returncode == 2, result.stderr[-3000:]
     assert "mine.py: later_fails failed in step 3: KeyError: 'colour' (line 11)" in result.stderr
@@ -53,7 +54,7 @@ def test_a_run_with_a_reward_that_fails_keeps_a_checkpoint(source, tmp_path):
 
 
 def test_a_step_in_which_no_reward_applies_ends_no_training_and_is_counted(source, tmp_path):
-    options = [*SMALL, "--rewards", f"{source}:once_silent", "--output", tmp_path / "run"]
+    options = [*SMALL, "--rewards", f"{source}:once_silent", "--output_dir", tmp_path / "run"]
     result = cli("run", *options)
     assert result.returncode == 0, result.stderr[-3000:]
     said = " ".join(cli("diagnose", tmp_path / "run").stdout.split())
@@ -64,7 +65,8 @@ def test_a_step_in_which_no_reward_applies_ends_no_training_and_is_counted(sourc
 def test_sigterm_saves_as_ctrl_c_does(source, tmp_path):
     log = tmp_path / "log.txt"
     options = [*SMALL, "--max-steps", "60", "--rewards", f"{source}:works"]
-    command = [sys.executable, "-m", "grpo_workbook", "run", *options, "--output", tmp_path / "run"]
+    options += ["--output_dir", tmp_path / "run"]
+    command = [sys.executable, "-m", "grpo_workbook", "run", *options]
     with log.open("w") as out:
         process = subprocess.Popen(
             list(map(str, command)),

@@ -12,6 +12,7 @@ from itertools import chain
 import pytest
 from conftest import REPO, children_seconds, environment, finished, until
 
+from grpo_workbook import config
 from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import score as measure
@@ -25,7 +26,6 @@ from grpo_workbook.rewards import (
 from grpo_workbook.rewards.contract import about
 from grpo_workbook.rewards.specs import REGISTRY
 from grpo_workbook.rewards.symbolic import SymbolicChecker, decide, get_symbolic_reward
-from grpo_workbook.run_config import RunConfig
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 ROWS = [{"prompt": "6*7?", "answer": "42"}, {"prompt": "2+3?", "answer": "5"}]
@@ -35,7 +35,7 @@ COMPLETIONS = [GOOD, "42", "<answer>42</answer>", "", "5", "6", "7", "8"]
 
 
 def test_score_sees_what_grpo_would_see():
-    functions, weights = parse_rewards(RunConfig.rewards)
+    functions, weights = parse_rewards(config.REWARDS)
     scored = score_rewards(functions, COMPLETIONS, ROWS, group_size=4, weights=weights)
     assert scored.groups["total"] == [[3.0, 0.0, 2.0, 0.0], [0.0] * 4]
     table = scored.table()
@@ -139,7 +139,7 @@ def test_the_collection():
 
 @pytest.mark.parametrize(("right", "wrong"), [("42", "41"), ("1000", "7"), ("137", "136")])
 def test_no_attack_earns_as_much_as_the_honest_answer(right, wrong):
-    functions, weights = parse_rewards(RunConfig.rewards)
+    functions, weights = parse_rewards(config.REWARDS)
 
     def total(text):
         values = [function(completions=[text], answer=[right])[0] for function in functions]

@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import REPO, environment
 
-from grpo_workbook import rewards
+from grpo_workbook import config, rewards
 from grpo_workbook.cli.rewards import beside, file_hashes, load_reward, try_rewards
 from grpo_workbook.cli.rewards import parse_rewards as parse_with_files
 from grpo_workbook.data import to_dataset
@@ -23,10 +23,9 @@ from grpo_workbook.rewards import (
 )
 from grpo_workbook.rewards.contract import RewardError, RewardInfo, about, name_of
 from grpo_workbook.rewards.specs import REGISTRY
-from grpo_workbook.run_config import RunConfig
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
-REWARDS, REWARD_WEIGHTS = parse_rewards(RunConfig.rewards)
+REWARDS, REWARD_WEIGHTS = parse_rewards(config.REWARDS)
 
 
 def total(text):

@@ -15,7 +15,7 @@ def test_model_and_data_are_those_of_the_records():
 
 
 def two_steps(folder, more: dict) -> list[dict]:
-    settings = json.dumps({"max_steps": 2, "batch_size": 16, **more})
+    settings = json.dumps({"max_steps": 2, "per_device_train_batch_size": 16, **more})
     call = [sys.executable, speedrun.__file__, "--try", settings, "--seeds", "10"]
     result = finished([*call, "--folder", str(folder)])
     assert result.returncode == 1, result.stderr[-3000:]  # two steps are not enough

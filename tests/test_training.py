@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_workbook.config import TARGET_MODULES
+from grpo_workbook.config import TARGET_MODULES, choose_profile
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run_config import RunConfig
 from grpo_workbook.training import (
     Callback,
+    Float32Adapters,
     HeldoutProbe,
     RewardBar,
     count_4bit_layers,
@@ -21,8 +21,7 @@ from grpo_workbook.training import (
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
 def test_the_policy_is_4bit_and_only_adapters_learn(family):
-    run = RunConfig.from_env(model=family)
-    model, tokenizer = load_policy(run)
+    model, tokenizer = load_policy(choose_profile(model=family))
     assert count_4bit_layers(model) == 4 * 7
     bases = [m.base_layer.weight for m in model.modules() if hasattr(m, "base_layer")]
     assert len(bases) == 4 * 7
@@ -42,7 +41,7 @@ def test_generating_does_not_spoil_the_gradient(family):
     from grpo_workbook.data import chat_prompt
     from grpo_workbook.evaluation import generate
 
-    model, tokenizer = load_policy(RunConfig.from_env(model=family))
+    model, tokenizer = load_policy(choose_profile(model=family))
     ids = torch.arange(300, 340).reshape(2, 20)
 
     def gradients():
@@ -71,7 +70,7 @@ def test_unpacked_sampling_answers_as_the_packed_model_does(family):
         how = {"max_new_tokens": 24, "sample": True}
         return generate(model, tokenizer, prompts, **how)
 
-    model, tokenizer = load_policy(RunConfig.from_env(model=family))
+    model, tokenizer = load_policy(choose_profile(model=family))
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.02)
@@ -133,7 +132,7 @@ def test_any_4bit_model_with_adapters_samples_unpacked(dtype):
 def test_fresh_adapters_change_nothing_and_follow_the_seed():
     import torch
 
-    policies = [load_policy(RunConfig.from_env(seed=seed))[0] for seed in (1, 1, 2)]
+    policies = [load_policy(choose_profile(seed=seed))[0] for seed in (1, 1, 2)]
     adapters = [
         torch.cat([p.detach().flatten() for n, p in m.named_parameters() if "lora_A" in n])
         for m in policies
@@ -148,34 +147,46 @@ def test_fresh_adapters_change_nothing_and_follow_the_seed():
 
 
 def test_16bit_loads_no_4bit_layer():
-    assert count_4bit_layers(load_policy(RunConfig.from_env(load_in_4bit=False))[0]) == 0
+    assert count_4bit_layers(load_policy(choose_profile(load_in_4bit=False))[0]) == 0
 
 
 @pytest.mark.slow
-def test_the_plain_backends_adapters_are_float32_beside_a_base_in_4bit_and_float16(tmp_path):
+def test_adapters_stay_float32_beside_a_base_in_4bit_and_float16(tmp_path):
     """TRL makes them bfloat16, which float16's gradient scaler on a GPU does not know: the T4."""
-    from grpo_workbook import data, load_problems, parse_rewards, to_dataset
-    from grpo_workbook.run_config import make_trainer
+    from trl import GRPOConfig, GRPOTrainer
 
-    run = RunConfig.from_env(dtype="float16", output=tmp_path, max_steps=1)
-    model, tokenizer = load_policy(run, "plain")
-    rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(16)))
-    trainer = make_trainer(run, model, tokenizer, rows, *parse_rewards(run.rewards))
-    learning = {p.dtype for p in trainer.model.parameters() if p.requires_grad}
-    assert {str(dtype) for dtype in learning} == {"torch.float32"}
+    from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
+    from grpo_workbook.rewards import correctness_reward
+
+    profile = choose_profile(dtype="float16", grpo={"max_steps": 1})
+    model, tokenizer = load_policy(profile, "plain")
+    before = {n: p.clone() for n, p in model.named_parameters() if p.requires_grad}
+    rows = to_dataset(load_problems(WORD_PROBLEMS["train"]).select(range(16)))
+
+    def trainer_with(callbacks):
+        args = GRPOConfig(output_dir=str(tmp_path), **profile.grpo)
+        parts = {"processing_class": tokenizer, "callbacks": callbacks}
+        return GRPOTrainer(model, correctness_reward, args, rows, **parts)
+
+    kept = trainer_with([Float32Adapters(model)]).model.named_parameters()
+    learning = {name: p for name, p in kept if p.requires_grad}
+    assert {str(p.dtype) for p in learning.values()} == {"torch.float32"}
+    assert all((learning[name] == value).all() for name, value in before.items())
+    stock = trainer_with([]).model.parameters()
+    assert {str(p.dtype) for p in stock if p.requires_grad} == {"torch.bfloat16"}
 
 
 def test_an_unknown_backend_is_named():
     with pytest.raises(WorkbookError, match="unknown backend 'pain': choose one of unsloth, plain"):
-        load_policy(RunConfig.from_env(), "pain")
+        load_policy(choose_profile(), "pain")
 
 
 def test_a_model_that_is_not_there_is_named():
-    run = RunConfig.from_env(model="unsloth/Qwen3-no-such-model")
+    profile = choose_profile(model="unsloth/Qwen3-no-such-model")
     with pytest.raises(
         WorkbookError, match="'unsloth/Qwen3-no-such-model' cannot be loaded .*check the name"
     ):
-        load_policy(run)
+        load_policy(profile)
 
 
 def test_a_bar_that_an_error_left_open_pushes_the_next_one_nowhere(capsys):

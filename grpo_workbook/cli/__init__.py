@@ -1,4 +1,9 @@
-"""The command line: the only place that parses arguments and combines the rooms."""
+"""The command line: the only place that parses arguments and combines the rooms.
+
+Each command is a module of this folder. Its docstring is its help (the first line stands in the
+list of commands, the rest after the options), OPTIONS is a table of its options, and `main` returns
+the exit status. `main` of `run` and `plan` gets plain words, which TRL's parser reads.
+"""
 
 import argparse
 import importlib
@@ -6,6 +11,7 @@ import io
 import os
 import re
 import sys
+from typing import Any, NoReturn
 
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.notebook import quiet
@@ -17,10 +23,8 @@ EXAMPLES = """examples:
 
 exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
-# Each is a module of this folder: its docstring is its help (the first line stands in the list, the
-# rest after the options), OPTIONS a table of options, and `main(args)` returns the exit status.
-COMMANDS = "doctor new check_data plan run diagnose evaluate merge".split()
-GOES_ON = {"run": "--resume"}
+COMMANDS = ("doctor", "new", "check_data", "plan", "run", "diagnose", "evaluate", "merge")
+PARSED_BY_TRL = ("plan", "run")
 RAW = argparse.RawDescriptionHelpFormatter
 
 
@@ -36,23 +40,32 @@ READING = [  # a user's data, for the commands that read it with argparse
 ]
 
 
-def refuse(message: str):
-    """Of every parser: one line in place of its whole usage."""
+def refuse(message: str) -> NoReturn:
+    """Replaces the `error` of every parser: one line instead of its whole usage."""
     raise WorkbookError(re.sub(r"^argument (--[\w-]+)\S*: ", r"\1: ", message))
 
 
-def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
+def parser(commands: tuple[str, ...] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of all commands, or of some."""
-    top = argparse.ArgumentParser("python -m grpo_workbook", epilog=EXAMPLES, formatter_class=RAW)
-    added = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    top: Any = argparse.ArgumentParser(
+        "python -m grpo_workbook", epilog=EXAMPLES, formatter_class=RAW
+    )
+    top.error = refuse
+    subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in commands:
         module = importlib.import_module(f"{__name__}.{name}")
-        words, _, rest = module.__doc__.partition("\n\n")
-        how = {"description": words, "epilog": rest, "formatter_class": RAW, "help": words}
-        one = added.add_parser(name.replace("_", "-"), usage=getattr(module, "USAGE", None), **how)
-        top.error = one.error = refuse
-        for names, more in module.OPTIONS:
-            one.add_argument(*names, **more)
+        first_line, _, rest = (module.__doc__ or "").partition("\n\n")
+        command = subparsers.add_parser(
+            name.replace("_", "-"),
+            usage=getattr(module, "USAGE", None),
+            description=first_line,
+            epilog=rest,
+            formatter_class=RAW,
+            help=first_line,
+        )
+        command.error = refuse
+        for names, arguments in module.OPTIONS:
+            command.add_argument(*names, **arguments)
     return top
 
 
@@ -62,34 +75,43 @@ def main(arguments: list[str] | None = None) -> int:
     Bad input and errors of the system give one line on standard error and status 2; any other
     exception is a bug of the workbook and is raised.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        arguments = sys.argv[1:]
     name = arguments[0].replace("-", "_") if arguments else ""
     quiet()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # else an umlaut would end the command in LANG=C
             stream.reconfigure(errors="backslashreplace")
     try:
-        args = arguments[1:]  # for these commands TRL's parser reads the rest
-        if name not in ("run", "plan") or {"-h", "--help"} & set(args):
-            args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
-        status = importlib.import_module(f"{__name__}.{name}").main(args)
+        status = run_command(name, arguments)
         print(end="", flush=True)  # so that a reader who has left is noticed here
         return status
     except BrokenPipeError:  # the reader of the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        if (said := _told(error)) is None:
+        message = message_of(error)
+        if message is None:
             raise
-        print(f"error: {said}", file=sys.stderr)
+        print(f"error: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        goes_on = f". {GOES_ON[name]} continues from here" if name in GOES_ON else ""
-        print(f"\nInterrupted{goes_on}.", file=sys.stderr)
+        advice = ". --resume continues from the last checkpoint" if name == "run" else ""
+        print(f"\nInterrupted{advice}.", file=sys.stderr)
         return 130
 
 
-def _told(error: Exception) -> str | None:
+def run_command(name: str, arguments: list[str]) -> int:
+    """Parse the arguments and run the command of this name; returns its exit status."""
+    asks_for_help = "-h" in arguments or "--help" in arguments
+    if name in PARSED_BY_TRL and not asks_for_help:
+        return importlib.import_module(f"{__name__}.{name}").main(arguments[1:])
+    commands = (name,) if name in COMMANDS else COMMANDS
+    args = parser(commands).parse_args(arguments)
+    return importlib.import_module(f"{__name__}.{name}").main(args)
+
+
+def message_of(error: Exception) -> str | None:
     """What to print for an error of the user or the system; None for a bug of the workbook."""
     match error:
         case WorkbookError():
@@ -104,3 +126,4 @@ def _told(error: Exception) -> str | None:
             return f"{part!r} has characters that are no text: correct its encoding"
         case RuntimeError() if "Symlink loop" in str(error):
             return f"{error}: give a path that ends somewhere"
+    return None

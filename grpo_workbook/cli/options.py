@@ -1,187 +1,319 @@
-"""Every field of RunConfig and of TRL's GRPOConfig as an option of `run`, and in its YAML file.
+"""The options of `run`, on the command line and in a YAML file, parsed by TRL's own parser.
 
-The file wins over the profile, and the command line over both.
+They are the fields of `RunOptions` and of TRL's GRPOConfig. The profile gives the defaults, the
+file wins over the profile, and the command line over both. What a profile depends on is read first,
+in milliseconds; GRPOConfig is loaded after that, which takes seconds.
 """
 
-import argparse
-import dataclasses
-import inspect
 import json
-import os
-import re
 import warnings
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
+from grpo_workbook import compat
 from grpo_workbook.cli import option, refuse
 from grpo_workbook.cli.rewards import beside, parse_rewards
 from grpo_workbook.cli.together import is_main
-from grpo_workbook.config import FAMILIES, REWARDS, find_model, nearest
+from grpo_workbook.config import REWARDS, SYSTEM_PROMPT, Profile, choose_profile, nearest
 from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run_config import FOLLOW, PROFILES, RunConfig
+from grpo_workbook.notebook import use_one_thread
 
-# name: (type, help) of options that are not fields of RunConfig or GRPOConfig
-OWN = {
-    "config": (Path, "a YAML file with any of these options, one `name: value` per line"),
-    "backend": (str, "unsloth (the default), or plain: Transformers and PEFT alone"),
-    "data": (str, "problems: .jsonl, .csv, .parquet or a hub id (default: the course's)"),
-    "heldout_data": (str, "the held-out problems (default: a part of data)"),
-    "question_column": (str, "the data's column of questions (default: question)"),
-    "answer_column": (str, "the data's column of answers (default: answer)"),
-    "judge": (str, "FILE.py:REWARD, which gives 1 to a right held-out answer (default: compare)"),
-    "skip_invalid": (bool, "leave invalid rows out instead of stopping"),
-    "overwrite": (bool, "replace the run in the output folder"),
-    "resume": (bool, "continue the run in the output folder"),
-}
-PATHS = ("data", "heldout_data", "model", "output")  # in a YAML file: relative to its folder
-# What to do instead: fields of GRPOConfig that would break the run or have no effect.
-REFUSED = {
-    "use output: checkpoints are in the run's folder": "output_dir",
-    "use max_steps": "num_train_epochs",
-    "use batch_size, per_device_batch": "per_device_train_batch_size gradient_accumulation_steps",
-    "use rewards: name:weight": "reward_weights",
-    "use resume": "resume_from_checkpoint",
-    "use profile and dtype": "use_cpu bf16 fp16",
-    "use vllm: off, colocate or server": "use_vllm vllm_mode",
-    "use vllm_server: HOST:PORT": "vllm_server_host vllm_server_port vllm_server_base_url",
-    "use vllm_gpu_memory": "vllm_gpu_memory_utilization",
-    "use heldout: measured before and after": "eval_strategy eval_steps eval_on_start do_eval",
-    "without it a run cannot be resumed or reported": "save_only_model logging_strategy",
-    "it has no effect: the model is loaded before": "model_init_kwargs trust_remote_code",
-    "the launcher sets it: see configs/": "local_rank fsdp fsdp_config deepspeed ddp_backend",
-    "training uploads nothing: use `hf upload`": "push_to_hub hub_model_id hub_token hub_strategy",
-}
-REFUSED = {name: why for why, names in REFUSED.items() for name in names.split()}
+PATHS = ("data", "heldout_data", "model", "output_dir")  # in a file: relative to its folder
+# Of the profile's arguments: the machine's, which may be another one when a run is resumed.
+OF_THE_MACHINE = ("use_cpu", "dataloader_pin_memory")
 
 
-def run_fields() -> dict[str, dataclasses.Field]:
-    """The fields of RunConfig that a user can set, by name."""
-    return {f.name: f for f in dataclasses.fields(RunConfig) if f.name not in FOLLOW}
+@dataclass
+class RunOptions:
+    """The options of a run that TRL's GRPOConfig does not have."""
+
+    profile: str | None = field(
+        default=None,
+        metadata={"help": "smoke, t4, 24gb or 80gb (default: the one that fits the machine)"},
+    )
+    model: str | None = field(
+        default=None,
+        metadata={"help": "a family (qwen, gemma), a folder or a hub id (default: qwen)"},
+    )
+    backend: str = field(
+        default="unsloth",
+        metadata={"help": "unsloth, or plain: Transformers and PEFT alone"},
+    )
+    data: str | None = field(
+        default=None,
+        metadata={"help": "problems: .jsonl, .csv, .parquet or a hub id (default: the course's)"},
+    )
+    heldout_data: str | None = field(
+        default=None,
+        metadata={"help": "the held-out problems (default: a part of the data)"},
+    )
+    question_column: str = field(
+        default="question", metadata={"help": "the data's column of questions"}
+    )
+    answer_column: str = field(default="answer", metadata={"help": "the data's column of answers"})
+    skip_invalid: bool = field(
+        default=False, metadata={"help": "leave invalid rows out instead of stopping"}
+    )
+    heldout: int | None = field(default=None, metadata={"help": "number of held-out problems"})
+    rewards: str = field(
+        default=REWARDS, metadata={"help": "NAME:WEIGHT,...; your own: FILE.py:FUNCTION:WEIGHT"}
+    )
+    judge: str | None = field(
+        default=None,
+        metadata={"help": "FILE.py:REWARD, which gives 1 to a right held-out answer"},
+    )
+    system_prompt: str = field(
+        default=SYSTEM_PROMPT, metadata={"help": "the instruction before each question"}
+    )
+    dtype: str | None = field(
+        default=None, metadata={"help": "float32, float16 or bfloat16 (default: the profile's)"}
+    )
+    load_in_4bit: bool = field(default=True, metadata={"help": "the base in NF4, as in QLoRA"})
+    lora_rank: int | None = field(default=None, metadata={"help": "r of LoRA"})
+    max_prompt_length: int | None = field(
+        default=None, metadata={"help": "in tokens; longer prompts are dropped"}
+    )
+    eval_batch_size: int | None = field(
+        default=None, metadata={"help": "prompts answered at once in an evaluation"}
+    )
+    overwrite: bool = field(
+        default=False, metadata={"help": "replace the run in the output folder"}
+    )
+    resume: bool = field(default=False, metadata={"help": "continue the run in the output folder"})
 
 
-def listing() -> list[tuple]:
-    """All options for `run --help`; those of RunConfig have their help as comments in config.py."""
-    words = dict(re.findall(r"^    (\w+): .*?# (.+)$", inspect.getsource(RunConfig), re.M))
-    told = {name: words[name] for name in run_fields()} | {n: text for n, (_, text) in OWN.items()}
-    return [option(f"--{n.replace('_', '-')}", metavar="", help=text) for n, text in told.items()]
+@dataclass
+class ProfileOptions:
+    """The fields of GRPOConfig that a profile depends on; None counts as not given."""
+
+    output_dir: str | None = field(
+        default=None, metadata={"help": "the folder for all results (default: outputs/run)"}
+    )
+    seed: int | None = field(default=None, metadata={"help": "of everything (default: 0)"})
+    max_completion_length: int | None = field(
+        default=None, metadata={"help": "in tokens; longer completions are cut off"}
+    )
+    use_vllm: bool | None = field(
+        default=None, metadata={"help": "sample with vLLM", "nargs": "?", "const": True}
+    )
+    vllm_mode: str | None = field(default=None, metadata={"help": "colocate or server"})
+    vllm_gpu_memory_utilization: float | None = field(
+        default=None, metadata={"help": "the fraction of the GPU that a colocated vLLM takes"}
+    )
 
 
-def read(arguments: list[str], loads: bool = True, **more: type) -> tuple[dict, dict]:
-    """(values for RunConfig and OWN, fields for GRPOConfig) from the file and the command line.
+@dataclass(frozen=True)
+class Run:
+    """What the command line and the file ask for."""
 
-    `more`: {name: type} of a command's own options, which are among the first. WorkbookError for
-    an unknown name (with the nearest), a wrong value, a refused field (and why): before torch is
-    loaded, but for the values of GRPOConfig's fields. `loads`: say that it takes time.
-    """
-    # a bool that is true by default also gets a --no-...; an empty path would be this folder
-    kinds = {name: kind for name, (kind, _) in OWN.items() if name != "config"} | more
-    fields = [(name, kind, None) for name, kind in kinds.items()]
-    for name, f in run_fields().items():
-        fields.append((name, str if f.type is Path else f.type, f.default is True or None))
-    parser = _trl_parser(dataclasses.make_dataclass("Options", fields))
-    parser.add_argument("--config", type=Path, default=argparse.SUPPRESS)
-    ours, rest = parser.parse_known_args(arguments)
-    if "config" in ours:
-        ours, rest = parser.parse_known_args([*from_yaml(ours.config), *arguments])  # the last wins
-        del ours.config
-    names = [w.split("=")[0].lstrip("-").replace("-", "_") for w in rest if w.startswith("--")]
-    for name in names:
-        if name in REFUSED:
-            raise WorkbookError(f"{name} cannot be set: {REFUSED[name]}")
-        if name not in (trl := trl_fields()):
-            near = nearest(name, trl | {action.dest for action in parser._actions})
-            raise WorkbookError(f"the run and GRPOConfig have no field called {name}: {near}")
-    if vars(ours).get("resume") and vars(ours).get("overwrite"):
-        raise WorkbookError("resume and overwrite are both given: choose one")
-    if loads:
-        _check(vars(ours))
-        if is_main():
-            print("Loading the libraries", flush=True)
-    theirs: dict = {}
-    if names:
-        if loads and getattr(ours, "backend", "unsloth") == "unsloth":
-            # It patches TRL, so it comes first, but after what the run says in the environment.
-            RunConfig.from_env(**{n: v for n, v in vars(ours).items() if n in run_fields()})
-            import unsloth  # noqa: F401
-        from trl import GRPOConfig
-
-        found, rest = _trl_parser(GRPOConfig).parse_known_args(rest)
-        theirs = vars(found)
-    if rest:
-        raise WorkbookError(f"{rest[0]!r} is not an option: give --name value")
-    return vars(ours), theirs
+    options: RunOptions
+    profile: Profile
+    args: Any  # a GRPOConfig; its output_dir is the run's folder for checkpoints
+    functions: list[Callable]  # the reward functions
+    settings: dict[str, Any]  # what the profile and the user say, for run.json
 
 
-def trl_fields() -> set[str]:
-    """The names of GRPOConfig's fields, from its source: to load the libraries takes seconds."""
-    trl, hf = (Path(find_spec(name).origin).parent for name in ("trl", "transformers"))
-    files = trl / "trainer/grpo_config.py", trl / "trainer/base_config.py", hf / "training_args.py"
-    texts = [file.read_text(encoding="utf-8") for file in files]
-    return {name for text in texts for name in re.findall(r"^    (\w+): ", text, re.M)}
+def listing(*option_classes: type) -> list[tuple]:
+    """The options of these dataclasses with their help, for `--help`: it loads no library."""
+    rows = []
+    for option_class in option_classes:
+        for row in fields(option_class):
+            rows.append(option(f"--{row.name}", metavar="", help=row.metadata["help"]))
+    return rows
 
 
-def _check(given: dict) -> None:
-    """Raise WorkbookError for what can be judged before torch is loaded, in milliseconds."""
-    for name in {"data", "heldout_data"} & given.keys():
-        find_file(given[name])
-    parse_rewards(given.get("rewards", REWARDS))
-    named = {"model": "qwen", "seed": 0, "output": Path(), "device": "", "family": ""}
-    named |= {name: value for name, value in given.items() if name in run_fields()}
-    wanted = named.get("profile") or os.environ.get("GRPO_WORKBOOK_PROFILE")
-    if wanted and wanted not in PROFILES:
-        raise WorkbookError(f"unknown profile {wanted!r}: {nearest(wanted, PROFILES)}")
-    errors = []
-    for profile in [wanted] if wanted else PROFILES:  # which one fits the GPU is not known yet
-        usual = {n: v for n, v in PROFILES[profile].items() if n not in FAMILIES}
-        try:
-            found = {"model": find_model(named["model"], profile), "profile": profile}
-            RunConfig(**(usual | named | found))
-            return
-        except WorkbookError as error:
-            errors.append(error)
-    raise errors[0]
-
-
-def _trl_parser(options: type) -> argparse.ArgumentParser:
+def new_parser(*option_classes: type) -> Any:
+    """TRL's parser for these dataclasses; its errors are WorkbookErrors."""
     from trl.scripts.utils import TrlParser
 
-    # So far only TRL's parser is loaded, which Unsloth does not patch.
+    # Only TRL's parser is loaded with it, which Unsloth does not patch.
     warnings.filterwarnings("ignore", ".*Unsloth should be imported before")
-    parser = TrlParser(options, add_help=False, allow_abbrev=False)
+    classes: Any = list(option_classes)
+    parser: Any = TrlParser(classes, add_help=False, allow_abbrev=False)
     parser.error = refuse
-    for action in parser._actions:
-        action.default = argparse.SUPPRESS  # options that are not given are left out
     return parser
 
 
-def from_yaml(path: Path) -> list[str]:
-    """The file's names and values as command-line arguments; paths are relative to its folder.
+def read(arguments: list[str]) -> Run:
+    """The run that the arguments ask for. Loads Unsloth, unless the backend is plain, and TRL.
 
-    A scalar keeps its text, so that `vllm: off` does not become false, and 1e-3 is a number.
-    Raises WorkbookError for a file that cannot be read, or is not a mapping.
+    Raises:
+        WorkbookError: for an unknown option (with the nearest), for a wrong value, and for what TRL
+            refuses. A missing file and an unknown reward are found before anything is loaded.
+    """
+    words = with_file(arguments)
+    options, given, _ = _parse(words, RunOptions, ProfileOptions)
+    if options.resume and options.overwrite:
+        raise WorkbookError("resume and overwrite are both given: choose one")
+    for source in (options.data, options.heldout_data):
+        if source is not None:
+            find_file(source)
+    functions, weights = parse_rewards(options.rewards)
+    if is_main():
+        print("Loading the libraries", flush=True)
+    profile = profile_of(options, given)
+    if profile.name == "smoke":
+        use_one_thread()
+    args = read_grpo_config(words, profile, options.backend)
+    profile = profile_of(options, given, args.gradient_checkpointing)
+    args.output_dir = str(profile.output / "checkpoints")
+    if args.reward_weights is not None:
+        raise WorkbookError("reward_weights cannot be set: give the weights in rewards")
+    args.reward_weights = weights
+    settings = _settings_of(words, options, profile, args)
+    return Run(options, profile, args, functions, settings)
+
+
+def profile_of(
+    options: RunOptions, given: ProfileOptions, gradient_checkpointing: bool | None = None
+) -> Profile:
+    """The profile with the options' values."""
+    of_the_loader = (
+        "max_completion_length",
+        "use_vllm",
+        "vllm_mode",
+        "vllm_gpu_memory_utilization",
+    )
+    changes: dict[str, Any] = {}
+    if gradient_checkpointing is not None:
+        changes["gradient_checkpointing"] = gradient_checkpointing
+    for name in of_the_loader:
+        value = getattr(given, name)
+        if value is not None:
+            changes[name] = value
+    return choose_profile(
+        options.profile,
+        model=options.model,
+        seed=given.seed,
+        output=given.output_dir,
+        dtype=options.dtype,
+        load_in_4bit=options.load_in_4bit,
+        lora_rank=options.lora_rank,
+        max_prompt_length=options.max_prompt_length,
+        heldout=options.heldout,
+        eval_batch_size=options.eval_batch_size,
+        system_prompt=options.system_prompt,
+        grpo=changes,
+    )
+
+
+def read_grpo_config(words: list[str], profile: Profile, backend: str) -> Any:
+    """The GRPOConfig of these words, with the profile's values as defaults."""
+    if backend == "unsloth":
+        if profile.loader.get("fast_inference"):
+            compat.let_vllm_sleep()
+        import unsloth  # noqa: F401  (it patches TRL, so it comes first)
+    from trl import GRPOConfig
+
+    parser = new_parser(RunOptions, GRPOConfig)
+    parser.set_defaults_with_config(output_dir=str(profile.output), **profile.grpo)
+    try:
+        _, args, unknown = parser.parse_args_into_dataclasses(
+            words, return_remaining_strings=True, look_for_args_file=False
+        )
+    except (ValueError, TypeError) as error:
+        raise WorkbookError(f"TRL refuses this run: {error}") from error
+    refuse_unknown(unknown, GRPOConfig)
+    return args
+
+
+def refuse_unknown(words: Iterable[str], *more: type) -> None:
+    """Raise WorkbookError if there are words that are no option of RunOptions or of `more`."""
+    known = [option.name for cls in (RunOptions, *more) for option in fields(cls)]
+    for word in words:
+        if not word.startswith("--"):
+            raise WorkbookError(f"{word!r} is not an option: give --name value")
+        name = _name_in(word)
+        if name not in known:
+            raise WorkbookError(f"there is no option {name}: {nearest(name, known)}")
+
+
+def with_file(arguments: list[str]) -> list[str]:
+    """The arguments without --config FILE.yaml, behind the words of that file."""
+    words = []
+    config = None
+    rest = iter(arguments)
+    for word in rest:
+        if word == "--config":
+            config = next(rest, None)
+            if config is None:
+                raise WorkbookError("--config has no value: give a YAML file")
+        elif word.startswith("--config="):
+            config = word.removeprefix("--config=")
+        else:
+            words.append(word)
+    if config is None:
+        return words
+    return [*words_of(Path(config)), *words]  # of two equal options the last one wins
+
+
+def words_of(path: Path) -> list[str]:
+    """The names and values of a YAML file as words; its paths are relative to its folder.
+
+    Raises:
+        WorkbookError: for a file that cannot be read, or is not a mapping.
     """
     import yaml
 
     try:
-        text = path.read_text(encoding="utf-8")
-        typed, texts = (yaml.load(text, Loader=kind) for kind in (yaml.SafeLoader, yaml.BaseLoader))
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        why = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise WorkbookError(f"{path} cannot be read as YAML: {why}") from None
-    if not isinstance(typed, dict):
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise WorkbookError(f"{path} cannot be read as YAML: {reason}") from None
+    if not isinstance(config, dict):
         raise WorkbookError(f"{path} is not a mapping: write one `name: value` per line")
     words = []
-    for name, value in texts.items():
-        meant, name = typed.get(name, value), name.replace("-", "_")
-        if meant is None:  # an empty value
-            continue
+    for name, value in config.items():
+        if value is None:
+            continue  # as if it were not given
         if name in ("rewards", "judge"):
-            value = beside(",".join(value) if isinstance(value, list) else value, path.parent)
-        elif isinstance(meant, dict):
-            value = json.dumps(meant)
+            spec = ",".join(value) if isinstance(value, list) else str(value)
+            value = beside(spec, path.parent)
         elif name in PATHS:
-            there = path.parent / Path(value).expanduser()
-            value = there if name == "output" or there.exists() else value
-        words += [f"--{name}", *value] if isinstance(value, list) else [f"--{name}={value}"]
+            place = path.parent / Path(value).expanduser()
+            if name == "output_dir" or place.exists():
+                value = place
+        if isinstance(value, list):
+            words += [f"--{name}", *[str(item) for item in value]]
+        elif isinstance(value, dict):
+            words.append(f"--{name}={json.dumps(value)}")
+        else:
+            words.append(f"--{name}={value}")
     return words
+
+
+def _parse(words: list[str], *option_classes: type) -> tuple:
+    """An object of each class, and the words that belong to none."""
+    return new_parser(*option_classes).parse_args_into_dataclasses(
+        words, return_remaining_strings=True, look_for_args_file=False
+    )
+
+
+def _name_in(word: str) -> str:
+    """The name in --max-steps=3, with underscores."""
+    return word.split("=")[0].lstrip("-").replace("-", "_")
+
+
+def _settings_of(
+    words: list[str], options: RunOptions, profile: Profile, args: Any
+) -> dict[str, Any]:
+    """What the profile and the user say, by name: a run is resumed only with the same."""
+    settings: dict[str, Any] = {
+        "rewards": options.rewards,
+        "system_prompt": profile.system_prompt,
+        "dtype": profile.dtype,
+        "load_in_4bit": profile.loader["load_in_4bit"],
+        "lora_rank": profile.lora["r"],
+        "max_prompt_length": profile.max_prompt_length,
+        "heldout": profile.heldout,
+        "eval_batch_size": profile.eval_batch_size,
+    }
+    own = {option.name for option in fields(RunOptions)}
+    named = [_name_in(word) for word in words if word.startswith("--")]
+    for name in [*profile.grpo, *[name.removeprefix("no_") for name in named]]:
+        if name not in own and name not in ("output_dir", "seed", "data_seed", *OF_THE_MACHINE):
+            settings[name] = getattr(args, name)
+    return settings

@@ -8,17 +8,16 @@ from grpo_workbook.cli.versions import installed
 from grpo_workbook.errors import visible, wrap
 from grpo_workbook.evaluation import Change
 from grpo_workbook.files import readable
-from grpo_workbook.run_config import RunConfig
 
 VERSIONS = "unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
 
 
-def from_log(log: list[dict], run: RunConfig) -> dict:
+def from_log(log: list[dict], completions_per_step: int) -> dict:
     """The number and length of completions; each reward in the log's first and last tenth."""
     import pandas as pd
 
     tenth, table = max(1, len(log) // 10), pd.DataFrame(log).apply(pd.to_numeric, errors="coerce")
-    total = {"total": log[-1]["step"] * run.batch_size}
+    total = {"total": log[-1]["step"] * completions_per_step}
     total["mean_length"] = round(table["completions/mean_length"].mean(), 4)
     rewards = table.filter(regex="^reward$|^rewards/.*/mean$")  # NaN where no reward applied
     ends = {"first_tenth": rewards[:tenth].mean(), "last_tenth": rewards[-tenth:].mean()}
@@ -42,11 +41,11 @@ def verdict(comparison: dict) -> list[str]:
     return sentences
 
 
-def draw(run: RunConfig, log: list[dict], report: dict) -> None:
+def draw(output: Path, log: list[dict], report: dict) -> None:
     """Write figures/rewards.png, before_after.png and health.png with text alternatives (.txt)."""
     from grpo_workbook.diagnosis import diagnose, read_run, run_panels
 
-    held, whole, folder = report["heldout"], read_run(run.output), run.output / "figures"
+    held, whole, folder = report["heldout"], read_run(output), output / "figures"
     before_after = figures.before_after(held)
     figures.save(*figures.reward_curves(log), folder / "rewards.png")
     figures.save(*before_after, folder / "before_after.png")

@@ -1,16 +1,16 @@
 """Train with GRPO, measure before and after, merge and prove the merge.
 
-Every field of TRL's GRPOConfig is an option too, as --max_grad_norm 0.5:
+Every field of TRL's GRPOConfig is an option too, as --max_steps 50:
 https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig
 Names may have - or _; without an option the profile's or TRL's value counts.
-The output folder gets run.json (--resume continues only the same run), the
-answers before and after, checkpoints/, log.json, adapter/ and merged/ (16-bit)
-with cards, figures/, report.json. Exit status 1: another process was lost.
+--output_dir gets run.json (--resume continues only the same run), the answers
+before and after, checkpoints/, log.json, adapter/ and merged/ (16-bit) with
+cards, figures/, report.json. Exit status 1: another process was lost.
 
 examples:
   python -m grpo_workbook run                       the course's main run
   python -m grpo_workbook run --resume              after a Ctrl-C or a crash
-  python -m grpo_workbook run --config my.yaml --max-steps 50
+  python -m grpo_workbook run --config my.yaml --max_steps 50
   python -m grpo_workbook run --data my.jsonl --rewards mine.py:shown:2
   torchrun --nproc_per_node 2 -m grpo_workbook run --config my.yaml
 """
@@ -19,304 +19,515 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from grpo_workbook import data, evaluation, training
-from grpo_workbook.cli import options
+from grpo_workbook import compat, data, training
+from grpo_workbook.cli import option, options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
-from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards, try_rewards
+from grpo_workbook.cli.rewards import file_hashes, judge_for, try_rewards
 from grpo_workbook.cli.together import count, is_main, once, together
+from grpo_workbook.config import check_grpo_config
+from grpo_workbook.data.prompts import needs_folding
+from grpo_workbook.data.reading import GSM8K
+from grpo_workbook.data.splitting import course_data, sha256_of
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import Scores, report_heldout
+from grpo_workbook.evaluation import Judge, Scores, WholeJudge, measure, report_heldout, score
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
-from grpo_workbook.resume import train
-from grpo_workbook.rewards.contract import about
-from grpo_workbook.run_config import RunConfig, make_trainer, why_not_plain
+from grpo_workbook.resume import Trained, train
+from grpo_workbook.rewards.contract import about, name_of
 
-PARTS = "run.json before.json checkpoints log.json adapter after.json merged figures report.json"
-NO_SETTING = ("device", "profile", "model", "family", "seed", "output", "why")
-USAGE, OPTIONS = "%(prog)s [--config FILE.yaml] [--NAME VALUE ...]", options.listing()
+PARTS = (
+    "run.json",
+    "before.json",
+    "checkpoints",
+    "log.json",
+    "adapter",
+    "after.json",
+    "merged",
+    "figures",
+    "report.json",
+)
+USAGE = "%(prog)s [--config FILE.yaml] [--NAME VALUE ...]"
+OPTIONS = [
+    option("--config", metavar="", help="a YAML file with any of these options, one per line"),
+    *options.listing(options.RunOptions, options.ProfileOptions),
+]
+
+
+@dataclass
+class Problems:
+    """What a run trains on and is measured on. First rows, and prompts after `make_prompts`."""
+
+    train: Any  # a Dataset
+    heldout: Any
+    judge: Judge | WholeJudge | None  # of held-out answers that are not numbers
+    facts: dict[str, Any]  # for the report
 
 
 def main(arguments: list[str]) -> int:
     """Exit status 0. Raises WorkbookError for bad input, SystemExit with 130 after a Ctrl-C."""
-    values, overrides = options.read(arguments)
-    run = RunConfig.from_env(**{n: values.pop(n) for n in {*options.run_fields()} & {*values}})
-    if (every := overrides.get("logging_steps") or 1) > run.max_steps:
-        said = f"logging_steps is {every:g}, but the run has {run.max_steps} steps"
-        raise WorkbookError(f"{said}: the report needs a log, so give fewer logging_steps")
-    with together(run.device):
-        report = main_run(run, overrides=overrides, **values)
-    if report:
-        show_report(report, run.output)
+    run = options.read(arguments)
+    with together(run.profile.device):
+        report = train_and_measure(run)
+    if report is not None:
+        show_report(report, run.profile.output)
     return 0
 
 
-def main_run(run, **given) -> dict | None:
+def train_and_measure(run: options.Run) -> dict[str, Any] | None:
     """Load, measure, train, measure, save, merge, prove; returns the content of report.json.
 
-    `given` are arguments of `Job`. Bad input is found before the first file is written. Connected
-    processes (see together.py) all train and measure; only the main one writes and merges, the
-    others get None.
+    Bad input is found before the first file is written. Connected processes (see together.py) all
+    train and measure; only the main one writes and merges, and the others return None.
     """
-    from accelerate.utils.memory import clear_device_cache
+    started = time.monotonic()
+    profile = run.profile
+    output = profile.output
+    check_machine(run)
+    problems = load_problems(run)
+    identity = identify(run, problems)
+    once(lambda: check_disk(output, needed_bytes(run), "the run"))
+    once(lambda: check_folder(output, identity, run.options.overwrite, run.options.resume))
 
-    from grpo_workbook.diagnosis import roles_of  # it loads pandas
+    print(f"{profile}\n\nLoading the model")
+    model, tokenizer = load_policy(run)
+    make_prompts(run, problems, model, tokenizer)
+    facts = {
+        "linear4bit_layers": training.count_4bit_layers(model),
+        "lora_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+    }
+    with ExitStack() as stack:
+        once(lambda: stack.enter_context(own_folder(output, identity, run.options)))
+        before = load_scores(output / "before.json", problems)
+        if before is None:
+            before = measure_policy(run, model, tokenizer, problems)
+            save_scores(output / "before.json", before, problems)
+        sampled = before["sampled"]
+        print(
+            f"Before training: {sum(sampled.strict)} of {sampled.n} held-out problems strictly "
+            "right when sampled"
+        )
 
-    started, output, job = time.monotonic(), run.output, Job(run, **given)
-    weights = {f.__name__: weight for f, weight in zip(*job.rewards, strict=True)}
-    more = {"reward_roles": roles_of(job.rewards[0]), "processes": count()}
-    model, tokenizer = job.load(reward_weights=weights, **more)
-    run.to_grpo_config(job.rewards[1], job.overrides, count())  # TRL refuses bad values here
-    who = {name: getattr(run, name) for name in ("device", "family", "load_in_4bit")}
-    report = {name: value for name, value in job.identity.items() if name != "settings"} | who
-    report |= {"data": job.data, "linear4bit_layers": training.count_4bit_layers(model)}
-    report |= {"steps": run.max_steps, "lora_parameters": model.get_nb_trainable_parameters()[0]}
-    with ExitStack() as held:
-        once(lambda: held.enter_context(own_folder(output, job.identity, **job.mode)))
-        path = output / "before.json"
-        if kept := once(lambda: read_json(path) if path.is_file() else None):
-            print("The baseline was measured before the interruption")
-        before = measure(job, model, tokenizer, path, kept)
-        right, n = sum(before["sampled"].strict), before["sampled"].n
-        print(f"Before training: {right} of {n} held-out problems strictly right when sampled")
-        history, told = job.train_once(run, model, tokenizer, job.train, *job.rewards)
+        trained, seconds = train_policy(run, model, tokenizer, problems)
         if training.is_sharded():  # no process holds all the weights
-            where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
-            model = load_model(run.model, output / "adapter", **where)[0]
-        after = measure(job, model, tokenizer, output / "after.json")
+            model, _ = load_model(
+                profile.model,
+                output / "adapter",
+                dtype=profile.dtype,
+                device=profile.device,
+                load_in_4bit=profile.loader["load_in_4bit"],
+            )
+        after = measure_policy(run, model, tokenizer, problems)
+        save_scores(output / "after.json", after, problems)
         if not is_main():
             return None
-        log = [entry for entry in history if "reward" in entry]
-        report |= {**told, "heldout": report_heldout(before, after), **from_log(log, run)}
-        report |= {"verdict": verdict(report["heldout"]["sampled"]), "versions": versions()}
-        asked = job.heldout.select_columns(["question", "answer"]).to_list()[:5]
-        rows = zip(asked, before["greedy"].completions, after["greedy"].completions, strict=False)
-        examples = report["examples"] = [q | {"before": b, "after": a} for q, b, a in rows]
-        draw(run, log, report)
-        write_json(output / "report.json", report)  # whatever becomes of the merge
-        if hasattr(model, "vllm_engine"):  # it holds its part of the GPU to its end
-            from unsloth_zoo.vllm_utils import delete_vllm
 
-            delete_vllm(model.vllm_engine)
+        report = make_report(run, problems, identity, trained, before, after)
+        report.update(facts)
+        report["train_seconds"] = round(seconds, 1)
+        log = [row for row in trained.history if "reward" in row]
+        draw(output, log, report)
+        write_json(output / "report.json", report)  # whatever becomes of the merge
+        compat.free_vllm(model)
         del model
-        clear_device_cache(garbage_collection=True)
-        report["merge"] = merged(job, after["greedy"])
-        for row, text in zip(examples, report["merge"].pop("merged_answers"), strict=True):
-            row["after"] = text
+        report["merge"] = merge_and_prove(run, problems, after["greedy"])
+        answers = report["merge"].pop("merged_answers")
+        for example, answer in zip(report["examples"], answers, strict=True):
+            example["after"] = answer
         report["total_seconds"] = round(time.monotonic() - started, 1)
         report["peak_rss_mb"] = peak_rss_mb()
-        for kind in ("adapter", "merged"):
-            write_card(output / kind, report, job.identity["settings"], base=run.model)
+        for folder in ("adapter", "merged"):
+            write_card(output / folder, report, identity["settings"], base=profile.model)
         write_json(output / "report.json", report)
         return report
 
 
-class Job:
-    """A run's rewards, data and backend, and its steps; WorkbookError if they do not fit.
+# ------------------------------------------------------------------ before training
 
-    `used` are the reward functions to call (default: the run's), `overrides` are fields of
-    GRPOConfig that win over the run's, `how` are other names of `options.OWN`. `train` and
-    `heldout` are rows, and prompts after `load`. `identity` is the content of run.json: --resume
-    continues only a run with the same one.
+
+def check_machine(run: options.Run) -> None:
+    """Raise WorkbookError for what this machine or backend would refuse, or do wrongly."""
+    backend = run.options.backend
+    if backend not in ("unsloth", "plain"):
+        raise WorkbookError(f"unknown backend {backend!r}: choose one of unsloth, plain")
+    if training.is_sharded() and backend == "unsloth":
+        raise WorkbookError(
+            "FSDP and DeepSpeed shard the weights, which Unsloth does not support: "
+            "add --backend plain, or launch with configs/data_parallel.yaml"
+        )
+    reason = compat.why_not_plain(run.profile.device)
+    if backend == "plain" and reason is not None:
+        raise WorkbookError(f"--backend plain cannot train here: {reason}. Use --backend unsloth")
+    check_grpo_config(
+        run.args,
+        device=run.profile.device,
+        backend=backend,
+        load_in_4bit=run.profile.loader["load_in_4bit"],
+    )
+    if 0 < run.args.max_steps < run.args.logging_steps:
+        raise WorkbookError(
+            f"logging_steps is {run.args.logging_steps:g}, but the run has {run.args.max_steps} "
+            "steps: the report needs a log, so give fewer logging_steps"
+        )
+
+
+def load_problems(run: options.Run) -> Problems:
+    """The training and held-out rows, on which the rewards have been tried."""
+    from accelerate import PartialState
+
+    given = run.options
+    own = given.data is not None or given.heldout_data is not None
+    # The course's answers are numbers; a user's must be if a reward compares numbers.
+    answers = "text" if own else "number"
+    for function in run.functions:
+        if about(function).answers == "number":
+            answers = "number"
+    with PartialState().main_process_first():  # one download, one cache
+        train_rows, heldout_rows, leaked = data.load_split(
+            given.data,
+            given.heldout_data,
+            heldout=run.profile.heldout,
+            seed=run.profile.seed,
+            profile_name=run.profile.name,
+            question_column=given.question_column,
+            answer_column=given.answer_column,
+            answers=answers,
+            skip_invalid=given.skip_invalid,
+        )
+    first_rows: Any = data.to_dataset(train_rows.select(range(min(2, len(train_rows)))))
+    try_rewards(run.functions, list(first_rows))
+    sources = {"train": given.data, "heldout": given.heldout_data}
+    if not own and course_data(run.profile.name) is GSM8K:
+        sources = GSM8K
+    facts = {
+        "source": _source_name(sources["train"]),
+        "heldout_source": _source_name(sources["heldout"]),
+        "dropped_leaked": leaked,
+        "max_prompt_length": run.profile.max_prompt_length,
+    }
+    judge = judge_for(answers, given.judge)
+    return Problems(train_rows, heldout_rows, judge, facts)
+
+
+def _source_name(source: str | None) -> str | None:
+    """A file's name without its folder, or a hub id."""
+    if source is not None and Path(source).exists():
+        return Path(source).name
+    return source
+
+
+def identify(run: options.Run, problems: Problems) -> dict[str, Any]:
+    """The content of run.json: --resume continues only a run with the same."""
+    from grpo_workbook.diagnosis import roles_of  # it loads pandas
+
+    names = [name_of(function) for function in run.functions]
+    return {
+        "backend": run.options.backend,
+        "settings": run.settings,
+        "profile": run.profile.name,
+        "model": run.profile.model_name,
+        "seed": run.profile.seed,
+        "data_sha256": sha256_of(problems.train, problems.heldout),
+        "reward_files": file_hashes(run.functions),
+        "reward_weights": dict(zip(names, run.args.reward_weights, strict=True)),
+        "reward_roles": roles_of(run.functions),
+        "processes": count(),
+    }
+
+
+def needed_bytes(run: options.Run) -> int:
+    """How much of the disk a run takes: for a folder six times the base, for a hub id a guess."""
+    folder = Path(run.profile.model)
+    if not folder.is_dir():
+        return {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile.name] * 2**30
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return 6 * sum(sizes) + 50 * 2**20
+
+
+def load_policy(run: options.Run) -> tuple[Any, Any]:
+    """The policy and its tokenizer; a model of the hub is downloaded by one process."""
+    from accelerate import PartialState
+
+    if Path(run.profile.model).is_dir():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk
+        return training.load_policy(run.profile, run.options.backend)
+    with PartialState().main_process_first():
+        return training.load_policy(run.profile, run.options.backend)
+
+
+def make_prompts(run: options.Run, problems: Problems, model: Any, tokenizer: Any) -> None:
+    """Make prompts of the rows, and drop those that are too long."""
+    limit = run.profile.max_prompt_length
+    longest = limit + run.args.max_completion_length
+    check_positions(model, longest, "lower --max_prompt_length (longer prompts are dropped)")
+    fold = needs_folding(tokenizer)
+    for part, words in (("train", "training"), ("heldout", "held-out")):
+        rows = data.to_dataset(getattr(problems, part), run.profile.system_prompt, fold=fold)
+        kept, dropped = data.drop_long_prompts(rows, tokenizer, limit, f"the {words} data")
+        setattr(problems, part, kept)
+        problems.facts[part] = len(kept)
+        problems.facts[f"dropped_too_long_{part}"] = dropped
+        if dropped:
+            print(f"Dropped {dropped} {words} problems: prompts longer than {limit} tokens")
+    # TRL starts an epoch without a whole batch of different problems, and then trains no step.
+    needed = run.args.generation_batch_size // run.args.num_generations
+    if len(problems.train) < needed:
+        raise WorkbookError(
+            f"{len(problems.train)} training problems are left, but one step needs {needed}: "
+            "give more, or lower --gradient_accumulation_steps or --per_device_train_batch_size"
+        )
+
+
+# ------------------------------------------------------------------ training
+
+
+def train_policy(
+    run: options.Run, model: Any, tokenizer: Any, problems: Problems
+) -> tuple[Trained, float]:
+    """Train resumably, with diagnosis, and save adapter and log.
+
+    Returns what `resume.train` returns, and the seconds of training. After a Ctrl-C everything is
+    saved, and SystemExit is raised.
     """
+    from transformers import PrinterCallback
+    from trl import GRPOTrainer
 
-    def __init__(self, run, used=(), *, backend="unsloth", judge=None, overrides=None, **how):
-        from accelerate import PartialState
+    from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
 
-        self.run, self.backend, self.overrides = run, backend, overrides or {}
-        self.mode = {name: how.pop(name, False) for name in ("overwrite", "resume")}
-        if training.is_sharded() and backend == "unsloth":
-            said = "FSDP and DeepSpeed shard the weights, which Unsloth does not support"
-            fix = "add --backend plain, or launch with configs/data_parallel.yaml"
-            raise WorkbookError(f"{said}: {fix}")
-        if backend == "plain" and (why := why_not_plain(run)):
-            raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
-        self.rewards = parse_rewards(run.rewards)
-        used, given = used or self.rewards[0], [how.pop(n, None) for n in ("data", "heldout_data")]
-        own = any(given)
-        # The course's answers are numbers; a user's must be if a reward compares numbers.
-        numbers = not own or any(about(f).answers == "number" for f in used)
-        answers = "number" if numbers else "text"
-        with PartialState().main_process_first():  # one download, one cache
-            self.train, self.heldout, leaked = data.load_split(
-                *given,
-                heldout=run.heldout,
-                seed=run.seed,
-                profile_name=run.profile,
-                answers=answers,
-                **how,
-            )
-        try_rewards(used, list(data.to_dataset(self.train.select(range(min(2, len(self.train)))))))
-        self.judge = judge_for(answers, judge)
-        if not own and data.splitting.course_data(run.profile) is data.reading.GSM8K:
-            given = data.reading.GSM8K.values()
-        named = [s and (Path(s).name if Path(s).exists() else str(s)) for s in given]
-        self.data = {"source": named[0], "heldout_source": named[1], "dropped_leaked": leaked}
-        self.data["max_prompt_length"] = run.max_prompt_length
-        settings = {name: value for name, value in vars(run).items() if name not in NO_SETTING}
-        self.identity = {"backend": backend, "overrides": self.overrides, "settings": settings}
-        self.identity["data_sha256"] = data.splitting.sha256_of(self.train, self.heldout)
-        self.identity |= {"profile": run.profile, "model": run.model_name, "seed": run.seed}
-        self.identity["reward_files"] = file_hashes(used)
-
-    def load(self, **identity):
-        """(policy, tokenizer) after checking disk and folder; drops rows that are too long."""
-        from accelerate import PartialState
-
-        run, folder = self.run, Path(self.run.model)
-        self.identity |= identity
-        # a guess for a hub model; for a folder six times the base and 50 MiB
-        needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
-        if here := folder.is_dir():
-            sizes = (f.stat().st_size for f in folder.rglob("*") if f.is_file())
-            needed = 6 * sum(sizes) + 50 * 2**20
-        once(lambda: check_disk(run.output, needed, "the run"))
-        once(lambda: check_folder(run.output, self.identity, **self.mode))
-        print(f"{run}\n\nLoading the model")
-        if here:
-            os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk
-        with nullcontext() if here else PartialState().main_process_first():
-            model, tokenizer = training.load_policy(run, self.backend)
-        fold, limit = data.prompts.needs_folding(tokenizer), run.max_prompt_length
-        fix = "lower --max-prompt-length (longer prompts are dropped)"
-        check_positions(model, limit + run.max_completion_length, fix)
-        for name, words in (("train", "training"), ("heldout", "held-out")):
-            rows = data.to_dataset(getattr(self, name), run.system_prompt, fold=fold)
-            kept, dropped = data.drop_long_prompts(rows, tokenizer, limit, f"the {words} data")
-            setattr(self, name, kept)
-            self.data |= {name: len(kept), f"dropped_too_long_{name}": dropped}
-            if dropped:
-                print(f"Dropped {dropped} {words} problems: prompts longer than {limit} tokens")
-        if len(self.train) < (least := run.prompts_per_step):
-            said = f"{len(self.train)} training problems are left, but one step needs {least}"
-            raise WorkbookError(f"{said}: give more, or lower --batch-size")
-        return model, tokenizer
-
-    def train_once(self, run, model, tokenizer, rows, functions, weights, callbacks=()) -> tuple:
-        """Train resumably, with diagnosis, save adapter and log; (TRL's history, report entries).
-
-        After a Ctrl-C everything is saved, and SystemExit is raised.
-        """
-        from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
-
-        given = (run, model, tokenizer, rows, functions, weights, self.overrides)
-        trainer = make_trainer(*given)
-        trainer.reward_funcs = functions = watch(trainer.reward_funcs)
-        for callback in (*([HealthCallback(functions)] if is_main() else []), *callbacks):
-            trainer.add_callback(callback)
-        started = time.monotonic()
-        with log_the_end(trainer, run.output / "log.json") if is_main() else nullcontext():
-            done = train(trainer, resume=self.mode["resume"])
-        seconds = time.monotonic() - started
-        log = [entry for entry in done.history if "reward" in entry]
-        gather = trainer.accelerator.get_state_dict
-        whole = gather(trainer.model_wrapped) if training.is_sharded() else None
-        if is_main():
-            write_json(run.output / "log.json", log)
-            # of this task: on other texts training may have changed less than the 4 bits
-            save_adapter(model, tokenizer, run.output / "adapter", whole, rows["prompt"][:4])
-        trainer.accelerator.wait_for_everyone()
-        if done.interrupted:
-            if is_main():
-                step = f"{trainer.state.global_step} of {run.max_steps}"
-                said = f"\nInterrupted: stopped after step {step}. The same command with"
-                print(said, "--resume continues from there.", file=sys.stderr)
-            raise SystemExit(130)
-        # with the time before the interruption
-        seconds += sum(e["step_time"] for e in log if e["step"] <= done.resumed_from_step)
-        told = {"resumed_from_step": done.resumed_from_step, "train_seconds": round(seconds, 1)}
-        return done.history, told
-
-
-def merged(job: Job, policy) -> dict:
-    """The merge's proof. Raises WorkbookError for a bad merge, and for a GPU that is too small."""
-    import torch
-
-    run, adapter, folder = job.run, job.run.output / "adapter", job.run.output / "merged"
-    print("Merging the adapter into 16-bit weights and proving it")
-    how = {"heldout": job.heldout, "policy": policy, "judge": job.judge}
-    how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
+    output = run.profile.output
+    functions: Any = watch(run.functions)
+    callbacks: list[Any] = [training.Float32Adapters(model), training.RewardBar()]
     try:
-        proof = merge(run.model, adapter, folder, **how)
-    except torch.OutOfMemoryError:
-        again = f"python -m grpo_workbook merge {readable(adapter)} --output {readable(folder)}"
-        said = "the GPU's memory is full while merging; all else is saved. To merge on the CPU:"
-        raise WorkbookError(f"{said} CUDA_VISIBLE_DEVICES= {again}") from None
-    return proof
+        trainer: Any = GRPOTrainer(
+            model,
+            functions,
+            run.args,
+            problems.train,
+            processing_class=tokenizer,
+            callbacks=callbacks,
+        )
+    except (ValueError, TypeError, ImportError, RuntimeError) as error:
+        raise WorkbookError(f"TRL refuses this run: {error}") from error
+    trainer.remove_callback(PrinterCallback)  # RewardBar shows the same in one line
+    if is_main():
+        trainer.add_callback(HealthCallback(functions))
 
+    started = time.monotonic()
+    with log_the_end(trainer, output / "log.json") if is_main() else nullcontext():
+        trained = train(trainer, resume=run.options.resume)
+    seconds = time.monotonic() - started
+    log = [row for row in trained.history if "reward" in row]
+    for row in log:  # the time before the interruption
+        if row["step"] <= trained.resumed_from_step:
+            seconds += row["step_time"]
 
-def measure(job: Job, model, tokenizer, path: Path, kept: dict | None = None) -> dict[str, Scores]:
-    """The scores on the held-out problems, by way of decoding; the main process writes `path`.
-
-    `kept` is the content of such a file: then nothing is generated.
-    """
-    run, heldout = job.run, job.heldout
-    asked = {name: list(heldout[name]) for name in ("question", "answer")}
-    if kept:
-        if kept["answer"] != asked["answer"]:
-            said = f"{path} is not about these {len(heldout)} problems"
-            raise WorkbookError(f"{said}: delete the output folder, and run again")
-        scores = {}
-        for way in ("sampled", "greedy"):
-            scores[way] = evaluation.score(
-                kept[way], asked["answer"], judge=job.judge, prompts=list(heldout["prompt"])
+    weights = None
+    if training.is_sharded():
+        weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    if is_main():
+        write_json(output / "log.json", log)
+        # Prompts of this task: on other texts training may have changed less than the 4 bits.
+        prompts = problems.train["prompt"][:4]
+        save_adapter(model, tokenizer, output / "adapter", weights, prompts)
+    trainer.accelerator.wait_for_everyone()
+    if trained.interrupted:
+        if is_main():
+            print(
+                f"\nInterrupted: stopped after step {trainer.state.global_step} of "
+                f"{trainer.state.max_steps}. The same command with --resume continues from there.",
+                file=sys.stderr,
             )
-        return scores
-    scores = evaluation.measure(
+        raise SystemExit(130)
+    return trained, seconds
+
+
+# ------------------------------------------------------------------ measuring
+
+
+def measure_policy(
+    run: options.Run, model: Any, tokenizer: Any, problems: Problems
+) -> dict[str, Scores]:
+    """The scores on the held-out problems, sampled and greedy."""
+    return measure(
         model,
         tokenizer,
-        heldout,
-        judge=job.judge,
-        max_new_tokens=run.max_completion_length,
-        batch_size=run.eval_batch,
-        seed=run.seed,
+        problems.heldout,
+        judge=problems.judge,
+        max_new_tokens=run.args.max_completion_length,
+        batch_size=run.profile.eval_batch_size,
+        seed=run.profile.seed,
     )
-    if is_main():
-        texts = {way: scores[way].completions for way in scores}
-        write_json(path, {**texts, "kind": "text" if job.judge else "number", **asked})
+
+
+def save_scores(path: Path, scores: dict[str, Scores], problems: Problems) -> None:
+    """Let the main process write the completions, from which `load_scores` scores again."""
+    if not is_main():
+        return
+    content: dict[str, Any] = {way: scores[way].completions for way in scores}
+    content["kind"] = "number" if problems.judge is None else "text"
+    for column in ("question", "answer"):
+        content[column] = list(problems.heldout[column])
+    write_json(path, content)
+
+
+def load_scores(path: Path, problems: Problems) -> dict[str, Scores] | None:
+    """The scores that were measured before an interruption, or None."""
+    content: Any = once(lambda: read_json(path) if path.is_file() else None)
+    if content is None:
+        return None
+    answers = list(problems.heldout["answer"])
+    if content["answer"] != answers:
+        raise WorkbookError(
+            f"{path} is not about these {len(answers)} problems: remove it to measure again"
+        )
+    print("The baseline was measured before the interruption")
+    prompts = list(problems.heldout["prompt"])
+    scores = {}
+    for way in ("sampled", "greedy"):
+        scores[way] = score(content[way], answers, judge=problems.judge, prompts=prompts)
     return scores
+
+
+def make_report(
+    run: options.Run,
+    problems: Problems,
+    identity: dict[str, Any],
+    trained: Trained,
+    before: dict[str, Scores],
+    after: dict[str, Scores],
+) -> dict[str, Any]:
+    """The content of report.json as far as it is known before the merge."""
+    profile = run.profile
+    log = [row for row in trained.history if "reward" in row]
+    completions = run.args.per_device_train_batch_size * run.args.gradient_accumulation_steps
+    report = {name: value for name, value in identity.items() if name != "settings"}
+    report["device"] = profile.device
+    report["family"] = profile.family
+    report["load_in_4bit"] = profile.loader["load_in_4bit"]
+    report["data"] = problems.facts
+    report["steps"] = log[-1]["step"]
+    report["resumed_from_step"] = trained.resumed_from_step
+    report.update(from_log(log, completions * count()))
+    report["heldout"] = report_heldout(before, after)
+    report["verdict"] = verdict(report["heldout"]["sampled"])
+    report["versions"] = versions()
+    report["examples"] = []
+    for number, row in enumerate(problems.heldout.select_columns(["question", "answer"])):
+        if number == 5:
+            break
+        example = dict(row)
+        example["before"] = before["greedy"].completions[number]
+        example["after"] = after["greedy"].completions[number]
+        report["examples"].append(example)
+    return report
+
+
+# ------------------------------------------------------------------ the merge
+
+
+def merge_and_prove(run: options.Run, problems: Problems, policy: Scores) -> dict[str, Any]:
+    """The merge's proof. Raises WorkbookError for a bad merge, and for a GPU that is too small.
+
+    `policy` holds the scores of the trained policy's greedy answers.
+    """
+    import torch
+    from accelerate.utils.memory import clear_device_cache
+
+    clear_device_cache(garbage_collection=True)
+    adapter = run.profile.output / "adapter"
+    folder = run.profile.output / "merged"
+    print("Merging the adapter into 16-bit weights and proving it")
+    try:
+        return merge(
+            run.profile.model,
+            adapter,
+            folder,
+            heldout=problems.heldout,
+            policy=policy,
+            judge=problems.judge,
+            max_new_tokens=run.args.max_completion_length,
+            batch_size=run.profile.eval_batch_size,
+        )
+    except torch.OutOfMemoryError:
+        command = f"python -m grpo_workbook merge {readable(adapter)} --output {readable(folder)}"
+        raise WorkbookError(
+            "the GPU's memory is full while merging; all else is saved. To merge on the CPU: "
+            f"CUDA_VISIBLE_DEVICES= {command}"
+        ) from None
+
+
+# ------------------------------------------------------------------ the folder
 
 
 def parts(output: Path) -> list[str]:
     """The files and folders of a run in this folder."""
-    return [name for name in PARTS.split() if (output / name).exists()]
+    return [name for name in PARTS if (output / name).exists()]
 
 
-def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:
+def check_folder(output: Path, identity: dict, overwrite: bool, resume: bool) -> None:
     """Raise WorkbookError if the folder holds another run, or one that must not be replaced."""
     if output.is_file():
-        raise WorkbookError(f"the output {output} is a file: give a folder with --output")
-    present, other = ", ".join(parts(output)), "choose another folder with --output"
-    if not present or (overwrite and (output / "run.json").exists()):
+        raise WorkbookError(f"the output {output} is a file: give a folder with --output_dir")
+    present = ", ".join(parts(output))
+    if not present:
         return
     if overwrite:
-        raise WorkbookError(f"{output} has {present} but no run.json, so it is not a run: {other}")
+        if not (output / "run.json").exists():
+            raise WorkbookError(
+                f"{output} has {present} but no run.json, so it is not a run: "
+                "choose another folder with --output_dir"
+            )
+        return
     if not resume:
-        how = "continue it with --resume, replace it with --overwrite"
-        raise WorkbookError(f"{output} holds another run ({present}): {how}, or {other}")
-    # Settings and overrides are compared one by one; the last two follow from the rewards.
-    told = "settings overrides reward_weights reward_roles".split()
-    there = read_json(output / "run.json")
-    a, b = ({**x, **x.get("settings", {}), **x.get("overrides", {})} for x in (there, identity))
-    if different := [name for name in a | b if name not in told and a.get(name) != b.get(name)]:
-        said = f"{output} holds another run (different: {', '.join(different)})"
-        fix = "give its options to --resume it, or replace it with --overwrite"
-        raise WorkbookError(f"{said}: {fix}")
+        raise WorkbookError(
+            f"{output} holds another run ({present}): continue it with --resume, replace it with "
+            "--overwrite, or choose another folder with --output_dir"
+        )
+    different = differences(read_json(output / "run.json"), identity)
+    if different:
+        raise WorkbookError(
+            f"{output} holds another run (different: {', '.join(different)}): "
+            "give its options to --resume it, or replace it with --overwrite"
+        )
+
+
+def differences(one: dict, other: dict) -> list[str]:
+    """The names of the values that differ in the content of two run.json."""
+    first = {**one, **one.get("settings", {})}
+    second = {**other, **other.get("settings", {})}
+    # The settings are compared one by one; what follows from the rewards is no other run.
+    for name in ("settings", "reward_weights", "reward_roles"):
+        first.pop(name, None)
+        second.pop(name, None)
+    names = dict.fromkeys([*first, *second])
+    return [name for name in names if first.get(name) != second.get(name)]
 
 
 @contextmanager
-def own_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool):
+def own_folder(output: Path, identity: dict, mode: options.RunOptions) -> Iterator[None]:
     """Lock the folder for the block, check it again, clear it of the old run, write run.json."""
     with alone(output):
-        check_folder(output, identity, overwrite=overwrite, resume=resume)
-        if resume and not parts(output):  # perhaps a misspelt name
+        check_folder(output, identity, mode.overwrite, mode.resume)
+        if mode.resume and not parts(output):  # perhaps a misspelt name
             print(f"{output} holds no run yet: a new one starts")
-        for path in [output / name for name in parts(output) if not resume]:
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        if not mode.resume:
+            remove_run(output)
         output.mkdir(parents=True, exist_ok=True)
         write_json(output / "run.json", identity)
         yield
+
+
+def remove_run(output: Path) -> None:
+    """Remove the parts of a run from its folder; of a part on another disk only the link."""
+    for name in parts(output):
+        path = output / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

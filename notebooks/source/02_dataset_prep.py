@@ -682,7 +682,7 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # ```bash
 # python -m grpo_workbook check-data my.csv --question-column problem --answer-column result
 # python -m grpo_workbook check-data train.jsonl --heldout-data heldout.jsonl --json report.json
-# python -m grpo_workbook run --data train.jsonl --heldout-data heldout.jsonl --output outputs/mine
+# python -m grpo_workbook run --data train.jsonl --heldout_data heldout.jsonl --output_dir outputs/mine
 # ```
 
 # %% [markdown]

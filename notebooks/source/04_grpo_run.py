@@ -793,8 +793,8 @@ predict("04.4", prediction, my_problems);
 # that trains: data, two reward functions with their tests, a YAML file per machine.
 #
 # ```bash
-# python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
-# python -m grpo_workbook run --data my_problems.jsonl --max-steps 100 --output outputs/mine
+# python -m grpo_workbook run --model gemma --seed 1 --output_dir outputs/gemma
+# python -m grpo_workbook run --data my_problems.jsonl --max_steps 100 --output_dir outputs/mine
 # python -m grpo_workbook run --resume        # after a Ctrl-C or a crash
 # python -m grpo_workbook run --config my.yaml --max_grad_norm 0.5
 # ```

@@ -649,9 +649,9 @@ import sys
 
 command = [
     sys.executable, "-m", "torch.distributed.run", "--standalone",
-    "--nproc_per_node", "2", "-m", "grpo_workbook", "run", "--max-steps", "4",
-    "--batch-size", "32", "--heldout", "16", "--load-in-4bit", "false",
-    "--output", str(run.output / "two"), "--overwrite",
+    "--nproc_per_node", "2", "-m", "grpo_workbook", "run", "--max_steps", "4",
+    "--per_device_train_batch_size", "16", "--heldout", "16", "--load_in_4bit", "false",
+    "--output_dir", str(run.output / "two"), "--overwrite",
 ]
 environment = os.environ | {"OMP_NUM_THREADS": "1", "GRPO_WORKBOOK_PROFILE": "smoke"}
 environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -725,9 +725,9 @@ figures.show(figure, (
 # %% [markdown]
 # | | who samples | when |
 # | --- | --- | --- |
-# | `--vllm off` | `generate` of Transformers | no GPU, little memory, a new architecture |
-# | `--vllm colocate` | vLLM in the training process, with `vllm_gpu_memory` of the GPU; with Unsloth it uses the same weights | one to eight GPUs |
-# | `--vllm server` | vLLM on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
+# | `--use_vllm false` | `generate` of Transformers | no GPU, little memory, a new architecture |
+# | `--use_vllm --vllm_mode colocate` | vLLM in the training process, with `vllm_gpu_memory_utilization` of the GPU; with Unsloth it uses the same weights | one to eight GPUs |
+# | `--use_vllm --vllm_mode server` | vLLM on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
 #
 # A server on two GPUs, and the training on two others (`trl vllm-serve` of older guides is deprecated, and only runs
 # this command); no cell runs them, because they need four GPUs:
@@ -737,7 +737,7 @@ figures.show(figure, (
 #     --tensor-parallel-size 2 --weight-transfer-config '{"backend": "nccl"}' \
 #     --logprobs-mode processed_logprobs --max-logprobs -1  # from vLLM 0.30 on: --enable-scale-out
 # CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc_per_node 2 -m grpo_workbook run --model Qwen/Qwen3-4B \
-#     --vllm server --vllm-server 127.0.0.1:8000 --load-in-4bit false
+#     --use_vllm --vllm_mode server --vllm_server_port 8000 --load_in_4bit false
 # ```
 #
 # Two settings of TRL to know: `vllm_enable_sleep_mode` lets a colocated vLLM give its memory back during the update,
@@ -850,7 +850,7 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 # ```bash
 # python -m grpo_workbook check-data train.jsonl
 # python -m grpo_workbook plan --config t4.yaml
-# python -m grpo_workbook run --config t4.yaml --max-steps 4
+# python -m grpo_workbook run --config t4.yaml --max_steps 4
 # python -m grpo_workbook run --config t4.yaml --overwrite
 # python -m grpo_workbook diagnose outputs/t4
 # ```

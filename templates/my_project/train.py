@@ -33,7 +33,14 @@ import yaml
 from rewards import right, well_formed
 from trl import GRPOConfig, GRPOTrainer
 
-from grpo_workbook import compare, evaluate, load_problems, sample_unpacked, to_dataset
+from grpo_workbook import (
+    Float32Adapters,
+    compare,
+    evaluate,
+    load_problems,
+    sample_unpacked,
+    to_dataset,
+)
 from grpo_workbook.diagnosis import HealthCallback
 
 HERE = Path(__file__).parent
@@ -58,8 +65,11 @@ args = GRPOConfig(
     reward_weights=[2.0, 0.5], logging_steps=1, report_to="none", gradient_checkpointing=False,
     bf16=GPU and torch.cuda.is_bf16_supported(), fp16=GPU and not torch.cuda.is_bf16_supported(),
 )  # fmt: skip
-trainer = GRPOTrainer(model, [right, well_formed], args, train_set, processing_class=tokenizer)
-trainer.add_callback(HealthCallback())  # says what is wrong with the run, if anything
+trainer = GRPOTrainer(
+    model, [right, well_formed], args, train_set, processing_class=tokenizer,
+    # The adapters stay in float32; the second says what is wrong with the run, if anything.
+    callbacks=[Float32Adapters(model), HealthCallback()],
+)  # fmt: skip
 
 how = {"rewards": [right], "sample": True, "max_new_tokens": LENGTH, "batch_size": 120}
 before = evaluate(model, tokenizer, heldout, **how)
