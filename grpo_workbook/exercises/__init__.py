@@ -6,7 +6,7 @@ The answer to a check is "not attempted", the name of the mistake, or "solved", 
 """
 
 from grpo_workbook.exercises.ch05 import CLINIC
-from grpo_workbook.exercises.checking import Result, check, judge, predict
+from grpo_workbook.exercises.checking import check, judge, predict
 from grpo_workbook.exercises.course import course_map
 
-__all__ = ["CLINIC", "Result", "check", "course_map", "judge", "predict"]
+__all__ = ["CLINIC", "check", "course_map", "judge", "predict"]
