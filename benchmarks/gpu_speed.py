@@ -180,6 +180,6 @@ class Memory:
 
 def estimate_gib(profile: Profile) -> float:
     """What `grpo_workbook plan` says of this run, in GiB."""
-    from grpo_workbook.planning import GIB, plan, total
+    from grpo_workbook.planning import GIB, plan
 
-    return round(total(plan(profile.model, profile).parts) / GIB, 3)
+    return round(plan(profile.model, profile).peak / GIB, 3)

@@ -8,22 +8,37 @@ without recomputing). Not included: Unsloth's kernels keep less than Transformer
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from grpo_workbook.config import FAMILIES, TARGET_MODULES
+from grpo_workbook.config import FAMILIES, PROFILES, TARGET_MODULES, Profile
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.run_config import PROFILES, RunConfig
+from grpo_workbook.files import readable
 
-__all__ = """GIB KNOWN Plan Shape activation_bytes find_shape kv_cache_bytes logits_bytes memory
-    plan total weight_bytes""".split()
+if TYPE_CHECKING:
+    from trl import GRPOConfig
+
+__all__ = [
+    "GIB",
+    "KNOWN",
+    "Plan",
+    "Settings",
+    "Shape",
+    "activation_bytes",
+    "find_shape",
+    "kv_cache_bytes",
+    "logits_bytes",
+    "memory",
+    "plan",
+    "weight_bytes",
+]
 
 GIB = 2**30
-WIDE = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number
+MIB = 2**20
+WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # 4 bits; 8 bits per 64 weights; 32 per 256 of these
 LOGIT_CHUNKS = 4  # Unsloth splits the logits into at least this many pieces
 RESERVE = 1.0 * GIB  # assumed: CUDA context, workspaces of cuBLAS and bitsandbytes
@@ -33,6 +48,11 @@ PROFILE_GIB = {"t4": 14.7, "24gb": 22.1, "80gb": 79.1}  # as torch reports a T4,
 FORCED_32_BIT = ("gemma3_text", "gemma4_text", "qwen3_5_text")
 # The text part of popular models' config.json, for use without a network.
 KNOWN = json.loads(Path(__file__).with_name("known_models.json").read_text(encoding="utf-8"))
+
+Parts = dict[str, dict[str, float]]  # phase -> part -> bytes
+
+
+# ------------------------------------------------------------------ the model
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,65 +73,97 @@ class Shape:
     @cached_property
     def layers(self) -> list[dict[str, tuple[int, int]]]:
         """For each layer {projection: (in, out)}, and for its norms {name: (width, 0)}."""
-        found = []
+        layers = []
         for layer in self.model.get_decoder().layers:
-            named = [(n.replace(".weight", ""), p.shape[::-1]) for n, p in layer.named_parameters()]
-            sides = {n.split(".")[-1]: s for n, s in named if len(s) == 2 or "norm" in n}
-            found.append({name: (*shape, 0)[:2] for name, shape in sides.items()})
-        return found
+            sizes = {}
+            for full_name, parameter in layer.named_parameters():
+                name = full_name.removesuffix(".weight").split(".")[-1]
+                if parameter.ndim == 2:
+                    out_features, in_features = parameter.shape
+                    sizes[name] = (in_features, out_features)
+                elif "norm" in full_name:
+                    sizes[name] = (parameter.shape[-1], 0)
+            layers.append(sizes)
+        return layers
 
     @cached_property
     def weights(self) -> tuple[int, int]:
         """(all weights, those that 4-bit loading shrinks: the projections of the layers)."""
-        projections = sum(a * b for layer in self.layers for a, b in layer.values())
+        projections = 0
+        for layer in self.layers:
+            for in_features, out_features in layer.values():
+                projections += in_features * out_features
         return self.model.num_parameters(), projections
 
     def lora(self, rank: int) -> int:
         """The weights of LoRA adapters on the course's target modules."""
-        return rank * sum(sum(layer.get(n, ())) for layer in self.layers for n in TARGET_MODULES)
+        count = 0
+        for layer in self.layers:
+            for name in TARGET_MODULES:
+                if name in layer:
+                    in_features, out_features = layer[name]
+                    count += rank * (in_features + out_features)
+        return count
 
-    @cache  # noqa: B019 - there are few shapes
     def cached(self, tokens: int) -> int:
         """The values in the cache after a forward pass over one text, with windows and states."""
-        import torch
-        from torch.utils._pytree import tree_leaves
+        return _cached_values(self, tokens)
 
-        ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
-        with torch.no_grad():
-            out = self.model(input_ids=ids, use_cache=True, logits_to_keep=1)
-        held = tree_leaves([vars(layer) for layer in out.past_key_values.layers])
-        return sum(value.numel() for value in held if getattr(value, "ndim", 0) > 1)
+
+@cache  # the search for settings that fit asks again and again
+def _cached_values(shape: Shape, tokens: int) -> int:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
+    with torch.no_grad():
+        output = shape.model(input_ids=ids, use_cache=True, logits_to_keep=1)
+    count = 0
+    for layer in output.past_key_values.layers:
+        for value in tree_leaves(vars(layer)):
+            if isinstance(value, torch.Tensor) and value.ndim > 1:
+                count += value.numel()
+    return count
 
 
 @cache
 def find_shape(model: str) -> Shape:
     """The shape of a model of KNOWN (with or without owner and variant), a folder or a hub id.
-    Raises WorkbookError if it cannot be found or built.
+
+    Raises:
+        WorkbookError: it cannot be found or built.
     """
     from transformers import AutoConfig
 
-    variant = r"(-(unsloth|bnb-4bit|it|pt|base|instruct|thinking|2507))+$"
-    name = re.sub(variant, "", model.strip("/ ").rsplit("/", 1)[-1].lower())
+    last_part = model.strip("/ ").rsplit("/", 1)[-1].lower()
+    name = re.sub(r"(-(unsloth|bnb-4bit|it|pt|base|instruct|thinking|2507))+$", "", last_part)
     folder = Path(model).expanduser()
     try:
-        if folder.is_dir() or name not in KNOWN:
-            return Shape.of(AutoConfig.from_pretrained(folder.as_posix()))  # also on Windows
-        return Shape.of(AutoConfig.for_model(**KNOWN[name]))
+        if name in KNOWN and not folder.is_dir():
+            return Shape.of(AutoConfig.for_model(**KNOWN[name]))
+        return Shape.of(AutoConfig.from_pretrained(folder.as_posix()))  # also on Windows
     except Exception as error:  # an unknown config can raise anything
-        said = f"the model {model!r} cannot be built from its config ({first_line(error)}): give "
-        known = f"one of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
-        raise WorkbookError(said + known) from error
+        problem = f"the model {model!r} cannot be built from its config ({first_line(error)})"
+        fix = f"give one of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
+        raise WorkbookError(f"{problem}: {fix}") from error
+
+
+# ------------------------------------------------------------------ bytes
 
 
 def weight_bytes(shape: Shape, dtype: str, load_in_4bit: bool) -> float:
     """Bytes of the base model: projections in 4-bit; embeddings, head and norms stay wide."""
-    (every, projections), wide = shape.weights, WIDE[dtype]
-    return projections * (NF4_BYTES if load_in_4bit else wide) + (every - projections) * wide
+    all_weights, projections = shape.weights
+    width = WIDTHS[dtype]
+    others = (all_weights - projections) * width
+    if load_in_4bit:
+        return projections * NF4_BYTES + others
+    return projections * width + others
 
 
 def kv_cache_bytes(shape: Shape, sequences: int, tokens: int, dtype: str) -> float:
     """Bytes of the keys and values of `sequences` texts of `tokens` tokens each."""
-    return sequences * shape.cached(tokens) * WIDE[dtype]
+    return sequences * shape.cached(tokens) * WIDTHS[dtype]
 
 
 def logits_bytes(shape: Shape, rows: int, tokens: int) -> float:
@@ -119,170 +171,480 @@ def logits_bytes(shape: Shape, rows: int, tokens: int) -> float:
     return rows * tokens * shape.model.config.vocab_size * 4
 
 
-def activation_bytes(shape: Shape, tokens: int, rank: int, each: int, checkpointing: bool) -> dict:
-    """Bytes, by part, that a forward pass over `tokens` tokens keeps for the backward pass.
-    Inputs of adapters, products and norms, `each` bytes per value. In 16 bits the norms still use
-    32, and PEFT copies the input for each adapter; in 32 bits there is one copy.
+def activation_bytes(
+    shape: Shape, tokens: int, rank: int, width: int, checkpointing: bool
+) -> dict[str, float]:
+    """Bytes, by part, that a forward pass keeps for the backward pass.
+
+    Args:
+        shape: the model.
+        tokens: of all texts that go through at once.
+        rank: of the LoRA adapters.
+        width: bytes of a value, 2 or 4. In 16 bits the norms still use 32.
+        checkpointing: whether only each layer's input is kept, and the layer computed again.
     """
-    layers, shared = [], ("k_proj", "v_proj", "up_proj") if each == 4 else ()
-    for layer in shape.layers:
-        size = defaultdict(lambda: (0, 0), layer)
-        adapted = [name for name in TARGET_MODULES if name in layer]
-        query, key = size["o_proj"][0], size["k_proj"][1]
-        kept = sum(layer[name][0] for name in adapted if name not in shared) + rank * len(adapted)
-        kept += 3 * size["down_proj"][0] + (1 if each == 4 else 2) * query + 2 * key
-        kept += 4 * (size["in_proj_qkv"][1] + size["in_proj_z"][1])  # linear attention, roughly
-        norms = sum(w for n, (w, out) in layer.items() if not out and n not in ("q_norm", "k_norm"))
-        norms += query + key if "q_norm" in layer else 0
-        layers.append(tokens * (kept * each + 4 * norms))
+    layers = [tokens * _layer_bytes(layer, rank, width) for layer in shape.layers]
     if not checkpointing:
         return {"activations of all layers": sum(layers)}
-    inputs = tokens * len(layers) * shape.model.config.hidden_size * each
+    inputs = tokens * len(layers) * shape.model.config.hidden_size * width
     return {"inputs of all layers": inputs, "one layer, computed again": max(layers)}
 
 
-def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str, float]]:
-    """Bytes by part: {"always": ..., "sampling": ..., "learning": ...}; the last two take turns.
-    `gib` is the GPU's memory; a colocated vLLM holds its part of it all the time.
+def _layer_bytes(layer: dict[str, tuple[int, int]], rank: int, width: int) -> int:
+    """Bytes that a layer keeps for a token: the inputs of its adapters, products and norms."""
+
+    def features_in(name: str) -> int:
+        return layer.get(name, (0, 0))[0]
+
+    def features_out(name: str) -> int:
+        return layer.get(name, (0, 0))[1]
+
+    query = features_in("o_proj")
+    key = features_out("k_proj")
+    values = 0
+    for name in TARGET_MODULES:
+        if name not in layer:
+            continue
+        values += rank
+        # PEFT copies the input for each adapter; in 32 bits those of the same input share one.
+        shares_input = width == 4 and name in ("k_proj", "v_proj", "up_proj")
+        if not shares_input:
+            values += features_in(name)
+    values += 3 * features_in("down_proj")  # the gate, its activation, and the product
+    values += query if width == 4 else 2 * query
+    values += 2 * key
+    values += 4 * (features_out("in_proj_qkv") + features_out("in_proj_z"))  # linear attention
+
+    norms = 0
+    for name, (norm_width, out_features) in layer.items():
+        is_norm = out_features == 0
+        if is_norm and name not in ("q_norm", "k_norm"):
+            norms += norm_width
+    if "q_norm" in layer:
+        norms += query + key
+    return values * width + 4 * norms
+
+
+# ------------------------------------------------------------------ a run
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What of a run decides its memory, by the names of TRL, PEFT and Unsloth."""
+
+    dtype: str  # of the weights that are not 4-bit, and of the arithmetic
+    load_in_4bit: bool
+    lora_rank: int
+    max_prompt_length: int  # tokens
+    max_completion_length: int  # tokens
+    num_generations: int
+    per_device_train_batch_size: int  # completions that learn at once
+    gradient_accumulation_steps: int
+    gradient_checkpointing: bool
+    use_vllm: bool
+    vllm_mode: str
+    vllm_gpu_memory_utilization: float
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
+                raise WorkbookError(f"{name} is {value}: it must be more than 0")
+        if self.dtype not in WIDTHS:
+            raise WorkbookError(f"dtype is {self.dtype!r}: choose one of {', '.join(WIDTHS)}")
+        group = self.num_generations
+        if group < 2 or self.completions_per_step % group != 0:
+            problem = f"{self.completions_per_step} completions cannot be cut into groups of"
+            fix = "per_device_train_batch_size x gradient_accumulation_steps must be a multiple"
+            raise WorkbookError(f"{problem} {group}, at least 2: {fix}")
+
+    @property
+    def completions_per_step(self) -> int:
+        """Completions in one optimizer step."""
+        return self.per_device_train_batch_size * self.gradient_accumulation_steps
+
+    @property
+    def prompts_per_step(self) -> int:
+        """Different problems in one optimizer step."""
+        return self.completions_per_step // self.num_generations
+
+    def with_completions(self, completions: int, at_once: int) -> "Settings":
+        """The same with so many completions in a step, of which at most `at_once` learn at once."""
+        at_once = min(completions, at_once)
+        while completions % at_once != 0:
+            at_once -= 1
+        return replace(
+            self,
+            per_device_train_batch_size=at_once,
+            gradient_accumulation_steps=completions // at_once,
+        )
+
+
+def memory(shape: Shape, settings: Settings, gib: float = 0.0) -> Parts:
+    """Bytes by part.
+
+    Args:
+        shape: the model.
+        settings: of the run.
+        gib: the GPU's memory; a colocated vLLM holds its part of it all the time.
+
+    Returns:
+        {"always": ..., "sampling": ..., "learning": ...}, each {part: bytes}. Sampling and learning
+        take turns.
+
+    Raises:
+        WorkbookError: vLLM's part is too small.
     """
-    length, batch = run.max_prompt_length + run.max_completion_length, run.batch_size
-    config, wide = shape.model.config, WIDE[run.dtype]
-    # Adapters with gradients and moments in 32 bits, as Unsloth on a GPU and `make_trainer` keep
-    # them: 16 bytes per weight. Stock TRL uses bfloat16 on a 4-bit model: 8 bytes.
-    adapters = shape.lora(run.lora_rank) * 4
+    # Adapters with gradients and moments in 32 bits, as Unsloth on a GPU and `Float32Adapters`
+    # keep them: 16 bytes per weight. Stock TRL uses bfloat16 on a 4-bit model: 8 bytes.
+    adapters = shape.lora(settings.lora_rank) * 4
     always = {
-        "weights": weight_bytes(shape, run.dtype, run.load_in_4bit), "LoRA adapters": adapters,
-        "their gradients": adapters, "optimizer (AdamW)": 2 * adapters,
+        "weights": weight_bytes(shape, settings.dtype, settings.load_in_4bit),
+        "LoRA adapters": adapters,
+        "their gradients": adapters,
+        "optimizer (AdamW)": 2 * adapters,
         "reserve (assumed)": RESERVE,
-    }  # fmt: skip
+    }
     sampling = {}
-    if run.vllm == "colocate" and gib:  # vLLM and training use the same weights
-        room = always["KV cache of vLLM"] = run.vllm_gpu_memory * gib * GIB - always["weights"]
-        if room < kv_cache_bytes(shape, 1, length, run.dtype):
-            part = f"vllm_gpu_memory={run.vllm_gpu_memory:g} of {gib:g} GiB"
-            raise WorkbookError(f"{part} cannot hold one completion: give more, or vllm=off")
-    elif run.vllm == "off":  # Transformers samples all completions of a step at once
-        cached = kv_cache_bytes(shape, batch, length, run.dtype)
-        sampling = {"KV cache": cached, "one layer's cache, copied": cached / len(shape.layers)}
-        width = config.hidden_size + max(layer["down_proj"][0] for layer in shape.layers)
-        sampling["prompts"] = batch * run.max_prompt_length * 2 * width * wide
-        sampling["logits of a token"] = 2 * logits_bytes(shape, batch, 1)
-    each = 4 if run.dtype == "float16" and config.model_type in FORCED_32_BIT else wide
-    tokens = run.per_device_batch * length
-    learning = activation_bytes(shape, tokens, run.lora_rank, each, run.gradient_checkpointing)
-    logits = logits_bytes(shape, run.per_device_batch, run.max_completion_length)
-    learning["logits and gradient, in pieces"] = 2 * logits / LOGIT_CHUNKS
-    return {"always": always, "sampling": sampling, "learning": learning}
+    if not settings.use_vllm:
+        sampling = _sampling_bytes(shape, settings)
+    elif settings.vllm_mode == "colocate" and gib > 0:
+        always["KV cache of vLLM"] = _vllm_cache_bytes(shape, settings, gib)
+    return {"always": always, "sampling": sampling, "learning": _learning_bytes(shape, settings)}
 
 
-def total(parts: Mapping[str, Mapping[str, float]]) -> float:
-    """The peak, in bytes."""
-    sums = {phase: sum(sizes.values()) for phase, sizes in parts.items()}
-    return sums["always"] + max(sums["sampling"], sums["learning"])
+def _sampling_bytes(shape: Shape, settings: Settings) -> dict[str, float]:
+    """Bytes by part while Transformers samples all completions of a step at once."""
+    batch = settings.completions_per_step
+    length = settings.max_prompt_length + settings.max_completion_length
+    kv_cache = kv_cache_bytes(shape, batch, length, settings.dtype)
+    mlp_width = max(layer["down_proj"][0] for layer in shape.layers)
+    hidden_width = shape.model.config.hidden_size
+    prompt_values = batch * settings.max_prompt_length * 2 * (hidden_width + mlp_width)
+    return {
+        "KV cache": kv_cache,
+        "one layer's cache, copied": kv_cache / len(shape.layers),
+        "prompts": prompt_values * WIDTHS[settings.dtype],
+        "logits of a token": 2 * logits_bytes(shape, batch, 1),
+    }
 
 
-# Changes that save memory, the cheapest first: (the next smaller value, the cost).
-CHANGES: dict[str, tuple[Any, str]] = {
-    "per_device_batch": (lambda run: run.per_device_batch // 2, "a little time: smaller pieces"),
-    "gradient_checkpointing": (lambda run: True, "time: every layer is computed twice"),
-    "vllm": (lambda run: "off", "time: Transformers samples the completions instead"),
-    "load_in_4bit": (lambda run: True, "time to unpack the weights, and a little accuracy"),
-    "batch_size": (lambda run: run.prompts_per_step // 2 * run.num_generations,
-                   "a noisier gradient, so more steps"),
-    "max_completion_length": (lambda run: run.max_completion_length // 2 * (
-        run.max_completion_length >= 512), "answers that are cut off without a reward"),  # to 256
-}  # fmt: skip
+def _vllm_cache_bytes(shape: Shape, settings: Settings, gib: float) -> float:
+    """What a vLLM beside the training has for its cache; the two share the weights."""
+    share = settings.vllm_gpu_memory_utilization
+    weights = weight_bytes(shape, settings.dtype, settings.load_in_4bit)
+    room = share * gib * GIB - weights
+    length = settings.max_prompt_length + settings.max_completion_length
+    if room < kv_cache_bytes(shape, 1, length, settings.dtype):
+        problem = f"vllm_gpu_memory_utilization={share:g} of {gib:g} GiB cannot hold one completion"
+        raise WorkbookError(f"{problem}: give more, or use_vllm=False")
+    return room
+
+
+def _learning_bytes(shape: Shape, settings: Settings) -> dict[str, float]:
+    """Bytes by part while the completions of one device batch go forward and backward."""
+    rows = settings.per_device_train_batch_size
+    width = WIDTHS[settings.dtype]
+    if settings.dtype == "float16" and shape.model.config.model_type in FORCED_32_BIT:
+        width = 4
+    parts = activation_bytes(
+        shape,
+        rows * (settings.max_prompt_length + settings.max_completion_length),
+        settings.lora_rank,
+        width,
+        settings.gradient_checkpointing,
+    )
+    logits = logits_bytes(shape, rows, settings.max_completion_length)
+    parts["logits and gradient, in pieces"] = 2 * logits / LOGIT_CHUNKS
+    return parts
+
+
+def peak(parts: Mapping[str, Mapping[str, float]]) -> float:
+    """The peak in bytes: what is always held, and the larger of sampling and learning."""
+    sampling = sum(parts["sampling"].values())
+    learning = sum(parts["learning"].values())
+    return sum(parts["always"].values()) + max(sampling, learning)
+
+
+# ------------------------------------------------------------------ the plan
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change that saves memory."""
+
+    fields: dict[str, tuple[Any, Any]]  # name of a setting -> (before, after)
+    cost: str
+    peak: float  # bytes, with this change and those before it
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The memory of a run, in bytes by part. `usable`: of the device, 0 if unknown."""
+    """The memory of a run, in bytes by part. `print(plan)` shows it."""
 
-    run: RunConfig
-    parts: dict[str, dict[str, float]]
-    usable: float
-    changes: tuple[tuple[str, str, float], ...]  # (change, its cost, bytes with all changes so far)
+    model: str
+    device: str  # the profile, or "your GPU"
+    settings: Settings
+    parts: Parts
+    usable: float  # bytes of the device that a run can use; 0 if unknown
+    changes: list[Change]  # what makes it fit, the cheapest first; empty if it fits
+
+    @property
+    def peak(self) -> float:
+        """The peak in bytes."""
+        return peak(self.parts)
 
     @property
     def fits(self) -> bool | None:
         """Whether it fits; None if the device's memory is unknown."""
-        return total(self.parts) <= self.usable if self.usable else None
+        if self.usable == 0:
+            return None
+        return self.peak <= self.usable
 
     def __str__(self) -> str:
-        most = total(self.parts)
-        unit, name = (GIB, "GiB") if most > 4 * GIB else (2**20, "MiB")
-        lines = [f"{self.run.model_name} on {self.run.profile}: computed", ""]
+        unit, unit_name = (GIB, "GiB") if self.peak > 4 * GIB else (MIB, "MiB")
+        lines = [f"{self.model} on {self.device}: computed", ""]
         for phase, parts in self.parts.items():
-            lines.append(f"{phase:<34}{sum(parts.values()) / unit:8.2f} {name}")
+            lines.append(f"{phase:<34}{sum(parts.values()) / unit:8.2f} {unit_name}")
             for part, size in parts.items():
-                bar = "#" * round(30 * size / most)
+                bar = "#" * round(30 * size / self.peak)
                 lines.append(f"  {part:<32}{size / unit:8.2f}  {bar}".rstrip())
-        lines += [f"{'in all: always + the larger':<34}{most / unit:8.2f} {name}", ""]
+        lines.append(f"{'in all: always + the larger':<34}{self.peak / unit:8.2f} {unit_name}")
+        lines.append("")
         if self.fits is None:
-            return "\n".join([*lines, "This machine's memory is unknown: give it with --memory."])
-        said = f"It {'fits' if self.fits else 'does not fit'}: {self.usable / unit:.2f} {name} "
-        lines.append(f"{said}are usable ({USABLE:.0%}, assumed).")
-        for what, cost, size in self.changes:
-            lines += [f"  {what:<50}{size / unit:8.2f} {name}", f"      costs {cost}"]
-        if not self.fits and (not self.changes or self.changes[-1][2] > self.usable):
+            lines.append("This machine's memory is unknown: give it with --memory.")
+            return "\n".join(lines)
+        verdict = "fits" if self.fits else "does not fit"
+        usable = f"{self.usable / unit:.2f} {unit_name} are usable ({USABLE:.0%}, assumed)."
+        lines.append(f"It {verdict}: {usable}")
+        reached = self.peak
+        for change in self.changes:
+            reached = change.peak
+            for name, (before, after) in change.fields.items():
+                lines.append(f"  {name} {before} -> {after}")
+            size = f"{change.peak / unit:.2f} {unit_name}"
+            lines.append(f"      {size}, and it costs {change.cost}")
+        if reached > self.usable:
             lines.append("No setting is enough: choose a smaller model or a larger GPU.")
         return "\n".join(lines)
 
 
-def plan(model: Any, profile: Any, *, gib: float | None = None, **values) -> Plan:
-    """The plan for `model` with the profile's settings and `values`, for any GPU.
+def plan(
+    model: Any,
+    profile: "str | Profile | GRPOConfig" = "t4",
+    *,
+    gib: float | None = None,
+    dtype: str | None = None,
+    load_in_4bit: bool | None = None,
+    lora_rank: int | None = None,
+    max_prompt_length: int | None = None,
+    max_completion_length: int | None = None,
+    num_generations: int | None = None,
+    per_device_train_batch_size: int | None = None,
+    gradient_accumulation_steps: int | None = None,
+    gradient_checkpointing: bool | None = None,
+    use_vllm: bool | None = None,
+    vllm_gpu_memory_utilization: float | None = None,
+) -> Plan:
+    """Compute the memory of a run, for any GPU. It counts LoRA, not full fine-tuning.
 
         print(plan("Qwen/Qwen3-4B", GRPOConfig("out", per_device_train_batch_size=8), gib=24))
 
-    `model`: "qwen" or "gemma" (the profile's own), a name for `find_shape`, or a config of
-    Transformers. `profile`: a name, or TRL's GRPOConfig; what that does not say is a value of its
-    own: lora_rank (16), load_in_4bit (False), max_prompt_length (512). It counts LoRA, not full
-    fine-tuning. `gib`: the device's memory (default: the profile's, or unknown). WorkbookError for
-    unknown or impossible values.
+    Args:
+        model: "qwen" or "gemma" (the profile's own), a name for `find_shape`, or a config of
+            Transformers.
+        profile: the settings to start with: a profile's name ("t4"), a Profile, or a GRPOConfig
+            with lora_rank=16, load_in_4bit=False and max_prompt_length=512, which it does not have.
+        gib: the device's memory; by default that of the profile's GPU.
+        dtype: this and all below replace a value of the profile; their names are TRL's, or those
+            of `choose_profile`.
+
+    Raises:
+        WorkbookError: an unknown model or profile, or an impossible value.
     """
-    name, settings = profile, PROFILES.get(profile if isinstance(profile, str) else "t4")
-    if not isinstance(profile, str):  # the profile t4 gives the values that do not count here
-        name, values = "your GPU", _settings_of(profile) | values
-    if settings is None or (gib is not None and not 0 < gib < 10**6):
-        said = f"the memory is {gib:g} GiB" if settings else f"unknown profile {profile!r}"
-        raise WorkbookError(f"{said}: choose one of {', '.join(PROFILES)}, and a memory above 0")
-    chosen = {key: value for key, value in settings.items() if key not in FAMILIES} | values
+    if gib is not None and not 0 < gib < 10**6:
+        raise WorkbookError(f"the memory is {gib:g} GiB: give a number above 0")
+    settings = _settings_of(profile)
+    changed = {
+        "dtype": dtype,
+        "load_in_4bit": load_in_4bit,
+        "lora_rank": lora_rank,
+        "max_prompt_length": max_prompt_length,
+        "max_completion_length": max_completion_length,
+        "num_generations": num_generations,
+        "per_device_train_batch_size": per_device_train_batch_size,
+        "gradient_accumulation_steps": gradient_accumulation_steps,
+        "gradient_checkpointing": gradient_checkpointing,
+        "use_vllm": use_vllm,
+        "vllm_gpu_memory_utilization": vllm_gpu_memory_utilization,
+    }
+    given = {name: value for name, value in changed.items() if value is not None}
+    settings = Settings(**{**settings, **given})
+
+    device = _name_of(profile)
     if isinstance(model, str):
-        shape = find_shape(model := settings[model] if model in FAMILIES else model)
+        if model in FAMILIES:
+            model = PROFILES[device if device in PROFILES else "t4"][model]
+        shape = find_shape(model)
+        model_name = readable(model)
     else:
-        shape, model = Shape.of(model), model.name_or_path or model.model_type
-    device = "cpu" if name == "smoke" else "cuda"
-    run = RunConfig(device, name, model, "", 0, Path("outputs/run"), **chosen)
-    size = gib or PROFILE_GIB.get(name, 0.0)
-    changes = tuple(_changes(shape, run, size)) if size else ()
-    return Plan(run, memory(shape, run, size), USABLE * size * GIB, changes)
+        shape = Shape.of(model)
+        model_name = model.name_or_path or model.model_type
+    if gib is None:
+        gib = PROFILE_GIB.get(device, 0.0)
+    usable = USABLE * gib * GIB
+    parts = memory(shape, settings, gib)
+    changes = []
+    if gib > 0:
+        changes = _changes_that_fit(shape, settings, gib, usable)
+    return Plan(model_name, device, settings, parts, usable, changes)
 
 
-def _settings_of(args: Any) -> dict[str, Any]:
-    """The values of a RunConfig that a GRPOConfig of TRL means, and the defaults of `plan`."""
-    at_once = args.per_device_train_batch_size
-    found = {"lora_rank": 16, "load_in_4bit": False, "max_prompt_length": 512}
-    found |= {"dtype": "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"}
-    found |= {"per_device_batch": at_once, "batch_size": at_once * args.gradient_accumulation_steps}
-    found |= {"vllm": args.vllm_mode if args.use_vllm else "off"}
-    found |= {"vllm_gpu_memory": args.vllm_gpu_memory_utilization}
-    same = ("num_generations", "max_completion_length", "gradient_checkpointing")
-    return found | {name: getattr(args, name) for name in same}
+# Settings that are fields of GRPOConfig.
+GRPO_FIELDS = (
+    "max_completion_length",
+    "num_generations",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "gradient_checkpointing",
+    "use_vllm",
+    "vllm_mode",
+    "vllm_gpu_memory_utilization",
+)
 
 
-def _changes(shape: Shape, run: RunConfig, gib: float) -> Iterator[tuple[str, str, float]]:
-    """The cheapest changes that save memory, one by one, until the run fits."""
-    takes = lambda run: total(memory(shape, run, gib))  # noqa: E731
-    changed = so_far = run
-    while takes(changed) > USABLE * gib * GIB:
-        for name, (smaller, _) in CHANGES.items():
-            candidate = changed.replace(**{name: smaller(changed) or getattr(changed, name)})
-            if takes(candidate) < 0.99 * takes(changed):
-                changed = candidate
-                break
-        else:
+def _name_of(profile: "str | Profile | GRPOConfig") -> str:
+    if isinstance(profile, str):
+        return profile
+    if isinstance(profile, Profile):
+        return profile.name
+    return "your GPU"
+
+
+def _settings_of(profile: "str | Profile | GRPOConfig") -> dict[str, Any]:
+    """The values for `Settings` that a profile, its name or a GRPOConfig has."""
+    if isinstance(profile, str):
+        if profile not in PROFILES:
+            choices = ", ".join(PROFILES)
+            raise WorkbookError(f"unknown profile {profile!r}: choose one of {choices}")
+        table = PROFILES[profile]
+        settings = {name: table["grpo"][name] for name in GRPO_FIELDS}
+        settings["dtype"] = table["dtype"]
+        settings["load_in_4bit"] = True
+        settings["lora_rank"] = table["lora_rank"]
+        settings["max_prompt_length"] = table["max_prompt_length"]
+        return settings
+    if isinstance(profile, Profile):
+        settings = {name: profile.grpo[name] for name in GRPO_FIELDS}
+        settings["dtype"] = profile.dtype
+        settings["load_in_4bit"] = profile.loader["load_in_4bit"]
+        settings["lora_rank"] = profile.lora["r"]
+        settings["max_prompt_length"] = profile.max_prompt_length
+        return settings
+    settings = {name: getattr(profile, name) for name in GRPO_FIELDS}
+    settings["dtype"] = "float32"
+    if profile.fp16:
+        settings["dtype"] = "float16"
+    if profile.bf16:
+        settings["dtype"] = "bfloat16"
+    settings["load_in_4bit"] = False
+    settings["lora_rank"] = 16
+    settings["max_prompt_length"] = 512
+    return settings
+
+
+# ------------------------------------------------------------------ what makes it fit
+#
+# Each function makes a change that saves memory, or returns None where there is nothing left to
+# save.
+
+
+def _smaller_pieces(settings: Settings) -> Settings | None:
+    if settings.per_device_train_batch_size == 1:
+        return None
+    half = settings.per_device_train_batch_size // 2
+    return settings.with_completions(settings.completions_per_step, at_once=half)
+
+
+def _checkpointing(settings: Settings) -> Settings | None:
+    if settings.gradient_checkpointing:
+        return None
+    return replace(settings, gradient_checkpointing=True)
+
+
+def _no_vllm(settings: Settings) -> Settings | None:
+    if not settings.use_vllm:
+        return None
+    return replace(settings, use_vllm=False)
+
+
+def _four_bit(settings: Settings) -> Settings | None:
+    if settings.load_in_4bit:
+        return None
+    return replace(settings, load_in_4bit=True)
+
+
+def _fewer_problems(settings: Settings) -> Settings | None:
+    if settings.prompts_per_step == 1:
+        return None
+    completions = settings.prompts_per_step // 2 * settings.num_generations
+    return settings.with_completions(completions, at_once=settings.per_device_train_batch_size)
+
+
+def _shorter_completions(settings: Settings) -> Settings | None:
+    if settings.max_completion_length < 512:
+        return None
+    return replace(settings, max_completion_length=settings.max_completion_length // 2)
+
+
+# The cheapest first.
+CHANGES: list[tuple[Callable[[Settings], Settings | None], str]] = [
+    (_smaller_pieces, "a little time: smaller pieces"),
+    (_checkpointing, "time: every layer is computed twice"),
+    (_no_vllm, "time: Transformers samples the completions instead"),
+    (_four_bit, "time to unpack the weights, and a little accuracy"),
+    (_fewer_problems, "a noisier gradient, so more steps"),
+    (_shorter_completions, "answers that are cut off without a reward"),
+]
+
+
+def _changes_that_fit(shape: Shape, settings: Settings, gib: float, usable: float) -> list[Change]:
+    """The cheapest changes that save memory, until the run fits or nothing is left to change."""
+    changes: list[Change] = []
+    size = peak(memory(shape, settings, gib))
+    start = settings  # before the current kind of change
+    while size > usable:
+        step = _cheapest_change(shape, settings, gib, size)
+        if step is None:
             break
-    for name, (_, cost) in CHANGES.items():
-        if (new := getattr(changed, name)) != (old := getattr(run, name)):
-            so_far = so_far.replace(**{name: new})
-            yield f"{name} {old} -> {new}", cost, takes(so_far)
+        next_settings, cost, size = step
+        if changes and changes[-1].cost == cost:
+            changes.pop()  # the same kind of change once more: 8 -> 4 -> 2 is shown as 8 -> 2
+        else:
+            start = settings
+        settings = next_settings
+        changes.append(Change(_differences(start, settings), cost, size))
+    return changes
+
+
+def _cheapest_change(
+    shape: Shape, settings: Settings, gib: float, size: float
+) -> tuple[Settings, str, float] | None:
+    """The first of CHANGES that saves at least 1 % of `size`: (settings, cost, bytes)."""
+    for change, cost in CHANGES:
+        candidate = change(settings)
+        if candidate is None:
+            continue
+        candidate_size = peak(memory(shape, candidate, gib))
+        if candidate_size < 0.99 * size:
+            return candidate, cost, candidate_size
+    return None
+
+
+def _differences(before: Settings, after: Settings) -> dict[str, tuple[Any, Any]]:
+    """{name: (value before, value after)} of the settings that differ."""
+    differences = {}
+    for name, old_value in vars(before).items():
+        new_value = getattr(after, name)
+        if new_value != old_value:
+            differences[name] = (old_value, new_value)
+    return differences

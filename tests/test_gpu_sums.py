@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import REPO
 
+from grpo_workbook.config import PROFILES
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.export import LOGIT_BYTES, _where
 from grpo_workbook.planning import (
@@ -31,10 +32,11 @@ def run_that_fits(model: str, profile: str):
     assert bool(found and found.fits) == ((model, profile) not in TOO_LARGE)
     if not found or not found.fits:
         pytest.skip("its training does not fit either, and the plan says so")
-    run, shape = found.run, find_shape(model)
-    length = run.max_prompt_length + run.max_completion_length
-    cache = kv_cache_bytes(shape, run.eval_batch, length, run.dtype)
-    answering = cache * (1 + 1 / len(shape.layers)) + 2 * logits_bytes(shape, run.eval_batch, 1)
+    settings, shape = found.settings, find_shape(model)
+    length = settings.max_prompt_length + settings.max_completion_length
+    batch = PROFILES[profile]["eval_batch_size"]
+    cache = kv_cache_bytes(shape, batch, length, settings.dtype)
+    answering = cache * (1 + 1 / len(shape.layers)) + 2 * logits_bytes(shape, batch, 1)
     return found, shape, answering
 
 
@@ -61,7 +63,7 @@ def test_a_merge_on_the_gpu_fits_with_its_proof(model, profile, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
     where = _where(shape.weights[0])
     if where["device"] == "cuda":
-        length = found.run.max_completion_length + 1
+        length = found.settings.max_completion_length + 1
         row = min(LOGIT_BYTES, logits_bytes(shape, 1, length)) * 2  # and its float32 copy
         weights = where["dtype"].itemsize * shape.weights[0]
         assert weights + max(answering, row) <= found.usable

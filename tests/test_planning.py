@@ -14,7 +14,7 @@ import torch
 from conftest import REPO, finished
 
 from grpo_workbook.cli import main
-from grpo_workbook.config import TARGET_MODULES
+from grpo_workbook.config import PROFILES, TARGET_MODULES, choose_profile
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.planning import (
     FORCED_32_BIT,
@@ -26,11 +26,10 @@ from grpo_workbook.planning import (
     kv_cache_bytes,
     logits_bytes,
     memory,
+    peak,
     plan,
-    total,
     weight_bytes,
 )
-from grpo_workbook.run_config import PROFILES, RunConfig
 
 FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
 RANK, ROWS, TOKENS = 16, 4, 96
@@ -201,7 +200,7 @@ def test_adapters_and_the_state_of_adamw_in_a_trainer(tmp_path):
     same, course, rounded, stock = found
     assert same
     assert not rounded  # TRL's cast costs the adapters their last digits
-    said = memory(tiny_shape("qwen"), plan("qwen", "smoke", lora_rank=RANK).run)["always"]
+    said = memory(tiny_shape("qwen"), plan("qwen", "smoke", lora_rank=RANK).settings)["always"]
     sizes = [said[part] for part in ("LoRA adapters", "their gradients", "optimizer (AdamW)")]
     assert course == [["torch.float32"], sizes]
     assert stock == [["torch.bfloat16"], [size / 2 for size in sizes]]
@@ -292,7 +291,7 @@ def test_float16_is_computed_in_32_bits_where_the_installed_unsloth_forces_it():
 def test_of_sampling_and_learning_the_larger_counts():
     parts = plan("qwen3-4b", "t4").parts
     sums = {phase: sum(sizes.values()) for phase, sizes in parts.items()}
-    assert total(parts) == sums["always"] + max(sums["sampling"], sums["learning"])
+    assert peak(parts) == sums["always"] + max(sums["sampling"], sums["learning"])
 
 
 @pytest.mark.slow
@@ -300,24 +299,39 @@ def test_of_sampling_and_learning_the_larger_counts():
 @pytest.mark.parametrize("profile", sorted(set(PROFILES) - {"smoke"}))
 def test_every_profile_fits_its_gpu_on_paper(family, profile):
     found = plan(family, profile)
-    assert isinstance(found.run, RunConfig)
     assert found.fits, str(found)
     assert max(map(len, str(found).splitlines())) <= 80
 
 
 @pytest.mark.slow
 def test_what_does_not_fit_gets_the_cheapest_changes_in_order():
-    wish = {"load_in_4bit": False, "gradient_checkpointing": False, "batch_size": 64}
-    found = plan("unsloth/gemma-3-4b-it", "t4", **wish)
+    found = plan(
+        "unsloth/gemma-3-4b-it",
+        "t4",
+        load_in_4bit=False,
+        gradient_checkpointing=False,
+        gradient_accumulation_steps=8,
+    )
     assert found.fits is False
-    names = [what.split()[0] for what, _, _ in found.changes]
-    assert names == ["per_device_batch", "load_in_4bit", "batch_size"]
-    sizes = [size for _, _, size in found.changes]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] <= found.usable < sizes[-2]
-    done = plan("unsloth/gemma-3-4b-it", "t4", per_device_batch=1, gradient_checkpointing=False)
-    assert total(done.parts) == sizes[-1]
+    pieces, four_bit, problems = found.changes
+    assert pieces.fields == {
+        "per_device_train_batch_size": (8, 1),
+        "gradient_accumulation_steps": (8, 64),
+    }
+    assert four_bit.fields == {"load_in_4bit": (False, True)}
+    assert problems.fields == {"gradient_accumulation_steps": (64, 32)}
+    assert problems.peak <= found.usable < four_bit.peak < pieces.peak < found.peak
+    done = plan(
+        "unsloth/gemma-3-4b-it",
+        "t4",
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=32,
+        gradient_checkpointing=False,
+    )
+    assert done.peak == problems.peak
     assert done.fits
+    assert done.changes == []
+    assert "gradient_accumulation_steps 64 -> 32" in str(found)
     assert "choose a smaller model or a larger GPU" in str(plan("qwen3-8b", "t4", lora_rank=4000))
 
 
@@ -326,8 +340,8 @@ def test_vllm_takes_its_part_and_needs_room():
     held = found.parts["always"]["KV cache of vLLM"] + found.parts["always"]["weights"]
     assert held == pytest.approx(0.3 * 22.1 * GIB)
     assert found.parts["sampling"] == {}
-    with pytest.raises(WorkbookError, match="cannot hold one completion: give more, or vllm=off"):
-        plan("qwen3-4b", "24gb", vllm_gpu_memory=0.1)
+    with pytest.raises(WorkbookError, match="vllm_gpu_memory_utilization=0.1"):
+        plan("qwen3-4b", "24gb", vllm_gpu_memory_utilization=0.1)
 
 
 def test_the_tiny_model_has_no_limit_until_one_is_given():
@@ -342,8 +356,8 @@ def test_the_tiny_model_has_no_limit_until_one_is_given():
     [
         (["--model", "llama"], "cannot be built from its config"),
         (["--profile", "h100"], "unknown profile 'h100': choose one of smoke, t4"),
-        (["--batch-size", "33"], "cannot be cut into groups of 8"),
-        (["--memory", "-3"], "the memory is -3 GiB: choose one of"),
+        (["--gradient-accumulation-steps", "33", "--num-generations", "5"], "cannot be cut into"),
+        (["--memory", "-3"], "the memory is -3 GiB"),
     ],
 )
 def test_bad_input_is_named_with_exit_status_2(arguments, message, capsys):
@@ -353,16 +367,30 @@ def test_bad_input_is_named_with_exit_status_2(arguments, message, capsys):
 
 def test_the_command_says_by_its_status_whether_it_fits(capsys):
     assert main(["plan", "--model", "qwen3-0.6b"]) == 0
-    assert main(["plan", "--model", "qwen3-8b", "--load-in-4bit", "false"]) == 1
+    assert main(["plan", "--model", "qwen3-8b", "--no-load-in-4bit"]) == 1
     out = capsys.readouterr().out
     assert "It fits: 13.52 GiB are usable" in out
     assert "load_in_4bit False -> True" in out
 
 
-def test_the_command_takes_a_runs_file_and_the_line_wins(tmp_path, capsys):
-    (tmp_path / "my.yaml").write_text(
-        "model: qwen3-8b\nload_in_4bit: false\nseed: 3\nrewards: overlong=9\n"
-    )
-    assert main(["plan", "--config", str(tmp_path / "my.yaml")]) == 1
-    assert main(["plan", "--config", str(tmp_path / "my.yaml"), "--load-in-4bit"]) == 0
-    assert "qwen3-8b on t4: computed" in capsys.readouterr().out
+def test_a_profile_counts_as_its_name_does():
+    """A Profile has the values of this machine; its name has those of the profile's own GPU."""
+    profile = choose_profile("smoke", lora_rank=4, grpo={"max_completion_length": 32})
+    by_object = plan(profile.model, profile, gib=8)
+    by_name = plan("qwen", "smoke", gib=8, lora_rank=4, max_completion_length=32)
+    assert by_object == by_name
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"num_generations": 1}, "groups of 1"),
+        ({"num_generations": 7}, "groups of 7"),
+        ({"lora_rank": 0}, "lora_rank is 0"),
+        ({"dtype": "int8"}, "'int8'"),
+        ({"gib": float("nan")}, "nan GiB"),
+    ],
+)
+def test_impossible_values_are_named(values, words):
+    with pytest.raises(WorkbookError, match=words):
+        plan("qwen", "smoke", **values)

@@ -60,7 +60,7 @@ def test_a_plan_for_a_config_of_trl_counts_its_values():
         plan("Qwen/Qwen3-1.7B", GRPOConfig("out", gradient_accumulation_steps=n, **how), gib=24)
         for n in (1, 4)
     )
-    assert (small.run.batch_size, large.run.batch_size) == (8, 32)
+    assert (small.settings.completions_per_step, large.settings.completions_per_step) == (8, 32)
     assert large.parts["sampling"]["KV cache"] == 4 * small.parts["sampling"]["KV cache"]
     assert large.parts["learning"] == small.parts["learning"]
     assert "on your GPU" in str(small)

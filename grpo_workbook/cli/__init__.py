@@ -24,7 +24,7 @@ EXAMPLES = """examples:
 exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
 COMMANDS = ("doctor", "new", "check_data", "plan", "run", "diagnose", "evaluate", "merge")
-PARSED_BY_TRL = ("plan", "run")
+PARSED_BY_TRL = ("run",)
 RAW = argparse.RawDescriptionHelpFormatter
 
 

@@ -1,38 +1,55 @@
 """The memory of a run by part, before it starts, and what makes it fit.
 
-It is computed from the model's config; nothing is measured. All settings of a
-run that change the memory count (`run --help`). The default profile is t4.
+It is computed from the model's config; nothing is measured. The options below
+the first three replace a value of the profile.
 
 examples:
-  python -m grpo_workbook plan --model Qwen/Qwen3-4B
+  python -m grpo_workbook plan --model Qwen/Qwen3-4B --lora-rank 64
   python -m grpo_workbook plan --model my/folder --memory 12
+  python -m grpo_workbook plan --profile 24gb --no-use-vllm
 """
 
-import dataclasses
+import argparse
 
-from grpo_workbook.cli import option, options
+from grpo_workbook.cli import option
 
-USAGE = "%(prog)s [--memory GIB] [--NAME VALUE ...]"
+USAGE = "%(prog)s [--model M] [--profile P] [--memory GIB] [options]"
+YES_OR_NO = argparse.BooleanOptionalAction
 OPTIONS = [
+    option("--model", default="qwen", metavar="M", help="a family, a folder or a hub id"),
+    option("--profile", default="t4", metavar="P", help="smoke, t4, 24gb or 80gb; default t4"),
     option("--memory", type=float, metavar="GIB", help="your GPU's memory"),
-    option("--model", default="qwen", help="a family, a folder or a hub id"),
-    option("--profile", default="t4", help="smoke, t4, 24gb or 80gb"),
+    option("--dtype", metavar="D", help="float32, float16 or bfloat16"),
+    option("--load-in-4bit", action=YES_OR_NO, help="the base in 4-bit"),
+    option("--lora-rank", type=int, metavar="N"),
+    option("--max-prompt-length", type=int, metavar="N", help="in tokens"),
+    option("--max-completion-length", type=int, metavar="N", help="in tokens"),
+    option("--num-generations", type=int, metavar="N", help="completions per problem"),
+    option("--per-device-train-batch-size", type=int, metavar="N", help="completions at once"),
+    option("--gradient-accumulation-steps", type=int, metavar="N"),
+    option("--gradient-checkpointing", action=YES_OR_NO, help="less memory for more time"),
+    option("--use-vllm", action=YES_OR_NO, help="sample with vLLM beside the training"),
 ]
 
 
-def main(arguments: list[str]) -> int:
+def main(args: argparse.Namespace) -> int:
     """Print the plan: 1 if the run does not fit, 0 if it fits or that is unknown."""
     from grpo_workbook.planning import plan
-    from grpo_workbook.run_config import FOLLOW, RunConfig
 
-    kinds = [("memory", float, None)]
-    for field in dataclasses.fields(RunConfig):
-        if field.name not in (*FOLLOW, "output", "seed"):
-            kinds.append((field.name, field.type, None))
-    parser = options.new_parser(dataclasses.make_dataclass("PlanOptions", kinds))
-    given = vars(parser.parse_args(arguments))
-    values = {name: value for name, value in given.items() if value is not None}
-    model, profile = values.pop("model", "qwen"), values.pop("profile", "t4")
-    computed = plan(model, profile, gib=values.pop("memory", None), **values)
+    computed = plan(
+        args.model,
+        args.profile,
+        gib=args.memory,
+        dtype=args.dtype,
+        load_in_4bit=args.load_in_4bit,
+        lora_rank=args.lora_rank,
+        max_prompt_length=args.max_prompt_length,
+        max_completion_length=args.max_completion_length,
+        num_generations=args.num_generations,
+        per_device_train_batch_size=args.per_device_train_batch_size,
+        gradient_accumulation_steps=args.gradient_accumulation_steps,
+        gradient_checkpointing=args.gradient_checkpointing,
+        use_vllm=args.use_vllm,
+    )
     print(computed)
-    return int(computed.fits is False)
+    return 1 if computed.fits is False else 0

@@ -138,16 +138,16 @@ side_by_side.example({8: 0.3526, 64: 0.8349}, gives="below proportion")
 
 def judge_plan(function):
     """What is wrong with the learner's plan, or that it fits."""
-    from grpo_workbook.planning import plan, total
+    from grpo_workbook.planning import plan
 
     result = plan(**function())
     if result.fits is None:
         raise ValueError("give the GPU's memory, such as gib=14.7")
     if not result.fits:
         return "it does not fit"
-    if result.run.prompts_per_step < 4:
+    if result.settings.prompts_per_step < 4:
         return "fewer than 4 problems in a step"
-    if total(result.parts) > result.usable / 2:
+    if result.peak > result.usable / 2:
         return "it fits"
     return "more than half is empty"
 
@@ -165,7 +165,7 @@ def does_not_fit():
 @my_plan.mistake
 def has_too_few_problems():
     """A step has fewer than 4 problems, a noisy gradient: save memory elsewhere first."""
-    return {"model": "qwen3-4b", "profile": "t4", "batch_size": 8}
+    return {"model": "qwen3-4b", "profile": "t4", "gradient_accumulation_steps": 1}
 
 
 @my_plan.mistake

@@ -414,9 +414,10 @@ figures.show(figure, (
 settings = {
     "T4 settings": {},
     "16-bit base": {"load_in_4bit": False},
-    "64 completions a step": {"batch_size": 64},
+    "64 completions a step": {"gradient_accumulation_steps": 8},
     "no checkpointing,\n1 completion at a time": {
-        "gradient_checkpointing": False, "per_device_batch": 1},
+        "gradient_checkpointing": False, "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": 32},
 }
 kinds = {"weights": "#999999", "adapters, gradients, moments": "#56B4E9",
          "reserve (assumed)": "#DDDDDD"}
@@ -472,11 +473,12 @@ size = psutil.virtual_memory().total if cpu else torch.cuda.mem_get_info()[1]
 print(plan(run.model, run.profile, gib=size / GIB))
 
 # %% [markdown]
-# When a run does not fit, `plan` lists changes, the cheapest first. Smaller pieces (`per_device_batch`) cost nearly
+# When a run does not fit, `plan` lists changes, the cheapest first. Smaller pieces (`per_device_train_batch_size`) cost nearly
 # nothing, because the same gradient is added up in more parts. A smaller batch is a different training:
 
 # %%
-wish = {"load_in_4bit": False, "gradient_checkpointing": False, "batch_size": 64}
+wish = {"load_in_4bit": False, "gradient_checkpointing": False,
+        "gradient_accumulation_steps": 8}
 said = str(plan("unsloth/gemma-3-4b-it", "t4", **wish))
 print(said[said.index("in all") :])
 
@@ -484,7 +486,7 @@ print(said[said.index("in all") :])
 # The same as a command, for any model and memory:
 #
 # ```bash
-# python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --batch-size 64
+# python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --gradient-accumulation-steps 8
 # ```
 #
 # How memory grows with the length of completions and with the size of a group (four problems in a step):
@@ -501,7 +503,7 @@ longest, groups = [128, 256, 512, 1024, 2048], [2, 4, 8, 16, 32]
 charts = {
     "longest completion, tokens": [phases(max_completion_length=n) for n in longest],
     "completions in a group": [
-        phases(num_generations=n, batch_size=4 * n) for n in groups],
+        phases(num_generations=n, gradient_accumulation_steps=n // 2) for n in groups],
 }
 figure, grid = figures.new_panels(8.0, 3.2, 2, 2)
 for axes, (name, pairs), xs in zip(grid, charts.items(), (longest, groups)):
@@ -849,7 +851,7 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 # %% [markdown]
 # ```bash
 # python -m grpo_workbook check-data train.jsonl
-# python -m grpo_workbook plan --config t4.yaml
+# python -m grpo_workbook plan --profile t4
 # python -m grpo_workbook run --config t4.yaml --max_steps 4
 # python -m grpo_workbook run --config t4.yaml --overwrite
 # python -m grpo_workbook diagnose outputs/t4
