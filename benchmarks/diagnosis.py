@@ -222,7 +222,8 @@ def _small(model):
 
 
 def _acts(rows=None, tools=None, environment=None):
-    from grpo_workbook.environments import TOOL_TASKS, multiply
+    from grpo_workbook.environments import multiply
+    from grpo_workbook.environments.examples import TOOL_TASKS
 
     if rows is None:
         lines = (TOOL_TASKS / "products_train.jsonl").read_text(encoding="utf-8").splitlines()
@@ -297,9 +298,9 @@ def _own():
 
 
 def _answer(price=0.0):
-    from grpo_workbook.environments import answer_after_tools
+    from grpo_workbook.environments import get_tool_answer_reward
 
-    return [answer_after_tools(price)], [1.0]
+    return [get_tool_answer_reward(price)], [1.0]
 
 
 ACTING = {"max_steps": 12, "per_device_train_batch_size": 32, "max_completion_length": 128}

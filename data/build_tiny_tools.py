@@ -28,7 +28,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from build_tiny_models import begin, card_head, make_model, make_tokenizer, save, train  # noqa: E402
 
 from grpo_workbook.config import CHAT_TEMPLATE_KWARGS  # noqa: E402
-from grpo_workbook.environments import ITEMS, GuessNumber, PriceList, multiply  # noqa: E402
+from grpo_workbook.environments import GuessNumber, PriceList, multiply  # noqa: E402
+from grpo_workbook.environments.examples import ITEMS  # noqa: E402
 
 MODEL, FOLDER = HERE / "tiny-tools", HERE / "tool_tasks"
 # (name, steps, sequences per step, learning rate, fraction of the steps after which weights are rounded to 4 bits)
@@ -328,7 +329,7 @@ def make_tool_tokenizer():
 
 def measure(model, tokenizer, rows: int = 120) -> dict[str, float]:
     """Fractions right on held-out rows, sampled, in float32."""
-    from grpo_workbook.environments import final_answer, replay
+    from grpo_workbook.environments import final_answer, play_episodes
 
     def read(file):
         found = [json.loads(line) for line in (FOLDER / file).read_text().splitlines()][:rows]
@@ -344,13 +345,13 @@ def measure(model, tokenizer, rows: int = 120) -> dict[str, float]:
         {"prompt": [{"role": "user", "content": GAME}], "seed": 10**6 + i} for i in range(rows)
     ]
     how = {"sample": True, "max_new_tokens": 200}
-    played = replay(model, tokenizer, games, environment=GuessNumber, **how)
+    played = play_episodes(model, tokenizer, games, environment=GuessNumber, **how)
     tools = {"tools": [multiply]}
     shop = {"environment": PriceList} | tools
     return {
-        "products": right(products, replay(model, tokenizer, products, **tools, **how)),
-        "without the tool": right(products, replay(model, tokenizer, products, **how)),
-        "shopping": right(shopping, replay(model, tokenizer, shopping, **shop, **how)),
+        "products": right(products, play_episodes(model, tokenizer, products, **tools, **how)),
+        "without the tool": right(products, play_episodes(model, tokenizer, products, **how)),
+        "shopping": right(shopping, play_episodes(model, tokenizer, shopping, **shop, **how)),
         "game": sum(e.environment.get_reward() for e in played) / rows,
     }
 

@@ -17,18 +17,17 @@ from grpo_workbook.environments import (
     Environment,
     GuessNumber,
     PriceList,
-    ToolBroken,
-    answer_after_tools,
     attacks,
     final_answer,
+    get_tool_answer_reward,
     lost_result,
     multiply,
-    replay,
+    play_episodes,
+    playing,
     tool,
-    tool_broke,
-    tool_results,
 )
-from grpo_workbook.environments.tools import BROKEN
+from grpo_workbook.environments.tools import BROKEN, ToolBroken
+from grpo_workbook.environments.transcripts import tool_broke
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO
 from tests.conftest import slow
@@ -133,20 +132,20 @@ def test_a_tool_without_a_hint_is_refused_at_once():
             """Find."""
 
 
-def test_an_async_tool_is_awaited_and_checked_like_any_other():
-    @tool(seconds=0.2)
-    async def double(n: int) -> int:
-        """Double."""
-        await asyncio.sleep(60 if n == 7 else 0)
-        return 2 * (n // (n - 5))
+def test_an_async_function_is_no_tool():
+    with pytest.raises(WorkbookError, match="the tool wait is async"):
 
-    assert asyncio.run(double(n=6)) == "12"
-    with pytest.raises(CallError, match="n must be of type int, not str '6'"):
-        asyncio.run(double(n="6"))
-    with pytest.raises(ToolBroken, match=r"tool failure in double: no result within 0\.2 s"):
-        asyncio.run(double(n=7))
-    with pytest.raises(ToolBroken, match="tool failure in double: .*zero"):
-        asyncio.run(double(n=5))
+        @tool
+        async def wait(n: int) -> int:
+            """Wait."""
+            return n
+
+    async def late(n: int) -> int:
+        """Wait."""
+        return n
+
+    with pytest.raises(WorkbookError, match="the tool late is async"):
+        playing._start_episode(None, {"prompt": []}, [late], None)
 
 
 def test_nothing_of_one_row_is_left_for_the_next():
@@ -213,7 +212,7 @@ def test_a_price_is_of_its_row_and_any_other_text_is_no_item():
 @pytest.mark.parametrize("name", attacks("8342"))
 def test_no_attack_earns_anything(name):
     completion = attacks("8342")[name]
-    assert answer_after_tools()([completion], ["8342"]) == [0.0]
+    assert get_tool_answer_reward()([completion], ["8342"]) == [0.0]
     assert final_answer(completion) != "8342"
     assert not tool_broke(completion)
 
@@ -231,7 +230,7 @@ def test_what_the_reward_pays_and_logs():
         [calling],
     ]
     logged = {}
-    paid = answer_after_tools(price=0.25)(completions, ["6"] * 4, log_metric=logged.__setitem__)
+    paid = get_tool_answer_reward(price=0.25)(completions, ["6"] * 4, log_metric=logged.__setitem__)
     assert paid == [1.0, 0.75, None, -0.25]
     assert logged == {"tools/broken": 0.25}  # the rest is what `watch` counts
     assert [lost_result(c) for c in completions] == [False, False, False, True]
@@ -323,7 +322,7 @@ def trls_trainer(loaded, rows, tmp_path, tools, environment=None, reward=None, *
     how |= {"chat_template_kwargs": {"enable_thinking": False}}
     return GRPOTrainer(
         loaded[0],
-        answer_after_tools() if reward is None else reward,
+        get_tool_answer_reward() if reward is None else reward,
         GRPOConfig(str(tmp_path), **how),
         Dataset.from_list(rows),
         processing_class=loaded[1],
@@ -339,7 +338,7 @@ def test_the_replay_and_its_tokens_are_trls(loaded, tmp_path):
     rows = rows_of("shopping", 24)
     greedy = {"generation_kwargs": {"do_sample": False}}
     trainer = trls_trainer(loaded, rows, tmp_path, [multiply], PriceList, **greedy)
-    episodes = replay(
+    episodes = play_episodes(
         model,
         tokenizer,
         rows,
@@ -361,7 +360,7 @@ def test_what_reset_returns_is_in_the_prompt_as_in_trls_trainer(loaded, tmp_path
     row = {"prompt": [{"role": "user", "content": "Find it."}], "seed": 1}
     trainer = trls_trainer(loaded, [row] * 2, tmp_path, [], Hinted, reward=[])
     theirs = trainer._generate_and_score_completions([row] * 2)
-    (episode,) = replay(*loaded, [row], environment=Hinted, max_new_tokens=8)
+    (episode,) = play_episodes(*loaded, [row], environment=Hinted, max_new_tokens=8)
     own = theirs["prompt_mask"][0].bool()
     assert theirs["prompt_ids"][0][own].tolist() == episode.prompt_ids
     assert row["prompt"][0]["content"] == "Find it."
@@ -385,34 +384,10 @@ def always_calling(loaded):
     loaded[0].generation_config.begin_suppress_tokens = None
 
 
-@pytest.mark.slow
-def test_an_async_tool_is_awaited_as_in_trls_trainer(loaded, tmp_path, always_calling):
-    @tool
-    @functools.wraps(multiply.__wrapped__)
-    async def awaited(a, b):
-        await asyncio.sleep(0)
-        return a * b
-
-    rows = rows_of("products", 8)
-    trainer = trls_trainer(loaded, rows, tmp_path, [awaited], generation_kwargs=always_calling)
-    how = {"max_turns": 3, "max_new_tokens": 128}
-    episodes = replay(*loaded, rows, tools=[awaited], **how)
-    results = [text for e in episodes for text in tool_results(e.messages)]
-    assert sum(text.isdigit() for text in results) > 8
-    assert not any("coroutine" in text for text in results)
-    same_as_trls(trainer, episodes, rows)
-
-    async def inside_a_running_loop():  # as a notebook's cell
-        return replay(*loaded, rows, tools=[awaited], **how)
-
-    again = asyncio.run(inside_a_running_loop())
-    assert [e.messages for e in again] == [e.messages for e in episodes]
-
-
 def test_calls_that_never_end_are_ended_and_paid_nothing(loaded, tmp_path, always_calling):
     rows = rows_of("products", 8)
     trainer = trls_trainer(loaded, rows, tmp_path, [multiply], generation_kwargs=always_calling)
-    episodes = replay(*loaded, rows, tools=[multiply], max_turns=3, max_new_tokens=128)
+    episodes = play_episodes(*loaded, rows, tools=[multiply], max_turns=3, max_new_tokens=128)
     assert {e.calls for e in episodes} <= {1, 2, 3}
     endless = [e for e in episodes if e.calls == 3]  # others end in a call with broken JSON
     assert len(endless) > 4

@@ -26,7 +26,7 @@ from grpo_workbook.diagnosis import (
     watch,
 )
 from grpo_workbook.diagnosis.findings import Diagnosis
-from grpo_workbook.environments import answer_after_tools
+from grpo_workbook.environments import get_tool_answer_reward
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.exercises import CLINIC, judge
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
@@ -464,7 +464,7 @@ def test_watched_rewards_count_what_became_of_calls():
         assert name not in logged, f"{name} is counted in two places"
         logged[name] = value
 
-    (watched,) = watch([answer_after_tools()])
+    (watched,) = watch([get_tool_answer_reward()])
     said = [{"role": "assistant", "content": "5"}]
     completions = [called("a", end="5"), called("a", "b", end="5"), called("c"), said]
     games = [SimpleNamespace(out_of_turns=late) for late in (False, False, True)] + [object()]

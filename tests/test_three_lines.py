@@ -9,7 +9,7 @@ from conftest import REPO, environment
 from grpo_workbook import WorkbookError, compare, correctness_reward, get_answer_reward, reward
 from grpo_workbook.cli.rewards import judge_for
 from grpo_workbook.diagnosis import watch
-from grpo_workbook.environments import answer_after_tools
+from grpo_workbook.environments import get_tool_answer_reward
 from grpo_workbook.evaluation import Scores, score
 from grpo_workbook.planning import KNOWN, plan
 from grpo_workbook.rewards import get_overlong_reward
@@ -97,7 +97,7 @@ def test_a_missing_column_is_named_with_those_that_are_there():
         (get_answer_reward("solution", "####"), "solution"),
         (unit_tests(), "test"),
         (get_symbolic_reward(), "answer"),
-        (answer_after_tools(), "answer"),
+        (get_tool_answer_reward(), "answer"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

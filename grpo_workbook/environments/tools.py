@@ -5,7 +5,6 @@ million digits. A function decorated with `@tool` refuses such a call with a mes
 can read, and says of its own failures that they are not the model's.
 """
 
-import asyncio
 import functools
 import inspect
 import json
@@ -15,6 +14,7 @@ import threading
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from grpo_workbook.errors import WorkbookError, first_line
 
@@ -36,108 +36,101 @@ def tool(
 ) -> Callable:
     """Check the calls of a function, or of an environment's method, that a model may call.
 
-    Arguments must have exactly the annotated types, as JSON holds them; numbers may have at most
-    nine digits, texts and all else so many `characters`. Longer results are cut, and say so. An
-    async function stays one, which TRL and `replay` await. Raises CallError for a wrong call;
-    ToolBroken if the tool takes longer than `seconds` or raises anything but CallError.
-    The function needs a docstring with `Args:`, which TRL shows to the model, and type hints: a
-    WorkbookError where one is missing.
+    Arguments must have exactly the annotated types, as JSON holds them. A wrong call raises
+    CallError. A tool that takes too long, or raises anything but CallError, raises ToolBroken.
+
+    Args:
+        function: with type hints, and a docstring with `Args:`, which TRL shows to the model.
+        seconds: the time that a call may take.
+        characters: of an argument, and of a result; longer results are cut, and say so. Numbers
+            may have at most nine digits.
+
+    Raises:
+        WorkbookError: a type hint is missing, or the function is async.
     """
     if function is None:
         return functools.partial(tool, seconds=seconds, characters=characters)
-    signature, types = inspect.signature(function), typing.get_type_hints(function)
-    if untyped := signature.parameters.keys() - types.keys() - {"self"}:
-        said = f"the tool {function.__name__} has no type for {', '.join(sorted(untyped))}"
-        raise WorkbookError(f"{said}: give it one, such as (word: str)")
-
-    def checked(args, arguments) -> inspect.BoundArguments:
-        try:
-            given = signature.bind(*args, **arguments)
-        except TypeError as error:
-            raise CallError(f"{function.__name__}: {error}") from error
-        for name in given.arguments.keys() - {"self"}:
-            value = given.arguments[name]
-            given.arguments[name] = _typed(name, value, types[name], characters)
-        return given
+    name = function.__name__
+    signature = inspect.signature(function)
+    types = typing.get_type_hints(function)
+    _refuse(function, types)
 
     @functools.wraps(function)  # with its signature and docstring, of which TRL makes the schema
-    def call(*args, **arguments):
-        given = checked(args, arguments)
-        with _blaming(function, given, seconds), _deadline(seconds):
-            return _cut(str(function(*given.args, **given.kwargs)), characters)
+    def call(*args: Any, **kwargs: Any) -> str:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise CallError(f"{name}: {error}") from error
+        for argument, value in bound.arguments.items():
+            if argument != "self":
+                bound.arguments[argument] = _typed(argument, value, types[argument], characters)
+        try:
+            with _time_limit(seconds):
+                result = str(function(*bound.args, **bound.kwargs))
+        except CallError:
+            raise
+        except Exception as error:  # whatever a tool raises must not be the model's wrong answer
+            if "self" in bound.arguments:  # the environment
+                bound.arguments["self"]._broken = True
+            raise _broken(name, error, seconds) from error
+        if len(result) > characters:
+            return result[:characters] + " (cut)"
+        return result
 
-    @functools.wraps(function)
-    async def awaited(*args, **arguments):
-        given = checked(args, arguments)
-        with _blaming(function, given, seconds):
-            async with asyncio.timeout(seconds):
-                return _cut(str(await function(*given.args, **given.kwargs)), characters)
-
-    return awaited if inspect.iscoroutinefunction(function) else call
+    return call
 
 
-def _cut(result: str, characters: int) -> str:
-    return result if len(result) <= characters else result[:characters] + " (cut)"
+def _refuse(function: Callable, types: dict[str, Any]) -> None:
+    """Raise WorkbookError for a function that cannot be a tool."""
+    name = function.__name__
+    if inspect.iscoroutinefunction(function):
+        raise WorkbookError(f"the tool {name} is async: give a plain function")
+    untyped = inspect.signature(function).parameters.keys() - types.keys() - {"self"}
+    if untyped:
+        problem = f"the tool {name} has no type for {', '.join(sorted(untyped))}"
+        raise WorkbookError(f"{problem}: give it one, such as (word: str)")
 
 
-def _typed(name: str, value, wanted, characters: int):
+def _broken(name: str, error: Exception, seconds: float) -> ToolBroken:
+    reason = first_line(error)
+    if isinstance(error, TimeoutError) and not str(error):  # of the time limit
+        reason = f"no result within {seconds:g} s"
+    return ToolBroken(f"{BROKEN}{name}: {reason}")
+
+
+def _typed(name: str, value: Any, hint: Any, characters: int) -> Any:
     """The value as the hint's type (3 as 3.0 for a float), or CallError if it is not one."""
     from pydantic import TypeAdapter
 
     if isinstance(value, int | float) and not abs(value) < MAX_NUMBER:
         raise CallError(f"{name} is too large: give at most nine digits")
-    if (length := len(str(value))) > characters:
+    length = len(str(value))
+    if length > characters:
         raise CallError(f"{name} has {length} characters: give at most {characters}")
-    try:  # strict: neither "37" nor True is an int. In JSON a list is also the way to say a tuple
-        return TypeAdapter(wanted).validate_json(json.dumps(value), strict=True)
-    except (TypeError, ValueError) as error:
-        kind = f"{inspect.formatannotation(wanted)}, not {type(value).__name__}"
-        raise CallError(f"{name} must be of type {kind} {reprlib.repr(value)}") from error
-
-
-@contextmanager
-def _blaming(function: Callable, given: inspect.BoundArguments, seconds: float) -> Iterator[None]:
-    """Turn what the tool raises into ToolBroken: it must not be the model's wrong answer."""
     try:
-        yield
-    except CallError:
-        raise
-    except Exception as error:
-        if "self" in given.arguments:  # the environment
-            given.arguments["self"]._broken = True
-        late = isinstance(error, TimeoutError) and not str(error)
-        why = f"no result within {seconds:g} s" if late else first_line(error)
-        raise ToolBroken(f"{BROKEN}{function.__name__}: {why}") from error
+        # Strict: neither "37" nor True is an int. By way of JSON, where a list also says a tuple.
+        return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
+    except (TypeError, ValueError) as error:
+        expected = inspect.formatannotation(hint)
+        given = f"{type(value).__name__} {reprlib.repr(value)}"
+        raise CallError(f"{name} must be of type {expected}, not {given}") from error
 
 
 @contextmanager
-def _deadline(seconds: float) -> Iterator[None]:
+def _time_limit(seconds: float) -> Iterator[None]:
     """End the block after `seconds`, where a signal can: in the main thread, not on Windows."""
 
-    def stop(*_):
+    def stop(*_: Any) -> None:
         raise TimeoutError
 
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or not hasattr(signal, "SIGALRM"):
         yield
         return
-    before = signal.signal(signal.SIGALRM, stop)
+    handler_before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@tool
-def multiply(a: int, b: int) -> int:
-    """Multiply two whole numbers.
-
-    Args:
-        a: The first number.
-        b: The second number.
-
-    Returns:
-        The product.
-    """
-    return a * b
+        signal.signal(signal.SIGALRM, handler_before)

@@ -91,9 +91,9 @@ for arguments in wrong_calls:
 import json
 import os
 
-from grpo_workbook import load_policy, quiet
+from grpo_workbook import config, load_policy, quiet
 from grpo_workbook.run_config import RunConfig
-from grpo_workbook.environments import TINY_TOOLS, TOOL_TASKS
+from grpo_workbook.environments import TINY_TOOLS
 
 quiet()
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # environments are new in TRL
@@ -122,7 +122,7 @@ from datasets import Dataset
 
 
 def read(name):
-    lines = (TOOL_TASKS / f"{name}.jsonl").read_text().splitlines()
+    lines = (config.DATA / "tool_tasks" / f"{name}.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     return [row | {"prompt": [{"role": "user", "content": row["question"]}]}
             for row in rows]
@@ -135,15 +135,15 @@ for row in heldout_rows[:4]:
 # %% [markdown]
 # ## What is rendered, token by token
 #
-# `replay` plays conversations as TRL's trainer does, but without training. Here is the first one in which the model
+# `play_episodes` plays conversations as TRL's trainer does, but without training. Here is the first one in which the model
 # called the tool and answered with its result. Every box is a token:
 
 # %%
-from grpo_workbook.environments import final_answer, replay
+from grpo_workbook.environments import final_answer, play_episodes
 
 how = {"tools": [multiply], "max_turns": 3, "max_new_tokens": 128,
        "sample": True, "seed": run.seed, "batch_size": 80}
-before = replay(model, tokenizer, heldout_rows, **how)
+before = play_episodes(model, tokenizer, heldout_rows, **how)
 shown = next(e for e, row in zip(before, heldout_rows)
              if e.calls and final_answer(e.messages) == row["answer"])
 for message in shown.messages:
@@ -208,21 +208,21 @@ def show_table(**tables):
         print(f"{kind:8}" + "".join(f"{cell:>24}" for cell in cells))
 
 
-alone = replay(model, tokenizer, heldout_rows, **how | {"tools": []})
+alone = play_episodes(model, tokenizer, heldout_rows, **how | {"tools": []})
 show_table(with_tool=measured(before), without=measured(alone))
 
 # %% [markdown]
 # ## Training
 #
 # TRL's `GRPOTrainer` takes the tools as a list of functions. The reward gets each completion as a list of messages.
-# `answer_after_tools` pays 1.0 for the exact final answer; it pays nothing for calling.
+# `get_tool_answer_reward` pays 1.0 for the exact final answer; it pays nothing for calling.
 
 # %%
 from transformers import PrinterCallback
 from trl import GRPOTrainer
 from grpo_workbook import training
 from grpo_workbook.diagnosis import watch
-from grpo_workbook.environments import answer_after_tools
+from grpo_workbook.environments import get_tool_answer_reward
 
 turns = {"max_completion_length": 128, "max_tool_calling_iterations": 3}
 
@@ -240,7 +240,7 @@ def trainer_for(rows, reward, limits=turns, **more):
     return trainer
 
 
-trainer = trainer_for(train_rows, answer_after_tools(), tools=[multiply])
+trainer = trainer_for(train_rows, get_tool_answer_reward(), tools=[multiply])
 result = trainer.train()
 
 # %% [markdown]
@@ -267,8 +267,8 @@ figures.show(*figures.line_chart(
 # prompt no longer names, and each of these calls fails.
 
 # %%
-after = replay(model, tokenizer, heldout_rows, **how)
-taken = replay(model, tokenizer, heldout_rows, **how | {"tools": []})
+after = play_episodes(model, tokenizer, heldout_rows, **how)
+taken = play_episodes(model, tokenizer, heldout_rows, **how | {"tools": []})
 show_table(before=measured(before), after=measured(after), taken_away=measured(taken))
 
 # %% [markdown]
@@ -278,7 +278,7 @@ show_table(before=measured(before), after=measured(after), taken_away=measured(t
 # %%
 call_token = tokenizer.convert_tokens_to_ids("<tool_call>")
 model.generation_config.suppress_tokens = [call_token]
-by_heart = replay(model, tokenizer, heldout_rows, **how | {"tools": []})
+by_heart = play_episodes(model, tokenizer, heldout_rows, **how | {"tools": []})
 model.generation_config.suppress_tokens = None
 show_table(untrained=measured(alone), calls_forbidden=measured(by_heart))
 
@@ -310,7 +310,7 @@ from grpo_workbook.environments import lost_result
 limits = [10, 20, 30, 40, 50, 60, 80]
 narrow = {}
 for limit in limits:
-    played = replay(model, tokenizer, heldout_rows[:64],
+    played = play_episodes(model, tokenizer, heldout_rows[:64],
                     **how | {"max_new_tokens": limit})
     narrow[limit] = [measured(played, heldout_rows[:64])["all"][0],
                      sum(lost_result(e.messages) for e in played) / len(played)]
@@ -325,7 +325,7 @@ figures.show(*figures.line_chart(
 # A product in the trained model's hands, with all the room it needs and with 30 tokens:
 
 # %%
-short = replay(model, tokenizer, heldout_rows[:1], **how | {"max_new_tokens": 30})[0]
+short = play_episodes(model, tokenizer, heldout_rows[:1], **how | {"max_new_tokens": 30})[0]
 display(coloured(after[0]), coloured(short))
 
 # %% [markdown]
@@ -340,7 +340,7 @@ display(coloured(after[0]), coloured(short))
 
 # %%
 model, tokenizer = load_policy(run)  # fresh adapters
-unmasked = trainer_for(train_rows, answer_after_tools(),
+unmasked = trainer_for(train_rows, get_tool_answer_reward(),
                        turns | {"max_steps": run.max_steps // 3}, tools=[multiply])
 inner = unmasked._generate_and_score_completions
 unmasked._generate_and_score_completions = lambda rows: {
@@ -376,11 +376,11 @@ for name, title in (("reward", "Without the mask nothing is learned"),
 
 # %%
 model, tokenizer = load_policy(run)
-half = answer_after_tools(price=0.5)
+half = get_tool_answer_reward(price=0.5)
 fewer = turns | {"max_steps": run.max_steps // 2}
 priced_trainer = trainer_for(train_rows, half, fewer, tools=[multiply])
 priced_trainer.train()
-priced = replay(model, tokenizer, heldout_rows, **how)
+priced = play_episodes(model, tokenizer, heldout_rows, **how)
 show_table(before=measured(before), free=measured(after), priced=measured(priced))
 
 # %% [markdown]
@@ -412,17 +412,17 @@ from grpo_workbook.environments import PriceList
 shop_rows = read("shopping_heldout")
 shop = {"tools": [multiply], "environment": PriceList}
 model, tokenizer = load_policy(run)
-shop_closed = replay(model, tokenizer, shop_rows, **how | {"tools": []})
-shop_before = replay(model, tokenizer, shop_rows, **how | shop)
+shop_closed = play_episodes(model, tokenizer, shop_rows, **how | {"tools": []})
+shop_before = play_episodes(model, tokenizer, shop_rows, **how | shop)
 
 
 def train_shop(reward):
     trainer_for(read("shopping_train"), reward, fewer,
                 tools=[multiply], environment_factory=PriceList).train()
-    return replay(model, tokenizer, shop_rows, **how | shop)
+    return play_episodes(model, tokenizer, shop_rows, **how | shop)
 
 
-shop_after = train_shop(answer_after_tools())
+shop_after = train_shop(get_tool_answer_reward())
 shopping = {name: measured(episodes, shop_rows) for name, episodes in
             (("closed_book", shop_closed), ("before", shop_before),
              ("after", shop_after))}
@@ -453,7 +453,7 @@ def last_text(completion):
 fooled = {"anywhere": 0, "last text": 0, "course": 0}
 for name, completion in attacks("8342").items():
     paid = [anywhere(completion), last_text(completion),
-            answer_after_tools()([completion], ["8342"])[0] > 0]
+            get_tool_answer_reward()([completion], ["8342"])[0] > 0]
     fooled = {reward: fooled[reward] + hit for reward, hit in zip(fooled, paid)}
     print(f"{name:45}", *("paid" if hit else "   -" for hit in paid))
 print("paid wrongly:", fooled)
@@ -523,7 +523,7 @@ def won(episodes):
 
 
 def played_games(when):
-    episodes = replay(model, tokenizer, game_rows(200, 10**6), **game_how)
+    episodes = play_episodes(model, tokenizer, game_rows(200, 10**6), **game_how)
     found, guesses = sum(won(episodes)) / 200, sum(e.calls for e in episodes) / 200
     print(f"{when:16}{found:6.1%} found, {guesses:.2f} guesses")
     return episodes
@@ -616,7 +616,7 @@ from statistics import mean, pstdev
 
 model, tokenizer = load_policy(run)  # before training: its results are mixed
 rows = [row for row in game_rows(12, 7) for _ in range(8)]
-played = replay(model, tokenizer, rows, **game_how)
+played = play_episodes(model, tokenizer, rows, **game_how)
 groups = [played[i : i + 8] for i in range(0, len(played), 8)]
 group = min(groups, key=lambda group: abs(sum(won(group)) - 4))  # the most mixed one
 rewards = [e.environment.get_reward() for e in group]
@@ -794,7 +794,7 @@ else:
 # | `completions/clipped_ratio` | turns cut off by the limit | results that did not fit |
 # | `tools/calling`, by `watch` | completions that call | |
 # | `tools/lost_results`, by `watch` | transcripts that end in a call | |
-# | `tools/broken`, by `answer_after_tools` | tools that failed by their own fault | |
+# | `tools/broken`, by `get_tool_answer_reward` | tools that failed by their own fault | |
 
 # %% [markdown]
 # ## On a GPU
@@ -879,12 +879,12 @@ def run_again(reward, limits=turns):
     limits = limits | {"max_steps": run.max_steps // 2}
     trainer_for(train_rows, reward, limits, tools=[multiply]).train()
     room = {"max_new_tokens": limits["max_completion_length"]}
-    return measured(replay(model, tokenizer, heldout_rows, **how | room))
+    return measured(play_episodes(model, tokenizer, heldout_rows, **how | room))
 
 
 try:
     room = tokens_needed(calls=1, call=21, result=21, answer=6)
-    show_table(yours=run_again(answer_after_tools(),
+    show_table(yours=run_again(get_tool_answer_reward(),
                                turns | {"max_completion_length": room}))
 except NotImplementedError:
     print("Write tokens_needed first, then run this cell.")
@@ -956,7 +956,7 @@ check("11.3", my_tool);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Look at `multiply` in `grpo_workbook/environments/tools.py`: what stands above its `def`, and what in its docstring?
+# Look at `multiply` in `grpo_workbook/environments/examples.py`: what stands above its `def`, and what in its docstring?
 #
 # </details>
 #
@@ -989,7 +989,7 @@ check("11.3", my_tool);
 # %%
 try:
     for tools in ([multiply], [multiply, my_tool()]):
-        played = replay(model, tokenizer, heldout_rows, **how | {"tools": tools})
+        played = play_episodes(model, tokenizer, heldout_rows, **how | {"tools": tools})
         tokens = mean(len(episode.prompt_ids) for episode in played)
         right, calls = measured(played)["all"]
         print(f"{len(tools)} tools: {tokens:4.0f} tokens in the prompt, "
@@ -1023,8 +1023,8 @@ def run_wrong_tool() -> dict:
     random.seed(run.seed)
     model, tokenizer = load_policy(run)
     half_wrong = {"tools": [wrong_half_the_time]}
-    trainer_for(train_rows, answer_after_tools(), fewer, **half_wrong).train()
-    played = replay(model, tokenizer, heldout_rows, **how | half_wrong)
+    trainer_for(train_rows, get_tool_answer_reward(), fewer, **half_wrong).train()
+    played = play_episodes(model, tokenizer, heldout_rows, **how | half_wrong)
     return {kind: calls for kind, (_, calls) in measured(played).items()}
 
 
@@ -1062,7 +1062,7 @@ def run_narrow() -> dict:
     """The rate of completions that call, in each step."""
     global model, tokenizer
     model, tokenizer = load_policy(run)
-    tight = trainer_for(train_rows, answer_after_tools(),
+    tight = trainer_for(train_rows, get_tool_answer_reward(),
                         fewer | {"max_completion_length": 30}, tools=[multiply])
     tight.train()
     entries = [entry for entry in tight.state.log_history if "reward" in entry]
@@ -1104,7 +1104,7 @@ def run_shopping() -> dict:
     """The rate right on held-out questions after training, by kind."""
     global model, tokenizer
     model, tokenizer = load_policy(run)
-    played = train_shop(answer_after_tools(price=0.65))
+    played = train_shop(get_tool_answer_reward(price=0.65))
     return {kind: rate for kind, (rate, _) in measured(played, shop_rows).items()}
 
 
