@@ -46,6 +46,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_profile(tmp_p
     assert (run.args.max_steps, run.args.learning_rate) == (9, 1e-4)
     assert (run.args.max_grad_norm, run.args.adam_beta1) == (0.5, 0.8)
     assert run.args.num_generations == 8
+    assert "training 9 steps of 64 completions" in str(run.profile)
     assert run.options.overwrite
     assert run.settings["max_steps"] == 9
     assert run.settings["adam_beta1"] == 0.8
@@ -60,7 +61,7 @@ def test_what_a_profile_depends_on_reaches_it(tmp_path):
     assert (run.args.seed, run.args.data_seed) == (3, 3)
     assert profile.loader["max_seq_length"] == run.args.vllm_max_model_length == 140
     assert (profile.lora["r"], profile.loader["load_in_4bit"]) == (4, False)
-    assert (profile.grpo["fp16"], profile.grpo["bf16"]) == (True, False)
+    assert str(profile.loader["dtype"]) == "torch.float16"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,10 @@ def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
 @pytest.mark.parametrize("words", [["--no-load-in-4bit"], ["--load_in_4bit", "false"]])
 def test_yes_and_no_on_the_command_line(words):
     assert read(words).profile.loader["load_in_4bit"] is False
-    assert read(["--gradient-checkpointing"]).args.gradient_checkpointing is True
+    for word, loader in (("--gradient-checkpointing", "unsloth"), ("--use_vllm=0", False)):
+        run = read([word])
+        assert run.args.gradient_checkpointing is bool(loader)
+        assert run.profile.loader["use_gradient_checkpointing"] == loader
 
 
 @pytest.mark.parametrize(

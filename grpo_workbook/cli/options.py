@@ -8,7 +8,7 @@ in milliseconds; GRPOConfig is loaded after that, which takes seconds.
 import json
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,8 @@ def read(arguments: list[str]) -> Run:
     if profile.name == "smoke":
         use_one_thread()
     args = read_grpo_config(words, profile, options.backend)
-    profile = profile_of(options, given, args.gradient_checkpointing)
+    values = {name: getattr(args, name) for name in profile.grpo}
+    profile = replace(profile_of(options, given, values), reasons=profile.reasons)
     args.output_dir = str(profile.output / "checkpoints")
     if args.reward_weights is not None:
         raise WorkbookError("reward_weights cannot be set: give the weights in rewards")
@@ -168,22 +169,14 @@ def read(arguments: list[str]) -> Run:
 
 
 def profile_of(
-    options: RunOptions, given: ProfileOptions, gradient_checkpointing: bool | None = None
+    options: RunOptions, given: ProfileOptions, grpo: dict[str, Any] | None = None
 ) -> Profile:
-    """The profile with the options' values."""
-    of_the_loader = (
-        "max_completion_length",
-        "use_vllm",
-        "vllm_mode",
-        "vllm_gpu_memory_utilization",
-    )
-    changes: dict[str, Any] = {}
-    if gradient_checkpointing is not None:
-        changes["gradient_checkpointing"] = gradient_checkpointing
-    for name in of_the_loader:
-        value = getattr(given, name)
-        if value is not None:
-            changes[name] = value
+    """The profile with the options' values; `grpo` are all values of GRPOConfig once it is read."""
+    changes = dict(grpo or {})
+    for row in fields(ProfileOptions):
+        value = getattr(given, row.name)
+        if value is not None and row.name not in ("output_dir", "seed"):
+            changes[row.name] = value
     return choose_profile(
         options.profile,
         model=options.model,
