@@ -180,3 +180,18 @@ def test_another_address_is_found_and_put_in_without_executing(tmp_path):
     cells = nbformat.read(path, as_version=4).cells
     assert '"https://example.org/another"' in cells[2].source
     assert [c.get("outputs") for c in cells] == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("2", "2")])
+@pytest.mark.parametrize("torch_first", [True, False])
+def test_one_thread_unless_told_otherwise(before, after, torch_first):
+    code = "import torch\n" * torch_first + (
+        "import os; from grpo_workbook import use_one_thread; use_one_thread(); import torch\n"
+        "print(os.environ['OMP_NUM_THREADS'], torch.get_num_threads())"
+    )
+    env = environment()
+    env.pop("OMP_NUM_THREADS", None)
+    env |= {} if before is None else {"OMP_NUM_THREADS": before}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert result.stdout.split() == [after, after], result.stderr

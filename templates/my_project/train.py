@@ -71,9 +71,17 @@ trainer = GRPOTrainer(
     callbacks=[Float32Adapters(model), HealthCallback()],
 )  # fmt: skip
 
-how = {"rewards": [right], "sample": True, "max_new_tokens": LENGTH, "batch_size": 120}
-before = evaluate(model, tokenizer, heldout, **how)
+
+def measure():
+    """The right answers on the held-out rows, sampled once each."""
+    return evaluate(
+        model, tokenizer, heldout,
+        rewards=[right], sample=True, max_new_tokens=LENGTH, batch_size=120,
+    )  # fmt: skip
+
+
+before = measure()
 trainer.train()
-after = evaluate(model, tokenizer, heldout, **how)
+after = measure()
 print(f"right before {before.rate:.1%}, after {after.rate:.1%}; {compare(before, after)}")
 trainer.save_model(str(HERE / "outputs" / "script" / "adapter"))
