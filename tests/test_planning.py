@@ -153,14 +153,14 @@ def test_weights(family, dtype, four_bit):
     assert weight_bytes(tiny_shape(family), dtype, four_bit) == pytest.approx(held, rel=0.01)
 
 
-# A step by make_trainer and one by TRL's own trainer: the adapters' types and bytes in it.
+# A step with Float32Adapters and one without: the adapters' types and bytes in it.
 ONE_STEP = """
 import json, sys
 import unsloth
 from transformers import TrainerCallback
-from trl import GRPOTrainer
-from grpo_workbook import data, load_policy, load_problems, to_dataset
-from grpo_workbook.run_config import RunConfig, make_trainer
+from trl import GRPOConfig, GRPOTrainer
+from grpo_workbook import Float32Adapters, choose_profile, data, load_policy, load_problems
+from grpo_workbook import to_dataset
 
 class Count(TrainerCallback):
     def on_optimizer_step(self, args, state, control, model, optimizer, **kwargs):
@@ -173,19 +173,19 @@ class Count(TrainerCallback):
 def later_is_better(completions, **columns):
     return [float(i) for i in range(len(completions))]
 
-run = RunConfig.from_env(max_steps=1, batch_size=8, max_completion_length=8, output=sys.argv[1])
+sizes = {"max_steps": 1, "per_device_train_batch_size": 8, "max_completion_length": 8}
+profile = choose_profile("smoke", grpo=sizes)
+args = GRPOConfig(output_dir=sys.argv[1], **profile.grpo)
 rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(8)))
 for stock in (False, True):
-    model, tokenizer = load_policy(run)
+    model, tokenizer = load_policy(profile)
     before = [p.clone() for p in model.parameters() if p.requires_grad]
-    if stock:
-        args = run.to_grpo_config()
-        trainer = GRPOTrainer(model, [later_is_better], args, rows, processing_class=tokenizer)
-    else:
-        trainer = make_trainer(run, model, tokenizer, rows, [later_is_better])
+    parts = {"processing_class": tokenizer, "callbacks": [Count()]}
+    if not stock:
+        parts["callbacks"].append(Float32Adapters(model))
+    trainer = GRPOTrainer(model, [later_is_better], args, rows, **parts)
     kept = [p for p in model.parameters() if p.requires_grad]
     print("FOUND", json.dumps(all((a == b).all().item() for a, b in zip(before, kept))))
-    trainer.add_callback(Count())
     trainer.train()
 """
 

@@ -2,7 +2,7 @@
 
 Each command is a module of this folder. Its docstring is its help (the first line stands in the
 list of commands, the rest after the options), OPTIONS is a table of its options, and `main` returns
-the exit status. `main` of `run` and `plan` gets plain words, which TRL's parser reads.
+the exit status. `main` of `run` gets plain words, which TRL's parser reads.
 """
 
 import argparse
@@ -24,7 +24,6 @@ EXAMPLES = """examples:
 exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
 COMMANDS = ("doctor", "new", "check_data", "plan", "run", "diagnose", "evaluate", "merge")
-PARSED_BY_TRL = ("run",)
 RAW = argparse.RawDescriptionHelpFormatter
 
 
@@ -104,8 +103,8 @@ def main(arguments: list[str] | None = None) -> int:
 def run_command(name: str, arguments: list[str]) -> int:
     """Parse the arguments and run the command of this name; returns its exit status."""
     asks_for_help = "-h" in arguments or "--help" in arguments
-    if name in PARSED_BY_TRL and not asks_for_help:
-        return importlib.import_module(f"{__name__}.{name}").main(arguments[1:])
+    if name == "run" and not asks_for_help:
+        return importlib.import_module(f"{__name__}.run").main(arguments[1:])
     commands = (name,) if name in COMMANDS else COMMANDS
     args = parser(commands).parse_args(arguments)
     return importlib.import_module(f"{__name__}.{name}").main(args)
