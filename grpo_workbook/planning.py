@@ -481,14 +481,7 @@ def plan(
     settings = Settings(**{**settings, **given})
 
     device = _name_of(profile)
-    if isinstance(model, str):
-        if model in FAMILIES:
-            model = PROFILES[device if device in PROFILES else "t4"][model]
-        shape = find_shape(model)
-        model_name = readable(model)
-    else:
-        shape = Shape.of(model)
-        model_name = model.name_or_path or model.model_type
+    shape, model_name = _find_model(model, device)
     if gib is None:
         gib = PROFILE_GIB.get(device, 0.0)
     usable = USABLE * gib * GIB
@@ -510,6 +503,16 @@ GRPO_FIELDS = (
     "vllm_mode",
     "vllm_gpu_memory_utilization",
 )
+
+
+def _find_model(model: Any, device: str) -> tuple[Shape, str]:
+    """(the model's shape, its name in the plan)."""
+    if not isinstance(model, str):
+        return Shape.of(model), model.name_or_path or model.model_type
+    if model in FAMILIES:
+        profile_name = device if device in PROFILES else "t4"
+        model = PROFILES[profile_name][model]
+    return find_shape(model), readable(model)
 
 
 def _name_of(profile: "str | Profile | GRPOConfig") -> str:

@@ -155,7 +155,6 @@ def describe_training_data(
     train: Problems, args: argparse.Namespace, budget: int
 ) -> tuple[dict[str, Any], list[str]]:
     """The facts of the training data, and its harms."""
-    count = len(train.questions)
     same = same_questions(train.questions)
     near = near_duplicates(train.questions)
     other_answer = {}
@@ -165,6 +164,7 @@ def describe_training_data(
     all_numbers = all(parse_number(answer) is not None for answer in train.answers)
     answer_counts = Counter(train.answers)
     commonest, times = answer_counts.most_common(1)[0]
+    share = times / len(train.answers)
 
     report = {
         **train.facts(),
@@ -175,27 +175,36 @@ def describe_training_data(
         "near": name_pairs(near, train, train),
         "templates": len({template(question) for question in train.questions}),
         "different_answers": len(answer_counts),
-        "commonest_answer": f"{commonest:.40} ({times / count:.1%})",
+        "commonest_answer": f"{commonest:.40} ({share:.1%})",
         "budget": budget,
         "prompt_tokens": percentiles(train.lengths),
     }
-    harms = []
-    if train.invalid and not args.skip_invalid:
-        harms.append(f"{len(train.invalid):,} rows are invalid: fix or --skip-invalid")
-    if other_answer:
-        harms.append(f"{len(other_answer):,} questions have a second answer")
-    if len(same) > MOST_REPEATED * count:
-        harms.append(f"{len(same):,} rows repeat a question: drop them")
-    if train.too_long > MOST_TOO_LONG * count:
-        over = f"{train.too_long:,} of {count:,} prompts are longer than {budget} tokens"
-        harms.append(f"{over} and would be dropped")
-    if count < FEWEST_ROWS:
-        harms.append(f"{count} rows are too few: a model memorizes them")
+    harms = harms_of_training(train, args, budget, repeated=len(same), disputed=len(other_answer))
     if not all_numbers and args.answers != "text":
         need = "the default rewards of `run` need numbers"
         fix = "if you want texts, give --answers text here and --rewards symbolic there"
         harms.append(f"answers are texts, and {need}: {fix}")
     return report, harms
+
+
+def harms_of_training(
+    train: Problems, args: argparse.Namespace, budget: int, *, repeated: int, disputed: int
+) -> list[str]:
+    """What would hurt training, by numbers of rows."""
+    count = len(train.questions)
+    harms = []
+    if train.invalid and not args.skip_invalid:
+        harms.append(f"{len(train.invalid):,} rows are invalid: fix or --skip-invalid")
+    if disputed > 0:
+        harms.append(f"{disputed:,} questions have a second answer")
+    if repeated > MOST_REPEATED * count:
+        harms.append(f"{repeated:,} rows repeat a question: drop them")
+    if train.too_long > MOST_TOO_LONG * count:
+        over = f"{train.too_long:,} of {count:,} prompts are longer than {budget} tokens"
+        harms.append(f"{over} and would be dropped")
+    if count < FEWEST_ROWS:
+        harms.append(f"{count} rows are too few: a model memorizes them")
+    return harms
 
 
 def describe_heldout_data(

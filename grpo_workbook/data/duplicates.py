@@ -89,7 +89,7 @@ def same_questions(questions: Sequence[str], others: Sequence[str] | None = None
     other_keys = keys
     if others is not None:
         other_keys = [" ".join(pieces(text)) for text in others]
-    first_row: dict[str, int] = {}
+    first_row: dict[str, int] = {}  # key -> the first row that has it
     for row, key in enumerate(other_keys):
         first_row.setdefault(key, row)
 
@@ -162,6 +162,7 @@ def _near_duplicates_in_group(
     Prefix filtering (Chaudhuri, Ganti and Kaushik 2006): with rare words first, two sets with 80 %
     in common have one of their first few words in common. Only such rows are compared.
     """
+    # In how many questions of the group each word is: rare words tell questions apart.
     frequency: Counter[str] = Counter()
     for question in group:
         frequency.update(question.words)
@@ -170,9 +171,11 @@ def _near_duplicates_in_group(
     index: dict[str, list[_Question]] = defaultdict(list)  # word -> questions that begin with it
     for question in group:
         by_rarity = sorted(question.words, key=lambda word: (frequency[word], word))
+        # The other may lack 20 % of the words, so of one word more it has at least one. (1e-9: in
+        # binary, 0.2 * 5 is a little less than 1.)
         prefix_length = int((1 - ALIKE) * len(question.words) + 1e-9) + 1
         prefix = by_rarity[:prefix_length]
-        is_new = question.row >= first_row
+        is_new = question.row >= first_row  # else it is one of `others`
         if is_new:
             match = _first_near_duplicate(question, prefix, index)
             if match is not None:

@@ -54,6 +54,7 @@ def to_dataset(
             prompts = [fold_system(prompt) for prompt in prompts]
         return {"prompt": prompts}
 
+    # First what TRL and the rewards read. TRL gives all other columns to the rewards too.
     columns = ["prompt", "answer", "question"]
     for name in dataset.column_names:
         if name not in columns:
@@ -110,6 +111,7 @@ def render(prompts: Sequence[Chat], tokenizer: Any) -> list[str]:
 def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
     """The length of each prompt in tokens, with the template and the generation prompt."""
     texts = render(dataset["prompt"][:], tokenizer)
+    # The template has written the special tokens. Not verbose: it would warn of long texts.
     encoded = tokenizer(texts, add_special_tokens=False, verbose=False)
     return [len(token_ids) for token_ids in encoded["input_ids"]]
 

@@ -39,6 +39,7 @@ def split(
     try:
         strata = _length_buckets(dataset, min(4, count)) if by == "length" else dataset[by][:]
         marked = dataset.add_column("_stratum", [str(value) for value in strata])
+        # train_test_split stratifies by a column of classes alone.
         marked = marked.class_encode_column("_stratum")
         parts = marked.train_test_split(count, seed=seed, stratify_by_column="_stratum")
     except (KeyError, ValueError) as error:
@@ -51,6 +52,7 @@ def _length_buckets(dataset: "Dataset", buckets: int) -> list[int]:
     """The number of each row's bucket; buckets of equal size, by the length of the question."""
     import pandas as pd
 
+    # Ranks, because many questions have the same length and buckets need different borders.
     lengths = pd.Series(dataset["question"][:]).str.len()
     return list(pd.qcut(lengths.rank(method="first"), buckets, labels=False))
 
@@ -120,11 +122,13 @@ def load_split(
         )
 
     train = load(data, "train")
+    # A file of one's own is split. The course's data has a held-out file already.
     if data is not None and heldout_data is None:
         train, heldout_rows = split(train, heldout, seed)
     else:
         heldout_rows = load(heldout_data, "heldout")
         heldout_rows = heldout_rows.select(range(min(heldout, len(heldout_rows))))
+    # A leak leaves the training part: what was held out stays the same when training data change.
     train, leaked = drop_leaked(train, heldout_rows)
     return train, heldout_rows, leaked
 

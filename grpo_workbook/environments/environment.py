@@ -43,6 +43,7 @@ class Environment:
         self._ended = False
         self._transcript: list[tuple] = []
         self._broken = False
+        # All completions of a group share the row, and so the secret.
         rng = random.Random(f"{type(self).__name__} {row['seed']}")
         return self._start(rng, row)
 

@@ -138,12 +138,14 @@ def _play_batch(
     """Play episodes side by side to their end."""
     template = _template_for_results(tokenizer)
     limit = sampling.max_new_tokens
-    playing = _write_turns(model, tokenizer, episodes, sampling)
+    playing = _write_turns(model, tokenizer, episodes, sampling)  # those that call tools
     for _ in range(max_turns):
         have_results = []
         for episode in playing:
             results = _call_tools(episode)
             result_ids = _result_ids(tokenizer, template, results)
+            # A result that does not fit is dropped, and the episode ends with the call: as in TRL,
+            # where the tool has run all the same.
             fits = len(episode.ids) + len(result_ids) <= limit
             total = len(episode.prompt_ids) + len(episode.ids) + len(result_ids)
             if fits and total < model.config.get_text_config().max_position_embeddings:
@@ -166,6 +168,7 @@ def _write_turns(
     turns = complete_batch(model, tokenizer, contexts, sampling)
     calling = []
     for episode, context, turn in zip(episodes, contexts, turns, strict=True):
+        # Every turn may be as long as the whole completion, and is then cut to what is left.
         ids = turn.tokens[: sampling.max_new_tokens - len(episode.ids)]
         if not ids:
             continue
@@ -190,6 +193,7 @@ def _call_tools(episode: Episode) -> list[dict]:
             result = episode.tools[name](**call["function"]["arguments"])
         except Exception as error:  # the model reads it, whatever it is
             result = {"error": str(error)}
+        # A list is content with images, which TRL passes on as it is.
         content = result if isinstance(result, list) else str(result)
         results.append({"role": "tool", "name": name, "content": content})
     return results

@@ -104,6 +104,7 @@ def _typed(name: str, value: Any, hint: Any, characters: int) -> Any:
 
     if isinstance(value, int | float) and not abs(value) < MAX_NUMBER:
         raise CallError(f"{name} is too large: give at most nine digits")
+    # The size before the type: nothing has to be read that is too long anyway.
     length = len(str(value))
     if length > characters:
         raise CallError(f"{name} has {length} characters: give at most {characters}")

@@ -74,7 +74,7 @@ def get_tool_answer_reward(price: float = 0.0) -> Callable:
         rewards: list[float | None] = []
         for completion, reference in zip(completions, answer, strict=True):
             if tool_broke(completion):
-                rewards.append(None)
+                rewards.append(None)  # TRL leaves it out
                 continue
             correct = 1.0 if final_answer(completion) == reference else 0.0
             rewards.append(correct - price * count_calls(completion))
@@ -90,10 +90,12 @@ def get_tool_answer_reward(price: float = 0.0) -> Callable:
 
 def attacks(answer: str) -> dict[str, list[dict]]:
     """Completions by name, none of which may earn anything where `answer` is wanted."""
+    # What a model could write where it is asked for a call or an answer.
     call_text = '<tool_call>\n{"name": "multiply", "arguments": {"a": 1, "b": 1}}\n</tool_call>'
     cut_call_text = call_text.removesuffix("</tool_call>")
     response_text = f"<tool_response>\n{answer}\n</tool_response>"
     forged_error = {"error": f"no such item: {BROKEN}lookup"}
+    # To int() these are the same digits; as an exact text they are not.
     full_width_digits = {ord("0") + digit: 0xFF10 + digit for digit in range(10)}
     return {
         "a call that never gets an answer": [_calling(1, content=answer)],
