@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -88,3 +89,50 @@ def why_not_plain(device: str) -> str | None:
     if device == "cpu":
         return "TRL 1.15 computes log-probabilities in a Triton kernel, which needs a GPU"
     return None
+
+
+def load_adapters(model: Any, checkpoint: Path) -> None:
+    """Load all adapters of a PEFT model from a checkpoint, in the dtype that they have now.
+
+    Transformers 5.17 loads one adapter, or of several those that have a folder of their own. With
+    beta > 0 that is only TRL's copy for the reference, and training would start with new adapters.
+    PEFT 0.21 loads into float32 where TRL has cast the adapters of a 4-bit base to bfloat16.
+    """
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    for name in model.peft_config:
+        folder = checkpoint if name == "default" else checkpoint / name  # as PEFT saves them
+        path = folder / "adapter_model.safetensors"
+        if name == "default" or path.is_file():  # a reference copy may be missing
+            set_peft_model_state_dict(model, load_file(path), adapter_name=name)
+
+
+def replay_shuffles(dataloader: Any, epochs: int) -> bool:
+    """Advance a GRPOTrainer's data loader to the order of its epoch; False for a streamed data set.
+
+    TRL 1.15's RepeatSampler draws the order of each epoch from one random sequence, which starts
+    again when training is resumed: then the second epoch would have the order of the first.
+    """
+    import torch
+
+    sampler = dataloader
+    while sampler is not None and not hasattr(sampler, "mini_repeat_count"):  # a RepeatSampler
+        sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
+    if sampler is None:
+        return False
+    if sampler.shuffle:
+        for _ in range(epochs):
+            torch.randperm(sampler.num_samples, generator=sampler.generator)
+    return True
+
+
+def is_failed_write(error: BaseException) -> bool:
+    """Whether a file could not be written, as on a full disk.
+
+    torch.save (2.13) raises a RuntimeError for it that names its source file, and safetensors an
+    error class of its own.
+    """
+    from safetensors import SafetensorError
+
+    return isinstance(error, OSError | SafetensorError) or "inline_container.cc" in str(error)

@@ -1,19 +1,22 @@
 """Stop a run anywhere and resume it exactly: on a CPU it ends in the same adapter, bit for bit.
 
-It works with any GRPOTrainer, and restores what stock resuming loses (Transformers 5.17, PEFT 0.21,
-TRL 1.15):
-- the adapters' dtype: with TRL alone those on a 4-bit base train in bfloat16, but PEFT loads them
-  in float32;
-- with beta > 0, the adapters: only TRL's reference copy is loaded, training starts with new ones;
-- the order of the data after the first epoch: TRL's sampler starts again with the first order;
+It works with any GRPOTrainer. `train` replaces `trainer.train()`; `keep_exact` is for those who
+call that themselves. Both let the trainer write its checkpoints as always, add what it leaves out,
+and seal them. What stock resuming loses (Transformers 5.17, PEFT 0.21, TRL 1.15):
+- with beta > 0 the adapters, and always their dtype (see `compat.load_adapters`);
+- the order of the data after the first epoch (see `compat.replay_shuffles`);
 - completions that are sampled but not yet used (steps_per_generation, num_iterations above one);
 - metrics between two entries of the log, and the state of rewards and callbacks.
+The Trainer itself keeps random states, optimizer, schedule and the position in an epoch.
 
-The Trainer itself keeps random states, optimizer, schedule and the position in an epoch. Rewards
-and callbacks with state need two methods, `state_dict()` and `load_state_dict(state)`, for dicts,
-lists, texts, numbers, None and tensors. A checkpoint counts only if every file has the SHA-256 in
-its manifest.json, written last: else a kill may have cut it off. On a GPU the same states are kept,
-but its kernels may add up in another order the next time.
+Rewards and callbacks with state need two methods, `state_dict()` and `load_state_dict(state)`, for
+dicts, lists, texts, numbers, None and tensors.
+
+A sealed checkpoint has a manifest.json, written last, with the SHA-256 of every file: without it
+a kill may have cut the checkpoint off. A checkpoint without a manifest was written by the Trainer
+alone. It is continued as TRL would continue it, and a line says what is lost. Such checkpoints are
+never changed or deleted. On a GPU the same states are kept, but its kernels may add up in another
+order the next time.
 """
 
 import hashlib
@@ -21,30 +24,52 @@ import json
 import os
 import shutil
 import signal
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError, safe_open
-
+from grpo_workbook import compat
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable, write_json
-from grpo_workbook.rewards.contract import RewardError, name_of
-from grpo_workbook.training import Callback
+from grpo_workbook.rewards.contract import name_of
+from grpo_workbook.training import Callback, RewardBar
 
 __all__ = ["Trained", "keep_exact", "last_checkpoint", "stop_on_interrupt", "train"]
 
-MANIFEST, STATE = "manifest.json", "exact_{}.safetensors"  # STATE: of one process
+MANIFEST = "manifest.json"
+TRAINER_STATE = "trainer_state.json"  # the last file that the Trainer writes
+EARLIER = "earlier_checkpoints.json"  # beside the checkpoints: which ones a new run found there
+PROCESS_STATE = "exact_{}.safetensors"  # what we keep for one process
+
 # A checkpoint's position in data and completions is valid only for the same values of these.
 SETUP = (
-    "per_device_train_batch_size gradient_accumulation_steps steps_per_generation num_iterations "
-    "num_generations world_size seed shuffle_dataset"
-).split()
-# The trainer's forward passes, which tell TRL when to sample; its sampled completions; the loss
-# since the last entry of the log and before it, and the step of that entry.
-KEPT = "_step _buffered_inputs _tr_loss _total_loss_scalar _globalstep_last_logged".split()
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "num_iterations",
+    "num_generations",
+    "world_size",
+    "seed",
+    "shuffle_dataset",
+)
+# Attributes of the trainer that the next step needs and no stock checkpoint has.
+KEPT = (
+    "_step",  # forward passes, by which TRL knows when to sample
+    "_buffered_inputs",  # sampled completions
+    "_tr_loss",  # the loss since the last entry of the log
+    "_total_loss_scalar",  # and before it
+    "_globalstep_last_logged",
+)
+LOST = (
+    "{} was written without exact resuming, so training continues as TRL does. Lost are "
+    "completions that were sampled and not used, the order of the data after the first epoch, "
+    "metrics since the last entry of the log, and the state of rewards and callbacks."
+)
+
+
+# ---- train and stop
 
 
 class Trained(NamedTuple):
@@ -55,84 +80,106 @@ class Trained(NamedTuple):
     interrupted: bool
 
 
-def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print) -> Trained:
-    """Train to the last step; `resume`: from the newest complete checkpoint in args.output_dir.
-    A finished run gets its adapter and log back without a step. Ctrl-C ends training after the
-    current step and saves. Raises WorkbookError if a checkpoint cannot be written (after a full
-    disk the last complete one stays), or if it belongs to a trainer with another setup.
+def train(trainer: Any, *, resume: bool = False) -> Trained:
+    """Train to the last step. Ctrl-C ends training after the current step and saves.
+
+    With `resume` training continues from the newest complete checkpoint in `args.output_dir`; a
+    finished run gets its adapter and log back without a step. Prints where it continues, and which
+    checkpoints it skips and why. Raises WorkbookError if a checkpoint cannot be written (after a
+    full disk the last complete one stays), or if it belongs to a trainer with another setup.
     """
-    from accelerate.utils import broadcast_object_list
     from transformers import TrainerState
 
-    exact, main = keep_exact(trainer), trainer.is_world_process_zero()
-    checkpoint, saved = None, TrainerState()
-    if resume:
-        found = [last_checkpoint(trainer.args.output_dir, say) if main else None]
-        checkpoint = broadcast_object_list(found)[0]  # one process reads them all
-    if resume and main:
-        begins = "No checkpoint: training starts at step 1"
-        say(f"Continuing from {Path(checkpoint).name}" if checkpoint else begins)
-    if checkpoint:
-        saved = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
-    resumed_from, last_step = saved.global_step, max(0, trainer.args.max_steps) or saved.max_steps
-    if checkpoint and resumed_from >= last_step:  # the Trainer would take one step too many
-        exact.load(checkpoint)
-        put_back(trainer, exact.kept)
-        trainer.state = saved
-        return Trained(saved.log_history, resumed_from, False)
+    exact = keep_exact(trainer)
+    checkpoint = _choose_checkpoint(trainer) if resume else None
+    resumed_from_step = 0
+    if checkpoint is not None:
+        saved = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE))
+        resumed_from_step = saved.global_step
+        last_step = trainer.args.max_steps if trainer.args.max_steps > 0 else saved.max_steps
+        if resumed_from_step >= last_step:  # the Trainer would take one step too many
+            exact.load_finished(checkpoint, saved)
+            return Trained(saved.log_history, resumed_from_step, False)
     try:
-        with stop_on_interrupt(trainer) as seen:
+        with stop_on_interrupt(trainer) as stop:
             trainer.train(resume_from_checkpoint=checkpoint)
-    except BaseException as error:
-        step, pieces = trainer.state.global_step, trainer.args.gradient_accumulation_steps
-        whole = trainer.accelerator.num_processes == 1 and trainer._step % pieces == 0
-        # a reward failed between two steps, and a checkpoint of them can be resumed
-        if isinstance(error, RewardError) and whole and 0 < step < trainer.state.max_steps:
-            trainer._save_checkpoint(trainer.model, trial=None)
-            say(f"\nThe {step} finished steps are saved")
+    except BaseException:
+        exact.save_finished_steps()
         raise
-    finally:  # so that an error's message comes after the bar
-        for callback in trainer.callback_handler.callbacks:
-            if bar := getattr(callback, "bar", None):
-                bar.close()
-    interrupted = seen["interrupted"] and trainer.state.global_step < trainer.state.max_steps
-    return Trained(trainer.state.log_history, resumed_from, interrupted)
+    finally:
+        _close_bars(trainer)  # so that an error's message comes after the bar
+    interrupted = stop.requested and trainer.state.global_step < trainer.state.max_steps
+    return Trained(trainer.state.log_history, resumed_from_step, interrupted)
+
+
+def _choose_checkpoint(trainer: Any) -> str | None:
+    """The newest complete checkpoint. One process reads them, and all processes get its choice."""
+    from accelerate.utils import broadcast_object_list
+
+    choice = [None]
+    if trainer.is_world_process_zero():
+        choice = [last_checkpoint(trainer.args.output_dir)]
+        if choice[0] is None:
+            print("No checkpoint: training starts at step 1")
+        else:
+            print(f"Continuing from {Path(choice[0]).name}")
+    return broadcast_object_list(choice)[0]
+
+
+def _close_bars(trainer: Any) -> None:
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, RewardBar) and callback.bar is not None:
+            callback.bar.close()
 
 
 @contextmanager
-def stop_on_interrupt(trainer: Any):
+def stop_on_interrupt(trainer: Any) -> Iterator["StopAfterStep"]:
     """The first Ctrl-C ends training after the current step and saves; the second stops at once.
 
-    So does a SIGTERM, as clusters send it, unless there are several processes: these all stop after
-    the same step. Yields a dict; its "interrupted" is True after a stop.
+        with stop_on_interrupt(trainer) as stop:
+            trainer.train()
+        print(stop.requested)
+
+    A SIGTERM, as clusters send it, does the same, unless there are several processes: then a
+    launcher sends it because one of them has crashed. A Ctrl-C stops all after the same step.
     """
-    from accelerate.utils import gather_object
-
-    seen = {"interrupted": False}
-
-    class Stop(Callback):
-        def on_step_end(self, args, state, control, **kwargs):
-            seen["interrupted"] = any(gather_object([seen["interrupted"]]))
-            if seen["interrupted"]:
-                control.should_save = control.should_training_stop = True
-
-    def handle(signum, frame):
-        if seen["interrupted"]:
-            raise KeyboardInterrupt
-        seen["interrupted"] = True
-        name = "Ctrl-C" if signum == signal.SIGINT else "SIGTERM"
-        print(f"\n{name}: finishing this step, then saving (again: stop at once)", flush=True)
-
-    trainer.add_callback(stop := Stop())
-    alone = int(os.environ.get("WORLD_SIZE") or 1) == 1  # else a launcher sends SIGTERM for a crash
-    stops = [signal.SIGINT, signal.SIGTERM] if alone else [signal.SIGINT]
-    before = {number: signal.signal(number, handle) for number in stops}
+    stop = StopAfterStep()
+    signals = [signal.SIGINT]
+    if int(os.environ.get("WORLD_SIZE") or 1) == 1:
+        signals.append(signal.SIGTERM)
+    trainer.add_callback(stop)
+    handlers_before = {number: signal.signal(number, stop.on_signal) for number in signals}
     try:
-        yield seen
+        yield stop
     finally:
         trainer.remove_callback(stop)
-        for number, handler in before.items():
+        for number, handler in handlers_before.items():
             signal.signal(number, handler)
+
+
+class StopAfterStep(Callback):
+    """Saves and stops at the end of a step, once a signal has requested it in any process."""
+
+    def __init__(self):
+        self.requested = False
+
+    def on_signal(self, number, frame):
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+        print(f"\n{name}: finishing this step, then saving (again: stop at once)", flush=True)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        from accelerate.utils import gather_object
+
+        self.requested = any(gather_object([self.requested]))
+        if self.requested:
+            control.should_save = True
+            control.should_training_stop = True
+
+
+# ---- exact checkpoints
 
 
 def keep_exact(trainer: Any) -> "ExactCheckpoints":
@@ -141,14 +188,17 @@ def keep_exact(trainer: Any) -> "ExactCheckpoints":
         keep_exact(trainer)
         trainer.train(resume_from_checkpoint=True)  # exact too, as all else from now on
 
-    It keeps at least two checkpoints, as the Trainer removes the oldest before it seals the newest.
+    It keeps at least two checkpoints, as the Trainer removes the oldest before the newest is
+    sealed.
     """
     callbacks = trainer.callback_handler.callbacks
-    if found := [callback for callback in callbacks if isinstance(callback, ExactCheckpoints)]:
-        return found[0]
-    # the first callback, so that the others find their state when training starts
-    callbacks.insert(0, exact := ExactCheckpoints(trainer))
-    trainer._load_from_checkpoint, trainer._save_checkpoint = exact.load, exact.save
+    for callback in callbacks:
+        if isinstance(callback, ExactCheckpoints):
+            return callback
+    exact = ExactCheckpoints(trainer)
+    callbacks.insert(0, exact)  # so that the others find their state when training starts
+    trainer._load_from_checkpoint = exact.load
+    trainer._save_checkpoint = exact.save
     if trainer.args.save_total_limit == 1:
         trainer.args.save_total_limit = 2
     return exact
@@ -157,154 +207,232 @@ def keep_exact(trainer: Any) -> "ExactCheckpoints":
 class ExactCheckpoints(Callback):
     """Adds to each checkpoint what the Trainer leaves out, seals it, and restores it."""
 
-    kept: Any = None  # the state from the checkpoint that is loaded
-
-    def __init__(self, trainer):
+    def __init__(self, trainer: Any):
         self.trainer = trainer
-        self.stock_load, self.stock_save = trainer._load_from_checkpoint, trainer._save_checkpoint
+        self.stock_load = trainer._load_from_checkpoint
+        self.stock_save = trainer._save_checkpoint
+        self.loaded = False  # whether the Trainer has called `load`
+        self.state: dict | None = None  # from the checkpoint; None for a stock one
+        self.saved_step = 0
+        self.between_steps = False  # no part of the next step has changed anything yet
 
-    def load(self, checkpoint: str, model=None) -> None:
-        """Replaces Trainer._load_from_checkpoint: loads all adapters in the dtype of training."""
-        from peft import set_peft_model_state_dict
-        from safetensors.torch import load_file
+    def load(self, checkpoint: str, model: Any = None) -> None:
+        """Replaces Trainer._load_from_checkpoint: loads all adapters in the dtype of training.
 
-        if why := fault(Path(checkpoint)):
-            raise WorkbookError(f"{readable(checkpoint)} cannot be resumed: {why}")
-        kept, here = read_state(Path(checkpoint) / STATE.format(0))["setup"], _setup(self.trainer)
-        if different := [f"{n} {kept[n]}, here {here[n]}" for n in here if kept[n] != here[n]]:
-            said = f"{readable(checkpoint)} was written with {'; '.join(different)}"
-            raise WorkbookError(f"{said}: give the same values, or start again")
-        self.kept = read_state(Path(checkpoint) / STATE.format(self.trainer.args.process_index))
-        policy = self.trainer.model
-        if self.trainer.is_fsdp_enabled or not hasattr(policy, "peft_config"):
+        Raises WorkbookError if the checkpoint is incomplete or was written with another setup.
+        """
+        trainer = self.trainer
+        folder = Path(checkpoint)
+        problem = fault(folder)
+        if problem is not None:
+            raise WorkbookError(
+                f"{readable(folder)} cannot be resumed: {problem}; name another checkpoint"
+            )
+        self.loaded = True
+        self.state = None
+        if is_ours(folder):
+            _check_setup(folder, trainer)
+            self.state = read_state(folder / PROCESS_STATE.format(trainer.args.process_index))
+        elif trainer.is_world_process_zero():
+            print(LOST.format(readable(folder)))
+        has_adapters = hasattr(trainer.model, "peft_config")
+        if has_adapters and not trainer.is_fsdp_enabled:
+            compat.load_adapters(trainer.model, folder)
+        else:
             self.stock_load(checkpoint, model)
-            return
-        for name in policy.peft_config:  # PEFT gives the default adapter no folder of its own
-            folder = Path(checkpoint) / ("" if name == "default" else name)
-            path = folder / "adapter_model.safetensors"
-            if name == "default" or path.is_file():  # a reference copy may be missing
-                set_peft_model_state_dict(policy, load_file(path), adapter_name=name)
 
-    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        if state.global_step and self.kept is None:
-            raise WorkbookError("DeepSpeed loads its own checkpoints: they cannot be made exact")
-        if state.global_step:
-            put_back(self.trainer, self.kept, train_dataloader)
-        if self.trainer.is_world_process_zero():
-            tidy(Path(args.output_dir), resumed=state.global_step > 0)
+    def load_finished(self, checkpoint: str, trainer_state: Any) -> None:
+        """Load the checkpoint of a run that needs no step any more."""
+        self.load(checkpoint)
+        if self.state is not None:
+            put_back(self.trainer, self.state)
+        self.trainer.state = trainer_state
 
-    def save(self, model, trial) -> None:
-        """Replaces Trainer._save_checkpoint: saves everything and a seal, or WorkbookError."""
-        trainer, main = self.trainer, self.trainer.is_world_process_zero()
+    def save(self, model: Any, trial: Any) -> None:
+        """Replaces Trainer._save_checkpoint: saves everything and seals it.
+
+        Raises WorkbookError, and removes the incomplete folder, if the disk is full.
+        """
+        trainer = self.trainer
+        is_main = trainer.is_world_process_zero()
         folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
         try:
+            if is_main:
+                mark_unfinished(folder)
             self.stock_save(model, trial)
-            write_state(folder / STATE.format(trainer.args.process_index), take(trainer))
+            state = take(trainer)
+            write_state(folder / PROCESS_STATE.format(trainer.args.process_index), state)
             trainer.accelerator.wait_for_everyone()
-            if main:
+            if is_main:
                 seal(folder)
         except Exception as error:
-            cause: Any = error.__cause__ if isinstance(error, WorkbookError) else error
-            by_torch = "inline_container.cc" in str(cause)  # torch.save raises a RuntimeError
-            if not by_torch and not isinstance(cause, OSError | SafetensorError):
+            cause = error.__cause__ if isinstance(error, WorkbookError) else error
+            if cause is None or not compat.is_failed_write(cause):
                 raise
-            if main:
+            if is_main:
                 shutil.rmtree(folder, ignore_errors=True)
-            kept, free = last_checkpoint(folder.parent), shutil.disk_usage(folder.parent).free
-            goes_on = f"{readable(kept)} is complete, so resuming is possible" if kept else ""
+            raise _not_written(folder, cause) from error
+        self.saved_step = trainer.state.global_step
+
+    def save_finished_steps(self) -> None:
+        """After an error: save the steps before it, if nothing of the next one is done yet.
+
+        That is the time in which TRL samples and calls the rewards.
+        """
+        trainer = self.trainer
+        step = trainer.state.global_step
+        is_alone = trainer.accelerator.num_processes == 1
+        if not self.between_steps or not is_alone or not 0 < step < trainer.state.max_steps:
+            return
+        if self.saved_step != step:
+            trainer._save_checkpoint(trainer.model, trial=None)
+        print(f"\nThe {step} finished steps are saved")
+
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        self.between_steps = False
+        is_resumed = state.global_step > 0
+        if is_resumed and not self.loaded:
             raise WorkbookError(
-                f"{readable(folder)} cannot be written ({first_line(cause)}; {free / 1e6:.1f} MB "
-                f"are free now): free some disk space; {goes_on or 'there is no earlier one'}"
-            ) from error
+                "DeepSpeed loads its own checkpoints, which cannot be made exact: train without "
+                "keep_exact to continue this one"
+            )
+        if is_resumed and self.state is not None:
+            put_back(self.trainer, self.state, train_dataloader)
+        if not self.trainer.is_world_process_zero():
+            return
+        if is_resumed:
+            remove_unfinished(Path(args.output_dir))
+        else:
+            note_earlier(Path(args.output_dir))
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.between_steps = True
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        self.between_steps = False
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        self.between_steps = False
 
 
-def take(trainer) -> dict:
+def _not_written(folder: Path, cause: BaseException) -> WorkbookError:
+    free = shutil.disk_usage(folder.parent).free / 1e6
+    complete = last_checkpoint(folder.parent)
+    if complete is None:
+        advice = "there is no earlier one"
+    else:
+        advice = f"{readable(complete)} is complete, so resuming is possible"
+    return WorkbookError(
+        f"{readable(folder)} cannot be written ({first_line(cause)}; {free:.1f} MB are free now): "
+        f"free some disk space; {advice}"
+    )
+
+
+# ---- the state that the Trainer does not keep
+
+
+def take(trainer: Any) -> dict:
     """The state of this process that the next step needs and the Trainer does not save."""
     state: dict = {name: getattr(trainer, name) for name in KEPT}
-    if trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) == 0:
+    steps_per_sampling = trainer.args.steps_per_generation * trainer.num_iterations
+    if trainer._step % steps_per_sampling == 0:
         state["_buffered_inputs"] = None  # all used: the next step samples new completions
-    state |= {"setup": _setup(trainer), "metrics": dict(trainer._metrics["train"])}
-    for part, things in _stateful(trainer).items():
-        state[part] = {name: thing.state_dict() for name, thing in things.items()}
+    state["setup"] = _setup(trainer)
+    state["metrics"] = dict(trainer._metrics["train"])
+    state["rewards"] = _states_of(_stateful(trainer.reward_funcs))
+    state["callbacks"] = _states_of(_stateful(trainer.callback_handler.callbacks))
     return state
 
 
-def put_back(trainer, state: dict, dataloader=None) -> None:
-    """Restore the state from `take` after the Trainer's own part: when training starts, or without
-    a dataloader when it has ended. WorkbookError if the checkpoint is of other rewards.
+def put_back(trainer: Any, state: dict, dataloader: Any = None) -> None:
+    """Restore the state from `take`, after the Trainer has restored its own part.
+
+    `dataloader` is that of the training which starts; a finished run has none. Raises WorkbookError
+    if the checkpoint keeps the state of other rewards.
     """
     from accelerate.utils import send_to_device
 
     for name in KEPT:
         setattr(trainer, name, send_to_device(state[name], trainer.accelerator.device))
     trainer._metrics["train"] = defaultdict(list, state["metrics"])
-    found = _stateful(trainer)
-    if (kept := sorted(state["rewards"])) != (here := sorted(found["rewards"])):
-        said = f"the checkpoint keeps the state of {kept}, this trainer has {here}"
-        raise WorkbookError(f"{said}: give the same rewards, or start again")
-    for part, things in found.items():
-        for name in things.keys() & state[part].keys():  # callbacks may be added or left out
-            things[name].load_state_dict(state[part][name])
+
+    rewards = _stateful(trainer.reward_funcs)
+    if rewards.keys() != state["rewards"].keys():
+        raise WorkbookError(
+            f"the checkpoint keeps the state of {sorted(state['rewards'])}, this trainer has "
+            f"{sorted(rewards)}: give the same rewards, or start again"
+        )
+    for name, function in rewards.items():
+        function.load_state_dict(state["rewards"][name])
+    for name, callback in _stateful(trainer.callback_handler.callbacks).items():
+        if name in state["callbacks"]:  # callbacks may be added or left out
+            callback.load_state_dict(state["callbacks"][name])
+
     if dataloader is not None:
-        _advance(dataloader, int(trainer.state.epoch))
+        finished_epochs = int(trainer.state.epoch)
+        if not compat.replay_shuffles(dataloader, finished_epochs):
+            raise WorkbookError("a streamed data set cannot resume exactly: give one with a length")
 
 
-def _stateful(trainer) -> dict[str, Any]:
-    """The rewards and the callbacks with state, as name:0, name:1, ..."""
-    found = {"rewards": trainer.reward_funcs, "callbacks": trainer.callback_handler.callbacks}
-    for part, things in found.items():
-        inside = list(_within(things))
-        names = [name_of(thing) for thing in inside]
-        found[part] = {f"{n}:{names[:i].count(n)}": inside[i] for i, n in enumerate(names)}
-    return found
+def _stateful(objects: Iterable) -> dict[str, Any]:
+    """Those with a state among rewards or callbacks, by name:0, name:1, ..."""
+    named = {}
+    counts: Counter[str] = Counter()
+    for thing in _with_state(objects):
+        name = name_of(thing)
+        named[f"{name}:{counts[name]}"] = thing
+        counts[name] += 1
+    return named
 
 
-def _within(things: Iterable) -> Iterator:
-    """The things with state, also within a functools.wraps or an ensemble."""
-    for thing in things:
-        if hasattr(thing, "load_state_dict") and not hasattr(thing, "named_parameters"):
-            yield thing  # not a reward model, whose weights are not trained
+def _with_state(objects: Iterable) -> Iterator:
+    """Those with a state, also within a functools.wraps or an ensemble."""
+    for thing in objects:
+        is_model = hasattr(thing, "named_parameters")  # a reward model, which is not trained
+        if hasattr(thing, "load_state_dict") and not is_model:
+            yield thing
         wrapped = getattr(thing, "__wrapped__", None)
-        yield from _within([wrapped] if wrapped else getattr(thing, "members", ()))
+        if wrapped is None:
+            yield from _with_state(getattr(thing, "members", ()))
+        else:
+            yield from _with_state([wrapped])
 
 
-def _advance(dataloader, epochs: int) -> None:
-    """Generate the orders of the finished epochs: TRL's sampler uses one random sequence."""
-    import torch
-
-    place = dataloader
-    while place is not None and not hasattr(place, "mini_repeat_count"):  # TRL's RepeatSampler
-        place = getattr(place, "batch_sampler", None) or getattr(place, "sampler", None)
-    if place is None:
-        raise WorkbookError("a streamed data set cannot resume exactly: give one with a length")
-    if place.shuffle:
-        for _ in range(epochs):
-            torch.randperm(place.num_samples, generator=place.generator)
+def _states_of(named: dict[str, Any]) -> dict[str, Any]:
+    return {name: thing.state_dict() for name, thing in named.items()}
 
 
-def _setup(trainer) -> dict:
-    """The values of SETUP, and the number of training rows (None: a stream)."""
-    rows = getattr(trainer.train_dataset, "num_rows", None)
-    return {name: getattr(trainer.args, name) for name in SETUP} | {"training rows": rows}
+def _setup(trainer: Any) -> dict:
+    """The values of SETUP, and the number of training rows (None for a stream)."""
+    setup = {name: getattr(trainer.args, name) for name in SETUP}
+    setup["training rows"] = getattr(trainer.train_dataset, "num_rows", None)
+    return setup
+
+
+def _check_setup(checkpoint: Path, trainer: Any) -> None:
+    """Raise WorkbookError if the checkpoint was written with another setup."""
+    written = read_state(checkpoint / PROCESS_STATE.format(0))["setup"]
+    differences = []
+    for name, value in _setup(trainer).items():
+        if written[name] != value:
+            differences.append(f"{name} {written[name]}, here {value}")
+    if differences:
+        raise WorkbookError(
+            f"{readable(checkpoint)} was written with {'; '.join(differences)}: give the same "
+            "values, or start again"
+        )
 
 
 def write_state(path: Path, state: dict) -> None:
-    """Write tensors as safetensors, the rest as JSON in its metadata; WorkbookError for more."""
-    import torch
+    """Write tensors as safetensors, the rest as JSON in its metadata.
+
+    Raises WorkbookError for values that are neither.
+    """
     from safetensors.torch import save_file
 
-    tensors: dict[str, torch.Tensor] = {}
-
-    def plain(value):
-        if isinstance(value, torch.Tensor):
-            tensors[name := str(len(tensors))] = value.detach().cpu().clone().contiguous()
-            return {"tensor": name}
-        if isinstance(value, Mapping):  # as pairs, because keys may be numbers
-            return {"pairs": [[key, plain(inner)] for key, inner in value.items()]}
-        return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
-
+    tensors: dict[str, Any] = {}
     try:
-        text = json.dumps(plain(state))
+        text = json.dumps(_encode(state, tensors))
     except TypeError as error:
         raise WorkbookError(
             f"a checkpoint cannot keep this state ({error}): return plain values and tensors from "
@@ -315,35 +443,77 @@ def write_state(path: Path, state: dict) -> None:
 
 def read_state(path: Path) -> dict:
     """Read a state from `write_state`, on the CPU. Nothing is unpickled."""
-
-    def whole(found: dict) -> Any:  # from the inside out
-        return file.get_tensor(found["tensor"]) if "tensor" in found else dict(found["pairs"])
+    from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
-        return json.loads(file.metadata()["state"], object_hook=whole)
+        return _decode(json.loads(file.metadata()["state"]), file)
+
+
+def _encode(value: Any, tensors: dict[str, Any]) -> Any:
+    """The value as JSON takes it; its tensors go into `tensors`."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        name = str(len(tensors))
+        tensors[name] = value.detach().cpu().clone().contiguous()
+        return {"tensor": name}
+    if isinstance(value, Mapping):  # as pairs, because keys may be numbers
+        return {"pairs": [[key, _encode(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_encode(item, tensors) for item in value]
+    return value
+
+
+def _decode(value: Any, file: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, file) for item in value]
+    if isinstance(value, dict) and "tensor" in value:
+        return file.get_tensor(value["tensor"])
+    if isinstance(value, dict):
+        return {key: _decode(item, file) for key, item in value["pairs"]}
+    return value
+
+
+# ---- checkpoints on the disk
+
+
+def mark_unfinished(checkpoint: Path) -> None:
+    """Say that this checkpoint is ours and not complete yet, before anything else is written."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    write_json(checkpoint / MANIFEST, {"unfinished": True})
 
 
 def seal(checkpoint: Path) -> None:
     """Flush every file of the checkpoint to the disk, then write its manifest."""
-    files = [p for p in sorted(checkpoint.rglob("*")) if p.is_file() and p.name != MANIFEST]
-    hashes = {path.relative_to(checkpoint).as_posix(): _sha256(path, flush=True) for path in files}
+    hashes = {}
+    for path in sorted(checkpoint.rglob("*")):
+        if path.is_file() and path.name != MANIFEST:
+            _flush(path)  # else a power cut could leave a manifest without its files
+            name = path.relative_to(checkpoint).as_posix()
+            hashes[name] = _sha256(path)
     write_json(checkpoint / MANIFEST, {"files": hashes})
 
 
-def _sha256(path: Path, flush: bool = False) -> str:
-    with path.open("r+b" if flush else "rb") as file:  # Windows flushes what is open to write
-        if flush:
-            os.fsync(file.fileno())  # else a power cut could leave a manifest without its files
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def is_ours(checkpoint: Path) -> bool:
+    """Whether we wrote the checkpoint, complete or not: the Trainer alone writes no manifest."""
+    return (checkpoint / MANIFEST).exists()
 
 
 def fault(checkpoint: Path) -> str | None:
-    """Why the checkpoint is incomplete, or None. Reads all of it (1 to 3 s per GB)."""
-    try:
-        files = dict(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return f"no {MANIFEST} can be read: it is incomplete, or of an earlier run or other program"
-    for name, sha256 in files.items():
+    """Why the checkpoint cannot be resumed, or None. Reads all of it (1 to 3 s per GB)."""
+    if not is_ours(checkpoint):
+        if _read_dict(checkpoint / TRAINER_STATE) is None:
+            return f"{TRAINER_STATE}, which is written last, is missing or cut off"
+        return None
+    manifest = _read_dict(checkpoint / MANIFEST)
+    if manifest is None:
+        return f"{MANIFEST} cannot be read"
+    if "unfinished" in manifest:
+        return f"it is incomplete, as its {MANIFEST} says"
+    hashes = manifest.get("files")
+    if not isinstance(hashes, dict):
+        return f"{MANIFEST} is of another program"
+    for name, sha256 in hashes.items():
         if not (checkpoint / name).is_file():
             return f"{name} is missing"
         if _sha256(checkpoint / name) != sha256:
@@ -353,23 +523,68 @@ def fault(checkpoint: Path) -> str | None:
 
 def all_checkpoints(folder: Path | str) -> list[Path]:
     """The folders checkpoint-N in `folder`, newest first, complete or not."""
-    found = [p for p in Path(folder).glob("checkpoint-*") if p.name[11:].isdecimal() and p.is_dir()]
-    return sorted(found, key=lambda path: int(path.name[11:]), reverse=True)
+    numbered = []
+    for path in Path(folder).glob("checkpoint-*"):
+        number = path.name.removeprefix("checkpoint-")
+        if number.isdecimal() and path.is_dir():
+            numbered.append((int(number), path))
+    numbered.sort(reverse=True)
+    return [path for _, path in numbered]
 
 
-def last_checkpoint(folder: Path | str, say: Callable = lambda text: None) -> str | None:
-    """The newest complete checkpoint in `folder`, or None; `say` gets the skipped ones, and why."""
+def last_checkpoint(folder: Path | str) -> str | None:
+    """The newest complete checkpoint in `folder`, or None. Prints which ones it skips, and why."""
+    earlier = _read_dict(Path(folder) / EARLIER) or {}
     for checkpoint in all_checkpoints(folder):
-        if (why := fault(checkpoint)) is None:
+        problem = fault(checkpoint)
+        if problem is None and _trainer_state_hash(checkpoint) == earlier.get(checkpoint.name):
+            problem = "it is of an earlier run in this folder"
+        if problem is None:
             return str(checkpoint)
-        say(f"{readable(checkpoint)} is skipped: {why}")
+        print(f"{readable(checkpoint)} is skipped: {problem}")
     return None
 
 
-def tidy(folder: Path, resumed: bool) -> None:
-    """Before training: what a kill cut off goes, and of an earlier run nothing counts any more."""
+def note_earlier(folder: Path) -> None:
+    """When a new run starts: write down the checkpoints of earlier runs, which do not count now.
+
+    They are known by the hash of their log, so that one of the new run with the same number counts.
+    """
+    hashes = {path.name: _trainer_state_hash(path) for path in all_checkpoints(folder)}
+    if hashes or (folder / EARLIER).exists():
+        write_json(folder / EARLIER, hashes)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """When a run continues: remove what a kill cut off.
+
+    The Trainer would count it for save_total_limit, and remove complete ones instead.
+    """
     for checkpoint in all_checkpoints(folder):
-        if not resumed:
-            (checkpoint / MANIFEST).unlink(missing_ok=True)
-        elif fault(checkpoint):  # the Trainer would count it, and remove complete ones
+        manifest = _read_dict(checkpoint / MANIFEST)
+        if manifest is not None and "unfinished" in manifest:
             shutil.rmtree(checkpoint)
+
+
+def _trainer_state_hash(checkpoint: Path) -> str:
+    path = checkpoint / TRAINER_STATE
+    return _sha256(path) if path.is_file() else "none"
+
+
+def _flush(path: Path) -> None:
+    with path.open("r+b") as file:  # Windows flushes only what is open to write
+        os.fsync(file.fileno())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_dict(path: Path) -> dict | None:
+    """The JSON object in a file, or None if there is none that can be read."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -215,6 +215,8 @@ class Float32Adapters(Callback):
 class RewardBar(Callback):
     """One line while training: steps done, mean reward, mean completion length in tokens."""
 
+    bar: Any = None  # tqdm's, from the start of training on
+
     def on_train_begin(self, args, state, control, **kwargs):
         from tqdm import tqdm
 

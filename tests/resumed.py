@@ -19,7 +19,7 @@ from pathlib import Path
 
 os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
 
-# Of RunConfig, of GRPOConfig; further options: rows, adaptive, probe, arm, resume, remove.
+# Of RunConfig, of GRPOConfig; further options: rows, adaptive, probe, arm, resume, remove, stock.
 OF_THE_RUN = ("max_steps", "batch_size", "num_generations", "per_device_batch", "beta")
 OF_TRL = ("num_iterations", "steps_per_generation", "logging_steps", "save_total_limit")
 BASE = {"max_steps": 10, "batch_size": 8, "num_generations": 4}
@@ -127,16 +127,18 @@ def train(folder: Path, options: dict) -> dict:
     if resume.last_checkpoint(folder / "checkpoints"):  # what resumes may be in any state
         random.seed(99)
         torch.manual_seed(99)
-    said: list[str] = []
+    if options.get("stock"):  # as someone would who does not know of grpo_workbook.resume
+        trainer.train()
+        return {"to": trainer.state.global_step}
     try:
-        trained = resume.train(trainer, resume=options.get("resume", False), say=said.append)
+        trained = resume.train(trainer, resume=options.get("resume", False))
     except WorkbookError as error:
-        return {"error": str(error), "said": said}
+        return {"error": str(error)}
     save_adapter(trainer.model, trainer.processing_class, folder / "adapter")
     write_json(folder / "history.json", trainer.state.log_history)
     found = [cb.found for cb in trainer.callback_handler.callbacks if hasattr(cb, "found")]
     steps = {"from": trained.resumed_from_step, "to": trainer.state.global_step}
-    return steps | {"said": said, "findings": len(found[0])}
+    return {**steps, "findings": len(found[0])}
 
 
 def forked(options: dict) -> None:

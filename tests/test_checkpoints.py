@@ -1,12 +1,26 @@
+"""Which checkpoints count, which are skipped with a reason, and which are removed: only our own."""
+
 import fcntl
 import functools
 import json
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
 
-from grpo_workbook.resume import MANIFEST, _stateful, last_checkpoint, seal, tidy
+from grpo_workbook.resume import (
+    LOST,
+    MANIFEST,
+    TRAINER_STATE,
+    ExactCheckpoints,
+    _stateful,
+    last_checkpoint,
+    mark_unfinished,
+    note_earlier,
+    remove_unfinished,
+    seal,
+)
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
 from grpo_workbook.training import AdaptiveWeight
 
@@ -17,16 +31,27 @@ FILES = {
 }
 
 
+def write_stock(folder, step, run="a"):
+    """A checkpoint as the Trainer alone leaves it; `run` stands in its log."""
+    checkpoint = folder / f"checkpoint-{step}"
+    for name, contents in FILES.items():
+        path = checkpoint / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents)
+    (checkpoint / TRAINER_STATE).write_text(json.dumps({"global_step": step, "run": run}))
+    return checkpoint
+
+
 @pytest.fixture
 def folder(tmp_path):
-    """Two whole checkpoints."""
+    """Two sealed checkpoints."""
     for step in (25, 100):
-        for name, contents in FILES.items():
-            path = tmp_path / f"checkpoint-{step}" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(contents)
-        seal(tmp_path / f"checkpoint-{step}")
+        seal(write_stock(tmp_path, step))
     return tmp_path
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def cut(path):
@@ -37,52 +62,112 @@ def change(path):
     path.write_bytes(b"x" + path.read_bytes()[1:])
 
 
-@pytest.mark.parametrize("name", [*FILES, MANIFEST])
-@pytest.mark.parametrize(
-    "harm", [cut, change, lambda path: path.unlink()], ids=["cut", "changed", "gone"]
-)
-def test_a_checkpoint_with_any_file_spoilt_is_passed_over_and_named(folder, name, harm):
-    said = []
-    assert last_checkpoint(folder, said.append) == str(folder / "checkpoint-100")
-    assert said == []
-    harm(folder / "checkpoint-100" / name)
-    assert last_checkpoint(folder, said.append) == str(folder / "checkpoint-25")
-    assert len(said) == 1
-    assert "checkpoint-100 is skipped: " in said[0]
-    assert name in said[0]
+def remove(path):
+    path.unlink()
 
 
-def test_without_a_whole_one_there_is_none(tmp_path, folder):
-    assert last_checkpoint(tmp_path / "none") is None
-    for name in ("checkpoint-old", "checkpoint-200", "checkpoint-"):
-        (folder / name).mkdir()
-    (folder / "checkpoint-200" / "trainer_state.json").write_text(
-        "{}"
-    )  # as the Trainer alone leaves it
+@pytest.mark.parametrize("name", [*FILES, TRAINER_STATE])
+@pytest.mark.parametrize("harm", [cut, change, remove])
+def test_a_checkpoint_with_any_file_spoilt_is_skipped_and_named(folder, capsys, name, harm):
     assert last_checkpoint(folder) == str(folder / "checkpoint-100")
-    for step in (25, 100):
-        (folder / f"checkpoint-{step}" / MANIFEST).write_text(
-            json.dumps({"files": ["optimizer.pt"]})
-        )
-    (folder / "checkpoint-100" / MANIFEST).write_text("[" * 100_000)
-    said = []
-    assert last_checkpoint(folder, said.append) is None
-    assert len(said) == 3
+    assert capsys.readouterr().out == ""
+    harm(folder / "checkpoint-100" / name)
+    assert last_checkpoint(folder) == str(folder / "checkpoint-25")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "checkpoint-100 is skipped: " in line
+    assert name in line
 
 
-def test_only_torn_ones_are_cleared(folder):
-    cut(folder / "checkpoint-100" / "optimizer.pt")
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "[]", '{"files": ["optimizer.pt"]}'])
+def test_a_manifest_that_is_none_is_a_reason(folder, capsys, text):
+    (folder / "checkpoint-100" / MANIFEST).write_text(text)
+    assert last_checkpoint(folder) == str(folder / "checkpoint-25")
+    assert MANIFEST in capsys.readouterr().out
+
+
+def test_other_names_and_no_folder_are_no_checkpoints(folder):
+    assert last_checkpoint(folder / "none") is None
+    for name in ("checkpoint-old", "checkpoint-", "runs"):
+        (folder / name).mkdir()
+    assert last_checkpoint(folder) == str(folder / "checkpoint-100")
+
+
+# ---- checkpoints of the Trainer alone
+
+
+def test_a_newer_checkpoint_of_stock_trl_counts(folder, capsys):
+    write_stock(folder, 200)
+    assert last_checkpoint(folder) == str(folder / "checkpoint-200")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("harm", [cut, remove])
+def test_a_stock_checkpoint_that_was_cut_off_is_skipped_with_a_line(folder, capsys, harm):
+    harm(write_stock(folder, 200) / TRAINER_STATE)
+    assert last_checkpoint(folder) == str(folder / "checkpoint-100")
+    line = capsys.readouterr().out
+    assert "checkpoint-200 is skipped" in line
+    assert TRAINER_STATE in line
+
+
+def test_nothing_of_stock_trl_is_removed_or_changed(folder):
+    """When a run continues and when a new one starts, complete or not."""
+    write_stock(folder, 200)
+    (write_stock(folder, 300) / TRAINER_STATE).unlink()
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+    remove_unfinished(folder)
+    note_earlier(folder)
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths} == before
+
+
+def test_loading_a_stock_checkpoint_says_what_is_lost(folder, capsys):
+    loaded = []
+    trainer = SimpleNamespace(
+        model=object(),
+        is_fsdp_enabled=False,
+        is_world_process_zero=lambda: True,
+        _load_from_checkpoint=lambda checkpoint, model: loaded.append(checkpoint),
+        _save_checkpoint=None,
+    )
+    checkpoint = write_stock(folder, 200)
+    exact = ExactCheckpoints(trainer)
+    exact.load(str(checkpoint))
+    assert loaded == [str(checkpoint)]
+    assert exact.state is None
+    line = capsys.readouterr().out
+    assert line.startswith(str(checkpoint))
+    assert line.strip() == LOST.format(checkpoint)
+
+
+# ---- our own
+
+
+def test_only_our_own_unfinished_checkpoints_are_removed(folder, capsys):
+    mark_unfinished(folder / "checkpoint-200")
+    write_stock(folder, 200)  # a kill before it was sealed
+    mark_unfinished(folder / "checkpoint-300")  # a kill before anything was written
+    cut(folder / "checkpoint-100" / "optimizer.pt")  # sealed, and damaged later
     (folder / "runs").mkdir()
-    tidy(folder, resumed=True)
-    assert sorted(p.name for p in folder.iterdir()) == ["checkpoint-25", "runs"]
+    assert last_checkpoint(folder) == str(folder / "checkpoint-25")
+    skipped = capsys.readouterr().out.splitlines()
+    assert [line.split(" is skipped")[0].split("/")[-1] for line in skipped] == [
+        "checkpoint-300",
+        "checkpoint-200",
+        "checkpoint-100",
+    ]
+    remove_unfinished(folder)
+    assert names(folder) == ["checkpoint-100", "checkpoint-25", "runs"]
 
 
-def test_a_run_begun_anew_does_not_continue_the_earlier_one(folder):
-    tidy(folder, resumed=False)
-    said = []
-    assert last_checkpoint(folder, said.append) is None
-    assert "or of an earlier run" in said[0]
-    seal(folder / "checkpoint-25")  # the new run has come this far
+def test_a_run_begun_anew_does_not_continue_an_earlier_one(folder, capsys):
+    """Neither sealed nor stock checkpoints, until the new run has written its own."""
+    write_stock(folder, 200)
+    note_earlier(folder)
+    assert last_checkpoint(folder) is None
+    assert capsys.readouterr().out.count("earlier run") == 3
+    shutil.rmtree(folder / "checkpoint-25")
+    seal(write_stock(folder, 25, run="b"))  # the new run has come this far
     assert last_checkpoint(folder) == str(folder / "checkpoint-25")
 
 
@@ -91,7 +176,7 @@ def test_files_are_flushed_through_handles_that_may_write(folder, monkeypatch):
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda file: flushed.append(fcntl.fcntl(file, fcntl.F_GETFL)))
     seal(folder / "checkpoint-25")
-    assert len(flushed) == len(FILES)
+    assert len(flushed) == len(FILES) + 1
     assert all(mode & os.O_ACCMODE == os.O_RDWR for mode in flushed)
 
 
@@ -101,8 +186,6 @@ def test_rewards_with_a_state_are_found_within_wrappers_and_ensembles():
     fading = AdaptiveWeight(strict_format_reward, correctness_reward)
     wrapped = functools.wraps(fading)(lambda **columns: fading(**columns))
     ensemble = SimpleNamespace(members=[AdaptiveWeight(fading, correctness_reward)])
-    handler = SimpleNamespace(callbacks=[])
-    trainer = SimpleNamespace(reward_funcs=[wrapped, ensemble], callback_handler=handler)
-    found, name = _stateful(trainer)["rewards"], "adaptive_strict_format_reward"
+    found, name = _stateful([wrapped, ensemble]), "adaptive_strict_format_reward"
     assert list(found) == [f"{name}:0", f"adaptive_{name}:0", f"{name}:1"]
     assert found[f"{name}:0"] is found[f"{name}:1"] is fading

@@ -86,10 +86,10 @@ def test_four_kills_change_nothing(runs, easy, tmp_path):
         if number == 1:
             torn = folder / "checkpoints" / "checkpoint-6"
             assert torn.is_dir()
-            assert not (torn / "manifest.json").exists()
+            assert "unfinished" in (torn / "manifest.json").read_text()
     last = runs(folder, resume=True, **EASY)
     assert (last["from"], last["to"]) == (6, 10), last
-    assert last["said"] == ["Continuing from checkpoint-6"]
+    assert "Continuing from checkpoint-6" in last["printed"]
     assert last["findings"] == easy[1]["findings"]
     assert adapter(folder) == adapter(easy[0])
     assert history(folder) == history(easy[0])
@@ -118,6 +118,21 @@ def test_what_is_sampled_counted_and_logged_between_two_checkpoints_goes_on(runs
     assert wrong in refused["error"]
 
 
+def test_checkpoints_of_stock_trl_are_continued_and_none_is_removed(runs, tmp_path):
+    """A stock run of 6 steps, then `train(resume=True)` to 8 steps: TRL's checkpoints stay."""
+    folder = tmp_path / "run"
+    limits = EASY | {"save_total_limit": None, "max_steps": 6}
+    runs(folder, stock=True, **limits)
+    stock = {path: path.read_bytes() for path in (folder / "checkpoints").rglob("*.*")}
+    again = runs(folder, resume=True, **limits | {"max_steps": 8})
+    assert (again["from"], again["to"]) == (6, 8), again
+    assert "Continuing from checkpoint-6" in again["printed"]
+    assert "Lost are completions" in again["printed"]
+    assert [e["step"] for e in history(folder)] == list(range(1, 9))
+    assert {path: path.read_bytes() for path in stock} == stock
+    assert (folder / "checkpoints" / "checkpoint-8" / "manifest.json").is_file()
+
+
 def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(easy, tmp_path):
     """A real file system of 80 MB, filled up while training; then there is room again."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
@@ -132,6 +147,7 @@ def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(easy, tmp_path
     assert "checkpoint-3 is complete, so resuming is possible" in full["error"]
     filler = disk / "run" / "filler"  # seen by the processes in there alone
     again = runs(disk / "run", resume=True, remove=str(filler), **EASY)
-    assert again["said"] == ["Continuing from checkpoint-3"]  # what there was of 6 is gone
+    assert "Continuing from checkpoint-3" in again["printed"]
+    assert "skipped" not in again["printed"]  # what there was of 6 is gone
     runs.end()
     assert adapter(tmp_path / "kept") == adapter(easy[0])

@@ -718,7 +718,7 @@ def small_trainer(name):
 
 
 whole = small_trainer("whole")
-train(whole, say=lambda text: None)
+train(whole)
 print("ended at step", whole.state.global_step)
 
 # %% [markdown]
@@ -734,7 +734,7 @@ class PowerCut(TrainerCallback):
 killed = small_trainer("killed")
 killed.add_callback(PowerCut())
 try:
-    train(killed, say=lambda text: None)
+    train(killed)
 except RuntimeError as error:
     print("step", killed.state.global_step, error)
 resumed = small_trainer("killed")
