@@ -2,8 +2,10 @@
 
 import re
 
-# All controls but the line end, direction marks, lone surrogates; rich escapes 5 controls only.
+# All control characters but the line end, direction marks, and lone surrogates. Rich escapes only
+# five of them.
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LONGEST_MESSAGE = 200  # characters
 
 
 class WorkbookError(ValueError):
@@ -13,20 +15,35 @@ class WorkbookError(ValueError):
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message, or the name of its type if it has none."""
     if isinstance(error, UnicodeDecodeError):
-        part = error.object[max(0, error.start - 20) : error.start + 20].decode("latin-1")
-        return f"{part!r} is not UTF-8: save the file as UTF-8"
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        start = max(0, error.start - 20)
+        surroundings = error.object[start : error.start + 20].decode("latin-1")
+        return f"{surroundings!r} is not UTF-8: save the file as UTF-8"
+    message = str(error).strip()
+    if not message:
+        return type(error).__name__
+    return message.splitlines()[0][:_LONGEST_MESSAGE]
 
 
 def visible(text: str) -> str:
     """The text with control characters escaped, so that data cannot clear the screen or ring."""
-    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+    return _CONTROLS.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return repr(match[0])[1:-1]
 
 
 def wrap(text: str, width: int, head: str = "") -> list[str]:
-    """The text in lines of at most `width` columns, `head` before the first."""
+    """The text in lines of at most `width` columns, which wide characters fill two at a time.
+
+    `head` stands before the first line, and as many spaces before the others.
+    """
     from rich.console import Console
     from rich.text import Text
 
-    lines = Text(visible(text)).wrap(Console(), width - len(head))
-    return [f"{'' if n else head:{len(head)}}{line.plain.rstrip()}" for n, line in enumerate(lines)]
+    lines = []
+    margin = head
+    for line in Text(visible(text)).wrap(Console(), width - len(head)):
+        lines.append(margin + line.plain.rstrip())
+        margin = " " * len(head)
+    return lines

@@ -1,4 +1,4 @@
-"""Helpers for notebooks: show a function's source, silence libraries."""
+"""Helpers for notebooks: show a function's source, silence libraries, compute with one thread."""
 
 import atexit
 import gc
@@ -8,12 +8,22 @@ import os
 import warnings
 from collections.abc import Callable
 
+# Set by `quiet` where the environment says nothing else.
+QUIET_SETTINGS = {
+    "DATASETS_VERBOSITY": "critical",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+
 
 def show(*objects: Callable) -> None:
     """Display the source of functions or classes, so that a lesson always shows the real code."""
     from IPython.display import Code, display
 
-    display(Code("\n\n".join(inspect.getsource(o).rstrip() for o in objects), language="python"))
+    sources = [inspect.getsource(item).rstrip() for item in objects]
+    display(Code("\n\n".join(sources), language="python"))
 
 
 def use_one_thread() -> None:
@@ -29,11 +39,12 @@ def use_one_thread() -> None:
 
 def quiet() -> None:
     """Load the libraries without bars and advice, and faster. Call it before `import unsloth`."""
-    values = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
-    values |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-    os.environ |= {"DATASETS_VERBOSITY": "critical"} | values | os.environ  # what is set stays
+    for name, value in QUIET_SETTINGS.items():
+        os.environ.setdefault(name, value)
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it suggests a download for 4-bit
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", message="IProgress not found")  # plain bars are enough
-    gc.set_threshold(20_000)  # the libraries' million objects stay: to look for garbage in them
-    atexit.register(gc.freeze)  # while they load, and at the end, takes two seconds
+    # The libraries make a million objects, which stay. To look for garbage among them takes two
+    # seconds, while they load and once more when the process ends.
+    gc.set_threshold(20_000)
+    atexit.register(gc.freeze)

@@ -26,8 +26,8 @@ def test_lines_fit_and_lose_nothing(text, width):
 
 
 def test_plain_text_is_wrapped_as_ever():
-    how = {"initial_indent": "- ", "subsequent_indent": "  "}
-    assert wrap(TEXTS[0], 40, "- ") == textwrap.wrap(TEXTS[0], 40, **how)
+    expected = textwrap.wrap(TEXTS[0], 40, initial_indent="- ", subsequent_indent="  ")
+    assert wrap(TEXTS[0], 40, "- ") == expected
 
 
 def test_controls_are_shown():

@@ -42,8 +42,7 @@ def test_a_link_stays_one(tmp_path):
 @pytest.mark.parametrize("name", ["missing/report.json", "file/report.json", "."])
 def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path, name):
     (tmp_path / "file").write_text("")
-    said = r"cannot be written \(.+\): choose another place"
-    with pytest.raises(WorkbookError, match=said) as caught:
+    with pytest.raises(WorkbookError, match=r"cannot be written \(.+\)") as caught:
         write_json(tmp_path / name, 1)
     assert isinstance(caught.value.__cause__, OSError)  # exact resume tells a full disk by it
 
@@ -72,8 +71,6 @@ def test_every_name_of_a_folder_has_the_same_lock(tmp_path, monkeypatch, name):
 
 def test_a_disk_that_is_too_small_is_said_before_the_folder_is_there(tmp_path):
     check_disk(tmp_path / "not" / "yet", 1, "the run")
-    with pytest.raises(
-        WorkbookError, match=r"MiB free, but the run needs about \d+ MiB: free some"
-    ):
+    with pytest.raises(WorkbookError, match=r"MiB free, but the run needs about \d+ MiB"):
         check_disk(tmp_path / "not" / "yet", 2**70, "the run")
     assert not (tmp_path / "not").exists()
