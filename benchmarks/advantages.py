@@ -43,14 +43,12 @@ def still_trls_lines() -> bool:
     """Whether the installed TRL has the lines above."""
     from trl.trainer import grpo_trainer
 
-    body = "".join(inspect.getsource(grpo_trainer).split())
-    lines = (
-        inspect.getsource(trl_lines)
-        .split("nanstd\n\n")[1]
-        .replace("return ", "advantages = ")
-        .splitlines()
-    )
-    return all("".join(line.split()) in body for line in lines)
+    source = "".join(inspect.getsource(grpo_trainer).split())
+    _, _, body = inspect.getsource(trl_lines).partition("nanstd\n\n")
+    for line in body.replace("return ", "advantages = ").splitlines():
+        if "".join(line.split()) not in source:
+            return False
+    return True
 
 
 def numpy_lines(rewards, group_size: int):
@@ -83,29 +81,30 @@ def find_rlox() -> Callable | None:
 def implementations(
     tensor, group_size: int, rlox: Callable | None
 ) -> dict[str, tuple[Callable, Callable]]:
-    """name -> (the call that is timed, what turns its answer into (r - mean) / (std + 1e-4))."""
+    """Each by its name: the call that is timed, and what makes an array of our advantages of it."""
     import numpy as np
 
     from grpo_workbook.grpo import group_advantages
 
-    array, values = tensor.numpy(), tensor.tolist()
-    found = {
+    array = tensor.numpy()
+    values = tensor.tolist()
+    calls = {
         "group_advantages": (lambda: group_advantages(tensor, group_size), np.asarray),
         "TRL's lines": (lambda: trl_lines(tensor, group_size), np.asarray),
         "NumPy": (lambda: numpy_lines(array, group_size), np.asarray),
     }
     if rlox is not None:
-        std = (
-            array.astype(np.float64).reshape(-1, group_size).std(axis=1, ddof=1).repeat(group_size)
-        )
-        shrink = np.sqrt((group_size - 1) / group_size) * std / (std + 1e-4)
-        found["rlox (Rust)"] = (
+        groups = array.astype(np.float64).reshape(-1, group_size)
+        std = groups.std(axis=1, ddof=1).repeat(group_size)
+        # rlox divides by the population's deviation, and adds no epsilon
+        correction = np.sqrt((group_size - 1) / group_size) * std / (std + 1e-4)
+        calls["rlox (Rust)"] = (
             lambda: rlox(array.astype(np.float64, copy=False), group_size),
-            lambda a: a * shrink,
+            lambda advantages: advantages * correction,
         )
     if len(values) <= LOOP_UP_TO:
-        found["Python loop"] = (lambda: python_loop(values, group_size), np.asarray)
-    return found
+        calls["Python loop"] = (lambda: python_loop(values, group_size), np.asarray)
+    return calls
 
 
 def measure(calls: dict[str, Callable], rounds: int, seconds: float) -> dict[str, float]:
@@ -144,30 +143,30 @@ def main() -> int:
             "up to date"
         )
         return 1
-    rlox, slower = find_rlox(), []
+    rlox = find_rlox()
+    slower = []
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, NumPy {np.__version__}")
     print("microseconds a call; in brackets how many times group_advantages' time\n")
     for dtype in (torch.float32, torch.float64):
         for groups, size in SIZES:
-            # rewards as the course's functions give them, and a tenth of the groups with nothing
-            # to tell apart
+            # rewards as the course's functions give them; a tenth of the groups have equal ones
             generator = torch.Generator().manual_seed(groups)
             rewards = torch.randint(0, 13, (groups, size), generator=generator).to(dtype) / 4
             rewards[::10] = rewards[::10, :1]
             tensor = rewards.reshape(-1)
-            found = implementations(tensor, size, rlox)
-            wanted = np.array(python_loop(tensor.double().tolist(), size))
-            for name, (call, as_ours) in found.items():
-                worst = np.abs(as_ours(call()) - wanted).max()
-                assert worst < (5e-6 if dtype == torch.float32 else 1e-6), (
-                    f"{name} is wrong by {worst}"
-                )
-            took = measure({name: call for name, (call, _) in found.items()}, args.rounds, 0.02)
-            ours = took["group_advantages"]
+            expected = np.array(python_loop(tensor.double().tolist(), size))
+            tolerance = 5e-6 if dtype == torch.float32 else 1e-6
+            calls = {}
+            for name, (call, to_ours) in implementations(tensor, size, rlox).items():
+                worst = np.abs(to_ours(call()) - expected).max()
+                assert worst < tolerance, f"{name} is wrong by {worst}"
+                calls[name] = call
+            times = measure(calls, args.rounds, 0.02)
+            ours = times["group_advantages"]
             print(f"{groups} x {size}, {str(dtype).removeprefix('torch.')}")
-            for name, seconds in took.items():
+            for name, seconds in times.items():
                 print(f"  {name:18} {seconds * 1e6:11.1f}   ({seconds / ours:.2f})")
-            if groups >= 4096 and took.get("rlox (Rust)", math.inf) < ours:
+            if groups >= 4096 and times.get("rlox (Rust)", math.inf) < ours:
                 slower.append(f"{groups} x {size} {dtype}")
     print("\nslower than rlox at 4096 groups and above: " + (", ".join(slower) or "nowhere"))
     return 0
