@@ -38,13 +38,15 @@ def main(args) -> int:
     folder = place_of(args.folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise WorkbookError(f"{readable(folder)} exists already: name a new folder")
-    inside = Path(__file__).parent.parent / "templates"  # an installed package has its own copy
-    templates = inside if inside.is_dir() else REPO / "templates"
+    templates = Path(__file__).parent.parent / "templates"  # of an installed package
+    if not templates.is_dir():
+        templates = REPO / "templates"  # of a clone
     skip = shutil.ignore_patterns("__pycache__", "outputs", "*.pyc", ".pytest_cache")
     for task, layer in LAYERS.items():
         shutil.copytree(templates / layer, folder, ignore=skip, dirs_exist_ok=True)
         if task == args.task:
             break
+    # The configs are classification's; other tasks ask for another answer.
     for path in folder.glob("*.yaml"):
         text = path.read_text(encoding="utf-8")
         text = text.replace(PROMPTS["classification"], PROMPTS[args.task])
