@@ -73,17 +73,19 @@ def group_advantages(
         )
     groups = values.reshape(-1, group_size)  # (groups, group_size)
     scored = scored.reshape(-1, group_size)
+    epsilon = groups.dtype.type(EPSILON_STD)
     with np.errstate(over="ignore", invalid="ignore"):  # an error is raised below instead
         advantages, counts = _minus_group_mean(groups, scored)
-        if scale == "none":
-            total = advantages.sum()
-        else:
-            if scale == "group":
-                std = _group_std(advantages, counts)  # (groups, 1)
-            else:
-                std = _batch_std(groups[scored])  # a number
+        if scale == "group":
+            std = _group_std(advantages, counts)  # (groups, 1)
+            advantages /= std + epsilon
             total = std.sum()
-            advantages /= std + groups.dtype.type(EPSILON_STD)
+        elif scale == "batch":
+            std = _batch_std(groups[scored])  # a number
+            advantages /= std + epsilon
+            total = std.sum()
+        else:
+            total = advantages.sum()
     if not np.isfinite(total):  # a NaN or an infinity among the rewards reaches this sum
         worst = int(np.argmax(np.where(np.isfinite(values), np.abs(values), np.inf)))
         raise ValueError(

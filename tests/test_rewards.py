@@ -21,7 +21,7 @@ from grpo_workbook.rewards import (
     strict_format_reward,
     text_of,
 )
-from grpo_workbook.rewards.contract import RewardError, RewardInfo, about, name_of
+from grpo_workbook.rewards.contract import RewardInfo, about, name_of
 from grpo_workbook.rewards.specs import REGISTRY
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
@@ -488,7 +488,7 @@ def test_a_function_that_fails_while_training_is_named_with_step_and_line(tmp_pa
     later = load_reward(f"{tmp_path}/mine.py:later")
     assert later(completions=completions("a"), trainer_state=TrainerState(global_step=1)) == [1.0]
     with pytest.raises(
-        RewardError, match=r"mine\.py: later .*step 3: KeyError: 'colour' \(line 7\)"
+        WorkbookError, match=r"mine\.py: later .*step 3: KeyError: 'colour' \(line 7\)"
     ):
         later(completions=completions("a"), trainer_state=TrainerState(global_step=2))
 

@@ -21,7 +21,6 @@ from grpo_workbook.evaluation import Judge, WholeJudge
 from grpo_workbook.rewards import specs
 from grpo_workbook.rewards.contract import (
     Completion,
-    RewardError,
     RewardFunction,
     about,
     call,
@@ -80,7 +79,7 @@ def load_reward(where: str) -> RewardFunction:
     """The reward FILE.py:FUNCTION. This runs the file: give only one that you trust.
 
     Raises WorkbookError if there is no such file or function, or the file cannot be run. The
-    function raises RewardError for whatever goes wrong in it.
+    function raises WorkbookError for whatever goes wrong in it.
     """
     file, _, name = where.strip().rpartition(":")
     path = Path(file or name).expanduser()
@@ -92,12 +91,12 @@ def load_reward(where: str) -> RewardFunction:
     def own_reward(completions: Sequence[Completion], **columns: Any) -> list[float | None]:
         try:
             return checked(function, completions, **columns)
-        except WorkbookError as error:
-            raise RewardError(str(error)) from error
+        except WorkbookError:
+            raise
         except (Exception, SystemExit) as error:
             step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
             cause = _cause(error, path)
-            raise RewardError(f"{path}: {name} failed in step {step}: {cause}") from error
+            raise WorkbookError(f"{path}: {name} failed in step {step}: {cause}") from error
 
     describe(own_reward, replace(about(function), file=path))
     return own_reward

@@ -21,7 +21,6 @@ from grpo_workbook.errors import WorkbookError
 
 __all__ = [
     "Completion",
-    "RewardError",
     "RewardFunction",
     "RewardInfo",
     "about",
@@ -50,10 +49,6 @@ PASSED_BY_TRL = {
     "log_extra",
     "log_metric",
 }
-
-
-class RewardError(WorkbookError):
-    """A reward function from the user's file failed: the finished steps can still be saved."""
 
 
 @dataclass(frozen=True)
