@@ -240,7 +240,7 @@ ALL = os.environ.get("TEST_ALL") == "1"  # make test-all: also those that passed
 FULL = ALL or os.environ.get("FULL") == "1"
 PROOFS = {}  # notebook -> (the file in which it wrote what it proved, what must hold there)
 SHORT = {  # notebook -> {what stands in its code once: what stands there in short}
-    "00_start_here": {"max_steps=40, heldout=160": "max_steps=2, heldout=24"},
+    "00_start_here": {'heldout=160, grpo={"max_steps": 40}': 'heldout=24, grpo={"max_steps": 2}'},
     "01_grpo_from_scratch": {
         "tokenizer, heldout, max_new_tokens=64, sample": "tokenizer, heldout.select(range(64)), "
         "max_new_tokens=64, sample",
