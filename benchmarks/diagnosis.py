@@ -35,17 +35,15 @@ import numpy as np
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))  # this project's own package, installed or not
 
-import grpo_workbook.diagnosis.findings as bounds  # noqa: E402
 from grpo_workbook.diagnosis import (  # noqa: E402
-    SEVERE,
-    WARNING,
     HealthCallback,
-    RunLog,
     diagnose,
     read_run,
     roles_of,
     watch,
-)  # fmt: skip
+)
+from grpo_workbook.diagnosis.findings import ALARMS, bounds  # noqa: E402
+from grpo_workbook.diagnosis.runlog import RunLog  # noqa: E402
 from grpo_workbook.rewards import correctness_reward as right  # noqa: E402
 from grpo_workbook.rewards import parse_rewards, reward, text_of  # noqa: E402
 from grpo_workbook.rewards.answers import is_correct, lenient_answer  # noqa: E402
@@ -563,9 +561,7 @@ def outcome(path: Path) -> dict:
     firsts = [diagnose(upto(run, step))[0] for step in range(1, last + 1)]
     expected = case.expected or "healthy"
     since = next((s for s in range(last, 0, -1) if firsts[s - 1].name != expected), 0) + 1
-    alarms = [
-        f"{f.name} at {s}" for s, f in enumerate(firsts, 1) if f.severity in (SEVERE, WARNING)
-    ]
+    alarms = [f"{f.name} at {s}" for s, f in enumerate(firsts, 1) if f.severity in ALARMS]
     return {
         "case": record["case"], "seed": record["seed"], "first": record["seed"] == case.seeds[0],
         "expected": expected, "named": named(path), "since": since, "alarms": alarms,
@@ -653,7 +649,7 @@ def real_runs(folder: Path) -> list[Real]:
 
 def alarms(found) -> list[str]:
     """The names of the severe findings and warnings, in order."""
-    return [f.name for f in found if f.severity in (SEVERE, WARNING)]
+    return [f.name for f in found if f.severity in ALARMS]
 
 
 def live_alarms(real: Real, every: int = 5) -> list[str]:
@@ -677,10 +673,10 @@ def score(reals: list[Real], first: Callable[[Real], str | None]) -> tuple[int, 
 def first_alarm(real: Real, chosen: dict, seen: dict) -> str | None:
     """The first alarm with these bounds; `seen` keeps what was asked before."""
     if (key := (real.name, *chosen.values())) not in seen:
-        shipped = vars(bounds.bound).copy()
-        vars(bounds.bound).update(chosen)
+        shipped = vars(bounds).copy()
+        vars(bounds).update(chosen)
         seen[key] = next(iter(alarms(diagnose(real.run))), None)
-        vars(bounds.bound).update(shipped)
+        vars(bounds).update(shipped)
     return seen[key]
 
 

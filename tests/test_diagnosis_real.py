@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from conftest import REPO
 
-from grpo_workbook.diagnosis import RunLog, diagnose, read_runs
+from grpo_workbook.diagnosis import diagnose
+from grpo_workbook.diagnosis.runlog import RunLog, read_runs
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 from diagnosis import PERTURBED, alarms, live_alarms, real_runs

@@ -13,19 +13,18 @@ from conftest import REPO, cli
 from grpo_workbook.cli import main
 from grpo_workbook.diagnosis import (
     CATALOGUE,
-    SEVERE,
     THRESHOLDS,
-    WARNING,
     HealthCallback,
     as_text,
     diagnose,
-    log_the_end,
     read_run,
     roles_of,
     samples,
     watch,
 )
-from grpo_workbook.diagnosis.findings import Diagnosis
+from grpo_workbook.diagnosis.findings import SEVERE, WARNING
+from grpo_workbook.diagnosis.health import log_the_end
+from grpo_workbook.diagnosis.report import in_order, unjudged
 from grpo_workbook.environments import get_tool_answer_reward
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.exercises import CLINIC, judge
@@ -173,7 +172,7 @@ def test_no_two_findings_explain_each_other_away():
     found = [
         f for log in ("rate_times_100_0", "wrong_sign_0") for f in diagnose(LOGS / f"{log}.json")
     ]
-    assert Diagnosis(found, read_run(history()).table, {})[0].name == "rate_too_high"
+    assert in_order(found)[0].name == "rate_too_high"
 
 
 def test_a_rate_too_high_shows_in_the_gradient_where_the_adapters_change_is_not_logged():
@@ -323,7 +322,7 @@ def diagnosed(capsys, *arguments):
 
 
 @pytest.mark.slow
-def test_logged_completions_are_shown(tmp_path, capsys):
+def test_logged_completions_are_shown(tmp_path):
     import pandas as pd
 
     rows = [
@@ -340,7 +339,6 @@ def test_logged_completions_are_shown(tmp_path, capsys):
     ]
     (folder := tmp_path / "completions").mkdir()
     pd.DataFrame(rows).to_parquet(folder / "completions_00001.parquet")
-    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history(25)}))
     assert [(s.kind, s.reward) for s in samples(tmp_path, 2)] == [
         ("best", 3.0),
         ("typical", 1.0),
@@ -348,31 +346,26 @@ def test_logged_completions_are_shown(tmp_path, capsys):
     ]
     with pytest.raises(WorkbookError, match="step 99"):
         samples(tmp_path, 99)
-    figure = tmp_path / "health.png"
-    _, said, _ = diagnosed(capsys, tmp_path, "--completions", 2, "--figure", figure)
-    best = [line for line in said.splitlines() if line.startswith("step 2, best")]
-    assert best == ["step 2, best, reward 3"] * 2
-    assert figure.read_bytes()[:4] == b"\x89PNG"
-    assert (tmp_path / "health.txt").is_file()
-    assert samples(folder / "completions_00001.parquet", 2) == samples(tmp_path, 2)
-    pd.DataFrame(rows).drop(columns="advantage").to_parquet(tmp_path / "other.parquet")
-    with pytest.raises(WorkbookError, match="is not TRL's completions: .*advantage"):
-        samples(tmp_path / "other.parquet", 2)
-    status, _, errors = diagnosed(capsys, tmp_path, "--completions", 99)
-    assert status == 2
-    assert "step 99" in errors
+    assert len(samples(tmp_path, 2, groups=2)) == 6
+
+
+def test_a_figure_is_written_with_its_text_alternative(tmp_path, capsys):
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history(25)}))
+    diagnosed(capsys, tmp_path, "--figure", tmp_path / "health.png")
+    assert (tmp_path / "health.png").read_bytes()[:4] == b"\x89PNG"
+    assert "total from" in (tmp_path / "health.txt").read_text()
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"log_history": [{"step": 1, "rew', "choose an older checkpoint"),
-        ('{"epochs": 3}', "is not a log"),
-        ("[1, 2]", "is not a log"),
-        ('[{"step": "third", "reward": 1.0}]', "has the step 'third': give the log unchanged"),
-        ("[]", "the log is empty: no step was logged"),
-        ('[{"step": 1, "loss": 2.0, "mean_token_accuracy": 0.5}]', "SFT"),
-        ('[{"step": 1, "objective/rlhf_reward": 2.0}]', "PPO"),
+        ('{"log_history": [{"step": 1, "rew', "log_history"),
+        ('{"epochs": 3}', "trainer_state.json"),
+        ("[1, 2]", "trainer_state.json"),
+        ('[{"step": "third", "reward": 1.0}]', "'third'"),
+        ("[]", "empty"),
+        ('[{"step": 1, "loss": 2.0, "mean_token_accuracy": 0.5}]', "mean_token_accuracy"),
+        ('[{"step": 1, "objective/rlhf_reward": 2.0}]', "objective/rlhf_reward"),
     ],
 )
 def test_bad_logs_are_refused_with_a_reason(tmp_path, content, words):
@@ -382,9 +375,9 @@ def test_bad_logs_are_refused_with_a_reason(tmp_path, content, words):
 
 
 def test_a_folder_without_a_log_and_no_folder(tmp_path):
-    with pytest.raises(WorkbookError, match="holds no log"):
+    with pytest.raises(WorkbookError, match=tmp_path.name):
         read_run(tmp_path)
-    with pytest.raises(WorkbookError, match="nowhere cannot be read"):
+    with pytest.raises(WorkbookError, match="nowhere"):
         read_run(tmp_path / "nowhere")
 
 
@@ -487,9 +480,10 @@ def test_watched_rewards_count_what_became_of_calls():
 def test_runs_without_tools_are_not_asked_about_calls_and_one_without_watch_is():
     tools = {name for name, kind in CATALOGUE.items() if "tools/lost_results" in kind.needs}
     assert tools == {"results_lost", "turns_used_up"}
-    plain, acting = diagnose(history(30)), diagnose(history(30, tools__call_frequency=lambda s: 1))
-    assert not [m for m in plain.unjudged if "tools" in m["metric"]]
-    others, missing = [m for m in acting.unjudged if "tools" in m["metric"]]
+    plain = unjudged(read_run(history(30)))
+    acting = unjudged(read_run(history(30, tools__call_frequency=lambda s: 1)))
+    assert not [gap for gap in plain if "tools" in gap["metric"]]
+    others, missing = [gap for gap in acting if "tools" in gap["metric"]]
     assert (others["metric"], others["findings"]) == ("tools/broken", ["tool_down"])
     assert set(missing["findings"]) == tools
     assert missing["how"] == "watch logs tools/lost_results where tools are called"
@@ -611,11 +605,10 @@ def test_roles_come_from_the_attribute_and_not_from_names(kind):
     told, untold = names_hide_roles(kind)
     assert diagnose(told)[0].name == CASES[kind].expected
     assert diagnose(untold)[0].name != CASES[kind].expected
-    asked = [
-        {"correctness" in gap["metric"] for gap in diagnose(log).unjudged} for log in (untold, told)
-    ]
-    assert [True in each for each in asked] == [True, False]
-    assert "which reward judges the answer" in " ".join(as_text(diagnose(untold)).split())
+    assert "correctness" in {gap["metric"] for gap in unjudged(read_run(untold))}
+    assert "correctness" not in {gap["metric"] for gap in unjudged(read_run(told))}
+    text = as_text(diagnose(untold), read_run(untold))
+    assert "which reward judges the answer" in " ".join(text.split())
 
 
 def test_functions_say_their_roles():
@@ -629,7 +622,7 @@ def test_severities_are_known():
 
 
 def test_an_unknown_finding_to_stop_on_is_named():
-    with pytest.raises(WorkbookError, match="unknown finding exploded"):
+    with pytest.raises(WorkbookError, match="exploded"):
         HealthCallback(stop_on={"exploded"})
 
 
@@ -811,9 +804,9 @@ def test_cut_off_by_length_alone_says_that_an_end_token_may_be_the_cause():
 def test_rewards_without_their_total_are_read_and_called_neither_flat_nor_healthy():
     """A chart of one function, or logged completions alone, of many steps."""
     steps = [{"step": s, "rewards/f/mean": 0.5 + 0.1 * math.sin(7.3 * s)} for s in range(1, 121)]
-    found = diagnose(steps)
-    assert [f.name for f in found] == ["too_short"]
-    assert "reward_flat" in [name for gap in found.unjudged for name in gap["findings"]]
+    assert [f.name for f in diagnose(steps)] == ["too_short"]
+    gaps = unjudged(read_run(steps))
+    assert "reward_flat" in [name for gap in gaps for name in gap["findings"]]
 
 
 def test_the_fraction_of_silent_groups_is_said_as_it_is():
@@ -863,18 +856,19 @@ def test_rows_of_ten_steps_are_counted_in_optimizer_steps():
 
 
 def test_what_could_not_be_judged_is_said_with_the_way_to_log_it(capsys, tmp_path):
-    result = diagnose(real())
-    missing = {m["metric"]: m for m in result.unjudged}
+    run = read_run(real())
+    missing = {gap["metric"]: gap for gap in unjudged(run)}
     assert missing["heldout/strict"]["findings"] == ["hacked"]
     assert missing["heldout/strict"]["how"] == "HeldoutProbe logs heldout/strict"
     assert "frac_reward_zero_std" not in missing  # reward_std says enough
-    words = " ".join(as_text(result).split())
+    words = " ".join(as_text(diagnose(run), run).split())
     assert "Not judged: " in words
     assert "hacked (HeldoutProbe logs heldout/strict)" in words
     assert "(TRL logs kl if beta is above 0)" in words
-    _, _, said = as_text(diagnose(history(30))).partition("Not judged")
-    assert len(said.splitlines()) <= 5
-    here = {m["metric"] for m in diagnose(LOGS / "healthy_beta_0.json").unjudged}
+    run = read_run(history(30))
+    _, _, gaps = as_text(diagnose(run), run).partition("Not judged")
+    assert len(gaps.splitlines()) <= 5
+    here = {gap["metric"] for gap in unjudged(read_run(LOGS / "healthy_beta_0.json"))}
     assert here <= {"time/generation_fraction"}
     needed = {need for kind in CATALOGUE.values() for need in (*kind.needs[:1], kind.asks)}
     assert set(missing) <= needed
@@ -958,24 +952,25 @@ def test_a_log_that_ends_in_mid_run_gets_more_time_but_not_for_ever():
 
 def test_a_kl_that_is_always_nan_was_logged():
     rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s), "loss": lambda s: 0.01}
-    result = diagnose(real(kl=lambda s: math.nan, **rising))
-    assert "because beta is 0" not in result[0].means
-    (gap,) = [m for m in result.unjudged if m["metric"] == "kl"]
+    run = read_run(real(kl=lambda s: math.nan, **rising))
+    assert "because beta is 0" not in diagnose(run)[0].means
+    (gap,) = [gap for gap in unjudged(run) if gap["metric"] == "kl"]
     assert gap["how"] == "kl was never a number"
 
 
 def test_settings_and_roles_that_a_rule_needs_are_asked_for():
     parts = {"rewards__func_0__mean": lambda s: 0.1}
-    ways = {m["metric"]: m for m in diagnose(real(kl=lambda s: 0.01, **parts)).unjudged}
+    run = read_run(real(kl=lambda s: 0.01, **parts))
+    ways = {gap["metric"]: gap for gap in unjudged(run)}
     assert ways["beta"]["findings"] == ["beta_too_high"]
     assert "--set beta=" in ways["beta"]["how"]
     assert "wrong_answers" in ways["correctness"]["findings"]
-    told = {"beta": 0.0, "reward_roles": {"func_0": "correctness"}}
-    known = diagnose(real(settings=told, kl=lambda s: 0.01, **parts))
-    assert not {"beta", "correctness"} & {m["metric"] for m in known.unjudged}
-    chart = diagnose([{"step": s, "reward": 0.1 * s} for s in range(1, 60)])
-    unjudged = {name for m in chart.unjudged for name in m["findings"]}
-    assert {"rate_too_high", "saturated", "format_ignored", "wrong_answers"} <= unjudged
+    settings = {"beta": 0.0, "reward_roles": {"func_0": "correctness"}}
+    run = read_run(real(settings=settings, kl=lambda s: 0.01, **parts))
+    assert not {"beta", "correctness"} & {gap["metric"] for gap in unjudged(run)}
+    chart = read_run([{"step": s, "reward": 0.1 * s} for s in range(1, 60)])
+    names = {name for gap in unjudged(chart) for name in gap["findings"]}
+    assert {"rate_too_high", "saturated", "format_ignored", "wrong_answers"} <= names
 
 
 def test_advice_without_the_setting_says_how_to_give_it_and_takes_the_limit_from_the_lengths():

@@ -10,125 +10,195 @@ examples:
   python -m grpo_workbook diagnose ~/.cache/huggingface/trackio/NAME.db
   python -m grpo_workbook diagnose train.log --set logging_steps=10
   python -m grpo_workbook diagnose outputs/run --figure health.png
-  python -m grpo_workbook diagnose my-run --completions 20   at step 20
 
 Exit status: 0 nothing severe, 1 something severe, 2 no log to read.
 """
 
 import contextlib
 import json
+from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from grpo_workbook import figures
 from grpo_workbook.cli import option
 from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.files import readable
 
-USAGE, MORE = "%(prog)s LOG [options]", "such as num_generations=8; for several: again"
-PANELS = "six panels of the run, with the findings marked; of several runs the rewards"
+if TYPE_CHECKING:  # the diagnosis loads pandas: only when it is needed
+    from grpo_workbook.diagnosis.findings import Finding
+    from grpo_workbook.diagnosis.runlog import RunLog
+
+USAGE = "%(prog)s LOG [options]"
 OPTIONS = [
     option("folder", metavar="LOG", help="a run's folder or its log, in any form below"),
     option("--run", metavar="NAME", help="one of several runs in LOG"),
-    option("--set", metavar="NAME=VALUE", action="append", default=[],
-           help=f"a setting that the log does not have, {MORE}"),
+    option(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting that the log does not have, such as num_generations=8; for several: again",
+    ),
     option("--json", action="store_true", help="for programs"),
-    option("--figure", type=Path, metavar="PNG", help=f"write {PANELS}"),
-    option("--completions", type=int, metavar="STEP",
-           help="show the best, a typical and the worst completion of that step"),
-]  # fmt: skip
+    option(
+        "--figure",
+        type=Path,
+        metavar="PNG",
+        help="write six panels of the run, with the findings marked; of several runs the rewards",
+    ),
+]
 
-# The rules calculate with these settings: the least number of each, and the types of the others.
-LEAST = {"learning_rate": 0, "temperature": 0, "beta": 0, "num_generations": 1, "logging_steps": 1,
-         "max_steps": 1, "max_completion_length": 1, "per_device_train_batch_size": 1}  # fmt: skip
-PARTS = {"reward_roles": (dict, str, '{"NAME": "correctness"}'),
-         "reward_weights": (dict | list, int | float, '{"NAME": 2}')}  # fmt: skip
+# The rules calculate with these settings, which must be at least so much.
+LEAST = {
+    "learning_rate": 0,
+    "temperature": 0,
+    "beta": 0,
+    "num_generations": 1,
+    "logging_steps": 1,
+    "max_steps": 1,
+    "max_completion_length": 1,
+    "per_device_train_batch_size": 1,
+}
 
 
-def main(args) -> int:
+def main(args: Namespace) -> int:
     """Exit status 1 for a severe finding. Raises WorkbookError if there is no log."""
     try:
-        return _diagnose(args)
+        return diagnose_log(args)
     except WorkbookError as error:  # "error: " will stand before it
         raise WorkbookError("\n".join(wrap(str(error), 72))) from None
 
 
-def _diagnose(args) -> int:
-    from grpo_workbook import diagnosis  # it loads pandas
+def diagnose_log(args: Namespace) -> int:
+    """Read the log, print what is wrong with each run, and return the exit status."""
+    from grpo_workbook.diagnosis.findings import SEVERE
+    from grpo_workbook.diagnosis.panels import run_panels, side_by_side
+    from grpo_workbook.diagnosis.report import as_text, diagnose
+    from grpo_workbook.diagnosis.runlog import RunLog, read_runs
 
-    runs = diagnosis.read_runs(args.folder, settings=dict(map(_setting, args.set)))
+    settings = dict(read_setting(text) for text in args.set)
+    results = read_runs(args.folder, settings=settings)
     if args.run is not None:
-        if not isinstance(runs.get(args.run), diagnosis.RunLog):
-            said = f"no run {args.run!r} in it: choose one of {', '.join(runs)}"
-            raise runs.get(args.run, WorkbookError(said))
-        runs = {args.run: runs[args.run]}
-    if args.completions is not None and len(runs) > 1:
-        raise WorkbookError(f"--completions is for one run: --run with one of {', '.join(runs)}")
-    good = {name: run for name, run in runs.items() if isinstance(run, diagnosis.RunLog)}
-    found = {name: diagnosis.diagnose(run) for name, run in good.items()}
+        results = choose_run(results, args.run)
+    runs = {}
+    errors = {}
+    for name, result in results.items():
+        if isinstance(result, RunLog):
+            runs[name] = result
+        else:
+            errors[name] = result
+    findings = {name: diagnose(run) for name, run in runs.items()}
+    place = readable(args.folder)
+    name, run = next(iter(runs.items()))
     if args.json:
-        told = {name: _told(run, found.get(name)) for name, run in runs.items()}
-        alone = next(iter(told.values())) if len(told) == 1 else {"runs": told}
-        plain = json.loads(json.dumps(alone, default=float), parse_constant=lambda n: str(float(n)))
-        print(json.dumps(plain, indent=2))  # JSON has no NaN
-    elif len(runs) == 1:
-        _show(args, *good.values(), *found.values())
+        print_json(runs, findings, errors)
+    elif len(results) > 1:
+        print_table(runs, findings, errors)
     else:
-        print(f"{'run':<32} {'steps':>10}  first finding")
-        for name, run in runs.items():
-            steps, said = "", f"not read: {run}"
-            if name in good:
-                steps, first = _steps(run), found[name][0]
-                said = f"{first.severity.upper()} {first.name} from {first.step}"
-            print(*wrap(said, 79, f"{name:<32.32} {steps:>10}  "), sep="\n")
-        print("\nOne of them in full: --run NAME")
+        print(*wrap(f"{place}: {len(run.table)} rows, steps {steps_of(run)}", 79), sep="\n")
+        print(f"\n{as_text(findings[name], run)}")
     if args.figure:
-        one = *good.values(), *found.values(), readable(args.folder)
-        drawn = diagnosis.side_by_side(good) if len(good) > 1 else diagnosis.run_panels(*one)
+        drawn = side_by_side(runs) if len(runs) > 1 else run_panels(run, findings[name], place)
         figures.save(*drawn, args.figure)
-    return int(any(f.severity == diagnosis.SEVERE for each in found.values() for f in each))
+    for of_run in findings.values():
+        if of_run[0].severity == SEVERE:  # the most severe is the first
+            return 1
+    return 0
 
 
-def _setting(text: str) -> tuple[str, object]:
-    name, sign, told = text.partition("=")
+def choose_run(results: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The run of that name alone; WorkbookError if there is none, or if it could not be read."""
+    if name not in results:
+        names = ", ".join(results)
+        raise WorkbookError(f"no run {name!r} in it: choose one of {names}")
+    if isinstance(results[name], WorkbookError):
+        raise results[name]
+    return {name: results[name]}
+
+
+def read_setting(text: str) -> tuple[str, Any]:
+    """The name and the value of NAME=VALUE; WorkbookError if the rules cannot use it."""
+    name, sign, word = text.partition("=")
     if not sign:
         raise WorkbookError(f"--set {text}: give NAME=VALUE, for example num_generations=8")
-    value: object = told
-    with contextlib.suppress(ValueError):
-        value = json.loads(told)
+    value: Any = word
+    with contextlib.suppress(json.JSONDecodeError):  # a word, such as loss_type=grpo
+        value = json.loads(word)
     if name in LEAST and not (isinstance(value, int | float) and value >= LEAST[name]):
         raise WorkbookError(f"--set {text}: give {name}=NUMBER, of at least {LEAST[name]}")
-    if name in PARTS:
-        whole, part, such = PARTS[name]
-        parts = value.values() if isinstance(value, dict) else value
-        if not (isinstance(value, whole) and all(isinstance(p, part) for p in parts)):
-            raise WorkbookError(f"--set {text}: give JSON, such as {name}='{such}'")
+    if name == "reward_roles" and not all_are(value, str):
+        raise WorkbookError(f"""--set {text}: give JSON, {name}='{{"NAME": "correctness"}}'""")
+    if name == "reward_weights" and not all_are(value, int | float):
+        raise WorkbookError(f"""--set {text}: give JSON, {name}='{{"NAME": 2}}'""")
     return name, value
 
 
-def _steps(run) -> str:
-    return f"{run.table.index.min()}-{run.table.index.max()}" if len(run.table) else "none"
+def all_are(value: Any, types: Any) -> bool:
+    """Whether a value of JSON is an object or a list, with values of these types alone."""
+    parts = value.values() if isinstance(value, dict) else value
+    return isinstance(value, dict | list) and all(isinstance(part, types) for part in parts)
 
 
-def _told(run, findings) -> dict:
-    """All that is known of a run, for programs."""
-    if isinstance(run, WorkbookError):
-        return {"error": str(run)}
-    names = "notes", "settings", "functions", "broken"
-    facts = {name: getattr(run, name) for name in names} | {"ended": run.error}
-    facts |= {"metrics": list(run.table), "rows": len(run.table), "steps": _steps(run)}
-    return {"findings": [asdict(f) for f in findings], "unjudged": findings.unjudged} | facts
+def steps_of(run: "RunLog") -> str:
+    """The first and the last step of a log."""
+    if run.table.empty:
+        return "none"
+    return f"{run.table.index[0]}-{run.table.index[-1]}"
 
 
-def _show(args, run, findings) -> None:
-    from grpo_workbook.diagnosis import as_text, samples
+def print_table(
+    runs: "dict[str, RunLog]",
+    findings: "dict[str, list[Finding]]",
+    errors: dict[str, WorkbookError],
+) -> None:
+    """Print a line for each run with its first finding, and one for each that was not read."""
+    rows = []
+    for name, run in runs.items():
+        first = findings[name][0]
+        words = f"{first.severity.upper()} {first.name} from {first.step}"
+        rows.append((name, steps_of(run), words))
+    for name, error in errors.items():
+        rows.append((name, "", f"not read: {error}"))
+    print(f"{'run':<32} {'steps':>10}  first finding")
+    for name, steps, words in rows:
+        print(*wrap(words, 79, f"{name:<32.32} {steps:>10}  "), sep="\n")
+    print("\nOne of them in full: --run NAME")
 
-    place = Path(args.folder) / (args.run or "")
-    shown = [] if args.completions is None else samples(place, args.completions, groups=2)
-    head = f"{readable(args.folder)}: {len(run.table)} rows, steps {_steps(run)}"
-    print(*wrap(head, 79), sep="\n")
-    print(f"\n{as_text(findings, run)}")
-    for sample in shown:
-        print(f"\nstep {args.completions}, {sample.kind}, reward {sample.reward:g}")
-        for line in sample.completion.splitlines():
-            print(*wrap(line, 80, "  "), sep="\n")
+
+def print_json(
+    runs: "dict[str, RunLog]",
+    findings: "dict[str, list[Finding]]",
+    errors: dict[str, WorkbookError],
+) -> None:
+    """Print all that is known of the runs as JSON: of one run alone without its name."""
+    facts = {}
+    for name, run in runs.items():
+        facts[name] = facts_of(run, findings[name])
+    for name, error in errors.items():
+        facts[name] = {"error": str(error)}
+    whole = {"runs": facts} if len(facts) > 1 else next(iter(facts.values()))
+    # JSON has no NaN and no infinity: they become text
+    text = json.dumps(whole, default=float)
+    plain = json.loads(text, parse_constant=lambda name: str(float(name)))
+    print(json.dumps(plain, indent=2))
+
+
+def facts_of(run: "RunLog", findings: "list[Finding]") -> dict[str, Any]:
+    """What is known of a run, for programs."""
+    from grpo_workbook.diagnosis.report import unjudged
+
+    return {
+        "findings": [asdict(finding) for finding in findings],
+        "unjudged": unjudged(run),
+        "notes": run.notes,
+        "settings": run.settings,
+        "functions": run.functions,
+        "broken": run.broken,
+        "ended": run.error,
+        "metrics": list(run.table),
+        "rows": len(run.table),
+        "steps": steps_of(run),
+    }

@@ -298,7 +298,7 @@ def train_policy(
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
-    from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
+    from grpo_workbook.diagnosis.health import HealthCallback, log_the_end, watch
 
     output = run.profile.output
     functions: Any = watch(run.functions)

@@ -1,20 +1,24 @@
-"""The diagnosis during training, and the metrics for it that TRL does not log."""
+"""The diagnosis during training, and the metrics for it that TRL does not log.
+
+`watch` wraps reward functions, which see every completion, and logs what they see. HealthCallback
+adds what the trainer knows, diagnoses the log every few steps, and reports what stands.
+"""
 
 import inspect
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from functools import wraps
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
-import pandas as pd
 from tqdm import tqdm
 
-from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, SEVERE, Evidence, Finding, as_text
+from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, SEVERE, Evidence, Finding
 from grpo_workbook.diagnosis.panels import run_panels
-from grpo_workbook.diagnosis.rules import diagnose
+from grpo_workbook.diagnosis.report import as_text, diagnose
 from grpo_workbook.diagnosis.runlog import RunLog, read_run
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import Picture
@@ -23,7 +27,7 @@ from grpo_workbook.rewards.contract import about, describe, text_of
 from grpo_workbook.training import Callback
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with the start
-LOOKS = 3  # checks in a row that make a finding before it is shown: one window can be bad luck
+CHECKS = 3  # in a row that make a finding before it is reported: one window can be bad luck
 
 
 def watch(functions: Sequence[Callable]) -> list[Callable]:
@@ -40,55 +44,88 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
     An exception passes through, with a note that names the function. Reward models and async
     functions stay as they are.
     """
-    return list(map(_watched, functions))
+    watched = []
+    for function in functions:
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004
+        )
+        if is_async or not hasattr(function, "__name__"):
+            watched.append(function)
+        else:
+            watched.append(Watched(function))
+    return watched
 
 
-def _watched(function: Callable) -> Callable:
-    calls = function, getattr(type(function), "__call__", None)  # noqa: B004
-    if not hasattr(function, "__name__") or any(map(inspect.iscoroutinefunction, calls)):
-        return function
+class Watched:
+    """A reward function that logs what it sees, and remembers when it was called."""
 
-    @wraps(function, ("__name__", "__doc__"), updated=())
-    def reward(prompts=None, completions=None, **columns):
-        reward.called_at = time.perf_counter()
+    def __init__(self, function: Callable):
+        self.__wrapped__ = function  # a checkpoint finds the function's state here
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.called_at: float | None = None  # time.perf_counter() of the last call
+        describe(self, about(function))
+
+    def __call__(self, prompts: Any = None, completions: Any = None, **columns: Any) -> list:
+        self.called_at = time.perf_counter()
         try:
-            values = function(prompts=prompts, completions=completions, **columns)
+            rewards = self.__wrapped__(prompts=prompts, completions=completions, **columns)
         except Exception as error:
-            error.add_note(f"raised by the reward function {reward.__name__}")
+            error.add_note(f"raised by the reward function {self.__name__}")
             raise
-        if log := columns.get("log_metric"):
-            bad = [not math.isfinite(v) for v in values if v is not None]
-            log("rewards/invalid_fraction", sum(bad) / max(1, len(bad)))
-            for name, value in _counted(prompts, completions, columns.get("environments")).items():
-                log(name, value)
-        return values
+        log = columns.get("log_metric")
+        if log is None:
+            return rewards
+        applied = [reward for reward in rewards if reward is not None]
+        invalid = sum(not math.isfinite(reward) for reward in applied)
+        log("rewards/invalid_fraction", invalid / max(1, len(applied)))
+        metrics = {**text_metrics(prompts, completions), **call_metrics(completions)}
+        if "tools/calling" in metrics:
+            environments = columns.get("environments") or ()
+            late = sum(getattr(game, "out_of_turns", False) for game in environments)
+            metrics["tools/out_of_turns"] = late / len(completions)
+        for name, value in metrics.items():
+            log(name, value)
+        return rewards
 
-    describe(reward, about(function))
-    reward.called_at = None
-    return reward
 
-
-def _calls(completion) -> bool:
-    return not isinstance(completion, str) and any(m.get("tool_calls") for m in completion)
-
-
-def _counted(prompts: Sequence, completions: Sequence, environments) -> dict[str, float]:
-    """What `watch` logs of a batch's texts, by group (equal prompts), and of its calls if any."""
-    texts = pd.Series([str(c) if _calls(c) else text_of(c) for c in completions]).str.strip()
-    groups = texts.groupby(list(map(repr, prompts)))
-    counts = {
-        "completions/unique_fraction": float((groups.nunique() / groups.size()).mean()),
-        "completions/empty_fraction": float((texts == "").mean()),
+def text_metrics(prompts: Sequence, completions: Sequence) -> dict[str, float]:
+    """What `watch` logs of a batch's texts, by group (equal prompts)."""
+    groups: dict[str, list[str]] = {}
+    empty = 0
+    for prompt, completion in zip(prompts, completions, strict=True):
+        text = str(completion) if calls_a_tool(completion) else text_of(completion)
+        groups.setdefault(repr(prompt), []).append(text.strip())
+        if not text.strip():
+            empty += 1
+    return {
+        "completions/unique_fraction": mean(len(set(t)) / len(t) for t in groups.values()),
+        "completions/empty_fraction": empty / len(completions),
     }
-    if calling := [c for c in completions if _calls(c)]:
-        acts = {
-            "calling": len(calling),
-            "lost_results": sum(bool(talk[-1].get("tool_calls")) for talk in calling),
-            "result_frequency": sum(m["role"] == "tool" for talk in calling for m in talk),
-            "out_of_turns": sum(getattr(e, "out_of_turns", False) for e in environments or ()),
-        }
-        counts |= {f"tools/{name}": n / len(completions) for name, n in acts.items()}
-    return counts
+
+
+def call_metrics(completions: Sequence) -> dict[str, float]:
+    """What `watch` logs of a batch's calls of tools, nothing if there is none."""
+    calling = [completion for completion in completions if calls_a_tool(completion)]
+    if not calling:
+        return {}
+    lost = results = 0
+    for messages in calling:
+        if messages[-1].get("tool_calls"):
+            lost += 1
+        results += sum(message["role"] == "tool" for message in messages)
+    return {
+        "tools/calling": len(calling) / len(completions),
+        "tools/lost_results": lost / len(completions),
+        "tools/result_frequency": results / len(completions),
+    }
+
+
+def calls_a_tool(completion: str | list[dict]) -> bool:
+    """Whether one of the completion's messages calls a tool."""
+    if isinstance(completion, str):
+        return False
+    return any(message.get("tool_calls") for message in completion)
 
 
 class HealthCallback(Callback):
@@ -97,102 +134,155 @@ class HealthCallback(Callback):
         trainer.add_callback(HealthCallback())  # any GRPOTrainer; rewards in `watch` tell it more
 
     A severe finding or a warning is reported at the third check in a row that makes it, or after a
-    tenth of all checks if that is more; a broken number at once. `found` holds the reported ones in
-    order. `every`: the steps between two checks, of some 15 ms each. `panels`: redraw the run's six
-    panels in a notebook at each check. `say` prints; the default works beside a tqdm bar. `alert`
-    sends title, text and level ("ERROR" or "WARN") on: `lambda *a: wandb.alert(*a)` (it is another
-    function once training has begun), or `lambda title, text, level: trackio.alert(title, text,
-    trackio.AlertLevel[level])`. WorkbookError for an unknown `stop_on`. Each log entry also gets:
+    tenth of all checks if that is more; a broken number at once.
+
+    watched: the rewards as `watch` returns them, for the time that sampling takes.
+    stop_on: names of findings that stop the training (WorkbookError for an unknown one).
+    every: the steps between two checks, of some 15 ms each.
+    panels: redraw the run's six panels in a notebook at each check.
+    say: prints a report; the default works beside a tqdm bar.
+    alert: sends title, text and level ("ERROR" or "WARN") on: `lambda *a: wandb.alert(*a)` (it is
+    another function once training has begun), or `lambda title, text, level: trackio.alert(title,
+    text, trackio.AlertLevel[level])`.
+
+    `found` holds the reported findings in order. Each log entry also gets:
 
     adapter/change            the adapters' distance from their start, relative to their norm
     memory/fraction           peak GPU memory / all of it; on a CPU this process's / the machine's
-    time/generation_fraction  the part of a step before its rewards (`watched`, from `watch`) run
+    time/generation_fraction  the part of a step before its rewards (`watched`) run
     """
 
     def __init__(
-        self, watched: Sequence[Callable] = (), *, stop_on: Collection[str] = (), every: int = 5,
-        panels: bool = False, say: Callable[[str], None] | None = None,
+        self,
+        watched: Sequence[Callable] = (),
+        *,
+        stop_on: Collection[str] = (),
+        every: int = 5,
+        panels: bool = False,
+        say: Callable[[str], None] | None = None,
         alert: Callable[[str, str, str], object] | None = None,
-    ):  # fmt: skip
-        if unknown := sorted(set(stop_on) - set(CATALOGUE)):
-            said = f"stop_on: unknown finding {', '.join(unknown)}"
-            raise WorkbookError(f"{said}: choose from {', '.join(CATALOGUE)}")
-        self.watched, self.stop_on, self.say = watched, frozenset(stop_on), say or tqdm.write
-        self.alert, self.every, self.looked, self.found = alert, every, 0, []
-        self.panels, self._drawn, self._start, self._looks = panels, False, None, []
+    ):
+        for name in stop_on:
+            if name not in CATALOGUE:
+                names = ", ".join(CATALOGUE)
+                raise WorkbookError(f"stop_on: unknown finding {name}: choose from {names}")
+        self.watched = watched
+        self.stop_on = stop_on
+        self.every = every
+        self.panels = panels
+        self.say = say or tqdm.write
+        self.alert = alert
+        self.found: list[Finding] = []
+        self._checked = 0  # the step of the last check
+        self._checks: list[list[str]] = []  # the alarms of each check
+        self._start: Any = None  # the adapters' values before the first step
+        self._drawn = False
 
     def state_dict(self) -> dict:
         """For a checkpoint: the adapters' start, and the findings reported so far."""
-        state = {"start": self._start, "looks": self._looks, "looked": self.looked}
-        return state | {"found": [asdict(f) for f in self.found]}
+        found = [asdict(finding) for finding in self.found]
+        return {
+            "start": self._start,
+            "checked": self._checked,
+            "checks": self._checks,
+            "found": found,
+        }
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from a `state_dict()`."""
-        self._start, self.looked, self._looks = state["start"], state["looked"], state["looks"]
-        told = [(f, tuple(Evidence(**e) for e in f["evidence"])) for f in state["found"]]
-        self.found = [Finding(**f | {"evidence": seen}) for f, seen in told]
+        self._start = state["start"]
+        self._checked = state["checked"]
+        self._checks = state["checks"]
+        self.found = []
+        for fields in state["found"]:
+            evidence = tuple(Evidence(**row) for row in fields["evidence"])
+            self.found.append(Finding(**{**fields, "evidence": evidence}))
 
-    def on_train_begin(self, args, state, control, model=None, **kwargs):
+    def on_train_begin(self, args, state, control, model, **kwargs):
         # with beta > 0 TRL keeps a copy of the adapters as its reference, which does not move
-        self._trained = [p for p in model.parameters() if p.requires_grad]
+        self._trained = [weight for weight in model.parameters() if weight.requires_grad]
         if state.global_step == 0 or self._start is None:  # else it comes from a checkpoint
-            self._start = _sample(self._trained)
+            self._start = some_values(self._trained)
 
     def on_step_begin(self, args, state, control, **kwargs):
-        self._begun = time.perf_counter()
+        self._step_began = time.perf_counter()
 
     def on_step_end(self, args, state, control, **kwargs):
-        self._ended = time.perf_counter()
+        self._step_ended = time.perf_counter()
 
     def on_log(self, args, state, control, logs, **kwargs):
         if "reward" not in logs:
             return
-        moved = float((_sample(self._trained) - self._start).norm())
-        moved /= float(self._start.norm()) or 1.0  # adapters that start at 0 have no norm
-        entry, step = state.log_history[-1], state.global_step
-        entry |= {"adapter/change": moved, "memory/fraction": _memory_used()}
-        called = getattr(self.watched[0], "called_at", None) if self.watched else None
-        if called is not None and called > self._begun:  # one generation may serve several steps
-            entry["time/generation_fraction"] = (called - self._begun) / (self._ended - self._begun)
-        if step - self.looked < self.every:
+        self._add_metrics(state.log_history[-1])
+        if state.global_step - self._checked < self.every:
             return
-        settings = vars(args) | {"max_steps": getattr(state, "max_steps", 0) or math.inf}
-        self.looked, run = step, read_run(state.log_history, self.watched, settings)
-        new = self.look(run)
-        for finding in new if state.is_world_process_zero else ():  # each process looks
-            self.say(as_text([finding]))
-            if self.alert:
-                level = "ERROR" if finding.severity == SEVERE else "WARN"
-                self.alert(f"{finding.name} at step {step}", f"{finding.means} {finding.do}", level)
-        if stop := ", ".join(f.name for f in new if f.name in self.stop_on):
-            self.say(f"  Stopping after step {step}: {stop} is in stop_on.")
+        self._checked = state.global_step
+        settings = {**vars(args), "max_steps": getattr(state, "max_steps", 0) or math.inf}
+        run = read_run(state.log_history, self.watched, settings)
+        findings = self.look(run)  # in each process: all of them must stop
+        if state.is_world_process_zero:
+            for finding in findings:
+                self._report(finding, state.global_step)
+        stopping = [finding.name for finding in findings if finding.name in self.stop_on]
+        if stopping:
+            names = ", ".join(stopping)
+            self.say(f"  Stopping after step {state.global_step}: {names} is in stop_on.")
             control.should_training_stop = True
         if self.panels:
-            from IPython.display import display
-
-            picture = Picture(*run_panels(run, self.found, f"step {step}"))
-            display(picture, display_id=f"panels {id(self)}", update=self._drawn)
-            self._drawn = True
+            self._draw(run, f"step {state.global_step}")
 
     def look(self, run: RunLog) -> list[Finding]:
         """Check the log of the run so far; the alarms that stand now and were not reported yet."""
-        made = [f for f in diagnose(run, live=True) if f.severity in ALARMS]
-        self._looks.append([f.name for f in made])
-        last = self._looks[-int(max(LOOKS, len(self._looks) / 10)) :]
-        standing = set.intersection(*map(set, last)) if len(last) >= LOOKS else set()
-        known = {f.name for f in self.found}
-        ready = [f for f in made if f.name in standing or CATALOGUE[f.name].at_once]
-        self.found += (new := [f for f in ready if f.name not in known])
+        alarms = [f for f in diagnose(run, live=True) if f.severity in ALARMS]
+        self._checks.append([finding.name for finding in alarms])
+        count = int(max(CHECKS, len(self._checks) / 10))
+        reported = [finding.name for finding in self.found]
+        new = []
+        for finding in alarms:
+            checks = [names for names in self._checks[-count:] if finding.name in names]
+            stands = len(checks) == count or CATALOGUE[finding.name].at_once
+            if stands and finding.name not in reported:
+                new.append(finding)
+        self.found += new
         return new
 
+    def _add_metrics(self, entry: dict) -> None:
+        """Add this callback's metrics to an entry of the log."""
+        moved = float((some_values(self._trained) - self._start).norm())
+        # adapters that start at 0 have no norm
+        entry["adapter/change"] = moved / (float(self._start.norm()) or 1.0)
+        entry["memory/fraction"] = memory_fraction()
+        if self.watched and isinstance(self.watched[0], Watched):
+            called = self.watched[0].called_at
+            # one generation may serve several steps
+            if called is not None and called > self._step_began:
+                seconds = self._step_ended - self._step_began
+                entry["time/generation_fraction"] = (called - self._step_began) / seconds
 
-def _sample(parameters):
+    def _report(self, finding: Finding, step: int) -> None:
+        self.say(as_text([finding]))
+        if self.alert is not None:
+            level = "ERROR" if finding.severity == SEVERE else "WARN"
+            self.alert(f"{finding.name} at step {step}", f"{finding.means} {finding.do}", level)
+
+    def _draw(self, run: RunLog, title: str) -> None:
+        """Show the panels, each time in the place of the last ones."""
+        from IPython.display import display
+
+        picture = Picture(*run_panels(run, self.found, title))
+        display(picture, display_id=f"panels {id(self)}", update=self._drawn)
+        self._drawn = True
+
+
+def some_values(weights: Sequence[Any]) -> Any:
+    """The first values of each of these tensors, in one."""
     import torch
 
-    return torch.cat([p.detach().flatten()[:SAMPLE].float().cpu() for p in parameters])
+    return torch.cat([weight.detach().flatten()[:SAMPLE].float().cpu() for weight in weights])
 
 
-def _memory_used() -> float:
+def memory_fraction() -> float:
+    """The peak of the GPU's memory by all of it; on a CPU this process's by the machine's."""
     import psutil
     import torch
 
@@ -202,7 +292,7 @@ def _memory_used() -> float:
 
 
 @contextmanager
-def log_the_end(trainer, path: Path):
+def log_the_end(trainer: Any, path: Path) -> Iterator[None]:
     """If an exception ends training, write the log to `path` with an entry about it, and re-raise.
 
     If nothing was logged, as in a refused run, an existing log stays.
@@ -210,9 +300,13 @@ def log_the_end(trainer, path: Path):
     try:
         yield
     except Exception as error:
-        history, where = trainer.state.log_history, "; ".join(getattr(error, "__notes__", []))
-        ended = {"step": trainer.state.global_step + 1, "error": f"{type(error).__name__}: {error}"}
+        history = trainer.state.log_history
+        end = {
+            "step": trainer.state.global_step + 1,
+            "error": f"{type(error).__name__}: {error}",
+            "where": "; ".join(getattr(error, "__notes__", [])),
+        }
         if history or not path.exists():
             with suppress(WorkbookError):  # a full disk must not hide the first exception
-                write_json(path, [*history, ended | {"where": where}])
+                write_json(path, [*history, end])
         raise

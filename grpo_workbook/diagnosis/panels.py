@@ -1,71 +1,133 @@
 """Figures of runs with text alternatives: six panels, two runs overlaid, many side by side."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
 
-from grpo_workbook.diagnosis.findings import ALARMS, DATA, Finding
+from grpo_workbook.diagnosis.findings import ALARMS, Finding
 from grpo_workbook.diagnosis.runlog import RunLog
 from grpo_workbook.figures import GREY, STYLES, Drawn, new_panels
 
+# (title, {metric: its name}) of each panel after the first, which has the rewards. Where the title
+# is empty it is the names of the metrics that were logged.
+PANELS: list[tuple[str, dict[str, str]]] = [
+    (
+        "",
+        {"reward_std": "spread within the batch", "frac_reward_zero_std": "zero-variance groups"},
+    ),
+    ("", {"entropy": "entropy", "kl": "KL"}),
+    ("tokens", {"completions/mean_length": "mean length", "completions/max_length": "longest"}),
+    ("", {"grad_norm": "gradient norm", "adapter/change": "adapter change"}),
+    ("held-out problems", {"heldout/strict": "strict", "heldout/lenient": "lenient"}),
+]
+
+
+@dataclass
+class Line:
+    """A metric of a run in a panel."""
+
+    run: RunLog
+    metric: str
+    words: str  # what the text alternative calls it
+    label: str | None  # in the legend, None: it has no place there
+
+
+@dataclass
+class Panel:
+    """A chart: its title, and its lines."""
+
+    title: str
+    lines: list[Line] = field(default_factory=list)
+
 
 def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -> Drawn:
-    """Six panels of one run: pale raw values, their mean of 5, a line where a finding starts."""
-    functions = {f"rewards/{n}/mean": n.removesuffix("_reward") for n in sorted(run.functions)}
-    panels = {}
-    for name, metrics in DATA["panels"].items():
-        parts = name.split(", ")  # a panel for two metrics names only those that were logged
-        there = [p for p, m in zip(parts, metrics, strict=False) if m in run.table]
-        lines = metrics or {"reward": "total"} | functions
-        panels[", ".join(there or parts[:1])] = [(run, m, w, w) for m, w in lines.items()]
-    return _panels(panels, [f for f in findings if f.severity in ALARMS], title)
+    """Six panels of one run: pale raw values, their mean of 5, a line where a finding starts.
+
+    Returns the figure and its text alternative.
+    """
+    rewards = Panel("reward", [Line(run, "reward", "total", "total")])
+    for name in sorted(run.functions):
+        label = name.removesuffix("_reward")
+        rewards.lines.append(Line(run, f"rewards/{name}/mean", label, label))
+    panels = [rewards]
+    for heading, metrics in PANELS:
+        logged = [name for metric, name in metrics.items() if metric in run.table]
+        first = next(iter(metrics.values()))
+        lines = [Line(run, metric, name, name) for metric, name in metrics.items()]
+        panels.append(Panel(heading or ", ".join(logged) or first, lines))
+    alarms = [finding for finding in findings if finding.severity in ALARMS]
+    return draw(panels, title, alarms)
 
 
 def compare_panels(runs: Mapping[str, RunLog]) -> Drawn:
-    """Two to four runs in the same panels, in one colour each."""
-    panels = {}
-    for name, metrics in DATA["panels"].items():
-        metric, word = [*metrics.items(), ("reward", "total")][0]
-        lines = [(run, metric, label, f"{label}: {word}") for label, run in runs.items()]
-        panels[name.split(", ")[0]] = lines
-    return _panels(panels, (), " and ".join(runs))
+    """The same panels for two to four runs, {name: run}: a colour each, one metric in a panel."""
+    panels = []
+    for heading, metrics in [("reward", {"reward": "total"}), *PANELS]:
+        metric, name = next(iter(metrics.items()))
+        panel = Panel(heading or name)
+        for label, run in runs.items():
+            panel.lines.append(Line(run, metric, f"{label}: {name}", label))
+        panels.append(panel)
+    return draw(panels, " and ".join(runs))
 
 
 def side_by_side(runs: Mapping[str, RunLog], metric: str = "reward", columns: int = 4) -> Drawn:
-    """One metric of many runs as small charts, each with its own scale."""
-    panels = {name: [(run, metric, None, name)] for name, run in runs.items()}
-    return _panels(panels, (), metric, columns)
+    """One metric of many runs, {name: run}, as small charts, each with its own scale."""
+    panels = [Panel(name, [Line(run, metric, name, None)]) for name, run in runs.items()]
+    return draw(panels, metric, columns=columns, row_height=1.5)
 
 
-def _panels(panels: Mapping[str, list], marked: Sequence[Finding], title: str, columns=3) -> Drawn:
-    height = 0.4 + (2.4 if columns == 3 else 1.5) * -(-len(panels) // columns)
-    (figure, grid), said = new_panels(10.5, height, len(panels), columns), []
-    for axes, (name, lines) in zip(grid, panels.items(), strict=True):
-        for i, (run, metric, label, words) in enumerate(lines):
-            said.append(words + _line(axes, run, metric, label, i))
-        axes.set_title(name, fontsize=9, loc="left")
-        if labels := axes.get_legend_handles_labels()[1]:
-            (low, high), room = axes.get_ylim(), 0.05 + 0.09 * -(-len(labels) // 2)  # for a legend
-            axes.set_ylim(min(low, 0) if "entropy" in name else low, high + (high - low) * room)
-            axes.legend(frameon=False, fontsize=7, loc="upper center", ncols=2, borderaxespad=0.1)
-        elif not axes.lines:
+def draw(
+    panels: Sequence[Panel],
+    title: str,
+    alarms: Sequence[Finding] = (),
+    columns: int = 3,
+    row_height: float = 2.4,
+) -> Drawn:
+    """The figure of the panels, and in words what it shows; row_height in inches."""
+    height = 0.4 + row_height * ceil(len(panels) / columns)
+    figure, grid = new_panels(10.5, height, len(panels), columns)
+    parts = []
+    for axes, panel in zip(grid, panels, strict=True):
+        axes.set_title(panel.title, fontsize=9, loc="left")
+        for style, line in enumerate(panel.lines):
+            parts.append(line.words + draw_line(axes, line, style))
+        if not axes.lines:
             axes.text(0.5, 0.5, "not logged", ha="center", color=GREY, transform=axes.transAxes)
-        for f in marked:
-            axes.axvline(f.step, color="black", linestyle=":", linewidth=1)
-    if marked:
-        title += ": " + ", ".join(f"{f.name} from step {f.step}" for f in marked)
+        if axes.get_legend_handles_labels()[1]:
+            add_legend(axes, from_zero="entropy" in panel.title)
+        for finding in alarms:
+            axes.axvline(finding.step, color="black", linestyle=":", linewidth=1)
+    if alarms:
+        names = [f"{finding.name} from step {finding.step}" for finding in alarms]
+        title = f"{title}: {', '.join(names)}"
     figure.suptitle(title, fontsize=11)
     figure.supxlabel("optimizer step", fontsize=10)
-    return figure, f"{len(panels)} line charts over optimizer steps. {title}. {'; '.join(said)}."
+    return figure, f"{len(panels)} line charts over optimizer steps. {title}. {'; '.join(parts)}."
 
 
-def _line(axes, run: RunLog, metric: str, label: str, style: int) -> str:
+def draw_line(axes: Any, line: Line, style: int) -> str:
     """Draw the logged values, and return their first and last means as text."""
-    if (values := run.of(metric)).empty:
+    values: Any = line.run.of(line.metric)
+    if values.empty:
         return ": not logged"
     colour, dash, _ = STYLES[style % len(STYLES)]
-    few = len(values) < 8  # measured rarely: points, no average
-    look = {"color": colour, "marker": "o" if few else None, "markersize": 3}
-    axes.plot(values.index, values, alpha=0.25, linewidth=1, **look)
-    line = values if few else values.rolling(5, min_periods=1, center=True).mean()
-    axes.plot(line.index, line, color=colour, linestyle=dash, linewidth=1.8, label=label)
-    ends = 1 if few else min(5, len(values) // 2)
+    if len(values) < 8:  # measured rarely: points, no average
+        axes.plot(values.index, values, color=colour, alpha=0.25, lw=1, marker="o", ms=3)
+        means, window = values, 1
+    else:
+        axes.plot(values.index, values, color=colour, alpha=0.25, lw=1)
+        means, window = values.rolling(5, min_periods=1, center=True).mean(), 5
+    axes.plot(means.index, means, color=colour, linestyle=dash, linewidth=1.8, label=line.label)
+    ends = min(window, ceil(len(values) / 2))
     return f" from {values.head(ends).mean():.3g} to {values.tail(ends).mean():.3g}"
+
+
+def add_legend(axes: Any, from_zero: bool) -> None:
+    """A legend above the lines, for which the scale gets room."""
+    labels = axes.get_legend_handles_labels()[1]
+    low, high = axes.get_ylim()
+    room = 0.05 + 0.09 * ceil(len(labels) / 2)  # two labels in a row
+    axes.set_ylim(min(low, 0) if from_zero else low, high + (high - low) * room)
+    axes.legend(frameon=False, fontsize=7, loc="upper center", ncols=2, borderaxespad=0.1)

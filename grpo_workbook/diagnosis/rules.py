@@ -1,397 +1,718 @@
-"""The rules of the diagnosis: each looks at a View and yields findings (bounds: findings.toml)."""
+"""The rules of the diagnosis: each looks at a View and returns its finding, or None.
+
+They stand by subject: broken runs, limits, calls of tools, answers, groups without a difference,
+rewards against each other, held-out problems, the KL penalty, the movement of the adapters. RULES
+lists them all. The bounds and their reasons are in findings.toml.
+"""
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable
 
-from grpo_workbook.diagnosis.findings import ALARMS, DATA, NOTE, Diagnosis, Finding, bound, make
-from grpo_workbook.diagnosis.runlog import RunLog, read_run
+from grpo_workbook.diagnosis.findings import DATA, NOTE, WARNING, Finding, bounds
+from grpo_workbook.diagnosis.view import (
+    CALLING,
+    CALLS,
+    CUT_OFF,
+    DOWN,
+    EMPTY,
+    FAILED,
+    GENERATING,
+    INVALID,
+    LATE,
+    LENGTH,
+    LENIENT,
+    LOST,
+    MEMORY,
+    MOVED,
+    RESULTS,
+    STRICT,
+    UNIQUE,
+    ZERO_VARIANCE,
+    Series,
+    View,
+    last_of,
+    mean_of,
+    since,
+)
 
-UNIQUE, EMPTY = "completions/unique_fraction", "completions/empty_fraction"
-CUT_OFF, LENGTH = "completions/clipped_ratio", "completions/mean_length"
-ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
-MEMORY, GENERATING = "memory/fraction", "time/generation_fraction"
-INVALID, RISE = "rewards/invalid_fraction", "t of a line through the reward"
-HELDOUT = "heldout/strict", "heldout/lenient"
-NAMES = "call_frequency failure_frequency calling lost_results result_frequency out_of_turns broken"
-TOOLS = CALLS, FAILED, CALLING, ENDED, RESULTS, LATE, DOWN = [f"tools/{n}" for n in NAMES.split()]
-ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this count as 0
+ROUNDING = 1e-3  # a gradient norm up to this is a rounding error
+NO_WEIGHT = 1e-6  # the same for the weight of a reward function
+TREND = "t of a line through the reward"
+FALLING = -bounds.sure - bounds.chance  # a trend
 
-
-class View:
-    """A run in windows: `first` and `last` are means over its first and last quarter.
-
-    A metric that was never logged is an empty series with NaN as its means, and every comparison
-    with NaN is False. So a rule tests for the fault (`x >= limit`), never for its absence.
-    """
-
-    def __init__(self, run: RunLog, live: bool = False):
-        self.run, self.settings, self.of = run, run.settings, run.of
-        reward = self.of("reward")
-        rows = len(reward if "reward" in run.table else run.table)
-        self.enough, self.enough_for_two = rows >= bound.first_steps, rows >= 2 * bound.first_steps
-        self.width = int(max(bound.first_steps, rows * bound.window))
-        self.gradient = self.of("grad_norm").tail(self.width).median()
-        names, given = run.functions, run.settings.get("reward_weights") or {}
-        if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
-            given = dict(zip(names, given, strict=True))
-        self.weights = {n: float(given[n]) if {*names} <= {*given} else 1.0 for n in names}
-        said = DATA["roles"].items()
-        guessed = {n: role for role, words in said for n in names if re.search(words, n)}
-        known = run.settings.get("reward_roles") or {}
-        self.roles = {n: role for n, role in known.items() if role} or guessed
-        possible = sum(w for w in self.weights.values() if w > 0)  # if each is at most 1
-        self.highest = max([possible, *reward])
-        self.gain = self.last("reward") - self.first("reward")
-        self.best, self.lost, self.fell = self._fall(reward)
-        lines, tested = self.lines("reward"), [s for s in map(self.of, HELDOUT) if len(s) > 1]
-        self.trend = float(lines.tail(1).sum())  # the last, 0 if there is none
-        # also if it is level now and kept what it won; one of many moments is easily high by chance
-        ends = reward.head(self.width), reward.tail(self.width)
-        error = math.sqrt(sum(end.var() / max(1, len(end)) for end in ends))
-        once = max([*lines, 0.0]) - bound.chance >= bound.sure
-        rose = self.trend >= bound.sure or (once and self.gain >= bound.kept * error)
-        rose = rose or self._fall(-reward)[2]
-        self.better = any(s.iloc[-1] > s.iloc[0] + bound.better for s in tested)
-        self.rose = (rose or self.better) and not self.fell
-        # on a scale that is not known any level run is near the highest that it has seen
-        known = self.rose or self.highest <= possible * 1.001
-        self.high = known and self.last("reward") >= bound.high_reward * self.highest > 0
-        self.learned = self.rose or self.high
-        planned = self.settings.get("max_steps", 0)
-        most = bound.flat_open if run.table.index.max() < planned else bound.flat_most
-        patience = min(planned / 2, math.inf if live else most) if planned > 0 else bound.flat_after
-        steps = run.table.index  # a row may be the mean of several steps
-        covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
-        self.judgeable = rows >= bound.points and covered >= max(bound.flat_least, patience)
-        self.flat = self.judgeable and not (self.learned or self.fell)
-
-    def first(self, metric: str) -> float:
-        """The mean of the first window."""
-        return float(self.of(metric).head(self.width).mean())
-
-    def last(self, metric: str) -> float:
-        """The mean of the last window."""
-        return float(self.of(metric).tail(self.width).mean())
-
-    def seen(self, metric: str, *healthy: str) -> tuple:
-        """The mean of the last window as evidence for `make`."""
-        return metric, self.last(metric), *healthy
-
-    def since(self, holds) -> int:
-        """The first step from which it holds to the log's end, with one exception in five steps."""
-        back = holds[::-1]
-        allowed = [max(1, steps // 5) for steps in range(1, len(back) + 1)]
-        held = back.index[back & ((~back).cumsum() <= allowed).cummin()]
-        return int([back.index[0], *held][-1])  # if it does not hold now: the last step
-
-    def lines(self, metric: str):
-        """t values of straight lines through the first 10, 11, ... and all values."""
-        y, least = self.of(metric).reset_index(drop=True), 2 * bound.first_steps
-        n = y.index.to_series() + 1.0
-        r = y.expanding(least).corr(n).round(12).fillna(0.0)  # a constant has none
-        rest = y - r.tail(1).sum() * y.std() / n.std() * n
-        alike = min(0.5, max(0.0, rest.autocorr()))  # steps like those before them count for less
-        t = r * ((n - 2) / (1 - r * r) * (1 - alike) / (1 + alike)) ** 0.5
-        return t.iloc[least - 1 :]
-
-    def _fall(self, values) -> tuple[int, float, bool]:
-        """Step and lost fraction of the best window, and whether that is more than chance."""
-        size = int(max(bound.first_steps, len(values) / 10))
-        if len(values) < 2 * size:
-            return 0, 0.0, False
-        means = values.rolling(size).mean().dropna()
-        fall = means.cummax() - means
-        deep, best = fall.max(), means[: fall.idxmax()].idxmax()
-        lost = deep / max(means.max() - values.min(), 1e-9)
-        error = math.sqrt(values.diff().pow(2).mean() / size)  # steps' noise, without the trend
-        gone = fall.iloc[-1] >= deep * bound.not_regained
-        return best, lost, bool(gone and lost >= bound.lost and deep >= bound.fall * error)
-
-    def level(self, metric: str, value: float) -> float:
-        """Where a function's mean is between the least (or 0) and the most (or 1) it has paid."""
-        paid = self.of(metric)
-        low, high = min([0.0, *paid]), max([1.0, *paid])
-        return (value - low) / (high - low)
-
-    def dead(self, metric: str) -> bool:
-        """Whether a function has paid exactly the same, 0 or a penalty, in all of many steps."""
-        paid = self.of(metric)
-        return self.judgeable and len(paid) >= bound.points and paid.min() == paid.max() <= 0
-
-    def judging(self, role: str) -> dict[str, float]:
-        """{metric of a function's mean: its weight} for a role ("correctness", "format")."""
-        names = [n for n in self.weights if self.roles.get(n) == role]
-        return {f"rewards/{n}/mean": self.weights[n] for n in names}
+# ---- broken runs
 
 
-def _broken(v: View) -> Iterator[Finding]:
-    if v.run.error is not None:
-        step, text = v.run.error
-        known = [name for sign, name in DATA["endings"].items() if sign in text.lower()]
-        yield make([*known, "stopped"][0], step, ("exception", text[:120], ""))
-    # KL and entropy are only logged; and a gradient that overflowed once was skipped
-    broken = v.run.broken
-    metrics = [m for m in ("loss", "grad_norm", MOVED) if m in broken]
-    for metric in [m for m in metrics if not v.of(m).index.max() > broken[m]][:1]:
-        yield make("nan", broken[metric], (metric, "NaN or infinite", "a number"))
-    invalid, paid = v.of(INVALID), [m for m in broken if re.match("reward(s/|$)", m)]
-    if len(bad := invalid[invalid > 0]):
-        yield make("reward_nan", bad.index[0], (INVALID, bad.iloc[0], "0"), until=bad.index[-1])
-    elif paid and not len(invalid):  # if watched, a NaN means that the function never applied
-        since = broken[paid[0]]
-        trained = v.run.table.filter(["reward", LENGTH]).dropna(how="all").loc[since + 1 :].index
-        rows = v.run.table[paid[0]].reindex([since, *trained])
-        seen = paid[0], "NaN", "a number, or None on purpose"
-        yield make("reward_nan", since, seen, until=rows.index[rows.isna()][-1])
-    rewards = v.run.table.filter(regex="^(reward(_std)?|rewards/.*/mean)$").dropna(how="all")
-    without, sampled = v.of(LENGTH).drop(rewards.index, errors="ignore").index, len(v.of(LENGTH))
-    if len(without):
-        told = ("rows in which no reward applied", f"{len(without)} of {sampled}", "none")
-        found = make("no_reward", without[0], told, until=without[-1])
-        often = sampled >= bound.first_steps and len(without) >= bound.half * sampled
-        yield found if often else replace(found, severity=NOTE)
+def stopped(view: View) -> Finding | None:
+    """An exception ended the run."""
+    if view.run.error is None:
+        return None
+    step, message = view.run.error
+    evidence = [("exception", message[:120], "")]
+    for words, name in DATA["endings"].items():
+        if words in message.lower():
+            return view.finding(name, step, evidence)
+    return view.finding("stopped", step, evidence)
 
 
-def _limits(v: View) -> Iterator[Finding]:
-    half, used = bound.half, v.of(MEMORY)
-    if len(high := used[used >= bound.memory_full]):
-        yield make("memory", high.index[0], (MEMORY, high.iloc[0]), until=high.index[-1])
-    if v.last(GENERATING) > (most := bound.generation) and v.enough:
-        yield make("generation_slow", v.since(v.of(GENERATING) >= most), v.seen(GENERATING))
-    if v.last(EMPTY) >= half:
-        yield make("empty", v.since(v.of(EMPTY) >= half), v.seen(EMPTY))
-    elif v.last(LENGTH) <= 2 and v.settings.get("max_completion_length", 99) > 8:
-        yield make("empty", v.since(v.of(LENGTH) <= 2), v.seen(LENGTH))
-    most, by_length = bound.nearly_all, not len(v.of(CUT_OFF))
-    cut = _cut_off_by_length(v) if by_length else v.of(CUT_OFF)
-    # from the first steps: length that grows in training is another finding
-    usual = min(cut.head(v.width).mean(), cut.tail(v.width).mean(), cut.mean())
-    if usual >= most and not by_length and v.enough_for_two:
-        means = [f"rewards/{n}/mean" for n in v.run.functions]
-        best = max((v.level(m, v.last(m)) for m in means if not v.dead(m)), default=0.0)
-        name = "never_ends" if best > bound.little_earned else "truncated"
-        yield make(name, cut.index[0], (CUT_OFF, usual), ("best reward function", best), most=most)
-    elif usual >= half and v.flat:
-        alike = DATA["findings"]["truncated"]["by_length"] if by_length and usual >= most else ""
-        yield make("truncated", cut.index[0], (cut.name, usual), means=alike, most=half)
+def not_a_number(view: View) -> Finding | None:
+    """The loss, the gradient or the adapters became NaN or infinite, and stayed so."""
+    # KL and entropy are only logged
+    for metric in ("loss", "grad_norm", MOVED):
+        if metric not in view.run.broken:
+            continue
+        step = view.run.broken[metric]
+        if view.of(metric).index.max() > step:
+            continue  # a number followed: a gradient that overflowed once was skipped
+        return view.finding("nan", step, [(metric, "NaN or infinite", "a number")])
+    return None
 
 
-def _cut_off_by_length(v: View):
-    """The fraction of completions at the limit, from their mean length."""
-    length, limit = v.of(LENGTH), v.settings.get("max_completion_length", math.nan)
-    if limit < bound.short_limit:
-        limit = math.inf
-    elif math.isnan(limit):  # the mean of a step is exactly the limit if all are cut off
-        top = length.max()
-        limit = top if top % 1 == 0 and (length == top).sum() >= bound.often else math.inf
-    cut = (2 * length / limit - 1).clip(0)  # half of the limit is a guess for those that end
-    return cut.rename("cut off, from the mean length and its limit")
+def reward_not_a_number(view: View) -> Finding | None:
+    """A reward function returned NaN or infinity."""
+    invalid = view.of(INVALID)
+    bad = invalid[invalid > 0]
+    if len(bad) > 0:
+        evidence = [(INVALID, bad.iloc[0], "0")]
+        return view.finding("reward_nan", bad.index[0], evidence, until=bad.index[-1])
+    if len(invalid) > 0:
+        return None  # the rewards were watched: a NaN means that the function never applied
+    metrics = [name for name in view.run.broken if re.match("reward(s/|$)", name)]
+    if not metrics:
+        return None
+    metric = metrics[0]
+    step = view.run.broken[metric]
+    trained = view.table.filter(["reward", LENGTH]).dropna(how="all").loc[step + 1 :].index
+    values = view.table[metric].reindex([step, *trained])
+    missing = values.index[values.isna()]
+    if len(missing) == 0:
+        return None  # the step was logged again, with a number
+    evidence = [(metric, "NaN", "a number, or None on purpose")]
+    return view.finding("reward_nan", step, evidence, until=missing[-1])
 
 
-def _tools(v: View) -> Iterator[Finding]:
-    calls = v.of(CALLS)
-    # steps without a call say nothing of calls: a model whose calls always fail stops calling
-    table = v.run.table.reindex(calls.index[calls > 0], columns=TOOLS).fillna(0.0)
-    recent = table.tail(v.width).mean()
-    dropped = recent[CALLS] - recent[RESULTS] >= recent[ENDED] / 2
-    if not dropped:  # nothing but a turn was missing
-        recent[LATE], table[LATE] = recent[LATE] + recent[ENDED], table[LATE] + table[ENDED]
-    most = bound.half * recent[CALLING] or math.inf  # 0: nobody counted (`watch` does)
-    for name, seen, bad in (
-        ("tool_down", DOWN, bound.tool_down),
-        ("calls_fail", FAILED, bound.half),
-        ("results_lost", ENDED, most if dropped else math.inf),
-        ("turns_used_up", LATE, most if v.judgeable and not v.learned else math.inf),
-    ):
-        if (rate := recent[seen]) >= bad and v.enough:
-            yield make(name, v.since(table[seen] >= bad), (seen, rate, f"under {bad:.2g}"))
-    first, last = v.first(CALLS), v.last(CALLS)
-    if v.enough_for_two and first >= bound.some_calls:
-        trends = [v.lines(m).tail(1).sum() for m in v.judging("correctness")]
-        helped = max(trends) >= bound.sure if trends else v.learned
-        if last <= first * bound.calls_gone and not (v.better or v.high):
-            yield make("calls_die", v.since(calls <= first / 2), v.seen(CALLS), first=first)
-        if last >= max(first * bound.calls_grown, 1.0) and not helped:
-            yield make("calls_explode", v.since(calls >= last / 2), v.seen(CALLS), first=first)
+def no_reward(view: View) -> Finding | None:
+    """No reward function applied in some rows; a note if they are few."""
+    rewards = view.table.filter(regex="^(reward(_std)?|rewards/.*/mean)$").dropna(how="all")
+    sampled = view.of(LENGTH)
+    missing = sampled.drop(rewards.index, errors="ignore").index
+    if len(missing) == 0:
+        return None
+    often = len(sampled) >= bounds.first_steps and len(missing) >= bounds.half * len(sampled)
+    rows = f"{len(missing)} of {len(sampled)}"
+    return view.finding(
+        "no_reward",
+        missing[0],
+        [("rows in which no reward applied", rows, "none")],
+        until=missing[-1],
+        severity=None if often else NOTE,
+    )
 
 
-def _unmoved(v: View) -> Iterator[Finding]:
-    moved, rate = v.of(MOVED), v.of("learning_rate")
+# ---- limits of memory, time and length
+
+
+def memory(view: View) -> Finding | None:
+    """Memory is nearly full."""
+    used = view.of(MEMORY)
+    full = used[used >= bounds.memory_full]
+    if len(full) == 0:
+        return None
+    evidence = [(MEMORY, full.iloc[0], f"under {bounds.memory_full}")]
+    return view.finding("memory", full.index[0], evidence, until=full.index[-1])
+
+
+def generation_slow(view: View) -> Finding | None:
+    """Sampling takes nearly all the time of a step."""
+    limit = bounds.generation
+    fraction = view.last(GENERATING)
+    if not (view.enough and fraction > limit):
+        return None
+    step = since(view.of(GENERATING) >= limit)
+    return view.finding("generation_slow", step, [(GENERATING, fraction, f"under {limit}")])
+
+
+def empty(view: View) -> Finding | None:
+    """Completions are empty, or of one or two tokens where more are allowed."""
+    fraction = view.last(EMPTY)
+    if fraction >= bounds.half:
+        step = since(view.of(EMPTY) >= bounds.half)
+        return view.finding("empty", step, [(EMPTY, fraction, f"under {bounds.half}")])
+    length = view.last(LENGTH)
+    if length <= 2 and view.settings.get("max_completion_length", 99) > 8:
+        step = since(view.of(LENGTH) <= 2)
+        return view.finding("empty", step, [(LENGTH, length, "more than 2 tokens")])
+    return None
+
+
+def truncated(view: View) -> Finding | None:
+    """Completions are cut off from the first steps on: for want of room, or of an end token."""
+    ratio = cut_off_ratio(view)
+    cut_off = usual_from_the_start(view, ratio)
+    most = cut_off >= bounds.nearly_all
+    if most and ratio.name == CUT_OFF and view.enough_for_two:
+        metrics = [mean_of(name) for name in view.run.functions]
+        levels = [view.level(m, view.last(m)) for m in metrics if not view.is_dead(m)]
+        best = max(levels, default=0.0)
+        name = "never_ends" if best > bounds.little_earned else "truncated"
+        evidence = [
+            (CUT_OFF, cut_off, f"under {bounds.nearly_all}"),
+            ("best reward function", best, f"over {bounds.little_earned}: earns"),
+        ]
+        return view.finding(name, ratio.index[0], evidence)
+    if not (view.flat and cut_off >= bounds.half):
+        return None
+    note = DATA["notes"]["cut_off_by_length"] if most and ratio.name != CUT_OFF else ""
+    evidence = [(ratio.name, cut_off, f"under {bounds.half}")]
+    return view.finding("truncated", ratio.index[0], evidence, note=note)
+
+
+def cut_off_ratio(view: View) -> Series:
+    """The fraction of completions that are cut off, by their mean length where it is not logged."""
+    ratio = view.of(CUT_OFF)
+    if len(ratio) > 0:
+        return ratio
+    length = view.of(LENGTH)
+    # half of the limit is a guess for the completions that end
+    ratio = (2 * length / length_limit(view, length) - 1).clip(0)
+    return ratio.rename("cut off, from the mean length and its limit")
+
+
+def usual_from_the_start(view: View, values: Series) -> float:
+    """The least mean of the first window, the last and all: what grew in training is not usual."""
+    first = values.head(view.width).mean()
+    last = values.tail(view.width).mean()
+    return min(first, last, values.mean())
+
+
+def length_limit(view: View, length: Series) -> float:
+    """The limit of a completion's length, infinite where it is not known or very short."""
+    limit = view.settings.get("max_completion_length", math.nan)
+    if limit < bounds.short_limit:
+        return math.inf
+    if not math.isnan(limit):
+        return limit
+    longest = length.max()
+    # the mean of a step is exactly the limit if all are cut off
+    if longest % 1 == 0 and (length == longest).sum() >= bounds.often:
+        return longest
+    return math.inf
+
+
+# ---- calls of tools
+
+
+def calls_fault(view: View, name: str, rates: Series, limit: float) -> Finding | None:
+    """The finding `name` if the last window's mean of these rates reaches the limit."""
+    rate = rates.tail(view.width).mean()
+    if not (view.enough and rate >= limit):
+        return None
+    return view.finding(
+        name, since(rates >= limit), [(str(rates.name), rate, f"under {limit:.2g}")]
+    )
+
+
+def tool_down(view: View) -> Finding | None:
+    """A tool fails by its own fault."""
+    return calls_fault(view, "tool_down", view.calls[DOWN], bounds.tool_down)
+
+
+def calls_fail(view: View) -> Finding | None:
+    """Most calls end in an error."""
+    return calls_fault(view, "calls_fail", view.calls[FAILED], bounds.half)
+
+
+def results_were_dropped(view: View) -> bool:
+    """Calls without a result are so many as completions that end in a call."""
+    recent = view.calls.tail(view.width).mean()
+    return recent[CALLS] - recent[RESULTS] >= recent[LOST] / 2
+
+
+def half_of_calling(view: View) -> float:
+    """Half of the fraction of completions that call; infinite if `watch` did not count them."""
+    calling = view.calls[CALLING].tail(view.width).mean()
+    return bounds.half * calling or math.inf
+
+
+def results_lost(view: View) -> Finding | None:
+    """Most completions that call end in the call, because its result did not fit."""
+    if not results_were_dropped(view):
+        return None
+    return calls_fault(view, "results_lost", view.calls[LOST], half_of_calling(view))
+
+
+def turns_used_up(view: View) -> Finding | None:
+    """Most completions that call have no turn left for the answer."""
+    if not view.judgeable or view.learned:
+        return None
+    late = view.calls[LATE]
+    if not results_were_dropped(view):  # nothing but a turn was missing
+        late = (late + view.calls[LOST]).rename(LATE)
+    return calls_fault(view, "turns_used_up", late, half_of_calling(view))
+
+
+def calls_die(view: View) -> Finding | None:
+    """Calls become rare, and few answers are right."""
+    first, last = view.first(CALLS), view.last(CALLS)
+    if not (view.enough_for_two and first >= bounds.some_calls):
+        return None
+    if not last <= first * bounds.calls_gone or view.heldout_rose or view.high:
+        return None
+    step = since(view.of(CALLS) <= first / 2)
+    return view.finding("calls_die", step, [(CALLS, last, f"near its start of {first:.2g}")])
+
+
+def calls_explode(view: View) -> Finding | None:
+    """Calls multiply, and the answers get no better."""
+    first, last = view.first(CALLS), view.last(CALLS)
+    if not (view.enough_for_two and first >= bounds.some_calls):
+        return None
+    if not last >= max(first * bounds.calls_grown, 1.0):
+        return None
+    trends = [last_of(view.t_values(metric)) for metric in view.judging("correctness")]
+    answers_rose = max(trends) >= bounds.sure if trends else view.learned
+    if answers_rose:
+        return None
+    step = since(view.of(CALLS) >= last / 2)
+    healthy = f"near its start of {first:.2g}, or better answers"
+    return view.finding("calls_explode", step, [(CALLS, last, healthy)])
+
+
+# ---- answers and their form
+
+
+def reward_constant(view: View) -> Finding | None:
+    """The reward is the same number for every completion."""
+    reward = view.reward
+    largest = max([0.0, *view.of("reward_std"), *(reward - reward.min())])
+    if not view.enough or len(reward) == 0 or largest > 1e-6:
+        return None
+    evidence = [
+        ("reward", view.last("reward"), "should differ"),
+        ("largest deviation", 0.0, "more than 0"),
+    ]
+    return view.finding("reward_constant", reward.index[0], evidence)
+
+
+def format_ignored(view: View) -> Finding | None:
+    """Answers are rewarded in any form, and the form that is checked has no weight."""
+    if not view.enough_for_two or not view.last("reward") > bounds.little_earned * view.highest:
+        return None
+    small = 0.1 * max(view.weights.values(), default=0.0)
+    for metric, weight in view.judging("format").items():
+        value = view.last(metric)
+        if weight < small and value < bounds.half:
+            evidence = [
+                (metric, value, f"over {bounds.half}"),
+                ("its weight", weight, "more than a tenth of the largest"),
+            ]
+            return view.finding("format_ignored", view.of(metric).index[0], evidence)
+    return None
+
+
+def never_pays(view: View) -> Finding | None:
+    """Some reward functions, but not all, pay exactly the same in every step."""
+    weighted = [mean_of(name) for name, weight in view.weights.items() if weight > 0]
+    dead = [metric for metric in weighted if view.is_dead(metric)]
+    if not dead or len(dead) == len(view.weights):
+        return None
+    evidence = [(metric, view.last(metric), "exactly this in every step") for metric in dead]
+    return view.finding("never_pays", view.table.index[0], evidence)
+
+
+def wrong_answers(view: View) -> Finding | None:
+    """The function that judges the answer hardly ever pays, although the form is right."""
+    formats = list(view.judging("format"))
+    learned = [m for m in formats if view.level(m, view.last(m)) >= bounds.half]
+    metric = judge_that_hardly_pays(view, form_is_learned=len(learned) > 0)
+    if metric is None:
+        return None
+    evidence = [(metric, view.last(metric), f"over {bounds.rarely_right}")]
+    if learned:
+        evidence.append((learned[0], view.last(learned[0]), "the form is right"))
+    accuracy = view.of(LENIENT)
+    if len(accuracy) > 0 and accuracy.iloc[0] >= bounds.half:
+        evidence.append((LENIENT, accuracy.iloc[0], "it solves held-out problems"))
+    step = since(view.level(metric, view.of(metric)) <= bounds.rarely_right)
+    return view.finding("wrong_answers", step, evidence)
+
+
+def judge_that_hardly_pays(view: View, form_is_learned: bool) -> str | None:
+    """The metric of a function that judges the answer and is the cause that nothing is right."""
+    wrong = [metric for metric in view.judging("correctness") if rarely_right(view, metric)]
+    for metric in wrong:
+        if view.is_dead(metric) and view.last(metric) < 0:
+            return metric  # always its penalty, whatever the form
+    if wrong and form_is_learned and view.judgeable:
+        return wrong[0]
+    return None
+
+
+def rarely_right(view: View, metric: str) -> bool:
+    """A function that judges answers pays hardly ever, did so at first, and does not rise."""
+    if view.judging("correctness")[metric] <= NO_WEIGHT:
+        return False
+    if not view.level(metric, view.last(metric)) <= bounds.rarely_right:
+        return False
+    if not view.level(metric, view.first(metric)) <= 2 * bounds.rarely_right:
+        return False  # right answers were lost, which is another finding
+    return last_of(view.t_values(metric)) < bounds.rising
+
+
+# ---- groups without a difference
+
+
+def collapsed(view: View) -> Finding | None:
+    """The completions of a group are nearly all the same text, and that is no success."""
+    size = view.settings.get("num_generations", 8)
+    limit = bounds.same_text / size
+    fraction = view.last(UNIQUE)
+    if not (view.enough and fraction <= limit):
+        return None
+    if view.learned and view.of(UNIQUE).head(3).mean() > limit:
+        return None  # texts differed at first: the same right answer is learned
+    step = since(view.of(UNIQUE) <= limit)
+    healthy = f"over {limit:.3g}, two texts in {size}"
+    return view.finding("collapsed", step, [(UNIQUE, fraction, healthy)])
+
+
+def silent_groups(view: View) -> Series:
+    """The fraction of groups without a difference, or where it was not logged of such steps."""
+    silent = view.of(ZERO_VARIANCE)
+    if len(silent) > 0:
+        return silent
+    # the batch's deviation is about 0 in a step in which no group differs
+    noise = math.sqrt(view.reward.diff().pow(2).mean() / 2)  # from step to step
+    nothing = max(1e-6, bounds.little_spread * noise)
+    return (view.of("reward_std") <= nothing).rename("steps in which reward_std is about 0")
+
+
+def began_without_gradient(view: View) -> bool:
+    """There was no gradient in the first steps, and the reward has not risen."""
+    return not view.rose and view.of("grad_norm").head(3).median() <= ROUNDING
+
+
+def no_gradient(view: View) -> Finding | None:
+    """In most groups all completions earn the same, and that is no success."""
+    silent = silent_groups(view)
+    rate = silent.tail(max(bounds.first_steps, len(silent) // 2)).mean()
+    flat_groups = view.flat and silent.name == ZERO_VARIANCE
+    limit = bounds.half if flat_groups else bounds.zero_variance
+    # equal rewards that are not round numbers leave a rounding error as deviation and gradient
+    rounding = rate > 0.25 and view.gradient <= ROUNDING
+    if not view.enough or not (rate >= limit or rounding):
+        return None
+    if view.high and view.gain >= 0 and not began_without_gradient(view):
+        return None  # all are right
+    evidence = [(silent.name, rate, f"under {limit}")]
+    if view.gradient >= 0:  # it was logged
+        evidence.append(("grad_norm", view.last("grad_norm"), f"over {ROUNDING}"))
+    step = since(silent >= (0.2 if rounding else bounds.half))
+    return view.finding("no_gradient", step, evidence)
+
+
+def hardly_paid(view: View) -> Finding | None:
+    """The total reward is flat and near its least, whatever it judges, and groups differ."""
+    if not view.flat or no_gradient(view) is not None:
+        return None
+    reward = view.last("reward")
+    if not view.level("reward", reward) <= bounds.rarely_right:
+        return None
+    evidence = [("reward", reward, f"over {bounds.rarely_right}")]
+    return view.finding("wrong_answers", view.reward.index[0], evidence)
+
+
+def saturated(view: View) -> Finding | None:
+    """In most groups all completions are right."""
+    silent = silent_groups(view)
+    rate = silent.tail(view.width).mean()
+    if not (view.high and view.enough_for_two and rate >= bounds.half):
+        return None
+    if began_without_gradient(view):
+        return None
+    evidence = [
+        (silent.name, rate, f"under {bounds.half}"),
+        ("reward", view.last("reward"), f"highest possible: {view.highest:.3g}"),
+    ]
+    return view.finding("saturated", since(silent >= bounds.half), evidence)
+
+
+# ---- rewards against each other, and against held-out problems
+
+
+def drowned(view: View) -> Finding | None:
+    """The spread of one reward function, times its weight, hides another in the first steps."""
+    spreads = {}
+    for name, weight in view.weights.items():
+        deviation = view.first(f"rewards/{name}/std")
+        if weight > NO_WEIGHT and deviation >= 0:
+            spreads[name] = weight * deviation
+    loud = max(spreads, key=lambda name: spreads[name], default="")
+    quiet = [name for name in spreads if name != loud and has_more_to_learn(view, name)]
+    total = sum(spreads.values())
+    if not quiet or not view.enough or not spreads[loud] >= bounds.drown * total:
+        return None
+    metric = f"rewards/{loud}/std"
+    fraction = spreads[loud] / total
+    other = f"{quiet[0]}: {spreads[quiet[0]]:.3g}"
+    evidence = [
+        (f"{loud}'s fraction of the spread", fraction, f"under {bounds.drown}"),
+        (f"{metric} times its weight", spreads[loud], other),
+    ]
+    return view.finding("drowned", view.of(metric).index[0], evidence)
+
+
+def has_more_to_learn(view: View, name: str) -> bool:
+    """A function's rewards differ in the first steps, and it is not mastered, then or later."""
+    deviation = view.first(f"rewards/{name}/std")
+    if not deviation > 0.05:
+        return False
+    first, last = view.first(mean_of(name)), view.last(mean_of(name))
+    if first >= bounds.high_reward or last >= bounds.nearly_all:
+        return False
+    rare_penalty = bounds.high_reward - 1 <= first <= 0 and deviation < bounds.half
+    return not rare_penalty
+
+
+def hacked(view: View) -> Finding | None:
+    """Held-out accuracy falls, or does not rise while the reward does."""
+    if view.heldout_rose:
+        return None
+    large_gain = view.enough_for_two and view.gain >= bounds.gamed_rise * view.highest
+    evidence = []
+    accuracy = heldout_that_fell(view)
+    if view.rose and large_gain:
+        evidence.append((TREND, view.trend, f"over {bounds.sure}: it rose"))
+        if accuracy is None:
+            accuracy = heldout_that_is_level(view)
+    if accuracy is None:
+        return None
+    start = accuracy.iloc[0]
+    evidence.append((accuracy.name, accuracy.iloc[-1], f"over {start:.3g}, its first value"))
+    later = accuracy.iloc[1:]
+    step = later.index[later <= start + bounds.better][0]
+    return view.finding("hacked", step, evidence)
+
+
+def heldout_that_fell(view: View) -> Series | None:
+    """The held-out accuracy that fell clearly; if both did, the lenient one is better evidence."""
+    for metric in (LENIENT, STRICT):
+        accuracy = view.of(metric)
+        if accuracy.tail(2).mean() <= accuracy.head(2).mean() - bounds.heldout:
+            return accuracy
+    return None
+
+
+def heldout_that_is_level(view: View) -> Series | None:
+    """The held-out accuracy that ends below its start, else one that was measured twice."""
+    measured = [view.of(metric) for metric in (LENIENT, STRICT)]
+    measured = [accuracy for accuracy in measured if len(accuracy) >= 2]
+    for accuracy in measured:
+        if accuracy.iloc[-1] < accuracy.iloc[0]:
+            return accuracy
+    return measured[0] if measured else None
+
+
+# ---- the KL penalty
+
+
+def beta_too_high(view: View) -> Finding | None:
+    """The KL penalty outweighs the reward."""
+    beta = view.settings.get("beta", math.nan)
+    if not beta >= bounds.large_beta or not view.judgeable or view.learned:
+        return None
+    if view.of(MOVED).max() < bounds.hardly:
+        return None
+    # Unsloth's trainer logs no entropy on a GPU
+    entropy = view.last("entropy") if len(view.of("entropy")) > 0 else bounds.usual_entropy
+    ratio = view.last("kl") / max(entropy, 1e-9)
+    if not ratio <= bounds.held:
+        return None
+    evidence = [
+        ("beta", beta, f"under {bounds.large_beta}"),
+        ("kl / entropy", ratio, f"over {bounds.held}: it stays with its reference"),
+    ]
+    return view.finding("beta_too_high", view.of("kl").index[0], evidence)
+
+
+def reference_differs(view: View) -> Finding | None:
+    """The KL is above 0 in the first step; a warning if the reward is flat."""
+    kl = view.of("kl")
+    if not view.enough_for_two or len(kl) == 0:
+        return None
+    start = kl.iloc[0]
+    if not (start >= bounds.first_kl and start >= kl.median() / 2):
+        return None
+    severity = WARNING if view.flat else None
+    return view.finding(
+        "reference_differs", kl.index[0], [("first kl", start, "0")], severity=severity
+    )
+
+
+def kl_too_high(view: View) -> Finding | None:
+    """The policy is far from its reference, beyond what the first step shows."""
+    kl = view.of("kl")
+    if not view.enough_for_two or len(kl) == 0 or view.settings.get("beta") == 0:
+        return None
+    # the median: the estimate of one step can be far too high, when one token was very unlikely
+    usual = kl.tail(view.width).median()
+    clearly_learns = view.trend >= 2 * bounds.sure  # it may go half as far again
+    growth = bounds.far * 1.5 if clearly_learns else bounds.far
+    limit = max(kl.iloc[0], 0.0) + growth
+    if not usual > limit:
+        return None
+    evidence = [("kl", usual, f"under {limit:.3g} per token")]
+    return view.finding("kl_too_high", since(kl > limit), evidence)
+
+
+# ---- the movement of the adapters and of the reward
+
+
+def frozen(view: View) -> Finding | None:
+    """There is a gradient, but the adapters do not move."""
+    moved = view.of(MOVED)
+    rate = view.of("learning_rate")
     # an entry shows the change by earlier steps; a warm-up starts at rate 0
     tried = moved.index.intersection(rate.index[rate > 0])[1:]
-    if len(tried) >= 3 and moved.max() == 0 and v.gradient > ROUNDING:
-        yield make("frozen", tried[0], (MOVED, 0.0), v.seen("grad_norm"))
-    reward = v.of("reward")
-    differs = max([0.0, *v.of("reward_std"), *(reward - reward.min())])
-    if v.enough and len(reward) and not differs > 1e-6:
-        yield make("reward_constant", reward.index[0], v.seen("reward"), ("largest deviation", 0.0))
+    if len(tried) < 3 or moved.max() != 0 or not view.gradient > ROUNDING:
+        return None
+    evidence = [
+        (MOVED, 0.0, "more than 0"),
+        ("grad_norm", view.last("grad_norm"), "there is a gradient"),
+    ]
+    return view.finding("frozen", tried[0], evidence)
 
 
-def _answers(v: View) -> Iterator[Finding]:
-    formats, small = v.judging("format"), 0.1 * max(v.weights.values(), default=0.0)
-    ignored = [m for m, weight in formats.items() if weight < small and v.last(m) < bound.half]
-    if ignored and v.enough_for_two and v.last("reward") > bound.little_earned * v.highest:
-        name, weight = ignored[0], ("its weight", formats[ignored[0]])
-        yield make("format_ignored", v.of(name).index[0], v.seen(name), weight)
-    rare, heldout, judges = bound.rarely_right, v.of(HELDOUT[1]), v.judging("correctness")
-    dead = [m for n, w in v.weights.items() if w > 0 and v.dead(m := f"rewards/{n}/mean")]
-    if dead and len(dead) < len(v.weights):
-        yield make("never_pays", v.run.table.index[0], *map(v.seen, dead))
-    forms = [m for m in formats if v.level(m, v.last(m)) >= bound.half]
-    # if it was right more often at first, it lost that: another finding; nor if it rises
-    wrong = [
-        m for m, weight in judges.items()
-        if weight > NO_WEIGHT and v.level(m, v.last(m)) <= rare
-        and v.level(m, v.first(m)) <= 2 * rare and v.lines(m).tail(1).sum() < bound.rising
-    ]  # fmt: skip
-    never = [m for m in wrong if m in dead and v.last(m) < 0]  # always its penalty
-    if never or (forms and wrong and v.judgeable):
-        metric = (never or wrong)[0]
-        said = [v.seen(metric), *(v.seen(m, "the form is right") for m in forms[:1])]
-        if len(heldout) and heldout.iloc[0] >= bound.half:
-            said.append((HELDOUT[1], heldout.iloc[0]))
-        yield make("wrong_answers", v.since(v.level(metric, v.of(metric)) <= rare), *said)
+def rate_too_high(view: View) -> Finding | None:
+    """The adapters jump; or the gradient does, where their change was not logged."""
+    moved = view.of(MOVED)
+    broken = view.fall.lost >= bounds.cliff
+    evidence = []
+    if broken:
+        lost = ("reward lost since its best", view.fall.lost, f"under {bounds.cliff}")
+        evidence.append(lost)
+    if len(moved) == 0:
+        if not (broken and view.fall.certain):
+            return None
+        norms = view.of("grad_norm")
+        limit = 5 * norms.head(view.width).median()
+        if not norms.max() > limit > 0:
+            return None
+        evidence.insert(0, ("grad_norm", norms.max(), f"under {limit:.3g}"))
+        return view.finding("rate_too_high", norms.index[norms > limit][0], evidence)
+    far = moved[moved >= (bounds.jump / 2 if broken else bounds.jump)]
+    if len(far) == 0 or (view.rose and not broken):
+        return None
+    healthy = f"under {bounds.jump}, or half of that if the reward is lost"
+    evidence.insert(0, (MOVED, far.max(), healthy))
+    return view.finding("rate_too_high", far.index[0], evidence)
 
 
-def _alike(v: View) -> Iterator[Finding]:
-    size = v.settings.get("num_generations", 8)
-    limit = bound.same_text / size
-    of_success = v.learned and v.of(UNIQUE).head(3).mean() > limit
-    if v.last(UNIQUE) <= limit and v.enough and not of_success:
-        since = v.since(v.of(UNIQUE) <= limit)
-        yield make("collapsed", since, v.seen(UNIQUE), limit=limit, size=size)
-    silent, most = v.of(ZERO_VARIANCE), bound.half if v.flat else bound.zero_variance
-    if not len(silent):  # the deviation is 0 in a step in which no group differs
-        reward = v.of("reward")
-        noise = math.sqrt(reward.diff().pow(2).mean() / 2)  # from step to step
-        nothing = max(1e-6, bound.little_spread * noise)
-        silent = (v.of("reward_std") <= nothing).rename("steps in which reward_std is about 0")
-        most = bound.zero_variance
-    rate = silent.tail(max(bound.first_steps, len(silent) // 2)).mean()
-    still = not v.rose and v.of("grad_norm").head(3).median() <= ROUNDING  # from the first steps on
-    # Equal rewards that are not round numbers leave a rounding error as deviation and gradient.
-    rounding = rate > 0.25 and v.gradient <= ROUNDING
-    of_success = v.high and v.gain >= 0 and not still
-    if (rate >= most or rounding) and v.enough and not of_success:
-        norm = [v.seen("grad_norm")] if v.gradient >= 0 else []  # or not logged
-        since = v.since(silent >= (0.2 if rounding else bound.half))
-        yield make("no_gradient", since, (silent.name, rate), *norm, rounding=ROUNDING, most=most)
-    elif v.flat and v.level("reward", v.last("reward")) <= bound.rarely_right:  # whatever it judges
-        yield make("wrong_answers", v.of("reward").index[0], v.seen("reward"))
-    now = silent.tail(v.width).mean()
-    if now >= bound.half and v.high and v.enough_for_two and not still:
-        seen = (silent.name, now), v.seen("reward")
-        yield make("saturated", v.since(silent >= bound.half), *seen, highest=v.highest)
+def reward_falls(view: View) -> Finding | None:
+    """The reward falls, or fell deeply from its best."""
+    slowly = view.trend <= FALLING and view.fall.lost >= bounds.lost / 2
+    if not view.fall.certain and not slowly:
+        return None
+    evidence = [
+        (TREND, view.trend, f"over {FALLING}"),
+        ("lost fraction of its best window", view.fall.lost, f"under {bounds.lost}"),
+    ]
+    return view.finding("reward_falls", view.fall.step, evidence)
 
 
-def _drowned(v: View) -> Iterator[Finding]:
-    # over the first steps, without functions mastered then or later: nothing hid those
-    means, stds = ({n: v.first(f"rewards/{n}/{k}") for n in v.weights} for k in ("mean", "std"))
-    spread = {n: w * stds[n] for n, w in v.weights.items() if w > NO_WEIGHT and stds[n] >= 0}
-    total, loud = sum(spread.values()), max(spread, key=spread.get, default="")
-    best = bound.high_reward  # near 1, or near 0 for a penalty
-    mastered = [
-        n for n in spread if means[n] >= best or v.last(f"rewards/{n}/mean") >= bound.nearly_all
-        or (best - 1 <= means[n] <= 0 and stds[n] < bound.half)
-    ]  # fmt: skip
-    quiet = [n for n in spread if n not in (loud, *mastered) and stds[n] > 0.05]
-    if quiet and v.enough and spread[loud] >= bound.drown * total:
-        metric, other = f"rewards/{loud}/std", f"{quiet[0]}: {spread[quiet[0]]:.3g}"
-        of_all = (f"{loud}'s fraction of the spread", spread[loud] / total)
-        beside = (f"{metric} times its weight", spread[loud], other)
-        yield make("drowned", v.of(metric).index[0], of_all, beside)
+def rate_too_low(view: View) -> Finding | None:
+    """There is a gradient, but the adapters hardly move, and the reward hardly rises."""
+    if not view.judgeable or not view.gain < bounds.gamed_rise * view.highest:
+        return None
+    farthest = view.of(MOVED).max()
+    if not 0 < farthest < bounds.hardly or not view.gradient > ROUNDING:
+        return None
+    evidence = [
+        (MOVED, farthest, f"over {bounds.hardly}"),
+        (TREND, view.trend, f"over {bounds.sure}"),
+    ]
+    return view.finding("rate_too_low", view.reward.index[0], evidence)
 
 
-def _hacked(v: View) -> Iterator[Finding]:
-    measured = [s for s in map(v.of, reversed(HELDOUT)) if len(s) >= 2]
-    rose = v.rose and v.gain >= bound.gamed_rise * v.highest and v.enough_for_two
-    # lenient accuracy is better evidence if it fell
-    fallen = [s for s in measured if s.tail(2).mean() <= s.head(2).mean() - bound.heldout]
-    if not measured or v.better or not (rose or fallen):
-        return
-    series = (fallen or [s for s in measured if s.iloc[-1] < s.iloc[0]] or measured)[0]
-    start, rise = series.iloc[0], [(RISE, v.trend)] if rose else []
-    since = series.index[1:][series[1:] <= start + bound.better][0]
-    yield make("hacked", since, *rise, (series.name, series.iloc[-1]), start=start)
+def reward_flat(view: View) -> Finding | None:
+    """The reward has not risen, and the adapters do move."""
+    if not view.flat or len(view.reward) == 0 or rate_too_low(view) is not None:
+        return None
+    evidence = [(TREND, view.trend, f"over {bounds.sure}")]
+    return view.finding("reward_flat", view.reward.index[0], evidence)
 
 
-def _penalty(v: View) -> Iterator[Finding]:
-    beta, kl, entropy = v.settings.get("beta", math.nan), v.of("kl"), v.of("entropy")
-    # Unsloth's trainer logs no entropy on a GPU
-    held = v.last("kl") / max(v.last("entropy") if len(entropy) else bound.usual_entropy, 1e-9)
-    tied = held <= bound.held and not v.of(MOVED).max() < bound.hardly
-    if tied and beta >= bound.large_beta and v.judgeable and not v.learned:
-        yield make("beta_too_high", kl.index[0], ("beta", beta), ("kl / entropy", held))
-    if not v.enough_for_two or not len(kl):
-        return
-    # medians: the estimate of one step can be far too high, when one token was very unlikely
-    usual, began = kl.tail(v.width).median(), kl.iloc[0]
-    if began >= bound.first_kl and began >= kl.median() / 2:
-        found = make("reference_differs", kl.index[0], ("first kl", began))
-        yield replace(found, severity=ALARMS[1]) if v.flat else found
-    # a policy that clearly learns may go half as far again
-    limit = max(began, 0.0) + bound.far * (1.5 if v.trend >= 2 * bound.sure else 1)
-    if usual > limit and beta != 0:
-        yield make("kl_too_high", v.since(kl > limit), ("kl", usual), limit=limit)
+# ---- runs without an alarm
 
 
-def _movement(v: View) -> Iterator[Finding]:
-    reward, moved, norms = v.of("reward"), v.of(MOVED), v.of("grad_norm")
-    broken, line = v.lost >= bound.cliff, (RISE, v.trend)
-    gone = [("reward lost since its best", v.lost)] if broken else []
-    far = moved[moved >= (bound.jump / 2 if broken else bound.jump)]
-    limit, falling = 5 * norms.head(v.width).median(), -bound.sure - bound.chance
-    if len(far) and (broken or not v.rose):
-        yield make("rate_too_high", far.index[0], (MOVED, far.max()), *gone)
-    elif not len(moved) and broken and v.fell and norms.max() > limit > 0:
-        spike, since = ("grad_norm", norms.max()), norms.index[norms > limit][0]
-        yield make("rate_too_high", since, spike, *gone, limit=limit)
-    if v.fell or (v.trend <= falling and v.lost >= bound.lost / 2):
-        deep = ("lost fraction of its best window", v.lost)
-        yield make("reward_falls", v.best, line, deep, falling=falling)
-    still = 0 < moved.max() < bound.hardly and v.gradient > ROUNDING
-    if v.judgeable and still and v.gain < bound.gamed_rise * v.highest:
-        yield make("rate_too_low", reward.index[0], (MOVED, moved.max()), line)
-    elif v.flat and len(reward):
-        yield make("reward_flat", reward.index[0], line)
-
-
-RULES = _broken, _limits, _tools, _unmoved, _answers, _alike, _drowned, _hacked, _penalty, _movement
-
-
-def diagnose(run, *, live: bool = False) -> Diagnosis:
-    """What is wrong with the run, the most severe first; one finding "healthy" if nothing is.
-
-    `run`: a RunLog, or a source for read_run. `live`: it goes on, so that a flat reward is reported
-    only after half of its `max_steps`. The list's `unjudged` has, as dicts, each "metric" or
-    setting that is not known, the "findings" that need it, and "how" to log or give it.
-    """
-    view = View(read_run(run), live)
-    seen = {"learning_rate": "learning_rate", "max_completion_length": "completions/max_length"}
-    known = {name: view.of(metric).max() for name, metric in seen.items()} | view.settings
-    found = [finding for rule in RULES for finding in rule(view)]
-    if not any(f.severity in ALARMS for f in found):
-        found.append(_no_alarm(view))
-    all_known = {*view.roles} >= {*view.weights}  # no function of unknown role may judge answers
-    told = {*view.settings, *view.roles.values()} | ({"correctness"} if all_known else set())
-    return Diagnosis(found, view.run.table, known, told)
-
-
-def _no_alarm(v: View) -> Finding:
-    reward, steps, heldout = v.of("reward"), v.run.table.index, v.of(HELDOUT[0])
-    if not (v.enough_for_two if v.learned else v.judgeable) or not len(reward):
-        return make("too_short", steps.min(), ("steps", steps.max()))
+def healthy(view: View) -> Finding:
+    """The run is healthy, with the proofs that were logged; or it is too short to tell."""
+    steps = view.table.index
+    long_enough = view.enough_for_two if view.learned else view.judgeable
+    if not long_enough or len(view.reward) == 0:
+        return view.finding(
+            "too_short", steps.min(), [("steps", steps.max(), "more, to see the reward rise")]
+        )
+    start = f"{view.first('reward'):.3g} at first, of at most {view.highest:.3g}"
+    evidence = [("reward", view.last("reward"), start)]
     # not reward_std, TRL's deviation of the whole batch: it is above 0 even if no group differs
-    proofs = [v.seen(m) for m in (ZERO_VARIANCE, "grad_norm") if len(v.of(m))]  # what was logged
-    said = [v.seen("reward"), *proofs[:1], *[(HELDOUT[0], x) for x in heldout[1:].tail(1)]]
-    known = {"first": v.first("reward"), "highest": v.highest, "alike": v.first(ZERO_VARIANCE)}
-    known["began"] = heldout.head(1).sum()
-    # why the loss of this run says nothing about learning
-    kl = "kl" in v.run.broken or v.of("kl").any()
-    loss, why, beta = v.of("loss"), DATA["loss"], v.settings.get("beta", kl)
-    words = why["with_kl" if beta else "alone"]
-    words += "" if beta or v.settings.get("loss_type") == "grpo" else why["lengths"]
-    about = words.format(f"{loss.abs().mean():.2g} on average") if len(loss) else ""
-    return make("healthy", reward.index[0], *said, means=about, **known)
+    if len(view.of(ZERO_VARIANCE)) > 0:
+        start = f"{view.first(ZERO_VARIANCE):.3g} at first; 1 would mean no gradient"
+        evidence.append((ZERO_VARIANCE, view.last(ZERO_VARIANCE), start))
+    elif len(view.of("grad_norm")) > 0:
+        evidence.append(("grad_norm", view.last("grad_norm"), "more than 0"))
+    accuracy = view.of(STRICT)
+    if len(accuracy) > 1:
+        evidence.append((STRICT, accuracy.iloc[-1], f"{accuracy.iloc[0]:.3g} at first"))
+    return view.finding("healthy", view.reward.index[0], evidence, note=about_the_loss(view))
+
+
+def about_the_loss(view: View) -> str:
+    """Why the loss of a healthy run says nothing about learning."""
+    loss = view.of("loss")
+    if len(loss) == 0:
+        return ""
+    kl_was_logged = "kl" in view.run.broken or view.of("kl").any()
+    beta = view.settings.get("beta", kl_was_logged)
+    notes = DATA["notes"]
+    text = notes["loss_with_kl"] if beta else notes["loss_alone"]
+    if not beta and view.settings.get("loss_type") != "grpo":
+        text += notes["loss_by_lengths"]
+    return text.format(f"{loss.abs().mean():.2g} on average")
+
+
+RULES: list[Callable[[View], Finding | None]] = [
+    stopped,
+    not_a_number,
+    reward_not_a_number,
+    no_reward,
+    memory,
+    generation_slow,
+    empty,
+    truncated,
+    tool_down,
+    calls_fail,
+    results_lost,
+    turns_used_up,
+    calls_die,
+    calls_explode,
+    reward_constant,
+    format_ignored,
+    never_pays,
+    wrong_answers,
+    collapsed,
+    no_gradient,
+    hardly_paid,
+    saturated,
+    drowned,
+    hacked,
+    beta_too_high,
+    reference_differs,
+    kl_too_high,
+    frozen,
+    rate_too_high,
+    reward_falls,
+    rate_too_low,
+    reward_flat,
+]

@@ -477,7 +477,8 @@ print(len(log), "of", run.max_steps, "steps are in the log")
 # train again *before* you look at the held-out problems.
 
 # %%
-from grpo_workbook.diagnosis import SEVERE, as_text, diagnose, read_run, run_panels
+from grpo_workbook.diagnosis import as_text, diagnose, read_run, run_panels
+from grpo_workbook.diagnosis.findings import SEVERE
 
 whole = read_run(run.output)
 findings = diagnose(whole)
