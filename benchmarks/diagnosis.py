@@ -44,6 +44,7 @@ from grpo_workbook.diagnosis import (  # noqa: E402
 )
 from grpo_workbook.diagnosis.findings import ALARMS, bounds  # noqa: E402
 from grpo_workbook.diagnosis.runlog import RunLog  # noqa: E402
+from grpo_workbook.files import readable  # noqa: E402
 from grpo_workbook.rewards import correctness_reward as right  # noqa: E402
 from grpo_workbook.rewards import parse_rewards, reward, text_of  # noqa: E402
 from grpo_workbook.rewards.answers import is_correct, lenient_answer  # noqa: E402
@@ -60,7 +61,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Case:
-    """One way to make a run sick, or healthy (expected: None). `settings` replace the profile's."""
+    """One way to make a run sick, or healthy (expected: None); `settings` are GRPOConfig's."""
 
     expected: str | None
     why: str
@@ -453,68 +454,87 @@ def train(name: str, seed: int, out: Path) -> None:
     quiet()
     use_one_thread()
     case = CASES[name]
-    with tempfile.TemporaryDirectory() as folder:
-        who = str(TINY_TOOLS) if case.acts else case.model
-        turns = {"max_tool_calling_iterations": case.turns}
-        arguments = {"max_steps": STEPS, "save_strategy": "no", **case.settings}
-        profile = choose_profile("smoke", model=who, seed=seed, grpo=arguments)
-        model, tokenizer = load_policy(profile)
-        from transformers import PrinterCallback
-        from trl import GRPOConfig, GRPOTrainer  # after Unsloth
+    profile = choose_profile(
+        "smoke",
+        model=str(TINY_TOOLS) if case.acts else case.model,
+        seed=seed,
+        grpo={"max_steps": STEPS, "save_strategy": "no", **case.settings},
+    )
+    model, tokenizer = load_policy(profile)  # before TRL: it loads Unsloth
+    from transformers import PrinterCallback
+    from trl import GRPOConfig, GRPOTrainer
 
-        functions, weights = (case.rewards or _default)()
-        heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]).select(range(64)))
-        dataset = to_dataset(load_problems(WORD_PROBLEMS["train"]))
-        dataset = case.dataset(dataset) if case.dataset else dataset
-        arguments, acts = dict(profile.grpo), {}
-        if case.acts:
-            rows, acts = case.acts()
-            dataset = Dataset.from_list(rows)
-            arguments.update(turns)
-        if case.prepare:
-            case.prepare(model, tokenizer)
-        args = GRPOConfig(output_dir=folder, reward_weights=weights or None, **arguments)
-        parts = {"processing_class": tokenizer, "callbacks": [Float32Adapters(model)], **acts}
-        trainer = GRPOTrainer(model, functions, args, dataset, **parts)
+    functions, weights = (case.rewards or _default)()
+    config = {**profile.grpo, "reward_weights": weights or None}
+    dataset = to_dataset(load_problems(WORD_PROBLEMS["train"]))
+    if case.dataset:
+        dataset = case.dataset(dataset)
+    acts = {}
+    if case.acts:
+        rows, acts = case.acts()
+        dataset = Dataset.from_list(rows)
+        config["max_tool_calling_iterations"] = case.turns
+    if case.prepare:
+        case.prepare(model, tokenizer)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = GRPOTrainer(
+            model,
+            functions,
+            GRPOConfig(output_dir=folder, **config),
+            dataset,
+            processing_class=tokenizer,
+            callbacks=[Float32Adapters(model)],
+            **acts,
+        )
         trainer.remove_callback(PrinterCallback)
-        trainer.reward_funcs = watched = watch(trainer.reward_funcs)
+        trainer.reward_funcs = watched = watch(trainer.reward_funcs)  # an environment's, too
         if case.optimizer:
             trainer.optimizer = case.optimizer(model)
-        how = {"max_new_tokens": args.max_completion_length, "every": 10, "problems": 64}
-        health = HealthCallback(watched, say=lambda text: None)
-        callbacks = [] if acts else [HeldoutProbe(model, tokenizer, heldout, **how)]
-        callbacks.append(health)
-        for callback in [*callbacks, *(case.callbacks(model) if case.callbacks else [])]:
+        if not case.acts:
+            heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]).select(range(64)))
+            length = config["max_completion_length"]
+            probe = HeldoutProbe(
+                model, tokenizer, heldout, every=10, problems=64, max_new_tokens=length
+            )
+            trainer.add_callback(probe)
+        trainer.add_callback(HealthCallback(watched, say=lambda text: None))
+        for callback in case.callbacks(model) if case.callbacks else []:
             trainer.add_callback(callback)
-        ended = []
-        try:
-            trainer.train()
-        except Exception as error:
-            what = f"{type(error).__name__}: {str(error)[:200]}"
-            where = "; ".join(getattr(error, "__notes__", []))
-            ended = [{"step": trainer.state.global_step + 1, "error": what, "where": where}]
-        history = [*trainer.state.log_history, *ended]
-        names = [f.__name__ for f in functions]
-        settings = {
-            **{setting: getattr(args, setting) for setting in SETTINGS},
-            **(turns if acts else {}),
-            "model": profile.model_name,
-            "reward_weights": dict(zip(names, weights, strict=True)),
-            "reward_roles": roles_of(functions),
-        }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    about = {
+        history = train_to_the_end(trainer)
+    names = [function.__name__ for function in functions]
+    settings = {setting: config[setting] for setting in SETTINGS}
+    if case.acts:
+        settings["max_tool_calling_iterations"] = case.turns
+    settings["model"] = readable(profile.model)
+    settings["reward_weights"] = dict(zip(names, weights, strict=True))
+    settings["reward_roles"] = roles_of(functions)
+    record = {
         "run": f"benchmarks/diagnosis.py --only {name}_{seed}",
         "case": name,
         "seed": seed,
         "why": case.why,
+        "settings": settings,
+        "log": columns(history),
     }
-    text = json.dumps(
-        {**about, "settings": settings, "log": columns(history)}, indent=None
-    ).replace("], ", "],\n")
+    text = json.dumps(record).replace("], ", "],\n")
+    out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_suffix(".new")
     new.write_text(text + "\n", encoding="utf-8")
     os.replace(new, out)
+
+
+def train_to_the_end(trainer) -> list[dict]:
+    """The log of the training, with an entry about the exception that ended it, if one did."""
+    try:
+        trainer.train()
+    except Exception as error:
+        end = {
+            "step": trainer.state.global_step + 1,
+            "error": f"{type(error).__name__}: {str(error)[:200]}",
+            "where": "; ".join(getattr(error, "__notes__", [])),
+        }
+        return [*trainer.state.log_history, end]
+    return trainer.state.log_history
 
 
 def columns(history: list[dict]) -> dict[str, list]:

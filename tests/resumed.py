@@ -136,7 +136,7 @@ def train(folder: Path, options: dict) -> dict:
         return {"error": str(error)}
     save_adapter(trainer.model, trainer.processing_class, folder / "adapter")
     write_json(folder / "history.json", trainer.state.log_history)
-    found = [cb.found for cb in trainer.callback_handler.callbacks if hasattr(cb, "found")]
+    found = [cb.findings for cb in trainer.callback_handler.callbacks if hasattr(cb, "findings")]
     steps = {"from": trained.resumed_from_step, "to": trainer.state.global_step}
     return {**steps, "findings": len(found[0])}
 

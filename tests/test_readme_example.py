@@ -95,7 +95,7 @@ def test_the_health_callback_works_beside_a_tracker_without_network(tmp_path, na
     script = "\n".join(SNIPPETS[:2]).replace("bf16=False", f'bf16=False, report_to="{name}"')
     script = script.replace("HealthCallback()", f"HealthCallback(every=1, alert={alert})")
     script = script.replace("learning_rate=1e-3", "learning_rate=3.0").replace("steps=4", "steps=8")
-    more = "print('found', [f.name for f in trainer.callback_handler.callbacks[-1].found])\n"
+    more = "print('found', [f.name for f in trainer.callback_handler.callbacks[-1].findings])\n"
     (tmp_path / "data").symlink_to(REPO / "data")
     whole = f"import {name}\n{script}\ntrainer.train()\n{more}"
     (tmp_path / "tracked.py").write_text(whole, encoding="utf-8")

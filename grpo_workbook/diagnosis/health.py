@@ -145,7 +145,7 @@ class HealthCallback(Callback):
     another function once training has begun), or `lambda title, text, level: trackio.alert(title,
     text, trackio.AlertLevel[level])`.
 
-    `found` holds the reported findings in order. Each log entry also gets:
+    `findings` holds the reported ones in order. Each log entry also gets:
 
     adapter/change            the adapters' distance from their start, relative to their norm
     memory/fraction           peak GPU memory / all of it; on a CPU this process's / the machine's
@@ -172,7 +172,7 @@ class HealthCallback(Callback):
         self.panels = panels
         self.say = say or tqdm.write
         self.alert = alert
-        self.found: list[Finding] = []
+        self.findings: list[Finding] = []
         self._checked = 0  # the step of the last check
         self._checks: list[list[str]] = []  # the alarms of each check
         self._start: Any = None  # the adapters' values before the first step
@@ -180,12 +180,11 @@ class HealthCallback(Callback):
 
     def state_dict(self) -> dict:
         """For a checkpoint: the adapters' start, and the findings reported so far."""
-        found = [asdict(finding) for finding in self.found]
         return {
             "start": self._start,
             "checked": self._checked,
             "checks": self._checks,
-            "found": found,
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
     def load_state_dict(self, state: dict) -> None:
@@ -193,10 +192,10 @@ class HealthCallback(Callback):
         self._start = state["start"]
         self._checked = state["checked"]
         self._checks = state["checks"]
-        self.found = []
-        for fields in state["found"]:
+        self.findings = []
+        for fields in state["findings"]:
             evidence = tuple(Evidence(**row) for row in fields["evidence"])
-            self.found.append(Finding(**{**fields, "evidence": evidence}))
+            self.findings.append(Finding(**{**fields, "evidence": evidence}))
 
     def on_train_begin(self, args, state, control, model, **kwargs):
         # with beta > 0 TRL keeps a copy of the adapters as its reference, which does not move
@@ -236,14 +235,14 @@ class HealthCallback(Callback):
         alarms = [f for f in diagnose(run, live=True) if f.severity in ALARMS]
         self._checks.append([finding.name for finding in alarms])
         count = int(max(CHECKS, len(self._checks) / 10))
-        reported = [finding.name for finding in self.found]
+        reported = [finding.name for finding in self.findings]
         new = []
         for finding in alarms:
             checks = [names for names in self._checks[-count:] if finding.name in names]
             stands = len(checks) == count or CATALOGUE[finding.name].at_once
             if stands and finding.name not in reported:
                 new.append(finding)
-        self.found += new
+        self.findings += new
         return new
 
     def _add_metrics(self, entry: dict) -> None:
@@ -269,7 +268,7 @@ class HealthCallback(Callback):
         """Show the panels, each time in the place of the last ones."""
         from IPython.display import display
 
-        picture = Picture(*run_panels(run, self.found, title))
+        picture = Picture(*run_panels(run, self.findings, title))
         display(picture, display_id=f"panels {id(self)}", update=self._drawn)
         self._drawn = True
 

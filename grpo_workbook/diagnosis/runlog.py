@@ -291,9 +291,9 @@ def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     chosen = []
     for prompt, group in list(rows.groupby("prompt", sort=False))[:groups]:
         group = group.sort_values("advantage", ascending=False)
-        for kind, position in (("best", 0), ("typical", len(group) // 2), ("worst", -1)):
+        for name, position in (("best", 0), ("typical", len(group) // 2), ("worst", -1)):
             row = group.iloc[position]
-            chosen.append(Sample(kind, prompt, plain_text(row["completion"]), row["reward"]))
+            chosen.append(Sample(name, prompt, plain_text(row["completion"]), row["reward"]))
     return chosen
 
 

@@ -639,7 +639,7 @@ proved = {"steps": trainer.state.global_step, "finding": findings[0].name,
           "gamed": [float(held.max()), float(held.iloc[-1])],
           "before": float(strict.iloc[0]), "after": float(strict.iloc[-1]),
           "stopped_at": stopped.state.global_step,
-          "stopped_for": [f.name for f in guard.found]}
+          "stopped_for": [f.name for f in guard.findings]}
 (run.output / "notebook_05.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == 20 and len(rewards) == 20
 if run.profile == "smoke":

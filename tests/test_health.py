@@ -1,0 +1,269 @@
+"""`watch` and HealthCallback: what they log, when they look, and what they report."""
+
+import json
+import math
+
+import pytest
+from test_diagnosis import history, real
+
+from grpo_workbook.diagnosis import HealthCallback, read_run, roles_of, watch
+from grpo_workbook.diagnosis.health import log_the_end
+from grpo_workbook.environments import get_tool_answer_reward
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.rewards import correctness_reward, strict_format_reward
+from grpo_workbook.rewards.contract import about
+from grpo_workbook.training import AdaptiveWeight
+
+
+def test_adapters_that_begin_at_zero_are_no_broken_number():
+    import torch
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    model = torch.nn.Linear(2, 2, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    vitals, args, control = HealthCallback(), TrainingArguments(use_cpu=True), TrainerControl()
+    vitals.on_train_begin(args, state := TrainerState(), control, model=model)
+    torch.nn.init.ones_(model.weight)
+    state.log_history.append({"step": 1, "reward": 0.5})
+    vitals.on_log(args, state, control, logs={"reward": 0.5})
+    assert state.log_history[-1]["adapter/change"] == 2.0
+
+
+def test_watched_rewards_are_the_same_and_counted():
+    logged = {}
+
+    def half_reward(completions, **columns):
+        return [0.5, None, math.nan, 0.5]
+
+    (watched,) = watch([half_reward])
+    texts = ["a", "a", " ", "b"]
+    values = watched(prompts=["p", "p", "q", "q"], completions=texts, log_metric=logged.__setitem__)
+    assert values[:2] == [0.5, None]
+    assert watched.__name__ == "half_reward"
+    assert logged == {
+        "rewards/invalid_fraction": 1 / 3,
+        "completions/unique_fraction": 0.75,
+        "completions/empty_fraction": 0.25,
+    }
+
+    def bad_reward(completions, **columns):
+        raise KeyError("anser")
+
+    with pytest.raises(KeyError) as raised:
+        watch([bad_reward])[0](prompts=["p"], completions=["a"])
+    assert raised.value.__notes__ == ["raised by the reward function bad_reward"]
+
+
+def called(*contents, end=None):
+    """A conversation: a call, its result, a call, ...; `end` is the answer."""
+    messages = []
+    for content in contents:
+        call = {"type": "function", "function": {"name": "lookup", "arguments": {"item": content}}}
+        messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        messages.append({"role": "tool", "name": "lookup", "content": content})
+    return [*messages, {"role": "assistant", "content": end}] if end else messages[:-1]
+
+
+def test_watched_rewards_count_what_became_of_calls():
+    from types import SimpleNamespace
+
+    def log(name, value):
+        assert name not in logged, f"{name} is counted in two places"
+        logged[name] = value
+
+    (watched,) = watch([get_tool_answer_reward()])
+    said = [{"role": "assistant", "content": "5"}]
+    completions = [called("a", end="5"), called("a", "b", end="5"), called("c"), said]
+    games = [SimpleNamespace(out_of_turns=late) for late in (False, False, True)] + [object()]
+    given, logged = {"prompts": ["p"] * 4, "environments": games, "answer": ["5"] * 4}, {}
+    assert watched(completions=completions, log_metric=log, **given) == [1.0, 1.0, 0.0, 1.0]
+    assert {k: v for k, v in logged.items() if k.startswith("tools/")} == {
+        "tools/calling": 0.75,
+        "tools/lost_results": 0.25,  # ends in a call
+        "tools/result_frequency": 0.75,  # TRL counts the call without a result, too
+        "tools/out_of_turns": 0.25,
+        "tools/broken": 0.0,  # the reward's own
+    }
+    assert logged["completions/unique_fraction"] == 1.0  # the same answer after other calls
+    assert logged["completions/empty_fraction"] == 0.0  # a call is no empty completion
+    logged.clear()
+    watched(completions=[said] * 4, log_metric=log, **given)
+    assert [name for name in logged if name.startswith("tools/")] == ["tools/broken"]
+
+
+def test_a_reward_that_is_an_object_is_watched_too():
+    """AdaptiveWeight is no function: its completions were not counted, and no time was measured."""
+    logged = {}
+    adaptive = AdaptiveWeight(strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.2)
+    (watched,) = watch([adaptive])
+    values = watched(
+        prompts=["p"] * 2, completions=["a", "a"], answer=["1", "1"], log_metric=logged.__setitem__
+    )
+    assert values == [0.0, 0.0]
+    assert (logged["completions/unique_fraction"], logged["completions/empty_fraction"]) == (
+        0.5,
+        0.0,
+    )
+    assert watched.__name__ == adaptive.__name__ == "adaptive_strict_format_reward"
+    assert watched.called_at is not None
+    assert about(watched).role == "format"
+    assert watched.__wrapped__ is adaptive  # a checkpoint finds its state
+    assert roles_of([watched]) == {"adaptive_strict_format_reward": "format"}
+
+
+def test_reward_models_and_async_functions_stay_as_they_are():
+    class Model:  # as a torch module: it has no __name__
+        def __call__(self, **columns): ...
+
+    async def waits(completions, **columns): ...
+
+    functions = [Model(), waits]
+    assert watch(functions) == functions
+
+
+@pytest.mark.parametrize(
+    ("every", "logging_steps", "expected"),
+    [
+        (5, 1, [5, 10, 15, 20, 25, 30]),
+        (5, 3, [6, 12, 18, 24, 30]),
+        (5, 7, [7, 14, 21, 28]),
+        (10, 4, [12, 24]),
+    ],
+)
+def test_it_looks_at_the_first_log_after_so_many_steps(monkeypatch, every, logging_steps, expected):
+    """And draws its panels then, each time in the place of the first."""
+    from types import SimpleNamespace
+
+    import IPython.display
+    import torch
+    from transformers import TrainerState
+
+    shown, state = [], TrainerState()
+
+    def display(picture, display_id, update):
+        assert display_id == f"panels {id(callback)}"
+        shown.append((state.global_step, update))
+
+    monkeypatch.setattr(IPython.display, "display", display)
+    callback = HealthCallback(every=every, panels=True)
+    callback.on_train_begin(None, state, None, model=torch.nn.Linear(1, 1))
+    for state.global_step in range(logging_steps, 31, logging_steps):
+        state.log_history.append({"step": state.global_step, "reward": 0.5})
+        callback.on_log(SimpleNamespace(), state, None, logs={"reward": 0.5})
+    assert shown == [(step, step != expected[0]) for step in expected]
+
+
+def test_an_unknown_finding_to_stop_on_is_named():
+    with pytest.raises(WorkbookError, match="exploded"):
+        HealthCallback(stop_on={"exploded"})
+
+
+def test_the_reference_copy_does_not_water_down_how_far_the_adapters_moved(tiny):
+    """As TRL makes it for beta > 0: a second adapter, frozen, with the first one's weights."""
+    import copy
+
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    def change(reference):
+        torch.manual_seed(0)
+        how = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+        model = get_peft_model(copy.deepcopy(tiny["qwen"][0]), how)
+        if reference:
+            model.add_adapter("ref", how)
+        vitals, args, control = HealthCallback(), TrainingArguments(use_cpu=True), TrainerControl()
+        vitals.on_train_begin(args, state := TrainerState(), control, model=model)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if ".default." in name:
+                    weight += 0.01
+        state.log_history.append({"reward": 1.0})
+        vitals.on_log(args, state, control, logs={"reward": 1.0})
+        return state.log_history[-1]["adapter/change"]
+
+    alone = change(reference=False)
+    assert alone > 0
+    assert change(reference=True) == pytest.approx(alone)
+
+
+def test_a_run_that_is_refused_to_go_on_keeps_its_log(tmp_path):
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    class Line(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, x):
+            if x.max() > 3:
+                raise ValueError("too much")
+            return {"loss": ((self.weight - x) ** 2).mean()}
+
+    def trainer(numbers):
+        how = {
+            "max_steps": 4,
+            "per_device_train_batch_size": 1,
+            "report_to": "none",
+            "use_cpu": True,
+        }
+        args = TrainingArguments(tmp_path, disable_tqdm=True, remove_unused_columns=False, **how)
+        return Trainer(Line(), args, train_dataset=[{"x": torch.tensor(float(n))} for n in numbers])
+
+    path = tmp_path / "log.json"
+    with pytest.raises(ValueError, match="too much"), log_the_end(begun := trainer([5]), path):
+        begun.train()
+    kept = path.read_text()
+    assert json.loads(kept) == [{"step": 1, "error": "ValueError: too much", "where": ""}]
+    refused = trainer([1])
+    with pytest.raises(WorkbookError, match="other options"), log_the_end(refused, path):
+        raise WorkbookError("other options")
+    assert path.read_text() == kept
+    (again := trainer([5])).state.log_history.append({"step": 1})  # there is something to tell
+    with pytest.raises(ValueError, match="too much"), log_the_end(again, path):
+        raise ValueError("too much")
+    assert len(json.loads(path.read_text())) == 2
+
+
+def test_a_live_finding_must_stand_for_three_checks_and_is_sent_on():
+    sent, health = [], HealthCallback(every=1)
+    dips = {5: -0.5, 6: -1.0}  # one bad moment of a run that rises
+
+    def run(upto):
+        return read_run(history(upto, reward=lambda s: dips.get(s, 0.1 * s)))
+
+    assert [f.name for s in range(10, 13) for f in health.look(run(s))] == []
+    flat = [read_run(real(s, {"max_steps": 60})) for s in range(30, 36)]
+    shown = [[f.name for f in health.look(log)] for log in flat]
+    assert shown == [[], [], ["reward_flat"], [], [], []]
+    broken = real(40, loss=lambda s: math.nan if s == 40 else 0.1)
+    assert [f.name for f in health.look(read_run(broken))] == ["nan"]  # at once
+
+    from types import SimpleNamespace
+
+    import torch
+    from transformers import TrainerControl, TrainerState
+
+    health = HealthCallback(every=1, say=sent.append, alert=lambda *told: sent.append(told))
+
+    def train(health, control=None, **rank):
+        state = TrainerState(max_steps=60, **rank)
+        health.on_train_begin(None, state, control, model=torch.nn.Linear(1, 1))
+        for entry in real(34)["log_history"]:
+            state.global_step = entry["step"]
+            state.log_history.append(dict(entry))
+            health.on_log(SimpleNamespace(), state, control, logs=entry)
+
+    train(health)
+    text, (title, words, level) = sent
+    assert "reward_flat" in text
+    assert (title, level) == ("reward_flat at step 32", "WARN")
+    assert "num_generations" in words or "larger groups" in words
+
+    # each process of several looks, and stops, but one reports
+    said, control = [], TrainerControl()
+    how = {"say": said.append, "alert": lambda *told: said.append(told), "stop_on": ["reward_flat"]}
+    train(HealthCallback(every=1, **how), control, is_world_process_zero=False)
+    assert [text for text in said if "Stopping" not in text] == []
+    assert control.should_training_stop
