@@ -124,8 +124,8 @@ def main() -> None:
         results = {}
         for way in WAYS:
             command = [sys.executable, __file__, "--measure", way, str(path)]
-            said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-            r = results[way] = json.loads(said.splitlines()[-1])
+            output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+            r = results[way] = json.loads(output.splitlines()[-1])
             print(
                 f"{way:22} {r['RssAnon']:8.0f} {r['RssFile']:10.0f} {r['seconds']:8.1f} "
                 f"{args.rows / r['seconds']:9,.0f}",
