@@ -292,7 +292,7 @@ def _invalid_row(name: str, invalid: dict[int, str], fix: str) -> WorkbookError:
 
 
 def _usual_kind(solutions: Sequence[Any]) -> str:
-    """ "number" if at least half of these answers hold a number, otherwise "text"."""
+    """What these answers are: "number" if at least half of them hold one, otherwise "text"."""
     texts = [str(solution) for solution in solutions if solution]
     numbers = 0
     for text in texts:
