@@ -217,7 +217,8 @@ print(after.completions[0])
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(8.5, 3.0, count=2, across=2)
-left.bar(["before", "after"], [before.rate, after.rate], 0.6, color=[figures.GREY, figures.BLUE])
+rates = [before.rate, after.rate]
+left.bar(["before", "after"], rates, 0.6, color=[figures.GREY, figures.BLUE])
 for place, scores in enumerate([before, after]):
     low, high = scores.interval
     whiskers = [[scores.rate - low], [high - scores.rate]]
@@ -234,7 +235,7 @@ bars = right.barh(list(outcomes), outcomes.values(), color=colours)
 right.bar_label(bars, padding=3)
 right.set(xlabel="problems", title="problem by problem")
 right.grid(False)
-figure.suptitle(f"Held-out problems: {before.rate:.0%} right before, {after.rate:.0%} after")
+figure.suptitle(f"Held-out problems: {rates[0]:.0%} right before, {rates[1]:.0%} after")
 counts = ", ".join(f"{count} {name}" for name, count in outcomes.items())
 figures.show(
     figure,
