@@ -81,9 +81,9 @@ def test_at_least_95_in_100_are_named_on_held_out_seeds_too():
 
 @pytest.mark.parametrize(("name", "seed"), HEALTHY)
 def test_a_healthy_run_is_never_accused_at_any_step(name, seed):
-    said = outcome(LOGS / f"{name}_{seed}.json")
-    assert said["alarms"] == []
-    assert said["named"] == "healthy"
+    named_at = outcome(LOGS / f"{name}_{seed}.json")
+    assert named_at["alarms"] == []
+    assert named_at["named"] == "healthy"
 
 
 def test_loss_near_0_is_explained_only_without_a_kl_penalty():
@@ -127,8 +127,8 @@ def test_a_mastered_reward_is_not_drowned(mean, std, expected):
         "rewards__form_reward__std": lambda s: std,
     }
     weights = {"correctness_reward": 8 * std if expected == "drowned" else 2.0, "form_reward": 0.5}
-    told = {"log": history(**form), "settings": {"reward_weights": weights or None}}
-    assert diagnose(told)[0].name == expected
+    log = {"log": history(**form), "settings": {"reward_weights": weights}}
+    assert diagnose(log)[0].name == expected
 
 
 @pytest.mark.parametrize(("full", "expected"), [(1.0, "healthy"), (0.6, "drowned")])
@@ -150,40 +150,40 @@ def test_findings_say_all_that_is_needed():
         assert len(first.means) > 30
         assert len(first.do) > 30
     assert {c.expected for c in CASES.values()} - {None} == set(CATALOGUE) - set(OTHER_CAUSES)
-    assert all(len(kind.symptom) > 10 for kind in CATALOGUE.values())
+    assert all(len(entry.symptom) > 10 for entry in CATALOGUE.values())
     assert all(len(t.reason) > 20 for t in THRESHOLDS.values())
 
 
 def test_no_two_findings_explain_each_other_away():
-    explains = {a: set(kind.explains) for a, kind in CATALOGUE.items()}
+    explains = {a: set(entry.explains) for a, entry in CATALOGUE.items()}
     assert set().union(*explains.values()) <= set(CATALOGUE)
     assert [
         (a, b)
         for a, b in itertools.permutations(CATALOGUE, 2)
         if b in explains[a] and a in explains[b]
     ] == []
-    found = [
+    findings = [
         f for log in ("rate_times_100_0", "wrong_sign_0") for f in diagnose(LOGS / f"{log}.json")
     ]
-    assert in_order(found)[0].name == "rate_too_high"
+    assert in_order(findings)[0].name == "rate_too_high"
 
 
 def test_a_rate_too_high_shows_in_the_gradient_where_the_adapters_change_is_not_logged():
     run = read_run(LOGS / "rate_times_100_0.json")
-    (found,) = diagnose(replace(run, table=run.table.drop(columns="adapter/change")))
-    assert found.name == "rate_too_high"
-    assert found.evidence[0].metric == "grad_norm"
+    (finding,) = diagnose(replace(run, table=run.table.drop(columns="adapter/change")))
+    assert finding.name == "rate_too_high"
+    assert finding.evidence[0].metric == "grad_norm"
 
 
 def test_empty_completions_show_in_their_length_where_they_are_not_counted():
     run = read_run(LOGS / "healthy_0.json")
     table = run.table.drop(columns="completions/empty_fraction")
     table.loc[10:, "completions/mean_length"] = 1.0  # the end token alone
-    (found,) = diagnose(replace(run, table=table))
-    assert (found.name, found.step) == ("empty", 10)
+    (finding,) = diagnose(replace(run, table=table))
+    assert (finding.name, finding.step) == ("empty", 10)
 
 
-def history(steps=12, **more):
+def history(steps=12, **metrics):
     """A log history as TRL writes it, of a run that rises; `more`: metric -> function of a step."""
     entries = []
     for step in range(1, steps + 1):
@@ -200,12 +200,12 @@ def history(steps=12, **more):
             "grad_norm": 0.2,
         }
         entry |= {"frac_reward_zero_std": 0.1, "completions/mean_length": 30.0}
-        entries.append(entry | {k.replace("__", "/"): f(step) for k, f in more.items()})
+        entries.append(entry | {k.replace("__", "/"): f(step) for k, f in metrics.items()})
     return entries
 
 
 @pytest.mark.parametrize(
-    ("more", "expected"),
+    ("metrics", "expected"),
     [
         ({"completions__empty_fraction": lambda s: 0.9}, "empty"),
         ({"grad_norm": lambda s: math.nan if s > 8 else 0.2}, "nan"),
@@ -214,8 +214,8 @@ def history(steps=12, **more):
         ({"rewards__correctness_reward__mean": lambda s: math.nan}, "reward_nan"),
     ],
 )
-def test_what_no_recorded_run_shows_is_found_too(more, expected):
-    assert diagnose(history(**more))[0].name == expected
+def test_what_no_recorded_run_shows_is_found_too(metrics, expected):
+    assert diagnose(history(**metrics))[0].name == expected
 
 
 def unscored(steps, missing):
@@ -227,23 +227,23 @@ def unscored(steps, missing):
 
 def test_steps_in_which_no_reward_applied_are_counted():
     run = read_run(unscored(24, {7, 8, 15}))
-    first, found = diagnose(run)
-    assert (first.name, found.name, found.severity) == ("healthy", "no_reward", "note")
-    assert (found.step, found.evidence[0].value) == (7, "3 of 24")
-    assert "rows in which no reward applied 3 of 24" in as_text([found])
-    assert "no function judges" in found.do
+    first, finding = diagnose(run)
+    assert (first.name, finding.name, finding.severity) == ("healthy", "no_reward", "note")
+    assert (finding.step, finding.evidence[0].value) == (7, "3 of 24")
+    assert "rows in which no reward applied 3 of 24" in as_text([finding])
+    assert "no function judges" in finding.do
     assert diagnose(history(24))[-1].name != "no_reward"
 
 
 @pytest.mark.parametrize("missing", [range(1, 25, 2), range(1, 25)])
 def test_a_run_that_hardly_any_reward_judges_is_severe(missing):
-    found = diagnose(unscored(24, set(missing)))[0]
-    assert (found.name, found.severity) == ("no_reward", SEVERE)
+    finding = diagnose(unscored(24, set(missing)))[0]
+    assert (finding.name, finding.severity) == ("no_reward", SEVERE)
 
 
 def test_slow_generation_is_a_note_beside_healthy():
-    found = diagnose(history(time__generation_fraction=lambda s: 0.95))
-    assert [f.name for f in found] == ["healthy", "generation_slow"]
+    findings = diagnose(history(time__generation_fraction=lambda s: 0.95))
+    assert [f.name for f in findings] == ["healthy", "generation_slow"]
 
 
 def test_the_clinics_answers_are_what_the_diagnosis_says():
@@ -273,8 +273,11 @@ def test_the_same_from_every_place(tmp_path):
         f"open({str(tmp_path / 'was run')!r}, 'w')\ndef f(**kwargs): ...\n"
     )
     settings = {"beta": 0.0, "rewards": f"{tmp_path / 'mine.py'}:f:2", "max_steps": 12}
-    said = {"reward_weights": {"f": 2.0}, "reward_roles": {"f": "correctness", "g": None}}
-    (ours / "run.json").write_text(json.dumps({"settings": settings, **said}))
+    weights_and_roles = {
+        "reward_weights": {"f": 2.0},
+        "reward_roles": {"f": "correctness", "g": None},
+    }
+    (ours / "run.json").write_text(json.dumps({"settings": settings, **weights_and_roles}))
     expected = read_run(entries).table["reward"]
     for place in (state, checkpoint / "trainer_state.json", checkpoint, tmp_path / "out", ours):
         assert read_run(place).table["reward"].equals(expected), place
@@ -379,9 +382,9 @@ def test_the_command_line(capsys):
     assert sick.returncode == 1
     assert "SEVERE  truncated, steps 1 to 30" in sick.stdout
     assert max(map(len, sick.stdout.splitlines())) <= 80
-    status, said, _ = diagnosed(capsys, LOGS / "healthy_0.json", "--json")
+    status, output, _ = diagnosed(capsys, LOGS / "healthy_0.json", "--json")
     assert status == 0
-    assert json.loads(said)["findings"][0]["name"] == "healthy"
+    assert json.loads(output)["findings"][0]["name"] == "healthy"
     status, _, errors = diagnosed(capsys, "nowhere")
     assert status == 2
     assert "nowhere" in errors
@@ -389,13 +392,13 @@ def test_the_command_line(capsys):
 
 def test_what_a_log_says_of_an_error_cannot_clear_the_screen():
     run = read_run([{"step": 1, "reward": 0.5}, {"step": 2, "error": "Oops: \x1b[2J gone"}])
-    said = as_text(diagnose(run), run)
-    assert "\\x1b[2J gone" in said
-    assert "\x1b" not in said
+    text = as_text(diagnose(run), run)
+    assert "\\x1b[2J gone" in text
+    assert "\x1b" not in text
 
 
 def test_runs_without_tools_are_not_asked_about_calls_and_one_without_watch_is():
-    tools = {name for name, kind in CATALOGUE.items() if "tools/lost_results" in kind.needs}
+    tools = {name for name, entry in CATALOGUE.items() if "tools/lost_results" in entry.needs}
     assert tools == {"results_lost", "turns_used_up"}
     plain = unjudged(read_run(history(30)))
     acting = unjudged(read_run(history(30, tools__call_frequency=lambda s: 1)))
@@ -407,12 +410,12 @@ def test_runs_without_tools_are_not_asked_about_calls_and_one_without_watch_is()
     for path in LOGS.glob("*.json"):
         run = read_run(path)
         table = run.table.drop(columns=run.table.filter(like="tools/").columns)
-        found = {f.name for f in diagnose(replace(run, table=table))}
-        assert not found & (tools | {"tool_down", "calls_fail", "calls_die", "calls_explode"})
+        findings = {f.name for f in diagnose(replace(run, table=table))}
+        assert not findings & (tools | {"tool_down", "calls_fail", "calls_die", "calls_explode"})
 
 
 @pytest.mark.parametrize(
-    ("more", "expected"),
+    ("metrics", "expected"),
     [
         # what TRL logs is enough for these two
         ({"tools__failure_frequency": lambda s: 0.8, "reward": lambda s: 0.1}, "calls_fail"),
@@ -424,8 +427,10 @@ def test_runs_without_tools_are_not_asked_about_calls_and_one_without_watch_is()
          None),
     ],
 )  # fmt: skip
-def test_calls_are_judged_by_what_trl_logs_and_by_right_answers(more, expected):
-    names = [f.name for f in diagnose(history(30, **{"tools__call_frequency": lambda s: 1} | more))]
+def test_calls_are_judged_by_what_trl_logs_and_by_right_answers(metrics, expected):
+    names = [
+        f.name for f in diagnose(history(30, **{"tools__call_frequency": lambda s: 1} | metrics))
+    ]
     ours = {"tool_down", "calls_fail", "calls_die", "calls_explode", "results_lost"}
     assert [n for n in names if n in ours] == ([expected] if expected else [])
 
@@ -451,18 +456,18 @@ def names_hide_roles(kind):
         text = text.replace(f"rewards/{name}/", f"rewards/{new}/")
     weights = {renamed[n]: w for n, w in about["settings"].pop("reward_weights").items()}
     settings = about["settings"] | {"reward_weights": weights or None}
-    told = {"log": json.loads(text), "settings": settings | {"reward_roles": roles}}
-    return told, {**told, "settings": settings | {"reward_roles": {}}}
+    log = {"log": json.loads(text), "settings": settings | {"reward_roles": roles}}
+    return log, {**log, "settings": settings | {"reward_roles": {}}}
 
 
 @pytest.mark.parametrize("kind", ["wrong_answers", "free_form"])
 def test_roles_come_from_the_attribute_and_not_from_names(kind):
-    told, untold = names_hide_roles(kind)
-    assert diagnose(told)[0].name == CASES[kind].expected
-    assert diagnose(untold)[0].name != CASES[kind].expected
-    assert "correctness" in {gap["metric"] for gap in unjudged(read_run(untold))}
-    assert "correctness" not in {gap["metric"] for gap in unjudged(read_run(told))}
-    text = as_text(diagnose(untold), read_run(untold))
+    log, without_roles = names_hide_roles(kind)
+    assert diagnose(log)[0].name == CASES[kind].expected
+    assert diagnose(without_roles)[0].name != CASES[kind].expected
+    assert "correctness" in {gap["metric"] for gap in unjudged(read_run(without_roles))}
+    assert "correctness" not in {gap["metric"] for gap in unjudged(read_run(log))}
+    text = as_text(diagnose(without_roles), read_run(without_roles))
     assert "which reward judges the answer" in " ".join(text.split())
 
 
@@ -473,7 +478,7 @@ def test_functions_say_their_roles():
 
 
 def test_severities_are_known():
-    assert {kind.severity for kind in CATALOGUE.values()} == {SEVERE, WARNING, "note", "fine"}
+    assert {entry.severity for entry in CATALOGUE.values()} == {SEVERE, WARNING, "note", "fine"}
 
 
 def test_the_json_has_no_infinity(tmp_path, capsys):
@@ -481,28 +486,28 @@ def test_the_json_has_no_infinity(tmp_path, capsys):
     (tmp_path / "log.json").write_text(
         json.dumps([{"step": i, "reward": float(-i)} for i in range(1, 41)])
     )
-    _, said, _ = diagnosed(capsys, tmp_path, "--json")
+    _, output, _ = diagnosed(capsys, tmp_path, "--json")
 
     def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
-    findings = json.loads(said, parse_constant=refuse)["findings"]
+    findings = json.loads(output, parse_constant=refuse)["findings"]
     assert findings[0]["evidence"][0]["value"] == "-inf"
 
 
-def real(steps=120, settings=None, **more):
+def real(steps=120, settings=None, **metrics):
     """A log as a GPU run writes it: rewards of -2 to 3, noise, no rise; `more` as for history."""
     noise = [math.sin(7.3 * s) + math.sin(1.7 * s * s) for s in range(steps + 1)]
     entries = [
         {"step": s, "reward": 0.5 + 0.5 * noise[s], "reward_std": 0.8, "grad_norm": 0.3}
-        | {k.replace("__", "/"): f(s) for k, f in more.items()}
+        | {k.replace("__", "/"): f(s) for k, f in metrics.items()}
         for s in range(1, steps + 1)
     ]
     return {"log_history": entries, "settings": settings or {}}
 
 
-def first(log, **how):
-    return diagnose(log, **how)[0].name
+def first(log, **options):
+    return diagnose(log, **options)[0].name
 
 
 def test_a_level_reward_is_flat_after_half_of_the_planned_steps_and_a_slow_rise_is_not():
@@ -525,10 +530,10 @@ def test_a_collapse_that_half_recovers_is_seen():
     def reward(s):
         return (0.8 if s <= 50 else 0.2 if s < 80 else 0.5) + 0.1 * math.sin(7.3 * s)
 
-    found = diagnose(real(reward=reward))[0]
-    assert found.name == "reward_falls"
-    assert 30 <= found.step <= 52
-    assert found.until == 120
+    finding = diagnose(real(reward=reward))[0]
+    assert finding.name == "reward_falls"
+    assert 30 <= finding.step <= 52
+    assert finding.until == 120
 
 
 def test_a_dip_that_is_regained_is_no_fall_and_a_run_that_ended_before_a_row_can_be_read():
@@ -551,9 +556,9 @@ def test_one_row_without_a_kl_is_no_lost_run_and_a_loss_that_stays_nan_is():
 
 def test_a_first_kl_above_0_means_another_reference_and_only_its_growth_is_far():
     rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s)}
-    found = diagnose(real(kl=lambda s: 2.0, **rising))
-    assert [f.name for f in found] == ["healthy", "reference_differs"]
-    assert "Leave beta as it is" in found[1].do
+    findings = diagnose(real(kl=lambda s: 2.0, **rising))
+    assert [f.name for f in findings] == ["healthy", "reference_differs"]
+    assert "Leave beta as it is" in findings[1].do
     assert first(real(kl=lambda s: 0.03 * s, **rising)) == "kl_too_high"
 
 
@@ -592,18 +597,18 @@ def test_rewards_without_their_total_are_read_and_called_neither_flat_nor_health
 
 
 def test_the_fraction_of_silent_groups_is_said_as_it_is():
-    found = diagnose(real(reward_std=lambda s: 0.5 * (s % 10 == 0)))[0]
-    assert found.name == "no_gradient"
-    assert found.evidence[0].value == pytest.approx(0.9)
+    finding = diagnose(real(reward_std=lambda s: 0.5 * (s % 10 == 0)))[0]
+    assert finding.name == "no_gradient"
+    assert finding.evidence[0].value == pytest.approx(0.9)
     assert first(real(reward_std=lambda s: 0.5 * (s % 10 < 4))) == "reward_flat"
 
 
 def test_a_function_that_never_pays_is_named_and_one_that_judges_the_answer_is_the_cause():
     rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s)}
     parts = {"rewards__xmlcount": lambda s: 0.01 * s + math.sin(7.3 * s)}
-    found = diagnose(real(rewards__strict_format=lambda s: 0.0, **parts, **rising))
-    assert [f.name for f in found] == ["healthy", "never_pays"]
-    assert "strict_format" in found[1].evidence[0].metric
+    findings = diagnose(real(rewards__strict_format=lambda s: 0.0, **parts, **rising))
+    assert [f.name for f in findings] == ["healthy", "never_pays"]
+    assert "strict_format" in findings[1].evidence[0].metric
     rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s) - 2.0}
     assert first(real(rewards__check_answer=lambda s: -2.0, **parts, **rising)) == "wrong_answers"
 
@@ -619,9 +624,9 @@ def test_length_alone_is_no_hacking_and_held_out_problems_that_fall_are():
 
 def test_the_advice_names_the_setting_its_value_and_the_one_to_try():
     log = real(settings={"max_completion_length": 200}, completion_length=lambda s: 199.0)
-    (found, *_) = diagnose(log)
-    assert "max_completion_length is 200 now: try 400." in found.do
-    assert "If that was the cause, the clipped ratio halves" in found.do
+    (finding, *_) = diagnose(log)
+    assert "max_completion_length is 200 now: try 400." in finding.do
+    assert "If that was the cause, the clipped ratio halves" in finding.do
     falls = diagnose(real(reward=lambda s: -0.1 * s, learning_rate=lambda s: 5e-6))[0]
     assert "learning_rate is 5e-06 now: try 1e-06." in falls.do  # from the log
     still = diagnose(real(settings={"learning_rate": 0.0}, reward=lambda s: -0.1 * s))[0]
@@ -632,9 +637,9 @@ def test_rows_of_ten_steps_are_counted_in_optimizer_steps():
     log = real(30)
     for entry in log["log_history"]:
         entry["step"] *= 10
-    found = diagnose(log)[0]
-    assert (found.name, found.step, found.until) == ("reward_flat", 10, 300)
-    assert "steps 10 to 300" in as_text([found])
+    finding = diagnose(log)[0]
+    assert (finding.name, finding.step, finding.until) == ("reward_flat", 10, 300)
+    assert "steps 10 to 300" in as_text([finding])
 
 
 def test_what_could_not_be_judged_is_said_with_the_way_to_log_it(capsys, tmp_path):
@@ -652,11 +657,11 @@ def test_what_could_not_be_judged_is_said_with_the_way_to_log_it(capsys, tmp_pat
     assert len(gaps.splitlines()) <= 5
     here = {gap["metric"] for gap in unjudged(read_run(LOGS / "healthy_beta_0.json"))}
     assert here <= {"time/generation_fraction"}
-    needed = {need for kind in CATALOGUE.values() for need in (*kind.needs[:1], kind.asks)}
+    needed = {need for entry in CATALOGUE.values() for need in (*entry.needs[:1], entry.asks)}
     assert set(missing) <= needed
     (tmp_path / "log.json").write_text(json.dumps(real()["log_history"]))
-    _, said, _ = diagnosed(capsys, tmp_path, "--json")
-    assert {m["metric"] for m in json.loads(said)["unjudged"]} == set(missing)
+    _, output, _ = diagnosed(capsys, tmp_path, "--json")
+    assert {m["metric"] for m in json.loads(output)["unjudged"]} == set(missing)
 
 
 @pytest.mark.parametrize("level", [2.3, 3.0, 10.0])
@@ -716,8 +721,8 @@ def test_advice_without_the_setting_says_how_to_give_it_and_takes_the_limit_from
     do = diagnose(real())[0].do
     assert "num_generations is not in the log (--set num_generations=VALUE): try 2 times" in do
     cut = {"completions__clipped_ratio": lambda s: 0.95, "completions__max_length": lambda s: 256.0}
-    (found, *_) = diagnose(real(**cut))
-    assert (found.name, "is 256 now: try 512" in found.do) == ("truncated", True)
+    (finding, *_) = diagnose(real(**cut))
+    assert (finding.name, "is 256 now: try 512" in finding.do) == ("truncated", True)
 
 
 def test_what_passed_says_its_own_steps():
@@ -728,9 +733,9 @@ def test_what_passed_says_its_own_steps():
         ("rewards__invalid_fraction", 0.5, 0.0),
     ):
         seen = {metric: lambda s, bad=bad, others=others: bad if s in (12, 14) else others}
-        found = diagnose(real(60, **seen, **rising))
-        assert (found[0].step, found[0].until) == (12, 14), metric
-        assert "steps 12 to 14" in as_text(found)
+        findings = diagnose(real(60, **seen, **rising))
+        assert (findings[0].step, findings[0].until) == (12, 14), metric
+        assert "steps 12 to 14" in as_text(findings)
 
 
 def test_a_reward_that_is_always_0_is_not_high():
@@ -741,9 +746,9 @@ def test_a_reward_that_is_always_0_is_not_high():
 
 def test_a_level_reward_where_most_groups_are_alike_or_hardly_any_is_right_has_its_cause():
     most = {"frac_reward_zero_std": lambda s: 0.5 + 0.1 * (s % 2)}
-    found = diagnose(real(**most))
-    assert [f.name for f in found] == ["no_gradient"]
-    assert "frac_reward_zero_std 0.55 (under 0.5)" in as_text(found)
+    findings = diagnose(real(**most))
+    assert [f.name for f in findings] == ["no_gradient"]
+    assert "frac_reward_zero_std 0.55 (under 0.5)" in as_text(findings)
     rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s)}
     assert first(real(**most, **rising)) == "healthy"
     rare = [{"step": s, "reward": 0.0625 * (s % 5 == 0), "played": 0.95} for s in range(1, 146)]

@@ -72,11 +72,11 @@ def test_watched_rewards_count_what_became_of_calls():
         logged[name] = value
 
     (watched,) = watch([get_tool_answer_reward()])
-    said = [{"role": "assistant", "content": "5"}]
-    completions = [called("a", end="5"), called("a", "b", end="5"), called("c"), said]
+    answer_alone = [{"role": "assistant", "content": "5"}]
+    completions = [called("a", end="5"), called("a", "b", end="5"), called("c"), answer_alone]
     games = [SimpleNamespace(out_of_turns=late) for late in (False, False, True)] + [object()]
-    given, logged = {"prompts": ["p"] * 4, "environments": games, "answer": ["5"] * 4}, {}
-    assert watched(completions=completions, log_metric=log, **given) == [1.0, 1.0, 0.0, 1.0]
+    columns, logged = {"prompts": ["p"] * 4, "environments": games, "answer": ["5"] * 4}, {}
+    assert watched(completions=completions, log_metric=log, **columns) == [1.0, 1.0, 0.0, 1.0]
     assert {k: v for k, v in logged.items() if k.startswith("tools/")} == {
         "tools/calling": 0.75,
         "tools/lost_results": 0.25,  # ends in a call
@@ -87,7 +87,7 @@ def test_watched_rewards_count_what_became_of_calls():
     assert logged["completions/unique_fraction"] == 1.0  # the same answer after other calls
     assert logged["completions/empty_fraction"] == 0.0  # a call is no empty completion
     logged.clear()
-    watched(completions=[said] * 4, log_metric=log, **given)
+    watched(completions=[answer_alone] * 4, log_metric=log, **columns)
     assert [name for name in logged if name.startswith("tools/")] == ["tools/broken"]
 
 
@@ -168,10 +168,10 @@ def test_the_reference_copy_does_not_water_down_how_far_the_adapters_moved(tiny)
 
     def change(reference):
         torch.manual_seed(0)
-        how = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-        model = get_peft_model(copy.deepcopy(tiny["qwen"][0]), how)
+        lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+        model = get_peft_model(copy.deepcopy(tiny["qwen"][0]), lora)
         if reference:
-            model.add_adapter("ref", how)
+            model.add_adapter("ref", lora)
         vitals, args, control = HealthCallback(), TrainingArguments(use_cpu=True), TrainerControl()
         vitals.on_train_begin(args, state := TrainerState(), control, model=model)
         with torch.no_grad():
@@ -202,13 +202,15 @@ def test_a_run_that_is_refused_to_go_on_keeps_its_log(tmp_path):
             return {"loss": ((self.weight - x) ** 2).mean()}
 
     def trainer(numbers):
-        how = {
+        settings = {
             "max_steps": 4,
             "per_device_train_batch_size": 1,
             "report_to": "none",
             "use_cpu": True,
         }
-        args = TrainingArguments(tmp_path, disable_tqdm=True, remove_unused_columns=False, **how)
+        args = TrainingArguments(
+            tmp_path, disable_tqdm=True, remove_unused_columns=False, **settings
+        )
         return Trainer(Line(), args, train_dataset=[{"x": torch.tensor(float(n))} for n in numbers])
 
     path = tmp_path / "log.json"
@@ -245,7 +247,7 @@ def test_a_live_finding_must_stand_for_three_checks_and_is_sent_on():
     import torch
     from transformers import TrainerControl, TrainerState
 
-    health = HealthCallback(every=1, say=sent.append, alert=lambda *told: sent.append(told))
+    health = HealthCallback(every=1, say=sent.append, alert=lambda *report: sent.append(report))
 
     def train(health, control=None, **rank):
         state = TrainerState(max_steps=60, **rank)
@@ -262,8 +264,13 @@ def test_a_live_finding_must_stand_for_three_checks_and_is_sent_on():
     assert "num_generations" in words or "larger groups" in words
 
     # each process of several looks, and stops, but one reports
-    said, control = [], TrainerControl()
-    how = {"say": said.append, "alert": lambda *told: said.append(told), "stop_on": ["reward_flat"]}
-    train(HealthCallback(every=1, **how), control, is_world_process_zero=False)
-    assert [text for text in said if "Stopping" not in text] == []
+    reports, control = [], TrainerControl()
+    health = HealthCallback(
+        every=1,
+        say=reports.append,
+        alert=lambda *report: reports.append(report),
+        stop_on=["reward_flat"],
+    )
+    train(health, control, is_world_process_zero=False)
+    assert [text for text in reports if "Stopping" not in text] == []
     assert control.should_training_stop

@@ -9,13 +9,13 @@ LOGS = REPO / "tests" / "diagnosis_logs"
 
 def test_findings_are_marked_where_they_start():
     run = read_run(LOGS / "shows_work_0.json")
-    found = diagnose(run)
-    figure, words = run_panels(run, found, "a run")
+    findings = diagnose(run)
+    figure, words = run_panels(run, findings, "a run")
     assert len(figure.axes) == 6
-    assert f"hacked from step {found[0].step}" in words
+    assert f"hacked from step {findings[0].step}" in words
     for axes in figure.axes:
         assert any(
-            line.get_xdata()[0] == found[0].step
+            line.get_xdata()[0] == findings[0].step
             for line in axes.lines
             if len(set(line.get_xdata())) == 1
         )

@@ -239,13 +239,13 @@ def database(path, *names):
         base.execute("CREATE TABLE configs (id INTEGER PRIMARY KEY, run_name TEXT, config TEXT)")
         for name in names:
             for own, entry in enumerate(ENTRIES):
-                told = json.dumps(without(tracked(entry, own), "_step", "_runtime"))
+                text = json.dumps(without(tracked(entry, own), "_step", "_runtime"))
                 base.execute(
                     "INSERT INTO metrics VALUES (NULL, ?, '2026-11-22T20:02:33', ?, ?, ?)",
-                    (f"{name}-id", name, own, told),
+                    (f"{name}-id", name, own, text),
                 )
-            told = json.dumps({"num_generations": 4, "beta": 0.04})
-            base.execute("INSERT INTO configs VALUES (NULL, ?, ?)", (name, told))
+            text = json.dumps({"num_generations": 4, "beta": 0.04})
+            base.execute("INSERT INTO configs VALUES (NULL, ?, ?)", (name, text))
         base.commit()
     return path
 
@@ -492,10 +492,10 @@ def test_what_is_no_log_is_called_what_it_is(tmp_path):
 def test_refusals_fit_a_terminal_of_80_columns(tmp_path, capsys):
     for name, words in others(tmp_path).items():
         assert main(["diagnose", str(tmp_path / name)]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith("error: ")
-        assert max(map(len, said.splitlines())) <= 80
-        assert words in " ".join(said.split())
+        message = capsys.readouterr().err
+        assert message.startswith("error: ")
+        assert max(map(len, message.splitlines())) <= 80
+        assert words in " ".join(message.split())
 
 
 def test_a_pipe_is_read(tmp_path):
@@ -549,21 +549,21 @@ def test_a_folder_of_several_runs_gives_a_table_of_all(outputs, capsys):
     with pytest.raises(WorkbookError, match="b, first"):
         read_run(outputs)
     main(["diagnose", str(outputs)])
-    said = capsys.readouterr().out
-    assert max(map(len, said.splitlines())) <= 80
-    assert [line.split()[:2] for line in said.splitlines()[1:3]] == [
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= 80
+    assert [line.split()[:2] for line in output.splitlines()[1:3]] == [
         ["b", "5-150"],
         ["first", "5-150"],
     ]
-    assert "the log has no reward" in " ".join(said.split())
+    assert "the log has no reward" in " ".join(output.split())
     main(["diagnose", str(outputs), "--json", "--figure", str(outputs / "all.png")])
-    told = json.loads(capsys.readouterr().out)["runs"]
-    assert told["first"]["findings"][0]["name"] == "healthy"
-    assert told["first"]["steps"] == "5-150"
-    assert "no reward" in told["sft"]["error"]
+    facts = json.loads(capsys.readouterr().out)["runs"]
+    assert facts["first"]["findings"][0]["name"] == "healthy"
+    assert facts["first"]["steps"] == "5-150"
+    assert "no reward" in facts["sft"]["error"]
     assert (outputs / "all.png").read_bytes()[:4] == b"\x89PNG"
     main(["diagnose", str(outputs), "--run", "first", "--json"])
-    assert json.loads(capsys.readouterr().out) == told["first"]
+    assert json.loads(capsys.readouterr().out) == facts["first"]
     assert main(["diagnose", str(outputs), "--run", "sft"]) == 2
     assert "no reward" in capsys.readouterr().err
     assert main(["diagnose", str(outputs), "--run", "third"]) == 2
@@ -573,14 +573,14 @@ def test_a_folder_of_several_runs_gives_a_table_of_all(outputs, capsys):
 def test_the_command_line_reads_text_and_takes_what_the_log_does_not_say(tmp_path, capsys):
     path = save(tmp_path / "train.log", printed(with_bars=False))
     main(["diagnose", str(path), "--set", "logging_steps=5", "--set", "loss_type=grpo", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["steps"], told["rows"]) == ("5-150", 30)
-    assert told["settings"] == {"logging_steps": 5, "loss_type": "grpo"}
-    assert {"notes", "findings", "functions", "metrics", "broken", "unjudged"} <= set(told)
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["steps"], facts["rows"]) == ("5-150", 30)
+    assert facts["settings"] == {"logging_steps": 5, "loss_type": "grpo"}
+    assert {"notes", "findings", "functions", "metrics", "broken", "unjudged"} <= set(facts)
     main(["diagnose", str(path), "--set", "logging_steps=5"])
-    said = capsys.readouterr().out
-    assert "30 rows, steps 5-150" in " ".join(said.split())
-    assert max(map(len, said.splitlines())) <= 80
+    output = capsys.readouterr().out
+    assert "30 rows, steps 5-150" in " ".join(output.split())
+    assert max(map(len, output.splitlines())) <= 80
     assert main(["diagnose", str(path), "--set", "logging_steps"]) == 2
     assert main(["diagnose", str(path), "--set", "reward_roles={f: correctness}"]) == 2
     assert "--set reward_roles={f: correctness}" in capsys.readouterr().err
@@ -627,8 +627,8 @@ def test_settings_that_the_rules_can_use_are_taken(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_help_has_an_example_of_each_form():
-    said = cli("diagnose", "--help").stdout
-    assert max(map(len, said.splitlines())) <= 80
+    output = cli("diagnose", "--help").stdout
+    assert max(map(len, output.splitlines())) <= 80
     for form in (
         "checkpoint",
         ".ipynb",
@@ -639,7 +639,7 @@ def test_the_help_has_an_example_of_each_form():
         ".log",
         "outputs ",
     ):
-        assert form in said
+        assert form in output
 
 
 def test_every_shared_log_of_a_real_run_is_read_with_its_steps():
