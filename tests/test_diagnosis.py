@@ -536,6 +536,16 @@ def test_a_collapse_that_half_recovers_is_seen():
     assert finding.until == 120
 
 
+def test_a_fall_begins_at_the_best_window_before_it_and_not_at_a_higher_one_after_it():
+    def reward(s):
+        level = 0.7 if s <= 100 else 0.0 if s <= 130 else 0.75 if s <= 250 else 0.3
+        return level + 0.05 * math.sin(7.3 * s)
+
+    finding = diagnose(real(300, reward=reward))[0]
+    assert finding.name == "reward_falls"
+    assert finding.step <= 101
+
+
 def test_a_dip_that_is_regained_is_no_fall_and_a_run_that_ended_before_a_row_can_be_read():
     def reward(s):
         return 0.01 * s - (1.0 if 50 < s < 70 else 0.0) + 0.1 * math.sin(7.3 * s)

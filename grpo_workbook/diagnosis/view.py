@@ -357,7 +357,7 @@ def deepest_fall(values: Series) -> Fall:
     means = values.rolling(size).mean().dropna()
     falls = means.cummax() - means
     depth = falls.max()
-    best = means[: falls.idxmax()].idxmax()
+    best = means.loc[: falls.idxmax()].idxmax()
     lost = depth / max(means.max() - values.min(), 1e-9)
     error = math.sqrt(values.diff().pow(2).mean() / size)
     remains = falls.iloc[-1] >= depth * bounds.not_regained
