@@ -76,6 +76,7 @@ class Watched:
         log = columns.get("log_metric")
         if log is None:
             return rewards
+        # None means that the function does not apply to this completion
         applied = [reward for reward in rewards if reward is not None]
         invalid = sum(not math.isfinite(reward) for reward in applied)
         log("rewards/invalid_fraction", invalid / max(1, len(applied)))
@@ -94,6 +95,7 @@ def text_metrics(prompts: Sequence, completions: Sequence) -> dict[str, float]:
     groups: dict[str, list[str]] = {}
     empty = 0
     for prompt, completion in zip(prompts, completions, strict=True):
+        # texts that call are compared with their calls, and none of them is empty
         text = str(completion) if calls_a_tool(completion) else text_of(completion)
         groups.setdefault(repr(prompt), []).append(text.strip())
         if not text.strip():
@@ -216,6 +218,7 @@ class HealthCallback(Callback):
         if state.global_step - self._checked < self.every:
             return
         self._checked = state.global_step
+        # without planned steps a level reward is never called flat while the run goes on
         settings = {**vars(args), "max_steps": getattr(state, "max_steps", 0) or math.inf}
         run = read_run(state.log_history, self.watched, settings)
         findings = self.look(run)  # in each process: all of them must stop
@@ -248,12 +251,13 @@ class HealthCallback(Callback):
     def _add_metrics(self, entry: dict) -> None:
         """Add this callback's metrics to an entry of the log."""
         moved = float((some_values(self._trained) - self._start).norm())
-        # adapters that start at 0 have no norm
+        # adapters that start at 0 have no norm: then the distance itself
         entry["adapter/change"] = moved / (float(self._start.norm()) or 1.0)
         entry["memory/fraction"] = memory_fraction()
         if self.watched and isinstance(self.watched[0], Watched):
+            # TRL calls the first reward when the completions of a step are sampled
             called = self.watched[0].called_at
-            # one generation may serve several steps
+            # one generation may serve several steps: then it was called in an earlier one
             if called is not None and called > self._step_began:
                 seconds = self._step_ended - self._step_began
                 entry["time/generation_fraction"] = (called - self._step_began) / seconds

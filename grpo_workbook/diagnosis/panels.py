@@ -55,6 +55,7 @@ def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -
         logged = [name for metric, name in metrics.items() if metric in run.table]
         first = next(iter(metrics.values()))
         lines = [Line(run, metric, name, name) for metric, name in metrics.items()]
+        # where nothing was logged the title says what is missing
         panels.append(Panel(heading or ", ".join(logged) or first, lines))
     alarms = [finding for finding in findings if finding.severity in ALARMS]
     return draw(panels, title, alarms)
@@ -120,7 +121,8 @@ def draw_line(axes: Any, line: Line, style: int) -> str:
         axes.plot(values.index, values, color=colour, alpha=0.25, lw=1)
         means, window = values.rolling(5, min_periods=1, center=True).mean(), 5
     axes.plot(means.index, means, color=colour, linestyle=dash, linewidth=1.8, label=line.label)
-    ends = min(window, ceil(len(values) / 2))
+    # the first and last values of few are far apart; means of up to 5 are less noisy
+    ends = min(window, max(1, len(values) // 2))
     return f" from {values.head(ends).mean():.3g} to {values.tail(ends).mean():.3g}"
 
 

@@ -20,6 +20,7 @@ from grpo_workbook.diagnosis.runlog import RunLog, read_run
 from grpo_workbook.diagnosis.view import CALLS, View
 from grpo_workbook.errors import wrap
 
+# "healthy" stands before the notes about a healthy run
 IMPORTANCE = [SEVERE, WARNING, FINE, NOTE]
 
 
@@ -48,7 +49,8 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
     for finding in findings:
         explained.update(CATALOGUE[finding.name].explains)
     kept = [finding for finding in findings if finding.name not in explained]
-    names = list(CATALOGUE)  # the cause before its symptom
+    # in findings.toml a cause stands before its symptoms
+    names = list(CATALOGUE)
     return sorted(kept, key=lambda f: (IMPORTANCE.index(f.severity), names.index(f.name)))
 
 
@@ -70,6 +72,7 @@ def unjudged(run: RunLog) -> list[dict]:
     gaps = []
     for metric, findings in missing.items():
         remedy = DATA["metrics"][metric].format(metric)
+        # a metric whose every value is NaN has a column
         if metric in run.table and metric not in logged:
             remedy = f"{metric} was never a number"
         gaps.append({"metric": metric, "findings": findings, "how": remedy})

@@ -99,6 +99,7 @@ def no_reward(view: View) -> Finding | None:
     missing = sampled.drop(rewards.index, errors="ignore").index
     if len(missing) == 0:
         return None
+    # in a few rows it is a matter of the data, in most of them nothing is learned
     often = len(sampled) >= bounds.first_steps and len(missing) >= bounds.half * len(sampled)
     rows = f"{len(missing)} of {len(sampled)}"
     return view.finding(
@@ -257,6 +258,7 @@ def calls_die(view: View) -> Finding | None:
     first, last = view.first(CALLS), view.last(CALLS)
     if not (view.enough_for_two and first >= bounds.some_calls):
         return None
+    # a model that is right without a call needs none
     if not last <= first * bounds.calls_gone or view.heldout_rose or view.high:
         return None
     step = since(view.of(CALLS) <= first / 2)
@@ -299,6 +301,7 @@ def format_ignored(view: View) -> Finding | None:
     """Answers are rewarded in any form, and the form that is checked has no weight."""
     if not view.enough_for_two or not view.last("reward") > bounds.little_earned * view.highest:
         return None
+    # the weights are compared with one another: their scale is the user's
     small = 0.1 * max(view.weights.values(), default=0.0)
     for metric, weight in view.judging("format").items():
         value = view.last(metric)
@@ -408,6 +411,7 @@ def no_gradient(view: View) -> Finding | None:
     evidence = [(silent.name, rate, f"under {limit}")]
     if view.gradient >= 0:  # it was logged
         evidence.append(("grad_norm", view.last("grad_norm"), f"over {ROUNDING}"))
+    # a rounding error hides most of the groups that do not differ
     step = since(silent >= (0.2 if rounding else bounds.half))
     return view.finding("no_gradient", step, evidence)
 
@@ -471,6 +475,7 @@ def has_more_to_learn(view: View, name: str) -> bool:
     first, last = view.first(mean_of(name)), view.last(mean_of(name))
     if first >= bounds.high_reward or last >= bounds.nearly_all:
         return False
+    # a penalty of 0 to -0.2 is hardly ever due: it is learned
     rare_penalty = bounds.high_reward - 1 <= first <= 0 and deviation < bounds.half
     return not rare_penalty
 
@@ -601,6 +606,7 @@ def rate_too_high(view: View) -> Finding | None:
             return None
         evidence.insert(0, ("grad_norm", norms.max(), f"under {limit:.3g}"))
         return view.finding("rate_too_high", norms.index[norms > limit][0], evidence)
+    # where half of the reward is lost, half a jump is enough
     far = moved[moved >= (bounds.jump / 2 if broken else bounds.jump)]
     if len(far) == 0 or (view.rose and not broken):
         return None

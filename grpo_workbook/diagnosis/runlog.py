@@ -68,6 +68,7 @@ def read_run(
     if isinstance(source, RunLog):
         return source
     runs = read_runs(source, functions, settings)
+    # a folder may hold logs of other trainers beside the one run
     readable_runs = {name: run for name, run in runs.items() if isinstance(run, RunLog)}
     if len(readable_runs) > 1:
         place = readable(source) if isinstance(source, str | Path) else "the log"
@@ -122,7 +123,8 @@ def read_place(place: Path, settings: dict) -> dict[str, RunLog | WorkbookError]
             continue
         for name, part in parts.items():
             log = logs.setdefault(name or label, Log(settings=about))
-            log.entries = log.entries + part.entries  # a run's charts may be in several files
+            # a run's charts may be in several files, one for each metric
+            log.entries = log.entries + part.entries
             log.settings = {**log.settings, **part.settings}
     for name, log in logs.items():
         runs[name] = tabulate(log, settings, readable(place) if place.is_file() else "")

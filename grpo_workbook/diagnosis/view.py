@@ -136,6 +136,7 @@ class View:
         roles = {name: role for name, role in declared.items() if role}
         if roles:
             return roles
+        # the last role that fits counts: a correct format is a format
         for role, words in DATA["roles"].items():
             for name in self.weights:
                 if re.search(words, name):
@@ -149,6 +150,7 @@ class View:
 
     def level(self, metric: str, value: Any) -> Any:
         """Where a value (or series) is between the least (or 0) and the most (or 1) ever paid."""
+        # penalties go below 0, and some rewards above 1
         paid = self.of(metric)
         low = min([0.0, *paid])
         high = max([1.0, *paid])
@@ -216,6 +218,7 @@ class View:
             return False
         if self.heldout_rose or self.trend >= bounds.sure or self.rose_early:
             return True
+        # from its lowest window: a slow start hides a rise from the line
         return deepest_fall(-self.reward).certain
 
     @cached_property
