@@ -117,12 +117,11 @@ def vision(job: dict) -> dict:
     wanted, plain = logits(policy), logits(load_model(base, **how)[0])
     again = logits(load_model(base, folder / "adapter", **how)[0])
     moved, lost = _apart(wanted, plain), _apart(again, wanted)
-    proof = merge(None, folder / "adapter", folder / "merged")
+    merge(None, folder / "adapter", folder / "merged")
     problems = [f"{n} is trained" for n in learning if "vision" in n or "visual" in n][:1]
     if moved < 0.05 or lost > moved / 4:
         problems.append(f"of an adapter that moves the logits by {moved:.3f}, {lost:.3f} is lost")
-    told = {"trained": len(learning), "moved": moved, "lost": lost, "problems": problems}
-    return told | {"effect_kept": proof["effect_kept"]}
+    return {"trained": len(learning), "moved": moved, "lost": lost, "problems": problems}
 
 
 def _write_vision(folder: Path) -> Path:

@@ -72,10 +72,10 @@ def _main_run(rows: list[dict]) -> list[str]:
 
 
 def _vision(rows: list[dict]) -> list[str]:
-    lines = _head("adapter", "moves the logits by", "lost when loaded again", "kept by the merge")
+    lines = _head("adapter", "moves the logits by", "lost when loaded again")
     for row in rows:
-        numbers = [f"{row[n]:.3f}" for n in ("moved", "lost", "effect_kept")] if not why(row) else 0
-        lines.append(_line(row["model"], *(numbers or (why(row), "", ""))))
+        numbers = [f"{row[n]:.3f}" for n in ("moved", "lost")] if not why(row) else 0
+        lines.append(_line(row["model"], *(numbers or (why(row), ""))))
     return lines
 
 

@@ -73,7 +73,7 @@ def seeds(chosen: list[int]) -> bool:
     for model in ("qwen", "gemma"):
         for seed in chosen:
             report = run(["--model", model, "--seed", str(seed)])
-            merged = report["merge"]["merged_strict_greedy"]
+            merged = report["merge"]["heldout"]["strict"]["after"]
             sampled = report["heldout"]["sampled"]["strict"]
             greedy = report["heldout"]["greedy"]["strict"]
             kept &= sampled["before"] <= 0.35 and sampled["after"] >= 0.85 and merged >= 0.90

@@ -136,3 +136,22 @@ def is_failed_write(error: BaseException) -> bool:
     from safetensors import SafetensorError
 
     return isinstance(error, OSError | SafetensorError) or "inline_container.cc" in str(error)
+
+
+def save_under_own_names(model: Any) -> None:
+    """Let a text part that was loaded by a key_mapping be saved under its own names.
+
+    Transformers 5.17 keeps the mapping on the model (`_weight_conversions`) and turns it around
+    when it saves: the text part would get the names of the whole checkpoint, as if it had vision.
+    """
+    del model._weight_conversions
+
+
+def unplaced_weights(model: Any, adapter: str) -> list[str]:
+    """The weights that only one of the two has: the adapter's folder, or its layers in the model.
+
+    PEFT 0.21 loads such an adapter with no more than a warning from `PeftModel.from_pretrained`;
+    `load_adapter`, which does the same again, returns their names.
+    """
+    loading = model.load_adapter(adapter, "default")
+    return [*loading.unexpected_keys, *loading.missing_keys]

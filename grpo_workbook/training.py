@@ -99,8 +99,10 @@ def _load_plain(profile: Profile) -> tuple[Any, Any]:
     set_seed(profile.seed)
     load_in_4bit = profile.loader["load_in_4bit"]
     # For sharding, the packed weights must have the dtype of the others.
-    storage = {"bnb_4bit_quant_storage": profile.dtype} if is_sharded() else {}
-    model = load_base(profile.model, profile.dtype, profile.device, load_in_4bit, **storage)
+    storage = profile.dtype if is_sharded() else None
+    model = load_base(
+        profile.model, profile.dtype, profile.device, load_in_4bit, quant_storage=storage
+    )
     compat.keep_packed_weights(model)
     if load_in_4bit and not is_sharded():  # it makes the norms and embeddings float32
         checkpointing = profile.grpo["gradient_checkpointing"]

@@ -94,7 +94,7 @@ def test_the_project_trains_where_it_is_and_changed_rewards_are_another_run(proj
     report = report_of(project / "outputs" / "cpu")
     before = report["heldout"]["sampled"]["strict"]["before"]
     assert 0.1 < before < 0.7  # judged by the project's own reward
-    assert report["merge"]["merged_strict_greedy"] > 0
+    assert report["merge"]["heldout"]["strict"]["after"] > 0
     rewards = project / "rewards.py"
     rewards.write_text(rewards.read_text() + "\n# changed\n")
     again = cli(*call, "--resume", cwd=project, PYTHONPATH=str(REPO))

@@ -438,7 +438,7 @@ def main_run_learned(folder, proved):
     assert sampled["after"] >= 0.85
     assert greedy["after"] >= max(0.90, greedy["before"])
     assert proved["p_value"] < 1e-6
-    assert proved["merged_strict_greedy"] > greedy["after"] - 0.05
+    assert proved["merge"]["heldout"]["strict"]["after"] > greedy["after"] - 0.05
     assert (folder / "outputs" / "adapter" / "adapter_model.safetensors").is_file()
     assert (folder / "outputs" / "merged" / "model.safetensors").is_file()
 

@@ -332,9 +332,7 @@ def train_policy(
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if is_main():
         write_json(output / "log.json", log)
-        # Prompts of this task: on other texts training may have changed less than the 4 bits.
-        prompts = problems.train["prompt"][:4]
-        save_adapter(model, tokenizer, output / "adapter", weights, prompts)
+        save_adapter(model, tokenizer, output / "adapter", weights)
     trainer.accelerator.wait_for_everyone()
     if trained.interrupted:
         if is_main():

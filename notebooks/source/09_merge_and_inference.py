@@ -172,10 +172,8 @@ print(f"       {mean(after_greedy.strict):.1%} strict, greedy")
 # %% [markdown]
 # ## The adapter's folder
 #
-# `save_adapter` calls PEFT's `save_pretrained` and adds the tokenizer and two files. `base.json` has a hash of the
+# `save_adapter` calls PEFT's `save_pretrained` and adds the tokenizer and `base.json`. That file has a hash of the
 # base's weights, because the config names the base only by path or hub id, and what lies there may change.
-# `policy.json` has a few of the trained policy's own answers with their log-probabilities, for the proof of a later
-# merge.
 
 # %%
 import json
@@ -289,6 +287,10 @@ def merge_scaled(factor, load_in_4bit=False):
 # prints PEFT's warning.)
 
 # %%
+from dataclasses import asdict
+
+from grpo_workbook import compare
+
 MERGES = {
     "right": lambda: model,
     "alpha / r left out": lambda: merge_scaled(config["r"] / config["lora_alpha"]),
@@ -300,8 +302,7 @@ for name, make in MERGES.items():
     candidate = make()
     numbers = prove(unmerged, candidate)
     greedy = evaluate(candidate, tokenizer, heldout, **how)
-    numbers["merged_strict_greedy"] = mean(greedy.strict)
-    numbers["policy_ci95"] = wilson_interval(after_greedy.strict)
+    numbers["heldout"] = asdict(compare(after_greedy, greedy))
     sampled = evaluate(candidate, tokenizer, heldout, sample=True, **how)
     found[name] = numbers | {
         "sampled": mean(sampled.strict),
@@ -317,7 +318,7 @@ print(f"{'':20} logits differ   same token   strict, greedy   sampled   proof")
 for name, n in found.items():
     print(
         f"{name:20} {n['relative_logit_difference']:13.1%}"
-        f" {n['same_greedy_tokens']:12.2%} {n['merged_strict_greedy']:16.1%}"
+        f" {n['same_greedy_tokens']:12.2%} {n['heldout']['strict']['after']:16.1%}"
         f" {n['sampled']:9.1%}   {'accepted' if n['proved'] else 'refused'}"
     )
 
@@ -384,9 +385,7 @@ figures.show(figure, f"Arrows from the trained policy to three merged models. {e
 #
 # `merge` checks the base by its hash, merges, proves by logits and held-out answers, and writes a card. The folder
 # appears only when the proof holds. A merge that gives another model is refused, and the error message has the numbers.
-# One number is new, `effect_kept`: how much of what training changed in the policy's own log-probabilities
-# (`policy.json`) is in the merged model. All of it is 1 (a little more or less, because the base is now the 16-bit
-# one). Below 0.5 the merge is refused.
+# `heldout` compares the policy (before) with the merged model (after).
 
 # %%
 from grpo_workbook import merge
