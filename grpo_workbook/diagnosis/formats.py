@@ -26,9 +26,7 @@ from grpo_workbook.files import readable
 JSON_KEYS = ("log_history", "log", "logs", "history", "data")
 # where an entry has its optimizer step; a tracker's `_step` counts its own calls
 STEPS = ("global_step", "global_step/max_steps", "step", "_step")
-RENAMED = {}  # an older or other name in small letters: TRL's present name
-for present, others in DATA["renamed"].items():
-    RENAMED.update(dict.fromkeys(others, present))
+RENAMED = DATA["renamed"]  # {another name in small letters: TRL's present one}
 
 NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?)\b(?:/\d+)?"
 # tqdm's "10/250 ["
@@ -199,7 +197,7 @@ def read_html(text: str) -> Logs:
         rows = []
         for row in table.partition("</table")[0].split("<tr")[1:]:
             cells = re.findall(r"<t[hd]\b[^<>]*>([^<]*)", row)
-            rows.append([html.unescape(cell) for cell in cells])
+            rows.append(list(map(html.unescape, cells)))
         if len(rows) < 2:
             continue
         names = [metric_name(cell) for cell in rows[0]]
@@ -230,7 +228,7 @@ def read_printed(text: str) -> Logs:
     if not entries:
         return {}
     log = Log(entries)
-    if not any(key in entry for entry in entries for key in STEPS):
+    if not any(entry.keys() & set(STEPS) for entry in entries):
         add_steps(log, bars)
     return {"": log}
 

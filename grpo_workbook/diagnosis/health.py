@@ -76,10 +76,14 @@ class Watched:
         log = columns.get("log_metric")
         if log is None:
             return rewards
-        # None means that the function does not apply to this completion
-        applied = [reward for reward in rewards if reward is not None]
-        invalid = sum(not math.isfinite(reward) for reward in applied)
-        log("rewards/invalid_fraction", invalid / max(1, len(applied)))
+        applied = invalid = 0
+        for reward in rewards:
+            if reward is None:  # the function does not apply to this completion
+                continue
+            applied += 1
+            if not math.isfinite(reward):
+                invalid += 1
+        log("rewards/invalid_fraction", invalid / max(1, applied))
         metrics = {**text_metrics(prompts, completions), **call_metrics(completions)}
         if "tools/calling" in metrics:
             environments = columns.get("environments") or ()
@@ -100,24 +104,29 @@ def text_metrics(prompts: Sequence, completions: Sequence) -> dict[str, float]:
         groups.setdefault(repr(prompt), []).append(text.strip())
         if not text.strip():
             empty += 1
+    unique = [len(set(texts)) / len(texts) for texts in groups.values()]
     return {
-        "completions/unique_fraction": mean(len(set(t)) / len(t) for t in groups.values()),
+        "completions/unique_fraction": mean(unique),
         "completions/empty_fraction": empty / len(completions),
     }
 
 
 def call_metrics(completions: Sequence) -> dict[str, float]:
     """What `watch` logs of a batch's calls of tools, nothing if there is none."""
-    calling = [completion for completion in completions if calls_a_tool(completion)]
+    calling = lost = results = 0
+    for completion in completions:
+        if not calls_a_tool(completion):
+            continue
+        calling += 1
+        if completion[-1].get("tool_calls"):
+            lost += 1
+        for message in completion:
+            if message["role"] == "tool":
+                results += 1
     if not calling:
         return {}
-    lost = results = 0
-    for messages in calling:
-        if messages[-1].get("tool_calls"):
-            lost += 1
-        results += sum(message["role"] == "tool" for message in messages)
     return {
-        "tools/calling": len(calling) / len(completions),
+        "tools/calling": calling / len(completions),
         "tools/lost_results": lost / len(completions),
         "tools/result_frequency": results / len(completions),
     }
@@ -196,8 +205,8 @@ class HealthCallback(Callback):
         self._checks = state["checks"]
         self.findings = []
         for fields in state["findings"]:
-            evidence = tuple(Evidence(**row) for row in fields["evidence"])
-            self.findings.append(Finding(**{**fields, "evidence": evidence}))
+            evidence = [Evidence(**row) for row in fields["evidence"]]
+            self.findings.append(Finding(**{**fields, "evidence": tuple(evidence)}))
 
     def on_train_begin(self, args, state, control, model, **kwargs):
         # with beta > 0 TRL keeps a copy of the adapters as its reference, which does not move
@@ -225,11 +234,11 @@ class HealthCallback(Callback):
         if state.is_world_process_zero:
             for finding in findings:
                 self._report(finding, state.global_step)
-        stopping = [finding.name for finding in findings if finding.name in self.stop_on]
-        if stopping:
-            names = ", ".join(stopping)
-            self.say(f"  Stopping after step {state.global_step}: {names} is in stop_on.")
-            control.should_training_stop = True
+        for finding in findings:
+            if finding.name in self.stop_on:
+                step = state.global_step
+                self.say(f"  Stopping after step {step}: {finding.name} is in stop_on.")
+                control.should_training_stop = True
         if self.panels:
             self._draw(run, f"step {state.global_step}")
 
@@ -238,12 +247,12 @@ class HealthCallback(Callback):
         alarms = [f for f in diagnose(run, live=True) if f.severity in ALARMS]
         self._checks.append([finding.name for finding in alarms])
         count = int(max(CHECKS, len(self._checks) / 10))
-        reported = [finding.name for finding in self.findings]
+        known = {finding.name for finding in self.findings}
         new = []
         for finding in alarms:
             checks = [names for names in self._checks[-count:] if finding.name in names]
             stands = len(checks) == count or CATALOGUE[finding.name].at_once
-            if stands and finding.name not in reported:
+            if stands and finding.name not in known:
                 new.append(finding)
         self.findings += new
         return new

@@ -52,11 +52,14 @@ def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -
         rewards.lines.append(Line(run, f"rewards/{name}/mean", label, label))
     panels = [rewards]
     for heading, metrics in PANELS:
-        logged = [name for metric, name in metrics.items() if metric in run.table]
-        first = next(iter(metrics.values()))
-        lines = [Line(run, metric, name, name) for metric, name in metrics.items()]
+        lines = []
+        logged = []
+        for metric, name in metrics.items():
+            lines.append(Line(run, metric, name, name))
+            if metric in run.table:
+                logged.append(name)
         # where nothing was logged the title says what is missing
-        panels.append(Panel(heading or ", ".join(logged) or first, lines))
+        panels.append(Panel(heading or ", ".join(logged) or lines[0].words, lines))
     alarms = [finding for finding in findings if finding.severity in ALARMS]
     return draw(panels, title, alarms)
 

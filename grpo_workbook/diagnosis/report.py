@@ -38,7 +38,8 @@ def diagnose(run: RunLog | str | Path | Mapping | list, *, live: bool = False) -
         finding = rule(view)
         if finding is not None:
             findings.append(finding)
-    if not any(finding.severity in ALARMS for finding in findings):
+    severities = {finding.severity for finding in findings}
+    if severities.isdisjoint(ALARMS):
         findings.append(healthy(view))
     return in_order(findings)
 
@@ -48,10 +49,13 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
     explained = set()
     for finding in findings:
         explained.update(CATALOGUE[finding.name].explains)
+    names = list(CATALOGUE)  # a cause before its symptoms
+
+    def place(finding: Finding) -> tuple[int, int]:
+        return IMPORTANCE.index(finding.severity), names.index(finding.name)
+
     kept = [finding for finding in findings if finding.name not in explained]
-    # in findings.toml a cause stands before its symptoms
-    names = list(CATALOGUE)
-    return sorted(kept, key=lambda f: (IMPORTANCE.index(f.severity), names.index(f.name)))
+    return sorted(kept, key=place)
 
 
 def unjudged(run: RunLog) -> list[dict]:
@@ -107,7 +111,10 @@ def as_text(findings: Sequence[Finding], run: RunLog | None = None, width: int =
     if run is not None:
         for note in run.notes:
             lines += wrap(f"Not known: {note}", width)
-        gaps = [f"{', '.join(gap['findings'])} ({gap['how']})" for gap in unjudged(run)]
+        gaps = []
+        for gap in unjudged(run):
+            names = ", ".join(gap["findings"])
+            gaps.append(f"{names} ({gap['how']})")
         if gaps:
             lines += wrap(f"Not judged: {'; '.join(gaps)}", width)
     return "\n".join(lines).rstrip()

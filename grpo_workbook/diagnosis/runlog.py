@@ -283,7 +283,7 @@ def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     paths = sorted(Path(folder).rglob("completions_*.parquet"))
     if not paths:
         raise WorkbookError(f"{readable(folder)} has no completions: set log_completions=True")
-    table: Any = pd.concat([pd.read_parquet(path) for path in paths], ignore_index=True)
+    table: Any = pd.concat(map(pd.read_parquet, paths), ignore_index=True)
     table["reward"] = table.drop(columns=NOT_REWARDS).sum(axis=1, numeric_only=True)
     table["prompt"] = table["prompt"].map(plain_text)
     rows = table[table["step"] == step]
