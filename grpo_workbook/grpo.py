@@ -292,10 +292,7 @@ def grpo_loss(
     ValueError for shapes that do not fit, an empty completion, and a setting that is missing.
     """
     _check_batch(logp, advantages, mask, truncated)
-    if beta and ref_logp is None:
-        raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, of the reference")
-    if loss_type == "cispo" and epsilon_high is None:
-        raise ValueError("cispo caps the ratio at epsilon_high itself: give it, such as 5.0")
+    _check_settings(loss_type, beta, ref_logp, epsilon_high)
     if epsilon_high is None:
         epsilon_high = epsilon_low
     mask = mask.to(logp.dtype)
@@ -358,6 +355,15 @@ def _check_batch(logp: Tensor, advantages: Tensor, mask: Tensor, truncated: Tens
     if empty.any():
         number = int(empty.int().argmax())
         raise ValueError(f"completion {number} is empty: give its row of the mask a token")
+
+
+def _check_settings(
+    loss_type: str, beta: float, ref_logp: Tensor | None, epsilon_high: float | None
+) -> None:
+    if beta and ref_logp is None:
+        raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, of the reference")
+    if loss_type == "cispo" and epsilon_high is None:
+        raise ValueError("cispo caps the ratio at epsilon_high itself: give it, such as 5.0")
 
 
 def _check_shape(name: str, value: Tensor, other: Tensor) -> None:

@@ -91,8 +91,10 @@ def train(trainer: Any, *, resume: bool = False) -> Trained:
     from transformers import TrainerState
 
     exact = keep_exact(trainer)
-    checkpoint = _choose_checkpoint(trainer) if resume else None
+    checkpoint = None
     resumed_from_step = 0
+    if resume:
+        checkpoint = _choose_checkpoint(trainer)
     if checkpoint is not None:
         saved = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE))
         resumed_from_step = saved.global_step
@@ -197,6 +199,7 @@ def keep_exact(trainer: Any) -> "ExactCheckpoints":
             return callback
     exact = ExactCheckpoints(trainer)
     callbacks.insert(0, exact)  # so that the others find their state when training starts
+    # The Trainer has no event for loading, and its event for saving cannot refuse a full disk.
     trainer._load_from_checkpoint = exact.load
     trainer._save_checkpoint = exact.save
     if trainer.args.save_total_limit == 1:
@@ -262,6 +265,7 @@ class ExactCheckpoints(Callback):
             self.stock_save(model, trial)
             state = take(trainer)
             write_state(folder / PROCESS_STATE.format(trainer.args.process_index), state)
+            # the seal names the files of all processes
             trainer.accelerator.wait_for_everyone()
             if is_main:
                 seal(folder)
@@ -284,6 +288,7 @@ class ExactCheckpoints(Callback):
         is_alone = trainer.accelerator.num_processes == 1
         if not self.between_steps or not is_alone or not 0 < step < trainer.state.max_steps:
             return
+        # the checkpoint of this step, if there is one, has the random states from before sampling
         if self.saved_step != step:
             trainer._save_checkpoint(trainer.model, trial=None)
         print(f"\nThe {step} finished steps are saved")

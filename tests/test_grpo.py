@@ -1,6 +1,8 @@
 """Our formulas against TRL 1.15's own numbers, exact KL divergences, and inputs that make no
 sense."""
 
+import functools
+import itertools
 import math
 import os
 import subprocess
@@ -55,8 +57,8 @@ def policy(trl_numbers):
 
 
 def assert_same(loss, model, numbers, name):
-    wanted = float(numbers[f"{name}/loss"])
-    assert float(loss.detach()) == pytest.approx(wanted, rel=TOLERANCE, abs=ROUNDING), name
+    theirs = float(numbers[f"{name}/loss"])
+    assert float(loss.detach()) == pytest.approx(theirs, rel=TOLERANCE, abs=ROUNDING), name
     compare_gradients(model, numbers, name)
 
 
@@ -116,9 +118,9 @@ def test_the_batch_is_ragged_clips_on_both_sides_and_is_off_the_reference(batch,
     assert metrics["clip_low"] > 0.05
     assert metrics["clip_high"] > 0.05
     assert metrics["kl"] > 0.1
-    there = batch.mask.bool()
+    is_token = batch.mask.bool()
     torch.testing.assert_close(
-        batch.ref[there], numbers["inputs/ref_logp"][there], rtol=1e-5, atol=1e-5
+        batch.ref[is_token], numbers["inputs/ref_logp"][is_token], rtol=1e-5, atol=1e-5
     )
 
 
@@ -143,14 +145,14 @@ def test_loss_and_every_gradient_are_trls(loss_type, batch, policy, numbers, trl
 
 def test_unequal_clipping_is_trls(batch, policy, numbers, trl_numbers):
     for loss_type, level, low, high in trl_numbers.CLIPPING:
-        how = {
-            "loss_type": loss_type,
-            "level": level,
-            "beta": 0.04,
-            "epsilon_low": low,
-            "epsilon_high": high,
-        }
-        loss, _ = batch.loss(policy, **how)
+        loss, _ = batch.loss(
+            policy,
+            loss_type=loss_type,
+            level=level,
+            beta=0.04,
+            epsilon_low=low,
+            epsilon_high=high,
+        )
         assert_same(loss, policy, numbers, f"clipping/{loss_type}/{level}")
 
 
@@ -182,8 +184,8 @@ def test_a_step_in_two_batches_is_trls(loss_type, numbers, trl_numbers):
             num_items_in_batch=tokens,
             accumulation_steps=2,
         )
-        wanted = pytest.approx(float(part["loss"]), rel=TOLERANCE, abs=ROUNDING)
-        assert float(loss.detach()) == wanted
+        theirs = float(part["loss"])
+        assert float(loss.detach()) == pytest.approx(theirs, rel=TOLERANCE, abs=ROUNDING)
         loss.backward()
     compare_gradients(model, numbers, name)
 
@@ -212,12 +214,8 @@ def test_advantages_are_trls(numbers, trl_numbers):
 
 
 def test_four_rewards():
-    expected = [
-        math.sqrt(3) / 2,
-        math.sqrt(3) / 2,
-        -math.sqrt(3) / 2,
-        -math.sqrt(3) / 2,
-    ]  # deviation sqrt(1/3)
+    high = 0.5 / math.sqrt(1 / 3)  # the deviation from the mean, over the standard deviation
+    expected = [high, high, -high, -high]
     assert group_advantages([1, 1, 0, 0], 4).tolist() == pytest.approx(expected, abs=3e-4)
 
 
@@ -291,12 +289,10 @@ def is_unbiased(estimate, p, q, draws=200_000) -> bool:
 @pytest.mark.parametrize(("p", "q"), POLICIES)
 def test_k1_and_k3_are_unbiased_and_k3_is_never_negative(p, q):
     p, q = torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)
-    for kind in ("k1", "k3"):
-        assert is_unbiased(lambda a, b, kind=kind: kl_estimate(a, b, kind), p, q)
-        expected = float(
-            (p * kl_estimate(p.log(), q.log(), kind)).sum()
-        )  # over all tokens, without sampling
-        assert expected == pytest.approx(exact_kl(p, q), rel=1e-12)
+    for estimator in ("k1", "k3"):
+        assert is_unbiased(functools.partial(kl_estimate, estimator=estimator), p, q)
+        mean = float((p * kl_estimate(p.log(), q.log(), estimator)).sum())  # without sampling
+        assert mean == pytest.approx(exact_kl(p, q), rel=1e-12)
     assert (kl_estimate(p.log(), q.log(), "k3") >= 0).all()
     assert (kl_estimate(p.log(), q.log(), "k1") < 0).any()
     assert (kl_estimate(p.log(), q.log(), "k2") >= 0).all()
@@ -324,9 +320,9 @@ def test_the_ratio_fixes_the_gradient_of_k3():
     exact = torch.autograd.grad(
         (logits.softmax(0) * (logits.log_softmax(0) - q.log())).sum(), logits
     )[0]
-    found = {}
+    gradients = {}
     for unbiased in (True, False):
-        found[unbiased] = torch.zeros(3, dtype=torch.float64)
+        gradients[unbiased] = torch.zeros(3, dtype=torch.float64)
         for token in range(3):
             logp = logits.log_softmax(0)[token].view(1, 1)
             loss, _ = grpo_loss(
@@ -338,9 +334,9 @@ def test_the_ratio_fixes_the_gradient_of_k3():
                 unbiased_kl=unbiased,
             )
             weight = float(logits.detach().softmax(0)[token])
-            found[unbiased] += weight * torch.autograd.grad(loss, logits)[0]
-    torch.testing.assert_close(found[True], exact)
-    assert (found[False] - exact).abs().max() > 0.05
+            gradients[unbiased] += weight * torch.autograd.grad(loss, logits)[0]
+    torch.testing.assert_close(gradients[True], exact)
+    assert (gradients[False] - exact).abs().max() > 0.05
 
 
 def test_each_estimators_mean_gradient_is_what_its_docstring_says():
@@ -354,9 +350,9 @@ def test_each_estimators_mean_gradient_is_what_its_docstring_says():
 
     forward, reverse = (log_p.exp() * (log_p - log_q)).sum(), (log_q.exp() * (log_q - log_p)).sum()
     expected = {"k1": torch.zeros_like(p), "k2": gradient(forward), "k3": gradient(reverse)}
-    for kind, wanted in expected.items():
-        found = gradient((p * kl_estimate(log_p, log_q, kind)).sum())  # p: how often it is sampled
-        torch.testing.assert_close(found, wanted)
+    for estimator, exact in expected.items():
+        penalty = (p * kl_estimate(log_p, log_q, estimator)).sum()  # p: how often it is sampled
+        torch.testing.assert_close(gradient(penalty), exact)
     ratio = (log_p - log_p.detach()).exp()
     weighted = gradient((p * ratio * kl_estimate(log_p, log_q, "k3")).sum())
     torch.testing.assert_close(weighted, expected["k2"])
@@ -412,26 +408,24 @@ def test_padding_changes_nothing_whatever_stands_there():
     mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     for fill in (0.0, -300.0, float("-inf"), float("nan")):
         logp = torch.tensor([[-1.0, -0.5, fill], [-2.0, fill, fill]], requires_grad=True)
-        arguments = {
-            "old_logp": torch.full((2, 3), -1.0),
-            "ref_logp": torch.full((2, 3), -1.2),
-            "beta": 0.1,
-        }
-        for loss_type in grpo.LOSS_TYPES:
-            for level in grpo.LEVELS:
-                how = {
-                    "loss_type": loss_type,
-                    "level": level,
-                    "epsilon_high": 0.3,
-                    "max_completion_length": 3,
-                }
-                loss, _ = grpo_loss(logp, torch.tensor([1.0, -1.0]), mask, **arguments, **how)
-                clean = torch.where(mask.bool(), logp.detach(), -1.0)
-                expected, _ = grpo_loss(clean, torch.tensor([1.0, -1.0]), mask, **arguments, **how)
-                assert float(loss.detach()) == float(expected)
-                gradient = torch.autograd.grad(loss, logp)[0]
-                assert gradient.isfinite().all()
-                assert not gradient[mask == 0].any()
+        clean = torch.where(mask.bool(), logp.detach(), -1.0)
+        advantages = torch.tensor([1.0, -1.0])
+        for loss_type, level in itertools.product(grpo.LOSS_TYPES, grpo.LEVELS):
+            settings = {
+                "old_logp": torch.full((2, 3), -1.0),
+                "ref_logp": torch.full((2, 3), -1.2),
+                "beta": 0.1,
+                "loss_type": loss_type,
+                "level": level,
+                "epsilon_high": 0.3,
+                "max_completion_length": 3,
+            }
+            loss, _ = grpo_loss(logp, advantages, mask, **settings)
+            expected, _ = grpo_loss(clean, advantages, mask, **settings)
+            assert float(loss.detach()) == float(expected)
+            gradient = torch.autograd.grad(loss, logp)[0]
+            assert gradient.isfinite().all()
+            assert not gradient[mask == 0].any()
 
 
 def test_all_truncated_is_a_loss_of_zero_without_gradient():
@@ -461,18 +455,18 @@ def test_rewards_are_weighed_and_none_is_left_out():
 
 NAN = float("nan")
 BAD_ADVANTAGES = {
-    "not whole groups": (([1.0] * 10, 4), r"\(10,\).*groups of 4"),
+    "not whole groups": (([1.0] * 10, 4), r"\(10,\)"),
     "nothing": (([], 4), r"\(0,\)"),
     "a table": ((torch.ones(2, 4), 4), r"\(2, 4\)"),
-    "a group of one": (([1.0, 2.0], 1), "groups of 1 >= 2"),
+    "a group of one": (([1.0, 2.0], 1), "groups of 1"),
     "nan": (([1.0, 0.0, NAN, 1.0], 2), "reward 2 is nan"),
     "nan by batch": (([1.0, 0.0, NAN, 1.0], 2, "batch"), "reward 2 is nan"),
     "nan unscaled": (([1.0, 0.0, NAN, 1.0], 2, "none"), "reward 2 is nan"),
     "infinite": (([1.0, float("inf")], 2), "reward 1 is inf"),
     "minus infinite": (([float("-inf"), 1.0], 2, "none"), "reward 0 is -inf"),
     "nan beside none": (([None, 1.0, NAN, 0.0], 2), "reward 2 is nan"),
-    "too large": (([0.0, 1e30], 2), r"reward 1 is 1e\+30.*squares"),
-    "an unknown scale": (([1.0, 0.0], 2, "std"), "unknown scale 'std'.*group, batch, none"),
+    "too large": (([0.0, 1e30], 2), r"reward 1 is 1e\+30"),
+    "an unknown scale": (([1.0, 0.0], 2, "std"), "'std'"),
 }
 
 
@@ -487,16 +481,16 @@ BAD_LOSS = {
         {"mask": torch.tensor([[1.0, 1, 1], [0, 0, 0]])},
         "completion 1 is empty",
     ),
-    "a mask of another shape": ({"mask": torch.ones(2, 4)}, r"mask has shape \(2, 4\).*\(2, 3\)"),
-    "another reference": ({"ref_logp": torch.ones(2, 2)}, r"ref_logp has shape \(2, 2\)"),
-    "another old policy": ({"old_logp": torch.ones(3, 3)}, r"old_logp has shape \(3, 3\)"),
-    "advantages per token": ({"advantages": torch.ones(2, 3)}, "one per row"),
-    "a NaN advantage": ({"advantages": torch.tensor([1.0, NAN])}, "must be finite"),
-    "truncated of another shape": ({"truncated": torch.ones(3).bool()}, r"truncated has shape"),
-    "no reference": ({"beta": 0.1}, "beta is 0.1.*ref_logp"),
-    "an unknown loss": ({"loss_type": "ppo"}, "unknown loss_type 'ppo'"),
-    "an unknown level": ({"level": "word"}, "unknown level 'word'"),
-    "cispo without its cap": ({"loss_type": "cispo"}, "epsilon_high itself"),
+    "a mask of another shape": ({"mask": torch.ones(2, 4)}, r"mask.*\(2, 4\).*\(2, 3\)"),
+    "another reference": ({"ref_logp": torch.ones(2, 2)}, r"ref_logp.*\(2, 2\)"),
+    "another old policy": ({"old_logp": torch.ones(3, 3)}, r"old_logp.*\(3, 3\)"),
+    "advantages per token": ({"advantages": torch.ones(2, 3)}, "advantages"),
+    "a NaN advantage": ({"advantages": torch.tensor([1.0, NAN])}, "nan"),
+    "truncated of another shape": ({"truncated": torch.ones(3).bool()}, r"truncated.*\(3,\)"),
+    "no reference": ({"beta": 0.1}, "0.1.*ref_logp"),
+    "an unknown loss": ({"loss_type": "ppo"}, "'ppo'"),
+    "an unknown level": ({"level": "word"}, "'word'"),
+    "cispo without its cap": ({"loss_type": "cispo"}, "epsilon_high"),
     "dr_grpo without its constant": ({"loss_type": "dr_grpo"}, "max_completion_length"),
 }
 
@@ -513,7 +507,7 @@ def test_bad_input_of_the_loss_is_refused_by_name(changes, message):
 
 
 def test_what_would_broadcast_or_be_cut_is_refused():
-    with pytest.raises(ValueError, match=r"ref_logp has shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"ref_logp.*\(3,\)"):
         kl_estimate(torch.zeros(2), torch.zeros(3))
     with pytest.raises(ValueError, match="k4"):
         kl_estimate(torch.zeros(2), torch.zeros(2), "k4")

@@ -51,13 +51,8 @@ def plain(tiny):
 
 
 def small(model, tokenizer, rewards=strict_format_reward, **changes):
-    how = {
-        "group_size": 4,
-        "prompts_per_step": 2,
-        "max_new_tokens": 40,
-        "learning_rate": 1e-3,
-    } | changes
-    return ScratchTrainer(model, tokenizer, rewards, **how)
+    settings = {"group_size": 4, "prompts_per_step": 2, "max_new_tokens": 40, **changes}
+    return ScratchTrainer(model, tokenizer, rewards, **settings)
 
 
 def snapshot(model):
@@ -66,10 +61,10 @@ def snapshot(model):
 
 def test_the_metrics_are_those_of_the_batch(plain, rows):
     """Rewards by hand: two groups of four, one of them without variance."""
-    given = iter([[1.0, 0.0, 1.0, 0.0, 0.5, 0.5, 0.5, 0.5], [0.0] * 8])
+    batches = iter([[1.0, 0.0, 1.0, 0.0, 0.5, 0.5, 0.5, 0.5], [0.0] * 8])
 
     def reward(completions, **columns):
-        return next(given)
+        return next(batches)
 
     model, tokenizer = plain
     before = snapshot(model)
@@ -256,7 +251,7 @@ def test_log_probabilities_are_those_of_the_temperature(plain):
 
 
 def test_too_few_prompts_and_broken_rewards_stop_the_run(plain, rows):
-    with pytest.raises(ValueError, match="1 prompts, 1 epochs: too few for a step of 2"):
+    with pytest.raises(ValueError, match="1 prompts.* step of 2"):
         next(small(*plain).train(rows[:1]))
     for reward, words in (
         (lambda completions, **c: [float("nan")] * len(completions), "reward 0 is nan"),
