@@ -1,12 +1,14 @@
-"""Every plot of the course: each function returns (figure, text alternative made from the data).
+"""The plots of the course.
 
-`finding` is the lesson's own sentence before it. The colours are Okabe and Ito's; dash, marker and
-hatch differ too, so a chart can be read without colours.
+Each function returns (figure, text alternative); the text is made from the same data, so that the
+two agree. `finding` is a sentence that the caller puts before the numbers. The colours are those of
+Okabe and Ito; dash, marker and hatch differ too, so that a chart can be read without colours.
 """
 
 import base64
 import html
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,20 +17,28 @@ from grpo_workbook.errors import WorkbookError
 
 Drawn = tuple[Any, str]  # a matplotlib Figure and its text alternative
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
-PALE = {"data": "#DCE9F5", "model": "#FFFFFF", "check": "#E0F0E3", "number": "#FBE7D3"}
-PALE["off"] = "#EEEEEE"
+PALE = {  # of the boxes of a diagram
+    "data": "#DCE9F5",
+    "model": "#FFFFFF",
+    "check": "#E0F0E3",
+    "number": "#FBE7D3",
+    "off": "#EEEEEE",
+}
 _COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", GREY, "#56B4E9", "#000000")
 _DASHES, _MARKERS = ("-", "--", "-.", ":"), "os^Dx"
 # (colour, dash, marker) of the first, second, ... line of a chart; they repeat only after 28
 STYLES = [(_COLOURS[i % 7], _DASHES[i % 4], _MARKERS[i % 5]) for i in range(28)]
 
 
-def new_panels(width: float = 7.0, height: float = 3.6, count: int = 1, across: int = 1):
+def new_panels(
+    width: float = 7.0, height: float = 3.6, count: int = 1, across: int = 1
+) -> tuple[Any, list[Any]]:
     """(figure, its `count` axes, `across` in a row) in the course's style; sizes in inches."""
     from matplotlib.figure import Figure  # no pyplot: no global state, no display needed
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    grid = list(figure.subplots(-(-count // across), across, squeeze=False).flat)
+    rows = math.ceil(count / across)
+    grid = list(figure.subplots(rows, across, squeeze=False).flat)
     for i, axes in enumerate(grid):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.25)
@@ -36,18 +46,32 @@ def new_panels(width: float = 7.0, height: float = 3.6, count: int = 1, across: 
     return figure, grid[:count]
 
 
-def _words(kind: str, finding: str, parts: Mapping[str, str]) -> str:
-    said = "; ".join(f"{name}: {text}" for name, text in parts.items()) + "."
-    return " ".join(filter(None, [f"{kind}.", finding, said]))
+def _describe(chart: str, finding: str, parts: Mapping[str, str]) -> str:
+    """A text alternative: what chart it is, what it shows, and the numbers of its parts."""
+    numbers = "; ".join(f"{name}: {text}" for name, text in parts.items())
+    if finding:
+        return f"{chart}. {finding} {numbers}."
+    return f"{chart}. {numbers}."
 
 
 def _number(value: float) -> str:
-    return f"{0.0 if abs(value) < 1e-6 else float(value):.3g}"  # no 1.8e-07 of rounding
+    if abs(value) < 1e-6:  # not the 1.8e-07 of rounding
+        return "0"
+    return f"{float(value):.3g}"
 
 
-def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (8.0, 3.0)) -> Any:
-    """A figure of `boxes` {name: (x, y, words, colour)}, x and y from 0 to 1, and of `arrows`
-    (from, to, words) or (from, to, words, bend), such as a bend of 0.3, or -0.3 to the other side.
+def diagram(
+    boxes: Mapping[str, tuple[float, float, str, str]],
+    arrows: Sequence[tuple] = (),
+    size: tuple[float, float] = (8.0, 3.0),
+) -> Any:
+    """A figure of boxes and arrows.
+
+    Args:
+        boxes: {name: (x, y, words, colour)}, x and y from 0 to 1.
+        arrows: (from, to, words) or (from, to, words, bend), such as a bend of 0.3, or of -0.3 to
+            the other side.
+        size: width and height in inches.
     """
     from matplotlib.figure import Figure
 
@@ -59,67 +83,125 @@ def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (
         look = {"boxstyle": "round,pad=0.5", "facecolor": colour, "edgecolor": GREY}
         drawn[name] = axes.text(x, y, words, ha="center", va="center", bbox=look, zorder=3)
     figure.canvas.draw()  # gives the boxes a size, so that arrows can end at them
-    for start, end, words, *bend in arrows:
-        (x0, y0), (x1, y1) = (drawn[name].get_position() for name in (start, end))
-        rad = bend[0] if bend else 0.0
-        line = {"arrowstyle": "-|>", "color": GREY, "connectionstyle": f"arc3,rad={rad}"}
-        line |= {f"patch{k}": drawn[n].get_bbox_patch() for k, n in (("A", start), ("B", end))}
-        axes.annotate("", (x1, y1), (x0, y0), arrowprops=line | {"shrinkA": 2, "shrinkB": 2})
-        dx, dy = (x1 - x0) * size[0], (y1 - y0) * size[1]  # the middle of the arc, in inches
-        x, y = (x0 + x1) / 2 + rad * dy / 2 / size[0], (y0 + y1) / 2 - rad * dx / 2 / size[1]
-        paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-        if words:
-            axes.text(x, y, words, ha="center", va="center", fontsize=9, color="#444", bbox=paper)
+    for start, end, words, *bends in arrows:
+        bend = bends[0] if bends else 0.0
+        _draw_arrow(axes, drawn[start], drawn[end], words, bend, size)
     return figure
 
 
-def line_chart(series: Mapping, *, x: str, y: str, title: str, finding="", markers=True) -> Drawn:
-    """A line for each of {name: (x values, y values)}."""
-    (figure, (axes,)), parts = new_panels(), {}
+def _draw_arrow(
+    axes: Any, start: Any, end: Any, words: str, bend: float, size: tuple[float, float]
+) -> None:
+    """An arrow from one box to another, with words in its middle."""
+    x0, y0 = start.get_position()
+    x1, y1 = end.get_position()
+    look = {
+        "arrowstyle": "-|>",
+        "color": GREY,
+        "connectionstyle": f"arc3,rad={bend}",
+        "patchA": start.get_bbox_patch(),
+        "patchB": end.get_bbox_patch(),
+        "shrinkA": 2,
+        "shrinkB": 2,
+    }
+    axes.annotate("", (x1, y1), (x0, y0), arrowprops=look)
+    if not words:
+        return
+    # the middle of the arc; the bend is perpendicular to the arrow in inches
+    width, height = size
+    x = (x0 + x1) / 2 + bend * (y1 - y0) * height / 2 / width
+    y = (y0 + y1) / 2 - bend * (x1 - x0) * width / 2 / height
+    paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    axes.text(x, y, words, ha="center", va="center", fontsize=9, color="#444", bbox=paper)
+
+
+def line_chart(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    x: str,
+    y: str,
+    title: str,
+    finding: str = "",
+    markers: bool = True,
+) -> Drawn:
+    """A line for each of {name: (x values, y values)}; `x` and `y` are the labels of the axes."""
+    figure, (axes,) = new_panels()
+    parts = {}
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
-        axes.plot(xs, ys, dash, c=colour, marker=marker if markers else "", ms=4, lw=2, label=name)
-        parts[name] = ", ".join(f"{_number(ys[i])} at {_number(xs[i])}" for i in (0, -1))
+        axes.plot(
+            xs,
+            ys,
+            linestyle=dash,
+            color=colour,
+            marker=marker if markers else "",
+            markersize=4,
+            linewidth=2,
+            label=name,
+        )
+        first = f"{_number(ys[0])} at {_number(xs[0])}"
+        last = f"{_number(ys[-1])} at {_number(xs[-1])}"
+        parts[name] = f"{first}, {last}"
     axes.set(xlabel=x, ylabel=y, title=title)
     figure.legend(frameon=False, loc="outside right center")
-    return figure, _words(f"Line chart of {y} over {x}", finding, parts)
+    return figure, _describe(f"Line chart of {y} over {x}", finding, parts)
 
 
-def bar_panels(panels: Mapping, labels: Sequence[str], *, y: str, title: str, finding="") -> Drawn:
+def bar_panels(
+    panels: Mapping[str, Sequence[float]],
+    labels: Sequence[str],
+    *,
+    y: str,
+    title: str,
+    finding: str = "",
+) -> Drawn:
     """A bar chart for each {name: a value for each label}, on one scale; a cross is a 0."""
-    across, parts = min(4, len(panels)), {}
-    height = 0.8 + 1.7 * -(-len(panels) // across)
-    figure, grid = new_panels(max(7.0, 2.3 * across), height, len(panels), across)
+    across = min(4, len(panels))
+    rows = math.ceil(len(panels) / across)
+    figure, grid = new_panels(max(7.0, 2.3 * across), 0.8 + 1.7 * rows, len(panels), across)
     top = max(max(values) for values in panels.values())
+    parts = {}
     for axes, (name, values) in zip(grid, panels.items(), strict=True):
         axes.bar(range(len(labels)), values, 0.8, color=BLUE)
-        crosses = [i for i, value in enumerate(values) if value == 0]
-        if crosses:  # an unclipped line without points would upset the layout
-            axes.plot(crosses, [0.0] * len(crosses), "x", color=ORANGE, markersize=6, clip_on=False)
+        zeros = [i for i, value in enumerate(values) if value == 0]
+        if zeros:  # an unclipped line without points would upset the layout
+            axes.plot(zeros, [0.0] * len(zeros), "x", color=ORANGE, markersize=6, clip_on=False)
         axes.set_title(name, fontsize=9, loc="left")
         axes.set_xticks(range(len(labels)), labels, fontsize=8)
         axes.set_ylim(0, 1.05 * top)
         pairs = zip(values, labels, strict=True)
-        parts[name] = ", ".join(f"{_number(v)} for {label}" for v, label in pairs)
+        parts[name] = ", ".join(f"{_number(value)} for {label}" for value, label in pairs)
     figure.supylabel(y, fontsize=9)
     figure.suptitle(title, fontsize=11)
-    return figure, _words(f"{len(panels)} small bar charts of {y}", finding, parts)
+    return figure, _describe(f"{len(panels)} small bar charts of {y}", finding, parts)
 
 
 def reward_curves(log: Sequence[dict]) -> Drawn:
-    """Each reward function by step from TRL's log history: raw values pale, means of 7 steps."""
+    """Each reward function by step from TRL's log history: raw values pale, means of 7 steps.
+
+    Raises ValueError if the log has no step with a reward.
+    """
     import pandas as pd
 
     table = pd.DataFrame([entry for entry in log if "reward" in entry])
     if table.empty:
         raise ValueError("the log has no step with a reward: was it logged with logging_steps=1?")
-    raw, lines = {}, {}
-    for key in sorted(table.filter(regex="^reward$|^rewards/.*/mean$")):
-        name = "total" if key == "reward" else key.split("/")[1].removesuffix("_reward")
-        raw[name] = values = table.set_index("step")[key].dropna()
-        lines[name] = list(values.index), list(values.rolling(7, 1, center=True).mean())
-    x, y, title = "optimizer step", "mean reward (of 7 steps)", "Reward while training"
-    figure, words = line_chart(lines, x=x, y=y, title=title, markers=False)
-    for values, (colour, _, _) in zip(raw.values(), STYLES, strict=False):
+    raw, smooth = [], {}
+    for column in sorted(table.filter(regex="^reward$|^rewards/.*/mean$")):
+        name = "total"
+        if column != "reward":
+            name = column.split("/")[1].removesuffix("_reward")
+        values = table.set_index("step")[column].dropna()
+        means = values.rolling(7, min_periods=1, center=True).mean()
+        raw.append(values)
+        smooth[name] = (list(values.index), list(means))
+    figure, words = line_chart(
+        smooth,
+        x="optimizer step",
+        y="mean reward (of 7 steps)",
+        title="Reward while training",
+        markers=False,
+    )
+    for values, (colour, _, _) in zip(raw, STYLES, strict=False):
         figure.axes[0].plot(values.index, values, color=colour, alpha=0.18, linewidth=1)
     return figure, words
 
@@ -161,7 +243,7 @@ def before_after(heldout: Mapping[str, Mapping]) -> Drawn:
     axes.set(xticks=range(len(bars)), xticklabels=list(bars), ylabel=y, title=title)
     axes.margins(y=0.15)
     figure.legend(frameon=False, loc="outside right center")
-    return figure, _words(f"Bar chart of {y}", "", parts)
+    return figure, _describe(f"Bar chart of {y}", "", parts)
 
 
 def save(figure: Any, words: str, path: Path) -> None:
@@ -169,8 +251,8 @@ def save(figure: Any, words: str, path: Path) -> None:
     if path.suffix.lower() != ".png":
         raise WorkbookError(f"{path} is not the name of a PNG file: let it end in .png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    about = {"Description": words, "Software": None}  # no version, so that the bytes are the same
-    figure.savefig(path, dpi=120, bbox_inches="tight", metadata=about)
+    metadata = {"Description": words, "Software": None}  # no version: always the same bytes
+    figure.savefig(path, dpi=120, bbox_inches="tight", metadata=metadata)
     path.with_suffix(".txt").write_text(words + "\n", encoding="utf-8")
 
 
@@ -180,18 +262,22 @@ class Picture:
     def __init__(self, figure: Any, words: str):
         from PIL import Image
 
-        buffer, small = io.BytesIO(), io.BytesIO()
-        figure.savefig(buffer, dpi=200, bbox_inches="tight")
-        image = Image.open(buffer).convert("RGB").quantize(64, 2)  # octree: a fifth of the bytes
+        full = io.BytesIO()
+        figure.savefig(full, dpi=200, bbox_inches="tight")
+        image = Image.open(full).convert("RGB")
+        image = image.quantize(64, Image.Quantize.FASTOCTREE)  # a fifth of the bytes
+        small = io.BytesIO()
         image.save(small, format="PNG", optimize=True)
-        self.words, self.width = words, image.width // 2
+        self.words = words
+        self.width = image.width // 2
         self.png = base64.b64encode(small.getvalue()).decode()
 
     def _repr_mimebundle_(self, **_) -> tuple[dict, dict]:
-        alt = html.escape(self.words, quote=True)
-        image = f'<img src="data:image/png;base64,{self.png}" width="{self.width}" alt="{alt}">'
-        found = {"text/html": image, "image/png": self.png, "text/plain": self.words}
-        return found, {"image/png": {"width": self.width}}
+        alternative = html.escape(self.words, quote=True)
+        source = f"data:image/png;base64,{self.png}"
+        image = f'<img src="{source}" width="{self.width}" alt="{alternative}">'
+        bundle = {"text/html": image, "image/png": self.png, "text/plain": self.words}
+        return bundle, {"image/png": {"width": self.width}}
 
 
 def show(figure: Any, words: str) -> None:

@@ -5,7 +5,7 @@ from grpo_workbook.cli import report
 
 def test_a_package_that_is_not_installed_is_left_out(monkeypatch):
     """The plain backend needs no Unsloth: a run must not end for want of its version."""
-    monkeypatch.setattr(report, "VERSIONS", "trl no-such-package")
+    monkeypatch.setattr(report, "PACKAGES", ["trl", "no-such-package"])
     assert set(report.versions()) == {"python", "trl"}
 
 

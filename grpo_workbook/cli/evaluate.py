@@ -8,6 +8,7 @@ examples:
 
 import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,16 @@ OPTIONS = [
 ]
 
 
+@dataclass
+class Policy:
+    """What is measured."""
+
+    model: Any
+    tokenizer: Any
+    facts: dict[str, Any]  # what it is, for the report
+    other_base: str | None  # a sentence if the adapter was trained on another base
+
+
 def main(args: argparse.Namespace) -> int:
     """Evaluate, report, print the numbers. Raises WorkbookError for bad input."""
     find_file(args.data)  # before the libraries are loaded
@@ -58,21 +69,26 @@ def main(args: argparse.Namespace) -> int:
         baseline = read_evaluation(args.baseline)
 
     rows = read_problems(args)
-    scores, dataset, report = measure(args, rows)
+    policy = load_policy(args)
+    dataset = make_prompts(rows, args, policy)
+    scores = answer(dataset, args, policy)
+    report = make_report(rows, scores, args, policy)
     if baseline:
         report = {**report, **compare_with(*baseline, report, scores)}
     write_evaluation(args.output, report, scores.table(dataset))
-    print(f"{as_markdown(report)}\nIn {readable(args.output)}: report.md, report.json,", end=" ")
-    print("results.jsonl (every completion)")
+    print(as_markdown(report))
+    print(f"In {readable(args.output)}: report.md, report.json, results.jsonl (every completion)")
     return 0
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Set the default temperature. Raises WorkbookError for numbers that are impossible."""
+    """Set the defaults that depend on others. Raises WorkbookError for impossible numbers."""
     for name in ("samples", "items", "max_new_tokens", "batch_size"):
         value = vars(args)[name]
         if value is not None and value < 1:
             raise WorkbookError(f"--{name.replace('_', '-')} is {value}: it must be at least 1")
+    if args.system_prompt is None:
+        args.system_prompt = SYSTEM_PROMPT
     if args.temperature is None:
         args.temperature = 1.0 if args.samples > 1 else 0.0
     greedy = args.temperature == 0
@@ -108,71 +124,93 @@ def read_problems(args: argparse.Namespace) -> "Dataset":
     return rows
 
 
-def measure(args: argparse.Namespace, rows: "Dataset") -> tuple[Scores, "Dataset", dict[str, Any]]:
-    """(scores, the problems with their prompts, report)."""
+def load_policy(args: argparse.Namespace) -> Policy:
+    """The model, with its adapter if there is one, on the GPU if there is one."""
     import torch
 
-    model_name = find_model(args.model)
+    name = find_model(args.model)
     adapter, other_base = None, None
     if args.adapter:
-        adapter, other_base = models.find_adapter(args.adapter, model_name)
+        adapter, other_base = models.find_adapter(args.adapter, name)
     device = find_device()[0]
     dtype = "float32"
     if device != "cpu":
-        has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        dtype = "bfloat16" if has_bfloat16 else "float16"
+        dtype = "float16"
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            dtype = "bfloat16"
     model, tokenizer = models.load_model(
-        model_name,
+        name,
         adapter,
         dtype=dtype,
         device=device,
         load_in_4bit=args.load_in_4bit,
         any_base=args.any_base,
     )
-    system_prompt = args.system_prompt
-    if system_prompt is None:
-        system_prompt = SYSTEM_PROMPT
-    dataset = to_dataset(rows, system_prompt, fold=prompts.needs_folding(tokenizer))
-    longest = max(prompts.prompt_lengths(dataset, tokenizer)) + args.max_new_tokens
-    models.check_positions(model, longest, "remove the long prompts, or lower --max-new-tokens")
+    facts = {
+        "model": readable(name),
+        "model_hash": models.fingerprint(name),
+        "adapter": None,
+        "adapter_hash": models.fingerprint(adapter),
+        "dtype": dtype,
+        "device": device,
+        "load_in_4bit": args.load_in_4bit,
+    }
+    if adapter:
+        facts["adapter"] = readable(adapter)
+    return Policy(model, tokenizer, facts, other_base)
 
-    sampling = {
+
+def make_prompts(rows: "Dataset", args: argparse.Namespace, policy: Policy) -> "Dataset":
+    """The problems with their prompts. Raises WorkbookError if one is too long for the model."""
+    fold = prompts.needs_folding(policy.tokenizer)
+    dataset = to_dataset(rows, args.system_prompt, fold=fold)
+    longest = max(prompts.prompt_lengths(dataset, policy.tokenizer)) + args.max_new_tokens
+    fix = "remove the long prompts, or lower --max-new-tokens"
+    models.check_positions(policy.model, longest, fix)
+    return dataset
+
+
+def answer(dataset: "Dataset", args: argparse.Namespace, policy: Policy) -> Scores:
+    """Let the model answer. Raises WorkbookError if the GPU's memory is full."""
+    import torch
+
+    try:
+        return evaluation.evaluate(
+            policy.model,
+            policy.tokenizer,
+            dataset,
+            judge=judge_for(args.answers),
+            samples=args.samples,
+            sample=args.temperature > 0,
+            temperature=args.temperature or 1.0,  # greedily it has no effect
+            max_new_tokens=args.max_new_tokens,
+            batch_size=args.batch_size,
+            seed=args.seed,
+            progress="answering",
+        )
+    except torch.OutOfMemoryError:
+        raise WorkbookError("the GPU's memory is full: give a smaller --batch-size") from None
+
+
+def make_report(
+    rows: "Dataset", scores: Scores, args: argparse.Namespace, policy: Policy
+) -> dict[str, Any]:
+    """All that a reader needs to measure the same again, and the numbers."""
+    return {
+        **policy.facts,
+        "data": readable(args.data),
+        "data_sha256": splitting.sha256_of(rows.to_list()),
+        "system_prompt": args.system_prompt,
+        "samples": args.samples,
         "sample": args.temperature > 0,
         "temperature": args.temperature or 1.0,
         "max_new_tokens": args.max_new_tokens,
         "batch_size": args.batch_size,
         "seed": args.seed,
-    }
-    try:
-        scores = evaluation.evaluate(
-            model,
-            tokenizer,
-            dataset,
-            judge=judge_for(args.answers),
-            samples=args.samples,
-            progress="answering",
-            **sampling,
-        )
-    except torch.OutOfMemoryError:
-        raise WorkbookError("the GPU's memory is full: give a smaller --batch-size") from None
-    report = {
-        "model": readable(model_name),
-        "model_hash": models.fingerprint(model_name),
-        "adapter": readable(adapter) if adapter else None,
-        "adapter_hash": models.fingerprint(adapter),
-        "data": readable(args.data),
-        "data_sha256": splitting.sha256_of(rows.to_list()),
-        "system_prompt": system_prompt,
-        "samples": args.samples,
-        **sampling,
-        "dtype": dtype,
-        "device": device,
-        "load_in_4bit": args.load_in_4bit,
         "versions": versions(),
         **numbers(scores),
+        "notes": notes(scores, policy.other_base),
     }
-    report["notes"] = notes(scores, other_base)
-    return scores, dataset, report
 
 
 def numbers(scores: Scores) -> dict[str, Any]:
@@ -271,7 +309,9 @@ def as_markdown(report: dict[str, Any]) -> str:
     decoding = "greedy"
     if report["sample"]:
         decoding = f"temperature {report['temperature']:g}"
-    samples = f"{report['samples']} samples" if report["samples"] > 1 else "1 sample"
+    samples = "1 sample"
+    if report["samples"] > 1:
+        samples = f"{report['samples']} samples"
     lines = [
         f"# Evaluation of {name}",
         "",
@@ -280,8 +320,7 @@ def as_markdown(report: dict[str, Any]) -> str:
         "| | rate | 95 % interval |",
         "| --- | --- | --- |",
     ]
-    rates = {"strict": report["strict"], "lenient": report["lenient"]}
-    rates["well-formed"] = report["well_formed"]
+    rates = {name.replace("_", "-"): report[name] for name in ("strict", "lenient", "well_formed")}
     if report["samples"] > 1:
         for k, rate in report["pass_at_k"].items():
             rates[f"pass@{k}, lenient"] = rate

@@ -6,6 +6,7 @@ examples:
       --output mine/merged --data test.jsonl
 """
 
+import argparse
 from pathlib import Path
 
 from grpo_workbook.cli import option
@@ -26,16 +27,18 @@ OPTIONS = [
 ]
 
 
-def main(args) -> int:
+def main(args: argparse.Namespace) -> int:
     """Merge and print the proof. Raises WorkbookError for bad input and for a bad merge."""
     find_adapter(args.adapter)  # before the libraries are loaded
     if args.output.is_dir() and any(args.output.iterdir()) and not args.overwrite:
         raise WorkbookError(f"{args.output} is not empty: give another --output, or --overwrite")
-    heldout, judge = None, judge_for("text")
     if args.data:
-        rows, judge = load_problems(args.data, answers="number"), None
-        heldout = to_dataset(rows, run_of(args.adapter)[1].get("system_prompt"))
-    merge(args.base, args.adapter, args.output, heldout=heldout, judge=judge)
+        _, settings = run_of(args.adapter)
+        rows = load_problems(args.data, answers="number")
+        heldout = to_dataset(rows, settings.get("system_prompt"))
+        merge(args.base, args.adapter, args.output, heldout=heldout)
+    else:  # the run's own problems, whose answers may be texts
+        merge(args.base, args.adapter, args.output, judge=judge_for("text"))
     show_card(args.output, "The merge, proved")
     print(f"{readable(args.output)}: 16-bit safetensors for plain Transformers")
     return 0

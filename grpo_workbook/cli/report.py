@@ -1,7 +1,12 @@
-"""The report at the end of a run: sums of the log, a verdict, figures, versions, the table."""
+"""What a run reports: sums of the log, a verdict, figures, versions, and what is printed.
+
+`run` puts the parts together in report.json, `evaluate` uses the verdict and the versions, and
+`run` and `merge` print sections of the model card.
+"""
 
 import platform
 from pathlib import Path
+from typing import Any
 
 from grpo_workbook import figures
 from grpo_workbook.cli.versions import installed
@@ -9,27 +14,48 @@ from grpo_workbook.errors import visible, wrap
 from grpo_workbook.evaluation import Change
 from grpo_workbook.files import readable
 
-VERSIONS = "unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
+PACKAGES = [
+    "unsloth",
+    "unsloth-zoo",
+    "torch",
+    "trl",
+    "transformers",
+    "datasets",
+    "peft",
+    "accelerate",
+    "bitsandbytes",
+]
 
 
-def from_log(log: list[dict], completions_per_step: int) -> dict:
+def from_log(log: list[dict[str, Any]], completions_per_step: int) -> dict[str, Any]:
     """The number and length of completions; each reward in the log's first and last tenth."""
     import pandas as pd
 
-    tenth, table = max(1, len(log) // 10), pd.DataFrame(log).apply(pd.to_numeric, errors="coerce")
-    total = {"total": log[-1]["step"] * completions_per_step}
-    total["mean_length"] = round(table["completions/mean_length"].mean(), 4)
-    rewards = table.filter(regex="^reward$|^rewards/.*/mean$")  # NaN where no reward applied
-    ends = {"first_tenth": rewards[:tenth].mean(), "last_tenth": rewards[-tenth:].mean()}
-    told = pd.DataFrame(ends).rename(lambda k: k.removeprefix("rewards/").removesuffix("/mean"))
-    return {"completions": total, "rewards": told.round(4).to_dict("index")}
+    table: Any = pd.DataFrame(log).apply(pd.to_numeric, errors="coerce")
+    tenth = max(1, len(log) // 10)
+    rewards = {}
+    for column in table.filter(regex="^reward$|^rewards/.*/mean$"):
+        values = table[column]  # NaN where the reward did not apply
+        name = column.removeprefix("rewards/").removesuffix("/mean")
+        rewards[name] = {
+            "first_tenth": round(float(values[:tenth].mean()), 4),
+            "last_tenth": round(float(values[-tenth:].mean()), 4),
+        }
+    completions = {
+        "total": log[-1]["step"] * completions_per_step,
+        "mean_length": round(float(table["completions/mean_length"].mean()), 4),
+    }
+    return {"completions": completions, "rewards": rewards}
 
 
-def verdict(comparison: dict) -> list[str]:
-    """A verdict on a `Comparison` in plain values, as sentences."""
+def verdict(comparison: dict[str, Any]) -> list[str]:
+    """A sentence for each measure of an `evaluation.Comparison` in plain values."""
+    names = {
+        "strict": "strict accuracy",
+        "lenient": "lenient accuracy",
+        "well_formed": "the rate of well-formed answers",
+    }
     sentences = []
-    names = {"strict": "strict accuracy", "lenient": "lenient accuracy"}
-    names["well_formed"] = "the rate of well-formed answers"
     for measure, name in names.items():
         change = Change(**comparison[measure])
         counts = f"{change.better} problems got better, {change.worse} worse"
@@ -41,50 +67,62 @@ def verdict(comparison: dict) -> list[str]:
     return sentences
 
 
-def draw(output: Path, log: list[dict], report: dict) -> None:
+def draw(output: Path, log: list[dict[str, Any]], report: dict[str, Any]) -> None:
     """Write figures/rewards.png, before_after.png and health.png with text alternatives (.txt)."""
     from grpo_workbook.diagnosis import diagnose, read_run, run_panels
 
-    held, whole, folder = report["heldout"], read_run(output), output / "figures"
-    before_after = figures.before_after(held)
+    folder = output / "figures"
+    run = read_run(output)
     figures.save(*figures.reward_curves(log), folder / "rewards.png")
-    figures.save(*before_after, folder / "before_after.png")
-    figures.save(*run_panels(whole, diagnose(whole), "The run"), folder / "health.png")
+    figures.save(*figures.before_after(report["heldout"]), folder / "before_after.png")
+    figures.save(*run_panels(run, diagnose(run), "The run"), folder / "health.png")
 
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the installed packages that the numbers depend on."""
-    there = installed()  # the plain backend needs no Unsloth
-    named = {name: there[name] for name in VERSIONS.split() if name in there}
-    return {"python": platform.python_version(), **named}
+    packages = installed()
+    result = {"python": platform.python_version()}
+    for name in PACKAGES:
+        if name in packages:  # the plain backend needs no Unsloth
+            result[name] = packages[name]
+    return result
 
 
 def peak_rss_mb() -> int:
-    """The peak memory of this process in MB; ru_maxrss is in KiB on Linux, in bytes on macOS."""
-    if platform.system() == "Windows":
+    """The peak memory of this process in MB."""
+    system = platform.system()
+    if system == "Windows":
         import psutil
 
-        return round(psutil.Process().memory_info().peak_wset / 1e6)
+        memory: Any = psutil.Process().memory_info()
+        return round(memory.peak_wset / 1e6)
     import resource  # Windows has none
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak * (1 if platform.system() == "Darwin" else 1024) / 1e6)
+    if system == "Darwin":  # in bytes
+        return round(peak / 1e6)
+    return round(peak * 1024 / 1e6)
 
 
 def show_card(folder: Path, *sections: str) -> None:
     """Print these sections of the model card in the folder."""
-    parts = (folder / "README.md").read_text(encoding="utf-8").split("\n## ")
-    for line in "\n".join(part for part in parts if part.startswith(sections)).splitlines():
-        print(*wrap(line, 80), sep="\n")
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for section in card.split("\n## "):
+        if section.startswith(sections):
+            for line in section.splitlines():
+                print(*wrap(line, 80), sep="\n")
 
 
-def show_report(report: dict, output: Path) -> None:
+def show_report(report: dict[str, Any], output: Path) -> None:
     """Print the card's numbers, the costs, five answers, and the files."""
     show_card(output / "merged", "Before and after", "The merge, proved")
-    cost = "{model}: {steps} steps in {train_seconds} s, {total_seconds} s in all, {peak_rss_mb} MB"
-    print(f"\n{cost.format(**report)}")
+    print(
+        f"\n{report['model']}: {report['steps']} steps in {report['train_seconds']} s, "
+        f"{report['total_seconds']} s in all, {report['peak_rss_mb']} MB"
+    )
     print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
+        answer = " ".join(example["after"].split())
         print(visible(f"  {example['question']}  (right: {example['answer']})"))
-        print(visible("    " + " ".join(example["after"].split())))
+        print(visible(f"    {answer}"))
     print(f"\n{readable(output)}: report.json, log.json, adapter, merged (16-bit), figures")
