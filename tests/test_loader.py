@@ -194,9 +194,7 @@ def test_a_checkpoint_without_all_its_weights_is_an_error(tmp_path):
     weights = load_file(folder / "model.safetensors")
     del weights[next(name for name in weights if "layers.1.mlp.up_proj" in name)]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(
-        WorkbookError, match=r"lacks 1 of its weights, .*layers\.1\.mlp\.up_proj"
-    ):
+    with pytest.raises(WorkbookError, match=r"lacks 1 of its weights, .*layers\.1\.mlp\.up_proj"):
         load_model(folder)
 
 
