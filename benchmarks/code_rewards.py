@@ -28,8 +28,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from grpo_workbook.sandbox import Job, Sandbox, code_attacks, jail, read_tasks
-from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST
+from grpo_workbook.sandbox import Job, Sandbox, jail, read_tasks
+from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST, code_attacks
 
 CORES = min(os.cpu_count() or 1, 2)
 LIMIT = 2.0  # seconds for a program

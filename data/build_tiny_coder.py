@@ -22,7 +22,7 @@ from build_code_tasks import BY_NAME, FOLDER, Task, draw_task  # noqa: E402
 from build_tiny_models import build_small, card_head, chat_batch, make_tokenizer  # noqa: E402
 
 from grpo_workbook.data import chat_prompt  # noqa: E402
-from grpo_workbook.sandbox import CODE_SYSTEM_PROMPT  # noqa: E402
+from grpo_workbook.sandbox.tasks import CODE_SYSTEM_PROMPT  # noqa: E402
 
 MODEL = HERE / "tiny-coder"
 # (name, steps, sequences per step, learning rate, fraction of the steps after which weights are

@@ -7,13 +7,8 @@ import pytest
 from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards.contract import about
-from grpo_workbook.sandbox import (
-    Sandbox,
-    code_format_reward,
-    fenced_code,
-    program_of,
-    unit_tests,
-)
+from grpo_workbook.sandbox import Sandbox, code_format_reward, unit_tests
+from grpo_workbook.sandbox.rewards import fenced_code, program_of
 
 TEST = "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(0, 0) == 0"
 PROMPT = 'import math\n\ndef helper(x):\n    return x\n\ndef add(a, b):\n    """The sum."""\n'

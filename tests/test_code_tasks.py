@@ -15,7 +15,6 @@ import build_code_tasks as build
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import (
-    CODE_SYSTEM_PROMPT,
     CODE_TASKS,
     TINY_CODER,
     Job,
@@ -25,6 +24,7 @@ from grpo_workbook.sandbox import (
     to_code_dataset,
     verdicts_of,
 )
+from grpo_workbook.sandbox.tasks import CODE_SYSTEM_PROMPT
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ import pytest
 from conftest import REPO, SHARED, until
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.sandbox import Job, Sandbox, code_attacks, unit_tests
-from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST
+from grpo_workbook.sandbox import Job, Sandbox, unit_tests
+from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST, code_attacks
 from grpo_workbook.sandbox.pool import MAX_PROGRAM
 
 HUMANEVAL = SHARED / "data" / "humaneval" / "HumanEval.jsonl.gz"

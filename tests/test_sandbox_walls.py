@@ -11,8 +11,8 @@ import psutil
 import pytest
 from conftest import REPO, finished, until
 
-from grpo_workbook.sandbox import Job, Sandbox, code_attacks
-from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST
+from grpo_workbook.sandbox import Job, Sandbox
+from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST, code_attacks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
 GOOD = "def add(a, b):\n    return a + b\n"

@@ -1,24 +1,23 @@
-"""Run model-written Python against unit tests: fast, and no program can give itself a pass.
+"""Run model-written Python against unit tests, behind walls, in a pool of servers.
 
-1. The test runs in a trusted process, the program in another, and never sees the test. Only values
-   of exact types cross. Any other object stays where it is, and the other side asks it over the
-   wire. So an object of the program's is equal to no value and cannot stand for one, unless the
-   test names its class; then it answers with values until it has seen one of the test, and "equal"
-   is believed if it is not equal to others like it. (A class that counts its objects can cheat.)
-2. The program's process has no network, cannot write files or start programs, and all its processes
-   are killed. `sandbox.isolation` says what this machine can enforce: "full" or "limits-only".
-3. A program cannot report success, whatever it does to its process: only a completed test can.
+A test is judged in one of two ways, which its text alone chooses:
 
-What a program does to its arguments is done to the test's, if it returns None or the test looks at
-them. A job has one deadline; once the program has answered, it is to blame for what does not end.
-A test may evaluate its own text and sums, no other text. Two processes cannot show all that one
-does: the program's threads and coroutines take turns when they call the test, and a list that comes
-back is a copy.
+- *by value*, where it gives the program plain values and gets some back. Test and program are in
+  two processes, and the expected values never reach the program's: no program can give itself a
+  pass. `judge.py` lists what a program can be blamed for.
+- *in one process*, where it needs the program's own objects. Program and test run together, as
+  pytest would run them. What shares a process can be attacked: the sandbox resists the cheats that
+  are known from training, but not every one (docs/measurements.md).
+
+`Verdict.how` says which way and why. In both, the processes have no network, start no programs,
+write no files outside a /tmp of their own, and are killed after the job. `Sandbox.isolation` says
+what this machine can enforce: "full" or "limits-only".
 """
 
 import contextlib
 import os
 import re
+import socket
 import sys
 import sysconfig
 import threading
@@ -32,14 +31,15 @@ from typing import Literal
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import wire
-from grpo_workbook.sandbox.source import is_json
+from grpo_workbook.sandbox.json_tests import is_json
 
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 MAX_PROGRAM = 200_000  # characters
 MAX_TEST = 2_000_000  # characters
-_ENTRY = re.compile(r"[^\W\d]\w*(\(\))?(\.[^\W\d]\w*)*")  # f, or Solution().f
+MAX_REASON = 1_000  # characters
 MAX_TRIES = 3  # attempts at a job if the server dies
 GRACE = 1.0  # seconds beyond the time limit, before a judge that does not answer is ended
+_ENTRY_POINT = re.compile(r"[^\W\d]\w*(\(\))?(\.[^\W\d]\w*)*")  # f, or Solution().f
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,7 @@ class Job:
     defines `check(candidate)` as in HumanEval, functions test_..., or a `unittest.TestCase`. It may
     import from `solution`, the program, and from installed packages; or it is JSON with inputs and
     outputs (then `entry_point` is ""). `setup` is trusted Python that runs first, because the
-    test's helpers must not come from the program; objects of its classes cross with their
-    attributes. The program does not see it.
+    test's helpers must not come from the program.
     """
 
     program: str
@@ -64,7 +63,8 @@ class Job:
 class Verdict:
     """The verdict on one job: one of OUTCOMES, and the `fault`: "program", "test" or "sandbox".
 
-    `cases_passed` of `cases` assertions held (in a loop one for each call). `ms`: milliseconds.
+    `cases_passed` of `cases` assertions held (by value, in a loop one for each call). `ms`:
+    milliseconds. `how`: "by value", or "in one process: " and why.
     """
 
     outcome: str
@@ -73,6 +73,7 @@ class Verdict:
     cases_passed: int = 0
     cases: int = 1
     ms: float = 0.0
+    how: str = ""
     isolation: str = ""
 
     @property
@@ -86,33 +87,60 @@ class Verdict:
         return self.cases_passed / self.cases
 
     def __str__(self) -> str:
-        why = f"in {self.ms:.0f} ms [{self.isolation}]: {self.reason}".removesuffix(": ")
-        return f"{self.outcome}, {self.cases_passed} of {self.cases} {why}"
+        text = f"{self.outcome}, {self.cases_passed} of {self.cases} in {self.ms:.0f} ms"
+        text = f"{text} [{self.isolation}, {self.how}]"
+        return f"{text}: {self.reason}" if self.reason else text
 
 
-PROOF = Job("def f(x): return x + 1", "assert f(1) == 2", "f")  # judged before all others
+# The server judges it before all others: walls may stand where nothing runs.
+PROOF = Job("def f(x): return x + 1", "assert f(1) == 2", "f")
 
 
 class Sandbox(contextlib.AbstractContextManager):
-    """Judge jobs in `workers` pairs of processes (None: one per core), started when needed.
+    """Judge jobs in a pool of servers, started when needed. Use it in a `with` block, or `close` it.
 
-    Each job gets `time_limit` seconds, and `memory_mb` MiB beyond the interpreter.
-    `require="full"` raises WorkbookError if the isolation is weaker; `level="limits-only"` asks for
-    the weaker one. `counts` holds the outcomes so far. Use it in a `with` block, or `close` it.
+    Parameters
+    ----------
+    workers
+        How many jobs are judged at once; None: one for each core, at most 16.
+    time_limit
+        Seconds for each job.
+    memory_mb
+        MiB for a program beyond the interpreter's own.
+    require
+        "full" raises WorkbookError if the isolation is weaker.
+    level
+        "limits-only" asks for the weaker isolation.
+
+    Attributes
+    ----------
+    counts
+        How many verdicts there were of each outcome.
     """
 
     def __init__(
-        self, workers: int | None = None, time_limit: float = 5.0, memory_mb: int = 512,
-        require: Literal["full"] | None = None, level: Literal["full", "limits-only"] = "full",
-    ):  # fmt: skip
-        self.time_limit, self.counts = time_limit, Counter[str]()
+        self,
+        workers: int | None = None,
+        time_limit: float = 5.0,
+        memory_mb: int = 512,
+        require: Literal["full"] | None = None,
+        level: Literal["full", "limits-only"] = "full",
+    ):
+        self.time_limit = time_limit
+        self.counts: Counter[str] = Counter()
         paths = sysconfig.get_paths()
         packages = [paths["purelib"], paths["platlib"]]
-        visible = [f"{sys.base_prefix}/lib", paths["stdlib"], paths["platstdlib"], *packages]
-        visible += ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64"]
-        options = {"time_limit": time_limit, "memory_mb": memory_mb, "level": level}
-        options |= {"packages": packages, "visible": visible}
-        workers = min(os.cpu_count() or 1, 16) if workers is None else workers
+        system = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64"]
+        python = [f"{sys.base_prefix}/lib", paths["stdlib"], paths["platstdlib"]]
+        options = {
+            "time_limit": time_limit,
+            "memory_mb": memory_mb,
+            "level": level,
+            "packages": packages,
+            "visible": [*python, *packages, *system],
+        }
+        if workers is None:
+            workers = min(os.cpu_count() or 1, 16)
         self._workers = [_Worker(options, require) for _ in range(workers)]
 
     def __exit__(self, *_) -> None:
@@ -137,149 +165,188 @@ class Sandbox(contextlib.AbstractContextManager):
 
     def check(self, jobs: Sequence[Job]) -> list[Verdict]:
         """One Verdict per job, in order. Jobs run in parallel; invalid ones are rejected."""
-        verdicts = [_unfit(job) for job in jobs]
-        fit = [i for i, unfit in enumerate(verdicts) if unfit is None]
-        left = deque(sorted(fit, key=lambda i: jobs[i].test))  # so that each test is compiled once
+        verdicts = [_reject(job) for job in jobs]
+        valid = [index for index, verdict in enumerate(verdicts) if verdict is None]
+        # by test, so that each test is read once
+        waiting = deque(sorted(valid, key=lambda index: jobs[index].test))
 
         def serve(worker: _Worker) -> WorkbookError | None:
-            """Judge what is left; the error of a worker whose servers do not start."""
-            while left:
-                with contextlib.suppress(IndexError):  # another worker took the last one
-                    i = left.popleft()
-                    try:
-                        verdicts[i] = worker.judge(jobs[i])
-                    except WorkbookError as error:
-                        left.appendleft(i)
-                        return error
+            """Judge what is waiting; the error of a worker whose server does not start."""
+            while waiting:
+                try:
+                    index = waiting.popleft()
+                except IndexError:  # another worker took the last one
+                    return None
+                try:
+                    verdicts[index] = worker.judge(jobs[index])
+                except WorkbookError as error:
+                    waiting.appendleft(index)
+                    return error
             return None
 
         with ThreadPoolExecutor(len(self._workers)) as threads:
             try:
                 errors = list(threads.map(serve, self._workers))
             except BaseException:
-                left.clear()  # after a Ctrl-C no new job starts
+                waiting.clear()  # after a Ctrl-C no new job starts
                 raise
-        # what one put back after the others' end
-        errors += [serve(w) for w, failed in zip(self._workers, errors, strict=True) if not failed]
-        errors = [error for error in errors if error]
-        if left and not any(worker.has_judged for worker in self._workers):
+        # what one worker put back after the others' end
+        for worker, error in zip(self._workers, list(errors), strict=True):
+            if error is None:
+                errors.append(serve(worker))
+        errors = [error for error in errors if error is not None]
+        if waiting and not any(worker.has_judged for worker in self._workers):
             raise errors[0]
-        for i in left:  # a reward must not lose a step because a machine is full for a moment
-            verdicts[i] = Verdict("sandbox error", str(errors[0]), "sandbox")
-        self.counts.update(v.outcome for v in verdicts)
+        for index in waiting:  # a reward must not lose a step because a machine is full for a moment
+            verdicts[index] = Verdict("sandbox error", str(errors[0]), "sandbox")
+        self.counts.update(verdict.outcome for verdict in verdicts)
         return verdicts
 
 
 class _Worker:
-    """One judge server with its candidate server: one job at a time."""
+    """One server with its judge: one job at a time. The judge is a new one for each test."""
 
     def __init__(self, options: dict, require: str | None):
-        self.options, self.require, self.level, self.why = options, require, "", ""
-        self.process, self.lock, self.has_judged = None, threading.Lock(), False
+        self.options, self.require = options, require
+        self.level = self.why = ""
+        self.process = None
+        self.judge_sock: socket.socket | None = None
+        self.test: tuple | None = None  # what the judge has had
+        self.lock = threading.Lock()
+        self.has_judged = False
 
     def start(self) -> None:
-        """Start its servers, if they do not run. Warn, or refuse, if isolation is not full."""
+        """Start its server, if it does not run. Warn, or refuse, if isolation is not full."""
         if self.process is not None:
             return
-        failed = []
+        failures = []
         for level in dict.fromkeys((self.options["level"], "limits-only")):
             try:
                 self._launch(level)
                 break
             except (OSError, EOFError) as error:
-                failed.append(f"{level}: {error or 'the server ended'}")
+                failures.append(f"{level}: {error or 'the server ended'}")
                 self.stop()
         else:
-            raise WorkbookError(f"the sandbox's servers do not judge here ({'; '.join(failed)})")
-        self.why = "; ".join([*failed, self.why])
-        words = f"the sandbox is limits-only ({self.why})"
-        if self.level != "full" and self.require == "full":
+            raise WorkbookError(f"the sandbox's server does not judge here ({'; '.join(failures)})")
+        self.why = "; ".join([*failures, self.why])
+        if self.level == "full":
+            return
+        text = f"the sandbox is limits-only ({self.why})"
+        if self.require == "full":
             self.stop()
-            raise WorkbookError(f"{words}. Allow user namespaces, or leave out require")
-        if self.level != "full":
-            warnings.warn(words, stacklevel=3)  # Python shows the same warning once
+            raise WorkbookError(f"{text}. Allow user namespaces, or leave out require")
+        warnings.warn(text, stacklevel=3)  # Python shows the same warning once
 
     def _launch(self, level: str) -> None:
-        """Start the servers and let them judge a program: walls may stand where nothing runs."""
-        self.process, self.sock = wire.start_server("judge.py", self.options | {"level": level})
+        self.process, self.sock = wire.start_server(self.options | {"level": level})
         walls = wire.receive(self.sock, time.monotonic() + wire.START_LIMIT)
         self.level, self.why = walls["level"], walls["why"]
         if not self.level:
             raise OSError(self.why)
         # not within the time limit: a short one can pass on a busy machine
-        outcome, reason, *_ = self.ask(PROOF, wire.START_LIMIT)
-        if outcome != "passed":
-            raise OSError(f"{outcome}: {reason}")
+        verdict = self.ask(PROOF, wire.START_LIMIT)
+        if not verdict.passed:
+            raise OSError(f"{verdict.outcome}: {verdict.reason}")
 
     def judge(self, job: Job) -> Verdict:
-        """The verdict on the job; if the servers die, it tries again with new ones."""
+        """The verdict on the job; if the server dies, it tries again with a new one."""
         for _ in range(MAX_TRIES):
             with self.lock:
                 self.start()
                 try:
-                    found = self.ask(job, self.options["time_limit"])
+                    verdict = self.ask(job, self.options["time_limit"])
                     self.has_judged = True
-                    if found[0] == "timeout":  # half an import, or a thread, may be left
-                        self.stop()
-                    return Verdict(*found, isolation=self.level)
-                except (OSError, EOFError, ValueError, TypeError, LookupError):
+                    return verdict
+                except (OSError, EOFError, ValueError, TypeError, LookupError, wire.NotPlain):
                     self.stop()
         return Verdict("sandbox error", f"the server died {MAX_TRIES} times", "sandbox")
 
-    def ask(self, job: Job, seconds: float) -> list:
-        """The server's answer. A test that does not end may be at fault until the program answers.
+    def ask(self, job: Job, seconds: float) -> Verdict:
+        """The judge's verdict. A test that does not end may be at fault until the program answers.
 
         The judge says "loading" and "started" if it loads the test's packages, and "answered".
         """
+        test = job.test, job.entry_point, job.setup
+        if test != self.test:
+            self._renew_judge()
+            self.test = test
         deadline = time.monotonic() + seconds + GRACE
-        why, fault = "the test did not end", "test"
-        wire.send(self.sock, asdict(job) | {"seconds": seconds})
+        reason, fault = "the test did not end", "test"
+        wire.send(self.judge_sock, asdict(job) | {"seconds": seconds})
         try:
-            while isinstance(found := wire.receive(self.sock, deadline), str):
-                if found == "answered":
-                    why, fault = "the test did not end with the program's answers", "program"
+            answer = wire.receive(self.judge_sock, deadline)
+            while isinstance(answer, str):
+                if answer == "answered":
+                    reason, fault = "the test did not end with the program's answers", "program"
                 else:
-                    left = wire.START_LIMIT if found == "loading" else seconds + GRACE
+                    left = wire.START_LIMIT if answer == "loading" else seconds + GRACE
                     deadline = time.monotonic() + left
+                answer = wire.receive(self.judge_sock, deadline)
         except TimeoutError:
-            self.stop()
-            return ["timeout", why, fault]
-        return [found[0], printable(found[1])[:1000], *found[2:]]
+            self.test = None
+            ms = 1e3 * (seconds + GRACE)
+            return Verdict("timeout", reason, fault, ms=ms, how="by value", isolation=self.level)
+        outcome, reason, fault, passed, cases, ms, how = answer
+        if outcome == "timeout":
+            self.test = None  # half an import, or a thread, may be left
+        reason = printable(reason)[:MAX_REASON]
+        return Verdict(outcome, reason, fault, passed, cases, ms, how, self.level)
+
+    def _renew_judge(self) -> None:
+        """End the judge and all that a job has started, and get a new one."""
+        if self.judge_sock is not None:
+            self.judge_sock.close()
+        self.judge_sock, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self.sock, [b"j"], [theirs.fileno()])
 
     def stop(self) -> None:
-        """End the servers."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.sock.close()
-            self.process = None
+        """End the server."""
+        if self.process is None:
+            return
+        self.process.kill()
+        self.process.wait()
+        self.sock.close()
+        if self.judge_sock is not None:
+            self.judge_sock.close()
+        self.process = self.judge_sock = self.test = None
 
 
 def printable(text: str) -> str:
     """The text with control characters and lone surrogates as escapes: safe in a terminal."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    characters = []
+    for character in text:
+        if not character.isprintable():
+            character = ascii(character)[1:-1]
+        characters.append(character)
+    return "".join(characters)
 
 
-def _unfit(job: Job) -> Verdict | None:
-    """The verdict on an invalid job, which goes to no server."""
+def _show(value) -> str:
+    """The start of a value of any kind, for a message."""
+    try:
+        return printable(repr(str(value)[:60]))
+    except Exception:  # an int of 5,000 digits
+        return f"of type {type(value).__name__}"
 
-    def bad(words: str, value="", fault: str = "test") -> Verdict:
-        shown = f"of type {type(value).__name__}"
-        with contextlib.suppress(Exception):  # an int of 5,000 digits
-            shown = printable(repr(str(value)[:60]))
-        return Verdict("rejected", words.format(shown), fault)
 
+def _reject(job: Job) -> Verdict | None:
+    """The verdict on an invalid job, which goes to no server; None for a valid one."""
     if not isinstance(job, Job):
-        return bad("the job {} is no Job", job)
+        return Verdict("rejected", f"the job {_show(job)} is no Job", "test")
     for part, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
-        if not isinstance(text := getattr(job, part), str) or len(text) > limit:
-            words = f"the {part} is not a text of at most {limit:,} characters: {{}}"
-            return bad(words, text, "program" if part == "program" else "test")
-    name = job.entry_point
+        text = getattr(job, part)
+        if not isinstance(text, str) or len(text) > limit:
+            reason = f"the {part} is not a text of at most {limit:,} characters: {_show(text)}"
+            fault = "program" if part == "program" else "test"
+            return Verdict("rejected", reason, fault)
     if not job.test.strip():
-        return bad("there is no test: nothing can be judged")
+        return Verdict("rejected", "there is no test: nothing can be judged", "test")
+    name = job.entry_point
     # without a name: input and output, or `from solution import f`
     if name == "" and (is_json(job.test) or "solution" in job.test):
         return None
-    is_name = isinstance(name, str) and _ENTRY.fullmatch(name)
-    return None if is_name else bad("the entry point {} is not a name", name)
+    if isinstance(name, str) and _ENTRY_POINT.fullmatch(name):
+        return None
+    return Verdict("rejected", f"the entry point {_show(name)} is not a name", "test")

@@ -1,292 +1,591 @@
-"""A test's source, Python or JSON: what it asks for, and what to call. Standard library only."""
+"""A test's text: which way it is judged, and the same test with its assertions counted.
+
+`Test` reads the text once. `Test.why` is empty where plain values are enough, so that test and
+program can be in two processes; else it says what needs one process. It depends on nothing that a
+program does. Standard library only.
+"""
 
 import ast
 import builtins
+import datetime
 import decimal
-import json
-import math
+import functools
+import operator
 import re
 
-COUNTED = """_workbook.holds(%d)  # a case; it follows the assertion, which takes the place of:
-try: pass
-except _workbook.error as _workbook_e: _workbook.fail_one(_workbook_e)"""
-# What a test may ask of a plain value: an object of the program's must not answer it.
-_PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, range, decimal.Decimal)
-PLAIN_NAMES = frozenset(name for kind in _PLAIN for name in dir(kind))
-# What a test does in this process only: the program's is another.
-_ELSEWHERE = """patch redirect_stdout redirect_stderr stdout warns assertWarns assertLogs signature
-    getsource open exists isfile isdir is_file chdir environ stdin argv sqlite3 vars __dict__
-    __slots__ __mro__ __bases__ __members__ __code__ isgeneratorfunction
-    iscoroutinefunction asdict astuple is_dataclass wait_for create_task as_completed
-    __cause__ __context__"""
-# what changes an object in place
-_CHANGES = "append extend insert add update setdefault remove discard pop clear sort".split()
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-_DEFINITIONS = _FUNCTIONS | ast.ClassDef
-_PLACES = ast.Name | ast.Attribute | ast.Subscript
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+DEFINITIONS = FUNCTIONS | ast.ClassDef
+LOOPS = ast.For | ast.AsyncFor | ast.comprehension
+# Modules whose functions a test can call on plain values.
+BY_VALUE = frozenset(
+    """solution math cmath typing collections itertools functools operator string re json random
+    decimal fractions datetime statistics unittest pytest numpy numpy.testing time copy heapq
+    bisect sys __future__ collections.abc""".split()
+)
+# Names that need the program's own process: its texts, streams, files, attributes, mocks.
+ONE_PROCESS = frozenset(
+    """eval exec compile __import__ globals locals open patch Mock MagicMock AsyncMock monkeypatch
+    capsys capfd tmp_path tmpdir caplog recwarn stdout stdin stderr argv environ modules getsource
+    signature warns assertWarns assertLogs setattr getattr hasattr delattr id vars dir gc send throw
+    fixture seed getstate setstate callable setrecursionlimit""".split()
+)
+# What a test may ask of a plain value; the last ones of NumPy's arrays.
+_PLAIN_TYPES = (str, bytes, int, float, complex, list, dict, set, range, datetime.datetime)
+_PLAIN_TYPES += (datetime.timedelta, decimal.Decimal)
+PLAIN_NAMES = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind)) | frozenset(
+    """most_common elements move_to_end rotate appendleft popleft maxlen shape dtype tolist size
+    ndim all any sum mean min max std round flatten reshape T""".split()
+)
+BUILTIN_TYPES = frozenset(
+    name for name in dir(builtins) if isinstance(getattr(builtins, name), type)
+)
+BUILTIN_FUNCTIONS = frozenset(dir(builtins)) - BUILTIN_TYPES - {"None", "True", "False"}
+CONSTANTS = frozenset(("inf", "nan", "pi", "e", "tau"))
+RAISES = frozenset(("raises", "assertRaises", "assertRaisesRegex"))
+# Calls whose first two arguments are compared.
+COMPARING = frozenset(
+    """assertEqual assertNotEqual assertAlmostEqual assertNotAlmostEqual assertGreater assertLess
+    assertGreaterEqual assertLessEqual assertListEqual assertDictEqual assertSetEqual
+    assertTupleEqual assertSequenceEqual assertCountEqual assertMultiLineEqual allclose isclose
+    array_equal array_equiv assert_allclose assert_equal assert_almost_equal assert_array_equal
+    assert_array_almost_equal assert_array_less assert_approx_equal""".split()
+)
+RUNNING = frozenset(("eval", "exec", "compile"))
+# Calls that read an iterator step by step.
+STEPWISE = frozenset(("next", "islice", "takewhile", "iter", "anext", "aiter"))
+WORD = "word of assertion "
+COMPARES = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
+RUN_BY_NAME = re.compile("check$|test|setUp|tearDown|setup|teardown")
 
 
-def _called(call: ast.AST) -> str:
-    """The last name of what a call calls."""
-    function = getattr(call, "func", None)
+def called(node: ast.AST) -> str:
+    """The last name of what a call calls; "" for any other node."""
+    function = getattr(node, "func", None)
     return getattr(function, "attr", getattr(function, "id", ""))
 
 
-def _names_in(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+def names_in(node: ast.AST) -> set[str]:
+    """All variables in it."""
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def _places_in(node: ast.AST) -> set[str]:
-    """All variables, attributes and items in it."""
-    return {ast.unparse(n) for n in ast.walk(node) if isinstance(n, _PLACES)}
-
-
-def _changed(nodes: list) -> set[str]:
-    """Which attributes it changes in place, or compares with `is`."""
-    stores = [n for n in nodes if isinstance(n, ast.Subscript) and not isinstance(n.ctx, ast.Load)]
-    calls = [n.func for n in nodes if isinstance(getattr(n, "func", None), ast.Attribute)]
-    compared = [n for n in nodes if isinstance(n, ast.Compare) and len(n.ops) == 1]
-    owners = [n.value for n in [*stores, *(f for f in calls if f.attr in _CHANGES)]]
-    owners += [n.left for n in compared if isinstance(n.ops[0], ast.Is | ast.IsNot)]
-    found = set()
-    for owner in owners:
-        while isinstance(owner, ast.Subscript):
-            owner = owner.value
-        found.add(getattr(owner, "attr", ""))
-    return found
-
-
-class _Types(ast.NodeTransformer):
-    """Lets the test ask for `type(x)` and `x.__class__`, which say nothing of a Handle."""
-
-    @staticmethod
-    def _asked(node: ast.AST) -> ast.AST:
-        return ast.Call(ast.parse("_workbook.type_of", mode="eval").body, [node], [])
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        one = len(node.args) == 1 and getattr(node.func, "id", "") == "type"
-        return self._asked(node.args[0]) if one else node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        self.generic_visit(node)
-        loads = node.attr == "__class__" and isinstance(node.ctx, ast.Load)
-        return self._asked(node.value) if loads else node
+def places_in(node: ast.AST) -> set[str]:
+    """All variables, attributes and items in it, as text."""
+    kinds = ast.Name | ast.Attribute | ast.Subscript
+    return {ast.unparse(part) for part in ast.walk(node) if isinstance(part, kinds)}
 
 
 class Test:
-    """A test, compiled to count its assertions and to continue after a failed one."""
+    """A test's text and setup, read for the program's `entry_point`.
+
+    `modules` are those that it imports, `asks` whether it names the program, `functions` those to call, `asserts` the number of its
+    assertions, `required` those that every run reaches, `runs_answer` whether it runs what the program
+    returns, `text` the test that counts them, in which
+    WORD and "3" stand for the third one's word.
+    """
 
     def __init__(self, source: str, setup: str, entry_point: str):
-        tree, start = ast.parse(source), ast.parse(setup)
-        is_main = lambda s: isinstance(s, ast.If) and "__name__" in _names_in(s.test)  # noqa: E731
-        tree.body = [s for s in tree.body if not is_main(s)]
-        self.source, self.root = source, re.split(r"[.(]", entry_point)[0]
-        self.fits, self.keeps = False, []  # see _looks_back
-        nodes, before = list(ast.walk(tree)), list(ast.walk(start))
-        self._names([*nodes, *before])
-        self._signs(nodes, entry_point, {n.name for n in before if isinstance(n, ast.ClassDef)})
-        self.in_place = self._looks_back(nodes)
-        self.changed = _changed(nodes)
-        _Types().visit(tree)
-        plain = [s for s in tree.body if not isinstance(s, _DEFINITIONS)]
-        used = {name for s in plain for name in _names_in(s)}
-        defined = [s.name for s in tree.body if isinstance(s, _FUNCTIONS)]
-        used |= self.calls & {"check"}  # by a test of pytest
-        self.functions = [x for x in defined if re.match("check$|test", x) and x not in used]
-        self.asserts, self.defined = 0, {n.name for n in nodes if isinstance(n, _FUNCTIONS)}
-        tree.body = self._block(tree.body, False)
-        self.code = compile(ast.fix_missing_locations(tree), "<test>", "exec", dont_inherit=True)
-        self.setup = compile(setup, "<setup>", "exec", dont_inherit=True)
+        tree, setup_tree = ast.parse(source), ast.parse(setup)
+        tree.body = [statement for statement in tree.body if not _is_main(statement)]
+        self.source, self.setup, self.entry_point = source, setup, entry_point
+        self.names = Names(tree, setup_tree, entry_point)
+        modules = self.names.modules | self.names.modules_of_setup
+        self.modules = sorted(modules - {"solution", ""})
+        self.runs_answer = any(
+            called(call) in RUNNING and self.names.is_answer(call)
+            for call in ast.walk(tree)
+            if isinstance(call, ast.Call)
+        )
+        self.asks = bool(self.names.calls) or not self.names.program.isdisjoint(names_in(tree))
+        self.functions = _functions_to_call(tree)
+        self.needs_pytest = _needs_pytest(tree)
+        if self.needs_pytest:
+            self.modules.append("pytest")
+        self.why = _why_in_one_process(tree, self.names, entry_point)
+        if not self.why and any(isinstance(node, ast.ClassDef) for node in setup_tree.body):
+            self.why = "the setup has a class"
+        compares = bool(self.why) or "numpy" in self.names.modules
+        counter = Counter(self.names.functions, compares, _replaced(tree))
+        counter.visit(tree)
+        self.asserts, self.required = counter.count, counter.required
+        self.text = ast.unparse(ast.fix_missing_locations(tree))
 
-    def _names(self, nodes: list) -> None:
-        """The names that the test's own code binds, its classes and the modules it imports."""
-        imports = [n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
-        names = [n for n in nodes if isinstance(n, ast.Name)]
-        self.loaded = {n.id for n in names if isinstance(n.ctx, ast.Load)}
-        self.bound = {(x.asname or x.name).split(".")[0] for n in imports for x in n.names}
-        self.bound |= {n.name for n in nodes if isinstance(n, _DEFINITIONS | ast.ExceptHandler)}
-        self.bound |= {n.arg for n in nodes if isinstance(n, ast.arg)}
-        self.assigned = {n.id for n in names if not isinstance(n.ctx, ast.Load)}
-        self.bound |= self.assigned
-        self.calls = {_called(n) for n in nodes}
-        self.free = sorted(self.loaded - self.bound - set(dir(builtins)))
-        imported = [getattr(n, "module", x.name) or "" for n in imports for x in n.names]
-        self.modules = {name.split(".")[0] for name in imported}
-        self.classes = {n.name for n in nodes if isinstance(n, ast.ClassDef)} - {self.root}
 
-    def _signs(self, nodes: list, entry_point: str, classes: set[str]) -> None:
-        """Which names are classes of the program, and what reaches only this process."""
-        given = [x for n in nodes if getattr(n, "module", "") == "solution" for x in n.names]
-        asked = {x.name for x in given}
-        asked |= {x for x in self.free if "*" in asked or (x[:1].isupper() and x != self.root)}
-        used = [n for n in nodes if isinstance(n, ast.Attribute)]
-        imports = [x for n in nodes if isinstance(n, ast.Import) for x in n.names]
-        modules = {x.asname or x.name for x in imports if x.name == "solution"}
-        self.imported = {x.asname or x.name for x in imports} - modules
-        asked |= {n.attr for n in used if getattr(n.value, "id", "") in modules}
-        self.asked = asked | {x.asname or x.name for x in given}
-        self.class_names = classes | {x for x in asked if x[:1].isupper()}
-        # whether it asks objects for what no value has; else `F(2) == 5` may be of a function F
-        asks = [n.attr for n in used if not {ast.unparse(n.value)} & {"self", *self.imported}]
-        self.shows = bool(self.class_names or {*asks} - PLAIN_NAMES)
-        if entry_point != self.root or self.root[:1].isupper():
-            self.class_names.add(self.root)
-        compared = [n for n in nodes if isinstance(n, ast.Compare)]
-        compared = [n.comparators[0] for n in compared if isinstance(n.ops[0], ast.Is | ast.IsNot)]
-        self.asks_is = not all(isinstance(n, ast.Constant) for n in compared)
-        self.used = self.loaded | {n.attr for n in used} - {"open"}  # `door.open()` is no file
-        records = {"fields", "replace"} if "dataclasses" in self.modules else set()
-        self.elsewhere = sorted(self.used & {*_ELSEWHERE.split()} | self.loaded & records)
-        # whether it may leave a module changed
-        stores = [n.value for n in used if not isinstance(n.ctx, ast.Load)]
-        stores += [x for n in nodes if _called(n) == "setattr" for x in n.args[:1]]
-        self.touches = any(_names_in(x) & self.imported for x in stores)
-        self.touches |= bool(self.used & {"getcontext", "filterwarnings"})
-        self.touches |= {"patch", "start"} <= self.used
-        self.texts = {n.value for n in nodes if type(getattr(n, "value", 0)) is str}
-        if self.texts & {"__dict__", "__slots__"}:
-            raise ValueError("no object has its __dict__ or __slots__ here")
-        loads = [x for x in self.used if re.match("unsafe_|(?!C?Safe).*Loader$", x)]
-        if "yaml" in self.modules and loads:
-            raise ValueError("yaml would run what the program returns")
+def _is_main(statement: ast.stmt) -> bool:
+    """Whether it is `if __name__ == "__main__":`."""
+    return isinstance(statement, ast.If) and "__name__" in names_in(statement.test)
 
-    def _looks_back(self, nodes: list) -> bool:
-        """Whether it compares a variable that the program had, with what is not from the program.
 
-        Without this, a program could empty a list and so fit it to its answer, in
-        `assert f(items) == sorted(items)`.
-        """
-        ours = {self.root or "candidate", "candidate", *self.asked}
-        ours |= {a.arg for n in nodes if isinstance(n, _FUNCTIONS) for a in n.args.args}
-        # calls of the entry point, or of a method
-        calls = [n for n in nodes if isinstance(n, ast.Call)]
-        calls = [n for n in calls if not _called(n).startswith("assert")]
-        calls = [n for n in calls if not _names_in(n.func) & self.imported]  # not np.array
-        calls = {n for n in calls if isinstance(n.func, ast.Attribute) or _called(n) in ours}
-        given = self._given(calls)
-        continued = {ast.unparse(a) for n in nodes if _called(n) == "next" for a in n.args[:1]}
-        self.continues = bool(continued & given)
-        # an object may keep what it is made from, and a with block's change it later
-        blocks = {x.context_expr for n in nodes if isinstance(n, ast.With) for x in n.items}
-        keeps = self._given([n for n in calls if n in blocks or _called(n) in self.class_names])
-        answers = [n for n in nodes if isinstance(n, ast.Assign) and calls & {*ast.walk(n)}]
-        results = {x for n in answers for t in n.targets for x in _names_in(t)}
-        for node in nodes:
-            sides = node.args[:2] if _called(node).startswith("assert") else []
-            if isinstance(node, ast.Compare):
-                sides = [node.left, *node.comparators]
-            names = [found for side in sides if (found := _places_in(side)) & (given | results)]
-            asks = any(calls & {*ast.walk(side)} for side in sides)
-            if not asks and len(names) == 1 and names[0] & given:
-                self.keeps = sorted(names[0] & keeps & self.assigned)
+def _functions_to_call(tree: ast.Module) -> list[str]:
+    """The test's functions that it does not call itself."""
+    used = {called(node) for node in ast.walk(tree)} & {"check"}
+    for statement in tree.body:
+        if not isinstance(statement, DEFINITIONS):
+            used.update(names_in(statement))
+    functions = []
+    for statement in tree.body:
+        if isinstance(statement, FUNCTIONS) and re.match("check$|test", statement.name):
+            if statement.name not in used:
+                functions.append(statement.name)
+    return functions
+
+
+def _replaced(tree: ast.Module) -> set[ast.stmt]:
+    """Functions that another one of their name replaces, so that they never run."""
+    replaced = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef):
+            continue
+        functions: dict[str, ast.stmt] = {}
+        for statement in node.body:
+            if isinstance(statement, FUNCTIONS):
+                if statement.name in functions:
+                    replaced.add(functions[statement.name])
+                functions[statement.name] = statement
+    return replaced
+
+
+def _needs_pytest(tree: ast.Module) -> bool:
+    """Whether a test function or class needs more than to be called."""
+    for statement in tree.body:
+        if isinstance(statement, ast.ClassDef):
+            if statement.name.startswith("Test") and not statement.bases:
                 return True
-            us = {x for x in sides if _names_in(x) & results or {*map(_called, ast.walk(x))} & ours}
-            self.fits |= bool(us) and any(_places_in(x) & given for x in {*sides} - us)
-        return False
-
-    @staticmethod
-    def _given(calls) -> set[str]:
-        """The variables that are arguments of the calls."""
-        given = [a for n in calls for a in [*n.args, *(k.value for k in n.keywords)]]
-        given = [a.value if isinstance(a, ast.Starred) else a for a in given]
-        return {ast.unparse(a) for a in given if isinstance(a, _PLACES)}
-
-    def _block(self, statements: list, guarded: bool) -> list:
-        """The same statements, counted; an assert whose failure may be caught still raises."""
-        out = []
-        for node in statements:
-            # `assert ...`, `self.assertEqual(...)`, `np.testing.assert_allclose(...)`
-            checks = isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
-            name = _called(node.value) if isinstance(node, ast.Expr) else ""
-            calls = name.startswith("assert") and name not in self.defined  # their own ones count
-            if checks or calls:
-                self.asserts += 1
-                passed, attempt = ast.parse(COUNTED % self.asserts).body
-                attempt.body, attempt.orelse = [node], [passed]
-                out += [node, passed] if guarded else [attempt]
-                continue
-            handlers = getattr(node, "handlers", [])
-            catches = handlers or isinstance(node, ast.With | ast.AsyncWith)
-            for part in [node, *handlers, *getattr(node, "cases", [])]:
-                for name in ("body", "orelse", "finalbody"):
-                    if isinstance(inner := getattr(part, name, None), list):
-                        inside = catches and part is node and name == "body"
-                        setattr(part, name, self._block(inner, bool(guarded or inside)))
-            out.append(node)
-        return out
+        elif isinstance(statement, FUNCTIONS):
+            if re.match("(setup|teardown)_(module|function)|pytest_", statement.name):
+                return True
+            if statement.name.startswith("test"):
+                arguments = {argument.arg for argument in statement.args.args}
+                if statement.decorator_list or arguments - {"candidate"}:
+                    return True
+    return False
 
 
-# JSON with inputs and outputs, as Python: of a test that calls a function, or runs a script
-CALLS = """
-for given, right in _workbook.pairs:
-    found = candidate(*given)
-    assert any(_workbook.same_value(found, x) for x in right)
-"""
-SCRIPT = """
-for given, right in _workbook.pairs:
-    assert _workbook.same_output(found := candidate(given), right), repr(found[:80])
-"""
+class Names:
+    """What the names in a test stand for.
 
-
-def is_json(test) -> bool:
-    """Whether the test is input and output: a dict, a list, or JSON."""
-    return isinstance(test, dict | list) or str(test).lstrip().startswith(("{", "["))
-
-
-def _of_lines(given: str, right: str) -> tuple[list, list]:
-    """LiveCodeBench's arguments, each in a line of its own, and result."""
-    return [*map(json.loads, given.splitlines())], [json.loads(right)]
-
-
-def read_json(test: str, name: str) -> tuple[list, str, str]:
-    """The pairs of a JSON test, its Python, and the entry point, if it has none called `name`.
-
-    A pair is input and output of a script, or arguments and the results that are right.
+    `program` are the program's, `calls` the calls of the program, `given` the places whose values
+    it gets, `results` the variables that hold its answers.
     """
-    data = json.loads(test)
-    if isinstance(data, list):
-        pairs = [(row["input"], row["output"]) for row in data]
-        function = data[0].get("fn_name") if data else None  # DeepCoder
-        if function is None and any(row.get("testtype") == "functional" for row in data):
-            if not name:
-                raise ValueError("inputs for a function need its name as the entry point")
-            return [_of_lines(a, b) for a, b in pairs], CALLS, name
-    else:
-        columns = [data.get(f"{x}s", data.get(x)) for x in ("input", "output")]
-        pairs, function = list(zip(*columns, strict=True)), data.get("fn_name")
-    if function is not None:
-        # an output is sometimes in a list of its own
-        single = lambda x: x if isinstance(x, list) and len(x) == 1 else []  # noqa: E731
-        pairs = [_of_lines(a, b) if isinstance(a, str) else (a, [b, *single(b)]) for a, b in pairs]
-        return pairs, CALLS, name or str(function)
-    # APPS has some inputs as lists of lines
-    text = lambda x: "\n".join(map(str, x)) if isinstance(x, list) else str(x)  # noqa: E731
-    return [(text(a), text(b)) for a, b in pairs], SCRIPT, "script"
+
+    def __init__(self, tree: ast.Module, setup: ast.Module, entry_point: str):
+        nodes = list(ast.walk(tree))
+        before = list(ast.walk(setup))
+        self.modules: set[str] = set()
+        self.imported: set[str] = set()
+        self.program = {"candidate", re.split(r"[.(]", entry_point)[0]} - {""}
+        for node in before:
+            self._read_import(node)
+        self.modules_of_setup, self.modules = self.modules, set()
+        for node in nodes:
+            self._read_import(node)
+        own = [node for node in nodes + before if isinstance(node, DEFINITIONS)]
+        self.functions = {node.name for node in own if isinstance(node, FUNCTIONS)}
+        self.classes = {node.name for node in own if isinstance(node, ast.ClassDef)}
+        self.generators = {node.name for node in own if _has_yield(node)}
+        arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        stored = {node.id for node in nodes if _is_name(node) and not _is_load(node)}
+        # what `except` and `with` bind are the test's own errors and context managers
+        self.errors = {node.name for node in nodes if isinstance(node, ast.ExceptHandler)}
+        for node in nodes:
+            if isinstance(node, ast.withitem) and called(node.context_expr) in RAISES:
+                self.errors.update(names_in(node.optional_vars or node.context_expr))
+        bound = self.functions | self.classes | arguments | stored | self.imported
+        bound.update(filter(None, self.errors))
+        loaded = {node.id for node in nodes if _is_name(node) and _is_load(node)}
+        self.free = sorted(loaded - bound - set(dir(builtins)))
+        self.program.update(self.free)
+        self._read_calls(nodes, arguments, entry_point)
+
+    def _read_import(self, node: ast.AST) -> None:
+        if isinstance(node, ast.ImportFrom):
+            self.modules.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            self.modules.update(alias.name for alias in node.names)
+        else:
+            return
+        for alias in node.names:
+            name = (alias.asname or alias.name).split(".")[0]
+            if "solution" in (getattr(node, "module", ""), alias.name):
+                self.program.add(name)
+            else:
+                self.imported.add(name)
+
+    def _read_calls(self, nodes: list, arguments: set[str], entry_point: str) -> None:
+        # a helper of the test may get the program's function as an argument
+        callees = self.program | (arguments - self.imported)
+        method = entry_point.rpartition(".")[2]
+        self.calls: set[ast.AST] = set()
+        self.given: set[str] = set()
+        self.results: set[str] = set()
+        for node in nodes:
+            if isinstance(node, ast.Call) and called(node) in {*callees, method}:
+                self.calls.add(node)
+                for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                    self._add_given(argument)
+        for node in nodes:
+            if isinstance(node, ast.Assign) and self.asks_program(node.value):
+                for target in node.targets:
+                    self.results.update(names_in(target))
+            elif isinstance(node, LOOPS) and self.asks_program(node.iter):
+                self.results.update(names_in(node.target))
+
+    def _add_given(self, argument: ast.expr) -> None:
+        if isinstance(argument, ast.Starred):
+            argument = argument.value
+        if isinstance(argument, ast.Name | ast.Attribute | ast.Subscript):
+            self.given.add(ast.unparse(argument))
+        if isinstance(argument, ast.Subscript):  # a part of what is in a variable
+            self.given.add(ast.unparse(argument.value))
+
+    def asks_program(self, node: ast.AST) -> bool:
+        """Whether it has a call of the program in it."""
+        return not self.calls.isdisjoint(ast.walk(node))
+
+    def is_answer(self, node: ast.AST) -> bool:
+        """Whether it may be an answer of the program, or a part of one."""
+        return self.asks_program(node) or not self.results.isdisjoint(names_in(node))
 
 
-_FLOAT = re.compile(r"[+-]?(\d++\.?\d*+|\.\d++)([eE][+-]?\d{1,4})?", re.ASCII)
+def _has_yield(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node))
 
 
-def same_value(found, wanted) -> bool:
-    """Equal as JSON, numbers with a float to 1e-5 as on LeetCode."""
-    if isinstance(found, list | tuple) and isinstance(wanted, list):
-        return len(found) == len(wanted) and all(map(same_value, found, wanted))
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        return found.keys() == wanted.keys() and all(same_value(found[k], wanted[k]) for k in found)
-    floats = {type(found), type(wanted)} in ({float}, {int, float})
-    close = 1e-5 if isinstance(wanted, float) else 0.0  # a large integer has no tolerance
-    floats = floats and (close or abs(wanted) < 2**53)
-    return found == wanted or (floats and math.isclose(found, wanted, rel_tol=close, abs_tol=1e-5))
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name)
 
 
-def same_output(found: str, wanted: str) -> bool:
-    """Equal but for white space; a number with a point or an exponent to 1e-6."""
+def _is_load(node) -> bool:
+    return isinstance(node.ctx, ast.Load)
 
-    def same(a: str, b: str) -> bool:
-        numbers = re.search("[.eE]", b) and _FLOAT.fullmatch(a) and _FLOAT.fullmatch(b)
-        close = numbers and math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=1e-6)
-        return a == b or bool(close)
 
-    words, right = found.split(), wanted.split()
-    return len(words) == len(right) and all(map(same, words, right))
+# ------------------------------------------------------------------ which way
+
+
+def _why_in_one_process(tree: ast.Module, names: Names, entry_point: str) -> str:
+    """What in the test needs more than plain values; "" if nothing does."""
+    foreign = names.modules - BY_VALUE - {""}
+    if foreign:
+        return f"it imports {min(foreign)}"
+    root = entry_point.split(".")[0]
+    if root[:1].isupper() and root == entry_point:
+        return f"{root} is a class"
+    for node in ast.walk(tree):
+        why = _needs_object(node, names, entry_point)
+        if why:
+            return why
+    why = _uses_program_as_object(tree, names)
+    if not why and _looks_back(tree, names):
+        return "it looks at an argument again"
+    return why
+
+
+def _needs_object(node: ast.AST, names: Names, entry_point: str) -> str:
+    """Why this part of the test needs the program's own objects; "" if it does not."""
+    if isinstance(node, ast.Name | ast.arg | ast.alias | ast.Attribute):
+        return _needs_name(node, names, entry_point)
+    if isinstance(node, ast.Await | ast.AsyncFunctionDef):
+        return "it is asynchronous"
+    if isinstance(node, ast.ClassDef) and not _is_test_class(node):
+        return f"it has a class of its own, {node.name}"
+    if isinstance(node, ast.Compare):
+        return _needs_identity(node)
+    if isinstance(node, ast.Call):
+        return _needs_call(node, names)
+    return ""
+
+
+def _needs_name(node, names: Names, entry_point: str) -> str:
+    name = {ast.Name: "id", ast.arg: "arg", ast.alias: "name", ast.Attribute: "attr"}[type(node)]
+    name = getattr(node, name)
+    if name in ONE_PROCESS:
+        return f"it uses {name}"
+    if isinstance(node, ast.Name):
+        # a class of the program, or of the setup, which both would have to know
+        own = name in names.program or name in names.classes
+        is_class = name[:1].isupper() and not name.isupper() and name != "Solution"
+        return f"{name} is a class" if own and is_class and _is_load(node) else ""
+    if not isinstance(node, ast.Attribute) or name in PLAIN_NAMES:
+        return ""
+    if name == entry_point.rpartition(".")[2] or called(node.value) == "Solution":
+        return ""
+    known = names.imported | {"self", "cls"} | names.classes | names.errors
+    return "" if names_in(node.value) & known else f"it asks for .{name}"
+
+
+def _is_test_class(node: ast.ClassDef) -> bool:
+    return node.name.startswith("Test") or any("TestCase" in ast.unparse(x) for x in node.bases)
+
+
+def _needs_identity(node: ast.Compare) -> str:
+    for comparison, other in zip(node.ops, node.comparators, strict=True):
+        simple = isinstance(other, ast.Constant) or getattr(other, "id", "") in BUILTIN_TYPES
+        if isinstance(comparison, ast.Is | ast.IsNot) and not simple:
+            return "it compares by identity"
+    return ""
+
+
+def _needs_call(node: ast.Call, names: Names) -> str:
+    name = called(node)
+    if name in RAISES and node.args and isinstance(node.args[0], ast.Attribute):
+        return f"it expects {ast.unparse(node.args[0])}"
+    if name in STEPWISE and names.is_answer(node):
+        return f"it uses {name} on an answer"
+    function = node.func
+    if function in names.calls or getattr(function, "id", "") in names.results:
+        return "it calls what the program returns"
+    if name == "isinstance" and len(node.args) == 2:
+        unknown = names_in(node.args[1]) - BUILTIN_TYPES - names.imported
+        if unknown:
+            return f"it asks for {min(unknown)}"
+    if node in names.calls:
+        for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
+            if _has_function(argument, names):
+                return "it gives the program a function"
+    return ""
+
+
+def _has_function(argument: ast.expr, names: Names) -> bool:
+    """Whether the argument is a function, or has one in it that it does not call."""
+    functions = names.functions | names.classes | names.program | BUILTIN_FUNCTIONS
+    used = {getattr(part, "func", None) for part in ast.walk(argument)}
+    for part in ast.walk(argument):
+        if isinstance(part, ast.Lambda | ast.GeneratorExp):
+            return True
+        if getattr(part, "id", "") in names.generators:
+            return True
+        if part in used:
+            continue
+        if isinstance(part, ast.Name) and part.id in functions:
+            return True
+        if isinstance(part, ast.Attribute) and part.attr not in CONSTANTS:
+            if getattr(part.value, "id", "") in names.imported and not _is_owner(part, argument):
+                return True
+    return False
+
+
+def _is_owner(part: ast.Attribute, argument: ast.expr) -> bool:
+    """Whether it is only the left side of another attribute, as `np.random` in `np.random.rand`."""
+    owners = [node.value for node in ast.walk(argument) if isinstance(node, ast.Attribute)]
+    return part in owners
+
+
+def _uses_program_as_object(tree: ast.Module, names: Names) -> str:
+    """Whether a function of the program is not only called, or handed to a helper."""
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node, parent in parents.items():
+        if not isinstance(node, ast.Name) or not _is_load(node) or node.id not in names.program:
+            continue
+        if node.id == "Solution":
+            method = parents.get(parents.get(parent))
+            chain = isinstance(parents.get(parent), ast.Attribute) and isinstance(method, ast.Call)
+            if not chain:
+                return "it keeps an object of Solution"
+        elif not isinstance(parent, ast.Call | ast.keyword):
+            return f"it does not only call {node.id}"
+    return ""
+
+
+def _looks_back(tree: ast.Module, names: Names) -> bool:
+    """Whether it compares what it gave the program with something that is not from the program.
+
+    Then it wants to see what the program has done to it. In `assert f(items) == sorted(items)` it
+    does not: there a program could empty the list and so fit it to its answer.
+    """
+    for node in ast.walk(tree):
+        sides = []
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and called(node).startswith("assert"):
+            sides = node.args[:2]
+        elif isinstance(node, ast.Assert) and not isinstance(node.test, ast.Compare | ast.BoolOp):
+            sides = [node.test]
+        if any(names.asks_program(side) for side in sides):
+            continue
+        places = [places_in(side) for side in sides]
+        of_program = [found for found in places if found & (names.given | names.results)]
+        if len(of_program) == 1 and of_program[0] & names.given:
+            return True
+    return False
+
+
+# ------------------------------------------------------------------ counting
+
+
+class Counter(ast.NodeTransformer):
+    """Rewrites a test: each assertion reports that it held, or what it lost to.
+
+    An assertion that fails inside of `try` or `with` still raises; others let the test go on. With
+    `compares`, `_workbook` also sees both sides of each comparison.
+    """
+
+    def __init__(self, own_functions: set[str], compares: bool, replaced: set[ast.stmt]):
+        self.own_functions, self.compares = own_functions, compares
+        self.replaced = replaced
+        self.count = 0
+        self.required: set[int] = set()
+        self.optional = 0  # how many blocks around it may not run
+        self.guarded = False  # whether something around it may catch a failure
+        self.may_fail = False  # and is meant to
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        return self._visit_blocks(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self._visit_blocks(node)
+
+    def visit_FunctionDef(self, node) -> ast.AST:
+        decorators = " ".join(map(ast.unparse, node.decorator_list))
+        skips = "skip" in decorators or "xfail" in decorators or "fixture" in decorators
+        skips = skips or node in self.replaced
+        outer = self.optional, self.guarded, self.may_fail
+        self.optional = int(skips or not RUN_BY_NAME.match(node.name))
+        self.guarded = self.may_fail = False
+        self._visit_blocks(node)
+        self.optional, self.guarded, self.may_fail = outer
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_For(self, node) -> ast.AST:
+        return self._visit_blocks(node)
+
+    visit_AsyncFor = visit_For
+
+    def visit_If(self, node) -> ast.AST:
+        self.optional += 1
+        self._visit_blocks(node)
+        self.optional -= 1
+        return node
+
+    visit_While = visit_Match = visit_If
+
+    def visit_Try(self, node) -> ast.AST:
+        self.optional += 1
+        outer = self.guarded, self.may_fail
+        if node.handlers:
+            self.guarded = self.may_fail = True
+        node.body = self._block(node.body)
+        self.guarded, self.may_fail = outer
+        node.orelse = self._block(node.orelse)
+        node.finalbody = self._block(node.finalbody)
+        for handler in node.handlers:
+            handler.body = self._block(handler.body)
+        self.optional -= 1
+        return node
+
+    visit_TryStar = visit_Try
+
+    def visit_With(self, node) -> ast.AST:
+        expects_error = _expects_error(node)
+        outer = self.guarded, self.may_fail
+        self.guarded = True
+        self.may_fail = self.may_fail or expects_error
+        self.optional += expects_error
+        self._visit_blocks(node)
+        self.optional -= expects_error
+        self.guarded, self.may_fail = outer
+        return node
+
+    visit_AsyncWith = visit_With
+
+    def _visit_blocks(self, node) -> ast.AST:
+        for case in getattr(node, "cases", []):
+            case.body = self._block(case.body)
+        for name, value in ast.iter_fields(node):
+            if name in ("body", "orelse", "finalbody"):
+                setattr(node, name, self._block(value))
+            elif isinstance(value, ast.expr):
+                setattr(node, name, self.visit(value))
+        return node
+
+    def _block(self, statements: list) -> list:
+        block = []
+        for statement in statements:
+            if self._is_assertion(statement):
+                block.extend(self._counted(statement))
+            else:
+                block.append(self.visit(statement))
+        return block
+
+    def _is_assertion(self, statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.Assert):
+            return not isinstance(statement.test, ast.Constant)
+        if isinstance(statement, ast.With):
+            return any(called(item.context_expr) in RAISES for item in statement.items)
+        name = called(statement.value) if isinstance(statement, ast.Expr) else ""
+        if name in self.own_functions:
+            return False  # its own assertions are counted
+        return name.startswith("assert") or name in RAISES
+
+    def _counted(self, statement: ast.stmt) -> list:
+        self.count += 1
+        number = self.count
+        if not self.optional:
+            self.required.add(number)
+        statement = self.visit(statement)
+        held = f"_workbook.held('{WORD}{number}')"
+        lost = f"_workbook.lost({number}, _workbook_error)"
+        if self.may_fail:
+            return [statement, *ast.parse(held).body]
+        if self.guarded:  # the program's `__exit__` may swallow the failure, but not the report
+            lost = f"{lost}; raise"
+        text = f"try: pass\nexcept _workbook.errors as _workbook_error: {lost}\nelse: {held}"
+        attempt = ast.parse(text).body[0]
+        attempt.body = [statement]
+        return [attempt]
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        if not self.compares or not isinstance(node.ops[0], COMPARES):
+            return node
+        if len(node.ops) > 1:
+            node.left = _call("alone", [node.left])
+            node.comparators = [_call("alone", [side]) for side in node.comparators]
+            return node
+        name = ast.Constant(type(node.ops[0]).__name__)
+        return _call("compare", [name, node.left, node.comparators[0]])
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if self.compares and isinstance(node.op, ast.Sub):
+            return _call("compare", [ast.Constant("Sub"), node.left, node.right])
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        starred = any(isinstance(argument, ast.Starred) for argument in node.args)
+        if self.compares and called(node) in COMPARING and len(node.args) > 1 and not starred:
+            name = ast.Constant(called(node))
+            pair = _call("pair", [name, *node.args[:2]])
+            node.args[:2] = [ast.Starred(pair, ast.Load())]
+        return node
+
+
+def _expects_error(node) -> bool:
+    """Whether it is `with pytest.raises(...)` or unittest's."""
+    return any(called(item.context_expr) in {*RAISES, "suppress"} for item in node.items)
+
+
+def _call(name: str, arguments: list) -> ast.Call:
+    function = ast.Attribute(ast.Name("_workbook", ast.Load()), name, ast.Load())
+    return ast.Call(function, arguments, [])
+
+
+OPERATORS = {
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "In": lambda member, container: member in container,
+    "NotIn": lambda member, container: member not in container,
+    "Sub": operator.sub,
+}
+
+
+@functools.lru_cache(maxsize=64)
+def read_test(source: str, setup: str, entry_point: str) -> Test:
+    """The test; SyntaxError and others for what is no Python."""
+    return Test(source, setup, entry_point)

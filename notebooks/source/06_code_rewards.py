@@ -130,7 +130,7 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
 # %%
 from array import array
 
-from grpo_workbook.sandbox import encode
+from grpo_workbook.sandbox.wire import encode
 
 Yes = type("Yes", (int,), {"__eq__": lambda self, other: True})
 values = 5, [1, (2, "x")], {"a": {1}}, map(str, [1]), Yes(3), [Yes(3)], array("i", [5])

@@ -768,7 +768,7 @@ if run.profile == "smoke":
 # - **Data:** small functions of your own code, each with six tests or more. The docstring is the prompt.
 # - **Reward:** the rate of passed tests, in the sandbox: `unit_tests` of [chapter 06](06_code_rewards.ipynb).
 # - **Trap:** tests that stand in the prompt are passed by looking the values up. Show two, and pay for the others.
-# - **First step:** run `code_attacks` of `grpo_workbook.sandbox` against your own tests.
+# - **First step:** run `code_attacks` of `grpo_workbook.sandbox.attacks` against your own tests.
 #
 # ### Fields from messy text
 #

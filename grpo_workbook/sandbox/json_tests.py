@@ -1,0 +1,127 @@
+"""Tests of input and output, as JSON: APPS, CodeContests, LiveCodeBench, DeepCoder.
+
+They name no function of Python's, so the judge compares by itself. Standard library only.
+"""
+
+import json
+import math
+import re
+from typing import NamedTuple
+
+_FLOAT = re.compile(r"[+-]?(\d++\.?\d*+|\.\d++)([eE][+-]?\d{1,4})?", re.ASCII)
+
+
+class Pairs(NamedTuple):
+    """Inputs and outputs of a script, or the arguments of a function and its right results.
+
+    `function` is its name, "" for a script; then a pair is two texts, else two lists.
+    """
+
+    pairs: list[tuple]
+    function: str
+
+    def as_python(self) -> str:
+        """A test with an assertion for each pair, which finds them as `_pairs`."""
+        call = "candidate(*_pairs[{0}][0])" if self.function else "candidate(_pairs[{0}][0])"
+        line = f"assert _same({call}, _pairs[{{0}}][1]), 'the answer for input {{0}} is wrong'"
+        return "\n".join(line.format(number) for number in range(len(self.pairs)))
+
+    def entry_point(self, program: str) -> str:
+        """The function's name, in the class that LeetCode's programs have."""
+        if "class Solution" in program and self.function.isidentifier():
+            return f"Solution().{self.function}"
+        return self.function
+
+    def same(self, answer, wanted) -> bool:
+        """Whether an answer is right."""
+        if not self.function:
+            return same_output(answer, wanted)
+        return any(same_value(answer, result) for result in wanted)
+
+
+def is_json(test) -> bool:
+    """Whether the test is input and output: a dict, a list, or JSON."""
+    return isinstance(test, dict | list) or str(test).lstrip().startswith(("{", "["))
+
+
+def read_json(test: str, entry_point: str) -> Pairs | None:
+    """The pairs of a JSON test; None for what is no JSON, such as Python that starts with "["."""
+    try:
+        data = json.loads(test)
+    except json.JSONDecodeError:
+        return None
+    if isinstance(data, list):
+        return _read_rows(data, entry_point)
+    inputs = data.get("inputs", data.get("input"))
+    outputs = data.get("outputs", data.get("output"))
+    if not (isinstance(inputs, list) and isinstance(outputs, list)):
+        raise ValueError("the JSON has no lists of inputs and outputs")
+    pairs = list(zip(inputs, outputs, strict=True))
+    return _make_pairs(pairs, data.get("fn_name"), entry_point)
+
+
+def _read_rows(rows: list, entry_point: str) -> Pairs:
+    """LiveCodeBench's and DeepCoder's rows."""
+    pairs = [(row["input"], row["output"]) for row in rows]
+    function = rows[0].get("fn_name") if rows else None
+    if function is None and any(row.get("testtype") == "functional" for row in rows):
+        if not entry_point:
+            raise ValueError("inputs for a function need its name as the entry point")
+        function = entry_point
+    return _make_pairs(pairs, function, entry_point)
+
+
+def _make_pairs(pairs: list[tuple], function: str | None, entry_point: str) -> Pairs:
+    if function is None:
+        return Pairs([(_text(given), _text(wanted)) for given, wanted in pairs], "")
+    calls = []
+    for given, wanted in pairs:
+        if isinstance(given, str):  # LiveCodeBench has each argument in a line of its own
+            arguments = [json.loads(line) for line in given.splitlines()]
+            calls.append((arguments, [json.loads(wanted)]))
+            continue
+        results = [wanted]
+        if isinstance(wanted, list) and len(wanted) == 1:  # sometimes in a list of its own
+            results.append(wanted[0])
+        calls.append((given, results))
+    return Pairs(calls, entry_point or str(function))
+
+
+def _text(value) -> str:
+    """APPS has some inputs as lists of lines."""
+    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def same_value(result, wanted) -> bool:
+    """Equal as JSON; numbers, of which one is a float, to 1e-5 as on LeetCode."""
+    if isinstance(result, list | tuple) and isinstance(wanted, list):
+        return len(result) == len(wanted) and all(map(same_value, result, wanted))
+    if isinstance(result, dict) and isinstance(wanted, dict):
+        if result.keys() != wanted.keys():
+            return False
+        return all(same_value(result[key], wanted[key]) for key in result)
+    if result == wanted:
+        return True
+    kinds = {type(result), type(wanted)}
+    if kinds not in ({float}, {int, float}):
+        return False
+    if isinstance(wanted, float):
+        return math.isclose(result, wanted, rel_tol=1e-5, abs_tol=1e-5)
+    # a large integer has no tolerance
+    return abs(wanted) < 2**53 and math.isclose(result, wanted, rel_tol=0.0, abs_tol=1e-5)
+
+
+def same_output(printed: str, wanted: str) -> bool:
+    """Equal but for white space; a number with a point or an exponent to 1e-6."""
+    words, right = printed.split(), wanted.split()
+    return len(words) == len(right) and all(map(_same_word, words, right))
+
+
+def _same_word(word: str, right: str) -> bool:
+    if word == right:
+        return True
+    if not re.search("[.eE]", right):
+        return False
+    if not (_FLOAT.fullmatch(word) and _FLOAT.fullmatch(right)):
+        return False
+    return math.isclose(float(word), float(right), rel_tol=1e-6, abs_tol=1e-6)

@@ -1,0 +1,125 @@
+"""Runs the functions and classes of a test as pytest and unittest do, without a file."""
+
+import asyncio
+import inspect
+import os
+import types
+import unittest
+from collections.abc import Callable
+
+# Of pytest's own plugins these would write files, print, or change how errors are caught.
+NO_PLUGINS = """cacheprovider terminal faulthandler doctest junitxml pastebin nose stepwise
+debugging setuponly setupplan threadexception unraisableexception logging""".split()
+
+
+class Skipped(Exception):
+    """A test was skipped, and so has judged nothing."""
+
+
+def run(module: types.ModuleType, functions: list[str], needs_pytest: bool, fail: Callable) -> None:
+    """Run the test functions and classes of the module; `fail` is called with each error."""
+    if needs_pytest:
+        _run_pytest(module, fail)
+        return
+    for name in functions:
+        try:
+            _call(getattr(module, name), getattr(module, "candidate", None))
+        except BaseException as error:
+            fail(error)
+    for kind in list(vars(module).values()):
+        if isinstance(kind, type) and issubclass(kind, unittest.TestCase):
+            if kind.__module__ == module.__name__:
+                _run_unittest(kind, fail)
+
+
+def _call(function: Callable, candidate) -> None:
+    """Call it; `check` and what has a parameter get the candidate."""
+    takes = function.__code__.co_argcount - len(function.__defaults__ or ())
+    result = function(candidate) if takes > 0 else function()
+    if inspect.iscoroutine(result):
+        asyncio.run(result)
+
+
+def _run_unittest(kind: type[unittest.TestCase], fail: Callable) -> None:
+    result = unittest.TestResult()
+
+    def failed(*details) -> None:
+        if details[-1] is not None:  # None: a subtest passed
+            fail(details[-1][1])
+
+    result.addError = result.addFailure = result.addSubTest = failed
+    unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
+    for _ in result.unexpectedSuccesses:
+        fail(AssertionError("a test that should fail has passed"))
+    for test, why in result.skipped:
+        method = getattr(test, test._testMethodName)
+        meant = getattr(kind, "__unittest_skip__", False) or hasattr(method, "__unittest_skip__")
+        if not meant:  # it is not marked: what the program did made the test skip itself
+            fail(Skipped(why))
+
+
+def _run_pytest(module: types.ModuleType, fail: Callable) -> None:
+    """Run pytest on a module that has no file."""
+    import pytest
+
+    candidate = getattr(module, "candidate", None)
+    if candidate is not None:
+        module.candidate = pytest.fixture(name="candidate")(lambda: candidate)
+    keep = "caplog" in getattr(module, "__source__", "")
+    options = ["-s", "-c", os.devnull, "--rootdir", os.getcwd(), "--noconftest"]
+    for name in NO_PLUGINS:
+        if not (keep and name == "logging"):
+            options.extend(["-p", f"no:{name}"])
+    code = pytest.main(options, plugins=[_make_plugin(module, candidate, fail)])
+    if code not in (0, 1, 5):  # passed, failed, nothing to run
+        fail(ImportError(f"pytest ended with {code!r}"))
+
+
+def _make_plugin(module: types.ModuleType, candidate, fail: Callable):
+    from pathlib import Path
+
+    import pytest
+
+    class Module(pytest.Module):
+        def _getobj(self):
+            return module
+
+    class Plugin:
+        def pytest_collection(self, session):
+            collector = Module.from_parent(session, path=Path(os.getcwd(), "test_it.py"))
+            session.items = list(session.genitems(collector))
+            config = session.config
+            config.hook.pytest_collection_modifyitems(
+                session=session, config=config, items=session.items
+            )
+            session.testscollected = len(session.items)
+            return True
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_pyfunc_call(self, pyfuncitem):
+            function = pyfuncitem.obj
+            if not inspect.iscoroutinefunction(function):
+                return None
+            names = inspect.signature(function).parameters
+            asyncio.run(function(**{name: pyfuncitem.funcargs[name] for name in names}))
+            return True
+
+        def pytest_fixture_setup(self, fixturedef, request):
+            return candidate if fixturedef.argname == "candidate" else None
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_makereport(self, item, call):
+            report = yield
+            if report.failed:
+                error = AssertionError(str(report.longrepr)[-300:])
+                fail(call.excinfo.value if call.excinfo else error)
+            return report
+
+        def pytest_collectreport(self, report):
+            if report.failed:
+                fail(ImportError(str(report.longrepr)[-300:]))
+
+        def pytest_internalerror(self, excrepr):
+            fail(ImportError(str(excrepr)[-300:]))
+
+    return Plugin()

@@ -1,0 +1,330 @@
+"""One server for each worker: it goes behind the walls of jail.py and forks all processes there.
+
+pool.py starts it and asks it for a judge (judge.py), which gets jobs straight from pool.py. So this
+process never sees a test, and no fork of it inherits one. A judge asks it for processes with model-
+written code: one that answers by value (candidate.py), or one that has program and test together
+(together.py). They can start, signal and trace no other process. Standard library only.
+"""
+
+import contextlib
+import gc
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import traceback
+
+import candidate
+import jail
+import judge
+import together
+import wire
+
+PRIVATE = "/tmp"  # with full isolation it is in memory, and emptied after each job
+LARGEST_FILE = 32 << 20  # bytes
+DESCRIPTORS = 64
+INTERPRETER = 64 << 20  # bytes of address space, where this process cannot look up its own
+BY_VALUE, SCRIPT, TOGETHER = b"v", b"s", b"t"  # what a judge asks for
+END, IMPORT = b"e", b"i"
+OWN_MODULES = """assertions candidate guard jail json_tests judge runner source together
+    wire""".split()
+
+
+def main() -> None:
+    """Serve the process that started this one, over the socket that is standard input."""
+    control = socket.socket(fileno=os.dup(0))
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    options = wire.receive(control)
+    try:
+        server = Server(control, options)
+    except OSError as error:  # half a wall: pool.py starts another server, without this one
+        wire.send(control, {"level": "", "why": str(error)})
+        return
+    wire.send(control, {"level": server.level, "why": server.why()})
+    server.serve()
+
+
+class Server:
+    """The server's process.
+
+    `missing` says which walls are not there, `lacks` what programs can do without them.
+    """
+
+    def __init__(self, control: socket.socket, options: dict):
+        self.control, self.options = control, options
+        self.missing: list[str] = []
+        self.lacks: list[str] = []
+        self.level = options["level"]
+        self.files = self.level == "full"
+        self.judge = self.program = 0  # process ids
+        self.requests: socket.socket | None = None  # of the judge
+        self.below = self.size = None  # descriptors of files in /proc
+        self._enter()
+        self._forbid_files()
+        self._filter_calls()
+        if self.missing:
+            self.level = "limits-only"
+        self._prepare_python()
+
+    def why(self) -> str:
+        """Which walls are missing and what follows; "" if none is."""
+        if not self.missing:
+            return ""
+        return f"{'; '.join(self.missing)}: programs can {' and '.join(self.lacks)}"
+
+    # ------------------------------------------------------------------ the walls
+
+    def _enter(self) -> None:
+        """Leave the other processes behind: namespaces, or at least another user."""
+        jail.be_first_to_go()
+        limits = {resource.RLIMIT_NOFILE: DESCRIPTORS, resource.RLIMIT_CORE: 0}
+        limits[resource.RLIMIT_FSIZE] = LARGEST_FILE if self.files else 0
+        threads = jail.threads_of_user() + jail.SPARE_THREADS
+        proc = self._open("/proc")  # it shows what no program may see
+        if self.files:
+            jail.enter_namespaces(self.options["visible"])
+            self.nobody, self.inside = os.getuid() != os.geteuid(), True
+        else:
+            self.missing.append("no namespaces")
+            self.nobody, self.inside = jail.be_nobody(), jail.enter_user_namespace()
+        self.limits = {resource.RLIMIT_CPU: int(self.options["time_limit"]) + 2}
+        if sys.platform == "linux":
+            # the limit may count no others' threads
+            alone = self.nobody or (self.inside and jail.threads_are_counted_by_namespace())
+            if not alone:
+                self.lacks.append(f"start {jail.SPARE_THREADS} threads")
+            self.limits[resource.RLIMIT_NPROC] = jail.THREADS if alone else threads
+        if proc is not None:
+            self.size = self._open("self/statm", proc)
+            if os.getpid() != 1:  # the process ids there are those of the namespace outside
+                self.below = self._open(f"self/task/{os.getpid()}/children", proc)
+            os.close(proc)
+        jail.set_limits(limits)
+        jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
+        jail.prctl(jail.PR_SET_DUMPABLE, 0)  # other processes cannot read this one or its forks
+        jail.drop_capabilities()
+
+    @staticmethod
+    def _open(path: str, folder: int | None = None) -> int | None:
+        with contextlib.suppress(OSError):
+            return os.open(path, os.O_RDONLY, dir_fd=folder)
+        return None
+
+    def _forbid_files(self) -> None:
+        try:
+            jail.landlock(self.options["visible"], [PRIVATE] if self.files else [])
+            self.lacks.append("see whether a file exists")
+        except OSError as error:
+            self.lacks.append("read all your files")
+            if self.missing:
+                self.missing.append(f"no Landlock: {error}")
+            if not (self.nobody or self.inside):
+                self.lacks.append("read your other processes' environment")
+
+    def _filter_calls(self) -> None:
+        self.filters: dict[bool, jail.Filter] = {}  # whether it lets a program write files
+        try:
+            jail.server_filter(self.files).install()
+            for files in (True, False):
+                self.filters[files] = jail.program_filter(files)
+        except OSError as error:
+            if self.files:  # process 1 could not find the processes that a program starts
+                raise
+            self.missing.append(f"system calls cannot be filtered: {error}")
+            self.lacks.append("use the network, write files and end your processes")
+
+    # ------------------------------------------------------------------ the interpreter
+
+    def _prepare_python(self) -> None:
+        """Import what programs need most, once here and not in every fork."""
+        del sys.path[0]  # a program's `import wire` must fail, as anywhere else
+        sys.path.extend(self.options["packages"])
+        for name in OWN_MODULES:
+            sys.modules.pop(name, None)
+        if self.files:
+            for name in ("HOME", "TMPDIR", "MPLCONFIGDIR"):
+                os.environ[name] = PRIVATE
+        os.environ["MPLBACKEND"] = "Agg"
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        register = os.register_at_fork
+        os.register_at_fork = lambda **_: None  # a fork seeds `random` if it needs it
+        candidate.import_for_leetcode()
+        os.register_at_fork = register
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")  # a program may print half a surrogate pair
+        gc.disable()  # it would touch, and so copy, this memory in every fork
+        gc.freeze()
+
+    def _import(self, names: list[str]) -> None:
+        for name in names:
+            # whatever a package does, the test itself says what is wrong with it
+            with contextlib.suppress(BaseException):
+                __import__(name)
+        gc.freeze()
+
+    # ------------------------------------------------------------------ requests
+
+    def serve(self) -> None:
+        """Do what pool.py and the judge ask for, until pool.py hangs up."""
+        while True:
+            sockets = [self.control]
+            if self.requests is not None:
+                sockets.append(self.requests)
+            ready, _, _ = select.select(sockets, [], [])
+            if self.control in ready:
+                self._replace_judge()
+            else:
+                self._serve_judge(self.requests)
+
+    def _replace_judge(self) -> None:
+        word, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
+        self._end_program()
+        if self.judge:
+            _kill(self.judge)
+            _reap(self.judge)
+            self.requests.close()
+        if not word:
+            os._exit(0)
+        ours, theirs = socket.socketpair()
+        self.judge = os.fork()
+        if not self.judge:
+            ours.close()
+            self._run(lambda: self._be_judge(descriptors[0], theirs))
+        os.close(descriptors[0])
+        theirs.close()
+        self.requests = ours
+
+    def _serve_judge(self, requests: socket.socket) -> None:
+        try:
+            word, descriptors, _, _ = socket.recv_fds(requests, 1, 1)
+            if word in (BY_VALUE, SCRIPT, TOGETHER):
+                self._start_program(word, descriptors[0])
+                return
+            self._end_program()
+            if word == IMPORT:
+                self._import(wire.receive(requests))
+            if word:
+                requests.sendall(b"k")
+                return
+        except OSError:
+            pass
+        # it has ended: pool.py asks for another one
+        requests.close()
+        self.requests = None
+        _kill(self.judge)
+        _reap(self.judge)
+        self.judge = 0
+
+    # ------------------------------------------------------------------ forks
+
+    def _start_program(self, word: bytes, descriptor: int) -> None:
+        memory = self._own_size() + (self.options["memory_mb"] << 20)
+        files = word == TOGETHER and self.files
+        limits = dict(self.limits)
+        if sys.platform == "linux":  # macOS cannot limit the address space
+            limits[resource.RLIMIT_AS] = memory
+        if not files:
+            limits[resource.RLIMIT_FSIZE] = 0
+        self.program = os.fork()
+        if self.program:
+            os.close(descriptor)
+            return
+        run = candidate.run_script if word == SCRIPT else candidate.answer_calls
+        if word == TOGETHER:
+            run = together.run
+        self._run(lambda: self._be_program(descriptor, limits, files, run))
+
+    def _be_program(self, descriptor: int, limits: dict, files: bool, run) -> None:
+        os.dup2(descriptor, 3)
+        os.closerange(4, DESCRIPTORS)  # on the others a program could ask for processes
+        self._put_up_last_walls(limits, files)
+        run(socket.socket(fileno=3))
+
+    def _be_judge(self, descriptor: int, requests: socket.socket) -> None:
+        limits = {resource.RLIMIT_FSIZE: 0}
+        if sys.platform == "linux":
+            limits[resource.RLIMIT_AS] = self._own_size() + (self.options["memory_mb"] << 21)
+        self.control.close()
+        self._put_up_last_walls(limits, files=False)
+        options = self.options | {"files": self.files}
+        judge.serve(socket.socket(fileno=descriptor), requests, options)
+
+    def _put_up_last_walls(self, limits: dict, files: bool) -> None:
+        if os.getppid() != 1:  # process 1 takes all others with it when it ends
+            jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()
+        jail.set_limits(limits)
+        if self.filters:
+            self.filters[files].install()
+        gc.enable()
+
+    @staticmethod
+    def _run(work) -> None:
+        """Work in a fork, which never returns."""
+        try:
+            work()
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(1)  # after any error the other side sees the end of the socket
+
+    def _own_size(self) -> int:
+        """Bytes of address space that a fork of this process starts with."""
+        if self.size is None:
+            return INTERPRETER
+        pages = int(os.pread(self.size, 100, 0).split()[0])
+        return pages * resource.getpagesize()
+
+    def _end_program(self) -> None:
+        """Kill and reap all processes of a job, and empty /tmp."""
+        if self.program:
+            with contextlib.suppress(OSError):
+                os.kill(-self.program, signal.SIGKILL)
+            _kill(self.program)
+            _reap(self.program)
+            self.program = 0
+            self._end_descendants()
+        if self.files:
+            self._empty_folder()
+
+    def _end_descendants(self) -> None:
+        """Without a filter a program can start others, which become children of this process."""
+        for _ in range(1000):
+            if self.below is None:
+                return
+            children = {int(pid) for pid in os.pread(self.below, 1 << 20, 0).split()}
+            children.discard(self.judge)
+            if not children:
+                return
+            for pid in children:
+                _kill(pid)
+                _reap(pid)
+
+    def _empty_folder(self) -> None:
+        for name in os.listdir(PRIVATE):
+            path = os.path.join(PRIVATE, name)
+            try:
+                if os.path.isdir(path) and not os.path.islink(path):
+                    shutil.rmtree(path)
+                else:
+                    os.remove(path)
+            except (OSError, RecursionError):
+                os._exit(0)  # pool.py starts another server, with a new folder
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()
