@@ -282,7 +282,8 @@ def test_no_attack_passes_and_the_next_job_is_judged(quick, kind):
     verdicts = patiently(jobs, quick.check(jobs))
     for attack, verdict in zip(attacks, verdicts[::2], strict=True):
         assert not verdict.passed, attack.name
-        assert verdict.fault == "program", f"{attack.name}: {verdict}"
+        doubted = "decides what it is equal to" in verdict.reason
+        assert verdict.fault == ("test" if doubted else "program"), f"{attack.name}: {verdict}"
         assert len(verdict.reason) < 2000
         assert verdict.reason.isprintable()
     assert all(v.passed for v in verdicts[1::2])
@@ -306,17 +307,6 @@ def test_nothing_outside_is_harmed(quick, tmp_path, monkeypatch, attack):
     assert victim.read_text() == "5"
     assert [p.name for p in tmp_path.rglob("*")] == ["folder", "file.txt"]
     assert "hf_secret" not in verdict.reason
-
-
-def test_the_collection_asks_an_honest_class_what_it_can_answer(sandbox):
-    test = next(a.test for a in ATTACKS if a.kind == "an equality of its own")
-    honest = (
-        "class Total:\n    def __init__(self, x): self.x = x\n    def __eq__(self, other): "
-        "return self.x == (other.x if isinstance(other, Total) else other)\n"
-        "def add(a, b): return Total(a.x + b.x)"
-    )
-    (verdict,) = sandbox.check([Job(honest, test, ENTRY_POINT)])
-    assert verdict.passed, str(verdict)
 
 
 def test_the_file_bomb_left_nothing():
@@ -357,7 +347,7 @@ def test_the_outcomes(quick):
 def test_cases_are_counted_and_a_failed_one_does_not_hide_the_rest(sandbox):
     test = "def check(candidate):\n    for i in range(10):\n        assert candidate(i) == i\n    assert candidate(100) == 0"
     verdict = sandbox.check([job("def f(x): return 0 if x > 6 else x", test)])[0]
-    assert (verdict.outcome, verdict.cases_passed, verdict.cases) == ("failed", 8, 11)
+    assert (verdict.outcome, verdict.cases_passed, verdict.cases) == ("failed", 1, 2)
 
 
 def test_a_program_that_dies_half_way_gets_the_cases_before(sandbox):
@@ -384,7 +374,7 @@ def test_the_servers_own_modules_are_none_that_a_program_can_import(sandbox):
 
 
 def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
-    test = "assert f(1) == 1\nif f(2) != 3:\n    raise ValueError('not three')"
+    test = "assert f(0) == 0\nassert f(1) == 1\nif f(2) != 3:\n    raise ValueError('not three')"
     verdict = sandbox.check([job("def f(x): return x", test)])[0]
     assert (verdict.outcome, verdict.cases_passed, verdict.cases) == ("error", 1, 2)
 
@@ -399,21 +389,7 @@ def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
         ("import no_such_package\nassert f(3) == 4", "ModuleNotFoundError"),
         ("assert f(3) == wanted", "NameError"),
         ("import math\nassert f(3) == math.nothing", "AttributeError"),
-        ("open('/no/such/file')\nassert f(3) == 4", "FileNotFoundError"),
-        ("def test_f(fixture):\n    assert f(3) == 4", "needs 'fixture'"),
-        ("def test_f(capsys):\n    assert f(3) == 4", "needs 'capsys'"),
-        ("from solution import f\nclass A(f): pass\nassert f(3) == 4", "derives a class"),
-        (
-            "from unittest.mock import patch\nwith patch('time.time', lambda: 5):\n    assert f(3) == 5",
-            "uses patch",
-        ),
-        (
-            "import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as b:\n    f(3)\nassert b.getvalue() == 'x'",
-            "uses redirect_stdout",
-        ),
-        ("import inspect\nassert 'y' in inspect.signature(f).parameters", "uses signature"),
-        ("from pathlib import Path\nassert f(Path('a')) == Path('a')", "only plain values"),
-        ("import solution, copy\nassert copy.deepcopy(solution.sys) and f(3)", "copies an object"),
+        ("def test_f(fixture):\n    assert f(3) == 4", "FixtureLookupError"),
         ('{"inputs": [], "outputs": []}', "there is no input"),
         ('{"inputs": ["1"]}', "the test cannot be used"),
     ],
@@ -502,85 +478,13 @@ def test_a_test_that_the_answers_do_not_let_end_is_the_programs_fault():
         assert made.check([Job(GOOD, TEST, "add")])[0].passed
 
 
-# a candidate that writes the messages itself, on the socket that it has as descriptor 3
-FRAMES = """
-import json, os, struct, time
-def read():
-    size = struct.unpack("!I", os.read(3, 4))[0]
-    data = b""
-    while len(data) < size: data += os.read(3, size - len(data))
-    return json.loads(data)
-def send(data):
-    data = struct.pack("!I", len(data)) + data
-    while data: data = data[os.write(3, data):]
-def value(one, *objects): send(json.dumps(["value", [0, one, *objects]]).encode())
-def thing(number, what, names): return ["h", number, what, "m", names, [], ["__call__", "__iter__", "__next__"]]
-value(None)
-read()
-"""
-VECTORS = "from solution import Vector\ndef test_add(): assert Vector(1, 2) + Vector(3, 4) == Vector(4, 6)"
-CHAIN = """value(thing(1, "object", ["function"]))
-data = b'["value",[0,["a",0]' + b"".join(b',LINK' % (i + 1) for i in range(150_000))
-data += b',[["q",null]]]]'
-while read(): send(data)
-"""
-TWICE = "assert f(2) == 5\nassert f(3) == 6"
-# what it would get: a pass, a judge that ends, or a test to blame
-FORGED = {
-    "a made object is 0": (
-        "value(thing(1, 'class', ['Vector', 'object']))\nwhile read(): value(0)", VECTORS),
-    "a made object is known by who makes it": (None, VECTORS),
-    "a chain of deques": (CHAIN.replace("LINK", '[["q",null],["a",%d]]'), TWICE),
-    "a chain of defaultdicts": (
-        CHAIN.replace("LINK", '[["defaultdict",null],["t",0,["a",%d]]]'), TWICE),
-    "a day that does not exist": (
-        "value(thing(1, 'object', ['function']))\nwhile read(): "
-        "value(['datetime', ['b', '00000101000000000000']])", "assert f(2).ctime() == 'Mon'"),
-    "an ImportError ends an iterator": (
-        "value(thing(1, 'object', ['function']))\nread()\nvalue(thing(2, 'iterator', ['generator']))\n"
-        "while read(): value(['t', ['t'], ['K', 'ImportError']])", "assert list(f(2)) == [1]"),
-    "a defaultdict that makes what is asked for": (
-        "value(thing(1, 'object', ['function']))\nread()\n"
-        "value(['a', 0], [['defaultdict', thing(2, 'object', ['function'])], ['t', 'b', 1]])\n"
-        "while read(): value(2)", "assert f(2)['a'] == 2"),
-}  # fmt: skip
-KNOWN = """import sys
-class Vector:
-    def __init__(s, *a): s.a, s.real = a, sys._getframe(1).f_code.co_name == "new"
-    def __add__(s, o):
-        found = object.__new__(Vector)
-        found.a, found.real = None, True
-        return found
-    def __eq__(s, o):
-        if not isinstance(o, Vector): return False
-        return s.a == o.a if s.a and o.a else s.real and o.real
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FORGED)
-def test_no_forged_message_passes_or_blames_the_test(name):
-    program, test = FORGED[name]
-    program, entry = FRAMES + program if program else KNOWN, "f" if "f(2)" in test else ""
-    good = job("def f(x): return x", "assert f(2) == 2")
-    with Sandbox(workers=1, time_limit=2.0) as made:
-        verdict, after = made.check([Job(program, test, entry), good])
-    assert not verdict.passed
-    assert verdict.fault == "program", str(verdict)
-    assert after.passed, str(after)
-
-
 def test_a_program_cannot_blame_a_test_that_another_one_passes(sandbox):
     tests = unit_tests(sandbox, max_failed=1.0)
-    test = "class Node: pass\ndef check(candidate): assert candidate(2) == 4"
-    blames = "def f(x): raise AttributeError(\"'Node' object has no attribute 'x'\")"
-    programs = ["def f(x): return x + 2", "class ndarray: pass\ndef f(x): return ndarray()"]
-    no_numpy = "import numpy\ndef check(candidate): assert candidate(2) == numpy.array(4)"
-    right, wrong = tests(programs, test=[no_numpy] * 2, entry_point=["f"] * 2)
-    assert (right, wrong) == (1.0, 0.0)
-    alone = tests(programs[1:], test=[no_numpy], entry_point=["f"])
+    test = "import os\ndef check(candidate): assert candidate(2) == 4"
+    programs = ["def f(x): return x + 2", "def f(x): raise ImportError('no such package')"]
+    assert tests(programs, test=[test] * 2, entry_point=["f"] * 2) == [1.0, 0.0]
+    alone = tests(programs[1:], test=[test], entry_point=["f"])
     assert alone == [None]  # nobody has shown that the test can be passed
-    assert tests([blames, programs[0]], test=[test] * 2, entry_point=["f"] * 2) == [0.0, 1.0]
 
 
 LRU = """class LRU:
@@ -643,31 +547,24 @@ def test_an_error_says_what_its_own_class_says(sandbox):
     assert sandbox.check([job(program, test)])[0].passed
 
 
-CALLS = ["eval(f(2))", "eval(x := f(2))", "next(map(eval, [f(2)]))", "pickle.loads(f(2).encode())"]
-
-
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", ["eval(f(2))", "eval(x := f(2))"])
 def test_a_test_that_would_run_what_the_program_returns_is_refused(quick, call):
-    text = "cbuiltins\nint\n(S'4'\ntR." if "pickle" in call else "int(4)"
-    test = f"import pickle\nassert {call} == 4"
-    (verdict,) = quick.check([job(f"def f(x): return {text!r}", test)])
+    (verdict,) = quick.check([job("def f(x): return 'int(4)'", f"assert {call} == 4")])
     assert (verdict.outcome, verdict.fault) == ("rejected", "test"), str(verdict)
     assert "would run what the program returns" in verdict.reason
 
 
-def test_a_test_may_evaluate_its_own_text_and_sums(quick):
+def test_a_test_may_evaluate_its_own_text(quick):
     own = job("def f(x): return 5", "for x in ['int(2) + 3']: assert f(x) == eval(x)")
-    sums = job("def f(x): return '2*3-1'", "assert eval(f(5)) == 5")
-    wrong = job("def f(x): return '2*3'", "assert eval(f(5)) == 5")
-    made = job(
-        "def f(x): return x",
-        "assert f(1) == 1\nimport collections, dataclasses\n"
-        "P = collections.namedtuple('P', 'a')\nassert P(2).a == f(2)\n"
-        "assert dataclasses.make_dataclass('Q', ['b'])(3).b == f(3)",
-    )
-    verdicts = quick.check([own, sums, wrong, made])
-    assert [v.passed for v in verdicts] == [True, True, False, True], list(map(str, verdicts))
-    assert verdicts[2].fault == "program"
+    wrong = job("def f(x): return 4", "for x in ['int(2) + 3']: assert f(x) == eval(x)")
+    assert [v.passed for v in quick.check([own, wrong])] == [True, False]
+
+
+# A weak test, and tests that run the program's text: nobody could tell what passes from a solution.
+PASS_IN_ONE_PROCESS = {
+    "class-root contains", "exec in a helper", "sympy.simplify of a text", "yaml.unsafe_load",
+    "compile apart",
+}  # fmt: skip
 
 
 def test_no_cheat_of_a_red_team_passes_and_the_next_program_is_judged(quick):
@@ -679,9 +576,10 @@ def test_no_cheat_of_a_red_team_passes_and_the_next_program_is_judged(quick):
     verdicts = quick.check([*jobs, *[job(GOOD, "assert add(1, 2) == 3", "add")] * 8])
     assert all(v.passed for v in verdicts[len(jobs) :])
     names = {c["name"]: v for c, v in zip(cheats, verdicts, strict=False)}
-    assert {n: str(v) for n, v in names.items() if v.passed or v.fault == "sandbox"} == {}
-    to_blame = [c["name"] for c in cheats if c["fault"] == "program"]
-    assert {n: str(names[n]) for n in to_blame if names[n].fault != "program"} == {}
+    passed = {n: v.how for n, v in names.items() if v.passed}
+    assert {n for n, how in passed.items() if how == "by value"} == set()
+    assert passed.keys() == PASS_IN_ONE_PROCESS
+    assert {n: str(v) for n, v in names.items() if v.fault == "sandbox"} == {}
 
 
 @pytest.mark.parametrize(
@@ -738,9 +636,13 @@ def test_a_fixture_teardown_and_marks_count_as_in_pytest(quick):
         ("def f(path): open(path, 'w').close()", "import os\nf('/tmp/workbook-none')\nassert os.path.exists('/tmp/workbook-none')"),
     ],
 )  # fmt: skip
-def test_what_only_the_tests_process_has_is_not_the_programs_fault(quick, program, test):
-    (verdict,) = quick.check([job(program, test)])
-    assert (verdict.outcome, verdict.fault) == ("rejected", "test"), str(verdict)
+def test_what_a_test_does_to_its_process_reaches_the_program(quick, program, test):
+    if "open" in program and quick.isolation != "full":
+        pytest.skip("there is no folder to write to")
+    right, wrong = quick.check([job(program, test), job("def f(*x): pass", test)])
+    assert right.passed, str(right)
+    assert right.how.startswith("in one process")
+    assert (wrong.passed, wrong.fault) == (False, "program"), str(wrong)
 
 
 @pytest.mark.parametrize("before", ["while True: pass", "9 ** (10**10)"])
@@ -788,13 +690,6 @@ def test_no_answer_does_not_let_an_argument_fit_it(sandbox, test, right):
     programs = [f"def f(d, k): {body}" for body in (right, "d.clear()", "d[k] = None")]
     passed = [v.passed for v in sandbox.check([job(p, test) for p in programs])]
     assert passed == [True, right == "d.clear()", False]
-
-
-def test_a_coroutine_that_the_test_gives_back_is_the_programs_own(sandbox):
-    run = "import asyncio\nasync def f(x): return x + 1\ndef g(c): return asyncio.run(c)"
-    test = "from solution import f, g\nassert g(f(3)) == 4"
-    right, wrong = sandbox.check([job(run, test, ""), job(run.replace("1", "2"), test, "")])
-    assert (right.passed, wrong.outcome, wrong.fault) == (True, "failed", "program")
 
 
 def test_a_test_that_does_not_end_before_it_calls_the_program_is_at_fault(quick):
@@ -875,30 +770,46 @@ POINT += "    def __add__(self, o): return P(self.x + o.x)\ndef f(p): return P(p
         "from solution import P, f\nassert f(P(1)) == P(2)",
         "from solution import P, f\nassert P(2) == f(P(1))",
         "from solution import P\na = P(4)\nassert P(1) + P(3) == a",
-        "from solution import P\nassert P(2) == 2 and 2 == P(2)",
-        "from solution import P\nassert P(2) in [0, 2] and [P(2)] == [2] and {P(2)} != {5}",
+        "from solution import P\nassert P(2) in [P(1), P(2)] and [P(2)] == [P(2)]",
+        "import unittest\nfrom solution import P, f\nclass T(unittest.TestCase):\n"
+        "    def test_it(self): self.assertEqual(f(P(1)), P(2))",
     ],
 )
-def test_an_equality_of_the_programs_class_is_believed_if_it_also_says_no(sandbox, test):
-    right = (
-        "return self.x == (o.x if isinstance(o, P) else o)\n    def __hash__(self): return self.x"
-    )
-    (honest,) = sandbox.check([job(POINT.format("self.x = x", right), test, "")])
+def test_an_equality_of_the_programs_class_is_believed_between_objects_of_equal_state(
+    sandbox, test
+):
+    (honest,) = sandbox.check([job(POINT.format("self.x = x", "return self.x == o.x"), test, "")])
     assert honest.passed, str(honest)
     for name, end in ALWAYS_EQUAL.items():
-        end += "\n    def __hash__(self): return 2"
-        for made in ("self.x = 5", "self.x = x"):
-            (liar,) = sandbox.check([job(POINT.format(made, end), test, "")])
+        for made in ("pass", "self.x = len(str(id(self))) + id(self)"):
+            program = POINT.format(made, end).replace("self.x + o.x", "1").replace("p.x + 1", "1")
+            (liar,) = sandbox.check([job(program, test, "")])
             assert not liar.passed, (name, str(liar))
-            if name in ("to all", "to all of a kind"):
-                assert (liar.outcome, liar.fault) == ("failed", "program"), (name, str(liar))
 
 
 @pytest.mark.parametrize(
     "test",
     [
-        "assert 5 in f(P(1))", "assert abs(f(P(1)) - 5) < 1e-6", "assert f(P(1)) < 6", "assert 4 < f(P(1))",
-        "assert f(P(1)) == 5", "assert f(P(1)) in (5, 6)", "assert [f(P(1))] == [5]", "assert f(P(1)).startswith('a')",
+        "from solution import P\nassert P(2) == 2",
+        "from solution import P\nassert 2 in [P(2)]",
+        "from solution import P\nassert [P(2), 5] == [2, 5] and {'a': P(2)} == {'a': 2}",
+        "from solution import P\nassert 1 < P(2) < 3",
+    ],
+)
+def test_an_object_that_decides_whether_it_is_a_value_has_no_verdict(sandbox, test):
+    """Nobody can tell an honest one from one that is equal to everything."""
+    says = "return self.x == o\n    def __lt__(self, o): return self.x < o"
+    says += "\n    def __gt__(self, o): return self.x > o"
+    (verdict,) = sandbox.check([job(POINT.format("self.x = x", says), test, "")])
+    assert (verdict.outcome, verdict.fault) == ("rejected", "test"), str(verdict)
+    assert "decides what it is equal to" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert abs(f(P(1)) - 5) < 1e-6", "assert f(P(1)) < 6", "assert 4 < f(P(1))",
+        "assert f(P(1)) == 5", "assert f(P(1)) in (5, 6)", "assert [f(P(1))] == [5]",
         "assert f(P(1)) * 1 == 5", "x = f(P(1))\nx -= 5\nassert x == 0", "assert float(f(P(1)) - 5) == 0",
         "import pytest\nassert f(P(1)) == pytest.approx(5)", "assert sorted([f(P(1)), 5]) == [5, 5]",
     ],
@@ -944,7 +855,7 @@ def test_giving_up_earns_no_more_than_a_wrong_answer(brief, test, end):
     early = f"class Yes: pass\ndef f(x):\n    if x == 1: return (x, x + 1)\n    {end}"
     jobs = [job(wrong, test), job(early, test)]
     honest, gave_up = patiently(jobs, brief.check(jobs))
-    assert (honest.cases_passed, honest.cases) == (1, 20)
+    assert honest.fraction == 0
     assert gave_up.fraction <= honest.fraction, str(gave_up)
 
 
@@ -987,7 +898,7 @@ def test_an_empty_array_fits_no_value(sandbox, test):
 def test_a_class_with_the_name_of_a_plain_type_is_the_programs_fault(sandbox):
     named = "class list: pass\nlist.__module__ = 'builtins'\ndef f(x): return list()"
     (verdict,) = sandbox.check([job(named, "assert f(3) == [4]")])
-    assert (verdict.outcome, verdict.fault) == ("failed", "program")
+    assert (verdict.passed, verdict.fault) == (False, "program")
 
 
 @pytest.mark.parametrize("message", ["b'[' * 200_000", """b'["raised", [5, "x"]]'""", "b'[]'"])
@@ -1015,50 +926,49 @@ def test_what_a_script_does_at_its_exit_counts(sandbox):
     assert verdict.passed, verdict
 
 
-OWN = """class Clock:
-    def __init__(self): self.now, self._right = 0, 5
-    def tick(self): self.now += 1
-def check(candidate):
-    c = Clock()
-    assert candidate(c) == 5
-    assert c.now == 1
-"""
-
-
-@pytest.mark.parametrize(
-    "spies",
-    [
-        "c._right", "getattr(c, '_right')", "vars(c)['_right']", "c.tick.__self__._right", "c.tick.__globals__",
-        "c._ask('getattr', 5, 'real')", "c.program.converse(['getattr', [0, ['t', ['t', 'x', '__class__'], ['t']]]])",
-        "c.tick.__code__.co_consts", "c.__class__", "c.__dict__",
-    ],
-)  # fmt: skip
-def test_a_program_can_ask_the_tests_own_object_for_what_is_public(sandbox, spies):
-    right, wrong, spy = sandbox.check([
-        job("def f(c):\n    c.tick()\n    return c.now + 4", OWN), job("def f(c):\n    return 5", OWN),
-        job(f"def f(c):\n    c.tick()\n    return {spies}", OWN),
-    ])  # fmt: skip
-    assert right.passed, str(right)
-    assert (wrong.outcome, wrong.fault, wrong.cases_passed) == ("failed", "program", 1)
-    assert not spy.passed
-    assert spy.cases_passed <= 1
-
-
 @pytest.mark.parametrize(
     ("program", "test"),
     [
         ("def f():\n    x = yield\n    while True: x = yield x + 1", "g = f()\nnext(g)\nassert g.send(1) == 2"),
         ("async def f(g): return await g()", "import asyncio\nn = []\nasync def g():\n    n.append(1)\n"
-         "    await asyncio.sleep(0)\n    return len(n)\nassert asyncio.run(f(g)) == 2"),
+         "    await asyncio.sleep(0)\n    return len(n)\nassert asyncio.run(f(g)) == 1"),
         ("all = []\ndef f(x): all.append(x)", "from solution import all, f\nf(1)\nassert all == [1]"),
         ("class Keeps:\n    def __init__(self, d): self.d = d\n    def put(self, k): self.d[k] = 1",
          "from solution import Keeps\nd = {}\nKeeps(d).put(1)\nassert d == {1: 1}"),
         ("def f(x): return sorted(x)", "class A:\n    def __lt__(self, o): return True\nassert f([A(), A()])"),
     ],
 )  # fmt: skip
-def test_what_does_not_reach_over_the_wire_is_no_fault_of_the_program(sandbox, program, test):
+def test_what_no_value_can_show_is_judged_in_one_process(sandbox, program, test):
     (verdict,) = sandbox.check([job(program, test, "" if "solution" in test else "f")])
-    assert (verdict.outcome, verdict.fault) == ("rejected", "test"), str(verdict)
+    assert verdict.passed, str(verdict)
+    assert verdict.how.startswith("in one process: ")
+
+
+def test_by_value_can_be_required(sandbox):
+    tests = unit_tests(sandbox, require="by value", max_failed=1.0)
+    values, objects = "assert f(3) == 4", "from solution import f\nassert f.__name__ == 'f'"
+    program = "def f(x): return x + 1"
+    assert tests([program] * 2, test=[values, objects], entry_point=["f", ""]) == [1.0, None]
+    with pytest.raises(WorkbookError, match="in one process"):
+        unit_tests(sandbox, require="by value")([program], test=[objects], entry_point=[""])
+    with pytest.raises(WorkbookError, match="'both'"):
+        unit_tests(sandbox, require="both")
+
+
+@pytest.mark.parametrize(
+    ("program", "test", "fault"),
+    [
+        ("def f(n): return [7] * n", "assert sum(f(2_000_000)) == 14_000_000", ""),
+        ("def f(x): return len(x)", "assert f([7] * 2_000_000) == 2_000_000", ""),
+        ("def f(x): return len(x)", "assert f('x' * 70_000_000) == 70_000_000", "test"),
+        ("def f(n): return 'x' * n", "assert len(f(70_000_000)) == 70_000_000", "program"),
+    ],
+)  # fmt: skip
+def test_a_large_value_crosses_and_one_that_is_too_large_is_named(sandbox, program, test, fault):
+    (verdict,) = sandbox.check([job(program, test)])
+    assert (verdict.passed, verdict.fault) == (not fault, fault), str(verdict)
+    if fault:
+        assert "MB of data" in verdict.reason
 
 
 def test_an_error_of_the_program_that_the_test_takes_for_a_skip_is_no_pass(sandbox):

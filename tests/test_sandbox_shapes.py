@@ -213,8 +213,6 @@ FORMS = {
     "rounds and divides with a rest": Form("class M:\n    def __init__(self, x): self.x = x\n    def __round__(self, n): return round(self.x, n)\n    def __divmod__(self, o): return M(self.x // o.x), M(self.x % o.x)", "class M:\n    def __init__(self, x): self.x = x\n    def __round__(self, n): return self.x\n    def __divmod__(self, o): return self, o", "from solution import M\nassert round(M(2.345), 1) == 2.3\nq, r = divmod(M(7), M(2))\nassert (q.x, r.x) == (3, 1)", ""),
     "a property of a class": Form("class P:\n    @property\n    def x(self): return 1", "class P:\n    def x(self): return 1", "from solution import P\nassert isinstance(P.x, property)", ""),
     "a dataclass of the test with annotations as text": Form("def f(p): return p.x + 1", "def f(p): return p.x", "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\nassert f(P(1)) == 2"),
-    "a number that an object has become": Form("class C:\n    def __init__(self, n): self.n = n\n    def inc(self): self.n += 1\n    def __eq__(self, o): return self.n == o", "class C:\n    def __init__(self, n): self.n = n\n    def inc(self): self.n += 2\n    def __eq__(self, o): return self.n == o", "from solution import C\nc = C(0)\nc.inc()\nassert c == 1", ""),
-    "an object that is false": Form("class R:\n    def __init__(self, x): self.x = x\n    def __bool__(self): return self.x\ndef f(x): return R(x > 0)", "class R: pass\ndef f(x): return R()", "assert not f(-1)\nassert f(1)"),
     "trees of objects are equal": Form("class N:\n    def __init__(self, a, b): self.a, self.b = a, b\n    def __eq__(self, o): return isinstance(o, N) and (self.a, self.b) == (o.a, o.b)\n    def swap(self): return N(self.b, self.a)", "class N:\n    def __init__(self, a, b): self.a, self.b = a, b\n    def __eq__(self, o): return isinstance(o, N) and (self.a, self.b) == (o.a, o.b)\n    def swap(self): return N(self.a, self.b)", "from solution import N\nassert N(N(1, 2), N(N(3, 4), N(5, 6))).swap() == N(N(N(3, 4), N(5, 6)), N(1, 2))", ""),
     "a plot": Form("import matplotlib.pyplot as plt\ndef f(title):\n    _, axes = plt.subplots()\n    axes.set_title(title)\n    return axes", "import matplotlib.pyplot as plt\ndef f(title): return plt.subplots()[1]", "assert f('T').get_title() == 'T'"),
 }  # fmt: skip
@@ -323,17 +321,15 @@ def test_no_verdict_depends_on_what_earlier_tests_imported(sandbox):
     assert [first.passed, *(v.passed for v in sandbox.check([job] * 4))] == [True] * 5
 
 
-def test_a_table_has_no_verdict(sandbox):
-    """It cannot cross: a right program must not be blamed."""
-    test = "import pandas as pd\nassert isinstance(f(), pd.DataFrame)"
+def test_a_table_of_the_program_reaches_the_test(sandbox):
+    test = "import pandas as pd\nassert isinstance(f(), pd.DataFrame) and f()['a'].tolist() == [1]"
     program = "import pandas\ndef f(): return pandas.DataFrame({'a': [1]})"
-    verdict = sandbox.check([Job(program, test, "f")])[0]
-    assert (verdict.outcome, verdict.fault) == ("rejected", "test")
-    assert "pandas" in verdict.reason
-    assert sandbox.check([Job("def f(): return 1", test, "f")])[0].fault == "program"
+    right, wrong = sandbox.check([Job(p, test, "f") for p in (program, "def f(): return 1")])
+    assert right.passed, str(right)
+    assert (wrong.passed, wrong.fault) == (False, "program")
 
 
-SEEN_HERE_ONLY = {
+NEED_ONE_PROCESS = {
     "the test changes a list of an object": ("class A:\n    def __init__(self): self.items = []\n    def n(self): return len(self.items)", "from solution import A\na = A()\na.items.append(1)\nassert a.n() == 1"),
     "and an item of it": ("class A:\n    def __init__(self): self.g = [[0]]\n    def n(self): return self.g[0][0]", "from solution import A\na = A()\na.g[0][0] = 1\nassert a.n() == 1"),
     "functions of dataclasses": ("from dataclasses import dataclass\n@dataclass\nclass P: x: int", "from dataclasses import asdict\nfrom solution import P\nassert asdict(P(1)) == {'x': 1}"),
@@ -346,11 +342,11 @@ SEEN_HERE_ONLY = {
 }  # fmt: skip
 
 
-def test_what_does_not_cross_is_never_held_against_a_right_program(sandbox):
-    """These right programs pass in one process; a verdict None costs a step nothing, 0 teaches."""
-    jobs = [Job(p, t, "f" if "def f" in p else "") for p, t in SEEN_HERE_ONLY.values()]
-    verdicts = dict(zip(SEEN_HERE_ONLY, sandbox.check(jobs), strict=True))
-    assert {n: str(v) for n, v in verdicts.items() if v.fault == "program"} == {}
+def test_what_does_not_cross_is_judged_in_one_process(sandbox):
+    jobs = [Job(p, t, "f" if "def f" in p else "") for p, t in NEED_ONE_PROCESS.values()]
+    verdicts = dict(zip(NEED_ONE_PROCESS, sandbox.check(jobs), strict=True))
+    assert {n: str(v) for n, v in verdicts.items() if not v.passed} == {}
+    assert {v.how.split(":")[0] for v in verdicts.values()} == {"in one process"}
 
 
 def test_every_honest_form_passes(sandbox):

@@ -90,9 +90,9 @@ def serve(caller: socket.socket, requests: socket.socket, options: dict) -> None
         job = wire.receive(caller)
         started = time.monotonic()
         verdict, how = check(job, programs, options, lambda word: wire.send(caller, word))
+        programs.end()
         milliseconds = round(1e3 * (time.monotonic() - started), 3)
         wire.send(caller, [*verdict, milliseconds, how])
-        programs.end()
 
 
 def check(job: dict, programs: Programs, options: dict, tell) -> tuple[list, str]:
@@ -158,7 +158,7 @@ def explain(test: Test, name: str, text: str, missing: str) -> tuple[str, str, s
         return "out of memory", reason, "program"
     if name not in CANNOT_RUN and name != "NameError":
         return "error", reason, "program"
-    if missing == "solution" or missing in test.names.program:
+    if missing == "solution" or missing in test.names.asked:
         return "rejected", f"the program does not define it: {reason}", "program"
     return "rejected", f"the test cannot run here: {reason}", "test"
 
@@ -233,8 +233,7 @@ class ByValue(Assertions):
             if self.sock is not None:
                 self._read_answer()
                 self.answered = False  # what it defines is no answer yet
-            for name in self.test.names.program - self.test.names.imported - {"candidate"}:
-                names[name] = self._member(name)
+            names.update((name, self._member(name)) for name in self.test.names.asked)
             if self.is_script:
                 names["candidate"] = self._run_script
             elif self.test.entry_point:

@@ -63,6 +63,7 @@ class Server:
         self.judge = self.program = 0  # process ids
         self.requests: socket.socket | None = None  # of the judge
         self.below = self.size = None  # descriptors of files in /proc
+        self.unclean = False  # whether something of a job is left
         self._enter()
         self._forbid_files()
         self._filter_calls()
@@ -175,6 +176,8 @@ class Server:
             if self.requests is not None:
                 sockets.append(self.requests)
             ready, _, _ = select.select(sockets, [], [])
+            if self.unclean:
+                os._exit(0)  # pool.py starts another server, with a new folder
             if self.control in ready:
                 self._replace_judge()
             else:
@@ -313,7 +316,7 @@ class Server:
                 else:
                     os.remove(path)
             except (OSError, RecursionError):
-                os._exit(0)  # pool.py starts another server, with a new folder
+                self.unclean = True
 
 
 def _kill(pid: int) -> None:

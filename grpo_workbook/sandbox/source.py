@@ -36,6 +36,9 @@ PLAIN_NAMES = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind)) | f
     """most_common elements move_to_end rotate appendleft popleft maxlen shape dtype tolist size
     ndim all any sum mean min max std round flatten reshape T""".split()
 )
+PLAIN_METHODS = frozenset(
+    name for kind in _PLAIN_TYPES for name in dir(kind) if callable(getattr(kind, name))
+)
 BUILTIN_TYPES = frozenset(
     name for name in dir(builtins) if isinstance(getattr(builtins, name), type)
 )
@@ -52,7 +55,7 @@ COMPARING = frozenset(
 )
 RUNNING = frozenset(("eval", "exec", "compile"))
 # Calls that read an iterator step by step.
-STEPWISE = frozenset(("next", "islice", "takewhile", "iter", "anext", "aiter"))
+STEPWISE = frozenset(("next", "islice", "takewhile", "anext", "aiter"))
 WORD = "word of assertion "
 COMPARES = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
 RUN_BY_NAME = re.compile("check$|test|setUp|tearDown|setup|teardown")
@@ -104,7 +107,7 @@ class Test:
         self.why = _why_in_one_process(tree, self.names, entry_point)
         if not self.why and any(isinstance(node, ast.ClassDef) for node in setup_tree.body):
             self.why = "the setup has a class"
-        compares = bool(self.why) or "numpy" in self.names.modules
+        compares = bool(self.why) or "numpy" in self.names.modules or "approx" in source
         counter = Counter(self.names.functions, compares, _replaced(tree))
         counter.visit(tree)
         self.asserts, self.required = counter.count, counter.required
@@ -164,7 +167,7 @@ def _needs_pytest(tree: ast.Module) -> bool:
 class Names:
     """What the names in a test stand for.
 
-    `program` are the program's, `calls` the calls of the program, `given` the places whose values
+    `asked` are those that it wants from the program, `program` all that may be, `calls` the calls of the program, `given` the places whose values
     it gets, `results` the variables that hold its answers.
     """
 
@@ -173,7 +176,7 @@ class Names:
         before = list(ast.walk(setup))
         self.modules: set[str] = set()
         self.imported: set[str] = set()
-        self.program = {"candidate", re.split(r"[.(]", entry_point)[0]} - {""}
+        self.asked = {re.split(r"[.(]", entry_point)[0]} - {""}
         for node in before:
             self._read_import(node)
         self.modules_of_setup, self.modules = self.modules, set()
@@ -194,7 +197,7 @@ class Names:
         bound.update(filter(None, self.errors))
         loaded = {node.id for node in nodes if _is_name(node) and _is_load(node)}
         self.free = sorted(loaded - bound - set(dir(builtins)))
-        self.program.update(self.free)
+        self.program = {"candidate", *self.asked, *self.free}
         self._read_calls(nodes, arguments, entry_point)
 
     def _read_import(self, node: ast.AST) -> None:
@@ -207,7 +210,7 @@ class Names:
         for alias in node.names:
             name = (alias.asname or alias.name).split(".")[0]
             if "solution" in (getattr(node, "module", ""), alias.name):
-                self.program.add(name)
+                self.asked.add(name)
             else:
                 self.imported.add(name)
 
@@ -303,7 +306,7 @@ def _needs_name(node, names: Names, entry_point: str) -> str:
     if isinstance(node, ast.Name):
         # a class of the program, or of the setup, which both would have to know
         own = name in names.program or name in names.classes
-        is_class = name[:1].isupper() and not name.isupper() and name != "Solution"
+        is_class = name[:1].isupper() and name != "Solution"
         return f"{name} is a class" if own and is_class and _is_load(node) else ""
     if not isinstance(node, ast.Attribute) or name in PLAIN_NAMES:
         return ""
@@ -359,7 +362,8 @@ def _has_function(argument: ast.expr, names: Names) -> bool:
         if isinstance(part, ast.Name) and part.id in functions:
             return True
         if isinstance(part, ast.Attribute) and part.attr not in CONSTANTS:
-            if getattr(part.value, "id", "") in names.imported and not _is_owner(part, argument):
+            of_module = getattr(part.value, "id", "") in names.imported
+            if part.attr in PLAIN_METHODS or (of_module and not _is_owner(part, argument)):
                 return True
     return False
 
@@ -436,11 +440,11 @@ class Counter(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node) -> ast.AST:
         decorators = " ".join(map(ast.unparse, node.decorator_list))
-        skips = "skip" in decorators or "xfail" in decorators or "fixture" in decorators
-        skips = skips or node in self.replaced
+        skips = re.search("skip|xfail|expectedFailure|fixture", decorators)
         outer = self.optional, self.guarded, self.may_fail
-        self.optional = int(skips or not RUN_BY_NAME.match(node.name))
-        self.guarded = self.may_fail = False
+        runs = RUN_BY_NAME.match(node.name) and node not in self.replaced and not skips
+        self.optional = 0 if runs else 1
+        self.guarded = self.may_fail = "xfail" in decorators or "expectedFailure" in decorators
         self._visit_blocks(node)
         self.optional, self.guarded, self.may_fail = outer
         return node
