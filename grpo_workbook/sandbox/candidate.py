@@ -7,7 +7,6 @@ the values that arrive. Standard library only.
 import atexit
 import builtins
 import contextlib
-import inspect
 import os
 import socket
 import sys
@@ -137,7 +136,7 @@ def _plain(value):
         return value
     if kind.__module__ in ("numpy", "datetime", "decimal", "fractions"):
         return value
-    if inspect.iscoroutine(value):
+    if kind is types.CoroutineType:
         import asyncio
 
         return _plain(asyncio.run(value))

@@ -5,17 +5,16 @@ expected ones never leave this process. In one process, both run in another one 
 only the words that a complete run reports are known here. Standard library only.
 """
 
+import _thread
 import builtins
 import contextlib
+import os
 import re
-import secrets
 import signal
 import socket
 import sys
-import threading
 import time
 import types
-import unittest
 
 import wire
 from assertions import MAX_WORDS, Assertions, describe
@@ -27,10 +26,13 @@ NONSENSE = "the answer breaks the protocol"
 BY_VALUE, TOGETHER = "by value", "in one process"
 START_VALUE, START_SCRIPT, START_TOGETHER, END, IMPORT = b"v", b"s", b"t", b"e", b"i"
 # Errors of a program that would end a loop of the test, or the test, and not fail it.
-ENDING = (StopIteration, StopAsyncIteration, GeneratorExit, unittest.SkipTest)
+ENDING = (StopIteration, StopAsyncIteration, GeneratorExit)
 # Modules whose functions the walls refuse.
 WALLED = {"socket", "subprocess", "multiprocessing", "threading", "os", "signal", "requests"}
 CANNOT_RUN = {"Skipped", "SkipTest", "ImportError", "ModuleNotFoundError", "FixtureLookupError"}
+
+
+_WORDS = re.compile(WORD + r"(\d+)")
 
 
 class Gone(Exception):
@@ -83,8 +85,6 @@ def serve(caller: socket.socket, requests: socket.socket, options: dict) -> None
     # a million would let a deep message end this process
     set_depth = sys.setrecursionlimit
     sys.setrecursionlimit = lambda depth: set_depth(min(depth, 10_000))
-    # the words of a difference take hours for long lists, and nobody reads them
-    vars(unittest.case)["difflib"] = types.SimpleNamespace(ndiff=lambda *_: ())
     programs = Programs(requests)
     while True:
         job = wire.receive(caller)
@@ -386,7 +386,7 @@ class ByValue(Assertions):
             with theirs:
                 socket.send_fds(self.sock, [b"o"], [theirs.fileno()])
             # in a thread, for the program may not read it
-            threading.Thread(target=_feed, args=[ours, text], daemon=True).start()
+            _thread.start_new_thread(_feed, (ours, text))
             try:
                 output = wire.read(ours, wire.MAX_MESSAGE, self.deadline, to_end=True)
                 answer = wire.receive(self.sock, self.deadline)
@@ -442,12 +442,12 @@ def _check_together(test: Test, job: dict, programs: Programs, options: dict) ->
         return failed("rejected", "the test never calls the candidate", "test")
     if test.runs_answer:
         return failed("rejected", "the test would run what the program returns", "test")
-    words = [secrets.token_hex(8) for _ in range(test.asserts + 1)]  # the first one ends it
+    words = [os.urandom(8).hex() for _ in range(test.asserts + 1)]  # the first one ends it
     message = {
         "program": job["program"],
         "setup": job["setup"],
         "entry_point": job["entry_point"],
-        "test": re.sub(WORD + r"(\d+)", lambda found: words[int(found[1])], test.text),
+        "test": _WORDS.sub(lambda found: words[int(found[1])], test.text),
         "end": words[0],
         "imports": test.modules,
         "imported": sorted(test.names.imported),

@@ -1,10 +1,8 @@
 """Runs the functions and classes of a test as pytest and unittest do, without a file."""
 
-import asyncio
-import inspect
 import os
+import sys
 import types
-import unittest
 from collections.abc import Callable
 
 # Of pytest's own plugins these would write files, print, or change how errors are caught.
@@ -26,21 +24,32 @@ def run(module: types.ModuleType, functions: list[str], needs_pytest: bool, fail
             _call(getattr(module, name), getattr(module, "candidate", None))
         except BaseException as error:
             fail(error)
+    unittest = sys.modules.get("unittest")
+    if unittest is None:
+        return
+    # the words of a difference take hours for long lists, and nobody reads them
+    unittest.case.difflib = types.SimpleNamespace(ndiff=lambda *_: ())
     for kind in list(vars(module).values()):
-        if isinstance(kind, type) and issubclass(kind, unittest.TestCase):
-            if kind.__module__ == module.__name__:
-                _run_unittest(kind, fail)
+        own = isinstance(kind, type) and kind.__module__ == module.__name__
+        if own and issubclass(kind, unittest.TestCase):
+            _run_unittest(unittest, kind, fail)
 
 
 def _call(function: Callable, candidate) -> None:
     """Call it; `check` and what has a parameter get the candidate."""
     takes = function.__code__.co_argcount - len(function.__defaults__ or ())
     result = function(candidate) if takes > 0 else function()
-    if inspect.iscoroutine(result):
-        asyncio.run(result)
+    if isinstance(result, types.CoroutineType):
+        _wait_for(result)
 
 
-def _run_unittest(kind: type[unittest.TestCase], fail: Callable) -> None:
+def _wait_for(coroutine):
+    import asyncio  # not above: each fork of the server costs what it has in memory
+
+    return asyncio.run(coroutine)
+
+
+def _run_unittest(unittest, kind: type, fail: Callable) -> None:
     result = unittest.TestResult()
 
     def failed(*details) -> None:
@@ -76,6 +85,7 @@ def _run_pytest(module: types.ModuleType, fail: Callable) -> None:
 
 
 def _make_plugin(module: types.ModuleType, candidate, fail: Callable):
+    import inspect
     from pathlib import Path
 
     import pytest
@@ -101,7 +111,7 @@ def _make_plugin(module: types.ModuleType, candidate, fail: Callable):
             if not inspect.iscoroutinefunction(function):
                 return None
             names = inspect.signature(function).parameters
-            asyncio.run(function(**{name: pyfuncitem.funcargs[name] for name in names}))
+            _wait_for(function(**{name: pyfuncitem.funcargs[name] for name in names}))
             return True
 
         def pytest_fixture_setup(self, fixturedef, request):

@@ -11,11 +11,9 @@ import gc
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import sys
-import traceback
 
 import candidate
 import jail
@@ -270,8 +268,6 @@ class Server:
         """Work in a fork, which never returns."""
         try:
             work()
-        except Exception:
-            traceback.print_exc()
         finally:
             os._exit(1)  # after any error the other side sees the end of the socket
 
@@ -308,7 +304,12 @@ class Server:
                 _reap(pid)
 
     def _empty_folder(self) -> None:
-        for name in os.listdir(PRIVATE):
+        names = os.listdir(PRIVATE)
+        if not names:
+            return
+        import shutil  # not above: each fork costs what this process has in memory
+
+        for name in names:
             path = os.path.join(PRIVATE, name)
             try:
                 if os.path.isdir(path) and not os.path.islink(path):

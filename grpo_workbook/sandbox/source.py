@@ -11,7 +11,6 @@ import datetime
 import decimal
 import functools
 import operator
-import re
 
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS = FUNCTIONS | ast.ClassDef
@@ -58,13 +57,19 @@ RUNNING = frozenset(("eval", "exec", "compile"))
 STEPWISE = frozenset(("next", "islice", "takewhile", "anext", "aiter"))
 WORD = "word of assertion "
 COMPARES = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
-RUN_BY_NAME = re.compile("check$|test|setUp|tearDown|setup|teardown")
+RUN_BY_NAME = ("check", "test", "setUp", "tearDown", "setup", "teardown")
+MAY_NOT_RUN = ("skip", "xfail", "expectedFailure", "fixture")  # in the decorators of a function
 
 
 def called(node: ast.AST) -> str:
     """The last name of what a call calls; "" for any other node."""
     function = getattr(node, "func", None)
     return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def root_of(entry_point: str) -> str:
+    """The first name in it: of a function, or of the class of a method."""
+    return entry_point.split(".")[0].split("(")[0]
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -127,9 +132,10 @@ def _functions_to_call(tree: ast.Module) -> list[str]:
             used.update(names_in(statement))
     functions = []
     for statement in tree.body:
-        if isinstance(statement, FUNCTIONS) and re.match("check$|test", statement.name):
-            if statement.name not in used:
-                functions.append(statement.name)
+        if not isinstance(statement, FUNCTIONS) or statement.name in used:
+            continue
+        if statement.name == "check" or statement.name.startswith("test"):
+            functions.append(statement.name)
     return functions
 
 
@@ -155,7 +161,7 @@ def _needs_pytest(tree: ast.Module) -> bool:
             if statement.name.startswith("Test") and not statement.bases:
                 return True
         elif isinstance(statement, FUNCTIONS):
-            if re.match("(setup|teardown)_(module|function)|pytest_", statement.name):
+            if statement.name.startswith(("setup_", "teardown_")):
                 return True
             if statement.name.startswith("test"):
                 arguments = {argument.arg for argument in statement.args.args}
@@ -176,7 +182,7 @@ class Names:
         before = list(ast.walk(setup))
         self.modules: set[str] = set()
         self.imported: set[str] = set()
-        self.asked = {re.split(r"[.(]", entry_point)[0]} - {""}
+        self.asked = {root_of(entry_point)} - {""}
         for node in before:
             self._read_import(node)
         self.modules_of_setup, self.modules = self.modules, set()
@@ -440,9 +446,9 @@ class Counter(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node) -> ast.AST:
         decorators = " ".join(map(ast.unparse, node.decorator_list))
-        skips = re.search("skip|xfail|expectedFailure|fixture", decorators)
+        skips = any(word in decorators for word in MAY_NOT_RUN)
         outer = self.optional, self.guarded, self.may_fail
-        runs = RUN_BY_NAME.match(node.name) and node not in self.replaced and not skips
+        runs = node.name.startswith(RUN_BY_NAME) and node not in self.replaced and not skips
         self.optional = 0 if runs else 1
         self.guarded = self.may_fail = "xfail" in decorators or "expectedFailure" in decorators
         self._visit_blocks(node)
