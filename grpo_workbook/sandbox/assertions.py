@@ -4,9 +4,9 @@ source.py puts calls of `_workbook`, an `Assertions`, into the test's text.
 """
 
 import contextlib
-import itertools
 import sys
 import types
+from typing import Any
 
 from source import OPERATORS
 
@@ -149,8 +149,10 @@ class DoubtfulAssertions(Assertions):
         for value, other in ((left, right), (right, left)):
             if self._compares_itself(value) and not (related and self._compares_itself(other)):
                 raise Doubt(_says(value))
-        if _is_equal(left, right) and not same_state(left, right):
-            raise Doubt(f"{_says(left)}, and other objects are equal")
+        states = _state(left), _state(right)
+        same = any(states[0]) and states[0] == states[1]
+        if _is_equal(left, right) and not same:
+            raise Doubt(f"{_says(left)}, and others of another state are equal to it")
 
     def _refuse_equal_to_all(self, value) -> None:
         is_any = type(value).__name__ == "_ANY" and self.may_be_any
@@ -202,27 +204,7 @@ def _is_equal(left, right) -> bool:
     return False
 
 
-def same_state(left, right, depth: int = 0) -> bool:
-    """Whether two objects have the same attributes and content, whatever their `==` says."""
-    if left is right:
-        return True
-    if depth > 2 * MAX_DEPTH:
-        return True
-    if type(left).__flags__ & HEAP_TYPE and type(left) is type(right):
-        states = _state(left), _state(right)
-        if depth == 0 and not any(states[0]):
-            return False  # there is nothing that could be equal
-        return all(map(same_state, *states, itertools.repeat(depth + 1)))
-    if type(left) in (list, tuple) and type(right) is type(left):
-        if len(left) != len(right):
-            return False
-        return all(map(same_state, left, right, itertools.repeat(depth + 1)))
-    if type(left) is dict and type(right) is dict and left.keys() == right.keys():
-        return all(same_state(left[key], right[key], depth + 1) for key in left)
-    return _is_equal(left, right)
-
-
-def _state(value) -> tuple:
+def _state(value) -> tuple[dict, object]:
     """The attributes of an object, and its content if it is a container or a number."""
     attributes = dict(getattr(value, "__dict__", {}))
     for kind in type(value).__mro__:
@@ -232,5 +214,6 @@ def _state(value) -> tuple:
                 attributes[name] = getattr(value, name)
     for kind in (list, tuple, dict, set, frozenset, str, bytes, int, float):
         if isinstance(value, kind):
-            return attributes, kind(value)
+            make: Any = kind
+            return attributes, make(value)
     return attributes, None

@@ -11,28 +11,11 @@ import os
 import socket
 import sys
 import types
-from collections import UserList, UserString
-from collections.abc import Iterator, Mapping, Set
+from typing import Any
 
 import wire
 
 MAX_WORDS = 400  # characters of an error's text
-# A value of a subclass crosses as its content; the first that fits.
-_CONTENT = [
-    (bool, bool),
-    (int, int.__int__),
-    (float, float.__float__),
-    (complex, complex),
-    (str, "".join),
-    (UserString, "".join),
-    (bytes, bytes),
-    (tuple, tuple),
-    (list, list),
-    (UserList, list),
-    (Mapping, dict),
-    (frozenset, frozenset),
-    (Set, set),
-]
 # What LeetCode has imported (the last: its `pow` is the built-in one), and its nodes.
 _LEETCODE_MODULES = "typing functools collections itertools heapq bisect copy string operator math"
 _LEETCODE_NODES = """
@@ -113,55 +96,24 @@ def answer_calls(sock: socket.socket) -> None:
             answer = _raised(error)
             continue
         try:
-            result = functions[expression](*wire.decode(arguments), **wire.decode(named))
+            values: Any = wire.decode(arguments), wire.decode(named)
+            result = functions[expression](*values[0], **values[1])
             answer = ["value", _encode(result, knows_numpy)]
         except wire.NotPlain as problem:
-            answer = ["not plain", f"{problem}: only plain values can be sent"]
+            answer = ["not plain", str(problem)]
         except BaseException as error:
             answer = _raised(error)
 
 
 def _encode(value, knows_numpy: bool):
-    """The value for JSON: a generator's items, a coroutine's result, a subclass's content."""
-    if type(value).__module__ == "numpy" and not knows_numpy and getattr(value, "shape", 1) == ():
-        value = value.item()  # the judge would have to load NumPy for it
-    with contextlib.suppress(wire.NotPlain):
-        return wire.encode(value)
-    return wire.encode(_plain(value))
-
-
-def _plain(value):
-    kind = type(value)
-    if kind in wire.SCALARS:
-        return value
-    if kind.__module__ in ("numpy", "datetime", "decimal", "fractions"):
-        return value
-    if kind is types.CoroutineType:
+    """An answer for JSON; of a coroutine its result."""
+    if type(value) is types.CoroutineType:
         import asyncio
 
-        return _plain(asyncio.run(value))
-    if isinstance(value, Iterator):
-        return iter([_plain(item) for item in wire.first_items(value)])
-    for base, content_of in _CONTENT:
-        if not isinstance(value, base):
-            continue
-        if kind not in wire.PLAIN:
-            value = content_of(value)
-        if isinstance(value, dict):
-            pairs = [(_plain(key), _plain(item)) for key, item in value.items()]
-            return _like(value, dict(pairs))
-        if isinstance(value, list | tuple | set | frozenset):
-            return type(value)([_plain(item) for item in value])
-        return value
-    return value
-
-
-def _like(value: dict, content: dict):
-    """The content as a dict of the same built-in type."""
-    kind = type(value)
-    if kind.__name__ in ("Counter", "OrderedDict"):
-        return kind(content)
-    return content
+        value = asyncio.run(value)
+    if type(value).__module__ == "numpy" and not knows_numpy and getattr(value, "shape", 1) == ():
+        value = value.item()  # the judge would have to load NumPy for it
+    return wire.encode(value, loose=True)
 
 
 def _raised(error: BaseException) -> list:

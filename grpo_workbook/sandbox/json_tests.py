@@ -6,7 +6,7 @@ They name no function of Python's, so the judge compares by itself. Standard lib
 import json
 import math
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _FLOAT = re.compile(r"[+-]?(\d++\.?\d*+|\.\d++)([eE][+-]?\d{1,4})?", re.ASCII)
 
@@ -92,7 +92,7 @@ def _text(value) -> str:
     return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def same_value(result, wanted) -> bool:
+def same_value(result: Any, wanted: Any) -> bool:
     """Equal as JSON; numbers, of which one is a float, to 1e-5 as on LeetCode."""
     if isinstance(result, list | tuple) and isinstance(wanted, list):
         return len(result) == len(wanted) and all(map(same_value, result, wanted))
@@ -102,13 +102,11 @@ def same_value(result, wanted) -> bool:
         return all(same_value(result[key], wanted[key]) for key in result)
     if result == wanted:
         return True
-    kinds = {type(result), type(wanted)}
-    if kinds not in ({float}, {int, float}):
-        return False
-    if isinstance(wanted, float):
+    if type(result) in (int, float) and type(wanted) is float:
         return math.isclose(result, wanted, rel_tol=1e-5, abs_tol=1e-5)
-    # a large integer has no tolerance
-    return abs(wanted) < 2**53 and math.isclose(result, wanted, rel_tol=0.0, abs_tol=1e-5)
+    if type(result) is float and type(wanted) is int and abs(wanted) < 2**53:
+        return math.isclose(result, wanted, rel_tol=0.0, abs_tol=1e-5)
+    return False  # a large integer has no tolerance
 
 
 def same_output(printed: str, wanted: str) -> bool:

@@ -27,7 +27,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import wire
@@ -97,7 +97,9 @@ PROOF = Job("def f(x): return x + 1", "assert f(1) == 2", "f")
 
 
 class Sandbox(contextlib.AbstractContextManager):
-    """Judge jobs in a pool of servers, started when needed. Use it in a `with` block, or `close` it.
+    """Judge jobs in a pool of servers, which start when needed.
+
+    Use it in a `with` block, or `close` it.
 
     Parameters
     ----------
@@ -165,7 +167,7 @@ class Sandbox(contextlib.AbstractContextManager):
 
     def check(self, jobs: Sequence[Job]) -> list[Verdict]:
         """One Verdict per job, in order. Jobs run in parallel; invalid ones are rejected."""
-        verdicts = [_reject(job) for job in jobs]
+        verdicts: list[Any] = [_reject(job) for job in jobs]
         valid = [index for index, verdict in enumerate(verdicts) if verdict is None]
         # by test, so that each test is read once
         waiting = deque(sorted(valid, key=lambda index: jobs[index].test))
@@ -212,7 +214,7 @@ class _Worker:
         self.options, self.require = options, require
         self.level = self.why = ""
         self.process = None
-        self.judge_sock: socket.socket | None = None
+        self.judge_sock: Any = None
         self.test: tuple | None = None  # what the judge has had
         self.lock = threading.Lock()
         self.has_judged = False

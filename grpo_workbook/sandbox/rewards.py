@@ -7,7 +7,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import Completion, RewardFunction, reward, text_of
@@ -92,7 +92,7 @@ def test_text(test):
 def jobs_of(
     completions: Sequence[Completion],
     test: Sequence,
-    entry_point: Sequence,
+    entry_point: Sequence[Any],
     *,
     prompts: Sequence | None = None,
     prompt_code: Sequence | None = None,

@@ -73,7 +73,7 @@ def _run_pytest(module: types.ModuleType, fail: Callable) -> None:
 
     candidate = getattr(module, "candidate", None)
     if candidate is not None:
-        module.candidate = pytest.fixture(name="candidate")(lambda: candidate)
+        vars(module)["candidate"] = pytest.fixture(name="candidate")(lambda: candidate)
     keep = "caplog" in getattr(module, "__source__", "")
     options = ["-s", "-c", os.devnull, "--rootdir", os.getcwd(), "--noconftest"]
     for name in NO_PLUGINS:

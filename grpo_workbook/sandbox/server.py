@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+from typing import Any
 
 import candidate
 import jail
@@ -59,7 +60,7 @@ class Server:
         self.level = options["level"]
         self.files = self.level == "full"
         self.judge = self.program = 0  # process ids
-        self.requests: socket.socket | None = None  # of the judge
+        self.requests: Any = None  # the socket of the judge
         self.below = self.size = None  # descriptors of files in /proc
         self.unclean = False  # whether something of a job is left
         self._enter()
@@ -153,7 +154,8 @@ class Server:
         os.register_at_fork = lambda **_: None  # a fork seeds `random` if it needs it
         candidate.import_for_leetcode()
         os.register_at_fork = register
-        for stream in (sys.stdout, sys.stderr):
+        streams: Any = (sys.stdout, sys.stderr)
+        for stream in streams:
             stream.reconfigure(errors="replace")  # a program may print half a surrogate pair
         gc.disable()  # it would touch, and so copy, this memory in every fork
         gc.freeze()
@@ -179,7 +181,7 @@ class Server:
             if self.control in ready:
                 self._replace_judge()
             else:
-                self._serve_judge(self.requests)
+                self._serve_judge()
 
     def _replace_judge(self) -> None:
         word, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
@@ -199,7 +201,8 @@ class Server:
         theirs.close()
         self.requests = ours
 
-    def _serve_judge(self, requests: socket.socket) -> None:
+    def _serve_judge(self) -> None:
+        requests = self.requests
         try:
             word, descriptors, _, _ = socket.recv_fds(requests, 1, 1)
             if word in (BY_VALUE, SCRIPT, TOGETHER):

@@ -52,7 +52,6 @@ COMPARING = frozenset(
     array_equal array_equiv assert_allclose assert_equal assert_almost_equal assert_array_equal
     assert_array_almost_equal assert_array_less assert_approx_equal""".split()
 )
-RUNNING = frozenset(("eval", "exec", "compile"))
 # Calls that read an iterator step by step.
 STEPWISE = frozenset(("next", "islice", "takewhile", "anext", "aiter"))
 WORD = "word of assertion "
@@ -86,10 +85,11 @@ def places_in(node: ast.AST) -> set[str]:
 class Test:
     """A test's text and setup, read for the program's `entry_point`.
 
-    `modules` are those that it imports, `asks` whether it names the program, `functions` those to call, `asserts` the number of its
-    assertions, `required` those that every run reaches, `runs_answer` whether it runs what the program
-    returns, `text` the test that counts them, in which
-    WORD and "3" stand for the third one's word.
+    - `why`: why it needs one process; "" where plain values are enough
+    - `modules`: those that it imports; `functions`: those to call
+    - `asks`: whether it names the program; `runs_answer`: whether it runs what the program returns
+    - `asserts`: the number of its assertions; `required`: those that every run reaches
+    - `text`: the test that counts them, in which WORD and "3" stand for the third one's word
     """
 
     def __init__(self, source: str, setup: str, entry_point: str):
@@ -99,22 +99,19 @@ class Test:
         self.names = Names(tree, setup_tree, entry_point)
         modules = self.names.modules | self.names.modules_of_setup
         self.modules = sorted(modules - {"solution", ""})
-        self.runs_answer = any(
-            called(call) in RUNNING and self.names.is_answer(call)
-            for call in ast.walk(tree)
-            if isinstance(call, ast.Call)
-        )
-        self.asks = bool(self.names.calls) or not self.names.program.isdisjoint(names_in(tree))
         self.functions = _functions_to_call(tree)
-        self.needs_pytest = _needs_pytest(tree)
+        self.needs_pytest = any(map(_needs_pytest, tree.body))
         if self.needs_pytest:
             self.modules.append("pytest")
+        self.asks = not self.names.program.isdisjoint(names_in(tree))
+        self.runs_answer = _runs_answer(tree, self.names)
         self.why = _why_in_one_process(tree, self.names, entry_point)
         if not self.why and any(isinstance(node, ast.ClassDef) for node in setup_tree.body):
             self.why = "the setup has a class"
-        compares = bool(self.why) or "numpy" in self.names.modules or "approx" in source
-        counter = Counter(self.names.functions, compares, _replaced(tree))
-        counter.visit(tree)
+        if self.why or "numpy" in modules or "approx" in source:
+            tree = Comparisons().visit(tree)
+        counter = Counter(self.names.functions)
+        tree.body = counter.count_in(tree.body)
         self.asserts, self.required = counter.count, counter.required
         self.text = ast.unparse(ast.fix_missing_locations(tree))
 
@@ -139,72 +136,80 @@ def _functions_to_call(tree: ast.Module) -> list[str]:
     return functions
 
 
-def _replaced(tree: ast.Module) -> set[ast.stmt]:
-    """Functions that another one of their name replaces, so that they never run."""
-    replaced = set()
+def _needs_pytest(statement: ast.stmt) -> bool:
+    """Whether it is a test function or class that needs more than to be called."""
+    if isinstance(statement, ast.ClassDef):
+        return statement.name.startswith("Test") and not statement.bases
+    if not isinstance(statement, FUNCTIONS):
+        return False
+    if not statement.name.startswith("test"):
+        return statement.name.startswith(("setup_", "teardown_"))
+    arguments = {argument.arg for argument in statement.args.args}
+    return bool(statement.decorator_list or arguments - {"candidate"})
+
+
+def _runs_answer(tree: ast.Module, names: "Names") -> bool:
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Module | ast.ClassDef):
-            continue
-        functions: dict[str, ast.stmt] = {}
-        for statement in node.body:
-            if isinstance(statement, FUNCTIONS):
-                if statement.name in functions:
-                    replaced.add(functions[statement.name])
-                functions[statement.name] = statement
-    return replaced
-
-
-def _needs_pytest(tree: ast.Module) -> bool:
-    """Whether a test function or class needs more than to be called."""
-    for statement in tree.body:
-        if isinstance(statement, ast.ClassDef):
-            if statement.name.startswith("Test") and not statement.bases:
-                return True
-        elif isinstance(statement, FUNCTIONS):
-            if statement.name.startswith(("setup_", "teardown_")):
-                return True
-            if statement.name.startswith("test"):
-                arguments = {argument.arg for argument in statement.args.args}
-                if statement.decorator_list or arguments - {"candidate"}:
-                    return True
+        if called(node) in ("eval", "exec", "compile") and names.is_answer(node):
+            return True
     return False
 
 
 class Names:
     """What the names in a test stand for.
 
-    `asked` are those that it wants from the program, `program` all that may be, `calls` the calls of the program, `given` the places whose values
-    it gets, `results` the variables that hold its answers.
+    - `asked`: those that it wants from the program; `program`: all that may be the program's
+    - `free`: those that nothing in the test binds
+    - `calls`: the calls of the program; `given`: the places whose values it gets; `results`: the
+      variables that hold its answers
     """
 
     def __init__(self, tree: ast.Module, setup: ast.Module, entry_point: str):
-        nodes = list(ast.walk(tree))
-        before = list(ast.walk(setup))
         self.modules: set[str] = set()
         self.imported: set[str] = set()
+        self.functions: set[str] = set()
+        self.classes: set[str] = set()
+        self.generators: set[str] = set()
+        self.errors: set[str] = set()  # of `except` and `pytest.raises`
         self.asked = {root_of(entry_point)} - {""}
-        for node in before:
-            self._read_import(node)
+        self._bound: set[str] = set()
+        self._loaded: set[str] = set()
+        self._arguments: set[str] = set()
+        for node in ast.walk(setup):
+            self._read(node)
         self.modules_of_setup, self.modules = self.modules, set()
+        self._loaded.clear()
+        nodes = list(ast.walk(tree))
         for node in nodes:
-            self._read_import(node)
-        own = [node for node in nodes + before if isinstance(node, DEFINITIONS)]
-        self.functions = {node.name for node in own if isinstance(node, FUNCTIONS)}
-        self.classes = {node.name for node in own if isinstance(node, ast.ClassDef)}
-        self.generators = {node.name for node in own if _has_yield(node)}
-        arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
-        stored = {node.id for node in nodes if _is_name(node) and not _is_load(node)}
-        # what `except` and `with` bind are the test's own errors and context managers
-        self.errors = {node.name for node in nodes if isinstance(node, ast.ExceptHandler)}
-        for node in nodes:
-            if isinstance(node, ast.withitem) and called(node.context_expr) in RAISES:
-                self.errors.update(names_in(node.optional_vars or node.context_expr))
-        bound = self.functions | self.classes | arguments | stored | self.imported
-        bound.update(filter(None, self.errors))
-        loaded = {node.id for node in nodes if _is_name(node) and _is_load(node)}
-        self.free = sorted(loaded - bound - set(dir(builtins)))
+            self._read(node)
+        bound = self._bound | self._arguments | self.imported | self.errors
+        self.free = sorted(self._loaded - bound - set(dir(builtins)))
         self.program = {"candidate", *self.asked, *self.free}
-        self._read_calls(nodes, arguments, entry_point)
+        self._read_calls(nodes)
+
+    def _read(self, node: ast.AST) -> None:
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                self._read_import(node)
+            case ast.Name(id=name, ctx=ast.Load()):
+                self._loaded.add(name)
+            case ast.Name(id=name):
+                self._bound.add(name)
+            case ast.arg(arg=name):
+                self._arguments.add(name)
+            case ast.ExceptHandler(name=str(name)):
+                self.errors.add(name)
+            case ast.withitem(context_expr=call, optional_vars=ast.Name(id=name)):
+                if called(call) in RAISES:
+                    self.errors.add(name)
+            case ast.ClassDef(name=name):
+                self.classes.add(name)
+                self._bound.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                self.functions.add(name)
+                self._bound.add(name)
+                if any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node)):
+                    self.generators.add(name)
 
     def _read_import(self, node: ast.AST) -> None:
         if isinstance(node, ast.ImportFrom):
@@ -220,15 +225,14 @@ class Names:
             else:
                 self.imported.add(name)
 
-    def _read_calls(self, nodes: list, arguments: set[str], entry_point: str) -> None:
+    def _read_calls(self, nodes: list[ast.AST]) -> None:
         # a helper of the test may get the program's function as an argument
-        callees = self.program | (arguments - self.imported)
-        method = entry_point.rpartition(".")[2]
+        callees = self.program | self._arguments
         self.calls: set[ast.AST] = set()
         self.given: set[str] = set()
         self.results: set[str] = set()
         for node in nodes:
-            if isinstance(node, ast.Call) and called(node) in {*callees, method}:
+            if isinstance(node, ast.Call) and called(node) in callees:
                 self.calls.add(node)
                 for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
                     self._add_given(argument)
@@ -256,16 +260,8 @@ class Names:
         return self.asks_program(node) or not self.results.isdisjoint(names_in(node))
 
 
-def _has_yield(node: ast.AST) -> bool:
-    return any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node))
-
-
-def _is_name(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name)
-
-
-def _is_load(node) -> bool:
-    return isinstance(node.ctx, ast.Load)
+def _is_load(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Load)
 
 
 # ------------------------------------------------------------------ which way
@@ -276,57 +272,56 @@ def _why_in_one_process(tree: ast.Module, names: Names, entry_point: str) -> str
     foreign = names.modules - BY_VALUE - {""}
     if foreign:
         return f"it imports {min(foreign)}"
-    root = entry_point.split(".")[0]
+    root = root_of(entry_point)
     if root[:1].isupper() and root == entry_point:
         return f"{root} is a class"
     for node in ast.walk(tree):
-        why = _needs_object(node, names, entry_point)
+        why = _why_this_node(node, names)
         if why:
             return why
-    why = _uses_program_as_object(tree, names)
-    if not why and _looks_back(tree, names):
+    if _looks_back(tree, names):
         return "it looks at an argument again"
-    return why
-
-
-def _needs_object(node: ast.AST, names: Names, entry_point: str) -> str:
-    """Why this part of the test needs the program's own objects; "" if it does not."""
-    if isinstance(node, ast.Name | ast.arg | ast.alias | ast.Attribute):
-        return _needs_name(node, names, entry_point)
-    if isinstance(node, ast.Await | ast.AsyncFunctionDef):
-        return "it is asynchronous"
-    if isinstance(node, ast.ClassDef) and not _is_test_class(node):
-        return f"it has a class of its own, {node.name}"
-    if isinstance(node, ast.Compare):
-        return _needs_identity(node)
-    if isinstance(node, ast.Call):
-        return _needs_call(node, names)
     return ""
 
 
-def _needs_name(node, names: Names, entry_point: str) -> str:
-    name = {ast.Name: "id", ast.arg: "arg", ast.alias: "name", ast.Attribute: "attr"}[type(node)]
-    name = getattr(node, name)
-    if name in ONE_PROCESS:
-        return f"it uses {name}"
-    if isinstance(node, ast.Name):
-        # a class of the program, or of the setup, which both would have to know
-        own = name in names.program or name in names.classes
-        is_class = name[:1].isupper() and name != "Solution"
-        return f"{name} is a class" if own and is_class and _is_load(node) else ""
-    if not isinstance(node, ast.Attribute) or name in PLAIN_NAMES:
-        return ""
-    if name == entry_point.rpartition(".")[2] or called(node.value) == "Solution":
-        return ""
+def _why_this_node(node: ast.AST, names: Names) -> str:
+    """Why this part of the test needs the program's own objects; "" if it does not."""
+    if not isinstance(node, ast.Call | ast.keyword):
+        for child in ast.iter_child_nodes(node):
+            if getattr(child, "id", "") in names.program and _is_load(child):
+                return f"it does not only call {ast.unparse(child)}"
+    match node:
+        case ast.Name(id=name) | ast.arg(arg=name) | ast.alias(name=name) if name in ONE_PROCESS:
+            return f"it uses {name}"
+        case ast.Name(id=name, ctx=ast.Load()) if name[:1].isupper():
+            # a class of the program, or of the setup, which both would have to know
+            own = name in names.program or name in names.classes
+            return f"{name} is a class" if own else ""
+        case ast.Attribute(attr=name):
+            return _why_attribute(node, names)
+        case ast.Await() | ast.AsyncFunctionDef():
+            return "it is asynchronous"
+        case ast.ClassDef(name=name):
+            bases = " ".join(map(ast.unparse, node.bases))
+            is_test = name.startswith("Test") or "TestCase" in bases
+            return "" if is_test else f"it has a class of its own, {name}"
+        case ast.Compare():
+            return _why_comparison(node)
+        case ast.Call():
+            return _why_call(node, names)
+    return ""
+
+
+def _why_attribute(node: ast.Attribute, names: Names) -> str:
+    if node.attr in ONE_PROCESS:
+        return f"it uses {node.attr}"
     known = names.imported | {"self", "cls"} | names.classes | names.errors
-    return "" if names_in(node.value) & known else f"it asks for .{name}"
+    if node.attr in PLAIN_NAMES or names_in(node.value) & known:
+        return ""
+    return f"it asks for .{node.attr}"
 
 
-def _is_test_class(node: ast.ClassDef) -> bool:
-    return node.name.startswith("Test") or any("TestCase" in ast.unparse(x) for x in node.bases)
-
-
-def _needs_identity(node: ast.Compare) -> str:
+def _why_comparison(node: ast.Compare) -> str:
     for comparison, other in zip(node.ops, node.comparators, strict=True):
         simple = isinstance(other, ast.Constant) or getattr(other, "id", "") in BUILTIN_TYPES
         if isinstance(comparison, ast.Is | ast.IsNot) and not simple:
@@ -334,14 +329,13 @@ def _needs_identity(node: ast.Compare) -> str:
     return ""
 
 
-def _needs_call(node: ast.Call, names: Names) -> str:
+def _why_call(node: ast.Call, names: Names) -> str:
     name = called(node)
     if name in RAISES and node.args and isinstance(node.args[0], ast.Attribute):
         return f"it expects {ast.unparse(node.args[0])}"
     if name in STEPWISE and names.is_answer(node):
         return f"it uses {name} on an answer"
-    function = node.func
-    if function in names.calls or getattr(function, "id", "") in names.results:
+    if node.func in names.calls or getattr(node.func, "id", "") in names.results:
         return "it calls what the program returns"
     if name == "isinstance" and len(node.args) == 2:
         unknown = names_in(node.args[1]) - BUILTIN_TYPES - names.imported
@@ -356,44 +350,24 @@ def _needs_call(node: ast.Call, names: Names) -> str:
 
 def _has_function(argument: ast.expr, names: Names) -> bool:
     """Whether the argument is a function, or has one in it that it does not call."""
+    parts = list(ast.walk(argument))
+    # what is called, and `np.random` in `np.random.rand`
+    inner = {getattr(part, "func", None) for part in parts}
+    inner.update(part.value for part in parts if isinstance(part, ast.Attribute))
     functions = names.functions | names.classes | names.program | BUILTIN_FUNCTIONS
-    used = {getattr(part, "func", None) for part in ast.walk(argument)}
-    for part in ast.walk(argument):
-        if isinstance(part, ast.Lambda | ast.GeneratorExp):
-            return True
-        if getattr(part, "id", "") in names.generators:
-            return True
-        if part in used:
-            continue
-        if isinstance(part, ast.Name) and part.id in functions:
-            return True
-        if isinstance(part, ast.Attribute) and part.attr not in CONSTANTS:
-            of_module = getattr(part.value, "id", "") in names.imported
-            if part.attr in PLAIN_METHODS or (of_module and not _is_owner(part, argument)):
+    for part in parts:
+        match part:
+            case ast.Lambda() | ast.GeneratorExp():
                 return True
+            case ast.Name(id=name) if name in names.generators:
+                return True
+            case ast.Name(id=name) if part not in inner and name in functions:
+                return True
+            case ast.Attribute(attr=name) if part not in inner and name not in CONSTANTS:
+                of_module = getattr(part.value, "id", "") in names.imported
+                if of_module or name in PLAIN_METHODS:
+                    return True
     return False
-
-
-def _is_owner(part: ast.Attribute, argument: ast.expr) -> bool:
-    """Whether it is only the left side of another attribute, as `np.random` in `np.random.rand`."""
-    owners = [node.value for node in ast.walk(argument) if isinstance(node, ast.Attribute)]
-    return part in owners
-
-
-def _uses_program_as_object(tree: ast.Module, names: Names) -> str:
-    """Whether a function of the program is not only called, or handed to a helper."""
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    for node, parent in parents.items():
-        if not isinstance(node, ast.Name) or not _is_load(node) or node.id not in names.program:
-            continue
-        if node.id == "Solution":
-            method = parents.get(parents.get(parent))
-            chain = isinstance(parents.get(parent), ast.Attribute) and isinstance(method, ast.Call)
-            if not chain:
-                return "it keeps an object of Solution"
-        elif not isinstance(parent, ast.Call | ast.keyword):
-            return f"it does not only call {node.id}"
-    return ""
 
 
 def _looks_back(tree: ast.Module, names: Names) -> bool:
@@ -422,132 +396,98 @@ def _looks_back(tree: ast.Module, names: Names) -> bool:
 # ------------------------------------------------------------------ counting
 
 
-class Counter(ast.NodeTransformer):
+class Counter:
     """Rewrites a test: each assertion reports that it held, or what it lost to.
 
-    An assertion that fails inside of `try` or `with` still raises; others let the test go on. With
-    `compares`, `_workbook` also sees both sides of each comparison.
+    An assertion that fails inside of `try` or `with` still raises; others let the test go on.
     """
 
-    def __init__(self, own_functions: set[str], compares: bool, replaced: set[ast.stmt]):
-        self.own_functions, self.compares = own_functions, compares
-        self.replaced = replaced
+    def __init__(self, own_functions: set[str]):
+        self.own_functions = own_functions
         self.count = 0
         self.required: set[int] = set()
-        self.optional = 0  # how many blocks around it may not run
-        self.guarded = False  # whether something around it may catch a failure
-        self.may_fail = False  # and is meant to
 
-    def visit_Module(self, node: ast.Module) -> ast.AST:
-        return self._visit_blocks(node)
+    def count_in(self, statements: list, optional: bool = False, guard: str = "") -> list:
+        """The same statements, counted.
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return self._visit_blocks(node)
-
-    def visit_FunctionDef(self, node) -> ast.AST:
-        decorators = " ".join(map(ast.unparse, node.decorator_list))
-        skips = any(word in decorators for word in MAY_NOT_RUN)
-        outer = self.optional, self.guarded, self.may_fail
-        runs = node.name.startswith(RUN_BY_NAME) and node not in self.replaced and not skips
-        self.optional = 0 if runs else 1
-        self.guarded = self.may_fail = "xfail" in decorators or "expectedFailure" in decorators
-        self._visit_blocks(node)
-        self.optional, self.guarded, self.may_fail = outer
-        return node
-
-    visit_AsyncFunctionDef = visit_FunctionDef
-
-    def visit_For(self, node) -> ast.AST:
-        return self._visit_blocks(node)
-
-    visit_AsyncFor = visit_For
-
-    def visit_If(self, node) -> ast.AST:
-        self.optional += 1
-        self._visit_blocks(node)
-        self.optional -= 1
-        return node
-
-    visit_While = visit_Match = visit_If
-
-    def visit_Try(self, node) -> ast.AST:
-        self.optional += 1
-        outer = self.guarded, self.may_fail
-        if node.handlers:
-            self.guarded = self.may_fail = True
-        node.body = self._block(node.body)
-        self.guarded, self.may_fail = outer
-        node.orelse = self._block(node.orelse)
-        node.finalbody = self._block(node.finalbody)
-        for handler in node.handlers:
-            handler.body = self._block(handler.body)
-        self.optional -= 1
-        return node
-
-    visit_TryStar = visit_Try
-
-    def visit_With(self, node) -> ast.AST:
-        expects_error = _expects_error(node)
-        outer = self.guarded, self.may_fail
-        self.guarded = True
-        self.may_fail = self.may_fail or expects_error
-        self.optional += expects_error
-        self._visit_blocks(node)
-        self.optional -= expects_error
-        self.guarded, self.may_fail = outer
-        return node
-
-    visit_AsyncWith = visit_With
-
-    def _visit_blocks(self, node) -> ast.AST:
-        for case in getattr(node, "cases", []):
-            case.body = self._block(case.body)
-        for name, value in ast.iter_fields(node):
-            if name in ("body", "orelse", "finalbody"):
-                setattr(node, name, self._block(value))
-            elif isinstance(value, ast.expr):
-                setattr(node, name, self.visit(value))
-        return node
-
-    def _block(self, statements: list) -> list:
+        `optional`: they may not run. `guard` is "with" inside of a `with` block, "caught" where a
+        failure is caught or expected.
+        """
         block = []
-        for statement in statements:
+        for position, statement in enumerate(statements):
             if self._is_assertion(statement):
-                block.extend(self._counted(statement))
-            else:
-                block.append(self.visit(statement))
+                block.extend(self._report(statement, optional, guard))
+                continue
+            # a function that another one of its name replaces does not run
+            later = statements[position + 1 :]
+            names_after = [other.name for other in later if isinstance(other, FUNCTIONS)]
+            replaced = getattr(statement, "name", None) in names_after
+            self._count_inside(statement, optional or replaced, guard)
+            block.append(statement)
         return block
+
+    def _count_inside(self, statement: ast.stmt, optional: bool, guard: str) -> None:
+        if isinstance(statement, FUNCTIONS):
+            decorators = " ".join(map(ast.unparse, statement.decorator_list))
+            runs = statement.name.startswith(RUN_BY_NAME)
+            runs = runs and not any(word in decorators for word in MAY_NOT_RUN)
+            optional = optional or not runs
+            fails = "xfail" in decorators or "expectedFailure" in decorators
+            guard = "caught" if fails else ""
+        elif isinstance(statement, ast.If | ast.While | ast.Match | ast.Try | ast.TryStar):
+            optional = True
+        elif isinstance(statement, ast.With | ast.AsyncWith):
+            expects_error = _calls(statement, {*RAISES, "suppress"})
+            optional = optional or expects_error
+            guard = "caught" if expects_error else guard or "with"
+        handlers = getattr(statement, "handlers", [])
+        if handlers:
+            guard = "caught"
+        for part in [statement, *handlers, *getattr(statement, "cases", [])]:
+            for name in ("body", "orelse", "finalbody"):
+                if isinstance(getattr(part, name, None), list):
+                    setattr(part, name, self.count_in(getattr(part, name), optional, guard))
 
     def _is_assertion(self, statement: ast.stmt) -> bool:
         if isinstance(statement, ast.Assert):
             return not isinstance(statement.test, ast.Constant)
         if isinstance(statement, ast.With):
-            return any(called(item.context_expr) in RAISES for item in statement.items)
+            return _calls(statement, RAISES)
         name = called(statement.value) if isinstance(statement, ast.Expr) else ""
         if name in self.own_functions:
             return False  # its own assertions are counted
         return name.startswith("assert") or name in RAISES
 
-    def _counted(self, statement: ast.stmt) -> list:
+    def _report(self, statement: ast.stmt, optional: bool, guard: str) -> list:
         self.count += 1
         number = self.count
-        if not self.optional:
+        if not optional:
             self.required.add(number)
-        statement = self.visit(statement)
+        if isinstance(statement, ast.With):
+            self._count_inside(statement, optional, guard)
         held = f"_workbook.held('{WORD}{number}')"
-        lost = f"_workbook.lost({number}, _workbook_error)"
-        if self.may_fail:
+        if guard == "caught":
             return [statement, *ast.parse(held).body]
-        if self.guarded:  # the program's `__exit__` may swallow the failure, but not the report
+        lost = f"_workbook.lost({number}, _workbook_error)"
+        if guard == "with":  # the program's `__exit__` may swallow the failure, but not the report
             lost = f"{lost}; raise"
         text = f"try: pass\nexcept _workbook.errors as _workbook_error: {lost}\nelse: {held}"
-        attempt = ast.parse(text).body[0]
-        attempt.body = [statement]
+        (attempt,) = ast.parse(text).body
+        setattr(attempt, "body", [statement])  # noqa: B010
         return [attempt]
+
+
+def _calls(node: ast.With | ast.AsyncWith, names) -> bool:
+    """Whether it is `with` and one of these calls."""
+    return any(called(item.context_expr) in names for item in node.items)
+
+
+class Comparisons(ast.NodeTransformer):
+    """Lets `_workbook` see both sides of each comparison and difference."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
-        if not self.compares or not isinstance(node.ops[0], COMPARES):
+        if not isinstance(node.ops[0], COMPARES):
             return node
         if len(node.ops) > 1:
             node.left = _call("alone", [node.left])
@@ -558,23 +498,17 @@ class Counter(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        if self.compares and isinstance(node.op, ast.Sub):
+        if isinstance(node.op, ast.Sub):
             return _call("compare", [ast.Constant("Sub"), node.left, node.right])
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         starred = any(isinstance(argument, ast.Starred) for argument in node.args)
-        if self.compares and called(node) in COMPARING and len(node.args) > 1 and not starred:
-            name = ast.Constant(called(node))
-            pair = _call("pair", [name, *node.args[:2]])
+        if called(node) in COMPARING and len(node.args) > 1 and not starred:
+            pair = _call("pair", [ast.Constant(called(node)), *node.args[:2]])
             node.args[:2] = [ast.Starred(pair, ast.Load())]
         return node
-
-
-def _expects_error(node) -> bool:
-    """Whether it is `with pytest.raises(...)` or unittest's."""
-    return any(called(item.context_expr) in {*RAISES, "suppress"} for item in node.items)
 
 
 def _call(name: str, arguments: list) -> ast.Call:

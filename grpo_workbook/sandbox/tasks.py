@@ -1,7 +1,5 @@
 """Tasks with a function to complete and a test: read, made a dataset of TRL, judged."""
 
-import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,8 +45,8 @@ def _problem_of(task: dict) -> str:
             columns = ", ".join(needed)
             value = str(value)[:40]
             return f"{column!r} is {value!r}: every task needs text in {columns}, as in HumanEval"
-    name = task.get("entry_point")
-    if "entry_point" in needed and not defines(task["prompt"], str(name)):
+    name = str(task.get("entry_point"))
+    if "entry_point" in needed and not defines(task["prompt"], name):
         return f"the prompt does not define {name[:40]!r}: end it where the solution begins"
     return ""
 

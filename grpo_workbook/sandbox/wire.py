@@ -17,7 +17,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
+from typing import Any
 
 MAX_MESSAGE = 64 << 20  # bytes of one message
 MAX_ITEMS = 1_000_000  # of an iterator
@@ -102,7 +103,6 @@ _KINDS = {
     "date": (datetime.date, lambda x: [x.isoformat()], datetime.date.fromisoformat),
     "time": (datetime.time, lambda x: [x.isoformat()], datetime.time.fromisoformat),
 }
-PLAIN = {kind for kind, _, _ in _KINDS.values()} | SCALARS
 _TAGS = {kind: (tag, parts) for tag, (kind, parts, _) in _KINDS.items()}
 _MAKERS = {tag: make for tag, (_, _, make) in _KINDS.items()}
 _MAKERS["int"] = lambda digits: int(digits, 16)
@@ -112,8 +112,27 @@ _TYPES = {kind.__name__: kind for kind in (*SCALARS, *_TAGS, type, object)}
 _MAKERS["type"] = _TYPES.__getitem__
 
 
-def encode(value):
-    """A plain value as JSON's types. NotPlain for any other, such as a subclass of int."""
+# A value of a subclass crosses as the content of the first of these classes that fits.
+_CONTENT = [
+    (bool, bool),
+    (int, int.__int__),
+    (float, float.__float__),
+    (complex, complex),
+    (str | collections.UserString, "".join),
+    (bytes, bytes),
+    (tuple, tuple),
+    (list | collections.UserList, list),
+    (Mapping, dict),
+    (frozenset, frozenset),
+    (Set, set),
+]
+
+
+def encode(value: Any, loose: bool = False):
+    """A plain value as JSON's types. NotPlain for any other, such as a subclass of int.
+
+    `loose`: an object of a subclass crosses as its content, and any iterator as its items.
+    """
     kind = type(value)
     if kind is int:
         return value if -MAX_INT < value < MAX_INT else ["int", hex(value)]
@@ -123,15 +142,26 @@ def encode(value):
         return ["flat", value]
     if kind in _TAGS:
         tag, parts = _TAGS[kind]
-        return [tag, *map(encode, parts(value))]
+        return [tag, *[encode(part, loose) for part in parts(value)]]
     if kind is type and _TYPES.get(value.__name__) is value:
         return ["type", value.__name__]
-    if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
-        return ["iterator", *map(encode, first_items(value))]
     if kind.__module__ == "numpy" and hasattr(value, "dtype"):
         shape = list(value.shape) if kind.__name__ == "ndarray" else None
         return ["array", value.dtype.str, encode(shape), encode(value.tolist())]
-    raise NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
+    if isinstance(value, Iterator) and (loose or kind.__module__ in ("builtins", "itertools")):
+        return ["iterator", *[encode(item, loose) for item in _first_items(value)]]
+    for base, content_of in _CONTENT if loose else ():
+        if isinstance(value, base):
+            return encode(content_of(value), loose)
+    name = f"{kind.__module__}.{kind.__qualname__}"[:200]
+    raise NotPlain(f"a value of type {name}: only plain values can be sent")
+
+
+def _first_items(iterator: Iterator) -> list:
+    items = list(itertools.islice(iterator, MAX_ITEMS + 1))
+    if len(items) > MAX_ITEMS:
+        raise NotPlain(f"an iterator of more than {MAX_ITEMS:,} items")
+    return items
 
 
 def _is_flat(items: list) -> bool:
@@ -141,19 +171,7 @@ def _is_flat(items: list) -> bool:
         return False
     if int not in kinds:
         return True
-    if kinds <= {int, bool}:
-        return -MAX_INT < min(items) and max(items) < MAX_INT
-    return len(items) < 1000 and all(
-        -MAX_INT < item < MAX_INT for item in items if type(item) is int
-    )
-
-
-def first_items(iterator) -> list:
-    """All items of an iterator. Raises NotPlain if there are more than MAX_ITEMS."""
-    items = list(itertools.islice(iterator, MAX_ITEMS + 1))
-    if len(items) > MAX_ITEMS:
-        raise NotPlain(f"an iterator of more than {MAX_ITEMS:,} items")
-    return items
+    return kinds <= {int, bool} and max(items) < MAX_INT and min(items) > -MAX_INT
 
 
 def decode(data):
@@ -222,16 +240,16 @@ def start_server(options: dict):
 
     ours, theirs = socket.socketpair()
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "server.py")
-    environment = dict.fromkeys(_FOR_LITTLE_MEMORY, "1")
+    environment: dict[str, str] = dict.fromkeys(_FOR_LITTLE_MEMORY, "1")
     if "LD_LIBRARY_PATH" in os.environ:
         environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
     with theirs:
         # in its own session: a Ctrl-C goes to the trainer, which closes the servers
         process = subprocess.Popen(
             [sys.executable, "-E", "-s", "-S", "-B", path],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL if "SANDBOX_DEBUG" not in os.environ else None,
+            stderr=subprocess.DEVNULL,
             env=environment,
             cwd="/",
             start_new_session=True,
