@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from grpo_workbook.config import DATA
-from grpo_workbook.data import chat_prompt, read_rows
+from grpo_workbook.data import chat_prompt
+from grpo_workbook.data.reading import read_rows
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards import Completion
+from grpo_workbook.rewards.contract import Completion
 from grpo_workbook.sandbox.json_tests import is_json
 from grpo_workbook.sandbox.pool import Sandbox, Verdict
 from grpo_workbook.sandbox.rewards import defines, jobs_of, test_text
