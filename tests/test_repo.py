@@ -243,10 +243,9 @@ def test_nothing_loads_foreign_code_or_pickles():
         *(REPO / "notebooks" / "source").glob("*.py"),
     ]:
         text = path.read_text(encoding="utf-8")
-        if path.name in ("candidate.py", "judge.py"):  # which run programs and tests: the sandbox
-            text = text.replace("exec(", "")
-        if path.name == "forms.py":  # a condition that a test has as a text
-            text = text.replace("eval(found", "")
+        # which run programs and tests: the sandbox
+        if path.name in ("candidate.py", "judge.py", "together.py"):
+            text = re.sub(r"\b(exec|eval)\(", "", text)
         assert not re.search(
             r"trust_remote_code\s*=|import pickle|torch\.load\(|os\.system|(?<![.\w])(eval|exec)\(",
             text,
