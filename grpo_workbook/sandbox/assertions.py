@@ -94,6 +94,7 @@ class DoubtfulAssertions(Assertions):
         self.known: dict[type, bool] = {}
 
     def compare(self, name: str, left, right):
+        """As of `Assertions`; raises Doubt."""
         if name in ("In", "NotIn"):
             self._check_member(left, right)
         elif name != "Sub":
@@ -101,10 +102,12 @@ class DoubtfulAssertions(Assertions):
         return super().compare(name, left, right)
 
     def pair(self, name: str, left, right) -> tuple:
+        """As of `Assertions`; raises Doubt."""
         self._check(left, right)
         return super().pair(name, left, right)
 
     def alone(self, value):
+        """As of `Assertions`; raises Doubt."""
         if self._compares_itself(value):
             raise Doubt(_says(value))
         return value

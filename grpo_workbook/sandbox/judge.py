@@ -258,9 +258,11 @@ class ByValue(Assertions):
     # what the test reports
 
     def held(self, word: str) -> None:
+        """An assertion holds: the word ends with its number."""
         self.reached.add(int(word.removeprefix(WORD)))
 
     def lost(self, number: int, error: BaseException) -> None:
+        """An assertion does not hold."""
         self.missed.add(number)
         self.reached.add(number)
         self.counted = error

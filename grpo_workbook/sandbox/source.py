@@ -486,6 +486,7 @@ class Comparisons(ast.NodeTransformer):
     """Lets `_workbook` see both sides of each comparison and difference."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """`a == b` asks `_workbook.compare`; each side of a chain `alone`."""
         self.generic_visit(node)
         if not isinstance(node.ops[0], COMPARES):
             return node
@@ -497,12 +498,14 @@ class Comparisons(ast.NodeTransformer):
         return _call("compare", [name, node.left, node.comparators[0]])
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        """A difference asks `_workbook.compare`, too."""
         self.generic_visit(node)
         if isinstance(node.op, ast.Sub):
             return _call("compare", [ast.Constant("Sub"), node.left, node.right])
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        """What compares its first two arguments gets them from `_workbook.pair`."""
         self.generic_visit(node)
         starred = any(isinstance(argument, ast.Starred) for argument in node.args)
         if called(node) in COMPARING and len(node.args) > 1 and not starred:

@@ -128,9 +128,11 @@ class Report(DoubtfulAssertions):
             super()._check(left, right, depth)
 
     def held(self, word: str) -> None:
+        """An assertion holds: its word goes into the report."""
         self.words.append(word)
 
     def lost(self, number: int, error: BaseException) -> None:
+        """An assertion does not hold, or (number 0) something else has failed."""
         self.counted = error
         if isinstance(error, Doubt):
             self.doubt = str(error)
