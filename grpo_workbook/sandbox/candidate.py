@@ -50,10 +50,6 @@ def load(module: types.ModuleType, source: str, setup: str = "") -> None:
         sys.modules["random"].seed()
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed()
-    if os.environ.get("MPLCONFIGDIR") is None and "matplotlib" in source:
-        # it asks for a folder to write to, and goes on if it cannot
-        os.environ["MPLCONFIGDIR"] = os.path.dirname(os.__file__)
-        os.access = lambda *_, **__: True
     if "class Solution" in source:
         exec(_LEETCODE, module.__dict__)
     if setup:

@@ -329,9 +329,14 @@ def server_filter(files: bool) -> Filter:
     return Filter([*newer, *_rules(calls)])
 
 
-def program_filter(files: bool) -> Filter:
-    """For a process that may start and signal no other, and without `files` writes none."""
+def program_filter(files: bool, timers: bool) -> Filter:
+    """For a process that may start and signal no other.
+
+    Without `files` it writes none; without `timers` it cannot signal itself later either.
+    """
     calls = list(_ALONE)
     if not files:
         calls = calls + _denied("files") + _OPENING
+    if not timers:  # a handler gets the frame of whatever runs then
+        calls = calls + _denied("timers")
     return Filter(_rules(calls))

@@ -30,6 +30,8 @@ START_VALUE, START_SCRIPT, START_TOGETHER, END, IMPORT = b"v", b"s", b"t", b"e",
 ENDING = (StopIteration, StopAsyncIteration, GeneratorExit)
 # Modules whose functions the walls refuse.
 WALLED = {"socket", "subprocess", "multiprocessing", "threading", "os", "signal", "requests"}
+# What an error says where a wall is its cause: the system, tempfile, sqlite3.
+REFUSALS = ("not permitted", "Permission denied", "temporary directory", "open database file")
 CANNOT_RUN = {"Skipped", "SkipTest", "ImportError", "ModuleNotFoundError", "FixtureLookupError"}
 
 
@@ -484,9 +486,9 @@ def _judge_report(test: Test, held: set[int], errors: list, doubt: str, options:
     for number, name, text, missing in errors:
         lost.add(int(number))
         cut += number == 0
-        refused = "not permitted" in text or "Permission denied" in text
+        refused = any(words in text for words in REFUSALS)
         needs_more = not options["files"] or not WALLED.isdisjoint(test.modules)
-        if name == "PermissionError" and refused and needs_more:
+        if refused and needs_more:
             failures.append(("rejected", f"the walls do not let it run: {text}", "test"))
         failures.append(explain(test, str(name), text[:MAX_WORDS], missing))
     return conclude(test, held, lost, cut, failures)

@@ -126,11 +126,11 @@ class Server:
                 self.lacks.append("read your other processes' environment")
 
     def _filter_calls(self) -> None:
-        self.filters: dict[bool, jail.Filter] = {}  # whether it lets a program write files
+        self.filters: dict[bool, jail.Filter] = {}  # whether it is for program and test together
         try:
             jail.server_filter(self.files).install()
-            for files in (True, False):
-                self.filters[files] = jail.program_filter(files)
+            self.filters[True] = jail.program_filter(self.files, timers=False)
+            self.filters[False] = jail.program_filter(files=False, timers=True)
         except OSError as error:
             if self.files:  # process 1 could not find the processes that a program starts
                 raise
@@ -148,6 +148,9 @@ class Server:
         if self.files:
             for name in ("HOME", "TMPDIR", "MPLCONFIGDIR"):
                 os.environ[name] = PRIVATE
+        else:  # Matplotlib asks for a folder to write to, and goes on if it cannot
+            os.environ["MPLCONFIGDIR"] = os.path.dirname(os.__file__)
+            os.access = lambda *_, **__: True
         os.environ["MPLBACKEND"] = "Agg"
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         register = os.register_at_fork
@@ -240,12 +243,12 @@ class Server:
         run = candidate.run_script if word == SCRIPT else candidate.answer_calls
         if word == TOGETHER:
             run = together.run
-        self._run(lambda: self._be_program(descriptor, limits, files, run))
+        self._run(lambda: self._be_program(descriptor, limits, run))
 
-    def _be_program(self, descriptor: int, limits: dict, files: bool, run) -> None:
+    def _be_program(self, descriptor: int, limits: dict, run) -> None:
         os.dup2(descriptor, 3)
         os.closerange(4, DESCRIPTORS)  # on the others a program could ask for processes
-        self._put_up_last_walls(limits, files)
+        self._put_up_last_walls(limits, run is together.run)
         run(socket.socket(fileno=3))
 
     def _be_judge(self, descriptor: int, requests: socket.socket) -> None:
@@ -253,17 +256,17 @@ class Server:
         if sys.platform == "linux":
             limits[resource.RLIMIT_AS] = self._own_size() + (self.options["memory_mb"] << 21)
         self.control.close()
-        self._put_up_last_walls(limits, files=False)
+        self._put_up_last_walls(limits, shared=False)
         options = self.options | {"files": self.files}
         judge.serve(socket.socket(fileno=descriptor), requests, options)
 
-    def _put_up_last_walls(self, limits: dict, files: bool) -> None:
+    def _put_up_last_walls(self, limits: dict, shared: bool) -> None:
         if os.getppid() != 1:  # process 1 takes all others with it when it ends
             jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         jail.set_limits(limits)
         if self.filters:
-            self.filters[files].install()
+            self.filters[shared].install()
         gc.enable()
 
     @staticmethod
