@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -282,8 +283,9 @@ def test_no_attack_passes_and_the_next_job_is_judged(quick, kind):
     verdicts = patiently(jobs, quick.check(jobs))
     for attack, verdict in zip(attacks, verdicts[::2], strict=True):
         assert not verdict.passed, attack.name
-        doubted = "decides what it is equal to" in verdict.reason
-        assert verdict.fault == ("test" if doubted else "program"), f"{attack.name}: {verdict}"
+        # in one process nobody can tell who skips a test, or whether such an object is honest
+        unsure = re.search("decides what it is equal to|Skipped", verdict.reason)
+        assert verdict.fault == ("test" if unsure else "program"), f"{attack.name}: {verdict}"
         assert len(verdict.reason) < 2000
         assert verdict.reason.isprintable()
     assert all(v.passed for v in verdicts[1::2])

@@ -62,12 +62,15 @@ def read_json(test: str, entry_point: str) -> Pairs | None:
 
 def _read_rows(rows: list, entry_point: str) -> Pairs:
     """LiveCodeBench's and DeepCoder's rows."""
-    pairs = [(row["input"], row["output"]) for row in rows]
-    function = rows[0].get("fn_name") if rows else None
-    if function is None and any(row.get("testtype") == "functional" for row in rows):
-        if not entry_point:
-            raise ValueError("inputs for a function need its name as the entry point")
-        function = entry_point
+    pairs = []
+    function = None
+    for row in rows:
+        pairs.append((row["input"], row["output"]))
+        function = function or row.get("fn_name")
+        if row.get("testtype") == "functional":
+            if not entry_point:
+                raise ValueError("inputs for a function need its name as the entry point")
+            function = entry_point
     return _make_pairs(pairs, function, entry_point)
 
 
@@ -77,8 +80,7 @@ def _make_pairs(pairs: list[tuple], function: str | None, entry_point: str) -> P
     calls = []
     for given, wanted in pairs:
         if isinstance(given, str):  # LiveCodeBench has each argument in a line of its own
-            arguments = [json.loads(line) for line in given.splitlines()]
-            calls.append((arguments, [json.loads(wanted)]))
+            calls.append((list(map(json.loads, given.splitlines())), [json.loads(wanted)]))
             continue
         results = [wanted]
         if isinstance(wanted, list) and len(wanted) == 1:  # sometimes in a list of its own

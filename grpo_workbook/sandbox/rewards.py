@@ -219,12 +219,12 @@ def _refuse_too_many(
     verdicts: list[Verdict], unsure: list[bool], max_failed: float, time_limit: float
 ) -> None:
     """Raise WorkbookError if too much of a batch has no verdict, or timed out."""
-    unknown = [verdict for verdict, is_unsure in zip(verdicts, unsure, strict=True) if is_unsure]
-    late = [
-        verdict
-        for verdict in verdicts
-        if verdict.outcome == "timeout" and verdict.fault == "program"
-    ]
+    unknown, late = [], []
+    for verdict, is_unsure in zip(verdicts, unsure, strict=True):
+        if is_unsure:
+            unknown.append(verdict)
+        elif verdict.outcome == "timeout" and verdict.fault == "program":
+            late.append(verdict)
     if len(unknown) + len(late) <= max_failed * len(verdicts):
         return
     counts = f"{len(unknown)} of {len(verdicts)} programs had no verdict and {len(late)} timed out"
@@ -238,8 +238,8 @@ def _log(log_metric, verdicts: list[Verdict], unsure: list[bool]) -> None:
     for outcome in {*counts, "timeout", "sandbox error"}:
         log_metric(f"code/{outcome}", counts[outcome] / len(verdicts))
     log_metric("code/no verdict", sum(unsure) / len(verdicts))
-    together = [verdict for verdict in verdicts if verdict.how.startswith("in one process")]
-    log_metric("code/in one process", len(together) / len(verdicts))
+    together = sum(verdict.how.startswith("in one process") for verdict in verdicts)
+    log_metric("code/in one process", together / len(verdicts))
 
 
 @reward(role="format")

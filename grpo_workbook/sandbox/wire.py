@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 MAX_MESSAGE = 64 << 20  # bytes of one message
@@ -62,56 +62,59 @@ def _items_of(value: dict) -> Iterator:
     return itertools.chain.from_iterable(value.items())
 
 
-# tag: the type, its parts, and what makes the value from them. A constructor gives exactly its
-# type, or raises, whatever the parts are.
-_KINDS = {
-    "l": (list, list, lambda *items: [*items]),
-    "t": (tuple, list, lambda *items: items),
-    "s": (set, list, lambda *items: set(items)),
-    "f": (frozenset, list, lambda *items: frozenset(items)),
-    "d": (dict, _items_of, _make_dict),
-    "b": (bytes, lambda x: [x.hex()], bytes.fromhex),
-    "B": (bytearray, lambda x: [x.hex()], bytearray.fromhex),
-    "c": (complex, lambda x: [x.real, x.imag], complex),
-    "...": (type(...), lambda x: [], lambda: ...),
-    "range": (range, lambda x: [x.start, x.stop, x.step], range),
-    "slice": (slice, lambda x: [x.start, x.stop, x.step], slice),
-    "deque": (collections.deque, lambda x: [list(x), x.maxlen], collections.deque),
-    "Counter": (collections.Counter, lambda x: [dict(x)], collections.Counter),
-    "OrderedDict": (collections.OrderedDict, lambda x: [dict(x)], collections.OrderedDict),
-    "defaultdict": (
-        collections.defaultdict,
-        lambda x: [dict(x)],
-        lambda content: collections.defaultdict(None, content),
-    ),
-    "keys": (type({}.keys()), list, lambda *items: dict.fromkeys(items).keys()),
-    "values": (type({}.values()), list, lambda *items: dict(enumerate(items)).values()),
-    "items": (type({}.items()), list, lambda *items: dict(items).items()),
-    "Decimal": (decimal.Decimal, lambda x: [str(x)], decimal.Decimal),
-    "Fraction": (fractions.Fraction, lambda x: [x.numerator, x.denominator], fractions.Fraction),
-    "timedelta": (
-        datetime.timedelta,
-        lambda x: [x.days, x.seconds, x.microseconds],
-        datetime.timedelta,
-    ),
-    "timezone": (datetime.timezone, lambda x: [x.utcoffset(None)], datetime.timezone),
-    "datetime": (
-        datetime.datetime,
-        lambda x: [x.isoformat()],
-        datetime.datetime.fromisoformat,
-    ),
-    "date": (datetime.date, lambda x: [x.isoformat()], datetime.date.fromisoformat),
-    "time": (datetime.time, lambda x: [x.isoformat()], datetime.time.fromisoformat),
-}
-_TAGS = {kind: (tag, parts) for tag, (kind, parts, _) in _KINDS.items()}
-_MAKERS = {tag: make for tag, (_, _, make) in _KINDS.items()}
+def _make_defaultdict(content: dict) -> collections.defaultdict:
+    return collections.defaultdict(None, content)
+
+
+def _days_of(span: datetime.timedelta) -> list[int]:
+    return [span.days, span.seconds, span.microseconds]
+
+
+# What crosses: of each type its tag and its parts, of each tag what makes a value from them. A
+# constructor gives exactly its type, or raises, whatever the parts are.
+_TAGS: dict[type, tuple[str, Callable]] = {}
+_MAKERS: dict[str, Callable] = {}
+
+
+def _crosses(tag: str, kind: type, parts: Callable, make: Callable) -> None:
+    _TAGS[kind] = tag, parts
+    _MAKERS[tag] = make
+
+
+# containers
+_crosses("l", list, list, lambda *items: [*items])
+_crosses("t", tuple, list, lambda *items: items)
+_crosses("s", set, list, lambda *items: set(items))
+_crosses("f", frozenset, list, lambda *items: frozenset(items))
+_crosses("d", dict, _items_of, _make_dict)
+_crosses("deque", collections.deque, lambda x: [list(x), x.maxlen], collections.deque)
+_crosses("Counter", collections.Counter, lambda x: [dict(x)], collections.Counter)
+_crosses("OrderedDict", collections.OrderedDict, lambda x: [dict(x)], collections.OrderedDict)
+_crosses("defaultdict", collections.defaultdict, lambda x: [dict(x)], _make_defaultdict)
+_crosses("keys", type({}.keys()), list, lambda *items: dict.fromkeys(items).keys())
+_crosses("values", type({}.values()), list, lambda *items: dict(enumerate(items)).values())
+_crosses("items", type({}.items()), list, lambda *items: dict(items).items())
+# bytes, numbers, ranges
+_crosses("b", bytes, lambda x: [x.hex()], bytes.fromhex)
+_crosses("B", bytearray, lambda x: [x.hex()], bytearray.fromhex)
+_crosses("c", complex, lambda x: [x.real, x.imag], complex)
+_crosses("Decimal", decimal.Decimal, lambda x: [str(x)], decimal.Decimal)
+_crosses("Fraction", fractions.Fraction, lambda x: [x.numerator, x.denominator], fractions.Fraction)
+_crosses("range", range, lambda x: [x.start, x.stop, x.step], range)
+_crosses("slice", slice, lambda x: [x.start, x.stop, x.step], slice)
+_crosses("...", type(...), lambda _: [], lambda: ...)
+# times
+_crosses("date", datetime.date, lambda x: [x.isoformat()], datetime.date.fromisoformat)
+_crosses("time", datetime.time, lambda x: [x.isoformat()], datetime.time.fromisoformat)
+_crosses("datetime", datetime.datetime, lambda x: [x.isoformat()], datetime.datetime.fromisoformat)
+_crosses("timezone", datetime.timezone, lambda x: [x.utcoffset(None)], datetime.timezone)
+_crosses("timedelta", datetime.timedelta, _days_of, datetime.timedelta)
+_TYPES = {kind.__name__: kind for kind in (*SCALARS, *_TAGS, type, object)}
+# what `encode` knows beside these: large integers, iterators, arrays, types
 _MAKERS["int"] = lambda digits: int(digits, 16)
 _MAKERS["iterator"] = lambda *items: iter(items)
 _MAKERS["array"] = _make_array
-_TYPES = {kind.__name__: kind for kind in (*SCALARS, *_TAGS, type, object)}
 _MAKERS["type"] = _TYPES.__getitem__
-
-
 # A value of a subclass crosses as the content of the first of these classes that fits.
 _CONTENT = [
     (bool, bool),
