@@ -1,4 +1,4 @@
-"""Judges jobs, one at a time, in a fork of server.py that lives as long as the test is the same.
+"""Judges jobs, one at a time, in a fork of server.py; a test that may change it gets one of its own.
 
 By value, the test runs here and the program in another process: only plain values cross, and the
 expected ones never leave this process. In one process, both run in another one (together.py), and
@@ -92,14 +92,17 @@ def serve(caller: socket.socket, requests: socket.socket, options: dict) -> None
     while True:
         job = wire.receive(caller)
         started = time.monotonic()
-        verdict, how = check(job, programs, options, lambda word: wire.send(caller, word))
+        verdict, how, traces = check(job, programs, options, lambda word: wire.send(caller, word))
         programs.end()
         milliseconds = round(1e3 * (time.monotonic() - started), 3)
-        wire.send(caller, [*verdict, milliseconds, how])
+        wire.send(caller, [*verdict, milliseconds, how, traces])
 
 
-def check(job: dict, programs: Programs, options: dict, tell) -> tuple[list, str]:
-    """The verdict on a job, and how it was judged. EOFError: the server is gone."""
+def check(job: dict, programs: Programs, options: dict, tell) -> tuple[list, str, bool]:
+    """(the verdict on a job, how it was judged, whether the test may have left something here).
+
+    Raises EOFError if the server is gone.
+    """
     pairs = None
     try:
         if is_json(job["test"]):
@@ -108,16 +111,18 @@ def check(job: dict, programs: Programs, options: dict, tell) -> tuple[list, str
             test = read_test(job["test"], job["setup"], job["entry_point"])
         else:
             if not pairs.pairs:
-                return ["rejected", "there is no input: nothing can be judged", "test", 0, 1], ""
+                why = "there is no input: nothing can be judged"
+                return ["rejected", why, "test", 0, 1], "", False
             test = read_test(pairs.as_python(), "", pairs.entry_point(job["program"]))
             test.why = ""
     except (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
         why = f"the test cannot be used: {type(error).__name__}: {error}"
-        return ["rejected", why[:MAX_WORDS], "test", 0, 1], ""
+        return ["rejected", why[:MAX_WORDS], "test", 0, 1], "", False
     _load_modules(test, programs, tell)
     if test.why:
-        return _check_together(test, job, programs, options), f"{TOGETHER}: {test.why}"
-    return ByValue(test, job, programs, tell, pairs).run(), BY_VALUE
+        verdict = _check_together(test, job, programs, options)
+        return verdict, f"{TOGETHER}: {test.why}", False
+    return ByValue(test, job, programs, tell, pairs).run(), BY_VALUE, test.leaves_traces
 
 
 def _load_modules(test: Test, programs: Programs, tell) -> None:
@@ -178,8 +183,6 @@ class ByValue(Assertions):
         self.test, self.job, self.programs, self.tell = test, job, programs, tell
         self.pairs = pairs
         self.is_script = pairs is not None and not pairs.function
-        self.code = compile(test.text, "<test>", "exec", dont_inherit=True)
-        self.setup = compile(test.setup, "<setup>", "exec", dont_inherit=True)
         self.sock: Any = None  # to the program's process
         if not self.is_script:
             message = [job["program"], "numpy" in test.names.modules]
@@ -232,7 +235,7 @@ class ByValue(Assertions):
         names = vars(module)
         names["_workbook"] = self
         try:
-            exec(self.setup, names)  # while the program is loaded
+            exec(self.test.setup_code, names)  # while the program is loaded
             if self.sock is not None:
                 self._read_answer()
                 self.answered = False  # what it defines is no answer yet
@@ -243,7 +246,7 @@ class ByValue(Assertions):
                 names["candidate"] = Stub(self, self.test.entry_point, anew=False)
             if self.pairs is not None:
                 names["_pairs"], names["_same"] = self.pairs.pairs, self.pairs.same
-            exec(self.code, names)
+            exec(self.test.code, names)
             run(module, self.test.functions, self.test.needs_pytest, self._fail)
         except BaseException as error:  # pytest's and sys.exit's too
             self._fail(error)

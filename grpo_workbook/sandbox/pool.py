@@ -208,14 +208,18 @@ class Sandbox(contextlib.AbstractContextManager):
 
 
 class _Worker:
-    """One server with its judge: one job at a time. The judge is a new one for each test."""
+    """One server with its judge: one job at a time.
+
+    A judge that a test may have changed judges no other test.
+    """
 
     def __init__(self, options: dict, require: str | None):
         self.options, self.require = options, require
         self.level = self.why = ""
         self.process = None
         self.judge_sock: Any = None
-        self.test: tuple | None = None  # what the judge has had
+        self.test: tuple | None = None  # of the last job
+        self.is_clean = False  # whether the judge is as new
         self.lock = threading.Lock()
         self.has_judged = False
 
@@ -272,9 +276,9 @@ class _Worker:
         The judge says "loading" and "started" if it loads the test's packages, and "answered".
         """
         test = job.test, job.entry_point, job.setup
-        if test != self.test:
+        if test != self.test and not self.is_clean:
             self._renew_judge()
-            self.test = test
+        self.test, self.is_clean = test, False
         deadline = time.monotonic() + seconds + GRACE
         reason, fault = "the test did not end", "test"
         wire.send(self.judge_sock, asdict(job) | {"seconds": seconds})
@@ -291,7 +295,8 @@ class _Worker:
             self.test = None
             ms = 1e3 * (seconds + GRACE)
             return Verdict("timeout", reason, fault, ms=ms, how="by value", isolation=self.level)
-        outcome, reason, fault, passed, cases, ms, how = answer
+        outcome, reason, fault, passed, cases, ms, how, traces = answer
+        self.is_clean = not traces and outcome != "timeout"
         if outcome == "timeout":
             self.test = None  # half an import, or a thread, may be left
         reason = printable(reason)[:MAX_REASON]
@@ -315,6 +320,7 @@ class _Worker:
         if self.judge_sock is not None:
             self.judge_sock.close()
         self.process = self.judge_sock = self.test = None
+        self.is_clean = False
 
 
 def printable(text: str) -> str:

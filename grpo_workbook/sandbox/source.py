@@ -21,6 +21,8 @@ BY_VALUE = frozenset(
     decimal fractions datetime statistics unittest pytest numpy numpy.testing time copy heapq
     bisect sys __future__ collections.abc""".split()
 )
+# Those of them that have nothing that a call can change.
+UNCHANGING = BY_VALUE - set("random decimal numpy numpy.testing unittest pytest time sys".split())
 # Names that need the program's own process: its texts, streams, files, attributes, mocks.
 ONE_PROCESS = frozenset(
     """eval exec compile __import__ globals locals open patch Mock MagicMock AsyncMock monkeypatch
@@ -88,8 +90,10 @@ class Test:
     - `why`: why it needs one process; "" where plain values are enough
     - `modules`: those that it imports; `functions`: those to call
     - `asks`: whether it names the program; `runs_answer`: whether it runs what the program returns
+    - `leaves_traces`: whether it may change the process that it runs in
     - `asserts`: the number of its assertions; `required`: those that every run reaches
-    - `text`: the test that counts them, in which WORD and "3" stand for the third one's word
+    - `text`: the test that counts them, in which WORD and "3" stand for the third one's word; `code`
+      and `setup_code`: compiled
     """
 
     def __init__(self, source: str, setup: str, entry_point: str):
@@ -108,12 +112,15 @@ class Test:
         self.why = _why_in_one_process(tree, self.names, entry_point)
         if not self.why and any(isinstance(node, ast.ClassDef) for node in setup_tree.body):
             self.why = "the setup has a class"
+        self.leaves_traces = not modules <= {*UNCHANGING, ""} or self.names.stores
         if self.why or "numpy" in modules or "approx" in source:
             tree = Comparisons().visit(tree)
         counter = Counter(self.names.functions)
         tree.body = counter.count_in(tree.body)
         self.asserts, self.required = counter.count, counter.required
         self.text = ast.unparse(ast.fix_missing_locations(tree))
+        self.code = compile(self.text, "<test>", "exec", dont_inherit=True)
+        self.setup_code = compile(setup, "<setup>", "exec", dont_inherit=True)
 
 
 def _is_main(statement: ast.stmt) -> bool:
@@ -171,6 +178,7 @@ class Names:
         self.classes: set[str] = set()
         self.generators: set[str] = set()
         self.errors: set[str] = set()  # of `except` and `pytest.raises`
+        self.stores = False  # whether it changes an attribute or item of what it has imported
         self.asked = {root_of(entry_point)} - {""}
         self._bound: set[str] = set()
         self._loaded: set[str] = set()
@@ -195,6 +203,8 @@ class Names:
                 self._loaded.add(name)
             case ast.Name(id=name):
                 self._bound.add(name)
+            case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store()):
+                self.stores = self.stores or not self.imported.isdisjoint(names_in(node))
             case ast.arg(arg=name):
                 self._arguments.add(name)
             case ast.ExceptHandler(name=str(name)):
