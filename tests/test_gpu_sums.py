@@ -87,7 +87,7 @@ def test_chapter_04_has_room_to_merge_and_loads_nothing_beside_it():
     (merging,) = [i for i, cell in enumerate(code) if re.search(r"\bmerge\(", cell)]
     assert free < merging
     assert re.search(r"^del model, trainer\b", code[free], re.M)
-    assert "delete_vllm(model.vllm_engine)" in code[free]
+    assert "free_vllm(model)" in code[free]
     assert not re.search(r"load_model\(|load_policy\(|from_pretrained\(", "".join(code[free:]))
 
 

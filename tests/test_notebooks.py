@@ -249,7 +249,10 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "rows[320:352]": "rows[320:336]",
     },
     "03_reward_design": {"[2.0, 0.1, 0.0], steps=10": "[2.0, 0.1, 0.0], steps=2"},
-    "04_grpo_run": {"RunConfig.from_env()": "RunConfig.from_env(max_steps=10, heldout=24)"},
+    "04_grpo_run": {
+        "= choose_profile()": '= choose_profile(heldout=24, grpo={"max_steps": 10})',
+        "max_steps=10, learning_rate": "max_steps=2, learning_rate",
+    },
     "05_monitoring": {
         "max_steps=20": "max_steps=12",
         "for step in (1, 20)": "for step in (1, 12)",

@@ -1,52 +1,138 @@
 """The exercises of notebook 04_grpo_run."""
 
+import re
 from statistics import mean
 
 from grpo_workbook.exercises.tasks import exercise, experiment
 
-# 04.1: how many backward passes one step takes
+# 04.1: a reward of the learner's own: right answers, as short as possible
 
-accumulation_steps = exercise("04.1", "accumulation_steps")
-# the arguments: batch_size, per_device_batch, processes, num_generations
-accumulation_steps.case(64, 64, 1, 8, gives=1)
-accumulation_steps.case(64, 8, 1, 8, gives=8)
-accumulation_steps.case(128, 8, 2, 16, gives=8)
-accumulation_steps.case(32, 4, 4, 8, gives=2)
-accumulation_steps.case(20, 4, 1, 8, raises=ValueError)  # the last group is not whole
-accumulation_steps.case(64, 24, 1, 8, raises=ValueError)  # the last backward pass is not full
+FIRST = "more for the first"
+SECOND = "more for the second"
+EQUAL = "as much for both"
+NO_REWARDS = "no list of two numbers"
 
 
-@accumulation_steps.mistake
-def leaves_out_the_processes(batch_size, per_device_batch, processes, num_generations):
-    """You left out the processes: each of them takes per_device_batch completions at a time."""
-    return batch_size // per_device_batch
+def compare_two(function, texts, answers):
+    """Which of two completions earns more when the function is called as TRL calls it."""
+    completions = [[{"role": "assistant", "content": text}] for text in texts]
+    prompts = [[{"role": "user", "content": "How many?"}]] * 2
+    rewards = function(prompts=prompts, completions=completions, answer=answers)
+    if not isinstance(rewards, list) or len(rewards) != 2:
+        return NO_REWARDS
+    if any(isinstance(reward, bool) or not isinstance(reward, int | float) for reward in rewards):
+        return NO_REWARDS
+    if rewards[0] > rewards[1]:
+        return FIRST
+    if rewards[0] < rewards[1]:
+        return SECOND
+    return EQUAL
 
 
-@accumulation_steps.mistake
-def counts_prompts(batch_size, per_device_batch, processes, num_generations):
-    """You multiplied by num_generations: TRL counts completions, not prompts, in its batch
-    sizes.
+SHORT = "<answer>42</answer>"
+LONG = "<reasoning>\n6 * 7 = 42\n</reasoning>\n<answer>42</answer>"
+LONGEST = f"<reasoning>{'6 * 7 is 42, so 6 * 7 is 42. ' * 30}</reasoning>{SHORT}"
+WRONG = "<answer>41</answer>"
+BOTH = "<answer>42</answer><answer>41</answer>"
+
+my_reward = exercise("04.1", "my_reward", call=compare_two)
+my_reward.case([SHORT, WRONG], ["42", "42"], gives=FIRST)
+my_reward.case([LONG, WRONG], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, "<answer>4</answer>"], ["42", "42"], gives=FIRST)
+my_reward.case([SHORT, LONG], ["42", "42"], gives=FIRST)
+my_reward.case([LONG, LONGEST], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, ""], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, "42"], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, "<answer>142</answer>"], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, BOTH], ["42", "42"], gives=FIRST)
+my_reward.case([SHORT, SHORT], ["42", "41"], gives=FIRST)  # each row has its own answer
+
+
+def answers_in(text):
+    """The contents of all answer blocks."""
+    blocks = re.findall("<answer>(.*?)</answer>", text, re.DOTALL)
+    return [block.strip() for block in blocks]
+
+
+def price(text):
+    """What a text costs: a little for each character, at most 0.5."""
+    return 0.5 * len(text) / (len(text) + 100)
+
+
+@my_reward.mistake
+def returns_one_number(completions, answer, **columns):
+    """You returned one number for all completions: TRL needs a list with a number for each."""
+    return sum(text[0]["content"] == right for text, right in zip(completions, answer, strict=True))
+
+
+@my_reward.mistake
+def pays_the_same_for_any_length(completions, answer, **columns):
+    """You paid the same for a short and a long right answer: subtract a little for each character,
+    or nothing tells the model to be brief.
     """
-    return batch_size * num_generations // (per_device_batch * processes)
+    rewards = []
+    for completion, right in zip(completions, answer, strict=True):
+        answers = answers_in(completion[0]["content"])
+        rewards.append(1.0 if answers == [right] else 0.0)
+    return rewards
 
 
-@accumulation_steps.mistake
-def rounds_down(batch_size, per_device_batch, processes, num_generations):
-    """You rounded down where nothing fits: raise ValueError when the groups or the batches do not
-    divide evenly.
+@my_reward.mistake
+def pays_for_brevity_alone(completions, answer, **columns):
+    """You paid for brevity alone: the model would learn to write nothing. Only a right answer may
+    earn something.
     """
-    return batch_size // (per_device_batch * processes)
+    return [1.0 - price(completion[0]["content"]) for completion in completions]
 
 
-@accumulation_steps.mistake
-def lets_a_broken_group_through(batch_size, per_device_batch, processes, num_generations):
-    """You let a broken group through: raise ValueError when num_generations does not divide the
-    batch.
+@my_reward.mistake
+def charges_more_than_an_answer_earns(completions, answer, **columns):
+    """You charged so much for length that a long right answer earns less than a wrong one: keep the
+    reward of every right answer above that of a wrong one.
     """
-    at_once = per_device_batch * processes
-    if batch_size % at_once != 0:
-        raise ValueError(f"{batch_size} is no multiple of {at_once}")
-    return batch_size // at_once
+    rewards = []
+    for completion, right in zip(completions, answer, strict=True):
+        text = completion[0]["content"]
+        is_right = answers_in(text) == [right]
+        rewards.append(1.0 - 0.01 * len(text) if is_right else 0.0)
+    return rewards
+
+
+@my_reward.mistake
+def finds_the_number_anywhere(completions, answer, **columns):
+    """You looked for the number anywhere in the text, where 142 holds a 42: compare it with the
+    content of the answer block.
+    """
+    rewards = []
+    for completion, right in zip(completions, answer, strict=True):
+        text = completion[0]["content"]
+        rewards.append(1.0 - price(text) if right in text else 0.0)
+    return rewards
+
+
+@my_reward.mistake
+def accepts_several_answers(completions, answer, **columns):
+    """You accepted a completion with several answer blocks: a model that lists numbers would be
+    paid for guessing.
+    """
+    rewards = []
+    for completion, right in zip(completions, answer, strict=True):
+        text = completion[0]["content"]
+        rewards.append(1.0 - price(text) if right in answers_in(text) else 0.0)
+    return rewards
+
+
+@my_reward.mistake
+def compares_all_with_the_first_answer(completions, answer, **columns):
+    """You compared every completion with answer[0]: each has its own answer, at the same place in
+    the list.
+    """
+    rewards = []
+    for completion in completions:
+        text = completion[0]["content"]
+        is_right = answers_in(text) == [answer[0]]
+        rewards.append(1.0 - price(text) if is_right else 0.0)
+    return rewards
 
 
 # 04.2: how many numbers a LoRA adapter trains

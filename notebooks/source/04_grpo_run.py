@@ -1,166 +1,178 @@
 # %% [markdown]
 # # 04 · A GRPO run you can trust
 #
+# How do you train a model with GRPO so that you can trust the result? This chapter begins with a script of 30 lines that
+# you can copy. Then it goes through the script step by step, and adds to each step what the result needs to be believed.
+#
 # **After this notebook you can** load a model in 4 bits, give it LoRA adapters, train it with GRPO through Unsloth and
 # TRL, and say with an interval and a paired test whether it improved on problems it never saw.
 #
-# **Time:** about 4 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. On a GPU
-# the same cells train Qwen3 or Gemma 3. On a T4, Qwen3-1.7B would train for about 4 hours and be measured for up to one:
-# computed from the profile, not measured. For minutes there too, set `GRPO_WORKBOOK_PROFILE=smoke` before the
-# next cells (`%env GRPO_WORKBOOK_PROFILE=smoke`): it takes the tiny model.
+# **Time:** about 4 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. Reading
+# takes about 40 minutes. **You need** chapter 00; chapters 01 to 03 explain the algorithm, the data and the rewards.
 #
-# The whole run is also one command: `make run`, or `python -m grpo_workbook run --help`.
+# On a GPU the same cells train Qwen3 or Gemma 3. On a T4, Qwen3-1.7B would take about 4 hours of training plus up to one
+# hour of evaluation (an estimate from the profile, not measured). For minutes there too, run `%env
+# GRPO_WORKBOOK_PROFILE=smoke` first: then the notebook takes the tiny model.
 
 # %% [markdown]
-# ## The settings of this run
+# ## The script
 #
-# GRPO needs a model that is right *sometimes* (chapter 00). `RunConfig` chooses device, profile and model, and says why.
-# `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` in the environment override it.
-
-# %%
-from grpo_workbook.run_config import RunConfig
-
-run = RunConfig.from_env()
-print(run)
-
-# %% [markdown]
-# Import Unsloth first, because it can patch TRL and Transformers only before they are loaded.
+# It trains the course's tiny Qwen3, so that it runs anywhere. These lines say where the model and the problems are:
 
 # %%
 import os
 
-from grpo_workbook import quiet
+from grpo_workbook import PROFILES, choose_profile, data, quiet, use_one_thread
 
 quiet()  # no loading bars, no advice
-if os.path.isdir(run.model):
+use_one_thread()  # for a tiny model several threads only wait for each other
+profile = choose_profile()  # this machine's settings: for the careful run, below
+if os.path.isdir(profile.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
-
-import unsloth
+MODEL = PROFILES["smoke"]["qwen"]  # a folder, or a name such as "Qwen/Qwen3-1.7B"
+PROBLEMS = str(data.WORD_PROBLEMS["train"])  # a JSON object in each line
+SYSTEM = "Work inside <reasoning> tags, then give the number inside <answer> tags."
 
 # %% [markdown]
-# ## What is different on a GPU
-#
-# The code is the same on both machines, but the trainer is not. On a GPU `import unsloth` replaces TRL's trainer. On a CPU
-# it leaves GRPO to TRL. That is why the line that it prints there says "with SFTTrainer": Unsloth's CPU backend adapts
-# supervised fine-tuning and promises nothing else. GRPO works on it because it is TRL's own code.
+# This is a whole GRPO training, with the libraries' own calls:
 
 # %%
-from trl import GRPOTrainer
+import torch
+from unsloth import FastLanguageModel  # before TRL, because it changes parts of TRL
+from datasets import load_dataset
+from transformers import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
 
-print(GRPOTrainer.__name__, "from", GRPOTrainer.__module__)
+model, tokenizer = FastLanguageModel.from_pretrained(MODEL, load_in_4bit=True)
+model = FastLanguageModel.get_peft_model(model, r=16, lora_alpha=32)
+
+def to_prompt(row):
+    system = {"role": "system", "content": SYSTEM}
+    user = {"role": "user", "content": row["question"]}
+    return {"prompt": [system, user], "answer": row["answer"].split("#### ")[1]}
+
+def right_answer(completions, answer, **columns):
+    rewards = []
+    for completion, right in zip(completions, answer):
+        text = completion[0]["content"]
+        rewards.append(float(f"<answer>{right}</answer>" in text))
+    return rewards
+
+train_set = load_dataset("json", data_files=PROBLEMS, split="train").map(to_prompt)
+args = GRPOConfig(
+    output_dir="outputs/script", max_steps=10, learning_rate=1e-3, num_generations=8,
+    per_device_train_batch_size=64, max_completion_length=64, logging_steps=1,
+    report_to="none", use_cpu=not torch.cuda.is_available(),
+)
+trainer = GRPOTrainer(model, right_answer, args, train_set, processing_class=tokenizer)
+trainer.remove_callback(PrinterCallback)  # it prints all metrics of every step
+trainer.train();
 
 # %% [markdown]
+# TRL logs many numbers ([chapter 05](05_monitoring.ipynb) reads them). One is `reward`, the mean reward of a step's
+# completions: here the fraction that contains the right answer.
+
+# %%
+for entry in trainer.state.log_history:
+    if "reward" in entry:
+        print(f"step {entry['step']:2}  reward {entry['reward']:.2f}")
+
+# %% [markdown]
+# The reward rises. To train a real model on GSM8K, change these values of the script:
+#
+# | in the script | here | Qwen3-1.7B on a GPU with 16 GB |
+# | --- | --- | --- |
+# | `MODEL` | the tiny Qwen3 | `"Qwen/Qwen3-1.7B"` |
+# | `load_dataset(...)` | `"json", data_files=PROBLEMS` | `"openai/gsm8k", "main"` |
+# | `r`, `lora_alpha` | 16, 32 | 32, 64 |
+# | `max_steps`, `learning_rate` | 10, 1e-3 | 250, 1e-5 |
+# | `per_device_train_batch_size` | 64 | 8, with `gradient_accumulation_steps=4` |
+# | `max_completion_length` | 64 | 512, with `chat_template_kwargs={"enable_thinking": False}` |
+# | precision | chosen by TRL | on a T4 `bf16=False, fp16=True`, because it has no bfloat16 |
+#
+# Has the model improved, then? Look at three things that the script does not mention:
+
+# %%
+fooling = "<answer>7</answer><answer>8</answer><answer>9</answer>"
+reward_of_three = right_answer([[{"role": "assistant", "content": fooling}]], ["8"])
+adapters = [weight for weight in model.parameters() if weight.requires_grad]
+print("reward of an answer that lists three numbers:", reward_of_three)
+print("number format of the weights that learn:", adapters[0].dtype)
+print("held-out problems:", 0)
+
+# %% [markdown]
+# - The **reward** can be fooled: an answer with several numbers earns as much as the right one.
+# - The **weights** that learn are in bfloat16, a format with two to three significant digits. Small updates get lost in it.
+# - The **evaluation** is missing. Nobody knows whether the model solves *other* problems better, or only earns more.
+#
+# Besides, the script leaves many values to defaults, which TRL and Unsloth choose differently, and at the end the trained
+# model is only in memory. The rest of this chapter does each step again, so that the result can be trusted.
+
+# %% [markdown]
+# ## The settings
+#
+# GRPO needs a model that is right *sometimes* (chapter 00). `choose_profile` looks at the machine and chooses a model and
+# settings that fit it. The variables `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` of the environment override the
+# choice.
+
+# %%
+print(profile)
+
+# %% [markdown]
+# A profile is only values. Three of its fields are dictionaries of arguments, one for each of the library's calls:
+# `profile.loader` for `from_pretrained`, `profile.lora` for `get_peft_model`, and `profile.grpo` for `GRPOConfig`.
+#
+# <details><summary>For the curious: what is different on a GPU</summary>
+#
+# The code is the same on both machines, but the trainer is not. On a GPU `import unsloth` replaces TRL's trainer. On a CPU
+# it leaves GRPO to TRL; that is why the line that it prints there says "with SFTTrainer". Unsloth's CPU backend adapts
+# supervised fine-tuning and promises nothing else. GRPO works on it because it is TRL's own code.
+#
 # | | CPU | GPU, with Unsloth |
 # | --- | --- | --- |
 # | trainer class | TRL's `GRPOTrainer` | `UnslothGRPOTrainer`, generated from TRL's source into `unsloth_compiled_cache/` |
 # | loss | TRL's | `grpo_compute_loss` of unsloth_zoo, compiled |
 # | log-probabilities | TRL's code, with one PyTorch function of Unsloth's in place of TRL's Triton kernel | computed from the last hidden states, a chunk at a time |
 # | reference model when `beta` > 0 | a frozen copy of the adapters, made with the trainer | the base model, with the adapters switched off |
-# | number format of the adapters | bfloat16 when the base is in 4 bits; this course undoes that (see "Training") | float32 |
+# | number format of the adapters | bfloat16 when the base is in 4 bits; `Float32Adapters` undoes that | float32 |
 # | settings that change by themselves | 8-bit optimizers become AdamW | `dr_grpo` turns `scale_rewards` off; a batch smaller than a group grows |
 # | logged | `entropy`; `kl` only when `beta` > 0 | `kl` always, no `entropy` |
 #
 # The table was read from `unsloth/models/rl.py`, `unsloth_zoo/rl_replacements.py` and `unsloth/_cpu_init.py`. Expect a GPU
-# run to learn like a CPU run, not to repeat its numbers. [Chapter 07](07_stages_and_curriculum.ipynb) comes back to the reference.
-
-# %% [markdown]
-# ## The problems
+# run to learn like a CPU run, not to repeat its numbers.
 #
-# These are word problems of one and two steps in GSM8K's form: the answer ends in `#### N`. The held-out problems share no
-# combination of template and numbers with the training problems. In a GPU's profile they are GSM8K itself.
-
-# %%
-from grpo_workbook import data, load_problems, to_dataset
-
-train_rows, heldout_rows, _ = data.load_split(
-    heldout=run.heldout, seed=run.seed, profile_name=run.profile
-)
-print(len(train_rows), "to train on,", len(heldout_rows), "held out\n")
-print(train_rows[0]["question"], "\n" + train_rows[0]["solution"])
+# </details>
 
 # %% [markdown]
-# TRL wants a `prompt`, here a conversation. It passes every other column to the reward functions, which need `answer`.
-
-# %%
-train_set, heldout_set = to_dataset(train_rows), to_dataset(heldout_rows)
-train_set[0]
-
-# %% [markdown]
-# ## The model, in 4 bits, with adapters
+# ## Step 1: the model, in 4 bits, with adapters
 #
-# The base model's weights are stored in NF4, a 4-bit format made for normally distributed weights, and never change.
-# `dtype` is the number format of the arithmetic and of everything in the base that is not quantized. ("Chunked CE" in
-# Unsloth's line saves memory in supervised fine-tuning.)
+# The script's two calls were `from_pretrained` and `get_peft_model`. `load_policy(profile)` makes the same two calls with
+# the profile's values, and also loads models that can see, such as Gemma 3 4B, of which only the text part is trained:
 
 # %%
-import torch
-from grpo_workbook import models, sample_unpacked
-from unsloth import FastLanguageModel, FastModel
+from grpo_workbook import load_policy
 
-torch.manual_seed(run.seed)
-loader, part, sees = FastLanguageModel, {}, models.text_part(run.model)
-if sees:  # a checkpoint that sees as well: its text part
-    loader, part = FastModel, sees if run.device == "cpu" else {"text_only": True}
-vllm = {}
-if run.vllm == "colocate":  # only on a GPU: vLLM samples, and shares the weights
-    vllm = {"fast_inference": True, "max_lora_rank": run.lora_rank,
-            "gpu_memory_utilization": run.vllm_gpu_memory}
-model, tokenizer = loader.from_pretrained(
-    model_name=run.model,
-    use_exact_model_name=True,  # these weights, not others that are in 4 bits already
-    max_seq_length=run.max_prompt_length + run.max_completion_length,
-    dtype=getattr(torch, run.dtype),
-    load_in_4bit=run.load_in_4bit,
-    use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
-    **part,
-    **vllm,
-)
+for name, value in {**profile.loader, **profile.lora}.items():
+    print(f"{name:27} {value}")
+model, tokenizer = load_policy(profile)
 
 # %% [markdown]
-# What learns is a pair of thin matrices A and B beside each frozen one: low-rank adaptation,
-# [LoRA](https://arxiv.org/abs/2106.09685). The rank `r` says how thin. Their product is scaled by `lora_alpha / r`; a factor of 2 is a
-# convention. Adapting all seven projections of a layer learns more than attention alone
-# ([QLoRA](https://arxiv.org/abs/2305.14314) measured it). On a CPU `sample_unpacked` makes one matrix of each layer and its
-# adapter while the model generates, which takes half the time; training uses the 4-bit weights.
+# The weights of the base model are stored in **NF4**, a 4-bit format made for normally distributed weights, and never
+# change. `dtype` is the number format of the arithmetic and of everything that is not quantized. What learns is a pair of
+# thin matrices A and B beside each frozen matrix W: low-rank adaptation, [LoRA](https://arxiv.org/abs/2106.09685). The
+# rank `r` says how thin they are. The layer computes `W x + (lora_alpha / r) B A x`; a factor of 2 is a convention. B starts
+# at zero, so the adapters change nothing until the first update. Adapting all seven projections of a layer learns more
+# than adapting attention alone ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
 
-# %%
-model = loader.get_peft_model(
-    model,
-    r=run.lora_rank,
-    lora_alpha=2 * run.lora_rank,
-    lora_dropout=0.0,
-    target_modules=["q_proj", "k_proj", "v_proj", "o_proj",
-                    "gate_proj", "up_proj", "down_proj"],
-    use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
-    random_state=run.seed,
-    **({"finetune_vision_layers": False} if sees else {}),
-)
-tokenizer.padding_side = "left"  # the model continues its prompt: padding comes before
-sample_unpacked(model)  # only for a small model on a CPU
-
-# %% [markdown]
-# Check the result, because a layer that cannot be quantized stays in 16 bits without an error:
-
-# %%
-from grpo_workbook import training
-
-per_layer = 7  # the projections named above
-expected = model.config.num_hidden_layers * per_layer
-print(training.count_4bit_layers(model), "of", expected, "linear layers in 4-bit")
-print(f"{model.get_nb_trainable_parameters()[0]:,} adapter weights will learn")
-
-# %% [markdown]
-# Now look inside one layer. NF4 stores weights in **blocks** of 64. Each weight becomes one of 16 levels from -1 to 1, which
-# takes 4 bits. The block's scale, its largest magnitude, is stored once, in 8 bits.
-
-# %%
+# %% tags=["hide-input"]
 from bitsandbytes.functional import dequantize_4bit
 from peft.tuners.lora.bnb import Linear4bit
 
-layer = next(m for m in model.modules() if isinstance(m, Linear4bit))
+layer = next(part for part in model.modules() if isinstance(part, Linear4bit))
 packed = layer.base_layer.weight
 W = dequantize_4bit(packed.data, packed.quant_state).float()
-A, B = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+A = layer.lora_A["default"].weight
+B = layer.lora_B["default"].weight
 block = W.flatten()[:64]
 scale = block.abs().max().item()
 levels = (block / scale).unique()
@@ -169,24 +181,26 @@ print(len(levels), "of the 16 levels occur in the first block")
 print(f"A and B: {A.numel() + B.numel():,} weights, B all zero: {not B.any()}")
 
 # %% [markdown]
-# B starts at zero, so the adapters change nothing until the first update. From then on the layer computes `W x + 2 B A x`.
+# This is one layer, read from the model. NF4 stores weights in **blocks** of 64. Each weight becomes one of 16 levels from
+# -1 to 1, which takes 4 bits. The scale of the block, its largest magnitude, is stored once, in 8 bits.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 from matplotlib.patches import Rectangle
 
-figure, (axes,) = figures.new_panels(8.0, 3.7)
-strip = (block / scale).reshape(1, 64).cpu().numpy()
-axes.imshow(strip, cmap="PuOr", extent=(0, 6.4, 3.1, 3.5), vmin=-1, vmax=1)
-for x, y, wide, high, colour, words in [
+rectangles = [  # x, y, width, height, colour, text
     (6.8, 3.1, 0.9, 0.4, "number", f"{scale:.3f}"),
     (0, 0, 2.4, 2.4, "off", f"W\n{W.shape[0]} x {W.shape[1]}\nNF4, frozen"),
     (3.6, 0, 0.6, 2.4, "data", f"B\n\n{B.shape[0]}\nx\n{B.shape[1]}"),
     (4.5, 0.9, 2.4, 0.6, "data", f"A     {A.shape[0]} x {A.shape[1]}"),
-]:
+]
+figure, (axes,) = figures.new_panels(8.0, 3.7)
+strip = (block / scale).reshape(1, 64).cpu().numpy()
+axes.imshow(strip, cmap="PuOr", extent=(0, 6.4, 3.1, 3.5), vmin=-1, vmax=1)
+for x, y, width, height, colour, text in rectangles:
     look = {"facecolor": figures.PALE[colour], "edgecolor": figures.GREY}
-    axes.add_patch(Rectangle((x, y), wide, high, **look))
-    axes.text(x + wide / 2, y + high / 2, words, ha="center", va="center")
+    axes.add_patch(Rectangle((x, y), width, height, **look))
+    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center")
 axes.add_patch(Rectangle((0, 2.3), 1.2, 0.1, color=figures.ORANGE))
 axes.plot([0, 0], [2.4, 3.1], [1.2, 6.4], [2.4, 3.1], color=figures.GREY, lw=0.8)
 axes.text(0, 3.58, "one block of W: 64 weights of 4 bits, purple above 0, orange below")
@@ -196,18 +210,19 @@ axes.text(4.5, 0.4, "A and B learn, B from 0", color=figures.BLUE)
 axes.set(xlim=(-0.1, 8.1), ylim=(-0.1, 3.9), aspect="equal")
 axes.set_title("W stays in 4 bits and never changes; A and B learn")
 axes.axis("off")
-figures.show(figure, "A frozen square W; one block of 64 weights is enlarged as a strip"
-             f" with its scale {scale:.3f}. Beside W stand the thin B and A.")
+words = f"A frozen W; one block of 64 weights is enlarged, with its scale {scale:.3f}. "
+figures.show(figure, words + "Beside W stand the thin matrices B and A, which learn.")
 
 # %% [markdown]
-# TRL does not truncate prompts, so drop those that are too long. This is the text that the model reads:
+# Check the result, because a layer that cannot be quantized stays in 16 bits without an error:
 
 # %%
-from grpo_workbook import drop_long_prompts, render
+from grpo_workbook.training import count_4bit_layers
 
-train_set, dropped = drop_long_prompts(train_set, tokenizer, run.max_prompt_length)
-print(dropped, "dropped\n")
-print(render([train_set[0]["prompt"]], tokenizer)[0])
+expected = model.config.num_hidden_layers * len(profile.lora["target_modules"])
+trainable, total = model.get_nb_trainable_parameters()
+print(count_4bit_layers(model), "of", expected, "linear layers in 4-bit")
+print(f"{trainable:,} adapter weights will learn")
 
 # %% [markdown]
 # <details><summary>The same without Unsloth: plain Transformers, PEFT and TRL</summary>
@@ -228,24 +243,16 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # adapters = LoraConfig(
 #     r=32, lora_alpha=64, target_modules="all-linear", task_type="CAUSAL_LM"
 # )
-# args = GRPOConfig(
-#     "outputs", max_steps=250, learning_rate=1e-5, num_generations=8,
-#     per_device_train_batch_size=8, gradient_accumulation_steps=4,
-#     max_completion_length=512, logging_steps=1, reward_weights=weights,
-#     chat_template_kwargs={"enable_thinking": False},
-# )
 # trainer = GRPOTrainer(
-#     model=model, processing_class=tokenizer, peft_config=adapters, args=args,
-#     reward_funcs=functions, train_dataset=train_set,
+#     model, functions, args, train_set, processing_class=tokenizer, peft_config=adapters
 # )
 # ```
 #
-# (`weights` and `functions` are made below.) On a T4 write float16 in both places and `bf16=False, fp16=True`. TRL makes
-# these adapters itself and casts them to bfloat16 (see "Training"). Once the trainer is built, set
-# `p.data = p.data.float()` for each parameter `p` that learns: rounding does no harm before the first step.
+# On a T4 write float16 in both places. TRL makes these adapters itself and casts them to bfloat16. Once the trainer is
+# built, set `p.data = p.data.float()` for each parameter `p` that learns: rounding does no harm before the first step.
 #
-# `python -m grpo_workbook run --backend plain` runs it on a GPU, but not on a
-# CPU, because TRL 1.15 computes log-probabilities in a Triton kernel.
+# `python -m grpo_workbook run --backend plain` runs it on a GPU, but not on a CPU, because TRL 1.15 computes
+# log-probabilities in a Triton kernel.
 #
 # Processors with AVX512-BF16 hold another trap. At the first generation bitsandbytes 0.50 repacks a layer's 4-bit weights,
 # and no gradient flows back through the layer any more. The reward still rises, only less, because other layers learn.
@@ -254,94 +261,123 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # </details>
 
 # %% [markdown]
-# ## The rewards
+# ## Step 2: the problems, and some that are held out
 #
-# A reward function gets the completions and the dataset's columns, and returns a number for each completion. These three,
-# from [chapter 03](03_reward_design.ipynb), return 0 to 1: for the right number, for perfect form, for parts of the form.
+# These are word problems of one and two steps in GSM8K's form: the answer ends in `#### N`. In a GPU's profile they are
+# GSM8K itself. `load_split` does what the script did with `load_dataset(...)`, checks every row, and returns **held-out**
+# problems too: they share no combination of template and numbers with the training problems.
 
 # %%
-from grpo_workbook import parse_rewards
-
-functions, weights = parse_rewards(run.rewards)
-names = [f.__name__.removesuffix("_reward") for f in functions]
-print(dict(zip(names, weights)))
+train_rows, heldout_rows, _ = data.load_split(
+    heldout=profile.heldout, seed=profile.seed, profile_name=profile.name
+)
+print(len(train_rows), "to train on,", len(heldout_rows), "held out\n")
+example = train_rows[0]
+print(example["question"])
+print(example["solution"])
 
 # %% [markdown]
-# Test them on completions that you know before you train. GRPO compares the weighted totals.
+# TRL wants a `prompt`, here a conversation, as `.map(to_prompt)` made it. It passes every other column to the reward
+# functions, which need `answer`. TRL does not truncate prompts, so `drop_long_prompts` removes those that are too long.
 
 # %%
-samples = {
+from grpo_workbook import drop_long_prompts, render, to_dataset
+
+train_set = to_dataset(train_rows)
+heldout_set = to_dataset(heldout_rows)
+train_set, dropped = drop_long_prompts(train_set, tokenizer, profile.max_prompt_length)
+print(dropped, "dropped\n")
+print(train_set[0])
+
+# %% [markdown]
+# This is the text that the model reads, made from the conversation by the tokenizer's chat template:
+
+# %%
+print(render([train_set[0]["prompt"]], tokenizer)[0])
+
+# %% [markdown]
+# ## Step 3: the rewards
+#
+# A reward function gets the completions and the dataset's columns, and returns a number for each completion. These three,
+# from [chapter 03](03_reward_design.ipynb), return 0 to 1: for the right number, for perfect form, and for parts of the
+# form. GRPO compares their weighted sums. Test them before you train on completions that you know:
+
+# %%
+import pandas as pd
+from grpo_workbook.rewards import (
+    correctness_reward, incremental_format_reward, strict_format_reward,
+)
+
+functions = [correctness_reward, strict_format_reward, incremental_format_reward]
+weights = [2.0, 0.5, 0.5]
+known = {
     "right": "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>",
     "no tags": "6*7=42. The answer is 42.",
     "half the form": "<reasoning>\n6*7=42\n</reasoning>\n42",
     "wrong number": "<reasoning>\n6*7=41\n</reasoning>\n<answer>41</answer>",
     "two answers": "<answer>41</answer><answer>42</answer>",
 }
-print(f"{'':15}", *[f"{name:>20}" for name in names], f"{'total':>7}")
-for name, text in samples.items():
-    values = [f(completions=[text], answer=["42"])[0] for f in functions]
-    total = sum(w * v for w, v in zip(weights, values))
-    print(f"{name:15}", *[f"{v:20.2f}" for v in values], f"{total:7.2f}")
+texts = list(known.values())
+table = pd.DataFrame(index=list(known))
+total = 0.0
+for function, weight in zip(functions, weights):
+    values = function(completions=texts, answer=["42"] * len(texts))
+    name = function.__name__.removesuffix("_reward")
+    table[name] = values
+    total = total + weight * table[name]
+table["weighted total"] = total
+table
 
 # %% [markdown]
-# ## The baseline
+# The answer with two numbers, which would have fooled the script's reward, earns nothing.
+#
+# ## Step 4: the baseline
 #
 # Without a baseline no later number means anything. *Strict* counts answers that are right and well-formed; *lenient*
-# accepts any readable form. *Sampled* uses temperature 1, as training does; *greedy* takes the most likely token. Each rate
-# has its 95 % interval (Wilson's).
+# accepts any readable form. *Sampled* draws each token at random with the model's own probabilities (temperature 1), as
+# training does; *greedy* takes the most likely token. Each rate has its 95 % interval (Wilson's).
 
 # %%
 from grpo_workbook import evaluate
 
-how = {"max_new_tokens": run.max_completion_length,
-       "batch_size": run.eval_batch, "seed": run.seed}
-before_sampled = evaluate(model, tokenizer, heldout_set, sample=True, **how)
-before_greedy = evaluate(model, tokenizer, heldout_set, **how)
+longest = profile.grpo["max_completion_length"]
+
+
+def ask_heldout_problems(policy, sample):
+    return evaluate(
+        policy, tokenizer, heldout_set, sample=sample, seed=profile.seed,
+        batch_size=profile.eval_batch_size, max_new_tokens=longest,
+    )
+
+
+before_sampled = ask_heldout_problems(model, sample=True)
+before_greedy = ask_heldout_problems(model, sample=False)
 print("sampled,", before_sampled)
 print("greedy, ", before_greedy)
 
 # %% [markdown]
 # Greedily the model gets the number right in 99 % but the form in 46 %: it can do the arithmetic and misses the form.
-# Read some sampled completions to see how:
+# This is so on purpose. The tiny model first learned the arithmetic and then to show it in messy ways ([its
+# card](../data/tiny-qwen3/README.md)), so that training has something to improve within minutes. Read some sampled
+# completions:
 
 # %%
 for completion in before_sampled.completions[1:5]:
     print(completion, end="\n---\n")
 
 # %% [markdown]
-# ## The configuration
+# ## Step 5: the configuration
 #
-# TRL and Unsloth have different defaults, so write down every value of the algorithm:
+# TRL and Unsloth have different defaults. So the profile gives every value of the algorithm explicitly, and `GRPOConfig`
+# takes them as they are. To change some of them, write `GRPOConfig(..., **{**profile.grpo, "max_steps": 30})`.
 
 # %%
-algorithm = {
-    "max_steps": run.max_steps,
-    "num_generations": run.num_generations,  # completions of one problem: its group
-    "num_iterations": 1,  # each completion is used for one update
-    "max_completion_length": run.max_completion_length,  # longer ones are cut off
-    "mask_truncated_completions": False,  # and still count
-    "temperature": run.temperature,  # 1 samples from the policy as it is,
-    "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,  # with nothing cut off
-    "chat_template_kwargs": {"enable_thinking": False},  # Qwen3: an empty <think> block
-    "loss_type": run.loss_type, "scale_rewards": run.scale_rewards,
-    "importance_sampling_level": "token", "epsilon": 0.2, "epsilon_high": 0.2,
-    "beta": run.beta,  # 0: no KL penalty, so no reference model
-    "learning_rate": run.learning_rate,
-    "warmup_steps": 5,  # AdamW's first estimates rest on few gradients: start small
-    "lr_scheduler_type": "linear",  # down to 0 at the last step
-    "adam_beta2": 0.99,  # averages over about 100 steps; 1,000 would outlast the run
-    "weight_decay": 0.0,  # A and B start where they change nothing
-    "max_grad_norm": 1.0,
-}
-
-# %% [markdown]
-# Precision, memory, checkpoints and vLLM depend on the machine. `to_grpo_config` adds them and makes TRL's `GRPOConfig`.
-
-# %%
-args = run.to_grpo_config(weights, algorithm)
-print("completions at once:", args.per_device_train_batch_size)
-print("batches accumulated for an optimizer step:", args.gradient_accumulation_steps)
-print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
+args = GRPOConfig(
+    output_dir=str(profile.output / "checkpoints"), reward_weights=weights,
+    **profile.grpo,
+)
+for name, value in profile.grpo.items():
+    print(f"{name:35} {value}")
 
 # %% [markdown]
 # | setting | what it does | 16 GB GPU | 80 GB GPU |
@@ -350,11 +386,14 @@ print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 # | batch size | completions in an optimizer step. Smaller: noisier gradient, faster steps | 32 | 32 to 128 |
 # | `per_device_train_batch_size` | completions in memory at once; the gradient is accumulated | 4 to 8 | 16 to 32 |
 # | `max_completion_length` | most of the time and memory. Too short: answers are cut off before they earn anything | 512 | 1024 and more |
+# | `temperature` | 1 samples from the policy as it is; higher explores more | 1 | 1 |
+# | `num_iterations` | updates per completion. At 1 the training is on-policy: every update uses fresh completions | 1 | 1 |
 # | `learning_rate` | **LoRA: start at 1e-5, try 5e-5. Full fine-tuning: 1e-6.** Independent of the GPU | 1e-5 | 1e-5 |
 # | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 32 | 32 |
 # | `beta` | weight of the KL penalty. 0 needs no reference model | 0 | 0 to 0.04 |
+# | `adam_beta2` | AdamW averages over about 100 steps at 0.99; at TRL's default, 0.999, over 1,000, more than most runs have | 0.99 | 0.99 |
 # | gradient checkpointing | recomputes activations: less memory, more time | on | on for long answers |
-# | vLLM (`fast_inference=True`) | generates several times faster, on a GPU only | if memory allows | on |
+# | `use_vllm` | generates several times faster, on a GPU only | if memory allows | on |
 #
 # The learning rates come from TRL's page [LoRA Without Regret](https://huggingface.co/docs/trl/main/en/lora_without_regret): 1e-5 (3B) and
 # 5e-5 (0.6B) with LoRA, 1e-6 for all weights. With a fixed `lora_alpha` the best rate hardly depends on the rank. The tiny
@@ -367,138 +406,95 @@ print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 # groups. A batch of 4 with groups of 8, as in older guides, raises a `ValueError` in TRL (on a GPU, Unsloth enlarges
 # it). TRL's `max_prompt_length` no longer exists.
 #
-# The GPU columns are common values, not measured here. Chapter 10 computes the memory that they take.
+# The GPU columns are common values, not measured here. [Chapter 10](10_scale_out.ipynb) computes the memory that they take.
 
 # %% [markdown]
-# ## Training
+# ## Step 6: training
 #
-# Each optimizer step is one round of this loop:
+# Each optimizer step is one round of this loop. TRL's trainer runs it; the completions that it samples are also called
+# **rollouts**.
 
 # %% tags=["hide-input"]
-n, problems, colours = run.batch_size, run.prompts_per_step, figures.PALE
-weights_moved = f"{model.get_nb_trainable_parameters()[0]:,}"
+group = profile.grpo["num_generations"]
+n = args.per_device_train_batch_size * args.gradient_accumulation_steps
+problems = n // group
+steps = profile.grpo["max_steps"]
+pale = figures.PALE
 boxes = {
-    "problems": (0.07, 0.68, f"{problems}\nproblems", colours["data"]),
-    "policy": (0.33, 0.68, "policy:\n4-bit base + adapters", colours["model"]),
-    "rewards": (0.66, 0.68, f"{len(functions)} reward\nfunctions", colours["check"]),
-    "total": (0.9, 0.68, f"{n} rewards in\n{problems} groups", colours["number"]),
-    "advantages": (0.9, 0.16, f"{n}\nadvantages", colours["number"]),
-    "loss": (0.62, 0.16, "loss over\nall tokens", colours["number"]),
-    "adamw": (0.33, 0.16, f"AdamW moves\n{weights_moved} weights", colours["model"]),
+    "problems": (0.07, 0.68, f"{problems}\nproblems", pale["data"]),
+    "policy": (0.33, 0.68, "policy:\n4-bit base + adapters", pale["model"]),
+    "rewards": (0.66, 0.68, f"{len(functions)} reward\nfunctions", pale["check"]),
+    "total": (0.9, 0.68, f"{n} rewards in\n{problems} groups", pale["number"]),
+    "advantages": (0.9, 0.16, f"{n}\nadvantages", pale["number"]),
+    "loss": (0.62, 0.16, "loss over\nall tokens", pale["number"]),
+    "adamw": (0.33, 0.16, f"AdamW moves\n{trainable:,} weights", pale["model"]),
 }
 arrows = [
     ("problems", "policy", ""),
-    ("policy", "rewards", f"{problems} x {run.num_generations}\ncompletions"),
+    ("policy", "rewards", f"{problems} x {group}\ncompletions"),
     ("rewards", "total", "weighted\nsum"),
-    ("total", "advantages", "minus the group's\nmean, over its std"),
-    ("advantages", "loss", ""),
-    ("loss", "adamw", "gradient"),
-    ("adamw", "policy", f"next of {run.max_steps} steps"),
+    ("total", "advantages", "minus the group's mean,\nover its standard deviation"),
+    ("advantages", "loss", ""), ("loss", "adamw", "gradient"),
+    ("adamw", "policy", f"next of {steps} steps"),
 ]
 figure = figures.diagram(boxes, arrows, (8.4, 3.0))
 figure.suptitle(f"One optimizer step: {n} completions, one move of the adapters")
-figures.show(figure, f"A loop: {problems} problems go to the policy, which samples {n} "
-             "completions; rewards, advantages and the loss lead to AdamW and back.")
+words = f"A loop: {problems} problems go to the policy, which samples {n} completions; "
+figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and back.")
 
 # %% [markdown]
-# TRL's trainer runs the loop. Building it has a side effect: when the base is quantized, TRL 1.15 casts the adapters to
-# **bfloat16**. Unsloth removes that on a GPU. Keep the weights and put them back, so that what learns is float32 on both
-# machines:
-
-# %%
-adapters = {p: p.data for p in model.parameters() if p.requires_grad}
-trainer = GRPOTrainer(
-    model=model,
-    processing_class=tokenizer,
-    args=args,
-    reward_funcs=functions,
-    train_dataset=train_set,
-)
-print("adapters when the trainer is built:", {p.dtype for p in adapters})
-for p, exact in adapters.items():
-    p.data = exact  # not p.data.float(): the cast has rounded the weights
-print("adapters when it trains:          ", {p.dtype for p in adapters})
-
-# %% [markdown]
-# A float32 adapter takes 16 bytes for each weight, 4 each for weight, gradient and AdamW's two moments; in bfloat16 it is 8.
-# But bfloat16 has only two to three significant digits, so an update that is small beside its weight is rounded away.
-# AdamW's updates are about as large as the learning rate. So count the lost updates of the matrix A:
-
-# %%
-def lost(dtype: torch.dtype, rate: float) -> float:
-    """The fraction of A's weights that an update of this size leaves as they are."""
-    a = A.detach().to(dtype)
-    return (a - rate == a).float().mean().item()
-
-
-rates = [10 ** (k / 8) for k in range(-48, -15)]
-figure, (axes,) = figures.new_panels(7.0, 3.2)
-for dtype, colour in ((torch.bfloat16, figures.GREY), (torch.float32, figures.BLUE)):
-    fractions = [lost(dtype, rate) for rate in rates]
-    axes.plot(rates, fractions, color=colour, lw=2)
-    name = str(dtype).removeprefix("torch.")
-    axes.text(rates[0], fractions[0] + 0.03, name, color=colour)
-marks = {1e-5: "LoRA on a\nlarge model", run.learning_rate: "this run"}
-for rate, words in marks.items():
-    axes.axvline(rate, color="black", ls=":", lw=1)
-    axes.text(rate * 1.1, 0.4, words)
-at_1e5 = f"{lost(torch.bfloat16, 1e-5):.0%}"
-axes.set(xscale="log", ylim=(-0.05, 1.12), ylabel="fraction of updates lost",
-         xlabel="size of an update (about the learning rate)",
-         title=f"At 1e-5 bfloat16 rounds away {at_1e5} of the updates of A")
-figures.show(figure, "Line chart: rounding removes a fraction of the updates of A, "
-             f"{at_1e5} in bfloat16 at a rate of 1e-5; in float32 it is 0.")
-
-# %% [markdown]
-# At this run's 1e-3 no update is lost, only rounded. At 1e-5 (TRL without Unsloth on a GPU, say) A would hardly move, and
-# only B would learn, because it starts at 0.
+# Building the trainer has a side effect: when the base is quantized, TRL 1.15 casts the adapters to **bfloat16**. Unsloth
+# removes that on a GPU; on any machine the callback `Float32Adapters` puts them back. It matters at the rates of large
+# models: with PEFT's first values, an update of 1e-5 changes nothing at all in 82 % of the weights of an A with 2,048
+# inputs, and one of 5e-5 in 29 %. (At this run's 1e-3 no update is lost, only rounded.)
 #
-# Now train. The progress bar shows the mean weighted reward, at most 3. If you interrupt the kernel, the step under way is
-# finished and a checkpoint is saved.
+# `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
 
 # %%
-from transformers import PrinterCallback
-from grpo_workbook.resume import stop_on_interrupt
+from grpo_workbook import Float32Adapters, RewardBar
 
-trainer.remove_callback(PrinterCallback)
-trainer.add_callback(training.RewardBar())
-with stop_on_interrupt(trainer):
-    result = trainer.train()
+trainer = GRPOTrainer(
+    model, functions, args, train_set, processing_class=tokenizer,
+    callbacks=[Float32Adapters(model), RewardBar()],
+)
+trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
+trained_formats = {p.dtype for p in model.parameters() if p.requires_grad}
+print("number format of the weights that learn:", trained_formats)
+trainer.train();
 
 # %% [markdown]
+# A checkpoint is saved every `save_steps`, so an interrupted training can continue (`python -m grpo_workbook run
+# --resume` for a run by the command).
+#
 # Watch the reward, not the loss. Advantages are centred within each group, so the loss stays near 0 throughout; only its
-# gradient matters. Each line is the mean over a tenth of the steps.
+# gradient matters. Each row is the mean over a tenth of the steps:
 
 # %%
-from statistics import mean
-
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
-length = "completions/mean_length"
-length = length if length in log[0] else "completion_length"  # TRL's, Unsloth's
-columns = {"reward": "reward", "loss": "loss", "grad_norm": "gradient norm",
-           "frac_reward_zero_std": "zero variance", length: "tokens"}
-print(f"{'steps':>9}", *[f"{name:>14}" for name in columns.values()])
-tenth = max(1, len(log) // 10)
-for start in range(0, len(log), tenth):
-    part = log[start : start + tenth]
-    values = [mean(entry[key] for entry in part) for key in columns]
-    steps = f"{part[0]['step']:4}-{part[-1]['step']:4}"
-    print(steps, *[f"{value:14.3f}" for value in values])
+table = pd.DataFrame(log).set_index("step")
+columns = ["reward", "loss", "grad_norm", "frac_reward_zero_std"]
+columns += ["completions/mean_length", "completion_length"]  # TRL's name, Unsloth's
+tenth = max(1, len(table) // 10)
+last_steps = (table.index - 1) // tenth * tenth + tenth
+table.filter(items=columns).groupby(last_steps).mean().round(3)
 
 # %% [markdown]
 # The model learns the form first, because it is the same for every problem. Then the reward rises slowly, as mistakes in
 # the sampled arithmetic become rarer, and more and more groups have zero variance, because all of their completions are
 # right. In the figure only the total is weighted; pale lines are single steps.
 
-# %%
+# %% tags=["hide-input"]
+from statistics import mean
+
 figure, words = figures.reward_curves(log)
-first, last = (mean(entry["reward"] for entry in part) for part in (log[:5], log[-5:]))
+first = mean(entry["reward"] for entry in log[:5])
+last = mean(entry["reward"] for entry in log[-5:])
 rise = f"{first:.1f} to {last:.1f} of 3"
 figure.axes[0].set_title(f"Form first, then fewer mistakes: {rise}")
 figures.show(figure, words)
 
 # %% [markdown]
-# ## Did it learn?
+# ## Step 7: did it learn?
 #
 # The training reward cannot tell, because the model may have exploited it or memorized the problems. Held-out problems
 # can. The black bars are 95 % intervals.
@@ -506,10 +502,12 @@ figures.show(figure, words)
 # %%
 from grpo_workbook.evaluation import report_heldout
 
-after_sampled = evaluate(model, tokenizer, heldout_set, sample=True, **how)
-after_greedy = evaluate(model, tokenizer, heldout_set, **how)
-results = report_heldout({"sampled": before_sampled, "greedy": before_greedy},
-                         {"sampled": after_sampled, "greedy": after_greedy})
+after_sampled = ask_heldout_problems(model, sample=True)
+after_greedy = ask_heldout_problems(model, sample=False)
+results = report_heldout(
+    {"sampled": before_sampled, "greedy": before_greedy},
+    {"sampled": after_sampled, "greedy": after_greedy},
+)
 figure, words = figures.before_after(results)
 gain = f"{before_sampled.rate:.0%} to {after_sampled.rate:.0%}"
 figure.axes[0].set_title(f"{len(heldout_set)} held-out problems: {gain} strict")
@@ -523,69 +521,70 @@ print("sampled,", after_sampled)
 print("greedy, ", after_greedy)
 
 # %% [markdown]
-# Greedily, the number was right in 99 % before training (*lenient*), and that did not rise. So the model learned no
-# new arithmetic. It learned the form, and its *sampled* answers came closer to the greedy ones.
+# Most of the gain is form. In any readable form (*lenient*), the sampled number was right in 71 % before and in 92 % after.
+# Greedily it was right in 99 % before training, and that did not rise. So the model learned no new arithmetic: it learned
+# the form, and its *sampled* answers came closer to the greedy ones.
 #
 # Could that be chance? If training had no effect, a problem whose outcome changed would be as likely to get better as worse,
 # like a coin. McNemar's exact test computes how often a coin would give such a result.
 
 # %%
-from grpo_workbook import paired_p_value, wilson_interval
+from grpo_workbook import paired_p_value
 
-print("strict, sampled, 95 % interval before:", wilson_interval(before_sampled.strict))
-print("strict, sampled, 95 % interval after: ", wilson_interval(after_sampled.strict))
+for name, scores in (("before", before_sampled), ("after", after_sampled)):
+    low, high = scores.interval
+    print(f"strict, {name:6} {scores.rate:.1%}, interval {low:.1%} to {high:.1%}")
 p_value = paired_p_value(before_sampled.strict, after_sampled.strict)
 print(f"p = {p_value:.1g}")
 
 # %% [markdown]
-# ## Keep it: the adapter, and the merged model
+# One run with one seed shows that *this* model improved. How much another seed would gain is a question for [chapter
+# 08](08_evaluation.ipynb).
+#
+# ## Step 8: keep it
 #
 # The adapter is small, but needs its base. Merging it into 4-bit weights would round them again, so `merge` loads the base
-# unquantized, adds the adapter, and saves one 16-bit model that plain Transformers can load.
+# unquantized, adds the adapter, and saves one 16-bit model that plain Transformers can load. First save the adapter and
+# free the memory, because on a GPU the 16-bit models need the room.
 
 # %%
 from accelerate.utils.memory import clear_device_cache
 from grpo_workbook import merge, save_adapter
+from grpo_workbook.compat import free_vllm
 
-save_adapter(model, tokenizer, run.output / "adapter")
-steps, learned_in = trainer.state.global_step, {p.dtype for p in adapters}
-in_4bit = training.count_4bit_layers(model)
-if hasattr(model, "vllm_engine"):  # it holds its part of the GPU to its end
-    from unsloth_zoo.vllm_utils import delete_vllm
-
-    delete_vllm(model.vllm_engine)
-del model, trainer, adapters, p, exact, layer, packed, W, A, B, block
+save_adapter(model, tokenizer, profile.output / "adapter")
+steps = trainer.state.global_step
+in_4bit = count_4bit_layers(model)
+free_vllm(model)  # if vLLM stands beside the model, it holds a part of the GPU
+del model, trainer, layer, packed, W, A, B, block
 clear_device_cache(garbage_collection=True)
 
 # %% [markdown]
-# The trained policy is on disk, and no longer in memory: on a GPU the 16-bit models need the room.
+# Now the trained policy is on disk, and no longer in memory.
 
 # %%
-folder = run.output / "merged"
-proof = merge(run.model, run.output / "adapter", folder, heldout=heldout_set,
-              policy=after_greedy, max_new_tokens=run.max_completion_length,
-              batch_size=run.eval_batch)
+proof = merge(
+    profile.model, profile.output / "adapter", profile.output / "merged",
+    heldout=heldout_set, policy=after_greedy, batch_size=profile.eval_batch_size,
+    max_new_tokens=longest,
+)
 
 # %% [markdown]
-# The proof is in the logits. On the same tokens the merged model must give those of the 16-bit base with its adapter beside
-# it. Rounding to 16 bits moves them a little, but the most likely token should stay. `merge` writes nothing that fails
-# this test, or that answers the held-out problems worse than the policy. `heldout` compares the policy (before) with the
-# merged model (after).
-
-# %%
-proof
-
-# %% [markdown]
-# That proves the merge. It does not prove that an adapter trained on the *4-bit* base works as well on the unquantized
-# base, which is another model. So `merge` also lets what you would ship answer the held-out problems:
+# On the same tokens the merged model must give the logits of the 16-bit base with its adapter beside it. Rounding to 16
+# bits moves them a little, but the most likely token should stay. `merge` writes nothing that fails this test, or that
+# answers the held-out problems worse than the policy.
 
 # %%
 greedy = proof["heldout"]["strict"]
-print(f"4-bit with adapter: {greedy['before']:.1%} strict, greedy")
-print(f"merged, 16-bit:     {greedy['after']:.1%}")
+print(f"the same most likely token: {proof['same_greedy_tokens']:.2%} of positions")
+print(f"difference of the logits:   {proof['relative_logit_difference']:.2%}")
+print(f"4-bit with adapter:         {greedy['before']:.1%} strict, greedy")
+print(f"merged, 16-bit:             {greedy['after']:.1%} strict, greedy")
 
 # %% [markdown]
-# Here are its answers to five held-out questions:
+# The first two numbers show that the merge is right. They do not show that an adapter trained on the *4-bit* base works as
+# well on the unquantized base, which is another model. That is why `merge` also lets the merged model answer the held-out
+# problems. The last two numbers compare it with the trained policy. Here are its first answers:
 
 # %%
 for row, text in zip(heldout_set, proof["merged_answers"]):
@@ -595,21 +594,39 @@ for row, text in zip(heldout_set, proof["merged_answers"]):
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the automatic run on every change: it fails if training did not happen or did not help.
 
-# %% tags=["remove-cell"] jupyter={"source_hidden": true}
+# %% tags=["remove-cell"]
 import json
 
-run.output.mkdir(parents=True, exist_ok=True)
-proved = {"steps": steps,
-          "heldout": results, "p_value": p_value, "merge": proof,
-          "linear4bit_layers": in_4bit}
-(run.output / "notebook.json").write_text(json.dumps(proved, indent=2))
-assert steps == run.max_steps and len(log) == run.max_steps
+profile.output.mkdir(parents=True, exist_ok=True)
+proved = {
+    "steps": steps,
+    "heldout": results,
+    "p_value": p_value,
+    "merge": proof,
+    "linear4bit_layers": in_4bit,
+}
+(profile.output / "notebook.json").write_text(json.dumps(proved, indent=2))
+assert steps == profile.grpo["max_steps"] == len(log)
 assert all(entry["step_time"] > 0 for entry in log)
-assert learned_in == {torch.float32}, "not the weights that were meant"
-if run.profile == "smoke":
+assert trained_formats == {torch.float32}, "not the weights that were meant"
+if profile.name == "smoke":
     assert after_sampled.rate > before_sampled.interval[1] and p_value < 1e-6, "no gain"
     assert proof["same_greedy_tokens"] > 0.99, "the merged model is a different one"
     assert greedy["after"] > after_greedy.rate - 0.05
+
+# %% [markdown]
+# ## Your own project
+#
+# The command `run` does the same with your own data and rewards, and takes any argument of TRL's `GRPOConfig` by its name.
+# To start, `python -m grpo_workbook new my_project` makes [a project](../templates/my_project/README.md) that trains: data,
+# two reward functions with their tests, and a script like the one above.
+#
+# ```bash
+# python -m grpo_workbook run --model gemma --seed 1 --output_dir outputs/gemma
+# python -m grpo_workbook run --data my_problems.jsonl --max_steps 100 --output_dir outputs/mine
+# python -m grpo_workbook run --resume        # after a Ctrl-C or a crash
+# python -m grpo_workbook run --config my.yaml --max_grad_norm 0.5
+# ```
 
 # %% [markdown]
 # ## Exercises
@@ -620,48 +637,84 @@ if run.profile == "smoke":
 # %%
 from grpo_workbook import load_model
 
-where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
-model, tokenizer = load_model(run.model, run.output / "adapter", **where)
+model, tokenizer = load_model(
+    profile.model, profile.output / "adapter", dtype=profile.dtype,
+    device=profile.device, load_in_4bit=profile.loader["load_in_4bit"],
+)
 
 # %% [markdown]
-# ### Exercise 04.1 · `accumulation_steps` · easy · 5 minutes
+# ### Exercise 04.1 · `my_reward` · medium · 15 minutes
 #
-# An optimizer step needs `batch_size` completions. Each process handles `per_device_batch` of them at a time. How many
-# accumulation steps does each process need? Raise `ValueError` if the groups or the batches do not divide evenly.
+# Write a reward of your own and train with it. The wish: *right answers, as short as possible*. A completion with exactly
+# one answer block (`<answer>`, the right number, `</answer>`) earns something, and a shorter one earns more. A completion
+# without the right number must earn less than any with it, however short it is. How you count is your choice. The check
+# calls your function as TRL does, with two completions of which the first must earn more.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
 
 
-def accumulation_steps(
-    batch_size: int, per_device_batch: int, processes: int, num_generations: int
-) -> int:
+def my_reward(completions: list, answer: list[str], **columns) -> list[float]:
+    """One number per completion; completions[0][0]["content"] is the first text."""
     raise NotImplementedError
 
 
-check("04.1", accumulation_steps);
+check("04.1", my_reward);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# All processes together handle `per_device_batch * processes` completions at a time. Two numbers must divide
-# `batch_size`.
+# Go through `zip(completions, answer)`. `re.findall("<answer>(.*?)</answer>", text, re.DOTALL)` returns the contents of all
+# answer blocks. Give 0 unless there is one and it is right; otherwise give 1 minus a little for each character, and at
+# least 0.5.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def accumulation_steps(
-#     batch_size: int, per_device_batch: int, processes: int, num_generations: int
-# ) -> int:
-#     at_once = per_device_batch * processes
-#     if batch_size % num_generations or batch_size % at_once:
-#         raise ValueError(f"{batch_size} is no multiple of {num_generations} and {at_once}")
-#     return batch_size // at_once
+# def my_reward(completions: list, answer: list[str], **columns) -> list[float]:
+#     """One number per completion; completions[0][0]["content"] is the first text."""
+#     import re
+#
+#     rewards = []
+#     for completion, right in zip(completions, answer):
+#         text = completion[0]["content"]
+#         blocks = re.findall("<answer>(.*?)</answer>", text, re.DOTALL)
+#         if len(blocks) == 1 and blocks[0].strip() == right:
+#             rewards.append(1.0 - min(0.5, 0.005 * len(text)))
+#         else:
+#             rewards.append(0.0)
+#     return rewards
 # ```
 #
 # </details>
+#
+# Now train a fresh model with your reward (about a minute). The cell begins once the check is passed:
+
+# %%
+from grpo_workbook.exercises import judge
+
+if judge("04.1", my_reward).status == "solved":
+    policy, _ = load_policy(profile)
+    settings = {**profile.grpo, "max_steps": 24, "save_strategy": "no"}
+    own_args = GRPOConfig(output_dir=str(profile.output / "my_reward"), **settings)
+    own_trainer = GRPOTrainer(
+        policy, [my_reward], own_args, train_set, processing_class=tokenizer,
+        callbacks=[Float32Adapters(policy), RewardBar()],
+    )
+    own_trainer.remove_callback(PrinterCallback)
+    own_trainer.train()
+    short = ask_heldout_problems(policy, sample=True)
+    for name, scores in (("before", before_sampled), ("after", short)):
+        lenient = mean(scores.lenient)
+        tokens = mean(scores.tokens)
+        print(f"{name:6} right in any form {lenient:.1%}, {tokens:.0f} tokens")
+    print(short.completions[0])
+
+# %% [markdown]
+# Compare the lengths and the rates, and read the completion: what did the model leave out, and did it cost right answers? A
+# price for length is a trade. If it costs too much, lower the price and train again.
 
 # %% [markdown]
 # ### Exercise 04.2 · `lora_parameters` · easy · 5 minutes
@@ -708,15 +761,21 @@ prediction = ...  # "as fast", "slower" or "not at all"
 
 def rank_one() -> dict:
     """15 steps with thinner adapters: change what you like, one thing at a time."""
-    small = run.replace(lora_rank=1, max_steps=15, output=run.output / "rank_one")
-    fresh, _ = training.load_policy(small)
     # the rate does not fall within the 15 steps, as it hardly does in the run above
-    other = {"lr_scheduler_type": "constant_with_warmup", "save_strategy": "no"}
-    again = training.make_trainer(
-        small, fresh, tokenizer, train_set, functions, weights, other)
-    again.train()
-    rewards = [e["reward"] for e in again.state.log_history if "reward" in e]
-    return {"rank_1": rewards, "run": [e["reward"] for e in log[: len(rewards)]]}
+    changes = {"max_steps": 15, "lr_scheduler_type": "constant_with_warmup"}
+    thin = choose_profile(lora_rank=1, grpo={**changes, "save_strategy": "no"})
+    policy, _ = load_policy(thin)
+    folder = str(profile.output / "rank_one")
+    thin_args = GRPOConfig(output_dir=folder, reward_weights=weights, **thin.grpo)
+    thin_trainer = GRPOTrainer(
+        policy, functions, thin_args, train_set, processing_class=tokenizer,
+        callbacks=[Float32Adapters(policy), RewardBar()],
+    )
+    thin_trainer.remove_callback(PrinterCallback)
+    thin_trainer.train()
+    history = thin_trainer.state.log_history
+    rewards = [entry["reward"] for entry in history if "reward" in entry]
+    return {"rank_1": rewards, "run": [entry["reward"] for entry in log[:15]]}
 
 
 predict("04.3", prediction, rank_one);
@@ -755,13 +814,16 @@ prediction = ...  # "more", "fewer" or "no difference"
 def my_problems() -> dict:
     """The base model against the trained one, on problems of your own."""
     question = "Ada has {} pears and finds {} more. How many pears does Ada have now?"
-    rows = [{"question": question.format(a, b), "answer": str(a + b)}
-            for a in range(30, 86, 7) for b in (14, 26, 38, 50)]
+    rows = []
+    for a in range(30, 86, 7):
+        for b in (14, 26, 38, 50):
+            rows.append({"question": question.format(a, b), "answer": str(a + b)})
     # YOUR PROBLEMS: rows = load_problems("my_problems.jsonl")
     mine = to_dataset(rows)
+    sampling = {"sample": True, "seed": profile.seed, "max_new_tokens": longest}
     with model.disable_adapter():
-        base = evaluate(model, tokenizer, mine, sample=True, **how)
-    trained = evaluate(model, tokenizer, mine, sample=True, **how)
+        base = evaluate(model, tokenizer, mine, **sampling)
+    trained = evaluate(model, tokenizer, mine, **sampling)
     print(trained.completions[0])
     return {"before": base.strict, "after": trained.strict}
 
@@ -786,27 +848,17 @@ predict("04.4", prediction, my_problems);
 # </details>
 
 # %% [markdown]
-# ## A script to copy
-#
-# The command `run` (`grpo_workbook/cli/run.py`) does the same with your own data and rewards, and takes any field of
-# `RunConfig` or TRL's `GRPOConfig` by its name. To start, `python -m grpo_workbook new my_project` makes [a project](../templates/my_project/README.md)
-# that trains: data, two reward functions with their tests, a YAML file per machine.
-#
-# ```bash
-# python -m grpo_workbook run --model gemma --seed 1 --output_dir outputs/gemma
-# python -m grpo_workbook run --data my_problems.jsonl --max_steps 100 --output_dir outputs/mine
-# python -m grpo_workbook run --resume        # after a Ctrl-C or a crash
-# python -m grpo_workbook run --config my.yaml --max_grad_norm 0.5
-# ```
-
-# %% [markdown]
 # ## Summary
 #
-# - GRPO compares a model's answers to one problem. A group whose answers all earn the same teaches nothing.
-# - The 4-bit base is frozen; LoRA adapters learn, in float32. Check their number format after the trainer is built.
-# - On a GPU Unsloth replaces TRL's trainer.
-# - LoRA starts at a learning rate of 1e-5, full fine-tuning at 1e-6, on any GPU.
-# - Measure held-out problems before and after, with an interval and a paired test. The loss says nothing.
-# - The logits prove a merge. Its own held-out score judges what you ship.
+# How do you train a model with GRPO so that you can trust the result?
+#
+# - The training itself is a script of 30 lines: model, adapters, data, reward, `GRPOConfig`, `GRPOTrainer`.
+# - Test the reward on known completions before you train, among them some that try to fool it.
+# - Write down every value that matters, because TRL, Unsloth and you may have different defaults. LoRA starts at a
+#   learning rate of 1e-5, full fine-tuning at 1e-6, on any GPU.
+# - The 4-bit base is frozen, and LoRA adapters learn. Keep them in float32.
+# - Measure held-out problems before and after, with an interval and a paired test. Neither the loss nor the training
+#   reward can tell whether the model improved.
+# - Test the merged model, because it is what you ship.
 #
 # Next: [05 · Monitoring](05_monitoring.ipynb) reads such a run while it trains.
