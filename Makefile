@@ -26,7 +26,6 @@ help:
 	@echo "make book       the executed notebooks as a static site with search (build/book/index.html)"
 	@echo "make models     rebuild the data and the tiny models from scratch"
 	@echo "make bench      the benchmarks behind the README's numbers"
-	@echo "make wheelhouse the wheels that a GPU machine without network lacks (PYTHON_VERSION=3.12)"
 	@echo "make bench-gpu  every number of docs/measurements.md that needs a GPU (GPU_ARGS=--dry-run lists the parts)"
 	@echo "make test-gguf  compile llama.cpp (minutes, once) and compare its answers with Transformers'"
 
@@ -107,12 +106,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/diagnosis.py --report
 	$(BIN)/python benchmarks/code_rewards.py --heavy
 
-.PHONY: wheelhouse bench-gpu test-gpu test-wheelhouse test-colab
-# The Python of the machine that the wheels are for; WHEELHOUSE_ARGS=--without where it has not even pandas.
-PYTHON_VERSION ?= 3.12
-wheelhouse: $(STAMP)
-	$(BIN)/python benchmarks/wheelhouse.py --python $(PYTHON_VERSION) $(WHEELHOUSE_ARGS)
-
+.PHONY: bench-gpu test-gpu test-colab
 bench-gpu: $(STAMP)
 	$(BIN)/python benchmarks/gpu.py $(GPU_ARGS)
 
@@ -121,9 +115,6 @@ test-gpu: $(STAMP)
 	$(BIN)/python -m pytest tests/gpu
 
 # Downloads packages: not part of make test.
-test-wheelhouse: $(STAMP)
-	$(BIN)/python -m pytest tests/network/test_wheelhouse_install.py
-
 test-colab: $(STAMP)
 	$(BIN)/python -m pytest -rP tests/network/test_colab_install.py
 

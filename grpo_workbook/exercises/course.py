@@ -11,8 +11,8 @@ from grpo_workbook.files import REPO
 
 NOTEBOOKS = REPO / "notebooks"
 # What the first cells of a notebook say about it:
-TITLE = r"# (\d\d · .*?) \*\*After"
-SKILL = r"\*\*After this notebook you can\*\* (.*?)[.] "
+TITLE = r"# (\d\d · .*?)\n"
+SKILL = r"\*\*After this notebook you can\*\* (.*?)[.]\s"
 MINUTES = r"\*\*Time:\*\* about (.*?) on two CPU cores"
 
 
@@ -62,18 +62,18 @@ def chapters(folder: Path = NOTEBOOKS) -> list[Chapter]:
 
 
 def introduction(path: Path) -> str:
-    """The text of a notebook's first cells, in one line."""
+    """The text of a notebook's first cells."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     text = ""
     for cell in cells[:3]:
         if cell["cell_type"] == "markdown":
-            text += "".join(cell["source"]) + " "
-    return " ".join(text.split())
+            text += "".join(cell["source"]) + "\n"
+    return text
 
 
 def first_match(pattern: str, text: str) -> str:
-    """What the group of a pattern matches first, or an empty text."""
-    match = re.search(pattern, text)
+    """What the group of a pattern matches first, in one line, or an empty text."""
+    match = re.search(pattern, text, re.DOTALL)
     if match is None:
         return ""
-    return match[1].strip()
+    return " ".join(match[1].split())
