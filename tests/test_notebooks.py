@@ -270,7 +270,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         '"correct", steps=16': '"correct", steps=4',
         "steps=4, **penalty": "steps=3, **penalty",
     },
-    "08_evaluation": {"max_steps=40, heldout=160": "max_steps=2, heldout=40"},
+    "08_evaluation": {'heldout=160, grpo={"max_steps": 40}': 'heldout=40, grpo={"max_steps": 2}'},
     "09_merge_and_inference": {
         "max_steps=24, heldout=120": "max_steps=2, heldout=30",
         "heldout.select(range(30)), 8": "heldout.select(range(12)), 8",

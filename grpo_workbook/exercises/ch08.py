@@ -101,7 +101,7 @@ chance_of_gain.case(30, 0.5, 0)  # as good or better
 
 @chance_of_gain.mistake
 def leaves_out_the_gain_itself(n, rate, gain):
-    """You left out the gain of exactly `more`: at least means it counts."""
+    """You left out the gain of exactly `gain`: at least means it counts."""
     return correct_chance_of_gain(n, rate, gain + 1)
 
 
