@@ -272,8 +272,8 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
     },
     "08_evaluation": {'heldout=160, grpo={"max_steps": 40}': 'heldout=40, grpo={"max_steps": 2}'},
     "09_merge_and_inference": {
-        "max_steps=24, heldout=120": "max_steps=2, heldout=30",
-        "heldout.select(range(30)), 8": "heldout.select(range(12)), 8",
+        'heldout=120, grpo={"max_steps": 24}': 'heldout=30, grpo={"max_steps": 2}',
+        "heldout.select(range(60))": "heldout.select(range(12))",
     },
     "10_scale_out": {'"--max_steps", "4"': '"--max_steps", "2"'},
     "11_tools_and_environments": {"max_steps=40": "max_steps=3"},

@@ -104,91 +104,7 @@ def has_no_temperature(logits, temperature, top_p):
     return correct_sampling_chances(logits, 1.0, top_p)
 
 
-# 09.2: prompts of different lengths, padded on the left
-
-
-def pad_rows(rows, pad):
-    """The ids and the masks of all rows, padded on the left, and the gap before each row."""
-    width = max(len(row) for row in rows)
-    ids = []
-    masks = []
-    gaps = []
-    for row in rows:
-        gap = width - len(row)
-        ids.append([pad] * gap + row)
-        masks.append([0] * gap + [1] * len(row))
-        gaps.append(gap)
-    return ids, masks, gaps
-
-
-def positions_after(gaps, width):
-    """The positions of each row: 0 in the gap, and counted from the first token of the prompt."""
-    return [[0] * gap + list(range(width - gap)) for gap in gaps]
-
-
-def correct_left_pad(rows, pad):
-    """The solution: ids, masks and positions of all rows."""
-    ids, masks, gaps = pad_rows(rows, pad)
-    return ids, masks, positions_after(gaps, len(ids[0]))
-
-
-left_pad = exercise("09.2", "left_pad", solution=correct_left_pad)
-left_pad.case([[5, 6, 7], [8]], 0)
-left_pad.case([[1, 2], [3, 4]], 9)  # no padding
-left_pad.case([[0, 5], [7, 8, 9, 4]], 0)  # a prompt that holds the padding token
-left_pad.case([[3]], 0)
-
-
-@left_pad.mistake
-def pads_on_the_right(rows, pad):
-    """You padded on the right: the model would have to continue after it, so padding is before the
-    prompt.
-    """
-    width = max(len(row) for row in rows)
-    ids = []
-    masks = []
-    positions = []
-    for row in rows:
-        gap = width - len(row)
-        ids.append(row + [pad] * gap)
-        masks.append([1] * len(row) + [0] * gap)
-        positions.append(list(range(len(row))) + [0] * gap)
-    return ids, masks, positions
-
-
-@left_pad.mistake
-def counts_the_padding(rows, pad):
-    """Your positions count the padding: a prompt's first token has position 0 wherever it
-    stands.
-    """
-    ids, masks, _ = pad_rows(rows, pad)
-    width = len(ids[0])
-    return ids, masks, [list(range(width)) for _ in rows]
-
-
-@left_pad.mistake
-def masks_by_the_token(rows, pad):
-    """You took the mask from the token's number: a prompt may hold the padding token itself, and
-    that is to be read.
-    """
-    ids, _, positions = correct_left_pad(rows, pad)
-    masks = []
-    for row_ids in ids:
-        masks.append([int(token != pad) for token in row_ids])
-    return ids, masks, positions
-
-
-@left_pad.mistake
-def turns_the_mask_upside_down(rows, pad):
-    """Your mask is upside down: 1 is what the model reads, 0 is padding."""
-    ids, masks, positions = correct_left_pad(rows, pad)
-    upside_down = []
-    for mask in masks:
-        upside_down.append([1 - value for value in mask])
-    return ids, upside_down, positions
-
-
-# 09.3 and 09.4: the same problems with another prompt, and with fewer bits
+# 09.2 and 09.3: the same problems with another prompt, and with fewer bits
 
 
 def read_paired(measured):
@@ -208,7 +124,7 @@ def read_paired(measured):
 
 
 other_prompt = experiment(
-    "09.3",
+    "09.2",
     "other_prompt",
     read=read_paired,
     wrong={
@@ -231,13 +147,13 @@ other_prompt.example({"better": 0, "worse": 15, "problems": 120}, gives="falls")
 other_prompt.example({"better": 1, "worse": 0, "problems": 120}, gives="stays")
 
 fewer_bits = experiment(
-    "09.4",
+    "09.3",
     "fewer_bits",
     read=read_paired,
     wrong={
         "falls": (
             "No loss was shown. A small one may hide in so few problems: see how many would show "
-            "it, by `power` of chapter 08."
+            "it, by `paired_items` of chapter 08."
         ),
         "stays": (
             "More answers changed in one direction than chance explains, so rounding moved this "
