@@ -265,10 +265,11 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "code_attacks(str(victim))": "code_attacks(str(victim))[::8]",
     },
     "07_stages_and_curriculum": {
-        "heldout=96": "heldout=32",
-        '"format", steps=8': '"format", steps=4',
-        '"correct", steps=16': '"correct", steps=4',
-        "steps=4, **penalty": "steps=3, **penalty",
+        "heldout=240": "heldout=32",
+        "[2.0, 0.5, 0.5], steps=24": "[2.0, 0.5, 0.5], steps=4",
+        "[0.5, 0.5], steps=8)": "[0.5, 0.5], steps=4)",
+        "[2.0, 0.5], steps=16": "[2.0, 0.5], steps=4",
+        "[1.0], steps=24": "[1.0], steps=4",
     },
     "08_evaluation": {'heldout=160, grpo={"max_steps": 40}': 'heldout=40, grpo={"max_steps": 2}'},
     "09_merge_and_inference": {
@@ -467,14 +468,14 @@ def coder_learned(folder, proved):
 
 
 @proof("07_stages_and_curriculum", "notebook_07.json")
-def trained_stage_after_stage(folder, proved):
+def trained_two_trainers_in_a_row(folder, proved):
     assert proved["steps"] == [8, 16]
-    assert proved["adamw_steps"] == 24
     assert proved["after"] > proved["before"] + 0.4
-    assert proved["p_values"][0] < 1e-6
+    assert proved["mixed"] > proved["before"] + 0.4
+    assert max(proved["p_values"]) < 1e-6
     assert proved["pass_rates"][1] > proved["pass_rates"][0] + 0.3
-    begins = list(proved["kl_begins"].values())
-    assert max(map(abs, begins[:2])) < 1e-6 < 1e-3 < begins[2]
+    assert abs(proved["kl_begins"]["copy of the adapter"]) < 1e-6
+    assert proved["kl_begins"]["base model"] > 1e-3
 
 
 @proof("08_evaluation", "notebook_08.json")

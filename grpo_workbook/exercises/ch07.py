@@ -81,7 +81,7 @@ def gives_a_size_for_any_rate(rate, wanted):
     return correct_smallest_group(rate, wanted)
 
 
-# 07.2: when to go on to the next stage
+# 07.2: when to begin the second trainer
 
 switch_step = exercise("07.2", "switch_step")
 switch_step.case([30, 49, 52, 58, 62], 64, 0.8, gives=4)
@@ -133,103 +133,7 @@ def counts_from_0(counts, n, goal):
     return 0
 
 
-# 07.3: the learning rate over stages
-
-
-def rates_of_stage(steps, peak, warmup, first=0, fall_from=None):
-    """The rates of one stage, with what the mistakes change.
-
-    `first` is the number of the first step, and `fall_from` the step from which the rate falls.
-    """
-    if fall_from is None:
-        fall_from = warmup
-    rates = []
-    for step in range(steps):
-        if step < warmup:
-            rates.append(peak * (step + first) / warmup)
-        else:
-            rates.append(peak * (steps - step) / max(1, steps - fall_from))
-    return rates
-
-
-def correct_learning_rates(stages, warmup):
-    """The solution."""
-    rates = []
-    for steps, peak in stages:
-        rates.extend(rates_of_stage(steps, peak, warmup))
-    return rates
-
-
-learning_rates = exercise("07.3", "learning_rates", solution=correct_learning_rates)
-learning_rates.case([(4, 1.0), (6, 0.5)], 2)
-learning_rates.case([(5, 1e-3)], 0)  # no warm-up
-learning_rates.case([(8, 1e-3), (12, 1e-3)], 5)
-learning_rates.case([], 5)  # no stages
-
-
-@learning_rates.mistake
-def makes_one_schedule(stages, warmup):
-    """You made one schedule over all steps: each stage's trainer warms up again."""
-    if not stages:
-        return []
-    all_steps = sum(steps for steps, _ in stages)
-    first_peak = stages[0][1]
-    return rates_of_stage(all_steps, first_peak, warmup)
-
-
-@learning_rates.mistake
-def forgets_the_warm_up(stages, warmup):
-    """You forgot the warm-up: over its steps the rate rises from 0 to the peak."""
-    return correct_learning_rates(stages, 0)
-
-
-@learning_rates.mistake
-def counts_from_1(stages, warmup):
-    """You counted from 1: the schedule begins at 0, and the first step moves nothing."""
-    rates = []
-    for steps, peak in stages:
-        rates.extend(rates_of_stage(steps, peak, warmup, first=1))
-    return rates
-
-
-@learning_rates.mistake
-def falls_from_the_beginning(stages, warmup):
-    """You let the rate fall from the stage's beginning: it falls from the warm-up's end."""
-    rates = []
-    for steps, peak in stages:
-        rates.extend(rates_of_stage(steps, peak, warmup, fall_from=0))
-    return rates
-
-
-# 07.4: what new moments of AdamW do
-
-
-def read_new_moments(measured):
-    """From how far the adapter moves with its moments and with new ones."""
-    carried = measured["carried"]
-    new = measured["new"]
-    sentence = f"The adapter moves {carried:.3f} with its moments and {new:.3f} with new ones."
-    if new > 1.2 * carried:  # less than 20 % apart, other batches could turn it round
-        return "farther", sentence
-    if carried > 1.2 * new:
-        return "less far", sentence
-    return "as far", sentence
-
-
-new_moments = experiment(
-    "07.4",
-    "new_moments",
-    read=read_new_moments,
-    wrong={
-        "farther": "Here the carried moments made the larger steps: what did you change?",
-        "as far": "The rate is the same, but AdamW divides by what it has averaged so far.",
-        "less far": "New moments start at 0, but AdamW corrects for that from the first step on.",
-    },
-)
-new_moments.example({"carried": 0.235, "new": 0.305}, gives="farther")  # after 8 steps of stage 1
-new_moments.example({"carried": 0.297, "new": 0.345}, gives="as far")  # after 2 steps
-
-# 07.5: how many of the learner's own problems can teach?
+# 07.3: how many of the learner's own problems can teach?
 
 
 def read_own_problems(measured):
@@ -250,7 +154,7 @@ def read_own_problems(measured):
 
 
 own_problems = experiment(
-    "07.5",
+    "07.3",
     "own_problems",
     read=read_own_problems,
     wrong={
