@@ -356,6 +356,7 @@ def test_every_honest_form_passes(sandbox):
     assert len(FORMS) > 80
 
 
+@pytest.mark.slow
 def test_its_wrong_program_does_not_and_is_at_fault(sandbox):
     jobs = [Job(x.wrong, x.test, x.name, x.setup) for x in FORMS.values()]
     verdicts = dict(zip(FORMS, sandbox.check(jobs), strict=True))
@@ -363,6 +364,7 @@ def test_its_wrong_program_does_not_and_is_at_fault(sandbox):
     assert {n: str(v) for n, v in verdicts.items() if v.fault != "program"} == {}
 
 
+@pytest.mark.slow
 def test_humanevals_solutions_without_their_bodies_fail(sandbox):
     path = SHARED / "data" / "humaneval" / "HumanEval.jsonl.gz"
     if not path.exists():

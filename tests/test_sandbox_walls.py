@@ -69,7 +69,13 @@ def judged(refused=(), before=()):
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("name", CALLS)
+FAST = ("unshare", "landlock_create_ruleset")
+CALLS_MARKED = [
+    name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CALLS
+]
+
+
+@pytest.mark.parametrize("name", CALLS_MARKED)
 def test_where_a_call_is_refused_programs_are_judged(name):
     why, outcomes = judged([name])
     assert outcomes == " ".join(["passed", "failed"] * 4), why
@@ -210,6 +216,7 @@ def f(n):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [2, 16, 64, 128])
 def test_numpy_works_on_a_machine_with_many_cores(cores, tmp_path, monkeypatch):
     """The servers' Python finds a library in front of the system's that counts other cores."""

@@ -144,6 +144,7 @@ class DoubtfulAssertions(Assertions):
     def _check_objects(self, left, right) -> None:
         if left is right:
             return
+        # `tree.find(5) == None` is an honest question if the answer is no
         if left is None or right is None:
             if _is_equal(left, right):
                 raise Doubt(_says(right if left is None else left))
@@ -174,6 +175,7 @@ class DoubtfulAssertions(Assertions):
             method = type.__dict__["__dict__"].__get__(parent).get(name)
             if method is None:
                 continue
+            # Python's own types and most of C's were there before the program
             if not parent.__flags__ & HEAP_TYPE:
                 return False
             if parent.__name__ == "_ANY":

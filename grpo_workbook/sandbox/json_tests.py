@@ -104,8 +104,10 @@ def same_value(result: Any, wanted: Any) -> bool:
         return all(same_value(result[key], wanted[key]) for key in result)
     if result == wanted:
         return True
-    if type(result) in (int, float) and type(wanted) is float:
-        return math.isclose(result, wanted, rel_tol=1e-5, abs_tol=1e-5)
+    # never for truth values, which are numbers to Python
+    number: Any = result if type(result) in (int, float) else None
+    if number is not None and type(wanted) is float:
+        return math.isclose(number, wanted, rel_tol=1e-5, abs_tol=1e-5)
     if type(result) is float and type(wanted) is int and abs(wanted) < 2**53:
         return math.isclose(result, wanted, rel_tol=0.0, abs_tol=1e-5)
     return False  # a large integer has no tolerance

@@ -1,4 +1,4 @@
-"""Judges jobs, one at a time, in a fork of server.py; a test that may change it gets one of its own.
+"""Judges jobs, one at a time, in a fork of server.py.
 
 By value, the test runs here and the program in another process: only plain values cross, and the
 expected ones never leave this process. In one process, both run in another one (together.py), and
@@ -285,7 +285,7 @@ class ByValue(Assertions):
         if isinstance(error, Gone):
             return
         name, text, missing = describe(error)
-        if "_of_program" in vars(error):
+        if "_of_program" in vars(error):  # whatever it is, the test is not to blame for it
             self.note("error", f"{name}: {text}")
         else:
             self.note(*explain(self.test, name, text, missing))
@@ -366,6 +366,7 @@ class ByValue(Assertions):
             if isinstance(found, type) and issubclass(found, BaseException):
                 kind = found
                 break
+        # one that the test names may end it, or be taken for its own failure
         expected = kind.__name__ in self.job["test"]
         if issubclass(kind, ENDING):
             kind = RuntimeError
@@ -443,6 +444,7 @@ def _check_together(test: Test, job: dict, programs: Programs, options: dict) ->
         return failed("rejected", "the test never calls the candidate", "test")
     if test.runs_answer:
         return failed("rejected", "the test would run what the program returns", "test")
+    # a program cannot guess them, and finds them nowhere but in the test's own code
     words = [os.urandom(8).hex() for _ in range(test.asserts + 1)]  # the first one ends it
     message = {
         "program": job["program"],
@@ -468,7 +470,7 @@ def _check_together(test: Test, job: dict, programs: Programs, options: dict) ->
         return failed("error", NONSENSE)
     try:
         end, doubt, reported, errors = report
-        held = {words.index(word) for word in reported}
+        held = {words.index(word) for word in reported}  # ValueError: it has made one up
         if end != words[0]:
             raise ValueError("it does not end as the test does")
         return _judge_report(test, held, errors, str(doubt), options)

@@ -53,6 +53,7 @@ def program_of(completion: Completion, entry_point: str, prompt: str = "") -> st
         return code  # a script
     name = re.escape(re.split(r"[.(]", entry_point)[0])
     defines_it = re.compile(rf"^(?:(?:async )?def|class) {name}\b|^{name}\s*=", re.MULTILINE)
+    # examples of its use often follow the program
     for block in reversed(blocks):
         if defines_it.search(block):
             return f"{_standalone(prompt)}{block}"
@@ -104,14 +105,13 @@ def jobs_of(
     for completion, one_test, name, start in zip(
         completions, test, entry_point, starts, strict=True
     ):
-        if name is None and is_json(one_test):
-            name = ""
-        is_code = isinstance(start, str) and (prompt_code or defines(start, str(name)))
+        function: Any = "" if name is None and is_json(one_test) else name
+        is_code = isinstance(start, str) and (prompt_code or defines(start, str(function)))
         if not is_code:
             start = ""  # neither words nor None are code
-        program = program_of(completion, str(name), start)
+        program = program_of(completion, str(function), start)
         # the test's helpers come from the prompt, not from the program
-        jobs.append(Job(program, test_text(one_test), name, _standalone(start)))
+        jobs.append(Job(program, test_text(one_test), function, _standalone(start)))
     return jobs
 
 
@@ -180,6 +180,7 @@ def unit_tests(
             prompt_code=columns.get("prompt_code"),
         )
         verdicts = judge.check(jobs)
+        # None, not 0: a program must not lose for a test that says nothing of it
         unsure = _unsure(jobs, verdicts, require)
         _refuse_too_many(verdicts, unsure, max_failed, judge.time_limit)
         if log_metric is not None and verdicts:
@@ -194,8 +195,9 @@ def unit_tests(
                 rewards.append(0.5 * verdict.fraction if partial else 0.0)
         return rewards
 
-    unit_test_reward.sandbox = judge
-    return unit_test_reward
+    made: Any = unit_test_reward
+    made.sandbox = judge  # for who wants to close it, or to count
+    return made
 
 
 def _unsure(jobs: list[Job], verdicts: list[Verdict], require: str | None) -> list[bool]:

@@ -33,13 +33,16 @@ ONE_PROCESS = frozenset(
 # What a test may ask of a plain value; the last ones of NumPy's arrays.
 _PLAIN_TYPES = (str, bytes, int, float, complex, list, dict, set, range, datetime.datetime)
 _PLAIN_TYPES += (datetime.timedelta, decimal.Decimal)
-PLAIN_NAMES = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind)) | frozenset(
+PLAIN_NAMES: set[str] = set(
     """most_common elements move_to_end rotate appendleft popleft maxlen shape dtype tolist size
     ndim all any sum mean min max std round flatten reshape T""".split()
 )
-PLAIN_METHODS = frozenset(
-    name for kind in _PLAIN_TYPES for name in dir(kind) if callable(getattr(kind, name))
-)
+PLAIN_METHODS: set[str] = set()
+for _kind in _PLAIN_TYPES:
+    for _name in dir(_kind):
+        PLAIN_NAMES.add(_name)
+        if callable(getattr(_kind, _name)):
+            PLAIN_METHODS.add(_name)
 BUILTIN_TYPES = frozenset(
     name for name in dir(builtins) if isinstance(getattr(builtins, name), type)
 )
@@ -92,8 +95,8 @@ class Test:
     - `asks`: whether it names the program; `runs_answer`: whether it runs what the program returns
     - `leaves_traces`: whether it may change the process that it runs in
     - `asserts`: the number of its assertions; `required`: those that every run reaches
-    - `text`: the test that counts them, in which WORD and "3" stand for the third one's word; `code`
-      and `setup_code`: compiled
+    - `text`: the test that counts them, in which WORD and "3" stand for the third one's word
+    - `code`, `setup_code`: compiled, for the judge
     """
 
     def __init__(self, source: str, setup: str, entry_point: str):
@@ -101,6 +104,7 @@ class Test:
         tree.body = [statement for statement in tree.body if not _is_main(statement)]
         self.source, self.setup, self.entry_point = source, setup, entry_point
         self.names = Names(tree, setup_tree, entry_point)
+        # what has to be imported, and what to be called
         modules = self.names.modules | self.names.modules_of_setup
         self.modules = sorted(modules - {"solution", ""})
         self.functions = _functions_to_call(tree)
@@ -109,12 +113,14 @@ class Test:
             self.modules.append("pytest")
         self.asks = not self.names.program.isdisjoint(names_in(tree))
         self.runs_answer = _runs_answer(tree, self.names)
+        # how it is judged: before the tree is rewritten
         self.why = _why_in_one_process(tree, self.names, entry_point)
         if not self.why and any(isinstance(node, ast.ClassDef) for node in setup_tree.body):
             self.why = "the setup has a class"
         self.leaves_traces = not modules <= {*UNCHANGING, ""} or self.names.stores
         if self.why or "numpy" in modules or "approx" in source:
             tree = Comparisons().visit(tree)
+        # the same test, with its assertions counted
         counter = Counter(self.names.functions)
         tree.body = counter.count_in(tree.body)
         self.asserts, self.required = counter.count, counter.required
@@ -343,11 +349,13 @@ def _why_call(node: ast.Call, names: Names) -> str:
     name = called(node)
     if name in RAISES and node.args and isinstance(node.args[0], ast.Attribute):
         return f"it expects {ast.unparse(node.args[0])}"
+    # an answer crosses as a whole, and a generator may have no end
     if name in STEPWISE and names.is_answer(node):
         return f"it uses {name} on an answer"
     if node.func in names.calls or getattr(node.func, "id", "") in names.results:
         return "it calls what the program returns"
     if name == "isinstance" and len(node.args) == 2:
+        # what arrives has exactly the type of a plain value
         unknown = names_in(node.args[1]) - BUILTIN_TYPES - names.imported
         if unknown:
             return f"it asks for {min(unknown)}"
@@ -395,7 +403,7 @@ def _looks_back(tree: ast.Module, names: Names) -> bool:
         elif isinstance(node, ast.Assert) and not isinstance(node.test, ast.Compare | ast.BoolOp):
             sides = [node.test]
         if any(names.asks_program(side) for side in sides):
-            continue
+            continue  # the call comes first, and then what it is compared with
         places = [places_in(side) for side in sides]
         of_program = [found for found in places if found & (names.given | names.results)]
         if len(of_program) == 1 and of_program[0] & names.given:

@@ -32,6 +32,7 @@ def run(sock: socket.socket) -> None:
     _make_room()
     libraries = _libraries()
     report = Report(libraries, job)
+    # both before the program runs: it could change what they see
     modules = guard.Snapshot(job["imports"])
     builtin_names = dict(vars(sys.modules["builtins"]))
     if "hook" not in job["without"]:
