@@ -175,7 +175,7 @@ for name, verdict in zip(more, sandbox.check(list(more.values()))):
 import tempfile
 from pathlib import Path
 
-from grpo_workbook.sandbox import attacks
+import grpo_workbook.sandbox.attacks as attacks
 
 victim = Path(tempfile.mkdtemp()) / "victim.txt"
 victim.write_text("still here")
