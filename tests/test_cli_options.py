@@ -8,7 +8,7 @@ import pytest
 from conftest import REPO, cli, environment
 
 from grpo_workbook.cli import main
-from grpo_workbook.cli.options import ProfileOptions, RunOptions, read, words_of
+from grpo_workbook.cli.options import ProfileOptions, RunOptions, load, parse, words_of
 from grpo_workbook.config import PROFILES
 from grpo_workbook.errors import WorkbookError
 
@@ -22,6 +22,10 @@ def _clean(monkeypatch):
 def write(path, text):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
+
+
+def read(arguments):
+    return load(parse(arguments))
 
 
 def given(tmp_path, text="", rest=()):
@@ -182,7 +186,7 @@ def test_unsloth_is_not_loaded_before_it_is_said_that_vllm_sleeps():
         "config.find_device = lambda: ('cuda', 22.1, 'torch sees an L4')\n"
         "config.find_spec = lambda name: object()\n"
         "words = ['--profile', '24gb', '--dtype', 'float32', *os.environ['GIVEN'].split()]\n"
-        "try: options.read(words)\n"
+        "try: options.load(options.parse(words))\n"
         "except Exception as error: print(error)\n"
         "print('expandable_segments' in os.environ.get('PYTORCH_ALLOC_CONF', ''))"
     )

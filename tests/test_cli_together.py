@@ -150,8 +150,10 @@ def test_accelerate_starts_two_that_learn_and_write_once(tmp_path):
     folder = tmp_path / "run"
     launcher = (*ACCELERATE, "--config_file", "configs/cpu_two_processes.yaml")
     options = (
-        "--max-steps",
+        "--max_steps",
         "50",
+        "--per_device_train_batch_size",
+        "32",  # 64 in a step of both
         "--heldout",
         "160",
         "--eval_batch_size",
@@ -187,7 +189,7 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
         "--heldout",
         "8",
         "--per_device_train_batch_size",
-        "16",
+        "8",
         "--save_steps",
         "2",
     )

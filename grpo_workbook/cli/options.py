@@ -19,7 +19,6 @@ from grpo_workbook.cli.together import is_main
 from grpo_workbook.config import REWARDS, SYSTEM_PROMPT, Profile, choose_profile, nearest
 from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.notebook import use_one_thread
 
 PATHS = ("data", "heldout_data", "model", "output_dir")  # in a file: relative to its folder
 # Of the profile's arguments: the machine's, which may be another one when a run is resumed.
@@ -106,8 +105,20 @@ class ProfileOptions:
 
 
 @dataclass(frozen=True)
+class Request:
+    """What the command line and the file ask for, before TRL is loaded."""
+
+    words: list[str]  # of the file and the command line
+    options: RunOptions
+    given: ProfileOptions
+    profile: Profile
+    functions: list[Callable]  # the reward functions
+    weights: list[float]  # one for each of them
+
+
+@dataclass(frozen=True)
 class Run:
-    """What the command line and the file ask for."""
+    """A run with all its settings."""
 
     options: RunOptions
     profile: Profile
@@ -137,12 +148,12 @@ def new_parser(*option_classes: type) -> Any:
     return parser
 
 
-def read(arguments: list[str]) -> Run:
-    """The run that the arguments ask for. Loads Unsloth, unless the backend is plain, and TRL.
+def parse(arguments: list[str]) -> Request:
+    """What the arguments and their file ask for, as far as it is known without TRL.
 
     Raises:
-        WorkbookError: for an unknown option (with the nearest), for a wrong value, and for what TRL
-            refuses. A missing file and an unknown reward are found before anything is loaded.
+        WorkbookError: for a wrong value, a missing file, an unknown reward, and settings that this
+            machine cannot take.
     """
     words = with_file(arguments)
     options, given, _ = _parse(words, RunOptions, ProfileOptions)
@@ -154,18 +165,29 @@ def read(arguments: list[str]) -> Run:
     functions, weights = parse_rewards(options.rewards)
     if is_main():
         print("Loading the libraries", flush=True)
-    profile = profile_of(options, given)
-    if profile.name == "smoke":
-        use_one_thread()
-    args = read_grpo_config(words, profile, options.backend)
-    values = {name: getattr(args, name) for name in profile.grpo}
-    profile = replace(profile_of(options, given, values), reasons=profile.reasons)
-    args.output_dir = str(profile.output / "checkpoints")
+    return Request(words, options, given, profile_of(options, given), functions, weights)
+
+
+def load(request: Request) -> Run:
+    """The run of a request. Loads TRL, and Unsloth unless the backend is plain.
+
+    With several processes they must be connected before (see together.py): a GRPOConfig decides
+    which device a process uses.
+
+    Raises:
+        WorkbookError: for an unknown option (with the nearest), and for what TRL refuses.
+    """
+    options = request.options
+    args = read_grpo_config(request.words, request.profile, options.backend)
     if args.reward_weights is not None:
         raise WorkbookError("reward_weights cannot be set: give the weights in rewards")
-    args.reward_weights = weights
-    settings = _settings_of(words, options, profile, args)
-    return Run(options, profile, args, functions, settings)
+    args.reward_weights = request.weights
+    values = {name: getattr(args, name) for name in request.profile.grpo}
+    profile = profile_of(options, request.given, values)
+    profile = replace(profile, reasons=request.profile.reasons)
+    args.output_dir = str(profile.output / "checkpoints")
+    settings = _settings_of(request.words, options, profile, args)
+    return Run(options, profile, args, request.functions, settings)
 
 
 def profile_of(

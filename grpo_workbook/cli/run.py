@@ -39,6 +39,7 @@ from grpo_workbook.evaluation import Judge, Scores, WholeJudge, measure, report_
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
+from grpo_workbook.notebook import use_one_thread
 from grpo_workbook.resume import Trained, train
 from grpo_workbook.rewards.contract import about, name_of
 
@@ -72,11 +73,13 @@ class Problems:
 
 def main(arguments: list[str]) -> int:
     """Exit status 0. Raises WorkbookError for bad input, SystemExit with 130 after a Ctrl-C."""
-    run = options.read(arguments)
-    with together(run.profile.device):
-        report = train_and_measure(run)
+    request = options.parse(arguments)
+    if request.profile.name == "smoke":
+        use_one_thread()
+    with together(request.profile.device):
+        report = train_and_measure(options.load(request))
     if report is not None:
-        show_report(report, run.profile.output)
+        show_report(report, request.profile.output)
     return 0
 
 
