@@ -1,5 +1,6 @@
 """The main run as a user calls it: what it must show, bad input, Ctrl-C, real data."""
 
+import contextlib
 import json
 import shutil
 import signal
@@ -17,6 +18,7 @@ from grpo_workbook.cli import main
 from grpo_workbook.cli.options import RunOptions
 from grpo_workbook.cli.run import own_folder
 from grpo_workbook.config import find_device
+from grpo_workbook.errors import WorkbookError
 
 FAMILIES = ("qwen", pytest.param("gemma", marks=pytest.mark.extra))
 GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
@@ -203,6 +205,28 @@ def test_plain_backend_says_why_not(tmp_path, capsys):
         pytest.skip("the plain backend can train here")
     assert main(["run", "--backend", "plain", "--output_dir", str(tmp_path / "out")]) == 2
     assert "Triton" in capsys.readouterr().err
+
+
+def test_processes_are_connected_before_trl_chooses_a_device(monkeypatch, capsys):
+    """A GRPOConfig that is made before gives each process on a CPU a device of its own."""
+    from grpo_workbook.cli import options
+    from grpo_workbook.cli import run as the_run
+
+    events = []
+
+    @contextlib.contextmanager
+    def connect(device):
+        events.append(device)
+        yield
+
+    def load(request):
+        events.append("loaded")
+        raise WorkbookError("far enough")
+
+    monkeypatch.setattr(the_run, "together", connect)
+    monkeypatch.setattr(options, "load", load)
+    assert main(["run"]) == 2
+    assert events == ["cpu", "loaded"]
 
 
 def test_a_folder_with_another_run_is_left_alone(main_runs, capsys):
