@@ -1,58 +1,13 @@
 """The exercises of notebook 02_dataset_prep."""
 
-import math
 import random
 from collections import Counter
 
 from grpo_workbook.exercises.tasks import direction, exercise, experiment
 
-# 02.1: the smallest budget that keeps enough prompts
+# 02.1: the score without the leaked problems
 
-budget_for = exercise("02.1", "budget_for")
-budget_for.case([10, 20, 30, 40], 0.5, gives=20)
-budget_for.case([40, 10, 30, 20], 0.75, gives=30)  # not sorted
-budget_for.case([10, 20, 30, 40], 0.6, gives=30)  # 2.4 prompts: three must fit
-budget_for.case([5, 5, 5, 90], 0.75, gives=5)
-budget_for.case([5, 5, 5, 90], 1.0, gives=90)
-budget_for.case([7], 0.9, gives=7)
-# 0.55 * 100 is a little more than 55 in floats
-budget_for.case(list(range(1, 101)), 0.55, gives=55)
-
-
-@budget_for.mistake
-def rounds_down(lengths, rate):
-    """You rounded the number of prompts down: 0.6 of 4 prompts is 2.4, so three must fit."""
-    fitting = int(rate * len(lengths) + 1e-9)
-    return sorted(lengths)[max(0, fitting - 1)]
-
-
-@budget_for.mistake
-def is_a_place_too_far(lengths, rate):
-    """You are one place too far: the k-th smallest has index k - 1."""
-    place = int(rate * len(lengths) + 1e-9)
-    return sorted(lengths)[min(place, len(lengths) - 1)]
-
-
-@budget_for.mistake
-def rounds_a_float_up(lengths, rate):
-    """0.55 * 100 is 55.000000000000007 in floats, and rounds up to 56: subtract 1e-9 first."""
-    return sorted(lengths)[math.ceil(rate * len(lengths)) - 1]
-
-
-@budget_for.mistake
-def interpolates(lengths, rate):
-    """You interpolated between two lengths: the budget must itself keep enough prompts."""
-    ordered = sorted(lengths)
-    place = rate * (len(ordered) - 1)
-    below = int(place)
-    low = ordered[below]
-    high = ordered[math.ceil(place)]
-    return int(low + (place - below) * (high - low))
-
-
-# 02.2: the score without the leaked problems
-
-honest_score = exercise("02.2", "honest_score")
+honest_score = exercise("02.1", "honest_score")
 honest_score.case(0.5, 0.0, gives=0.5)
 honest_score.case(0.55, 0.1, gives=0.5)
 honest_score.case(0.6, 0.5, gives=0.2)
@@ -90,10 +45,10 @@ def lets_an_impossible_rate_through(measured, leaked_rate):
     return (measured - leaked_rate) / (1 - leaked_rate)
 
 
-# 02.3: the same problems through another template
+# 02.2: the same problems with another prompt
 
 
-def read_other_template(measured):
+def read_other_prompt(measured):
     """From the rates of right numbers, in any form, with the model's own and another prompt."""
     before = measured["before"]
     after = measured["after"]
@@ -106,22 +61,22 @@ def read_other_template(measured):
     return "hardly ever", sentence
 
 
-other_template = experiment(
-    "02.3",
-    "other_template",
-    read=read_other_template,
+other_prompt = experiment(
+    "02.2",
+    "other_prompt",
+    read=read_other_prompt,
     wrong={
-        "about as often": "A few unknown tokens in front of the answer are enough to mislead it.",
+        "about as often": "A small model misses a sentence that was always there in its training.",
         "less often": "Look at some answers of both kinds: how far is the change from training?",
         "hardly ever": "This change was not so far from what the model was trained on.",
     },
 )
 # the template of Qwen3, no system message, and the model's own template
-other_template.example({"before": 0.7125, "after": 0.05625}, gives="hardly ever")
-other_template.example({"before": 0.7125, "after": 0.5}, gives="less often")
-other_template.example({"before": 0.7125, "after": 0.7125}, gives="about as often")
+other_prompt.example({"before": 0.7125, "after": 0.05625}, gives="hardly ever")
+other_prompt.example({"before": 0.7125, "after": 0.5}, gives="less often")
+other_prompt.example({"before": 0.7125, "after": 0.7125}, gives="about as often")
 
-# 02.4: training on one problem
+# 02.3: training on one problem
 
 
 def read_one_problem(measured):
@@ -138,7 +93,7 @@ def read_one_problem(measured):
 
 
 one_problem = experiment(
-    "02.4",
+    "02.3",
     "one_problem",
     read=read_one_problem,
     wrong={
@@ -149,7 +104,7 @@ one_problem = experiment(
 )
 one_problem.example({"before": 0.1625, "after": 0.7, "zero": [0.0, 1.0]}, gives="rises")
 
-# 02.5: rows for a task of the learner's own
+# 02.4: rows for a task of the learner's own
 
 
 def enough(rows):
@@ -192,7 +147,7 @@ def check_fact(function, fact):
     return FACTS[fact](function())
 
 
-my_rows = exercise("02.5", "my_rows", call=check_fact)
+my_rows = exercise("02.4", "my_rows", call=check_fact)
 for fact in FACTS:
     my_rows.case(fact, gives=True)
 

@@ -1,12 +1,70 @@
 # %% [markdown]
 # # 02 · Dataset preparation
 #
-# **After this notebook you can** turn a file of questions and answers into rows that TRL trains on, see exactly what the
-# model reads, and find what in the data would hurt training before it does.
+# What must be true of your data before GRPO can learn from it? This chapter turns a file of questions and answers into
+# rows that TRL trains on, and finds what would ruin a run before the run begins.
 #
-# **Time:** about half a minute on two CPU cores. Only one exercise trains.
+# **After this notebook you can** see exactly what the model reads, build a dataset with `load_dataset(...).map(...)`,
+# find invalid rows, repeats and leaks, check whether *your* model can learn from the problems, and make a split that you
+# can trust.
+#
+# **Time:** about half a minute on two CPU cores, and 40 minutes of reading. Only one exercise trains. **You need** chapter 00.
 
 # %% [markdown]
+# ## A model that lost its answers
+#
+# Here is a failure that happens in practice. A model answers 160 problems. Then it answers the same problems again, and
+# only the chat template has changed. Load the model of chapter 00 and its held-out problems:
+
+# %%
+from grpo_workbook import (
+    choose_profile, data, evaluate, load_model, load_problems, quiet, to_dataset,
+    use_one_thread,
+)
+
+quiet()  # fewer warnings of the libraries
+use_one_thread()
+profile = choose_profile(default="smoke")
+model, tokenizer = load_model(profile.model, dtype=profile.dtype, device=profile.device)
+heldout = load_problems(data.WORD_PROBLEMS["heldout"])
+questions = to_dataset(heldout.select(range(160)))
+
+# %% [markdown]
+# A **chat template** turns a conversation into the text that the model reads. Every family of models has its own, and TRL
+# carries copies of them. The second row below uses the template of the real Qwen3, which the tiny model has never seen.
+
+# %%
+import copy
+from importlib.resources import files
+
+
+def with_template(name):
+    """A copy of the tokenizer with the chat template of another model."""
+    changed = copy.deepcopy(tokenizer)
+    template = files("trl") / "chat_templates" / f"{name}.jinja"
+    changed.chat_template = template.read_text(encoding="utf-8")
+    changed.bos_token = "<bos>"
+    return changed
+
+
+def ask(problems, with_tokenizer):
+    return evaluate(
+        model, with_tokenizer, problems, sample=True, max_new_tokens=64,
+        batch_size=profile.eval_batch_size,
+    )
+
+
+runs = {"its own": tokenizer, "Qwen3's": with_template("qwen3")}
+for name, with_tokenizer in runs.items():
+    scores = ask(questions, with_tokenizer)
+    right = sum(scores.lenient)
+    print(f"{name:8} template: the number is right in {right} of {scores.n}")
+
+# %% [markdown]
+# The run did not stop and nothing was logged: the model only stopped to understand. A large model survives a wrong
+# template better, but it too works best with the one of its training. A leak is worse, because it makes a score *better*;
+# it comes later in this chapter. So look at what the model reads, layer by layer.
+#
 # ## From a row to tokens
 #
 # A row for GRPO needs a question and an answer that a program can check. It has no worked solution. The model must find
@@ -31,32 +89,25 @@ prompt = [
 ]
 
 # %% [markdown]
-# The model does not see this list either. The tokenizer's **chat template** turns it into one text, with special tokens
-# around each turn. The last line opens the assistant's turn, and the model continues from there.
+# The model does not see this list either. The chat template turns it into one text, with special tokens around each
+# turn. The last line opens the assistant's turn, and the model continues from there.
 
 # %%
-from grpo_workbook import quiet
-from grpo_workbook.run_config import RunConfig
-
-quiet()  # fewer warnings of the libraries
-from transformers import AutoTokenizer
-
-run = RunConfig.from_env(default_profile="smoke")
-tokenizer = AutoTokenizer.from_pretrained(run.model)
 text = tokenizer.apply_chat_template(
     prompt, tokenize=False, add_generation_prompt=True, enable_thinking=False
 )
 print(text)
 
 # %% [markdown]
-# Last, the tokenizer cuts the text into tokens. Here is a bar at every boundary. A word includes the space before it, a
-# number may be one token or one per digit, and a tag is a single token only if it is in the vocabulary. The template has
-# already written the special tokens, hence `add_special_tokens=False`.
+# Last, the tokenizer cuts the text into tokens. The next cell shows each token in brackets. A word includes the space
+# before it, a number may be one token or one per digit, and a tag is a single token only if it is in the vocabulary. The
+# template has already written the special tokens, hence `add_special_tokens=False`.
 
 # %%
 tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-print("|".join(text[start:end] for start, end in tokens["offset_mapping"]))
-print(len(tokens["input_ids"]), "tokens")
+for start, end in tokens["offset_mapping"]:
+    print(f"[{text[start:end]}]", end="")
+print("\n", len(tokens["input_ids"]), "tokens")
 
 # %% [markdown]
 # All four layers in one picture:
@@ -64,78 +115,63 @@ print(len(tokens["input_ids"]), "tokens")
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 
-data_colour, plain, check_colour, number_colour, off = figures.PALE.values()
-lines = "\n".join(f"{line:.38}{'…' * (len(line) > 38)}" for line in text.splitlines())
+pale = figures.PALE
+shown = [f"{line:.38}" for line in text.splitlines()]
 first = ", ".join(map(str, tokens["input_ids"][:9]))
 boxes = {
-    "row": (0.43, 0.87, f"question: {row['question']:.32}…", data_colour),
-    "answer": (0.87, 0.87, f"answer: {row['answer']}", check_colour),
-    "system": (0.27, 0.67, f"system: {system:.22}…", number_colour),
-    "user": (0.57, 0.67, f"user: {row['question']:.22}…", data_colour),
-    "text": (0.43, 0.38, lines, plain),
-    "tokens": (0.43, 0.09, f"{first}, …", plain),
-    "model": (0.87, 0.09, "model", plain),
-    "reward": (0.87, 0.38, "reward functions", check_colour),
+    "row": (0.43, 0.87, f"question: {row['question'][:32]}…", pale["data"]),
+    "answer": (0.87, 0.87, f"answer: {row['answer']}", pale["check"]),
+    "system": (0.27, 0.67, f"system: {system[:22]}…", pale["number"]),
+    "user": (0.57, 0.67, f"user: {row['question'][:22]}…", pale["data"]),
+    "text": (0.43, 0.38, "\n".join(shown), pale["model"]),
+    "tokens": (0.43, 0.09, f"{first}, …", pale["model"]),
+    "model": (0.87, 0.09, "model", pale["model"]),
+    "reward": (0.87, 0.38, "reward functions", pale["check"]),
 }
-arrows = [("row", "user", ""), ("system", "text", ""), ("tokens", "model", "")]
-arrows += [("user", "text", "chat template"), ("text", "tokens", "tokenizer")]
-arrows += [("model", "reward", "completion"), ("answer", "reward", "unchanged")]
+arrows = [
+    ("row", "user", ""), ("system", "text", ""), ("tokens", "model", ""),
+    ("user", "text", "chat template"), ("text", "tokens", "tokenizer"),
+    ("model", "reward", "completion"), ("answer", "reward", "unchanged"),
+]
 figure = figures.diagram(boxes, arrows, (9, 5))
 for y, layer in ((0.87, "row"), (0.67, "messages"), (0.38, "text"), (0.09, "tokens")):
     figure.axes[0].text(0.01, y, layer, weight="bold", va="center")
 figure.suptitle("The question reaches the model in four layers, the answer never does")
-count = len(tokens["input_ids"])
 figures.show(
     figure,
     "Four layers: the row's question becomes messages with a system message, the chat "
-    f"template makes one text of them, the tokenizer {count} tokens, which the model "
+    "template makes one text of them, the tokenizer makes tokens, which the model "
     "reads. The row's answer goes to the reward functions unchanged.",
 )
 
 # %% [markdown]
 # ## Real templates side by side
 #
-# Every family has its own template. TRL carries copies, so you can compare them without downloading a model.
-
-# %%
-import copy
-from importlib.resources import files
-
-
-def with_template(name):
-    """A copy of the tokenizer with the chat template of another model."""
-    other = copy.deepcopy(tokenizer)
-    folder = files("trl") / "chat_templates"
-    other.chat_template = (folder / f"{name}.jinja").read_text(encoding="utf-8")
-    other.bos_token = "<bos>"
-    return other
-
-
-real = {
-    "Qwen3": with_template("qwen3"),
-    "Gemma 3": with_template("gemma3"),
-    "Gemma 4": with_template("gemma4_v5"),
-}
-
-# %% [markdown]
 # Qwen3 is a thinking model: by default it writes a long `<think>` block before it answers. The course turns this off by
 # `enable_thinking=False`. The template then writes an *empty* block into the prompt, and the model continues behind it.
 # Gemma 3 has no system role, so the system text opens the user's turn. Gemma 4 has one, with other turn tokens.
 
 # %% tags=["hide-input"]
+def colour_of(line):
+    if "think>" in line:
+        return pale["check"]
+    if line.startswith("Work"):
+        return pale["number"]
+    return pale["data"] if "Ana" in line else pale["model"]
+
+
+templates = {"Qwen3": "qwen3", "Gemma 3": "gemma3", "Gemma 4": "gemma4_v5"}
 figure, panels = figures.new_panels(10, 3.2, count=3, across=3)
-for axes, (name, other) in zip(panels, real.items()):
-    text = other.apply_chat_template(
+for axes, (name, file) in zip(panels, templates.items()):
+    rendered = with_template(file).apply_chat_template(
         prompt, tokenize=False, add_generation_prompt=True, enable_thinking=False
     )
-    for i, line in enumerate(text.splitlines()):
-        colour = data_colour if "Ana" in line else plain
-        colour = number_colour if line.startswith("Work") else colour
-        colour = check_colour if "think>" in line else colour
-        look = {"facecolor": colour, "edgecolor": "none", "pad": 2}
+    y = 0.93
+    for line in rendered.splitlines():
         short = line if len(line) < 34 else f"{line[:22]}…{line[-10:]}"
-        where = (0.02, 0.93 - i * 0.11)
-        axes.text(*where, short, family="monospace", fontsize=9, bbox=look)
+        look = {"facecolor": colour_of(line), "edgecolor": "none", "pad": 2}
+        axes.text(0.02, y, short, family="monospace", fontsize=9, bbox=look)
+        y -= 0.11
     axes.set_title(name, loc="left")
     axes.axis("off")
 figure.suptitle("One conversation, three prompts (orange: system, green: thinking)")
@@ -146,179 +182,143 @@ figures.show(
 )
 
 # %% [markdown]
-# Two questions to ask of every tokenizer before training: what becomes of a system message, and what does the template
-# add if there is none? For the first, render two texts that no template contains, and look for them.
+# Ask two questions of a tokenizer before training: what happens to a system message, and what does the template add if
+# there is none? The next cell, folded, renders both. Gemma 1 refuses a system message. Qwen2.5 adds one of its own if you
+# give none, Llama 3.1 a date. If a template refuses yours, `to_dataset(..., fold=True)` puts it into the user's turn; the
+# command `run` does so by itself.
 
-# %%
+# %% tags=["hide-input"]
+from grpo_workbook import chat_prompt, render
 from jinja2 import TemplateError
-from grpo_workbook import chat_prompt, data, render
 
 
-def system_role(tokenizer) -> str:
+def system_role(tokenizer):
+    """Where the template puts a system message."""
     try:
         text = render([chat_prompt("USER TEXT", "SYSTEM TEXT")], tokenizer)[0]
     except TemplateError:
         return "refused"
-    _, found, after = text.partition("SYSTEM TEXT")
-    if not found:
+    if "SYSTEM TEXT" not in text:
         return "ignored"
-    between = after.partition("USER TEXT")[0].strip()
-    return "own turn" if between else "in the user's turn"
+    between = text.partition("SYSTEM TEXT")[2].partition("USER TEXT")[0]
+    return "own turn" if between.strip() else "in the user's turn"
 
 
-real["Gemma 1"] = with_template("gemma")
-real["Qwen2.5"] = with_template("qwen2_5")
-real["Llama 3.1"] = with_template("llama3_1")
-for name, other in real.items():
-    alone = [{"role": "user", "content": "How many?"}]
-    text = other.apply_chat_template(alone, tokenize=False).partition("How many?")[0]
-    added = [line for line in text.splitlines() if line and not line.startswith("<")]
-    print(f"{name:10} system message: {system_role(other):20} adds: {added}")
-
-# %% [markdown]
-# Gemma 1 refuses a system message. Qwen2.5 adds one of its own if you give none, Llama 3.1 a date. If yours is refused,
-# put it into the user's turn. `to_dataset(..., fold=True)` does that for every row; the main run does it by itself.
-
-# %%
-print(render([data.prompts.fold_system(prompt)], real["Gemma 1"])[0])
+others = {"Gemma 1": "gemma", "Qwen2.5": "qwen2_5", "Llama 3.1": "llama3_1"}
+for name, file in {**templates, **others}.items():
+    changed = with_template(file)
+    question = [{"role": "user", "content": "How many?"}]
+    text = changed.apply_chat_template(question, tokenize=False)
+    before = text.partition("How many?")[0]
+    print(f"{name:10} system: {system_role(changed):20} without one it adds:", end="")
+    for line in before.splitlines():
+        if line and not line.startswith("<"):
+            print(f" {line!r}", end="")
+    print()
 
 # %% [markdown]
-# ## Examples in the prompt
-#
-# Solved questions before the real one show the form better than a description: **one-shot** means one of them,
-# **few-shot** several. Every completion of every group reads them again.
-
-# %%
-def with_examples(question: str, examples: list) -> list[dict]:
-    """The system turn, each solved question as two turns, then the question."""
-    first, last = chat_prompt(question, system)
-    turns = [first]
-    for asked, answered in examples:
-        turns.append({"role": "user", "content": asked})
-        turns.append({"role": "assistant", "content": answered})
-    return [*turns, last]
-
-
-solved = "<reasoning>\n3+4=7\n</reasoning>\n<answer>7</answer>"
-example = ("Ben has 3 hats and buys 4. How many does he have?", solved)
-for message in with_examples(row["question"], [example]):
-    print(f"{message['role']:10} {message['content']!r}")
-
-counts = {"no example": 0, "one-shot": 1, "three-shot": 3}
-for name, count in counts.items():
-    talk = with_examples(row["question"], [example] * count)
-    ids = tokenizer(render([talk], tokenizer)[0], add_special_tokens=False)["input_ids"]
-    print(f"{name:10} {len(ids):4} tokens")
+# A prompt may also contain solved examples (*few-shot*). They help where the form is new and the format reward is near 0
+# at the start. They cost memory, because every completion of every group reads them again, and a model may copy the
+# example's answer. Drop them once GRPO has taught the form.
 
 # %% [markdown]
-# | | when |
-# | --- | --- |
-# | system prompt only | the model follows instructions, or knows this form |
-# | one-shot | the form is new: the format reward is near 0 at the start |
-# | few-shot | a base model, or a form with several cases; drop the examples once GRPO has taught the form |
-#
-# A model may copy the example's answer, so take one that is rare in the data.
-
-# %% [markdown]
-# ## The answer column
+# ## From a file to a dataset
 #
 # GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it with `#### N`. So do the
-# course's own problems. `load_problems` reads a file with the `datasets` library and checks every row. `answer` becomes
-# what a reward compares with; `solution` keeps the whole text.
+# course's own problems. The `datasets` library reads the file, and one function makes a row of TRL's form:
 
 # %%
-from grpo_workbook import load_problems
+from datasets import load_dataset
 
+
+def to_row(problem):
+    solution, _, number = problem["answer"].partition("####")
+    messages = [
+        {"role": "system", "content": system},
+        {"role": "user", "content": problem["question"]},
+    ]
+    return {"prompt": messages, "answer": number.strip(), "solution": solution}
+
+
+file = str(data.WORD_PROBLEMS["train"])
+plain_set = load_dataset("json", data_files=file, split="train").map(to_row)
+print(plain_set)
+plain_set[0]["prompt"][1]["content"], plain_set[0]["answer"]
+
+# %% [markdown]
+# This is all that `GRPOTrainer(train_dataset=...)` needs. A dataset stays on disk, so ten million rows do not fill the
+# memory. With `load_dataset("openai/gsm8k", "main", split="train")` the same function makes rows of GSM8K.
+#
+# The course's `load_problems` and `to_dataset` do the same and check every row on the way. They read CSV, Parquet, JSON,
+# a hub id or a list of dicts, and find out whether the answers are numbers or texts.
+
+# %%
 train = load_problems(data.WORD_PROBLEMS["train"])
+train_set = to_dataset(train)
+print(train_set.column_names)
 train[0]
 
 # %% [markdown]
-# Answers are numbers (after the last `####`, or the whole text) if at least half of the first 1,000 rows have one,
-# otherwise texts; `answers="number"` or `answers="text"` decides it for you.
-#
-# The result is a `datasets.Dataset`: it stays on disk, so ten million rows do not fill the memory. `to_dataset` adds the
-# prompt, and this is what TRL gets.
-
-# %%
-from grpo_workbook import to_dataset
-
-train_set = to_dataset(train)
-train_set
-
-# %% [markdown]
-# ## Where rows come from
-#
-# **A spreadsheet.** Saved as CSV it is a source like any other; only its columns have other names. `.jsonl`, `.json`,
-# `.parquet`, a `Dataset` and a list of dicts work too.
+# Rows can come from elsewhere too. A spreadsheet saved as CSV only has other names for its columns. Its answers may be
+# sentences, which a comparison of numbers cannot check ([chapter 13](13_learned_rewards.ipynb) has rewards for them).
+# Rows of programming tasks have tests instead of an answer ([chapter 06](06_code_rewards.ipynb)).
 
 # %%
 knowledge = load_problems(data.reading.KNOWLEDGE_BASE, answer_column="expert_answer")
 print(len(knowledge), "rows")
-for one in knowledge.select([2, 17]):
-    print("\n" + one["question"], "\n  ", one["answer"])
+print(knowledge[2]["question"], "\n", knowledge[2]["answer"])
 
 # %% [markdown]
-# These answers are sentences, so a reward that compares numbers cannot judge them. A first reward for such rows counts
-# shared words, a simplified form of SQuAD's F1 (punctuation and articles stay in).
-
-# %%
-def shared_words(completions, answer, **columns):
-    """F1 of words between completion and answer, 0 to 1 (Rajpurkar et al. 2016)."""
-    values = []
-    for text, gold in zip(completions, answer, strict=True):
-        if not isinstance(text, str):  # in training a completion is a chat
-            text = text[0]["content"]
-        said, wanted = set(text.lower().split()), set(gold.lower().split())
-        values.append(2 * len(said & wanted) / max(1, len(said) + len(wanted)))
-    return values
-
-
-gold = knowledge[17]["answer"]
-for said in (
-    gold,
-    "The base model with the adapter switched off.",
-    "It is the critic.",
-    "the a of is it",
-):
-    print(f"{shared_words([said], [gold])[0]:.2f}  {said[:60]}")
-
-# %% [markdown]
-# It separates near from far, but it understands nothing: a contradiction in the same words earns nearly everything, and
-# a list of common words earns more than a short wrong answer. The deciding reward should be a check, or a judge that you
-# have measured. If you have neither, fine-tune on the answers (SFT).
-#
-# **Programs.** Rows in HumanEval's form have a `test` and an `entry_point` instead of an answer, and the reward runs
-# the tests ([chapter 06](06_code_rewards.ipynb)).
-#
-# **A generator.** A program can make problems with their answers, at any difficulty. The package `reasoning-gym` has
-# about a hundred kinds; a new seed gives new problems.
+# A program can also make problems with their answers, at any difficulty. The package `reasoning-gym` has about a hundred
+# kinds of them; a new seed gives new problems.
 
 # %%
 from reasoning_gym import create_dataset
 
 
 def sums(terms, digits):
-    level = {"min_terms": terms, "max_terms": terms, "max_digits": digits}
-    made = create_dataset("chain_sum", size=200, seed=1, **level)
-    return load_problems([{k: r[k] for k in ("question", "answer")} for r in made])
+    """200 sums of 2 to `terms` numbers with up to `digits` digits."""
+    made = create_dataset(
+        "chain_sum", size=200, seed=1, min_terms=terms, max_terms=terms,
+        max_digits=digits,
+    )
+    rows = []
+    for problem in made:
+        rows.append({"question": problem["question"], "answer": problem["answer"]})
+    return load_problems(rows)
 
 
-easy, hard = sums(2, 1), sums(6, 3)
+easy = sums(terms=2, digits=1)
+hard = sums(terms=6, digits=3)
 print(easy[0]["question"], easy[0]["answer"])
 print(hard[0]["question"], hard[0]["answer"])
 
 # %% [markdown]
-# **The hub.** Write the dataset's id, configuration and split with colons between them. This needs the network; without
-# it you see the error message below.
+# ## Can *your* model learn from these problems?
+#
+# GRPO learns from groups in which some answers are right and some are wrong. Whether a problem gives such a group depends
+# on the model. So let the model answer a sample of the problems eight times each, before training:
 
 # %%
-from grpo_workbook import WorkbookError
+from grpo_workbook.training import pass_rates
 
-try:
-    gsm8k = load_problems("openai/gsm8k:main:train")
-    print(len(gsm8k), "problems")
-except WorkbookError as error:
-    print(error)
+sources = {"word problems": train, "easy sums": easy, "hard sums": hard}
+for name, rows in sources.items():
+    some = to_dataset(rows.select(range(32)))
+    rates = pass_rates(
+        model, tokenizer, some, samples=8, max_new_tokens=64,
+        batch_size=profile.eval_batch_size, progress=None,
+    )
+    never = rates.count(0.0)
+    always = rates.count(1.0)
+    print(f"{name:14} mean {sum(rates) / 32:4.0%}", end="   ")
+    print(f"never right {never:2} of 32, always right {always}")
+
+# %% [markdown]
+# A problem that is never right, or always right, gives a zero-variance group and teaches nothing. Both kinds of sums are
+# out of reach of this model, even `4 - 1`: it knows only its own word problems. A run on the sums would show a flat
+# reward, and nothing in the data file says why. Eight samples are few: a problem that is solved once in twenty tries
+# will often look hopeless. [Chapter 07](07_stages_and_curriculum.ipynb) filters problems by these rates.
 
 # %% [markdown]
 # ## Invalid rows
@@ -330,16 +330,18 @@ import json
 import tempfile
 from pathlib import Path
 
-good = [{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(1, 5)]
+good = []
+for i in range(1, 5):
+    good.append({"question": f"What is {i} + {i}?", "answer": str(2 * i)})
 bad = [
     {"question": "What is 5 + 5?"},
     {"question": " ", "answer": "12"},
     {"question": "Why?", "answer": "no idea"},
     {"question": 8, "answer": 16},
 ]
-lines = [json.dumps(row) for row in good + bad]
 folder = tempfile.TemporaryDirectory()
 messy = Path(folder.name) / "messy.jsonl"
+lines = [json.dumps(row) for row in good + bad]
 messy.write_text("\n".join(lines) + "\n");
 
 # %% [markdown]
@@ -347,6 +349,8 @@ messy.write_text("\n".join(lines) + "\n");
 # notice whether 5 rows or 5,000 were gone.
 
 # %%
+from grpo_workbook import WorkbookError
+
 try:
     load_problems(messy)
 except WorkbookError as error:
@@ -360,25 +364,17 @@ from grpo_workbook.data import check_problems
 
 kept, dropped = check_problems(messy)
 print(len(kept), "rows kept")
-for number, why in dropped.items():
-    print(f"row {number}: {why}")
+for number, reason in dropped.items():
+    print(f"row {number}: {reason}")
 
 # %% [markdown]
 # A file with a damaged line (not JSON, or not UTF-8) is refused as a whole, because more of it may be lost.
-
-# %%
-torn = Path(folder.name) / "torn.jsonl"
-torn.write_text(lines[0] + "\n" + '{"question": "What is 9 + 9?", "ans')
-try:
-    load_problems(torn, skip_invalid=True)
-except WorkbookError as error:
-    print(error.args[0].replace(folder.name, "..."))
 
 # %% [markdown]
 # ## The prompt budget
 #
 # Older guides pass `max_prompt_length` and let TRL cut long prompts. TRL 1.15 has no such argument: **it does not
-# truncate prompts**. One long row then takes the memory of the whole batch.
+# truncate prompts**. One long prompt pads the whole batch to its length, and the memory of the whole batch grows with it.
 
 # %%
 from trl import GRPOConfig
@@ -390,52 +386,48 @@ except TypeError as error:
 
 # %% [markdown]
 # Truncation would be wrong anyway, because a word problem ends with its question. So measure the prompts in tokens, with
-# the model's own tokenizer and template, and drop what is over the budget (`max_prompt_length` of the profile).
+# the model's own tokenizer and template, and drop the rows that are over your budget. Before you do, look at what the
+# budget would drop. Here a budget for nine tenths of the prompts:
 
 # %%
 import numpy as np
+from grpo_workbook import drop_long_prompts
+from grpo_workbook.data.prompts import prompt_lengths
 
-budget, curves = run.max_prompt_length, {}
-for name, count in counts.items():
-    talks = [with_examples(q, [example] * count) for q in train["question"][:]]
-    ids = tokenizer(render(talks, tokenizer), add_special_tokens=False)["input_ids"]
-    curves[name] = sorted(map(len, ids))
-figure, (axes,) = figures.new_panels(7.5, 3.0)
-for (name, lengths), (colour, dash, _) in zip(curves.items(), figures.STYLES):
-    fraction = np.arange(1, len(lengths) + 1) / len(lengths)
-    axes.step(lengths, fraction, dash, where="post", color=colour, lw=2)
-    axes.text(lengths[-1], 1.03, name, color=colour, ha="center")
-axes.axvline(budget, color="black", linestyle=":")
-axes.set(xlabel="budget in tokens (dotted: this profile's)", ylabel="prompts that fit")
-axes.set(xlim=(0, max(budget, curves["three-shot"][-1]) * 1.1))
-fits = {name: np.mean(np.array(found) <= budget) for name, found in curves.items()}
-none, three = fits["no example"], fits["three-shot"]
-title = f"{none:.0%} of the prompts fit, with three examples {three:.0%}"
-axes.set_title(title, pad=14)
-said = ", ".join(f"{n} {c[0]} to {c[-1]}, {fits[n]:.0%} fit" for n, c in curves.items())
-figures.show(figure, f"Fraction of prompts that fit a budget, by tokens: {said}.")
+lengths = np.array(prompt_lengths(train_set, tokenizer))
+steps = np.array([solution.count("<<") for solution in train["solution"]])
+budget = int(np.percentile(lengths, 90)) - 1
+fitting, long_prompts = drop_long_prompts(train_set, tokenizer, budget)
+print(f"a budget of {budget} tokens drops {long_prompts} of {len(train_set)} prompts")
 
 # %% [markdown]
-# Before you lower a budget, look at what it would drop. Here the longest tenth goes:
+# The number of steps in a solution says how hard a problem is:
 
-# %%
-from grpo_workbook import drop_long_prompts
-
-lengths = curves["no example"]
-tight = int(np.percentile(lengths, 90)) - 1
-fitting, dropped = drop_long_prompts(train_set, tokenizer, tight)
-kept, everything = (
-    [solution.count("<<") for solution in rows["solution"]]
-    for rows in (fitting, train_set)
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(7.5, 2.8)
+bins = np.arange(lengths.min(), lengths.max() + 2) - 0.5
+one_step = lengths[steps == 1]
+two_steps = lengths[steps == 2]
+axes.hist(one_step, bins, color=figures.GREY, alpha=0.6, label="one step")
+axes.hist(two_steps, bins, color=figures.BLUE, alpha=0.6, label="two steps")
+axes.axvline(budget + 0.5, color="black", linestyle=":")
+axes.text(budget + 1, axes.get_ylim()[1] * 0.9, "dropped →")
+of_all = float((steps == 2).mean())
+of_dropped = float((steps[lengths > budget] == 2).mean())
+axes.set(xlabel="length of the prompt in tokens", ylabel="problems")
+title = f"Two-step problems: {of_all:.0%} of all, {of_dropped:.0%} of those dropped"
+axes.set_title(title)
+axes.legend(frameon=False, loc="upper left")
+figures.show(
+    figure,
+    "Histogram of the prompts' lengths in tokens, for problems of one and two steps. "
+    f"Those of two are {of_all:.0%} of all, {of_dropped:.0%} of those over {budget}.",
 )
-print(f"a budget of {tight} tokens drops {dropped} of {len(train_set)} prompts")
-lost = everything.count(2) - kept.count(2)
-print(f"two-step problems: {kept.count(2) / len(kept):.0%} of those kept,")
-print(f"                   {lost / dropped:.0%} of those dropped")
 
 # %% [markdown]
 # The budget dropped hard problems, not noise. But long prompts cost memory, because a prompt is stored once per
-# completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem.
+# completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem. Take the profile's budget
+# (`profile.max_prompt_length`) unless memory forces a smaller one.
 
 # %% [markdown]
 # ## Duplicates
@@ -457,50 +449,29 @@ print("nearly the same:", duplicates.near_duplicates(texts))
 # %% [markdown]
 # Rows 0 and 1 differ only in case and punctuation. Row 2 is a **near-duplicate** of row 0: the same numbers, and at least
 # 80 % of the words in common. Row 3 has other numbers: another problem from the same **sentence template**.
-
-# %%
-for other in (2, 3):
-    a, b = (set(duplicates.pieces(texts[row])) for row in (0, other))
-    overlap = len(a & b) / len(a | b)  # Jaccard's similarity
-    alike = duplicates.template(texts[0]) == duplicates.template(texts[other])
-    print(f"0 and {other}: {overlap:.0%} of the words, same template: {alike}")
-
-# %% [markdown]
+#
 # ## Leakage
 #
 # A **leak** is a problem that is in both sets, the same or as a near-duplicate. How much does it flatter? Take a "model"
 # that has only memorized the training set and guesses the commonest answer for everything else. Then let more and more
-# of the training rows be held out too.
+# of the held-out rows be copies of training rows.
 
 # %%
 from collections import Counter
 
 memory = dict(zip(train["question"], train["answer"]))
 guess = Counter(memory.values()).most_common(1)[0][0]
-heldout = load_problems(data.WORD_PROBLEMS["heldout"])
-clean, known = heldout.to_list(), train.to_list()
-leaks, scores = [0, 24, 120, 240, 360, 480], []
-for leaked in leaks:
-    rows = known[:leaked] + clean[leaked:]
-    right = [memory.get(r["question"], guess) == r["answer"] for r in rows]
-    scores.append(100 * sum(right) / len(rows))
-rates = [100 * leaked / len(clean) for leaked in leaks]
-figure, words = figures.line_chart(
-    {"knows the training set by heart": (rates, scores)},
-    x="held-out rows that are leaks (%)",
-    y="score (%)",
-    title=f"Half the rows are leaks: a model without skill scores {scores[3]:.0f} %",
-)
-figure.legends[0].remove()
-figure.axes[0].set_ylim(-8, 105)
-for rate, score, place in zip(rates, scores, [(8, -10), (-16, 8), (8, -12), (8, -12)]):
-    label = {"textcoords": "offset points", "xytext": place}
-    figure.axes[0].annotate(f"{score:.1f} %", (rate, score), **label)
-figures.show(figure, words)
+clean = heldout.to_list()
+known = train.to_list()
+for leaks in (0, 24, 120, 240):
+    right = 0
+    for problem in known[:leaks] + clean[leaks:]:
+        right += memory.get(problem["question"], guess) == problem["answer"]
+    print(f"{leaks / 480:4.0%} of the held-out rows are leaks: score {right / 480:.1%}")
 
 # %% [markdown]
-# The score of a real model that memorizes rises too, and nothing in its training curve shows it. So look for leaks
-# before training, and drop them from the training set.
+# This "model" has no skill at all. The score of a real model that memorizes rises too, and nothing in its training curve
+# shows it. So look for leaks before training, and drop them from the training set.
 
 # %%
 from datasets import Dataset
@@ -513,24 +484,56 @@ print(len(safe), "training rows are left,", dropped, "dropped")
 print(len(leaked_rows(train, heldout)), "leaks in the course's own split")
 
 # %% [markdown]
+# ### Exercise 02.1 · `honest_score` · medium · 8 minutes
+#
+# Some held-out problems were leaks, and the model answered all of those right, because it knew them. `measured` is its
+# score on all held-out problems, `leaked_rate` the fraction of leaks among them. Return its score on the others. A
+# fraction below 0, or of 1 and more, is an error: raise `ValueError`.
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import check
+
+
+def honest_score(measured: float, leaked_rate: float) -> float:
+    raise NotImplementedError
+
+
+check("02.1", honest_score);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `measured = leaked_rate * 1 + (1 - leaked_rate) * honest`. Solve for `honest`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def honest_score(measured: float, leaked_rate: float) -> float:
+#     if not 0 <= leaked_rate < 1:
+#         raise ValueError(f"the leaked rate is {leaked_rate}: it must be at least 0 and below 1")
+#     return (measured - leaked_rate) / (1 - leaked_rate)
+# ```
+#
+# </details>
+
+# %% [markdown]
 # ## Diversity
 #
 # Rows that are all alike can teach a form, but little else. Three cheap signs: the number of sentence templates, the rate
 # of the commonest answer (a model can earn it by guessing), and the number of repeated rows.
 
 # %%
-for name, rows in {
-    "word problems": train,
-    "knowledge base": knowledge,
-    "easy sums": easy,
-}.items():
+sources = {"word problems": train, "knowledge": knowledge, "easy sums": easy}
+for name, rows in sources.items():
     table = rows.to_pandas()
-    templates = table["question"].map(duplicates.template).nunique()
-    common = table["answer"].value_counts(normalize=True).max()
+    templates_used = table["question"].map(duplicates.template).nunique()
+    commonest = table["answer"].value_counts(normalize=True).max()
+    repeats = len(duplicates.same_questions(table["question"]))
     print(
-        f"{name:15} templates {templates:4} of {len(table):4}  "
-        f"commonest answer {common:.1%}  "
-        f"repeats {len(duplicates.same_questions(table['question']))}"
+        f"{name:14} templates {templates_used:4} of {len(table):4}   "
+        f"commonest answer {commonest:.1%}   repeats {repeats}"
     )
 
 # %% [markdown]
@@ -543,17 +546,19 @@ for name, rows in {
 
 # %% tags=["hide-input"]
 boxes = {
-    "file": (0.07, 0.45, "your\nfile", data_colour),
-    "valid": (0.25, 0.45, "1 drop\ninvalid rows", check_colour),
-    "once": (0.43, 0.45, "2 drop\nrepeats", check_colour),
-    "split": (0.6, 0.45, "3 split\nby difficulty", check_colour),
-    "train": (0.77, 0.72, "training", data_colour),
-    "held": (0.77, 0.18, "held out", data_colour),
-    "leaks": (0.92, 0.45, "4 look\nfor leaks", check_colour),
+    "file": (0.07, 0.45, "your\nfile", pale["data"]),
+    "valid": (0.25, 0.45, "1 drop\ninvalid rows", pale["check"]),
+    "once": (0.43, 0.45, "2 drop\nrepeats", pale["check"]),
+    "split": (0.6, 0.45, "3 split\nby difficulty", pale["check"]),
+    "train": (0.77, 0.72, "training", pale["data"]),
+    "held": (0.77, 0.18, "held out", pale["data"]),
+    "leaks": (0.92, 0.45, "4 look\nfor leaks", pale["check"]),
 }
-arrows = [("file", "valid", ""), ("valid", "once", ""), ("once", "split", "")]
-arrows += [("split", "train", ""), ("split", "held", "")]
-arrows += [("train", "leaks", ""), ("held", "leaks", "")]
+arrows = [
+    ("file", "valid", ""), ("valid", "once", ""), ("once", "split", ""),
+    ("split", "train", ""), ("split", "held", ""),
+    ("train", "leaks", ""), ("held", "leaks", ""),
+]
 figure = figures.diagram(boxes, arrows, (9, 2.6))
 figure.suptitle("Drop repeats before the split, look for leaks after it")
 words = "Four steps: drop invalid rows, drop repeats, split, look for leaks."
@@ -578,50 +583,19 @@ for name, rows in {"with repeats": easy, "without": once}.items():
 # in the solution. (It calls `Dataset.train_test_split` with `stratify_by_column`.)
 
 # %%
-counts = [solution.count("<<") for solution in train["solution"]]
-steps = train.add_column("steps", counts)
-train_part, heldout_part = split(steps, heldout=100, seed=0, by="steps")
+with_steps = train.add_column("steps", steps.tolist())
+train_part, heldout_part = split(with_steps, heldout=100, seed=0, by="steps")
 for name, part in {"train": train_part, "held out": heldout_part}.items():
     rates = part.to_pandas()["steps"].value_counts(normalize=True)
-    said = ", ".join(f"{n} steps {rate:.1%}" for n, rate in rates.items())
-    print(f"{name:9} {len(part):5} rows: {said}")
+    print(f"{name:9} {len(part):5} rows: one step {rates[1]:.1%}, two {rates[2]:.1%}")
 print("leaks:", len(leaked_rows(train_part, heldout_part)))
-
-# %% [markdown]
-# Without stratifying, 100 held-out rows can be easier or harder than the rest by chance. How much, over 200 seeds?
-
-# %%
-import random
-
-flags = [s == 1 for s in steps["steps"]]
-plain_rates = [sum(random.Random(i).sample(flags, 100)) / 100 for i in range(200)]
-print(f"rate of one-step problems in all: {sum(flags) / len(flags):.1%}")
-print(f"in 100 random rows: from {min(plain_rates):.0%} to {max(plain_rates):.0%}")
-
-# %% [markdown]
-# ## The whole report
-#
-# One command runs all these checks and lists at the end what would hurt training. If there is anything, its exit status
-# is 1. *Same question* counts repeats, *other answer* those of them with a different answer, *near* near-duplicates; p5
-# is the length that 5 % of the prompts do not exceed.
-
-# %%
-import subprocess
-import sys
-
-
-def check_data(*arguments):
-    command = [sys.executable, "-m", "grpo_workbook", "check-data", *arguments]
-    print(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
-
-
-check_data(messy)
 
 # %% [markdown]
 # ## Your own file
 #
 # Name your file and its columns here. Without one, the notebook takes a file with the easy sums and the invalid rows
-# from above.
+# from above. The tiny model of this profile spells many ordinary words letter by letter and knows only its own problems:
+# you can check a file of your own here, but train on that file with a real model.
 
 # %%
 MY_FILE = None  # "my.csv", "my.jsonl", "my.parquet" or a hub id
@@ -629,28 +603,28 @@ MY_COLUMNS = {"question_column": "question", "answer_column": "answer"}
 
 if MY_FILE is None:
     MY_FILE = Path(folder.name) / "mine.jsonl"
-    rows = [*bad, *easy.select_columns(["question", "answer"])]
-    MY_FILE.write_text("\n".join(map(json.dumps, rows)))
+    rows = bad + easy.select_columns(["question", "answer"]).to_list()
+    MY_FILE.write_text("\n".join([json.dumps(row) for row in rows]))
 
 # %% [markdown]
 # The four steps, and the prompt budget between them. `split` holds out 100 rows, but at most a fifth of all. Two files
 # come out, for training and for measuring:
 
 # %%
-rows, invalid = check_problems(MY_FILE, **MY_COLUMNS)
-found = {"in the file": len(rows) + len(invalid), "valid": len(rows)}
-asked = rows["question"][:]
-repeats = duplicates.near_duplicates(asked) | duplicates.same_questions(asked)
-rows = rows.select([i for i in range(len(rows)) if i not in repeats])
-found["no repeats"] = len(rows)
-mine, _ = drop_long_prompts(to_dataset(rows), tokenizer, budget)
-found["within the budget"] = len(mine)
-my_train, my_heldout = split(mine, heldout=100, seed=run.seed)
+valid, invalid = check_problems(MY_FILE, **MY_COLUMNS)
+counts = {"in the file": len(valid) + len(invalid), "valid": len(valid)}
+asked = valid["question"][:]
+repeats = {**duplicates.near_duplicates(asked), **duplicates.same_questions(asked)}
+once = valid.select([i for i in range(len(valid)) if i not in repeats])
+counts["no repeats"] = len(once)
+mine, _ = drop_long_prompts(to_dataset(once), tokenizer, profile.max_prompt_length)
+counts["within the budget"] = len(mine)
+my_train, my_heldout = split(mine, heldout=100, seed=profile.seed)
 my_train, _ = drop_leaked(my_train, my_heldout)
-found |= {"for training": len(my_train), "held out": len(my_heldout)}
-place = run.output / "my_data"
+counts["for training"] = len(my_train)
+counts["held out"] = len(my_heldout)
 for name, part in {"train": my_train, "heldout": my_heldout}.items():
-    part.remove_columns("prompt").to_json(place / f"{name}.jsonl")
+    part.remove_columns("prompt").to_json(profile.output / "my_data" / f"{name}.jsonl")
 
 # %% [markdown]
 # If a step drops more than you expected, read those rows before you go on.
@@ -658,16 +632,18 @@ for name, part in {"train": my_train, "heldout": my_heldout}.items():
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.6)
 colours = [figures.GREY] * 4 + [figures.BLUE] * 2
-bars = axes.barh(list(found), found.values(), color=colours)
+bars = axes.barh(list(counts), counts.values(), color=colours)
 axes.bar_label(bars, padding=4)
 axes.invert_yaxis()
 axes.grid(False)
-title = f"{found['in the file']} rows in the file, {len(my_train)} left for training"
-few = " (below 64 a model memorizes them)" if len(my_train) < 64 else ""
-axes.set(xlabel="rows", title=title + few)
-said = ", ".join(f"{count} {name}" for name, count in found.items())
-figures.show(figure, f"Rows after each step: {said}.")
-print(*(f"row {number}: {why}" for number, why in list(invalid.items())[:5]), sep="\n")
+title = f"{counts['in the file']} rows in the file, {len(my_train)} left for training"
+if len(my_train) < 64:
+    title += " (below 64 a model memorizes them)"
+axes.set(xlabel="rows", title=title)
+words = ", ".join([f"{count} {name}" for name, count in counts.items()])
+figures.show(figure, f"Rows after each step: {words}.")
+for number in list(invalid)[:5]:
+    print(f"row {number}: {invalid[number]}")
 folder.cleanup()
 
 # %% [markdown]
@@ -677,7 +653,8 @@ folder.cleanup()
 print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["answer"])
 
 # %% [markdown]
-# In a terminal:
+# In a terminal, `check-data` runs all these checks and lists at the end what would hurt training. If there is anything,
+# its exit status is 1. The two files are what `run` trains on and measures with.
 #
 # ```bash
 # python -m grpo_workbook check-data my.csv --question-column problem --answer-column result
@@ -692,80 +669,12 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # you have solved.
 
 # %% [markdown]
-# ### Exercise 02.1 · `budget_for` · easy · 6 minutes
+# ### Exercise 02.2 · `other_prompt` · easy · 5 minutes
 #
-# Given the prompts' lengths, return the smallest budget that keeps at least the fraction `rate` of the prompts
-# (0 < rate <= 1). It is one of the lengths.
-
-# %% tags=["exercise"]
-from grpo_workbook.exercises import check
-
-
-def budget_for(lengths: list[int], rate: float) -> int:
-    raise NotImplementedError
-
-
-check("02.1", budget_for);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Sort. How many prompts must fit? Round that number up; subtract 1e-9 first, because 0.55 * 100 is a little more than
-# 55 in floats.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def budget_for(lengths: list[int], rate: float) -> int:
-#     import math
-#
-#     needed = math.ceil(rate * len(lengths) - 1e-9)
-#     return sorted(lengths)[needed - 1]
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 02.2 · `honest_score` · medium · 8 minutes
-#
-# Some held-out problems were leaks, and the model answered all of those right, because it knew them. `measured` is its
-# score on all held-out problems, `leaked_rate` the fraction of leaks among them. Return its score on the others. A
-# fraction below 0, or of 1 and more, is an error: raise `ValueError`.
-
-# %% tags=["exercise"]
-def honest_score(measured: float, leaked_rate: float) -> float:
-    raise NotImplementedError
-
-
-check("02.2", honest_score);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `measured = leaked_rate * 1 + (1 - leaked_rate) * honest`. Solve for `honest`.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def honest_score(measured: float, leaked_rate: float) -> float:
-#     if not 0 <= leaked_rate < 1:
-#         raise ValueError(f"the leaked rate is {leaked_rate}: it must be at least 0 and below 1")
-#     return (measured - leaked_rate) / (1 - leaked_rate)
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 02.3 · `other_template` · easy · 5 minutes
-#
-# The tiny model reads the same 160 problems twice: through its own template, and through the template of the real Qwen3,
-# which only adds an empty `<think>` block at the end. How often does it still find the right number, in any form? Predict
-# "about as often", "less often" (down to 40 % of the rate before) or "hardly ever". The run takes about ten seconds.
-# Then try another change: no system message (`to_dataset(rows, None)`), or a one-shot prompt.
+# Above, another template took nearly all right numbers away. What happens if you keep the template and only leave out
+# the system message? The tiny model reads the same 160 problems in both ways. How often does it still find the right
+# number, in any form? Predict "about as often", "less often" (down to 40 % of the rate before) or "hardly ever". The run
+# takes about five seconds. Then try another change, such as a question that begins with "Please".
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -773,41 +682,36 @@ from grpo_workbook.exercises import predict
 prediction = ...  # "about as often", "less often" or "hardly ever"
 
 
-def other_template() -> dict:
+def other_prompt() -> dict:
     """The rates of right numbers with two prompts: change the second."""
-    from grpo_workbook import evaluate, load_model
-
-    model, words = load_model(run.model, dtype=run.dtype, device=run.device)
-    how = {"sample": True, "max_new_tokens": 64, "batch_size": run.eval_batch}
-    rows = heldout.select(range(160))
-    before = evaluate(model, words, to_dataset(rows), **how).lenient
-    words.chat_template = with_template("qwen3").chat_template
-    after = evaluate(model, words, to_dataset(rows), **how).lenient
-    return {"before": sum(before) / 160, "after": sum(after) / 160}
+    before = ask(questions, tokenizer)
+    without_system = to_dataset(heldout.select(range(160)), system_prompt=None)
+    after = ask(without_system, tokenizer)
+    return {"before": sum(before.lenient) / 160, "after": sum(after.lenient) / 160}
 
 
-predict("02.3", prediction, other_template);
+predict("02.2", prediction, other_prompt);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The tiny model has never seen these tokens in this place. A small model knows little beyond what it was trained on.
+# The tokens around the question are those that the model knows; only a sentence in front of them is missing.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "hardly ever"
+# prediction = "less often"
 # ```
 #
-# A large model survives more, but it too works best with the template of its training. Use one template for training,
-# evaluation and serving.
+# Every difference from the prompts of the training costs something. Use one template and one system message for
+# training, evaluation and serving.
 #
 # </details>
 
 # %% [markdown]
-# ### Exercise 02.4 · `one_problem` · medium · 8 minutes
+# ### Exercise 02.3 · `one_problem` · medium · 8 minutes
 #
 # How much data does GRPO need? Train for 24 steps on one single problem: all groups of all steps answer the same
 # question. What happens to the rate of strictly right answers on 160 *other* problems? Predict "rises", "stays" or
@@ -819,24 +723,29 @@ prediction = ...  # "rises", "stays" or "falls"
 
 def one_problem() -> dict:
     """Held-out accuracy before and after 24 steps on one problem: change how many."""
-    from grpo_workbook import ScratchTrainer, evaluate, load_model, parse_rewards
+    from grpo_workbook import ScratchTrainer, parse_rewards
+    from grpo_workbook.config import REWARDS
     from peft import LoraConfig, get_peft_model
 
-    model, words = load_model(run.model, dtype=run.dtype, device=run.device)
     lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")
-    rewards = parse_rewards(run.rewards)
-    trainer = ScratchTrainer(get_peft_model(model, lora), words, *rewards)
-    rows = [train_set[i] for i in range(1)]
-    how = {"sample": True, "max_new_tokens": 64, "batch_size": run.eval_batch}
-    tests = to_dataset(heldout.select(range(160)))
-    before = evaluate(model, words, tests, **how).strict
-    log = [trainer.step(rows * (8 // len(rows))) for _ in range(24)]
-    after = evaluate(trainer.model, words, tests, **how).strict
-    zero = [m["frac_reward_zero_std"] for m in log]
-    return {"before": sum(before) / 160, "after": sum(after) / 160, "zero": zero}
+    base, _ = load_model(profile.model, dtype=profile.dtype, device=profile.device)
+    rewards, weights = parse_rewards(REWARDS)
+    trainer = ScratchTrainer(get_peft_model(base, lora), tokenizer, rewards, weights)
+    problems = [train_set[i] for i in range(1)]
+    batch = problems * (8 // len(problems))
+    zero_variance = []
+    for _ in range(24):
+        metrics = trainer.step(batch)
+        zero_variance.append(metrics["frac_reward_zero_std"])
+    before = ask(questions, tokenizer)
+    after = evaluate(
+        trainer.model, tokenizer, questions, sample=True, max_new_tokens=64,
+        batch_size=profile.eval_batch_size,
+    )
+    return {"before": before.rate, "after": after.rate, "zero": zero_variance}
 
 
-predict("02.4", prediction, one_problem);
+predict("02.3", prediction, one_problem);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -858,7 +767,7 @@ predict("02.4", prediction, one_problem);
 # </details>
 
 # %% [markdown]
-# ### Exercise 02.5 · `my_rows` · medium · 15 minutes
+# ### Exercise 02.4 · `my_rows` · medium · 15 minutes
 #
 # Make the data for a task of your own: at least 64 rows, each a dict with `question` and `answer`. Write a program that
 # makes them (unit conversions, dates, spelling, ...), or read your own file. The check asks what training asks: valid
@@ -869,7 +778,7 @@ def my_rows() -> list[dict]:
     raise NotImplementedError
 
 
-check("02.5", my_rows);
+check("02.4", my_rows);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -897,10 +806,13 @@ check("02.5", my_rows);
 # %% [markdown]
 # ## Summary
 #
-# - A row is a conversation and an answer that a program can check; other columns reach the rewards unchanged.
-# - The model reads the template's text, cut into tokens. Render a prompt for every model that you train.
-# - TRL does not truncate prompts. Measure them with the model's own tokenizer, and look at what a budget drops.
-# - Invalid rows are named before they are dropped. Find repeats, near-duplicates and leaks before training.
-# - Split with a seed and by difficulty, then compare both parts.
+# What must be true of your data before GRPO can learn from it?
+#
+# - The model reads it in the template that it knows. Render a prompt for every model that you train.
+# - Each row has a question, as a conversation, and an answer that a program can check. Other columns reach the rewards
+#   unchanged. Invalid rows are named before they are dropped.
+# - Your model solves the problems sometimes: measure that with a few samples each.
+# - No prompt is longer than you can afford, and you have looked at what the budget drops. TRL truncates nothing.
+# - Repeats are gone before the split, the split has a seed and the same difficulty on both sides, and there is no leak.
 #
 # Next: [03 · Reward design](03_reward_design.ipynb) scores the answers to such prompts.
