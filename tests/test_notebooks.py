@@ -431,6 +431,8 @@ def a_small_reward_drove_the_update(folder, proved):
     assert toy["group 4"] > 0.6
     assert max(toy[way] for way in ("batch 4", "none 4", "normalize_then_sum 4")) < 0.3
     assert min(toy[way] for way in toy if way.endswith("8")) > 0.9
+    theirs, ours = proved["fooled"]
+    assert theirs > ours
 
 
 @proof("04_grpo_run", "notebook.json")

@@ -65,85 +65,7 @@ def splits_the_text(text):
     return text.split("<answer>")[-1].split("</answer>")[0].strip()
 
 
-# 03.2: the total reward of each completion
-
-weighted_total = exercise("03.2", "weighted_total")
-weighted_total.case([[1.0, 0.0], [1.0, 1.0]], [2.0, 0.5], gives=[2.5, 0.5])
-weighted_total.case([[1.0, None, 0.0], [0.5, 1.0, None]], [2.0, 1.0], gives=[2.5, 1.0, 0.0])
-weighted_total.case([[-1.0, -0.5]], [0.4], gives=[-0.4, -0.2])  # penalties
-weighted_total.case([[1.0], [1.0], [1.0]], [1.0, 0.0, 3.0], gives=[4.0])
-# no function applies to the second completion
-weighted_total.case([[1.0, None], [0.5, None]], [2.0, 1.0], gives=[2.5, None])
-
-
-def weighted_values(values, weights):
-    """For each completion the (weight, value) pairs of the functions that apply to it."""
-    rows = []
-    for completion_values in zip(*values, strict=True):
-        pairs = zip(weights, completion_values, strict=True)
-        rows.append([(weight, value) for weight, value in pairs if value is not None])
-    return rows
-
-
-def weighted_sum(pairs):
-    """The sum of the (weight, value) pairs' products."""
-    return sum(weight * value for weight, value in pairs)
-
-
-@weighted_total.mistake
-def divides_by_all_weights(values, weights):
-    """You divided by the sum of the weights: TRL adds, so weights set the scale as well."""
-    return [weighted_sum(pairs) / sum(weights) for pairs in weighted_values(values, weights)]
-
-
-@weighted_total.mistake
-def divides_by_the_weights_that_apply(values, weights):
-    """You divided by the weights that apply: TRL adds, so weights set the scale as well."""
-    totals = []
-    for pairs in weighted_values(values, weights):
-        if pairs:
-            total_weight = sum(weight for weight, _ in pairs)
-            totals.append(weighted_sum(pairs) / total_weight)
-        else:
-            totals.append(None)
-    return totals
-
-
-@weighted_total.mistake
-def leaves_the_weights_out(values, weights):
-    """You left the weights out: each function's value counts its weight."""
-    totals = []
-    for pairs in weighted_values(values, weights):
-        totals.append(sum(value for _, value in pairs) if pairs else None)
-    return totals
-
-
-@weighted_total.mistake
-def gives_0_where_none_applies(values, weights):
-    """You gave 0 where no function applies: 0 is compared with the group, None is not."""
-    return [float(weighted_sum(pairs)) for pairs in weighted_values(values, weights)]
-
-
-@weighted_total.mistake
-def lets_one_none_decide(values, weights):
-    """One None made the total None: leave that function out of the sum, keep the others."""
-    totals = []
-    for pairs in weighted_values(values, weights):
-        all_apply = len(pairs) == len(weights)
-        totals.append(weighted_sum(pairs) if all_apply else None)
-    return totals
-
-
-@weighted_total.mistake
-def adds_along_the_batch(values, weights):
-    """You added along the batch: values has one list for each function, not completion."""
-    totals = []
-    for weight, function_values in zip(weights, values, strict=True):
-        totals.append(sum(weight * (value or 0.0) for value in function_values))
-    return totals
-
-
-# 03.3: a reward for the last line
+# 03.2: a reward for the last line
 
 
 def call_reward(function, texts, answer):
@@ -153,7 +75,7 @@ def call_reward(function, texts, answer):
     return function(completions=completions, answer=answer, prompts=prompts, trainer_state=None)
 
 
-last_line_reward = exercise("03.3", "last_line_reward", call=call_reward)
+last_line_reward = exercise("03.2", "last_line_reward", call=call_reward)
 last_line_reward.case(
     ["6*7=42\n#### 42", "#### 41", "#### 42\n"], ["42", "42", "42"], gives=[1.0, 0.0, 1.0]
 )
@@ -234,7 +156,7 @@ def pays_any_line(completions, answer, **columns):
     return pay_where(has_the_line, completions, answer)
 
 
-# 03.4 and 03.5: a rate that moves while something else is paid for
+# 03.3 and 03.4: a rate that moves while something else is paid for
 
 
 def read_rates(subject, before, after):
@@ -253,7 +175,7 @@ def read_rates(subject, before, after):
 STEPS_SIZE = 192  # completions: three steps of 64
 
 
-def read_form_alone(run):
+def read_last_line_alone(run):
     """From the rates of completions in the form, and of right ones, at both ends of the run."""
     rates = []
     for in_form, right in zip(run["has_form"], run["is_right"], strict=True):
@@ -268,20 +190,20 @@ def read_no_scaling(run):
     return read_rates("The rate of the phrase", (before, STEPS_SIZE), (after, STEPS_SIZE))
 
 
-form_alone = experiment(
-    "03.4",
-    "form_alone",
-    read=read_form_alone,
+last_line_alone = experiment(
+    "03.3",
+    "last_line_alone",
+    read=read_last_line_alone,
     wrong={
         "rises": "Nothing pays for a right number, only for the form around it.",
         "stays": "The sum was never paid for, so nothing keeps the work that made it right.",
         "falls": "What a reward ignores can drift either way: read what it did pay for.",
     },
 )
-form_alone.example({"has_form": [0.0625, 0.4479], "is_right": [0.0417, 0.0781]}, gives="falls")
+last_line_alone.example({"has_form": [0.0625, 0.4479], "is_right": [0.0417, 0.0781]}, gives="falls")
 
 no_scaling = experiment(
-    "03.5",
+    "03.4",
     "no_scaling",
     read=read_no_scaling,
     wrong={
@@ -294,7 +216,7 @@ no_scaling = experiment(
 )
 no_scaling.example({"says_answer_is": [0.2865, 0.8646]}, gives="rises")
 
-# 03.6: a reward for a task of the learner's own, with its cheats
+# 03.5: a reward for a task of the learner's own, with its cheats
 
 
 def examine(function):
@@ -313,8 +235,8 @@ def examine(function):
     }
 
 
-my_task = exercise("03.6", "my_task", call=examine)
-my_task.case(
+my_reward = exercise("03.5", "my_reward", call=examine)
+my_reward.case(
     gives={
         "five different cheats": True,
         "the honest completion earns": True,
@@ -326,7 +248,7 @@ my_task.case(
 CHEATS = ["1", "2", "3", "4", "5"]
 
 
-@my_task.mistake
+@my_reward.mistake
 def pays_a_cheat():
     """A cheat earns as much as the honest completion: print what each of them earns."""
 
@@ -336,7 +258,7 @@ def pays_a_cheat():
     return reward, {}, "42", CHEATS
 
 
-@my_task.mistake
+@my_reward.mistake
 def pays_too_much():
     """Your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight."""
 
@@ -346,7 +268,7 @@ def pays_too_much():
     return reward, {}, "42", CHEATS
 
 
-@my_task.mistake
+@my_reward.mistake
 def has_too_few_cheats():
     """These are fewer than five different cheats: think of hedges, copies, length, empty parts."""
 
@@ -356,7 +278,7 @@ def has_too_few_cheats():
     return reward, {}, "42", ["1", "2"]
 
 
-@my_task.mistake
+@my_reward.mistake
 def pays_nothing():
     """Your honest completion earns nothing: a completion is a list with a chat message."""
 
@@ -366,7 +288,7 @@ def pays_nothing():
     return reward, {}, "42", CHEATS
 
 
-@my_task.mistake
+@my_reward.mistake
 def breaks_the_contract():
     """Your reward broke the contract: it gives a list, one finite float or None per completion."""
 

@@ -1,13 +1,15 @@
 # %% [markdown]
 # # 03 · Reward design
 #
-# **After this notebook you can** write a reward in TRL's contract, combine several, see which of them drives the update,
-# score a model's completions before any training, and attack a reward before the model does.
+# How do you write a reward that teaches the task, and not a trick? GRPO makes more likely whatever earns more than the
+# rest of its group. So the reward *is* the task: the model ignores what the reward ignores, and learns whatever the
+# reward pays for, also by mistake.
 #
-# **Time:** about 1 minute on two CPU cores. One short run trains; two exercises train too, for under a minute each.
+# **After this notebook you can** write a reward in TRL's contract, combine several, score a model's completions before
+# any training, attack a reward before the model does, and say which reward drives an update.
 #
-# GRPO makes more likely whatever earns more than the rest of its group. So the reward *is* the task: the model ignores
-# what the reward ignores, and learns whatever the reward pays for, also by mistake.
+# **Time:** about 1 minute on two CPU cores, and 40 minutes of reading. One short run trains; two exercises train too,
+# for under a minute each. **You need** chapter 00.
 
 # %% [markdown]
 # ## From functions to advantages
@@ -47,7 +49,10 @@ figures.show(
 
 # %%
 def says_42(completions, **columns):
-    return [1.0 if "42" in text else 0.0 for text in completions]
+    values = []
+    for text in completions:
+        values.append(1.0 if "42" in text else 0.0)
+    return values
 
 
 completions = ["6*7=42", "6*7=41", "It is 41 or 42.", "421"]
@@ -63,19 +68,20 @@ says_42(completions=completions)
 # With chat prompts a completion is a list of messages. `None` means "does not apply": TRL leaves it out of the sum.
 
 # %%
-def greeting_reward(completions, kind, **columns):
+def greeting_reward(completions, task, **columns):
     """1.0 for a greeting that greets; None where the row asks for something else."""
-    texts = [messages[0]["content"] for messages in completions]
-    return [
-        float("hello" in t.lower()) if k == "greeting" else None
-        for t, k in zip(texts, kind)
-    ]
+    values = []
+    for messages, asked in zip(completions, task, strict=True):
+        if asked != "greeting":
+            values.append(None)
+        else:
+            text = messages[0]["content"].lower()
+            values.append(1.0 if "hello" in text else 0.0)
+    return values
 
 
 chat = [[{"role": "assistant", "content": text}] for text in ("Hello!", "No.", "42")]
-greeting_reward(
-    prompts=["?"] * 3, completions=chat, kind=["greeting", "greeting", "sum"]
-)
+greeting_reward(completions=chat, task=["greeting", "greeting", "sum"])
 
 # %% [markdown]
 # The function's `__name__` is its name in the log (`rewards/greeting_reward/mean`). Let exceptions stop the run: a
@@ -93,885 +99,63 @@ greeting_reward(
 # %%
 from grpo_workbook import is_correct
 
-for gold, predictions in {
+tries = {
     "1000": ["1,000", "$1000.00", "1e3", "１０００", "1009", "2000/2"],
     "0.5": ["1/2", "2/4", ".50", "50%"],
     "72": ["72 apples", "72.", "72 halved", "72 or 73", "70+2", "7 dozen"],
-}.items():
-    print(f"{gold:5}", {p: is_correct(p, gold) for p in predictions})
+}
+for reference, predictions in tries.items():
+    for text in predictions:
+        verdict = "right" if is_correct(text, reference) else "wrong"
+        print(f"{reference:5} {text:10} {verdict}")
 
 # %% [markdown]
 # Three decisions are worth knowing. `50%` is the number 50, never 0.5. Units are not compared, but only a known unit may
-# follow the number: a usual one, or a word of the question, which the reward gets as the prompt. An expression that
+# follow the number: a common unit, or a word from the question, which the reward gets as the prompt. An expression that
 # still has to be evaluated does not count as an answer, so `2000/2` earns nothing; the fraction `1/2` is a number.
 #
 # The reward reads the answer block only if there is exactly one. Otherwise the model would learn to write many numbers.
 
 # %%
 def one_answer_reward(completions, answer, **columns):
-    """1.0 where the only answer block holds exactly the reference number."""
-
-    def judge(text, gold):
+    """1.0 where the only answer block contains exactly the reference number."""
+    values = []
+    for text, reference in zip(completions, answer, strict=True):
         if text.count("<answer>") != 1 or text.count("</answer>") != 1:
-            return 0.0
-        return float(is_correct(text.split("<answer>")[1].split("</answer>")[0], gold))
+            values.append(0.0)
+            continue
+        inside = text.split("<answer>")[1].split("</answer>")[0]
+        values.append(1.0 if is_correct(inside, reference) else 0.0)
+    return values
 
-    return [judge(text, gold) for text, gold in zip(completions, answer)]
 
-
-one_answer_reward(
-    ["<answer>42</answer>", "<answer>41</answer><answer>42</answer>"], ["42", "42"]
-)
-
-# %% [markdown]
-# The course's `correctness_reward` works like this. For other forms, `extract_answer` looks for `<answer>` pairs, then
-# for `\boxed{}`, then for the text after `####`. Several different answers are a hedge, and a hedge is `None`.
-
-# %%
-from grpo_workbook.rewards.answers import extract_answer
-
-for text in [
-    "<answer>42</answer> no wait, 41",
-    r"so \boxed{\frac{1}{2}}",
-    "6*7=42\n#### 42",
-    "<answer>41</answer><answer>42</answer>",
-    "It is 42.",
-]:
-    print(f"{text!r:45} -> {extract_answer(text)!r}")
+two_texts = ["<answer>42</answer>", "<answer>41</answer><answer>42</answer>"]
+one_answer_reward(two_texts, answer=["42", "42"])
 
 # %% [markdown]
-# ## Does it have the form?
-#
-# Two rewards for the same form. *Strict* wants the two blocks and nothing else. *Incremental* pays 0.25 for each of the
-# four tags that is in place, counted from the first, and allows words around them. Each line below shows both.
-#
-# Incremental gives **partial credit**: a model that never writes the whole form still earns more for each step towards
-# it, so its groups have a gradient. Strict alone gives none until the model succeeds by chance.
-
-# %%
-from grpo_workbook import rewards
-from grpo_workbook.rewards.contract import about
-from grpo_workbook.rewards.specs import REGISTRY
-
-ladder = {
-    "nothing": "42",
-    "first tag": "<reasoning>\n6*7=42",
-    "one block": "<reasoning>\n6*7=42\n</reasoning>\n42",
-    "words around": "Sure! <reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer> Bye!",
-    "the form": "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>",
-    "empty tags": "<reasoning></reasoning><answer></answer>",
-    "reversed": "</answer>42<answer></reasoning><reasoning>",
-}
-formats = (rewards.strict_format_reward, rewards.incremental_format_reward)
-for name, text in ladder.items():
-    print(f"{name:13}", [f([text])[0] for f in formats])
-
-# %% [markdown]
-# The last two are cheats. They earn no more than a first tag, because tags count only in order and around some text.
-
-# %% [markdown]
-# ## Weights
-#
-# Each reward here is unit-scaled: 0 to 1, or -1 to 0 for a penalty. Its weight is a separate argument of TRL, so the log
-# shows every reward on its own scale:
-#
-# ```python
-# GRPOConfig(reward_weights=[2.0, 0.5, 0.5], ...)
-# GRPOTrainer(reward_funcs=[correctness_reward, strict_format_reward, incremental_format_reward], ...)
-# ```
-#
-# `parse_rewards` makes both lists from a line of text and refuses unknown names:
-
-# %%
-from grpo_workbook import parse_rewards
-from grpo_workbook.run_config import RunConfig
-
-functions, weights = parse_rewards(RunConfig.rewards)
-print(RunConfig.rewards)
-print([f.__name__ for f in functions], weights)
-
-# %% [markdown]
-# | type | weight | why |
-# | --- | --- | --- |
-# | correctness | 2 | the task; more than all others together, or form without content wins |
-# | format: strict, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
-# | length, overlong | 0.1 to 0.5 | only once answers are right; too strong, and the reasoning disappears |
-# | style, repetition | 0.1 to 0.3 | a penalty for what you have seen in samples |
-#
-# Three to five rewards are enough, because each one can be gamed. A weight ranks completions *within* a group; it does
-# not say how hard a reward pushes, as the section "A small weight is not a small push" shows.
-
-# %% [markdown]
-# ## The library
-#
-# These rewards have names. An equals sign marks a **factory**: a function that takes a setting and returns a reward.
-
-# %%
-from textwrap import fill
-
-for name, made in REGISTRY.items():
-    call = name if about(made).role else f"{name}=..."
-    line = f"{call:20} {made.__doc__.splitlines()[0]}"
-    print(fill(line, 88, subsequent_indent=" " * 21))
-
-# %% [markdown]
-# `overlong` is DAPO's penalty for completions near the length limit, and the formula is TRL's own. With a limit of 100
-# tokens and a margin of 20, the penalty falls from 0 at 80 tokens to -1 at 100. Import Unsloth before TRL:
+# The course's `correctness_reward` works like this. `get_answer_reward` makes such a reward for other forms and columns,
+# such as `\boxed{}` or `####`. TRL has rewards of its own. Try each on texts of *your* form before you use it:
 
 # %%
 from grpo_workbook import quiet
 
 quiet()
-import unsloth
-from trl.rewards import get_soft_overlong_punishment
-
-overlong = get_soft_overlong_punishment(100, 20)
-overlong(completion_ids=[[0] * n for n in (80, 90, 100, 500)])
-
-# %% [markdown]
-# Your own factory looks the same. This one wants JSON that follows a schema, and gives partial credit for any JSON:
-
-# %%
-import json
-
-import jsonschema
-
-
-def json_reward(schema):
-    @rewards.reward(role="format")
-    def json_schema_reward(completions, **columns):
-        return [value(rewards.text_of(c)) for c in completions]
-
-    def value(text):
-        try:
-            jsonschema.validate(json.loads(text), schema)
-        except jsonschema.ValidationError:
-            return 0.25
-        except (ValueError, RecursionError):  # no JSON, or nested too deeply
-            return 0.0
-        return 1.0
-
-    return json_schema_reward
-
-
-json_reward({"required": ["n"]})(['{"n": 42}', '{"m": 42}', "42, I think"])
-
-# %% [markdown]
-# `@reward` records what the function judges, for the diagnosis of chapter 05. A reward in a file has a name on the
-# command line: `--rewards "correctness:2,my.py:my_reward:0.5"`. The run tries it once before it trains.
-#
-# Three more of your own: a length that a completion should have, a penalty for phrases that you saw in samples, and TRL's
-# penalty for repeated pairs. It counts words here, because pairs of tokens recur in right solutions too.
-
-# %%
-from trl.rewards import get_repetition_penalty_reward
-
-
-def length(target):
-    @rewards.reward(role="length")
-    def length_reward(completions, completion_ids=None, **columns):
-        tokens = completion_ids or [rewards.text_of(c).split() for c in completions]
-        return [max(0.0, 1 - abs(len(ids) - target) / target) for ids in tokens]
-
-    return length_reward
-
-
-@rewards.reward(role="style")
-def style_reward(completions, **columns):
-    phrases = ("sure!", "as an ai", "i hope this helps")
-    said = [rewards.text_of(c).lower() for c in completions]
-    return [-sum(phrase in text for phrase in phrases) / len(phrases) for text in said]
-
-
-def repetition_reward(completions, **columns):
-    words = [rewards.text_of(c).split() for c in completions]
-    return get_repetition_penalty_reward(2)(words)
-
-
-# %% [markdown]
-# Try each reward alone, on texts whose worth you know. (`length(8)` wants 8 tokens; here, without tokens, 8 words.)
-
-# %%
-samples = {
-    "works it out": "<reasoning>\n6*7=42\n42/2=21\n</reasoning>\n<answer>21</answer>",
-    "only sounds so": "<reasoning>\nFirst, we think. So, therefore, 21.\n</reasoning>\n"
-    "<answer>21</answer>",
-    "goes round": "<reasoning>\n"
-    + "6*7=42 and so on " * 6
-    + "\n</reasoning>\n<answer>21</answer>",
-    "chats": "Sure! As an AI, I hope this helps: 21",
-}
-alone = [rewards.incremental_format_reward, length(8), repetition_reward, style_reward]
-print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>16}" for f in alone])
-for name, text in samples.items():
-    print(f"{name:15}", *[f"{f([text])[0]:16.2f}" for f in alone])
-
-# %% [markdown]
-# Read the column `length`: two of the three cheats earn more than the answer that shows its work. A length is worth
-# nothing by itself; use it only to trim answers that are already right.
-
-# %% [markdown]
-# ## What would GRPO see on step 1?
-#
-# Before you train, let the model answer a few problems and score the groups. This is the course's untrained model
-# (chapter 04 trains it):
-
-# %%
-from grpo_workbook import load_policy
-
-config = RunConfig.from_env(default_profile="smoke")
-model, tokenizer = load_policy(config)
-
-# %% [markdown]
-# Eight problems with eight completions each, sampled as in training:
-
-# %%
-from grpo_workbook import data, generate, load_problems, to_dataset
-
-train_rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
-rows = list(train_rows.select(range(8)))
-prompts = [row["prompt"] for row in rows for _ in range(8)]
-completions = generate(
-    model,
-    tokenizer,
-    prompts,
-    max_new_tokens=config.max_completion_length,
-    sample=True,
-    seed=config.seed,
-)
-print(completions[0])
-
-# %% [markdown]
-# `score` calls every reward as TRL would. The column *equal* is the fraction of **zero-variance groups**: all their
-# rewards are equal, so all advantages are 0 and the group teaches nothing.
-
-# %%
-from grpo_workbook.rewards import score_rewards
-
-scored = score_rewards(functions, completions, rows, group_size=8, weights=weights)
-scored.table().round(2)
-
-# %% [markdown]
-# In groups of 8, every reward has variance in every group. Cut the same completions into groups of 4 and compare:
-
-# %% tags=["hide-input"]
-import numpy as np
-from matplotlib.patches import Rectangle
-
-one_row_each = [row for row in rows for _ in range(8)]
-fours = score_rewards(functions, completions, one_row_each, group_size=4, weights=weights)
-table = np.array([np.sort(g, axis=1) for g in fours.groups.values()], dtype=float)
-equal = table.max(axis=2) == table.min(axis=2)  # (functions and total, groups)
-shade = table / table.max(axis=(1, 2), keepdims=True).clip(1e-9)
-figure, (axes,) = figures.new_panels(9, 2.6)
-axes.grid(False)
-axes.imshow(shade.reshape(4, -1), aspect="auto", cmap="Blues", vmin=-0.3, vmax=1.2)
-for row, group in zip(*equal.nonzero()):
-    place = (4 * group - 0.5, row - 0.5)
-    axes.add_patch(Rectangle(place, 4, 1, facecolor="#DDD", ec="grey", hatch="//"))
-for x in range(4, 64, 4):
-    axes.axvline(x - 0.5, color="white", lw=4)
-for y in range(3):
-    axes.axhline(y + 0.5, color="white", lw=4)
-names = [name.removesuffix("_reward") for name in fours.groups]
-axes.set_yticks(range(len(names)), names)
-axes.set_xticks(np.arange(16) * 4 + 1.5, range(1, 17))
-said = ", ".join(f"{name} {sum(row)}" for name, row in zip(names, equal))
-only_form = sum(equal[0] & ~equal[-1])
-finding = f"Groups of 4: {only_form} of 16 differ only in their format"
-axes.set_xlabel("group of 4, sorted; dark: high reward, hatched grey: all equal")
-axes.set_title(finding)
-words = f"Heat map: rewards of 64 completions in 16 groups. Zero variance: {said}."
-figures.show(figure, words)
-
-# %% [markdown]
-# In a small group a single reward often has no variance. Where one gives no gradient, another can still tell the
-# completions apart. In such a table or figure, look for:
-#
-# - **mean 0 and all groups equal**: the reward is out of reach. Give partial credit, or easier problems.
-# - **mean 1 and all groups equal**: it is mastered, or broken. The model learns nothing more from it.
-# - **none** is not 0: the reward did not apply or could not be computed. Find out which.
-#
-# To see samples while training runs, set `GRPOConfig(log_completions=True)`. Or add a reward that only prints. With a
-# weight of 0 it changes nothing:
-
-# %%
-def prints_a_sample(completions, trainer_state=None, **columns):
-    """0.0 for every completion; every tenth step it prints the first one."""
-    step = trainer_state.global_step if trainer_state else 0
-    if step % 10 == 0:
-        print(f"step {step}: {' '.join(rewards.text_of(completions[0]).split())}")
-    return [0.0] * len(completions)
-
-
-prints_a_sample(completions[:8])
-
-# %% [markdown]
-# ## A small weight is not a small push
-#
-# The group's standard deviation divides every advantage. Compare three groups of four:
-
-# %%
-from grpo_workbook import group_advantages
-
-for group in ([3.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0], [2.1, 2.0, 2.0, 2.0]):
-    print(group, "->", [round(a, 2) for a in group_advantages(group, 4).tolist()])
-
-# %% [markdown]
-# They get the same advantages. In the second group no completion is right, and one earns 0.1 for a cheat. In the third
-# all are right, and one earns 0.1 for its style. Both times 0.1 pushes as hard as the whole task does in the first.
-#
-# So **where correctness does not vary, the smallest reward drives the update, and its size does not matter**. That
-# happens on problems that are too hard and, late in a successful run, on most problems.
-
-# %% [markdown]
-# ### Four ways to make advantages
-#
-# TRL has two switches. `scale_rewards` chooses the divisor: the `"group"`'s standard deviation (the default), the whole
-# `"batch"`'s, or `"none"` (Dr. GRPO). `multi_objective_aggregation="normalize_then_sum"` is GDPO (arXiv 2601.05242): it
-# normalises each reward within its group first, then applies the weights, sums, and normalises over the batch. It
-# ignores `scale_rewards`. The arithmetic of TRL 1.15, in short:
-
-# %%
-import torch
-
-
-def advantages(rewards, weights, scale="group", order="sum_then_normalize"):
-    """For rewards of shape (functions, groups, completions)."""
-    weights = torch.tensor(weights)[:, None, None]
-    if order == "normalize_then_sum":
-        mean, std = rewards.mean(2, keepdim=True), rewards.std(2, keepdim=True)
-        total = (weights * (rewards - mean) / (std + 1e-4)).sum(0)
-        return (total - total.mean()) / (total.std() + 1e-4)
-    total = (weights * rewards).sum(0)
-    centred = total - total.mean(1, keepdim=True)
-    if scale == "none":
-        return centred
-    std = total.std(1, keepdim=True) if scale == "group" else total.std()
-    return centred / (std + 1e-4)
-
-
-WAYS = {
-    "group": {},
-    "batch": {"scale": "batch"},
-    "none": {"scale": "none"},
-    "normalize_then_sum": {"order": "normalize_then_sum"},
-}
-
-# %% [markdown]
-# Take two groups of 8. In the first, half of the answers are right; in the second all are. In both, two completions
-# contain a phrase that a style reward pays with a weight of 0.1.
-
-# %% tags=["hide-input"]
-right = [[1.0, 0, 1, 0, 1, 0, 1, 0], [1.0] * 8]
-phrase = [[1.0, 1, 0, 0, 0, 0, 0, 0]] * 2
-rewards_of_two = torch.tensor([right, phrase])
-lines = {"2 × correctness": 2 * rewards_of_two[0]}
-lines["0.1 × phrase"] = 0.1 * rewards_of_two[1]
-lines["total"] = sum(lines.values())
-for name, way in WAYS.items():
-    lines[name] = advantages(rewards_of_two, [2.0, 0.1], **way)
-figure, (axes,) = figures.new_panels(10, 3.6)
-axes.grid(False)
-shades = torch.stack(list(lines.values())).flatten(1)
-axes.imshow(shades, aspect="auto", cmap="RdBu", vmin=-3, vmax=3)
-for (y, x), value in np.ndenumerate(shades.numpy()):
-    said = f"{value:g}"[:3] if y < 3 else f"{value:.2f}"
-    axes.text(x, y, said, ha="center", va="center", fontsize=8)
-axes.axvline(7.5, color="black")
-axes.axhline(2.5, color="black")
-axes.set_yticks(range(7), [*list(lines)[:3], *(f"advantage, {way}" for way in WAYS)])
-axes.set_xticks([3.5, 11.5], ["group 1: half are right", "group 2: all are right"])
-pushes = [lines[name][1, 0].item() for name in WAYS]
-axes.set_title(f"Where all are right, the phrase gets {pushes[0]:.1f} or about 0.1")
-said = ", ".join(f"{name} {push:.2f}" for name, push in zip(WAYS, pushes))
-words = "Matrix of 16 completions in two groups: weighted rewards, totals, advantages. "
-words += f"Where all are right, the phrase has an advantage of: {said}."
-figures.show(figure, words)
-
-# %% [markdown]
-# Under `"group"` the phrase has an advantage of 1.6 in the second group, more than any right answer has in the first.
-# The other three keep it near 0.1, because none of them divides the total by the group's own deviation.
-
-# %% [markdown]
-# ### What a policy learns from that
-#
-# A toy policy shows the effect in seconds. It makes two decisions: be right (31 % at first) and use the phrase (10 %).
-# Both come from the same 64 weights, as in a network. It trains on 8 groups of 8. In the mastered groups all answers are
-# right, whatever it does. (All wrong would give the same advantages, because the mean is subtracted.)
-
-# %%
-def toy(way, weight=0.1, mastered=4, steps=41, adamw=True, seed=0):
-    """The chance of the phrase before each step."""
-    random = torch.Generator().manual_seed(seed)
-    read = torch.randn(2, 64, generator=random) / 8
-    theta, start = torch.zeros(64, requires_grad=True), torch.tensor([-0.8, -2.2])
-    optimizer = torch.optim.SGD([theta], lr=0.5)
-    if adamw:
-        optimizer = torch.optim.AdamW([theta], 0.03, (0.9, 0.99), weight_decay=0.0)
-    open_ = (torch.arange(8) >= mastered).float()[:, None]
-    chances = []
-    for _ in range(steps):
-        chance = torch.sigmoid(read @ theta + start)
-        chances.append(chance[1].item())
-        chance = chance[:, None, None].expand(2, 8, 8)
-        did = torch.bernoulli(chance.detach(), generator=random)
-        earned = torch.stack([did[0].maximum(1 - open_), did[1]])
-        advantage = advantages(earned, [2.0, weight], **WAYS[way])
-        logp = torch.where(did > 0, chance, 1 - chance).log()
-        loss = -(advantage * (open_ * logp[0] + logp[1])).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return chances
-
-
-print([round(chance, 2) for chance in toy("group")[::10]])
-
-# %% [markdown]
-# Five seeds for each way, once with half of the groups mastered and once with all of them:
-
-# %% tags=["hide-input"]
-cases = {"half of the groups mastered": 4, "all groups mastered": 8}
-figure, panels = figures.new_panels(9, 3.4, 2, 2)
-runs, parts = {}, []
-for axes, (title, mastered) in zip(panels, cases.items()):
-    for way, (colour, dash, _) in zip(WAYS, figures.STYLES):
-        seeds = np.array([toy(way, mastered=mastered, seed=s) for s in range(5)])
-        runs[way, mastered] = seeds.mean(0)
-        axes.plot(seeds.mean(0), dash, color=colour, lw=2, label=way)
-        low, high = seeds.min(0), seeds.max(0)
-        axes.fill_between(range(41), low, high, color=colour, alpha=0.15)
-        parts.append(f"{way}, {title}: {seeds[:, 30].mean():.0%}")
-    axes.set(ylim=(0, 1), xlabel="step", title=title)
-panels[0].set_ylabel("chance of the phrase")
-panels[0].legend(frameon=False, loc="upper left")
-figure.suptitle("A weight of 0.1 stays small only beside something larger")
-figures.show(
-    figure,
-    "Two line charts of the chance of the phrase over 40 steps, five seeds each. "
-    f"At step 30: {'; '.join(parts)}.",
-)
-
-# %% [markdown]
-# With half of the groups mastered, `"group"` takes the phrase to 80 % in 30 steps. The three others still hold it at
-# 10 % to 18 %, because the larger pushes of correctness are in the same batch. Not for ever: at step 40 `"batch"` and
-# `"normalize_then_sum"` are near 40 %. And does its weight matter?
-
-# %%
-import pandas as pd
-
-
-def after_30(way, weight):
-    return np.mean([toy(way, weight, steps=31, seed=seed)[-1] for seed in range(5)])
-
-
-sizes = (1.0, 0.1, 0.01)
-ends = {way: [after_30(way, weight) for weight in sizes] for way in WAYS}
-pd.DataFrame(ends, index=[f"weight {weight}" for weight in sizes]).round(2)
-
-# %% [markdown]
-# Under `"group"`, a weight 100 times smaller changes little. Under the others, the weight decides.
-#
-# The right panel is the limit of the cures. Where *every* group is mastered, nothing larger is left in the batch.
-# `"batch"` and `"normalize_then_sum"` divide by the phrase's own spread. `"none"` gives a gradient about 20 times
-# smaller, but AdamW divides each gradient by its own recent size, so the step stays large. With plain SGD it would not:
-
-# %%
-for adamw in (True, False):
-    last = {way: toy(way, mastered=8, steps=31, adamw=adamw)[-1] for way in WAYS}
-    print("AdamW" if adamw else "SGD  ", {way: round(p, 2) for way, p in last.items()})
-
-# %% [markdown]
-# ### The same on a real run
-#
-# `train` trains the course's model. `make_trainer` builds TRL's `GRPOTrainer` as chapter 04 does, with adapters in float32;
-# `changes` are fields of `GRPOConfig`.
-
-# %%
-from grpo_workbook.run_config import make_trainer
-
-
-def train(reward_functions, reward_weights, steps=20, **changes):
-    """Train the untrained model, and give back the trainer with its log."""
-    model, tokenizer = load_policy(config)
-    changes = {"max_steps": steps, "save_strategy": "no", **changes}
-    trainer = make_trainer(
-        config, model, tokenizer, train_rows, reward_functions, reward_weights, changes
-    )
-    trainer.train()
-    return trainer
-
-
-def curve(trainer, name):
-    """The mean of one reward in each step."""
-    key = f"rewards/{name}/mean"
-    return [entry[key] for entry in trainer.state.log_history if key in entry]
-
-# %% [markdown]
-# The model writes a number in nearly every completion, so `gives_a_number` is a task that it has mastered. The style
-# reward pays the words "answer is", with a weight of 0.1. The strict format has a weight of 0: it is logged, not paid.
-
-# %%
-def gives_a_number(completions, **columns):
-    return [float(any(map(str.isdigit, rewards.text_of(c)))) for c in completions]
-
-
-def says_answer_is(completions, **columns):
-    return [float("answer is" in rewards.text_of(c)) for c in completions]
-
-
-judges = [gives_a_number, says_answer_is, rewards.strict_format_reward]
-trainer = train(judges, [2.0, 0.1, 0.0], steps=10, scale_rewards="group")
-
-# %% [markdown]
-# What a reward of 0.1 did in 10 steps, and what it cost:
-
-# %% tags=["hide-input"]
-curves = {f.__name__: curve(trainer, f.__name__) for f in judges}
-labels = ["gives a number (weight 2)", "says \"answer is\" (0.1)", "strict form (0)"]
-figure, (axes,) = figures.new_panels(7.5, 3.2)
-for label, values, (colour, dash, _) in zip(labels, curves.values(), figures.STYLES):
-    axes.plot(range(1, len(values) + 1), values, dash, color=colour, lw=2, label=label)
-spoken, strict = (curves[f.__name__] for f in judges[1:])
-axes.set(xlabel="step", ylabel="fraction of completions", ylim=(0, 1.05))
-first, last = spoken[0], spoken[-1]
-axes.set_title(f"A weight of 0.1 takes the phrase from {first:.0%} to {last:.0%}")
-figure.legend(frameon=False, loc="outside right center")
-figures.show(
-    figure,
-    f"Line chart of three rewards over {len(spoken)} steps. Nearly all completions "
-    f"have a number. The phrase: {first:.0%} to {last:.0%}. The strict form: "
-    f"{strict[0]:.0%} to {strict[-1]:.0%}.",
-)
-
-# %% [markdown]
-# The phrase takes over, and the strict form disappears, because the phrase stands outside of the two blocks.
-#
-# Now the cures, where correctness (weight 2) still varies beside the phrase (0.1). Measured over 20 steps, one seed:
-#
-# | | phrase | correctness |
-# | --- | --- | --- |
-# | first 3 steps | 28 % | 46 % |
-# | last 3, `"group"` | 72 % | 86 % |
-# | last 3, `"normalize_then_sum"` | 42 % | 83 % |
-# | last 3, `"none"` | 42 % | 85 % |
-
-# %% [markdown] tags=["remove-cell"]
-# This cell is for the machine that runs the notebook on every change: TRL's advantages are ours in all four ways, and
-# the run did what the text says.
-
-# %% tags=["remove-cell"] jupyter={"source_hidden": true}
-batch = next(iter(trainer.get_train_dataloader()))
-gaps = {}
-for name, way in WAYS.items():
-    trainer.scale_rewards = way.get("scale", "group")
-    trainer.multi_objective_aggregation = way.get("order", "sum_then_normalize")
-    trainer._generate_and_score_completions(batch)
-    kept = [list(trainer._logs["rewards"][f.__name__])[-64:] for f in judges]
-    ours = advantages(torch.tensor(kept).reshape(3, 8, 8), [2.0, 0.1, 0.0], **way)
-    theirs = torch.tensor(list(trainer._logs["advantages"])[-64:]).reshape(8, 8)
-    gaps[name] = (ours - theirs).abs().max().item()
-assert max(gaps.values()) < 1e-3, gaps
-proved = {"steps": trainer.state.global_step, "gaps": gaps, "curves": curves}
-proved["toy"] = {f"{way} {m}": run[30] for (way, m), run in runs.items()}
-config.output.mkdir(parents=True, exist_ok=True)
-(config.output / "notebook_03.json").write_text(json.dumps(proved))
-
-# %% [markdown]
-# ### What to do
-#
-# | case | remedy |
-# | --- | --- |
-# | a small reward should stay small beside correctness | `scale_rewards="batch"` or `"none"` |
-# | several rewards should all be learned, as weighted | `multi_objective_aggregation="normalize_then_sum"` |
-# | a cheat earns partial credit | make it earn 0; a small weight protects only within a group that has right answers |
-# | nearly all groups have mastered correctness | remove the small reward, or stop the run: no setting keeps it small |
-#
-# Two cautions. GDPO divides each reward by its own spread, so a length reward that differs by 0.01 within a group pushes
-# as hard as one that differs by 0.5. And with `"batch"` or `"normalize_then_sum"`, TRL computes `frac_reward_zero_std`
-# over the whole batch: it stays 0 while single groups have no variance.
-
-# %% [markdown]
-# ## Attack it before the model does
-#
-# Under GRPO a policy searches for whatever pays, with thousands of samples. These two rewards are written as in many
-# notebooks:
-
-# %%
-import re
-
-
-def first_number(text):
-    found = re.search(r"-?\d+(\.\d+)?", text[:300])
-    return float(found[0]) if found else float("nan")
-
-
-def naive_correctness(completions, answer, **columns):
-    """2.0 if the first number in any answer block is the right one, within 1 %."""
-    blocks = [
-        [first_number(block) for block in text.split("<answer>")[1:]]
-        for text in completions
-    ]
-    return [
-        2.0
-        if any(abs(number - float(a)) <= 0.01 * float(a) for number in numbers)
-        else 0.0
-        for numbers, a in zip(blocks, answer)
-    ]
-
-
-def naive_format(completions, **columns):
-    """0.125 for every tag there is, less 0.001 for each character behind the last."""
-    tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
-    return [
-        sum(0.125 * (tag in text) for tag in tags)
-        - 0.001 * len(text.split("</answer>")[-1])
-        for text in completions
-    ]
-
-# %% [markdown]
-# The collection holds completions that try to earn a reward without answering: hedges, spam, empty tags, unevaluated
-# sums, expression bombs, invisible characters, texts of a million characters.
-
-# %%
-from grpo_workbook.rewards import attacks, honest
-
-collection = attacks(right="42", wrong="41", prompt="What is 6 times 7?")
-print(len(collection), "attacks of", len({a.family for a in collection}), "kinds\n")
-for attack in collection[::9]:
-    print(f"{attack.family + ': ' + attack.name:50} {attack.text[:42]!r}")
-
-# %% [markdown]
-# Each attack earns a fraction of what the honest right answer earns from the same rewards. At 1 or more it gets through.
-
-# %%
-def total(functions, weights, text):
-    return sum(
-        w * f(completions=[text], answer=["42"])[0] for f, w in zip(functions, weights)
-    )
-
-
-sets = {
-    "naive": ([naive_correctness, naive_format], [1, 1]),
-    "ours": (functions, weights),
-}
-paid = pd.DataFrame({"kind": [a.family for a in collection]})
-for name, of_set in sets.items():
-    full = total(*of_set, honest())
-    paid[name] = [total(*of_set, attack.text) / full for attack in collection]
-print((paid[["naive", "ours"]] >= 1).sum().to_dict(), "get through")
-
-# %% [markdown]
-# By kind, how many get through:
-
-# %% tags=["hide-input"]
-kinds = paid.groupby("kind", sort=False)
-through = kinds[["naive", "ours"]].agg(lambda fractions: (fractions >= 1).sum())
-through["attacks"] = kinds.size()
-fooled = through["naive"].sum(), through["ours"].sum()
-figure, (axes,) = figures.new_panels(7.5, 4.6)
-axes.barh(through.index, through["attacks"], color="#DDDDDD", label="attacks")
-look = {"color": figures.ORANGE, "hatch": "//", "edgecolor": "white"}
-axes.barh(through.index, through["naive"], 0.5, label="fool the naive rewards", **look)
-axes.barh(through.index, through["ours"], 0.25, color=figures.BLUE, label="fool ours")
-axes.invert_yaxis()
-axes.grid(False)
-axes.set(xlabel="number of attacks")
-title = f"Of {len(paid)} attacks {fooled[0]} fool the naive rewards, {fooled[1]} ours"
-axes.set_title(title)
-figure.legend(frameon=False, loc="outside lower center", ncols=3)
-said = ", ".join(f"{k} {row.naive} of {row.attacks}" for k, row in through.iterrows())
-figures.show(figure, f"Bar chart by kind of attack. {said} fool the naive rewards.")
-
-# %% [markdown]
-# Some that fool the naive rewards:
-
-# %%
-for attack, fraction in zip(collection, paid["naive"]):
-    if fraction >= 1 and attack.family in ("hedging", "nested tags", "huge numbers"):
-        print(f"{attack.family + ': ' + attack.name:45} {attack.text[-40:]!r}")
-
-# %% [markdown]
-# What is the most that an attack earns with the right number in it, and without?
-
-# %%
-knows = np.array(["42" in attack.text for attack in collection])
-for name in sets:
-    best = paid[name][knows].max(), paid[name][~knows].max()
-    print(f"{name:6} {best[0]:5.0%} with the right number, {best[1]:5.0%} without")
-
-# %% [markdown]
-# With ours, an attack without the right number earns no more than a well-formed wrong answer. Most attacks that contain
-# the right number (39 of 46) lose the reward for correctness; the other 7 lose the one for the strict form. In a group
-# with right answers, the right answers win. In a group without any, the best cheat wins, however little it earns: a small
-# weight is not a small push.
-#
-# The opposite fault is a penalty without a floor. Under the naive rewards a right answer with a long farewell earns less
-# than an empty completion, so the model learns to say nothing. Ours only withholds the reward for the strict form:
-
-# %%
-chatty = honest() + " " + "I hope this helps! " * 200
-for name, of_set in sets.items():
-    print(f"{name}: {total(*of_set, chatty):.2f}")
-
-# %% [markdown]
-# No reward stops everything. An answer can be right by luck, whatever the reasoning says. So read samples during
-# training and measure on held-out problems (chapter 04). If the answers are programs, they can attack the test itself
-# (chapter 06).
-
-# %% [markdown]
-# ## Symbolic answers: math-verify and its traps
-#
-# For reference answers (*golds*) such as `x^2+2x+1`, comparing numbers does not help. math-verify parses LaTeX and
-# compares by algebra. As a reward it has traps:
-
-# %%
-import logging
-from math_verify import parse, verify
-
-logging.disable(logging.WARNING)
-for gold, prediction in [
-    ("72", "1, 2, 3 or 72"),
-    ("72", r"\boxed{2+70}"),
-    ("50", r"\boxed{50\%}"),
-    ("0.5", r"\boxed{50\%}"),
-    ("72", "<answer>72</answer>"),
-    ("1000", "1e3"),
-]:
-    print(f"{prediction:20} against {gold:5}", verify(parse(gold), parse(prediction)))
-
-# %% [markdown]
-# A hedge passes, an unevaluated sum passes, 50 % equals two numbers, and the tagged answer fails. Its time limit works
-# only in the main thread; elsewhere it raises `ValueError`. Code that caught this error has given a reward of 0 for
-# whole runs.
-#
-# `SymbolicChecker` compares numbers exactly, refuses several answers, and leaves only the algebra to math-verify, in a
-# separate process. A check that takes too long is killed: *timeout* is an outcome of its own, not a wrong answer.
-
-# %%
-from grpo_workbook.rewards.symbolic import SymbolicChecker
-
-pairs = [
-    ("1, 2, 3 or 72", "72"),
-    (r"\boxed{2+70}", "72"),
-    (r"\boxed{50\%}", "50"),
-    ("<answer>72</answer>", "72"),
-    ("(x+1)^2", "x^2+2x+1"),
-    (r"\frac{2}{\sqrt{2}}", r"\sqrt{2}"),
-    ("9^{9^{9^{9}}}", "x^2"),
+import unsloth  # before TRL
+from trl.rewards import accuracy_reward, think_format_reward
+
+texts = [
+    r"\boxed{42}", r"\boxed{41} or \boxed{42}", r"\boxed{40+2}",
+    "<answer>42</answer>",
 ]
-with SymbolicChecker(time_limit=2.0) as checker:
-    for (prediction, gold), outcome in zip(pairs, checker.check(pairs)):
-        print(f"{prediction:20} against {gold:9} {outcome.verdict:8} {outcome.reason}")
-    print(dict(checker.counts))
+chats = [[{"role": "assistant", "content": text}] for text in texts]
+values = accuracy_reward(chats, solution=["42"] * 4)
+for text, value in zip(texts, values):
+    print(f"{value:.0f}  {text}")
+think_format_reward([[{"role": "assistant", "content": "<think>6*7</think>42"}]])
 
 # %% [markdown]
-# As a reward it is `get_symbolic_reward(checker)`: 1.0, 0.0, or `None` where it cannot say. If more than half of a
-# batch is `None`, it stops the run and says why.
-
-# %% [markdown]
-# ## Ensembles, and a weight that adapts
-#
-# An ensemble makes one reward of several. Under the *minimum*, cheating one member gains nothing. The *mean* averages
-# out errors. The *vote* (a median) suits judges that are often wrong on their own. (Reward models that learned
-# from the same kind of data are wrong together, and then none of these helps: chapter 13.) It takes a few lines:
-
-# %%
-from statistics import fmean, median_low
-
-
-def ensemble(join, *members):
-    def ensemble_reward(completions, **columns):
-        each = [member(completions, **columns) for member in members]
-        return [join(values) for values in zip(*each)]
-
-    return ensemble_reward
-
-
-def shows_work(completions, **columns):
-    return [float("=" in rewards.text_of(c)) for c in completions]
-
-
-members = (rewards.correctness_reward, rewards.strict_format_reward, shows_work)
-texts = [honest(), honest(work="I just know it."), "<answer>42</answer>"]
-for join in (min, fmean, median_low):
-    values = ensemble(join, *members)(texts, answer=["42"] * 3)
-    print(f"{join.__name__:10}", [round(value, 2) for value in values])
-
-# %% [markdown]
-# `AdaptiveWeight` lowers a reward's weight as the model masters it; [chapter 07](07_stages_and_curriculum.ipynb)
-# measures the effect. Here the weight of the strict format falls as more completions are well-formed:
-
-# %%
-from grpo_workbook.stages import AdaptiveWeight
-
-form = rewards.strict_format_reward
-fading = AdaptiveWeight(form, success=form, at_zero=1.0, at_one=0.2, memory=0.8)
-for good in (0, 4, 8, 8, 8, 8):
-    print(f"weight {fading.weight:.2f}, then {good} of 8 completions are well-formed")
-    fading(completions=[honest()] * good + ["42"] * (8 - good))
-
-# %% [markdown]
-# ## A lab for a new task
-#
-# A new task, from nothing: a program downstream reads only the last line of each completion, which must be
-# `#### NUMBER`. A first attempt at the reward:
-
-# %%
-def first_attempt(completions, answer, **columns):
-    texts = [rewards.text_of(c) for c in completions]
-    return [float("####" in text and a in text) for text, a in zip(texts, answer)]
-
-# %% [markdown]
-# **Attack it.** Write down the honest completion, then everything you would try if only the reward mattered:
-
-# %%
-wanted = "6*7=42\n#### 42"
-cheats = {
-    "both numbers": "#### 41 or 42",
-    "two last lines": "#### 42\n#### 41",
-    "number elsewhere": "6*7=42\n#### 41",
-    "longer number": "6*7=42\n#### 142",
-    "talks on": "6*7=42\n#### 42\nI hope this helps!",
-    "within a line": "6*7=42, so #### 42",
-    "every number": "#### " + " ".join(map(str, range(100))),
-    "mark alone": "####",
-}
-
-
-def examine(reward):
-    texts = {"honest": wanted, **cheats}
-    chats = [[{"role": "assistant", "content": text}] for text in texts.values()]
-    values = reward(completions=chats, answer=["42"] * len(texts))
-    for (name, text), value in zip(texts.items(), values):
-        print(f"{value:5.2f}  {name:17} {text[:40]!r}")
-
-
-examine(first_attempt)
-
-# %% [markdown]
-# It pays seven of the eight cheats. Exercise 03.3 asks for a reward that pays none.
-#
-# **Score real samples.** Does the model ever do what you want to pay for? These are the 64 completions from above:
-
-# %%
-marks = [text.count("####") for text in completions]
-last = [text.strip().splitlines()[-1:] for text in completions]
-form = [bool(line) and bool(re.fullmatch(r"#### -?\d+", line[0])) for line in last]
-print(f"contain the mark: {sum(m > 0 for m in marks)} of 64, more than once:", end=" ")
-print(f"{sum(m > 1 for m in marks)}, end in '#### NUMBER': {sum(form)}")
-score_rewards([first_attempt], completions, rows, group_size=8).table().round(2)
-
-# %% [markdown]
-# It does sometimes, so groups have a gradient without partial credit. **Train, and read what the reward taught**:
-# exercise 03.4. **Do the same for a task of your own**: exercise 03.6.
-
-# %% [markdown]
-# ## Exercises
-#
-# Write the function and run its cell: it checks itself. In 03.4 and 03.5 you write a prediction first, and the run
-# starts only then. The table in chapter 00 counts what you have solved.
+# `accuracy_reward` reads mathematics in LaTeX. It pays an expression that equals the answer, and it cannot read our
+# tags: with our prompts it would pay nothing, and the run would never learn.
 
 # %% [markdown]
 # ### Exercise 03.1 · `agreed_answer` · medium · 10 minutes
@@ -980,7 +164,7 @@ score_rewards([first_attempt], completions, rows, group_size=8).table().round(2)
 # complete pair, or if several pairs hold different answers. Two equal answers are one answer.
 
 # %% tags=["exercise"]
-from grpo_workbook.exercises import check, predict
+from grpo_workbook.exercises import check
 
 
 def agreed_answer(text: str) -> str | None:
@@ -1011,44 +195,429 @@ check("03.1", agreed_answer);
 # </details>
 
 # %% [markdown]
-# ### Exercise 03.2 · `weighted_total` · medium · 8 minutes
+# ## Does it have the form?
 #
-# `values` has a list for each reward function, with one entry for each completion. Return each completion's total as
-# TRL computes it: the weighted sum over the functions that apply, and `None` where none applies.
+# Two rewards for the same form. *Strict* wants the two blocks and nothing else. *Incremental* pays 0.25 for each of the
+# four tags that is in place, counted from the first, and allows words around them. Each line below shows both.
+#
+# Incremental gives **partial credit**: a model that never writes the whole form still earns more for each step towards
+# it, so its groups have a gradient. Strict alone gives none until the model succeeds by chance.
 
-# %% tags=["exercise"]
-def weighted_total(
-    values: list[list[float | None]], weights: list[float]
-) -> list[float | None]:
-    raise NotImplementedError
+# %%
+from grpo_workbook import incremental_format_reward, strict_format_reward
 
-
-check("03.2", weighted_total);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `zip(*values)` transposes the table: each tuple belongs to one completion.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def weighted_total(
-#     values: list[list[float | None]], weights: list[float]
-# ) -> list[float | None]:
-#     totals = []
-#     for of_one in zip(*values, strict=True):
-#         given = [w * v for w, v in zip(weights, of_one, strict=True) if v is not None]
-#         totals.append(sum(given) if given else None)
-#     return totals
-# ```
-#
-# </details>
+ladder = {
+    "nothing": "42",
+    "first tag": "<reasoning>\n6*7=42",
+    "one block": "<reasoning>\n6*7=42\n</reasoning>\n42",
+    "words around": "Sure! <reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer> Bye!",
+    "the form": "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>",
+    "empty tags": "<reasoning></reasoning><answer></answer>",
+    "reversed": "</answer>42<answer></reasoning><reasoning>",
+}
+for name, text in ladder.items():
+    (strict,) = strict_format_reward([text])
+    (incremental,) = incremental_format_reward([text])
+    print(f"{name:13} strict {strict:.0f}   incremental {incremental:.2f}")
 
 # %% [markdown]
-# ### Exercise 03.3 · `last_line_reward` · medium · 10 minutes
+# The last two are cheats. They earn no more than a first tag, because tags count only in order and around some text.
+
+# %% [markdown]
+# ## Weights
+#
+# Each reward here is unit-scaled: 0 to 1, or -1 to 0 for a penalty. Its weight is a separate argument of TRL, so the log
+# shows every reward on its own scale:
+
+# %%
+from grpo_workbook import correctness_reward
+from trl import GRPOConfig
+
+functions = [correctness_reward, strict_format_reward, incremental_format_reward]
+weights = [2.0, 0.5, 0.5]
+args = GRPOConfig(output_dir="unused", reward_weights=weights, use_cpu=True, bf16=False)
+for function, weight in zip(functions, args.reward_weights):
+    print(f"{weight:3} x {function.__name__}")
+
+# %% [markdown]
+# | type | weight | why |
+# | --- | --- | --- |
+# | correctness | 2 | the task; more than all others together, or form without content wins |
+# | format: strict, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
+# | length, overlong | 0.1 to 0.5 | only once answers are right; too strong, and the reasoning disappears |
+# | style, repetition | 0.1 to 0.3 | a penalty for what you have seen in samples |
+#
+# Three to five rewards are enough, because each one can be gamed. A weight ranks completions *within* a group; it does
+# not say how hard a reward pushes, as the second part of this chapter shows.
+
+# %% [markdown]
+# ## Rewards of your own
+#
+# A reward that needs a setting is made by a **factory**, a function that returns the reward. This one wants JSON that
+# follows a schema, and gives partial credit for any JSON. `@reward` records what the function judges, for the diagnosis
+# of chapter 05. `text_of` takes a completion's text, whether it is a chat or a plain text.
+
+# %%
+import json
+
+import jsonschema
+from grpo_workbook.rewards import reward, text_of
+
+
+def get_json_reward(schema):
+    def value_of(text):
+        try:
+            jsonschema.validate(json.loads(text), schema)
+        except jsonschema.ValidationError:
+            return 0.25
+        except (ValueError, RecursionError):  # no JSON, or nested too deeply
+            return 0.0
+        return 1.0
+
+    @reward(role="format")
+    def json_schema_reward(completions, **columns):
+        return [value_of(text_of(completion)) for completion in completions]
+
+    return json_schema_reward
+
+
+json_reward = get_json_reward({"required": ["n"]})
+json_reward(['{"n": 42}', '{"m": 42}', "42, I think"])
+
+# %% [markdown]
+# TRL has factories too: `get_repetition_penalty_reward` for repeated word sequences, and `get_soft_overlong_punishment`,
+# DAPO's penalty near the length limit. A reward in a file has a name on the command line: `--rewards
+# "correctness:2,my.py:my_reward:0.5"`. The run tries it once before it trains.
+#
+# Try each reward alone, on texts whose worth you know. This one wants completions of eight words:
+
+# %%
+@reward(role="length")
+def length_reward(completions, **columns):
+    values = []
+    for completion in completions:
+        words = text_of(completion).split()
+        values.append(max(0.0, 1 - abs(len(words) - 8) / 8))
+    return values
+
+
+form = "<reasoning>\n{}\n</reasoning>\n<answer>21</answer>"
+samples = {
+    "works it out": form.format("6*7=42\n42/2=21"),
+    "only sounds so": form.format("First, we think. So, therefore, 21."),
+    "goes round": form.format("6*7=42 and so on " * 6),
+    "chats": "Sure! As an AI, I hope this helps: 21",
+}
+for name, text in samples.items():
+    (format_value,) = incremental_format_reward([text])
+    (length_value,) = length_reward([text])
+    print(f"{name:15} format {format_value:.2f}   length {length_value:.2f}")
+
+# %% [markdown]
+# Read the column `length`: two of the three cheats earn more than the answer that shows its work. A length is worth
+# nothing by itself; use it only to trim answers that are already right.
+
+# %% [markdown]
+# ## What would GRPO see on step 1?
+#
+# Before you train, let the model answer a few problems and score the groups. This is the course's untrained model
+# (chapter 04 trains it). Eight problems with eight completions each, sampled as in training:
+
+# %%
+from grpo_workbook import (
+    choose_profile, data, generate, load_policy, load_problems, to_dataset,
+    use_one_thread,
+)
+
+use_one_thread()
+profile = choose_profile(default="smoke")
+model, tokenizer = load_policy(profile)
+train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
+rows = list(train_set.select(range(8)))
+prompts = []
+for row in rows:
+    prompts.extend([row["prompt"]] * 8)
+completions = generate(
+    model, tokenizer, prompts, sample=True, seed=profile.seed,
+    max_new_tokens=profile.grpo["max_completion_length"],
+)
+print(completions[0])
+
+# %% [markdown]
+# `score_rewards` calls every reward as TRL would. The column *equal* is the fraction of **zero-variance groups**: all
+# their rewards are equal, so all advantages are 0 and the group teaches nothing.
+
+# %%
+from grpo_workbook.rewards import score_rewards
+
+scored = score_rewards(functions, completions, rows, group_size=8, weights=weights)
+scored.table().round(2)
+
+# %% [markdown]
+# In groups of 8, every reward has variance in every group. Cut the same completions into groups of 4 and compare:
+
+# %% tags=["hide-input"]
+import numpy as np
+from matplotlib.patches import Rectangle
+
+rows_each = np.repeat(rows, 8).tolist()
+fours = score_rewards(functions, completions, rows_each, group_size=4, weights=weights)
+names = [name.removesuffix("_reward") for name in fours.groups]
+table = np.sort(np.array(list(fours.groups.values()), dtype=float), axis=2)
+equal = table.max(axis=2) == table.min(axis=2)  # (functions and total, groups)
+shade = table / table.max(axis=(1, 2), keepdims=True).clip(1e-9)
+figure, (axes,) = figures.new_panels(9, 2.6)
+axes.grid(False)
+axes.imshow(shade.reshape(4, -1), aspect="auto", cmap="Blues", vmin=-0.3, vmax=1.2)
+for row, group in zip(*equal.nonzero()):
+    place = (4 * group - 0.5, row - 0.5)
+    axes.add_patch(Rectangle(place, 4, 1, facecolor="#DDD", ec="grey", hatch="//"))
+for x in range(4, 64, 4):
+    axes.axvline(x - 0.5, color="white", lw=4)
+for y in range(3):
+    axes.axhline(y + 0.5, color="white", lw=4)
+axes.set_yticks(range(len(names)), names)
+axes.set_xticks(np.arange(16) * 4 + 1.5, range(1, 17))
+counts = ", ".join([f"{name} {sum(row)}" for name, row in zip(names, equal)])
+only_form = sum(equal[0] & ~equal[-1])
+axes.set_xlabel("group of 4, sorted; dark: high reward, hatched grey: all equal")
+axes.set_title(f"Groups of 4: {only_form} of 16 differ only in their format")
+words = f"Heat map: rewards of 64 completions in 16 groups. Zero variance: {counts}."
+figures.show(figure, words)
+
+# %% [markdown]
+# In a small group a single reward often has no variance. Where one gives no gradient, another can still tell the
+# completions apart. In such a table or figure, look for:
+#
+# - **mean 0 and all groups equal**: the reward is out of reach. Give partial credit, or easier problems.
+# - **mean 1 and all groups equal**: it is mastered, or broken. The model learns nothing more from it.
+# - **none** is not 0: the reward did not apply or could not be computed. Find out which.
+#
+# To see samples while training runs, set `GRPOConfig(log_completions=True)`. Or add a reward that only prints. With a
+# weight of 0 it changes nothing:
+
+# %%
+def prints_a_sample(completions, trainer_state=None, **columns):
+    """0.0 for every completion; every tenth step it prints the first one."""
+    step = 0 if trainer_state is None else trainer_state.global_step
+    if step % 10 == 0:
+        text = text_of(completions[0])
+        print(f"step {step}: {' '.join(text.split())}")
+    return [0.0] * len(completions)
+
+
+prints_a_sample(completions[:8])
+
+# %% [markdown]
+# ## Attack it before the model does
+#
+# Under GRPO a policy searches for whatever pays, with thousands of samples. So search first. The target is a reward that
+# many people have started from: the correctness reward of the
+# [Hugging Face course](https://huggingface.co/learn/llm-course/chapter12/6). It takes the text behind the last
+# `<answer>`, up to the next `</answer>`, and pays 2 if this text is the reference. Here is the rule in our words:
+
+# %%
+def course_correctness(completions, answer, **columns):
+    """What the Hugging Face course pays for a correct answer."""
+    values = []
+    for completion, reference in zip(completions, answer, strict=True):
+        last = text_of(completion).split("<answer>")[-1]
+        inside = last.split("</answer>")[0].strip()
+        values.append(2.0 if inside == reference else 0.0)
+    return values
+
+
+course_correctness(["<answer>\n42\n</answer>", "<answer>41</answer>"], ["42", "42"])
+
+# %% [markdown]
+# The attacks are **ours**: completions that try to earn a reward without an honest answer in the course's form. There are
+# hedges, spam, empty tags, unevaluated sums, expression bombs, invisible characters, texts of a million characters. We
+# wrote our rewards against this collection, so it flatters ours; a collection by somebody else would be a fairer test.
+
+# %%
+from grpo_workbook.rewards import attacks, honest
+
+collection = attacks(right="42", wrong="41", prompt="What is 6 times 7?")
+texts = [attack.text for attack in collection]
+references = ["42"] * len(texts)
+families = {attack.family for attack in collection}
+print(len(collection), "attacks of", len(families), "kinds")
+for attack in collection[::16]:
+    print(f"{attack.family + ': ' + attack.name:50} {attack.text[:38]!r}")
+
+# %% [markdown]
+# How many of the attacks earn the full reward for correctness?
+
+# %%
+import pandas as pd
+
+paid = pd.DataFrame({"kind": [attack.family for attack in collection]})
+paid["course's"] = np.array(course_correctness(texts, references)) == 2
+paid["ours"] = np.array(correctness_reward(texts, references)) == 1
+print(paid[["course's", "ours"]].sum().to_string())
+
+# %% [markdown]
+# By kind:
+
+# %% tags=["hide-input"]
+through = paid.groupby("kind", sort=False)[["course's", "ours"]].sum()
+through["attacks"] = paid.groupby("kind", sort=False).size()
+fooled = through.sum()
+figure, (axes,) = figures.new_panels(7.5, 4.6)
+axes.barh(through.index, through["attacks"], color="#DDDDDD", label="attacks")
+axes.barh(
+    through.index, through["course's"], 0.5, color=figures.ORANGE, hatch="//",
+    edgecolor="white", label="paid by the Hugging Face course's reward",
+)
+axes.barh(through.index, through["ours"], 0.25, color=figures.BLUE, label="by ours")
+axes.invert_yaxis()
+axes.grid(False)
+course, ours = fooled.iloc[0], fooled.iloc[1]
+title = f"Paid as correct: {course} of {len(paid)} attacks, by ours {ours}"
+axes.set(xlabel="number of attacks", title=title)
+figure.legend(frameon=False, loc="outside lower center", ncols=3)
+words = []
+for name, row in through.iterrows():
+    words.append(f"{name} {row.iloc[0]} and {row.iloc[1]} of {row['attacks']}")
+figures.show(figure, f"Bar chart. Paid by the course's, by ours: {'; '.join(words)}.")
+
+# %% [markdown]
+# Not all of these are equally bad. Read some of those that only the course's reward pays:
+
+# %%
+for attack, course, ours in zip(collection, paid["course's"], paid["ours"]):
+    if course and not ours and len(attack.text) < 130:
+        print(f"{attack.name:28} {attack.text!r}")
+
+# %% [markdown]
+# Many of them are right answers in a wrong form. For those the course has four more rewards, which judge the form, so
+# a completion in the form earns more. But two blocks with different answers are a hedge: the model may try 41 first and
+# have the last word count. And `42` alone, without any tag, is paid in full: nothing of it depends on the reasoning.
+#
+# **Attack with honest answers too.** A reward that pays too little for a right answer misleads as much as one that pays
+# a cheat:
+
+# %%
+for inside in ("42", "42.0", "$42", "42 apples"):
+    text = honest(right=inside)
+    (course,) = course_correctness([text], ["42"])
+    (ours,) = correctness_reward([text], ["42"])
+    print(f"{inside:10} course's {course / 2:.0f}   ours {ours:.0f}")
+
+# %% [markdown]
+# The course's *format* rewards have two traps of their own. Their patterns use `.` for "any text", and in Python a dot does not match a new line, so
+# reasoning of two lines is not well-formed:
+
+# %%
+import re
+
+pattern = r"<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n"
+one_line = "<reasoning>\n6*7=42\n</reasoning>\n<answer>\n42\n</answer>\n"
+two_lines = one_line.replace("6*7=42", "6*7=42\n42+0=42")
+for text in (one_line, two_lines):
+    plain = re.fullmatch(pattern, text) is not None
+    with_dotall = re.fullmatch(pattern, text, re.DOTALL) is not None
+    print(f"{text[:28]!r}   plain {plain}   with re.DOTALL {with_dotall}")
+
+# %% [markdown]
+# A model can earn such a reward only by writing all its reasoning in one line. And the reward that counts tags subtracts
+# up to 0.002 for each character behind the closing tag, without a floor:
+
+# %%
+def course_tags(text):
+    """What the Hugging Face course pays for tags (0.125 each), in our words."""
+    value = 0.0
+    for tag in ("<reasoning>\n", "\n</reasoning>\n", "\n<answer>\n", "\n</answer>"):
+        if text.count(tag) == 1:
+            value += 0.125
+    if text.count("\n<answer>\n") == 1:
+        value -= 0.001 * len(text.split("\n</answer>\n")[-1])
+    if text.count("\n</answer>") == 1:
+        value -= 0.001 * (len(text.split("\n</answer>")[-1]) - 1)
+    return value
+
+
+chatty = one_line + "I hope this helps! " * 200
+for name, text in {"right": one_line, "right, then chats": chatty, "empty": ""}.items():
+    (correct,) = course_correctness([text], ["42"])
+    print(f"{name:18} correctness {correct:.0f}   tags {course_tags(text):6.2f}")
+
+# %% [markdown]
+# A right answer with a long farewell earns less than an empty completion, so a model that tends to talk may learn to say
+# nothing. Let a penalty end somewhere: ours only withholds the strict form.
+#
+# What do our own rewards leave open? Add up all three, as a fraction of what the honest right answer earns:
+
+# %%
+def total(text):
+    value = 0.0
+    for function, weight in zip(functions, weights):
+        value += weight * function(completions=[text], answer=["42"])[0]
+    return value
+
+
+fractions = np.array([total(text) for text in texts]) / total(honest())
+contains = np.array(["42" in text for text in texts])
+best = fractions[contains].max()
+best_without = fractions[~contains].max()
+print(f"{contains.sum()} attacks contain the right number: up to {best:.0%}")
+print(f"{(~contains).sum()} do not: up to {best_without:.0%}")
+both = paid["ours"] & (np.array(strict_format_reward(texts)) == 1)
+print(f"{both.sum()} of the {paid['ours'].sum()} that earn correctness are well-formed")
+
+# %% [markdown]
+# No attack of the collection earns as much as the honest answer. In a group with right answers, the right answers win. In
+# a group without any, the best cheat wins, however little it earns.
+#
+# No reward stops everything. An answer can be right by luck, whatever the reasoning says. So read samples during
+# training and measure on held-out problems (chapter 04). If the answers are programs, they can attack the test itself
+# (chapter 06).
+
+# %% [markdown]
+# ## A lab for a new task
+#
+# A new task, from nothing: a program downstream reads only the last line of each completion, which must be
+# `#### NUMBER`. A first attempt at the reward:
+
+# %%
+def first_attempt(completions, answer, **columns):
+    values = []
+    for completion, reference in zip(completions, answer, strict=True):
+        text = text_of(completion)
+        values.append(1.0 if "####" in text and reference in text else 0.0)
+    return values
+
+# %% [markdown]
+# **Attack it.** Write down the honest completion, then everything you would try if only the reward mattered:
+
+# %%
+wanted = "6*7=42\n#### 42"
+cheats = {
+    "both numbers": "#### 41 or 42",
+    "two last lines": "#### 42\n#### 41",
+    "number elsewhere": "6*7=42\n#### 41",
+    "longer number": "6*7=42\n#### 142",
+    "talks on": "6*7=42\n#### 42\nI hope this helps!",
+    "within a line": "6*7=42, so #### 42",
+    "every number": "#### " + " ".join([str(number) for number in range(100)]),
+    "mark alone": "####",
+}
+
+
+def examine(reward):
+    for name, text in {"honest": wanted, **cheats}.items():
+        chat = [{"role": "assistant", "content": text}]
+        (value,) = reward(completions=[chat], answer=["42"])
+        print(f"{value:5.2f}  {name:17} {text[:40]!r}")
+
+
+examine(first_attempt)
+
+# %% [markdown]
+# It pays seven of the eight cheats.
+
+# %% [markdown]
+# ### Exercise 03.2 · `last_line_reward` · medium · 10 minutes
 #
 # The reward of the lab, in TRL's contract for chat completions. Pay 1.0 where the last line is `####`, a space and the
 # row's `answer`, and where `####` stands nowhere else; otherwise pay 0.0. Ignore white space around the completion. When
@@ -1059,7 +628,7 @@ def last_line_reward(completions: list, answer: list[str], **columns) -> list[fl
     raise NotImplementedError
 
 
-check("03.3", last_line_reward);
+check("03.2", last_line_reward);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -1084,35 +653,352 @@ check("03.3", last_line_reward);
 # </details>
 
 # %% [markdown]
-# ### Exercise 03.4 · `form_alone` · medium · 10 minutes
+# **Score real samples.** Does the model ever do what you want to pay for? These are the 64 completions from above:
+
+# %%
+def ends_in_the_form(text):
+    last_line = text.strip().split("\n")[-1]
+    return re.fullmatch(r"#### -?\d+", last_line) is not None
+
+
+print("contain the mark:       ", sum("####" in text for text in completions), "of 64")
+print("end in '#### NUMBER':   ", sum(ends_in_the_form(text) for text in completions))
+score_rewards([first_attempt], completions, rows, group_size=8).table().round(2)
+
+# %% [markdown]
+# It does sometimes, so groups have a gradient without partial credit. **Train, and read what the reward taught**:
+# exercise 03.3. **Do the same for a task of your own**: exercise 03.5.
+
+# %% [markdown]
+# ## Second part: a small weight is not a small push
+#
+# The group's standard deviation divides every advantage. Compare three groups of four:
+
+# %%
+from grpo_workbook import group_advantages
+
+for group in ([3.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0], [2.1, 2.0, 2.0, 2.0]):
+    numbers = group_advantages(group, 4).tolist()
+    print(group, "->", [round(number, 2) for number in numbers])
+
+# %% [markdown]
+# They get the same advantages. In the second group no completion is right, and one earns 0.1 for a cheat. In the third
+# all are right, and one earns 0.1 for its style. Both times 0.1 pushes as hard as the whole task does in the first.
+#
+# So **where correctness does not vary, the smallest reward drives the update, and its size does not matter**. That
+# happens on problems that are too hard and, late in a successful run, on most problems.
+
+# %% [markdown]
+# ### On a real run
+#
+# `train` trains a fresh copy of the course's model. `scale_rewards` chooses the divisor of the advantages: the
+# `"group"`'s standard deviation (the default), the whole `"batch"`'s, or `"none"`.
+
+# %%
+from grpo_workbook import Float32Adapters, RewardBar
+from transformers import PrinterCallback
+from trl import GRPOTrainer
+
+
+def train(reward_functions, reward_weights, steps=20, scale_rewards="group"):
+    """Train the untrained model, and return the trainer with its log."""
+    changes = {"max_steps": steps, "scale_rewards": scale_rewards}
+    args = GRPOConfig(
+        output_dir=str(profile.output / "rewards"), reward_weights=reward_weights,
+        **{**profile.grpo, **changes, "save_strategy": "no"},
+    )
+    policy, _ = load_policy(profile)
+    trainer = GRPOTrainer(
+        policy, reward_functions, args, train_set, processing_class=tokenizer,
+        callbacks=[Float32Adapters(policy), RewardBar()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return trainer
+
+
+def curve(trainer, name):
+    """The mean of one reward in each step."""
+    key = f"rewards/{name}/mean"
+    return [entry[key] for entry in trainer.state.log_history if key in entry]
+
+# %% [markdown]
+# The model writes a number in nearly every completion, so `gives_a_number` is a task that it has mastered. The style
+# reward pays the words "answer is", with a weight of 0.1. The strict format has a weight of 0: it is logged, not paid.
+
+# %%
+def gives_a_number(completions, **columns):
+    return [float(bool(re.search(r"\d", text_of(chat)))) for chat in completions]
+
+
+def says_answer_is(completions, **columns):
+    return [float("answer is" in text_of(chat)) for chat in completions]
+
+
+judges = [gives_a_number, says_answer_is, strict_format_reward]
+trainer = train(judges, [2.0, 0.1, 0.0], steps=10)
+
+# %% [markdown]
+# What a reward of 0.1 did in 10 steps, and what it cost:
+
+# %% tags=["hide-input"]
+curves = {}
+for function in judges:
+    curves[function.__name__] = curve(trainer, function.__name__)
+labels = ["gives a number (weight 2)", "says \"answer is\" (0.1)", "strict form (0)"]
+figure, (axes,) = figures.new_panels(7.5, 3.2)
+for label, values, (colour, dash, _) in zip(labels, curves.values(), figures.STYLES):
+    axes.plot(range(1, len(values) + 1), values, dash, color=colour, lw=2, label=label)
+spoken = curves["says_answer_is"]
+strict = curves["strict_format_reward"]
+axes.set(xlabel="step", ylabel="fraction of completions", ylim=(0, 1.05))
+first, last = spoken[0], spoken[-1]
+axes.set_title(f"A weight of 0.1 takes the phrase from {first:.0%} to {last:.0%}")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(
+    figure,
+    f"Line chart of three rewards over {len(spoken)} steps. Nearly all completions "
+    f"have a number. The phrase: {first:.0%} to {last:.0%}. The strict form: "
+    f"{strict[0]:.0%} to {strict[-1]:.0%}.",
+)
+
+# %% [markdown]
+# The phrase takes over, and the strict form disappears, because the phrase stands outside of the two blocks.
+
+# %% [markdown]
+# ### Four ways to make advantages
+#
+# Besides `scale_rewards`, TRL has a second switch. `multi_objective_aggregation="normalize_then_sum"` is GDPO (arXiv
+# 2601.05242): it normalises each reward within its group first, then applies the weights, sums, and normalises over the
+# batch. It ignores `scale_rewards`. The arithmetic of TRL 1.15, in short:
+
+# %%
+import torch
+
+
+def advantages(values, weights, way="group"):
+    """For values of shape (functions, groups, completions)."""
+    weights = torch.tensor(weights)[:, None, None]
+    if way == "normalize_then_sum":
+        centred = values - values.mean(dim=2, keepdim=True)
+        scaled = centred / (values.std(dim=2, keepdim=True) + 1e-4)
+        total = (weights * scaled).sum(dim=0)
+        return (total - total.mean()) / (total.std() + 1e-4)
+    total = (weights * values).sum(dim=0)
+    centred = total - total.mean(dim=1, keepdim=True)
+    if way == "group":
+        return centred / (total.std(dim=1, keepdim=True) + 1e-4)
+    if way == "batch":
+        return centred / (total.std() + 1e-4)
+    return centred  # "none"
+
+
+WAYS = ("group", "batch", "none", "normalize_then_sum")
+
+# %% [markdown]
+# Take two groups of 8. In the first, half of the answers are right; in the second all are. In both, two completions
+# contain a phrase that a style reward pays with a weight of 0.1. What advantage does the phrase bring in the second?
+
+# %%
+right = [[1.0, 0, 1, 0, 1, 0, 1, 0], [1.0] * 8]
+phrase = [[1.0, 1, 0, 0, 0, 0, 0, 0]] * 2
+values = torch.tensor([right, phrase])
+for way in WAYS:
+    both = advantages(values, [2.0, 0.1], way)
+    print(f"{way:19} right: {both[0, 2]:5.2f}   phrase in group 2: {both[1, 0]:5.2f}")
+
+# %% [markdown]
+# Under `"group"` the phrase has an advantage of 1.6 in the second group, more than any right answer has in the first.
+# The other three keep it near 0.1, because none of them divides the total by the group's own deviation.
+#
+# What does a policy learn from that? A toy policy shows it in seconds. It makes two decisions: be right (31 % at first)
+# and use the phrase (10 %). Both come from the same 64 weights, as in a network. It trains on 8 groups of 8. In the
+# mastered groups the correctness reward is always 1. The folded cells train it with five seeds for each way.
+
+# %% tags=["hide-input"]
+def toy(way, weight=0.1, mastered=4, steps=41, adamw=True, seed=0):
+    """The probability of the phrase before each step."""
+    generator = torch.Generator().manual_seed(seed)
+    read = torch.randn(2, 64, generator=generator) / 8
+    theta = torch.zeros(64, requires_grad=True)
+    start = torch.tensor([-0.8, -2.2])
+    optimizer = torch.optim.SGD([theta], lr=0.5)
+    if adamw:
+        optimizer = torch.optim.AdamW([theta], 0.03, (0.9, 0.99), weight_decay=0.0)
+    varies = (torch.arange(8) >= mastered).float()[:, None]  # (groups, 1)
+    curve_of_phrase = []
+    for _ in range(steps):
+        probability = torch.sigmoid(read @ theta + start)
+        curve_of_phrase.append(probability[1].item())
+        probability = probability[:, None, None].expand(2, 8, 8)
+        actions = torch.bernoulli(probability.detach(), generator=generator)
+        earned = torch.stack([actions[0].maximum(1 - varies), actions[1]])
+        A = advantages(earned, [2.0, weight], way)
+        logp = torch.where(actions > 0, probability, 1 - probability).log()
+        loss = -(A * (varies * logp[0] + logp[1])).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return curve_of_phrase
+
+# %% [markdown]
+# Once with half of the groups mastered and once with all of them:
+
+# %% tags=["hide-input"]
+cases = {"half of the groups mastered": 4, "all groups mastered": 8}
+figure, panels = figures.new_panels(9, 3.4, 2, 2)
+runs = {}
+words = []
+for axes, (title, mastered) in zip(panels, cases.items()):
+    for way, (colour, dash, _) in zip(WAYS, figures.STYLES):
+        seeds = np.array([toy(way, mastered=mastered, seed=seed) for seed in range(5)])
+        runs[way, mastered] = seeds.mean(axis=0)
+        axes.plot(runs[way, mastered], dash, color=colour, lw=2, label=way)
+        low, high = seeds.min(axis=0), seeds.max(axis=0)
+        axes.fill_between(range(41), low, high, color=colour, alpha=0.15)
+        words.append(f"{way}, {title}: {runs[way, mastered][30]:.0%}")
+    axes.set(ylim=(0, 1), xlabel="step", title=title)
+panels[0].set_ylabel("probability of the phrase")
+panels[0].legend(frameon=False, loc="upper left")
+figure.suptitle("A weight of 0.1 stays small only beside something larger")
+figures.show(
+    figure,
+    "Two line charts of the probability of the phrase over 40 steps, five seeds each. "
+    f"At step 30: {'; '.join(words)}.",
+)
+
+# %% [markdown]
+# With half of the groups mastered, `"group"` takes the phrase to 80 % in 30 steps. The three others still hold it at
+# 10 % to 18 %, because the larger pushes of correctness are in the same batch. This does not last for ever: at step 40
+# `"batch"` and `"normalize_then_sum"` are near 40 %.
+#
+# The right panel is the limit of the cures. Where *every* group is mastered, nothing larger is left in the batch.
+# `"batch"` and `"normalize_then_sum"` divide by the phrase's own spread. `"none"` gives a smaller gradient, but AdamW
+# divides each gradient by its own recent size, so the step stays large. With plain SGD it would not:
+
+# %%
+for adamw in (True, False):
+    print("AdamW" if adamw else "SGD  ", end="")
+    for way in WAYS:
+        curve_of_phrase = toy(way, mastered=8, steps=31, adamw=adamw)
+        print(f"   {way} {curve_of_phrase[-1]:.2f}", end="")
+    print()
+
+# %% [markdown] tags=["remove-cell"]
+# This cell is for the machine that runs the notebook on every change: TRL's advantages are ours in all four ways, and
+# the run did what the text says.
+
+# %% tags=["remove-cell"]
+batch = next(iter(trainer.get_train_dataloader()))
+gaps = {}
+for way in WAYS:
+    trainer.multi_objective_aggregation = "sum_then_normalize"
+    trainer.scale_rewards = "group"
+    if way == "normalize_then_sum":
+        trainer.multi_objective_aggregation = way
+    else:
+        trainer.scale_rewards = way
+    trainer._generate_and_score_completions(batch)
+    logged = [list(trainer._logs["rewards"][f.__name__])[-64:] for f in judges]
+    ours = advantages(torch.tensor(logged).reshape(3, 8, 8), [2.0, 0.1, 0.0], way)
+    theirs = torch.tensor(list(trainer._logs["advantages"])[-64:]).reshape(8, 8)
+    gaps[way] = (ours - theirs).abs().max().item()
+assert max(gaps.values()) < 1e-3, gaps
+proved = {"steps": trainer.state.global_step, "gaps": gaps, "curves": curves}
+proved["toy"] = {f"{way} {mastered}": run[30] for (way, mastered), run in runs.items()}
+proved["fooled"] = [int(fooled.iloc[0]), int(fooled.iloc[1])]
+profile.output.mkdir(parents=True, exist_ok=True)
+(profile.output / "notebook_03.json").write_text(json.dumps(proved))
+
+# %% [markdown]
+# ### What to do
+#
+# | case | remedy |
+# | --- | --- |
+# | a small reward should stay small beside correctness | `scale_rewards="batch"` or `"none"` |
+# | several rewards should all be learned, as weighted | `multi_objective_aggregation="normalize_then_sum"` |
+# | a cheat earns partial credit | make it earn 0; a small weight protects only within a group that has right answers |
+# | nearly all groups have mastered correctness | remove the small reward, or stop the run: no setting keeps it small |
+#
+# Two cautions. GDPO divides each reward by its own spread, so a length reward that differs by 0.01 within a group pushes
+# as hard as one that differs by 0.5. And with `"batch"` or `"normalize_then_sum"`, TRL computes `frac_reward_zero_std`
+# over the whole batch: it stays 0 while single groups have no variance.
+
+# %% [markdown]
+# ## Appendix: symbolic answers
+#
+# For reference answers such as `x^2+2x+1`, comparing numbers does not help. math-verify parses LaTeX and compares by
+# algebra; TRL's `accuracy_reward` uses it. As a reward it has traps: a hedge passes, an unevaluated sum passes, 50 %
+# equals two numbers. Its time limit works only in the main thread. `SymbolicChecker` compares numbers exactly, refuses
+# several answers, and leaves only the algebra to math-verify, in a separate process. A check that takes too long is
+# killed: *timeout* is an outcome of its own, not a wrong answer.
+
+# %%
+import logging
+
+from grpo_workbook.rewards.symbolic import SymbolicChecker
+from math_verify import parse, verify
+
+logging.disable(logging.WARNING)
+pairs = [
+    ("1, 2, 3 or 72", "72"),
+    (r"\boxed{2+70}", "72"),
+    (r"\boxed{50\%}", "0.5"),
+    ("<answer>72</answer>", "72"),
+    ("(x+1)^2", "x^2+2x+1"),
+    ("9^{9^{9^{9}}}", "x^2"),
+]
+with SymbolicChecker(time_limit=2.0) as checker:
+    outcomes = checker.check(pairs)
+for (prediction, reference), outcome in zip(pairs, outcomes):
+    print(f"{prediction:20} against {reference:9} {outcome.verdict:8} {outcome.reason}")
+for prediction, reference in pairs[:3]:
+    print("math-verify alone:", prediction, verify(parse(reference), parse(prediction)))
+
+# %% [markdown]
+# As a reward it is `get_symbolic_reward(checker)`: 1.0, 0.0, or `None` where it cannot say. If more than half of a
+# batch is `None`, it stops the run and says why.
+
+# %% [markdown]
+# ## Exercises
+#
+# Write the function and run its cell: it checks itself. In 03.3 and 03.4 you write a prediction first, and the run
+# starts only then. The table in chapter 00 counts what you have solved.
+
+# %% [markdown]
+# ### Exercise 03.3 · `last_line_alone` · medium · 10 minutes
 #
 # Train on the new task, but pay only for its form: any number on the last line earns 1. In 20 steps the form becomes
 # more frequent. What happens to the fraction of completions *in the form* that have the right number? Write "rises",
-# "stays" or "falls", then run the cell (under a minute) and read the last completions. Afterwards pay for `is_right`
+# "stays" or "falls", then run the cell (under a minute) and read the samples. Afterwards pay for `is_right`
 # or for `first_attempt` instead, and compare.
 
 # %% tags=["exercise"]
+from grpo_workbook.exercises import predict
+
 prediction = ...  # "rises", "stays" or "falls"
+
+
+def has_form(completions, **columns):
+    return [float(ends_in_the_form(text_of(completion))) for completion in completions]
+
+
+def is_right(completions, answer, **columns):
+    last_lines = [text_of(chat).strip().split("\n")[-1] for chat in completions]
+    return [float(line == f"#### {a}") for line, a in zip(last_lines, answer)]
 
 
 def run() -> dict:
     """20 steps that pay for the form of the last line, and log whether it is right."""
-
-    def has_form(completions, **columns):
-        ends = [rewards.text_of(c).strip().split("\n")[-1] for c in completions]
-        return [float(bool(re.fullmatch(r"#### -?\d+", end))) for end in ends]
-
-    def is_right(completions, answer, **columns):
-        ends = [rewards.text_of(c).strip().split("\n")[-1] for c in completions]
-        return [float(end == f"#### {a}") for end, a in zip(ends, answer)]
-
-    trainer = train([has_form, is_right], [1.0, 0.0], steps=20)
-    print(*list(trainer._logs["completion"])[-3:], sep="\n")
-    rates = {name: curve(trainer, name) for name in ("has_form", "is_right")}
-    return {name: [np.mean(r[:3]), np.mean(r[-3:])] for name, r in rates.items()}
+    trainer = train([has_form, is_right, prints_a_sample], [1.0, 0.0, 0.0], steps=20)
+    rates = {}
+    for name in ("has_form", "is_right"):
+        values = curve(trainer, name)
+        rates[name] = [np.mean(values[:3]), np.mean(values[-3:])]
+    return rates
 
 
-predict("03.4", prediction, run);
+predict("03.3", prediction, run);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -1134,11 +1020,11 @@ predict("03.4", prediction, run);
 # </details>
 
 # %% [markdown]
-# ### Exercise 03.5 · `no_scaling` · hard · 10 minutes
+# ### Exercise 03.4 · `no_scaling` · hard · 10 minutes
 #
 # Repeat the run above with `scale_rewards="none"`: the task is mastered, and the phrase has a weight of 0.1. What
-# happens to the rate of the phrase in 15 steps? Then try `multi_objective_aggregation="normalize_then_sum"`, or replace
-# `gives_a_number` by `rewards.correctness_reward`, which the model has not mastered.
+# happens to the rate of the phrase in 15 steps? Then replace `gives_a_number` by `correctness_reward`, which the model
+# has not mastered.
 
 # %% tags=["exercise"]
 prediction = ...  # "rises", "stays" or "falls"
@@ -1151,7 +1037,7 @@ def run() -> dict:
     return {"says_answer_is": [np.mean(spoken[:3]), np.mean(spoken[-3:])]}
 
 
-predict("03.5", prediction, run);
+predict("03.4", prediction, run);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -1172,19 +1058,19 @@ predict("03.5", prediction, run);
 # </details>
 
 # %% [markdown]
-# ### Exercise 03.6 · `my_task` · hard · 20 minutes
+# ### Exercise 03.5 · `my_reward` · hard · 20 minutes
 #
 # A reward for **your** task. Return four things: the reward; the columns of one row, such as `{"answer": "42"}`; one
 # honest completion; and at least five cheats, all as plain text. The check calls the reward as TRL does, with chat
 # messages, and adds an empty and a very long completion. All must earn less than the honest one, and every value must
-# lie between -1 and 1. When it passes, train with it: `train([my_reward], [1.0])`.
+# lie between -1 and 1. When it passes, train with it: `train([the_reward], [1.0])`.
 
 # %% tags=["exercise"]
-def my_task() -> tuple:
+def my_reward() -> tuple:
     raise NotImplementedError
 
 
-check("03.6", my_task);
+check("03.5", my_reward);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -1197,7 +1083,7 @@ check("03.6", my_task);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def my_task() -> tuple:
+# def my_reward() -> tuple:
 #     def list_reward(completions, word, **columns):
 #         """1.0 for three different lines of "- WORD", each with the word of the row."""
 #
@@ -1229,11 +1115,14 @@ check("03.6", my_task);
 # %% [markdown]
 # ## Summary
 #
-# - A reward takes completions and columns, and gives one float per completion, or None. Its name goes into the log.
+# How do you write a reward that teaches the task, and not a trick?
+#
+# - It takes completions and columns, and gives one float per completion, or None. Its name goes into the log.
 # - Compare answers exactly, read only one answer, and give partial credit for the form, in order.
 # - Use three to five unit-scaled functions, with the weights apart.
+# - Score samples before training. Attack your rewards, with cheats and with honest answers: the model learns what gets
+#   through, and unlearns what is not paid.
 # - Where correctness does not vary, the smallest reward drives the update. `"batch"`, `"none"` and GDPO keep it small
 #   only while larger rewards vary in the batch.
-# - Score samples before training, and attack your rewards. The model learns what gets through.
 #
 # Next: [04 · A GRPO run you can trust](04_grpo_run.ipynb) trains with these rewards.
