@@ -242,11 +242,10 @@ PROOFS = {}  # notebook -> (the file in which it wrote what it proved, what must
 SHORT = {  # notebook -> {what stands in its code once: what stands there in short}
     "00_start_here": {'heldout=160, grpo={"max_steps": 40}': 'heldout=24, grpo={"max_steps": 2}'},
     "01_grpo_from_scratch": {
-        "tokenizer, heldout, max_new_tokens=64, sample": "tokenizer, heldout.select(range(64)), "
-        "max_new_tokens=64, sample",
-        "rows[: 40 * 8]": "rows[: 4 * 8]",
-        "total=40": "total=4",
-        "rows[320:352]": "rows[320:336]",
+        "before = ask_heldout_problems(policy, heldout)": "heldout = heldout.select(range(64))\n"
+        "before = ask_heldout_problems(policy, heldout)",
+        "rows, steps=40), total=40": "rows, steps=4), total=4",
+        '"max_steps": 40, "learning_rate": 2e-3': '"max_steps": 4, "learning_rate": 2e-3',
     },
     "03_reward_design": {"[2.0, 0.1, 0.0], steps=10": "[2.0, 0.1, 0.0], steps=2"},
     "04_grpo_run": {
@@ -406,6 +405,7 @@ def scratch_trainer_learned(folder, proved):
     assert proved["steps"] == 40
     assert proved["before"] <= 0.35
     assert proved["after"] >= 0.8
+    assert proved["trl_after"] >= 0.8  # the same settings in TRL's trainer
     log = proved["log"]
     assert [m["step"] for m in log] == list(range(1, 41))
     first, last = log[:5], log[-5:]
