@@ -260,8 +260,8 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "max_steps=40": "max_steps=10",
     },
     "06_code_rewards": {
-        'profile = choose_profile("smoke", model=TINY_CODER, grpo=shorter)': "shorter['max_steps'] = "
-        '4\n    profile = choose_profile("smoke", model=TINY_CODER, heldout=24, grpo=shorter)',
+        '"max_steps": 60': '"max_steps": 4',
+        "heldout_tasks[: profile.heldout]": "heldout_tasks[:24]",
         "code_attacks(str(victim))": "code_attacks(str(victim))[::8]",
     },
     "07_stages_and_curriculum": {

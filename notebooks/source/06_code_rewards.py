@@ -323,7 +323,7 @@ for name, verdict in zip(unusual, sandbox.check(list(unusual.values()))):
 import tempfile
 from pathlib import Path
 
-import grpo_workbook.sandbox.attacks as attacks
+from grpo_workbook.sandbox import attacks
 
 victim = Path(tempfile.mkdtemp()) / "victim.txt"
 victim.write_text("still here")
