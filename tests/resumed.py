@@ -19,28 +19,43 @@ from pathlib import Path
 
 os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
 
-# Of RunConfig, of GRPOConfig; further options: rows, adaptive, probe, arm, resume, remove, stock.
-OF_THE_RUN = ("max_steps", "batch_size", "num_generations", "per_device_batch", "beta")
-OF_TRL = ("num_iterations", "steps_per_generation", "logging_steps", "save_total_limit")
-BASE = {"max_steps": 10, "batch_size": 8, "num_generations": 4}
+BASE = {
+    "max_steps": 10,
+    "per_device_train_batch_size": 8,
+    "num_generations": 4,
+    "max_completion_length": 12,
+    "save_steps": 3,
+}
+# Arguments of GRPOConfig that may be asked for. The further options are read where they are needed:
+# rows, adaptive, probe, arm, resume, remove, stock.
+OF_TRL = (
+    *BASE,
+    "gradient_accumulation_steps",
+    "beta",
+    "num_iterations",
+    "steps_per_generation",
+    "logging_steps",
+    "save_total_limit",
+)
 
 
 def make(folder: Path, options: dict):
     """A stock trainer of TRL, with a stateful callback and, if asked for, stateful rewards."""
-    from trl import GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer
 
     from grpo_workbook import training
+    from grpo_workbook.config import choose_profile
     from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
     from grpo_workbook.diagnosis import HealthCallback, watch
-    from grpo_workbook.notebook import quiet
+    from grpo_workbook.notebook import quiet, use_one_thread
     from grpo_workbook.rewards import parse_rewards
-    from grpo_workbook.run_config import RunConfig
     from grpo_workbook.training import AdaptiveWeight
 
     options = BASE | options
     quiet()
-    values = {name: options[name] for name in OF_THE_RUN if name in options}
-    run = RunConfig.from_env(profile="smoke", output=folder, max_completion_length=12, **values)
+    use_one_thread()
+    arguments = {name: options[name] for name in OF_TRL if name in options}
+    profile = choose_profile("smoke", grpo=arguments)
     functions, weights = parse_rewards("strict_format:0.5,incremental_format:0.5")
     if options.get("adaptive"):
         fading = AdaptiveWeight(*functions, at_zero=1.0, at_one=0.2, memory=0.5)
@@ -49,12 +64,12 @@ def make(folder: Path, options: dict):
     functions = watch(functions)
     rows = load_problems(WORD_PROBLEMS["train"]).select(range(options.get("rows", 400)))
     data = to_dataset(rows)
-    model, tokenizer = training.load_policy(run)
-    overrides = {"save_steps": 3} | {name: options[name] for name in OF_TRL if name in options}
+    model, tokenizer = training.load_policy(profile)
+    checkpoints = str(folder / "checkpoints")
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=functions,
-        args=run.to_grpo_config(weights, overrides),
+        args=GRPOConfig(output_dir=checkpoints, reward_weights=weights, **profile.grpo),
         train_dataset=data,
         processing_class=tokenizer,
     )

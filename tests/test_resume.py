@@ -12,7 +12,8 @@ from conftest import REPO, environment, trains
 # batches, a reference policy, the second epoch, rewards with a state (one inside an ensemble), a
 # log of every second step, a probe.
 HARD = {
-    "per_device_batch": 4,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 2,
     "steps_per_generation": 4,
     "num_iterations": 2,
     "beta": 0.05,
