@@ -24,7 +24,7 @@ TEXTS = [
 # A call: up to the end of the line or of the quoted words, lines that end in a backslash joined.
 CALL = re.compile(r"-m grpo_workbook ([a-z][a-z-]+(?:[^\n`\\]|\\\n)*)")
 # What a text names in one breath with our options, and is another program's.
-OTHERS = "--no-deps --standalone --nproc_per_node --num_processes --config_file --cpu"
+OTHERS = "--attacks --no-deps --standalone --nproc_per_node --num_processes --config_file --cpu"
 OTHERS = [*OTHERS.split(), "--private"]
 
 
