@@ -98,7 +98,8 @@ rows, functions, args = rows_and_rewards()
 names = {"profile": profile, "train_set": rows, "functions": functions}
 names["weights"] = args.reward_weights
 names |= dict.fromkeys(["layer", "packed", "W", "A", "B", "block"])  # of a 4-bit layer
-names |= {"GRPOTrainer": trl.GRPOTrainer, "args": args}
+from transformers import PrinterCallback
+names |= {"GRPOTrainer": trl.GRPOTrainer, "PrinterCallback": PrinterCallback, "args": args}
 
 def execute(word):
     (cell,) = [cell for cell in cells if word in cell and not cell.startswith("# ")]

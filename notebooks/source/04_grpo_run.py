@@ -713,8 +713,11 @@ if judge("04.1", my_reward).status == "solved":
     print(short.completions[0])
 
 # %% [markdown]
-# Compare the lengths and the rates, and read the completion: what did the model leave out, and did it cost right answers? A
-# price for length is a trade. If it costs too much, lower the price and train again.
+# Compare the lengths and the rates, and read the completion: what did the model leave out? In our run with the solution
+# above, 24 steps took the mean length from 26 to 24 tokens and the answers that are right in any form from 79 % to 86 % (160
+# held-out problems). Then train for 48 steps. In ours, 88 % were right in any form, but *strictly* right fell from 21 % to 0:
+# the model no longer wrote `</reasoning>`. The tag costs 12 characters, and this reward never asks for it. The model learned
+# what the reward pays, not what was meant.
 
 # %% [markdown]
 # ### Exercise 04.2 · `lora_parameters` · easy · 5 minutes
