@@ -248,9 +248,9 @@ def test_slow_generation_is_a_note_beside_healthy():
 
 def test_the_clinics_answers_are_what_the_diagnosis_says():
     def answer(letter):
-        return {f.name for f in diagnose(LOGS / f"{CLINIC[letter]}.json")}
+        return diagnose(LOGS / f"{CLINIC[letter]}.json")[0].name
 
-    assert len(CLINIC) == 12
+    assert len(CLINIC) == 6
     assert judge("05.2", answer).status == "solved"
 
 

@@ -253,11 +253,10 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "max_steps=10, learning_rate": "max_steps=2, learning_rate",
     },
     "05_monitoring": {
-        "max_steps=20": "max_steps=12",
+        '"max_steps": 20': '"max_steps": 12',
         "for step in (1, 20)": "for step in (1, 12)",
-        "heldout_set, every=10,": "heldout_set, every=10, problems=32,",
         "every=5, problems=64": "every=5, problems=32",
-        "max_steps=40": "max_steps=10",
+        '"max_steps": 40': '"max_steps": 10',
     },
     "06_code_rewards": {
         '"max_steps": 60': '"max_steps": 4',

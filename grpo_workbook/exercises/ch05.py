@@ -72,27 +72,15 @@ CLINIC = {  # the name of each patient's log
     "C": "free_form_1",
     "D": "shows_work_1",
     "E": "drifting_1",
-    "F": "rate_by_100_1",
-    "G": "unscaled_reward_1",
-    "H": "healthy_dr_grpo_1",
-    "I": "four_tokens_1",
-    "J": "frozen_adapters_1",
-    "K": "healthy_long_3",
-    "L": "wrong_answers_1",
+    "F": "wrong_answers_1",
 }
 FINDINGS = {
-    "A": {"healthy"},
-    "B": {"collapsed"},
-    "C": {"format_ignored"},
-    "D": {"hacked"},
-    "E": {"rate_too_high"},
-    "F": {"rate_too_low"},
-    "G": {"drowned"},
-    "H": {"healthy"},
-    "I": {"truncated"},
-    "J": {"frozen"},
-    "K": {"healthy", "saturated"},
-    "L": {"wrong_answers"},
+    "A": "healthy",
+    "B": "collapsed",
+    "C": "format_ignored",
+    "D": "hacked",
+    "E": "rate_too_high",
+    "F": "wrong_answers",
 }
 
 my_diagnosis = exercise("05.2", "my_diagnosis")
@@ -101,9 +89,9 @@ for letter in CLINIC:
 
 
 def but_for(patient, finding, letter):
-    """The right findings of the patient `letter`, but for `patient` this finding alone."""
+    """The right finding of the patient `letter`, but for `patient` this one."""
     if letter == patient:
-        return {finding}
+        return finding
     return FINDINGS[letter]
 
 
@@ -150,51 +138,15 @@ def e_has_a_large_kl(letter):
 
 
 @my_diagnosis.mistake
-def f_is_frozen(letter):
-    """F's adapters do move, a very little."""
-    return but_for("F", "frozen", letter)
-
-
-@my_diagnosis.mistake
 def f_has_a_flat_reward(letter):
-    """F's reward is flat, but a cause is in the log: how far did its adapters move?"""
+    """F's reward rises, by its form alone: compare the two."""
     return but_for("F", "reward_flat", letter)
 
 
 @my_diagnosis.mistake
-def g_is_healthy(letter):
-    """G's total is far below 0: one of its rewards is counted in characters."""
-    return but_for("G", "healthy", letter)
-
-
-@my_diagnosis.mistake
-def h_has_a_low_rate(letter):
-    """H is healthy: its loss type divides by another number, so its gradient norm is another."""
-    return but_for("H", "rate_too_low", letter)
-
-
-@my_diagnosis.mistake
-def i_never_ends(letter):
-    """I runs to its limit, but nothing is earned on the way: how long may it be?"""
-    return but_for("I", "never_ends", letter)
-
-
-@my_diagnosis.mistake
-def j_has_a_low_rate(letter):
-    """J's adapters do not move at all, with a usual learning rate."""
-    return but_for("J", "rate_too_low", letter)
-
-
-@my_diagnosis.mistake
-def k_is_only_healthy(letter):
-    """K is healthy and has one finding more: look at its zero-variance groups."""
-    return but_for("K", "healthy", letter)
-
-
-@my_diagnosis.mistake
-def l_has_a_flat_reward(letter):
-    """L's reward rises, by its form alone: compare the two."""
-    return but_for("L", "reward_flat", letter)
+def f_is_healthy(letter):
+    """F's reward rises, but only its form is learned: look at the correctness reward."""
+    return but_for("F", "healthy", letter)
 
 
 # 05.3: two diseases and a cure

@@ -1,13 +1,15 @@
 # %% [markdown]
 # # 05 · Monitoring: a run that says what is wrong with it
 #
+# Is a run learning while it trains, and if not, what is wrong with it? This chapter reads the curves of healthy and of sick
+# runs, and watches a run live.
+#
 # **After this notebook you can** read every curve of a GRPO run, explain why a loss near 0 is normal, tell a healthy
-# run from a sick one (within 30 steps here, within 100 on a GPU), name the disease and its cure, and stop a bad run
+# run from a sick one (within 30 steps here, within 100 on a GPU), name what is wrong and its cure, and stop a bad run
 # before it wastes an hour.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile).
-#
-# For a run of your own: `python -m grpo_workbook diagnose FOLDER`.
+# **Time:** about 2 minutes on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** chapter 00, and
+# chapter 04 for the calls. For a run of your own: `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
 # ## Why the loss is near 0
@@ -18,47 +20,54 @@
 # %%
 from statistics import mean, stdev
 
-rewards = [1.0, 1.0, 0.0, 0.0]
-advantages = [(r - mean(rewards)) / (stdev(rewards) + 1e-4) for r in rewards]
-print("advantages:", [round(a, 2) for a in advantages])
-print(f"loss: {abs(mean(1.0 * a for a in advantages)):.3f}")
+group = [1.0, 1.0, 0.0, 0.0]
+advantages = [(reward - mean(group)) / (stdev(group) + 1e-4) for reward in group]
+for reward, advantage in zip(group, advantages):
+    print(f"reward {reward:.0f}   advantage {advantage:+.2f}")
+print(f"loss: {abs(mean(advantages)):.3f}")
 
 # %% [markdown]
 # The *value* of the loss is 0, but its *gradient* is not: it makes the first two completions likelier and the other two
-# rarer. A real log shows small values, because this course's `loss_type="dapo"` averages over tokens, so a longer
-# completion counts more. Each box is a completion, as wide as its length and as high as its advantage; the loss is
+# less likely. A real log shows small values instead of 0, because this course's `loss_type="dapo"` averages over tokens, so
+# a longer completion counts more. Each box is a completion, as wide as its length and as high as its advantage; the loss is
 # minus the sum of the areas, per token.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 
-cases = {"all equal": [20] * 4, "right ones longer": [30, 30, 20, 20],
-         "wrong ones longer": [20, 20, 30, 30]}
+cases = {
+    "all equal": [20, 20, 20, 20],
+    "right ones longer": [30, 30, 20, 20],
+    "wrong ones longer": [20, 20, 30, 30],
+}
+colours = [figures.GREEN, figures.GREEN, figures.ORANGE, figures.ORANGE]
 figure, grid = figures.new_panels(9.0, 2.6, 3, 3)
-losses = {}
+words = []
 for axes, (name, lengths) in zip(grid, cases.items()):
-    starts = [sum(lengths[:i]) for i in range(4)]
-    axes.bar(starts, advantages, lengths, align="edge", ec="white",
-             color=[figures.GREEN] * 2 + [figures.ORANGE] * 2)
+    start = 0
+    area = 0.0
+    for advantage, length, colour in zip(advantages, lengths, colours):
+        axes.bar(start, advantage, length, align="edge", ec="white", color=colour)
+        start += length
+        area += advantage * length
     axes.axhline(0, color="black", linewidth=1)
-    loss = -sum(a * n for a, n in zip(advantages, lengths)) / sum(lengths)
-    losses[name] = f"{loss + 0.0:+.2f}"
-    axes.set(title=f"{name}: loss {losses[name]}", xlabel="tokens", xlim=(0, 100))
+    loss = 0.0 - area / sum(lengths)
+    axes.set(title=f"{name}: loss {loss:+.2f}", xlabel="tokens", xlim=(0, 100))
+    words.append(f"{name} {loss:+.2f}")
 grid[0].set_ylabel("advantage")
-figure.suptitle("The loss only says which completions are longer")
-said = ", ".join(f"{name} {loss}" for name, loss in losses.items())
+figure.suptitle("The loss only shows which completions are longer")
 figures.show(figure, "Three bar charts of two right and two wrong completions, each as "
-             f"wide as it is long. The loss: {said}. It says which are longer.")
+             f"wide as it is long. The loss: {', '.join(words)}.")
 
 # %% [markdown]
-# So the loss says nothing about whether the model gets better. Watch the reward instead. Only with `beta` above 0 does
-# the loss show something: it contains the KL penalty, which starts at 0 and grows.
+# So the loss does not show whether the model gets better. Watch the reward instead. Only with `beta` above 0 does the loss
+# show something: it contains the KL penalty, which starts at 0 and grows.
 
 # %% [markdown]
 # ## The spread that matters is the group's
 #
 # TRL's `reward_std` is the standard deviation over the *whole batch*. An advantage comes from the differences *within a
-# group*. `frac_reward_zero_std` counts the groups that have none, the zero-variance groups. Here are two batches of
+# group*. `frac_reward_zero_std` is the fraction of groups that have none, the zero-variance groups. Here are two batches of
 # four groups, with the same sixteen rewards:
 
 # %% tags=["hide-input"]
@@ -68,22 +77,24 @@ apart = torch.tensor([[1.0] * 4, [0.0] * 4, [1.0] * 4, [0.0] * 4])
 mixed = torch.tensor([[1.0, 0.0, 1.0, 0.0]] * 4)
 batches = {"problems differ": apart, "completions differ": mixed}
 figure, grid = figures.new_panels(7.5, 3.0, 2, 2)
-said = {}
+words = []
 for axes, (name, batch) in zip(grid, batches.items()):
-    none = (batch.std(dim=1) == 0).float().mean()
-    said[name] = f"reward_std {batch.std():.2f}, frac_reward_zero_std {none:.0f}"
+    zero_variance = (batch.std(dim=1) == 0).float().mean()
+    numbers = f"reward_std {batch.std():.2f}, frac_reward_zero_std {zero_variance:.0f}"
+    words.append(f"{name}: {numbers}")
     axes.imshow(batch, cmap="Blues", vmin=-0.2, vmax=1.6, aspect="auto")
-    for group, row in enumerate(batch.tolist()):
-        for place, reward in enumerate(row):
-            axes.text(place, group, f"{reward:.0f}", ha="center", va="center")
-    axes.set_title(f"{name}\n{said[name]}", fontsize=10)
-    names = [f"group {i}" for i in range(1, 5)]
-    axes.set(xticks=[], yticks=range(4), yticklabels=names)
+    for row in range(4):
+        for column in range(4):
+            reward = f"{batch[row, column]:.0f}"
+            axes.text(column, row, reward, ha="center", va="center")
+    axes.set_title(f"{name}\n{numbers}", fontsize=10)
+    labels = ["group 1", "group 2", "group 3", "group 4"]
+    axes.set(xticks=[], yticks=range(4), yticklabels=labels)
     axes.grid(visible=False)
 figure.suptitle("The same reward_std, but only the batch on the right teaches")
-listed = "; ".join(f"{name}: {numbers}" for name, numbers in said.items())
-figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. In the "
-             "left one all rewards of a group are equal: no advantage and no gradient.")
+listed = "; ".join(words)
+figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. On the "
+             "left all rewards of a group are equal: no advantage and no gradient.")
 
 # %% [markdown]
 # ## A healthy run, metric by metric
@@ -104,21 +115,11 @@ healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 
 # %% [markdown]
 # The reward rises from 1.5 to 2.8 while the loss stays near 0. More and more groups have zero variance, because all of
-# their completions become right. The next cell compares the average loss with the gain in reward, with and without a KL
-# penalty (`beta` times the KL):
-
-# %%
-with_kl = read_run(LOGS / "healthy_beta_0.json")
-for name, log in (("beta 0", healthy.table), ("beta 0.04", with_kl.table)):
-    reward, loss = log["reward"].dropna(), log["loss"].dropna()
-    penalty = 0.04 * log["kl"].tail(5).median() if "kl" in log else 0.0
-    print(f"{name:10} |loss| {loss.abs().mean():.3f}, penalty {penalty:.4f}"
-          f"   reward {reward.head(5).mean():.2f} to {reward.tail(5).mean():.2f}")
-
-# %% [markdown]
+# their completions become right.
+#
 # Six panels show nearly everything. The faint line is what each step logged, the bold one the mean of five steps.
-# *Adapter change* is how far the adapters have moved, divided by their initial norm (that of `A`, because `B` starts
-# at 0).
+# *Entropy* measures how undecided the policy is about its next token. *Adapter change* is how far the adapters have moved,
+# divided by their initial norm (that of `A`, because `B` starts at 0).
 
 # %%
 from grpo_workbook.diagnosis import run_panels
@@ -135,44 +136,53 @@ figures.show(*run_panels(healthy, title=title))
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
 # | gradient norm, adapters | gradient noisy; adapters move by a tenth or two of their norm | gradient 0; adapters at 0, or beyond half their norm |
 # | held-out problems | rise with the reward | still or falling while the reward rises |
+#
+# TRL logs more. `completions/mean_terminated_length` is the mean length of the completions that ended by themselves: if it
+# is far below `completions/mean_length`, the others ran into the limit. `clip_ratio/*` are the fractions of tokens whose
+# ratio was clipped. They are 0 where every completion is used for one update, as here. With several updates for a batch, a
+# large fraction means that the policy moves far within it.
 
 # %% [markdown]
 # ### How fast may entropy fall?
 #
-# Entropy says how undecided the policy is, in nats per token. With `beta` above 0 there is a KL beside it, which starts
-# at 0 because the policy is still its reference. (In chapter 07's rounds it starts at 0 again with each new reference.)
-# The KL of one step is an estimate and can jump (step 29 here): one sampled token that the policy finds nearly impossible,
-# and the reference does not, is enough. So the bold lines are medians.
+# Entropy is measured in nats per token. With `beta` above 0 there is a KL beside it, which starts at 0 because the policy
+# is still its reference. The KL of one step is an estimate and can jump (step 29 here): a single token that the policy
+# rates far less likely than the reference makes one step's KL jump. So the bold lines are medians.
 
 # %% tags=["hide-input"]
-parted = with_kl.table[["kl", "entropy"]].dropna()
+with_kl = read_run(LOGS / "healthy_beta_0.json")
+curves = with_kl.table[["kl", "entropy"]].dropna()
 figure, (axes,) = figures.new_panels(7.0, 3.0)
-for name, colour in (("entropy", figures.GREEN), ("kl", figures.BLUE)):
-    level = parted[name].rolling(7, min_periods=1, center=True).median()
-    axes.plot(parted.index, parted[name], color=colour, alpha=0.25, linewidth=1)
-    axes.plot(parted.index, level, color=colour, linewidth=2)
-    axes.text(2.5, level.iloc[1] + 0.03, {"kl": "KL"}.get(name, name), color=colour)
-peak = parted["kl"].max()
+for name, label, colour in (
+    ("entropy", "entropy", figures.GREEN), ("kl", "KL", figures.BLUE),
+):
+    level = curves[name].rolling(7, min_periods=1, center=True).median()
+    axes.plot(curves.index, curves[name], color=colour, alpha=0.25, linewidth=1)
+    axes.plot(curves.index, level, color=colour, linewidth=2)
+    axes.text(2.5, level.iloc[1] + 0.03, label, color=colour)
+peak = curves["kl"].max()
 axes.text(28.7, 0.29, f"one step: {peak:.2f}", color=figures.BLUE, ha="right", va="top")
-lost = 1 - parted["entropy"].tail(5).mean() / parted["entropy"].head(5).mean()
+start = curves["entropy"].head(5).mean()
+end = curves["entropy"].tail(5).mean()
+lost = f"{1 - end / start:.0%}"
 axes.set(xlabel="optimizer step", ylabel="nats per token", ylim=(0, 0.3),
-         title=f"A tiny task is learned: {lost:.0%} of the entropy is gone in 30 steps")
-figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the KL "
-             f"starts at 0, meets it near 0.03. One step's KL is {peak:.2f}.")
+         title=f"A tiny task is learned: {lost} of the entropy is gone in 30 steps")
+figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL starts "
+             f"at 0 and meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
 # **This is not the norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model
 # that has learned it has little left to be undecided about. A real model that loses its entropy at this speed stops
 # exploring, and then stops learning. In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32
 # billion weights) 73 % of the entropy and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (arXiv
-# 2503.14476) calls this *entropy collapse* and raises `epsilon_high` to 0.28 against it, that is the upper bound of the
-# ratio to 1.28; TRL 1.15 also has `entropy_coef`. Compare the entropy with your own first steps, and ask what the reward
+# 2503.14476) calls this *entropy collapse* and raises `epsilon_high` to 0.28 against it, so that the upper bound of the
+# ratio is 1.28; TRL 1.15 also has `entropy_coef`. Compare the entropy with your own first steps, and ask what the reward
 # gained while it fell (exercise 05.4).
 #
 # On a GPU, Unsloth's trainer logs no `entropy`, and it logs a `kl` even when `beta` is 0.
 
 # %% [markdown]
-# A program can read the panels too. "At first" is its mean over the first quarter of the steps:
+# A program can read the panels too. "At first" means: averaged over the first quarter of the steps.
 
 # %%
 from grpo_workbook.diagnosis import as_text, diagnose
@@ -189,8 +199,8 @@ print(as_text(diagnose(healthy), healthy))
 # %%
 import pandas as pd
 
-gpu = pd.read_csv(files.REPO / "data" / "gpu_runs.csv").set_index("step")
-gpu_runs = dict(list(gpu.groupby("run", sort=False)))
+table = pd.read_csv(files.REPO / "data" / "gpu_runs.csv").set_index("step")
+gpu_runs = dict(list(table.groupby("run", sort=False)))
 gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
 
 # %% [markdown]
@@ -200,45 +210,73 @@ gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
 figure, grid = figures.new_panels(10.0, 5.0, 6, 3)
 words = []
 for axes, (name, log) in zip(grid, gpu_runs.items()):
-    axes.plot(log.index, log["reward"], color=figures.BLUE)
+    rewards = log["reward"]
+    axes.plot(log.index, rewards, color=figures.BLUE)
     axes.set(title=name, xlim=(0, 500))
-    ends = [f"{log['reward'].iloc[k]:.2g}" for k in (0, -1)]
-    words.append(f"{name} {' to '.join(ends)} in {log.index[-1]} steps")
+    words.append(f"{name} {rewards.iloc[0]:.2g} to {rewards.iloc[-1]:.2g}")
 grid[0].set_ylabel("reward")
 grid[3].set_ylabel("reward")
 for axes in grid[3:]:
     axes.set_xlabel("step")
-figure.suptitle("In three of six GPU runs the reward rises, in none before step 40")
-figures.show(figure, f"Six charts of the reward: {'; '.join(words)}.")
+figure.suptitle("In three of six GPU runs the reward rises")
+figures.show(figure, f"Six charts of the reward over the steps: {'; '.join(words)}.")
 
 # %% [markdown]
 # **When does a rise first show?** Fit a straight line through all steps so far, and divide its slope by the slope's
-# standard error. At 3 or more the rise is hardly chance:
+# standard error: that is its *t*. How large must t be? With few points it is large by chance: with 4 points, pure noise has
+# a t of 3 or more, up or down, in 10 % of cases. So the bound depends on the number of points, by Student's distribution.
+# It must also be strict, because one looks again after every step, and each look is another chance to be fooled. The cell
+# counts how often noise alone passes one of the looks:
 
 # %%
 import numpy as np
+from scipy.stats import t as student
 
 
-def slope_t(steps, values) -> float:
-    """The slope of the least-squares line, in standard errors."""
-    x, y = steps - steps.mean(), values - values.mean()
-    slope = (x * y).sum() / (x * x).sum()
-    rest = ((y - slope * x) ** 2).sum() / (len(y) - 2)
-    return slope / np.sqrt(rest / (x * x).sum())
+def slope_t(steps, values):
+    """The slope of the fitted line in standard errors, for each row of values."""
+    x = steps - steps.mean()
+    y = values - values.mean(axis=-1, keepdims=True)
+    slope = (x * y).sum(axis=-1, keepdims=True) / (x * x).sum()
+    variance = ((y - slope * x) ** 2).sum(axis=-1) / (len(x) - 2)
+    return slope[..., 0] / np.sqrt(variance / (x * x).sum())
 
 
-for name, log in gpu_runs.items():
-    y = log["reward"].to_numpy()
-    x = log.index.to_numpy(float)
-    found = {int(x[n - 1]): slope_t(x[:n], y[:n]) for n in range(4, len(y) + 1)}
-    since = next((step for step, t in found.items() if t >= 3), "never")
-    end = found[int(x[-1])]
-    print(f"{name:16} t = {end:5.1f} at the end; first at 3 or more: step {since}")
+def first_rise(steps, values, least_points, chance):
+    """The first step at which t passes its bound (0: never), for each row of values."""
+    first = np.zeros(len(values), dtype=int)
+    for n in range(least_points, len(steps) + 1):
+        bound = student.ppf(1 - chance, n - 2)
+        passed = slope_t(steps[:n], values[:, :n]) >= bound
+        first = np.where((first == 0) & passed, steps[n - 1], first)
+    return first
+
+
+noise = np.random.default_rng(0).normal(size=(2000, 50))
+for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
+    fooled = first_rise(np.arange(1, 51), noise, least_points, chance) > 0
+    label = f"from {least_points} points on, chance {chance} a look"
+    print(f"{label}: {fooled.mean():.1%} of runs of noise pass")
 
 # %% [markdown]
-# The three that learn show it after 40 to 80 steps. (With means over ten steps, the loop begins at step 40; for
-# the first 30 steps no t is above 1.7.) So 30 flat steps of a GPU run mean nothing: give it 100. Their warm-up alone
-# takes a tenth of the steps.
+# With at least 8 points and a chance of 0.001 for each look, about one noisy run in a hundred is taken for a rise. Take
+# this bound for the six runs:
+
+# %%
+for name, log in gpu_runs.items():
+    steps = log.index.to_numpy()
+    rewards = log["reward"].to_numpy()[np.newaxis, :]
+    step = first_rise(steps, rewards, least_points=8, chance=0.001)[0]
+    t = slope_t(steps, rewards)[0]
+    shown = "never"
+    if step > 0:
+        shown = f"from step {step} on"
+    print(f"{name:16} t at the end {t:5.1f}; a rise shows {shown}")
+
+# %% [markdown]
+# The three that learn show it after 80 to 100 steps. (With means over ten steps, 8 points are there at step 80, so an
+# earlier rise cannot show.) So 30 flat steps of a GPU run mean nothing: give it 100. The warm-up alone takes a tenth of
+# the steps of these runs.
 #
 # In these three the KL starts at 0 and ends between 0.03 and 0.11. What is wrong with the other three? Exercise 05.5
 # asks: their KL and their lengths tell them apart.
@@ -259,10 +297,12 @@ boxes = {
     "panels": (0.86, 0.46, "panels=True\nsix panels", pale["check"]),
     "report": (0.86, 0.12, "report_to\nTrackio, TensorBoard", pale["check"]),
 }
-arrows = [("step", "log", "metrics"), ("watch", "log", "unique, empty, invalid"),
-          ("probe", "log", "held-out accuracy"), ("log", "health", "every 5 steps"),
-          ("log", "panels", ""), ("log", "report", ""),
-          ("health", "step", "stop_on ends training")]
+arrows = [
+    ("step", "log", "metrics"), ("watch", "log", "unique, empty, invalid"),
+    ("probe", "log", "held-out accuracy"), ("log", "health", "every 5 steps"),
+    ("log", "panels", ""), ("log", "report", ""),
+    ("health", "step", "stop_on ends training"),
+]
 figure = figures.diagram(boxes, arrows, (9.0, 3.6))
 figure.suptitle("Everything meets in the trainer's log", y=1.03)
 figures.show(figure, "Diagram: trainer, watched rewards and held-out probe write to "
@@ -270,26 +310,37 @@ figures.show(figure, "Diagram: trainer, watched rewards and held-out probe write
              "read it, and HealthCallback can stop the trainer.")
 
 # %% [markdown]
-# `watch` wraps the rewards. They return the same numbers, and the wrapper counts the different texts in a group, empty
-# texts, and values that are not numbers.
+# First the model, the problems and the rewards, as in chapter 04:
 
 # %%
 import os
 
-from grpo_workbook import quiet
-from grpo_workbook.run_config import RunConfig
+from grpo_workbook import choose_profile, quiet, use_one_thread
 
 quiet()
-run = RunConfig.from_env(default_profile="smoke", max_steps=20)
-if os.path.isdir(run.model):
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
-
+use_one_thread()
+profile = choose_profile(default="smoke", grpo={"max_steps": 20})
+if os.path.isdir(profile.model):
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
 import unsloth
-from grpo_workbook import load_policy, parse_rewards
+from grpo_workbook import data, load_policy, load_problems, to_dataset
+
+model, tokenizer = load_policy(profile)
+train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
+heldout_set = to_dataset(load_problems(data.WORD_PROBLEMS["heldout"]))
+
+# %% [markdown]
+# `watch` wraps the rewards. They return the same numbers, and the wrapper counts the different texts in a group, empty
+# texts, and values that are not numbers.
+
+# %%
+from grpo_workbook import (
+    correctness_reward, incremental_format_reward, strict_format_reward,
+)
 from grpo_workbook.diagnosis import watch
 
-model, tokenizer = load_policy(run)
-functions, weights = parse_rewards(run.rewards)
+functions = [correctness_reward, strict_format_reward, incremental_format_reward]
+weights = [2.0, 0.5, 0.5]
 watched = watch(functions)
 
 # %% [markdown]
@@ -298,58 +349,96 @@ watched = watch(functions)
 # kept, also in `trainer_state.json` of each checkpoint. `log_completions` keeps what the model wrote.
 
 # %%
-os.environ["TRACKIO_DIR"] = str(run.output / "trackio")  # read when trackio is imported
-os.environ["TENSORBOARD_LOGGING_DIR"] = str(run.output / "tensorboard")
-logging = {
+# trackio reads its folder when it is imported, which TRL's trainer does
+os.environ["TRACKIO_DIR"] = str(profile.output / "trackio")
+os.environ["TENSORBOARD_LOGGING_DIR"] = str(profile.output / "tensorboard")
+from trl import GRPOConfig, GRPOTrainer
+
+settings = {**profile.grpo, "save_strategy": "no"}  # no checkpoints in this chapter
+reporting = {
     "report_to": ["trackio", "tensorboard"], "project": "grpo", "run_name": "live",
     "log_completions": True, "num_completions_to_print": 0,  # in a file, unprinted
-    "save_strategy": "no",
 }
+args = GRPOConfig(
+    output_dir=str(profile.output / "checkpoints"), reward_weights=weights,
+    **{**settings, **reporting},
+)
 
 # %% [markdown]
 # `HealthCallback` diagnoses the log while it grows. `HeldoutProbe` samples answers to a few held-out problems every ten
 # steps. With `panels=True` the callback also redraws one figure in place. `alert=` sends each finding on, to W&B with
 # `alert=wandb.alert`, to trackio with `alert=lambda title, text, level: trackio.alert(title, text,
 # trackio.AlertLevel[level])`; on several GPUs one process does it.
+#
+# The function `train` will serve the other runs of this chapter too.
 
 # %%
-from grpo_workbook import HeldoutProbe, data
-from grpo_workbook.run_config import make_trainer
+from grpo_workbook import Float32Adapters, HeldoutProbe, RewardBar
 from grpo_workbook.diagnosis import HealthCallback
+from transformers import PrinterCallback
 
-train_set, heldout_set = [
-    data.to_dataset(data.load_problems(data.WORD_PROBLEMS[part]))
-    for part in ("train", "heldout")
-]
-probe = HeldoutProbe(model, tokenizer, heldout_set, every=10,
-                     max_new_tokens=run.max_completion_length)
+
+def train(policy, rewards, args, callbacks):
+    """Train the policy with these callbacks besides the usual ones."""
+    trainer = GRPOTrainer(
+        policy, rewards, args, train_set, processing_class=tokenizer,
+        callbacks=[Float32Adapters(policy), RewardBar(), *callbacks],
+    )
+    trainer.remove_callback(PrinterCallback)  # RewardBar shows the same in one line
+    trainer.train()
+    return trainer
+
+
+longest = profile.grpo["max_completion_length"]
+probe = HeldoutProbe(model, tokenizer, heldout_set, every=10, max_new_tokens=longest)
 health = HealthCallback(watched, stop_on={"nan", "collapsed"}, panels=True)
-trainer = make_trainer(run, model, tokenizer, train_set, watched, weights, logging)
-for callback in (probe, health):
-    trainer.add_callback(callback)
-trainer.train();
+trainer = train(model, watched, args, [probe, health])
 
 # %% [markdown]
-# A log does not know which reward judges the answer and which the form, but the functions do: `about` reads the role
-# that `@reward(role="correctness")` sets.
+# What does the diagnosis say at the end? A log does not know which reward judges the answer and which the form, but the
+# functions do: `@reward(role="correctness")` sets their role. So `read_run` gets them too.
 
 # %%
-from grpo_workbook.rewards.contract import about
-
-print({f.__name__: about(f).role for f in functions})
 live = read_run(trainer.state.log_history, functions)
 findings = diagnose(live)
 print(as_text(findings, live))
 
 # %% [markdown]
+# ### Choose what to look at
+#
+# The table of the run has a column for each metric. Choose some, and plot them:
+
+# %%
+from textwrap import fill
+
+metrics = [
+    "completions/mean_length", "completions/mean_terminated_length",
+    "clip_ratio/region_mean", "step_time",
+]
+table = live.table
+logged = [metric for metric in metrics if metric in table]
+figure, grid = figures.new_panels(10.0, 2.4, len(logged), len(logged))
+words = []
+for axes, metric in zip(grid, logged):
+    values = table[metric].dropna()
+    axes.plot(values.index, values, color=figures.BLUE)
+    axes.set_title(metric, fontsize=8)
+    words.append(f"{metric} {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
+figure.supxlabel("optimizer step", fontsize=9)
+figures.show(figure, f"Line charts of the live run: {'; '.join(words)}.")
+print(fill(", ".join(sorted(table.columns)), 88))
+
+# %% [markdown]
+# The text below the figure lists all columns. The two lengths agree: no completion runs into the limit. Nothing is clipped, because every completion is used once.
+#
 # ### Held-out problems
 #
 # The probe measures accuracy and the rate of well-formed answers on problems that training never sees:
 
 # %%
-print(live.table.filter(like="heldout/").dropna().round(2).to_string())
-seconds = live.table["heldout/seconds"].sum() / live.table["step_time"].sum()
-print(f"\nthree probes in 20 steps took {seconds:.1%} of the steps' time")
+print(table.filter(like="heldout/").dropna().round(2).to_string())
+share = table["heldout/seconds"].sum() / table["step_time"].sum()
+print(f"\nthree probes in 20 steps took {share:.1%} of the steps' time")
 
 # %% [markdown]
 # ### What the model writes
@@ -360,42 +449,21 @@ print(f"\nthree probes in 20 steps took {seconds:.1%} of the steps' time")
 from grpo_workbook.diagnosis import samples
 
 for step in (1, 20):
-    for sample in samples(run.output / "checkpoints", step):
+    for sample in samples(profile.output / "checkpoints", step):
         text = " ".join(sample.completion.split())
         print(f"step {step:2}  {sample.kind:8} {sample.reward:5.2f}  {text[:75]}")
 
 # %% [markdown]
 # ### Trackio and TensorBoard
 #
-# `trackio show` opens a page with all runs of a project, in the browser. Its data is a SQLite file, which anything can
-# read:
-
-# %%
-import json
-import sqlite3
-
-with sqlite3.connect(run.output / "trackio" / "grpo.db") as store:
-    rows = [json.loads(row) for row, in store.execute("SELECT metrics FROM metrics")]
-rewards = [round(row["train/reward"], 2) for row in rows if "train/reward" in row]
-print(len(rewards), "steps; reward:", rewards[:2], "...", rewards[-1])
-
-# %% [markdown]
-# `tensorboard --logdir outputs/run/tensorboard` shows the same curves:
-
-# %%
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-events = EventAccumulator(str(run.output / "tensorboard")).Reload()
-rewards = [(e.step, round(e.value, 2)) for e in events.Scalars("train/reward")]
-print(len(events.Tags()["scalars"]), "curves; reward:", rewards[:2], "...", rewards[-1])
-
-# %% [markdown]
+# `trackio show` opens a page with all runs of a project, in the browser; its data is a SQLite file in the folder
+# `trackio`. `tensorboard --logdir outputs/run/tensorboard` shows the same curves.
+#
 # ### When it is slow, or memory is short
 #
 # A faster engine (vLLM) speeds up sampling; smaller batches with more accumulation steps save memory.
 
 # %%
-table = live.table
 sampling = table["time/generation_fraction"].mean()
 print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sampling")
 print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
@@ -415,29 +483,39 @@ print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
 # %%
 from grpo_workbook.diagnosis import side_by_side
 
-names = ["healthy", "cold_sampling", "wrong_answers", "reward_by_prompt",
-         "four_tokens", "wrong_end_token", "shows_work", "rate_times_100",
-         "rate_by_100", "frozen_adapters", "beta_10", "wrong_sign"]
-sick = {name: read_run(LOGS / f"{name}_0.json") for name in names}
-found = {name: diagnose(log)[0] for name, log in sick.items()}
-named = {f"{name}: {found[name].name}": log for name, log in sick.items()}
-figure, words = side_by_side(named)
+names = [
+    "healthy", "cold_sampling", "wrong_answers", "reward_by_prompt", "four_tokens",
+    "wrong_end_token", "shows_work", "rate_times_100", "rate_by_100",
+    "frozen_adapters", "beta_10", "wrong_sign",
+]
+sick = {}
+first_findings = {}
+titled = {}
+for name in names:
+    sick[name] = read_run(LOGS / f"{name}_0.json")
+    first_findings[name] = diagnose(sick[name])[0]
+    titled[f"{name}: {first_findings[name].name}"] = sick[name]
+figure, words = side_by_side(titled)
 figure.suptitle("The reward alone separates few of the diseases")
 figures.show(figure, words)
 
 # %% [markdown]
 # The reward alone separates few of them. `shows_work` has the best-looking curve, and four flat curves have four
-# different causes. So the diagnosis reads more metrics, and compares most of them with the run's own beginning. The
-# first piece of evidence for each finding (a rise is counted in standard errors):
+# different causes. So the diagnosis reads more metrics, and compares most of them with the run's own beginning. This is
+# the first piece of evidence for each finding (a rise is counted in standard errors):
 
 # %%
-for name, first in found.items():
-    seen = first.evidence[0]
-    print(f"{name:17} {first.severity:8} {first.name:16} step {first.step:2}   "
-          f"{seen.metric.split(',')[0]} {seen.value:.3g}")
+for name, finding in first_findings.items():
+    evidence = finding.evidence[0]
+    metric = evidence.metric.split(",")[0]
+    print(f"{name:17} {finding.severity:8} {finding.name:16} step {finding.step:2}   "
+          f"{metric} {evidence.value:.3g}")
 
 # %% [markdown]
-# ### A reward that is gamed
+# Three of them deserve a closer look: a reward that is gamed, completions that are all the same, and a learning rate that
+# is too high.
+#
+# ### First: a reward that is gamed
 #
 # The reward of `shows_work` counts equals signs. It rises fast to its maximum while the held-out accuracy goes to 0:
 # the model writes equations until it is cut off. The lengths and the held-out accuracy give it away.
@@ -451,10 +529,10 @@ figure.suptitle("Gamed: the reward rises to its maximum, held-out accuracy falls
 figures.show(figure, words)
 
 # %% [markdown]
-# The last step of such a run is its worst, although its reward is the highest. So judge steps by a score that the reward
-# cannot buy. `HeldoutProbe(keep=...)` saves the adapter of the best step by held-out accuracy, and `stop=True` ends the
-# run when fewer problems are right than at that step (a paired test, chapter 08) while the reward has risen. Train the
-# live model on, with the equals signs alone:
+# The last step of such a run is its worst, although its reward is the highest. So judge steps by held-out accuracy, which
+# the reward does not measure. `HeldoutProbe(keep=...)` saves the adapter of the best step by held-out accuracy, and
+# `stop=True` ends the run when fewer problems are right than at that step (a paired test, chapter 08) while the reward has
+# risen. Train the live model on, with the equals signs alone:
 
 # %%
 from grpo_workbook import reward
@@ -463,17 +541,20 @@ from grpo_workbook import reward
 @reward(role="style")
 def shows_work_reward(completions, **columns):
     """The number of equals signs, as a fraction of six."""
-    return [min(1.0, c[0]["content"].count("=") / 6) for c in completions]
+    rewards = []
+    for completion in completions:
+        signs = completion[0]["content"].count("=")
+        rewards.append(min(1.0, signs / 6))
+    return rewards
 
 
-gamed_run = run.replace(max_steps=40, output=run.output / "gamed")
-keeper = HeldoutProbe(model, tokenizer, heldout_set, every=5, problems=64,
-                      keep=gamed_run.output / "best", stop=True,
-                      max_new_tokens=run.max_completion_length)
-gamed = make_trainer(gamed_run, model, tokenizer, train_set, [shows_work_reward],
-                     overrides={"save_strategy": "no"})
-gamed.add_callback(keeper)
-gamed.train();
+folder = str(profile.output / "gamed")
+gamed_args = GRPOConfig(output_dir=folder, **{**settings, "max_steps": 40})
+keeper = HeldoutProbe(
+    model, tokenizer, heldout_set, every=5, problems=64, max_new_tokens=longest,
+    keep=profile.output / "best", stop=True,
+)
+gamed = train(model, [shows_work_reward], gamed_args, [keeper])
 
 # %% [markdown]
 # The best step is 0: the adapter as the live run had left it, because no later step did better. How much was saved? The
@@ -483,67 +564,70 @@ gamed.train();
 # %%
 from grpo_workbook import evaluate, load_model
 
-fresh = heldout_set.select(range(64, 192))
-how = {"load_in_4bit": run.load_in_4bit, "any_base": True}
-kept, _ = load_model(run.model, keeper.keep, **how)
-history = read_run(gamed.state.log_history).table
-for name, policy, step in (("kept", kept, max(1, keeper.best["step"])),
-                           ("last", model, gamed.state.global_step)):
-    tokens = run.max_completion_length
-    scores = evaluate(policy, tokenizer, fresh, max_new_tokens=tokens)
-    print(f"{name}: reward {history['reward'].loc[step]:.2f}, "
-          f"{sum(scores.strict)} of {scores.n} fresh problems strictly right")
+other_problems = heldout_set.select(range(64, 192))
+kept, _ = load_model(
+    profile.model, keeper.keep, load_in_4bit=profile.loader["load_in_4bit"],
+    any_base=True,
+)
+for name, policy in (("kept", kept), ("last", model)):
+    scores = evaluate(policy, tokenizer, other_problems, max_new_tokens=longest)
+    print(f"{name}: {sum(scores.strict)} of {scores.n} other problems strictly right")
 
 # %% [markdown]
-# Both curves of the run, with the best step as a dotted line. Accuracy was gone before the reward had risen, so a look at
-# the reward alone comes too late:
+# Both curves of the run, with the best step as a dotted line. Accuracy was gone before the reward had risen much, so a
+# look at the reward alone comes too late:
 
 # %% tags=["hide-input"]
+history = read_run(gamed.state.log_history).table
+earned = history["reward"].dropna()
+accuracy = history["heldout/strict"].dropna()
 figure, (left, right) = figures.new_panels(8.0, 2.8, 2, 2)
-paid, held = history["reward"].dropna(), history["heldout/strict"].dropna()
-left.plot(paid.index, paid, color=figures.BLUE)
+left.plot(earned.index, earned, color=figures.BLUE)
 left.set(title="The reward rises", xlabel="step", ylim=(0, 1))
-right.plot(held.index, held, "o-", color=figures.GREEN)
+right.plot(accuracy.index, accuracy, "o-", color=figures.GREEN)
 right.axvline(keeper.best["step"], color="black", ls=":", lw=1)
 right.set(title="Held-out accuracy falls first", xlabel="step", ylim=(-0.03, 1))
 left.set_ylabel("mean reward")
 right.set_ylabel("strictly right")
-figures.show(figure, f"Two line charts: the reward goes from {paid.iloc[0]:.2f} to "
-             f"{paid.iloc[-1]:.2f}, held-out accuracy from {held.iloc[0]:.2f} to "
-             f"{held.iloc[-1]:.2f}; the best step is {keeper.best['step']}.")
+figures.show(figure, f"Two line charts: the reward goes from {earned.iloc[0]:.2f} to "
+             f"{earned.iloc[-1]:.2f}, held-out accuracy from {accuracy.iloc[0]:.2f} to "
+             f"{accuracy.iloc[-1]:.2f}; the best step is {keeper.best['step']}.")
 
 # %% [markdown]
-# ### A reward that teaches its rounding error
+# ### Second: completions that are all the same
 #
-# `reward_by_prompt` pays all completions of a group the same, here the length of the question divided by 100. There is
-# nothing to learn. Yet the held-out accuracy goes to 0:
+# `cold_sampling` samples at temperature 0.05. Its reward is high from the first step, because the model's most likely
+# answer is mostly right. But all completions of a group are nearly the same text, so there is nothing to compare:
 
 # %%
-log = sick["reward_by_prompt"].table
-part = log[["frac_reward_zero_std", "grad_norm", "entropy", "adapter/change"]]
-print(part.loc[[1, 5, 10, 20, 30]].to_string())
-print(log[["heldout/strict", "heldout/lenient"]].dropna().to_string())
+columns = ["reward", "completions/unique_fraction", "frac_reward_zero_std", "grad_norm"]
+for name in ("cold_sampling", "healthy"):
+    print(name)
+    print(sick[name].table.loc[[1, 5, 10, 15], columns].round(3).to_string())
 
 # %% [markdown]
-# The cause is rounding. The mean of eight times 0.87 in 32 bits is not exactly 0.87, and the tiny difference has the
-# same sign for all eight completions:
+# A unique fraction of 0.125 means that all eight completions of a group are one text. In the healthy run it falls too, but
+# late, and because the task is learned. The cure is a temperature of 1.
+#
+# ### Third: a learning rate that is too high
+#
+# Train a new model with a learning rate 300 times too high. `stop_on` names the findings that end training:
 
 # %%
-for reward in (0.71, 0.87, 1.01):
-    group = torch.full((8,), reward)
-    advantage = (group - group.mean()) / (group.std() + 1e-4)
-    print(reward, [f"{a:+.4f}" for a in advantage.tolist()[:4]], "...")
-
-# %% [markdown]
-# So the whole group is pushed up, or the whole group is pushed down, whatever it wrote. Advantages and gradients are a
-# thousand times smaller than usual, but Adam divides each gradient by its own typical size, so the steps are as large
-# as ever. The model is trained at full speed on the rounding error of the question's length, and unlearns what it knew.
+model, tokenizer = load_policy(profile)
+watched = watch(functions)
+guard = HealthCallback(watched, stop_on={"rate_too_high", "nan"}, every=1, say=print)
+sick_args = GRPOConfig(
+    output_dir=str(profile.output / "sick"), reward_weights=weights,
+    **{**settings, "max_steps": 30, "learning_rate": 0.3},
+)
+stopped = train(model, watched, sick_args, [guard])
+print(f"\nstopped after {stopped.state.global_step} of 30 steps")
 
 # %% [markdown]
 # ## Symptom, cause, cure
 #
-# Ask these questions from top to bottom. The first unwanted answer usually names the disease. (The table below the
-# figure has every finding, also those about the KL.)
+# Ask these questions from top to bottom. The first unwanted answer usually names the disease.
 
 # %% tags=["hide-input"]
 questions = {
@@ -557,67 +641,40 @@ questions = {
     "Do all parts rise, and held-out problems?": ("no", "drowned, wrong_answers,\n"
                                                   "format_ignored; hacked"),
 }
-boxes, arrows, places = {}, [], list(questions)
-for i, (question, (answer, names)) in enumerate(questions.items()):
-    y = 0.93 - 0.155 * i
+boxes = {}
+arrows = []
+words = []
+last = None
+for place, (question, (answer, findings_there)) in enumerate(questions.items()):
+    y = 0.93 - 0.155 * place
     boxes[question] = (0.22, y, question, pale["data"])
-    boxes[names] = (0.77, y, names, pale["number"])
-    arrows.append((question, names, answer))
+    boxes[findings_there] = (0.77, y, findings_there, pale["number"])
+    arrows.append((question, findings_there, answer))
+    if last is not None:
+        arrows.append((last, question, ""))
+    last = question
+    words.append(f"{question} {answer}: {findings_there}.")
+
+# %% [markdown]
+# The names on the right are those of `diagnose`.
+
+# %% tags=["hide-input"]
 boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
-arrows += [(a, b, "") for a, b in zip(places, [*places[1:], "healthy"])]
-listed = " ".join(f"{q} {answer}: {n}." for q, (answer, n) in questions.items())
+arrows.append((last, "healthy", ""))
 figure = figures.diagram(boxes, arrows, (9.5, 5.6))
 figure.suptitle("Six questions in this order name most diseases", y=1.02)
-figures.show(figure, "Decision tree of the diagnosis, six questions from top to "
-             f"bottom, the findings to their right. {listed} At the end: healthy.")
+listed = " ".join(words)
+figures.show(figure, "Decision tree of the diagnosis: six questions from top to bottom "
+             f"with the findings to their right. {listed} At the end: healthy.")
 
 # %% [markdown]
-# Every finding, what it means and what to do. This table is printed from the code that makes the diagnosis:
-
-# %%
-from IPython.display import Markdown, display
-from grpo_workbook.diagnosis import CATALOGUE
-
-rows = ["| finding | what you see | what it means | what to do |", "| --- " * 4 + "|"]
-for name, kind in CATALOGUE.items():
-    rows.append(f"| `{name}` | {kind.symptom} | {kind.means} | {kind.do} |")
-display(Markdown("\n".join(rows)))
-
-# %% [markdown]
-# Each bound has its reason, and most compare the run with itself:
-
-# %%
-from textwrap import fill
-
-from grpo_workbook.diagnosis import THRESHOLDS
-
-for name in ("sure", "zero_variance", "same_text", "jump", "hardly", "drown"):
-    line = f"{name:14} {THRESHOLDS[name].value:<6g} {THRESHOLDS[name].reason}"
-    print(fill(line, 88, subsequent_indent=" " * 22))
-
-# %% [markdown]
-# The bounds were set on the first seed of each of these runs and on published GPU logs. On other seeds the diagnosis
-# names 20 of 20 diseases (one was missed until the rules were changed) and accuses none of 4 healthy runs. That is one
-# task and tiny models, with adapters in bfloat16 (chapter 04). On 33 published logs it names 19 of 19 sick runs and accuses
-# none of 14 healthy ones, but its rules were written with these logs in view. Of 36 logs that were collected later it
-# named 12 of 20 sick runs (of those of TRL's or Unsloth's trainer 12 of 15), and accused none of 11 healthy ones at the
-# end. `docs/measurements.md` has the tables.
-
-# %% [markdown]
-# ## Stopping a sick run
+# Every finding with its meaning and its cure, and every bound with its reason, stands in
+# [findings.toml](../grpo_workbook/diagnosis/findings.toml).
 #
-# The same model again, with a learning rate 300 times too high. `stop_on` names the findings that end training:
-
-# %%
-sick_run = run.replace(max_steps=30, learning_rate=0.3, output=run.output / "sick")
-model, tokenizer = load_policy(sick_run)
-watched = watch(functions)
-guard = HealthCallback(watched, stop_on={"rate_too_high", "nan"}, every=1, say=print)
-stopped = make_trainer(sick_run, model, tokenizer, train_set, watched, weights,
-                       {"save_strategy": "no"})
-stopped.add_callback(guard)
-stopped.train()
-print(f"\nstopped after {stopped.state.global_step} of {sick_run.max_steps} steps")
+# How far can you trust the names? On logs of other people's runs that its rules had not seen, `diagnose` named the cause of
+# 24 of 44 sick runs and accused 1 of 21 healthy ones. With the rules as changed since then, partly with these logs in view,
+# it names 32 of 44 and accuses none. [The measurements](../docs/measurements.md) have the details. So a finding is a good
+# hint, and *healthy* is no proof.
 
 # %% [markdown]
 # ## Before, during and after a run
@@ -631,23 +688,33 @@ print(f"\nstopped after {stopped.state.global_step} of {sick_run.max_steps} step
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or when
 # the diagnosis is wrong.
 
-# %% tags=["remove-cell"] jupyter={"source_hidden": true}
+# %% tags=["remove-cell"]
 import json
 
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+events = EventAccumulator(str(profile.output / "tensorboard")).Reload()
 strict = live.table["heldout/strict"].dropna()
-proved = {"steps": trainer.state.global_step, "finding": findings[0].name,
-          "gamed": [float(held.max()), float(held.iloc[-1])],
-          "before": float(strict.iloc[0]), "after": float(strict.iloc[-1]),
-          "stopped_at": stopped.state.global_step,
-          "stopped_for": [f.name for f in guard.findings]}
-(run.output / "notebook_05.json").write_text(json.dumps(proved, indent=2))
-assert trainer.state.global_step == 20 and len(rewards) == 20
-if run.profile == "smoke":
-    assert not health.found
+proved = {
+    "steps": trainer.state.global_step,
+    "finding": findings[0].name,
+    "gamed": [float(accuracy.max()), float(accuracy.iloc[-1])],
+    "before": float(strict.iloc[0]),
+    "after": float(strict.iloc[-1]),
+    "stopped_at": stopped.state.global_step,
+    "stopped_for": [finding.name for finding in guard.findings],
+}
+(profile.output / "notebook_05.json").write_text(json.dumps(proved, indent=2))
+assert trainer.state.global_step == 20
+assert (profile.output / "trackio" / "grpo.db").is_file()
+assert len(events.Scalars("train/reward")) == 20
+if profile.name == "smoke":
+    assert not health.findings
     best, last = proved["gamed"]
     assert best > 0.7 and last < 0.4, "the gamed run kept learning"
     assert findings[0].name == "healthy" and proved["after"] > proved["before"] + 0.2
-    assert "rate_too_high" in proved["stopped_for"] and stopped.state.global_step <= 10
+    assert "rate_too_high" in proved["stopped_for"]
+    assert stopped.state.global_step <= 10
 
 # %% [markdown]
 # ## Exercises
@@ -693,51 +760,53 @@ check("05.1", is_gamed);
 # %% [markdown]
 # ### The clinic
 #
-# Twelve runs, A to L. Some are healthy, and one has two findings. Seven metrics, each on one scale for all twelve:
+# Six runs, A to F. One is healthy. Each row is a patient; the first panel has the parts of its reward.
 
 # %%
 from grpo_workbook.exercises import CLINIC
 
-patients = {letter: read_run(LOGS / f"{name}.json") for letter, name in CLINIC.items()}
-sheet = {"reward, of at most 3": ("reward", -1, 3),
-         "zero variance": ("frac_reward_zero_std", 0, 1),
-         "unique texts": ("completions/unique_fraction", 0, 1),
-         "cut off": ("completions/clipped_ratio", 0, 1),
-         "gradient norm": ("grad_norm", 0, 1.5),
-         "adapter change": ("adapter/change", 0, 0.3),
-         "held-out, strict": ("heldout/strict", 0, 1)}
+patients = {}
+for letter, name in CLINIC.items():
+    patients[letter] = read_run(LOGS / f"{name}.json")
+sheet = {
+    "unique texts": ("completions/unique_fraction", 1.0),
+    "tokens": ("completions/mean_length", 64),
+    "adapter change": ("adapter/change", 0.5),
+    "held-out, strict": ("heldout/strict", 1.0),
+}
+patients["A"].table[["reward", "grad_norm", "adapter/change"]].tail(3).round(3)
 
 # %% [markdown]
-# Each row is a patient. What lies beyond a scale is drawn at its edge, and the panel says from where to where it goes:
+# Look at the parts of the reward first, and then at what explains them:
 
 # %% tags=["hide-input"]
-figure, grid = figures.new_panels(11.0, 10.0, 12 * len(sheet), len(sheet))
+figure, grid = figures.new_panels(11.0, 9.5, 30, 5)
 words = []
-for place, axes in enumerate(grid):
-    letter, title = list(patients)[place // len(sheet)], list(sheet)[place % len(sheet)]
-    metric, low, high = sheet[title]
-    values = patients[letter].table[metric].dropna()
-    axes.plot(values.index, values.clip(low, high), "o-" if len(values) < 8 else "-",
-              color=figures.BLUE, markersize=3)
-    room = 0.04 * (high - low)
-    axes.set(ylim=(low - room, high + room), xticks=[], yticks=[low, high])
-    axes.tick_params(labelsize=7)
-    if place < len(sheet):
-        axes.set_title(title, fontsize=9)
-    if title == list(sheet)[0]:
-        steps = f"{letter}\n{values.index[-1]} steps"
-        axes.set_ylabel(steps, rotation=0, ha="right", va="center")
-    few = 1 if len(values) < 8 else 3
-    ends = f"{values.head(few).mean():.2g} to {values.tail(few).mean():.2g}"
-    words.append(f"{letter} {title} {ends}")
-    if not values.between(low, high).all():
-        axes.text(0.97, 0.65, ends, transform=axes.transAxes, ha="right", fontsize=8)
+for row, (letter, run) in enumerate(patients.items()):
+    axes = grid[5 * row]
+    for function, (colour, dash, _) in zip(run.functions, figures.STYLES):
+        part = run.table[f"rewards/{function}/mean"].dropna()
+        label = function.removesuffix("_reward").removesuffix("_format")
+        axes.plot(part.index, part, dash, color=colour, label=label)
+        words.append(f"{letter} {label} {part.iloc[0]:.2f} to {part.iloc[-1]:.2f}")
+    axes.set(ylim=(-0.04, 1.5), yticks=[0, 1])
+    axes.legend(frameon=False, fontsize=6, loc="upper left", ncols=2, handlelength=1)
+    axes.set_ylabel(letter, rotation=0, ha="right", va="center", fontsize=13)
+    for column, (title, (metric, top)) in enumerate(sheet.items(), start=1):
+        axes = grid[5 * row + column]
+        values = run.table[metric].dropna()
+        axes.plot(values.index, values, color=figures.BLUE)
+        axes.set(ylim=(-0.04 * top, 1.04 * top), yticks=[0, top])
+        if row == 0:
+            axes.set_title(title)
+        words.append(f"{title} {values.iloc[0]:.2g} to {values.iloc[-1]:.2g}")
+grid[0].set_title("parts of the reward")
 figure.supxlabel("optimizer step", fontsize=10)
-figure.suptitle("Twelve runs: which are healthy, and what is wrong with the others?")
-figures.show(figure, f"Twelve patients, seven small charts each: {'; '.join(words)}.")
+figure.suptitle("Six runs: which is healthy, and what is wrong with the others?")
+figures.show(figure, f"Six patients, five small charts each: {'; '.join(words)}.")
 
 # %% [markdown]
-# The six panels of one patient show the parts of its reward, its KL and its lengths. Change the letter:
+# The six panels of one patient show its KL, its gradient and its zero-variance groups too. Change the letter:
 
 # %%
 LETTER = "E"
@@ -746,13 +815,12 @@ figures.show(*run_panels(patients[LETTER], title=f"Patient {LETTER}"))
 # %% [markdown]
 # ### Exercise 05.2 · `my_diagnosis` · hard · 20 minutes
 #
-# Return for each letter the set of its findings, from these names: `collapsed`, `drowned`, `format_ignored`, `frozen`,
-# `hacked`, `healthy`, `kl_too_high`, `never_ends`, `no_gradient`, `rate_too_high`, `rate_too_low`, `reward_falls`,
-# `reward_flat`, `saturated`, `truncated`, `wrong_answers`. A healthy run may have `saturated` as a note beside `healthy`. Look at
-# `patients["A"].table` before you ask `diagnose`.
+# Return for each letter the name of its finding, from these: `collapsed`, `drowned`, `format_ignored`, `frozen`, `hacked`,
+# `healthy`, `kl_too_high`, `no_gradient`, `rate_too_high`, `rate_too_low`, `reward_falls`, `reward_flat`, `saturated`,
+# `wrong_answers`. Name a cause, not its effect. Look at `patients["A"].table` before you ask `diagnose`.
 
 # %% tags=["exercise"]
-def my_diagnosis(letter: str) -> set[str]:
+def my_diagnosis(letter: str) -> str:
     raise NotImplementedError
 
 
@@ -761,21 +829,18 @@ check("05.2", my_diagnosis);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A dict from letter to set is enough. Adapters: exactly 0, almost 0, or moving? Unique texts: one in eight means that
-# all eight are the same. C, D and L have rising rewards: compare the parts, and the held-out accuracy. K has two
-# findings.
+# A dict from letter to name is enough. Unique texts: one in eight means that all eight are the same. In three runs one part
+# of the reward rises: is it the part that matters? How far do the adapters move?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def my_diagnosis(letter: str) -> set[str]:
+# def my_diagnosis(letter: str) -> str:
 #     return {
-#         "A": {"healthy"}, "B": {"collapsed"}, "C": {"format_ignored"}, "D": {"hacked"},
-#         "E": {"rate_too_high"}, "F": {"rate_too_low"}, "G": {"drowned"},
-#         "H": {"healthy"}, "I": {"truncated"}, "J": {"frozen"},
-#         "K": {"healthy", "saturated"}, "L": {"wrong_answers"},
+#         "A": "healthy", "B": "collapsed", "C": "format_ignored",
+#         "D": "hacked", "E": "rate_too_high", "F": "wrong_answers",
 #     }[letter]
 # ```
 #
@@ -801,19 +866,22 @@ cure = {"max_completion_length": 64}  # this is yours to change
 
 def treat() -> dict:
     """15 steps of the sick run with your cure, its panels and its diagnosis."""
-    treated = run.replace(max_steps=15, output=run.output / "cured", **SICK | cure)
-    model, tokenizer = load_policy(treated)
+    policy, _ = load_policy(profile)
     watched = watch(functions)
-    trainer = make_trainer(treated, model, tokenizer, train_set, watched, weights,
-                           {"save_strategy": "no"})
-    trainer.add_callback(HealthCallback(watched, say=print))
-    trainer.train()
-    log = read_run(trainer.state.log_history, functions)
+    changes = {**settings, "max_steps": 15, **SICK, **cure}
+    args = GRPOConfig(
+        output_dir=str(profile.output / "cured"), reward_weights=weights, **changes
+    )
+    treated = train(policy, watched, args, [HealthCallback(watched, say=print)])
+    log = read_run(treated.state.log_history, functions)
     figures.show(*run_panels(log, title=f"After {cure}"))
-    reward = log.table["reward"].dropna()
-    ends = reward.head(3).mean(), reward.tail(3).mean()
-    return {"finding": diagnose(log)[0].name, "reward": ends,
-            "unique": log.table["completions/unique_fraction"].tail(5).mean()}
+    rewards = log.table["reward"].dropna()
+    unique = log.table["completions/unique_fraction"]
+    return {
+        "finding": diagnose(log)[0].name,
+        "reward": (rewards.head(3).mean(), rewards.tail(3).mean()),
+        "unique": unique.tail(5).mean(),
+    }
 
 
 predict("05.3", prediction, treat);
@@ -871,8 +939,9 @@ check("05.4", entropy_spent);
 #
 #     start = mean(entropy[:3])
 #     for step in range(3, len(entropy) + 1):
-#         undecided, paid = mean(entropy[step - 3 : step]), mean(reward[step - 3 : step])
-#         if undecided < 0.25 * start and paid < 0.8 * highest:
+#         recent_entropy = mean(entropy[step - 3 : step])
+#         recent_reward = mean(reward[step - 3 : step])
+#         if recent_entropy < 0.25 * start and recent_reward < 0.8 * highest:
 #             return step
 #     return None
 # ```
@@ -885,18 +954,24 @@ check("05.4", entropy_spent);
 # stored logs stand beside it: their rewards pay at most 3, the equals signs 1.
 
 # %%
-MY_RUN, HIGHEST = "", 3.0
-mine = read_run(MY_RUN) if MY_RUN else live
+MY_RUN = ""
+HIGHEST = 3.0
+mine = live
+if MY_RUN:
+    mine = read_run(MY_RUN)
 print(as_text(diagnose(mine), mine))
-for name, log in {"mine": mine, "wrong answers": patients["L"], **both}.items():
+runs = {
+    "mine": (mine, HIGHEST), "wrong answers": (patients["F"], 3.0),
+    "healthy": (healthy, 3.0), "shows work": (sick["shows_work"], 1.0),
+}
+for name, (log, highest) in runs.items():
     if "entropy" not in log.table:
         print(f"{name}: no entropy was logged")
         continue
     curve = log.table[["entropy", "reward"]].dropna()
-    highest = {"mine": HIGHEST, "shows work": 1.0}.get(name, 3.0)
     try:
-        spent = entropy_spent(list(curve["entropy"]), list(curve["reward"]), highest)
-        print(f"{name}: entropy spent at step {spent}")
+        step = entropy_spent(list(curve["entropy"]), list(curve["reward"]), highest)
+        print(f"{name}: entropy spent at step {step}")
     except NotImplementedError:
         print(f"{name}: write entropy_spent first")
 
@@ -908,28 +983,27 @@ for name, log in {"mine": mine, "wrong answers": patients["L"], **both}.items():
 # can fall below 0.
 
 # %% tags=["hide-input"]
-limits = dict(zip(gpu_runs, (768, None, 200, 200, 1849, 1024)))
+limits = [768, None, 200, 200, 1849, 1024]
+metrics = ["reward", "kl", "completions/mean_length"]
 figure, grid = figures.new_panels(10.0, 9.0, 18, 3)
 words = []
-for place, axes in enumerate(grid):
-    name, column = list(gpu_runs)[place // 3], place % 3
-    metric = ("reward", "kl", "completions/mean_length")[column]
-    values = gpu_runs[name][metric]
-    axes.plot(values.index, values, color=figures.BLUE)
-    if metric == "kl":
-        axes.set_yscale("symlog", linthresh=0.1)
-        axes.set_ylim(-0.1, 100)
-    if column == 2 and limits[name]:
-        axes.axhline(limits[name], color="black", ls="--", lw=1)
-        axes.set_ylim(0, 1.1 * limits[name])
-    if place < 3:
-        axes.set_title(("reward", "KL", "tokens")[column], fontsize=10)
-    if column == 0:
-        axes.set_ylabel(name, rotation=0, ha="right", labelpad=24)
-    ends = " to ".join(f"{values.iloc[k]:.2g}" for k in (0, -1))
-    words.append(f"{name} {metric} {ends}, limit {limits[name]}")
-for axes in grid[-3:]:
-    axes.set_xlabel("step")
+for row, (name, log) in enumerate(gpu_runs.items()):
+    for column, metric in enumerate(metrics):
+        axes = grid[3 * row + column]
+        values = log[metric]
+        axes.plot(values.index, values, color=figures.BLUE)
+        words.append(f"{name} {metric} {values.iloc[0]:.2g} to {values.iloc[-1]:.2g}")
+        if metric == "kl":
+            axes.set_yscale("symlog", linthresh=0.1)
+            axes.set_ylim(-0.1, 100)
+        if metric == "completions/mean_length" and limits[row] is not None:
+            axes.axhline(limits[row], color="black", ls="--", lw=1)
+            axes.set_ylim(0, 1.1 * limits[row])
+            words.append(f"limit {limits[row]}")
+    grid[3 * row].set_ylabel(name, rotation=0, ha="right", labelpad=24)
+for column, title in enumerate(["reward", "KL", "tokens"]):
+    grid[column].set_title(title, fontsize=10)
+    grid[15 + column].set_xlabel("step")
 figure.suptitle("Six runs: which would you stop, and why?")
 figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
 
@@ -992,12 +1066,14 @@ check("05.5", gpu_diagnosis);
 # %% [markdown]
 # ## Summary
 #
-# - A loss near 0 is normal when `beta` is 0: advantages sum to 0 and every ratio is 1. What is left comes from
-#   completions of different lengths. The sign of failure is a gradient norm of 0 with zero-variance groups.
-# - `reward_std` is the whole batch's and proves nothing. Read `frac_reward_zero_std`.
+# Is a run learning, and if not, what is wrong with it?
+#
+# - The loss does not show it. A loss near 0 is normal when `beta` is 0, because advantages sum to 0 and every ratio is 1;
+#   what is left comes from completions of different lengths. The bad sign is a gradient norm of 0 with zero-variance groups.
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
-#   Most diseases look alike in any one of them; two together tell them apart.
-# - A reward that rises proves nothing by itself.
+#   Most diseases look alike in any one of them; two together tell them apart. `reward_std` is the whole batch's: read
+#   `frac_reward_zero_std` instead.
+# - A reward that rises proves nothing by itself, because it may be gamed: held-out accuracy shows it.
 # - A GPU run needs about 100 steps before its reward says anything. Its KL and its lengths say something sooner.
 # - `HealthCallback` diagnoses while the run goes on, `python -m grpo_workbook diagnose` afterwards.
 #
