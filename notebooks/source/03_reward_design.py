@@ -908,7 +908,7 @@ proved = {"steps": trainer.state.global_step, "gaps": gaps, "curves": curves}
 proved["toy"] = {f"{way} {mastered}": run[30] for (way, mastered), run in runs.items()}
 proved["fooled"] = [int(fooled.iloc[0]), int(fooled.iloc[1])]
 profile.output.mkdir(parents=True, exist_ok=True)
-(profile.output / "notebook_03.json").write_text(json.dumps(proved))
+(profile.output / "notebook_03.json").write_text(json.dumps(proved));
 
 # %% [markdown]
 # ### What to do
