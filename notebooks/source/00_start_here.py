@@ -39,7 +39,8 @@ boxes = {
     "answers": (0.5, 0.66, "a group of\n4 answers", figures.PALE["data"]),
     "checker": (0.7, 0.66, "checker\n(a program)", figures.PALE["check"]),
     "rewards": (0.91, 0.66, "rewards\n3, 0, 1, 3", figures.PALE["number"]),
-    "advantages": (0.7, 0.15, "advantages\n+0.8, -1.2, -0.5, +0.8", figures.PALE["number"]),
+    "advantages": (0.7, 0.15, "advantages\n+0.8, -1.2, -0.5, +0.8",
+                   figures.PALE["number"]),
     "critic": (0.27, 0.15, "critic\n(as PPO has)", figures.PALE["off"]),
 }
 arrows = [
@@ -222,7 +223,7 @@ left.bar(["before", "after"], rates, 0.6, color=[figures.GREY, figures.BLUE])
 for place, scores in enumerate([before, after]):
     low, high = scores.interval
     whiskers = [[scores.rate - low], [high - scores.rate]]
-    left.errorbar([place], [scores.rate], whiskers, fmt="none", color="black", capsize=5)
+    left.errorbar([place], [scores.rate], whiskers, color="black", capsize=5)
 left.set(ylim=(0, 1), ylabel="strictly right", title="with 95 % intervals")
 outcomes = {
     "wrong both times": pairs[False, False],
@@ -239,8 +240,8 @@ figure.suptitle(f"Held-out problems: {rates[0]:.0%} right before, {rates[1]:.0%}
 counts = ", ".join(f"{count} {name}" for name, count in outcomes.items())
 figures.show(
     figure,
-    f"Bars: {before.rate:.1%} strictly right before training, {after.rate:.1%} after, with "
-    f"intervals that do not touch. Of {before.n} problems: {counts}.",
+    f"Bars: {before.rate:.1%} strictly right before training, {after.rate:.1%} after, "
+    f"with intervals that do not touch. Of {before.n} problems: {counts}.",
 )
 
 # %% [markdown]

@@ -358,7 +358,8 @@ for attack, verdict in zip(collection, verdicts):
     row["sandbox"] += verdict.passed
     if attack.kind in HARMLESS:
         row["exit code"] += by_exit_code(attack.program, attacks.TEST, "check(add)")
-print(f"{'programs that':32}{'number':>6}{'pass by exit code':>19}{'in the sandbox':>16}")
+head = f"{'number':>6}{'pass by exit code':>19}{'in the sandbox':>16}"
+print(f"{'programs that':32}{head}")
 for aim, row in table.items():
     by_code = row["exit code"] if aim in HARMLESS.values() else "not run"
     print(f"{aim:32}{row['programs']:6}{by_code:>19}{row['sandbox']:16}")
