@@ -278,7 +278,7 @@ def ablation(file: str) -> None:
             row = json.loads(line)
             jobs.append(Job(row["program"], row["test"], row["entry_point"], row.get("setup", "")))
     else:
-        attacks = [attack for attack in code_attacks() if attack.kind == "beside its test"]
+        attacks = [attack for attack in code_attacks() if attack.family == "beside its test"]
         jobs = [Job(attack.program, attack.test, ENTRY_POINT) for attack in attacks]
     print("| defences | pass | no verdict |\n| --- | --- | --- |")
     for count in (0, 1, 2, 3):

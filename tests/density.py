@@ -27,6 +27,8 @@ NOT_SIMPLE = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For, ast.AsyncFor, ast.While,
     ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match, ast.Import, ast.ImportFrom,
 )  # fmt: skip
+# Names that say nothing of what a thing is.
+EMPTY_NAMES = {"said", "found", "told", "given", "how", "one", "kind", "there", "more"}
 COMPLEX = 10  # a function of a higher cyclomatic complexity has to be read twice
 
 
@@ -43,6 +45,7 @@ class Density:
     dict_updates: float  # x |= y
     complex_functions: float  # above a complexity of 10, per 1,000 lines
     worst_complexity: int  # of any function
+    empty_names: int  # variables and parameters with a name of EMPTY_NAMES
     comments: float  # comment lines for each line of code
 
 
@@ -61,6 +64,13 @@ def is_nested(node: ast.AST) -> bool:
     return len(inner) > 1
 
 
+def has_empty_name(node: ast.AST) -> bool:
+    """Whether a node stores a variable, or is a parameter, with a name that says nothing."""
+    if isinstance(node, ast.arg):
+        return node.arg in EMPTY_NAMES
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in EMPTY_NAMES
+
+
 def measure(paths: list[Path]) -> Density:
     """The figures of these files together."""
     nodes = 0
@@ -70,6 +80,7 @@ def measure(paths: list[Path]) -> Density:
     statement_sizes = []
     counts = {"comprehension": 0, "nested": 0, "conditional": 0, "walrus": 0, "update": 0}
     complexities = []
+    empty_names = 0
     for path in paths:
         source = path.read_text(encoding="utf-8")
         lines += source.count("\n")
@@ -81,6 +92,7 @@ def measure(paths: list[Path]) -> Density:
                 comments += 1
         for node in ast.walk(ast.parse(source)):
             nodes += 1
+            empty_names += has_empty_name(node)
             if is_simple(node):
                 statement_sizes.append(sum(1 for _ in ast.walk(node)))
             if isinstance(node, COMPREHENSIONS):
@@ -107,6 +119,7 @@ def measure(paths: list[Path]) -> Density:
         dict_updates=round(counts["update"] * per_hundred, 1),
         complex_functions=round(1000 * complex_functions / max(1, lines), 1),
         worst_complexity=max(complexities, default=0),
+        empty_names=empty_names,
         comments=round(comments / max(1, code_lines), 3),
     )
 
@@ -156,7 +169,7 @@ def main(arguments: list[str]) -> int:
     for room, files in sets_of_files().items():
         measured[room] = measure(files)
     names = [field.name for field in fields(Density)]
-    heads = "nodes a_stmt compr nested a_if_b := |= complex worst comments".split()
+    heads = "nodes a_stmt compr nested a_if_b := |= complex worst names comments".split()
     print(f"{'':14}", *(f"{head:>8}" for head in heads))
     for room, density in measured.items():
         print(f"{room:<14}", *(f"{getattr(density, name):>8}" for name in names))

@@ -261,7 +261,7 @@ def test_mutated_solutions_are_judged_as_plain_execution_judges_them(tasks):
 # ------------------------------------------------------------------ attacks
 
 
-KINDS = list(dict.fromkeys(a.kind for a in ATTACKS if a.kind != "outside"))
+KINDS = list(dict.fromkeys(a.family for a in ATTACKS if a.family != "outside"))
 ENDLESS_KINDS = ("loops", "endless in the test", "endless before the first answer")
 ENDLESS_KINDS += ("functions of Python that the test gives",)
 
@@ -275,7 +275,7 @@ def test_the_collection_is_large_and_no_attack_is_there_twice():
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in ENDLESS_KINDS)) for k in KINDS])  # fmt: skip
 def test_no_attack_passes_and_the_next_job_is_judged(quick, kind):
     """All of a kind at once, for some of them take the whole time limit."""
-    attacks = [a for a in ATTACKS if a.kind == kind]
+    attacks = [a for a in ATTACKS if a.family == kind]
     good = Job(GOOD, TEST, ENTRY_POINT)
     quick.check([good] * 8)
     servers = descendants()
@@ -293,7 +293,7 @@ def test_no_attack_passes_and_the_next_job_is_judged(quick, kind):
 
 
 @pytest.mark.parametrize(
-    "attack", [a for a in ATTACKS if a.kind == "outside"], ids=lambda a: a.name
+    "attack", [a for a in ATTACKS if a.family == "outside"], ids=lambda a: a.name
 )
 def test_nothing_outside_is_harmed(quick, tmp_path, monkeypatch, attack):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
@@ -320,7 +320,7 @@ def test_without_namespaces_no_attack_passes_either():
     with Sandbox(time_limit=1.0, level="limits-only") as sandbox:
         with pytest.warns(UserWarning, match="limits-only.*see whether a file exists"):
             sandbox.probe()
-        chosen = [a for a in ATTACKS if a.kind != "outside"]
+        chosen = [a for a in ATTACKS if a.family != "outside"]
         jobs = [Job(a.program, a.test, ENTRY_POINT) for a in chosen]
         jobs += [Job(GOOD, TEST, ENTRY_POINT)]
         *verdicts, good = sandbox.check(jobs)

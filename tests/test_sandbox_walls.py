@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are L
 GOOD = "def add(a, b):\n    return a + b\n"
 WRONG = "def add(a, b):\n    return a - b\n"
 WALLS = ("scheduling", "signals and processes", "machine", "outside")
-ATTACKS = [a for a in code_attacks() if a.kind in WALLS]
+ATTACKS = [a for a in code_attacks() if a.family in WALLS]
 LEVELS = ("full", "limits-only")
 READING = ("read a file", "environment of every process", "memory of the processes above")
 READING += ("command lines of all processes", "the names in a folder")

@@ -135,8 +135,8 @@ class DoubtfulAssertions(Assertions):
     def _check_items(self, left, right, depth: int) -> None:
         lefts, rights = _items(left), _items(right)
         if len(lefts) == len(rights):
-            for one, other in zip(lefts, rights, strict=True):
-                self._check(one, other, depth + 1)
+            for left_item, right_item in zip(lefts, rights, strict=True):
+                self._check(left_item, right_item, depth + 1)
             return
         for item in lefts + rights:
             self._check(item, None, depth + 1)
@@ -164,14 +164,14 @@ class DoubtfulAssertions(Assertions):
             raise AssertionError(f"a {type(value).__name__} is equal to everything")
 
     def _compares_itself(self, value) -> bool:
-        kind = type(value)
-        if kind not in self.known:
-            self.known[kind] = any(self._is_own(kind, name) for name in COMPARISONS)
-        return self.known[kind]
+        cls = type(value)
+        if cls not in self.known:
+            self.known[cls] = any(self._is_own(cls, name) for name in COMPARISONS)
+        return self.known[cls]
 
-    def _is_own(self, kind: type, name: str) -> bool:
+    def _is_own(self, cls: type, name: str) -> bool:
         """Whether the class has this method from the program, and not from a library."""
-        for parent in type.__dict__["__mro__"].__get__(kind):
+        for parent in type.__dict__["__mro__"].__get__(cls):
             method = type.__dict__["__dict__"].__get__(parent).get(name)
             if method is None:
                 continue
@@ -212,13 +212,13 @@ def _is_equal(left, right) -> bool:
 def _state(value) -> tuple[dict, object]:
     """The attributes of an object, and its content if it is a container or a number."""
     attributes = dict(getattr(value, "__dict__", {}))
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
+    for cls in type(value).__mro__:
+        slots = vars(cls).get("__slots__", ())
         for name in [slots] if isinstance(slots, str) else slots:
             if hasattr(value, name):
                 attributes[name] = getattr(value, name)
-    for kind in (list, tuple, dict, set, frozenset, str, bytes, int, float):
-        if isinstance(value, kind):
-            make: Any = kind
+    for cls in (list, tuple, dict, set, frozenset, str, bytes, int, float):
+        if isinstance(value, cls):
+            make: Any = cls
             return attributes, make(value)
     return attributes, None

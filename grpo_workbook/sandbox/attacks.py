@@ -19,23 +19,27 @@ def check(candidate):
 
 
 class CodeAttack(NamedTuple):
-    """One program with its `kind` (family) and `name`, and the `test` that it is written for."""
+    """One program with its `family` and `name`, and the `test` that it is written for."""
 
-    kind: str
+    family: str
     name: str
     program: str
     test: str = TEST
 
 
 def code_attacks(file: str = "/tmp/workbook-victim/file.txt") -> list[CodeAttack]:
-    """All programs. The kind "outside" attacks `file`: give one that may be lost."""
-    kinds = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-    marks = {"@FILE@": file, "@NEST@": "(" * 5000 + ")" * 5000, "@FORGE@": kinds.pop("forge")}
-    found = []
-    for kind, programs in kinds.items():
+    """All programs. The family "outside" attacks `file`: give one that may be lost."""
+    families = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    marks = {
+        "@FILE@": file,
+        "@NEST@": "(" * 5000 + ")" * 5000,
+        "@FORGE@": families.pop("forge"),
+    }
+    attacks = []
+    for family, programs in families.items():
         test = programs.pop("test", TEST)
         for name, code in programs.items():
-            for mark, stands_for in marks.items():
-                code = code.replace(mark, stands_for)
-            found.append(CodeAttack(kind, name, code, test))
-    return found
+            for mark, replacement in marks.items():
+                code = code.replace(mark, replacement)
+            attacks.append(CodeAttack(family, name, code, test))
+    return attacks

@@ -114,7 +114,7 @@ def _encode(value, knows_numpy: bool):
 
 def _raised(error: BaseException) -> list:
     """An exception: the names of its classes, its text, its arguments."""
-    names = [kind.__name__ for kind in type(error).__mro__]
+    names = [cls.__name__ for cls in type(error).__mro__]
     text = type(error).__name__
     with contextlib.suppress(Exception):
         text = str(error)[:MAX_WORDS]

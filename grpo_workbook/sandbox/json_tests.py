@@ -76,16 +76,16 @@ def _read_rows(rows: list, entry_point: str) -> Pairs:
 
 def _make_pairs(pairs: list[tuple], function: str | None, entry_point: str) -> Pairs:
     if function is None:
-        return Pairs([(_text(given), _text(wanted)) for given, wanted in pairs], "")
+        return Pairs([(_text(argument_text), _text(wanted)) for argument_text, wanted in pairs], "")
     calls = []
-    for given, wanted in pairs:
-        if isinstance(given, str):  # LiveCodeBench has each argument in a line of its own
-            calls.append((list(map(json.loads, given.splitlines())), [json.loads(wanted)]))
+    for argument_text, wanted in pairs:
+        if isinstance(argument_text, str):  # LiveCodeBench has each argument in a line of its own
+            calls.append((list(map(json.loads, argument_text.splitlines())), [json.loads(wanted)]))
             continue
         results = [wanted]
         if isinstance(wanted, list) and len(wanted) == 1:  # sometimes in a list of its own
             results.append(wanted[0])
-        calls.append((given, results))
+        calls.append((argument_text, results))
     return Pairs(calls, entry_point or str(function))
 
 

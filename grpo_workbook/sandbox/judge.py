@@ -92,10 +92,10 @@ def serve(caller: socket.socket, requests: socket.socket, options: dict) -> None
     while True:
         job = wire.receive(caller)
         started = time.monotonic()
-        verdict, how, traces = check(job, programs, options, lambda word: wire.send(caller, word))
+        verdict, way, traces = check(job, programs, options, lambda word: wire.send(caller, word))
         programs.end()
         milliseconds = round(1e3 * (time.monotonic() - started), 3)
-        wire.send(caller, [*verdict, milliseconds, how, traces])
+        wire.send(caller, [*verdict, milliseconds, way, traces])
 
 
 def check(job: dict, programs: Programs, options: dict, tell) -> tuple[list, str, bool]:
@@ -360,26 +360,28 @@ class ByValue(Assertions):
 
     def _make_error(self, names: list, text: str, arguments) -> BaseException:
         """What the program raised, as an exception of a built-in class."""
-        kind: type = Exception
+        error_class: type = Exception
         for name in names:
-            found = getattr(builtins, str(name), None)
-            if isinstance(found, type) and issubclass(found, BaseException):
-                kind = found
+            named = getattr(builtins, str(name), None)
+            if isinstance(named, type) and issubclass(named, BaseException):
+                error_class = named
                 break
         # one that the test names may end it, or be taken for its own failure
-        expected = kind.__name__ in self.job["test"]
-        if issubclass(kind, ENDING):
-            kind = RuntimeError
-        elif issubclass(kind, UnicodeError | ExceptionGroup):  # they need arguments of their own
-            kind = ValueError
-        elif not issubclass(kind, Exception) or issubclass(kind, AssertionError):
-            kind = kind if expected else RuntimeError
-        if kind.__name__ != names[0] or type(arguments) is not tuple:
+        expected = error_class.__name__ in self.job["test"]
+        if issubclass(error_class, ENDING):
+            error_class = RuntimeError
+        elif issubclass(
+            error_class, UnicodeError | ExceptionGroup
+        ):  # they need arguments of their own
+            error_class = ValueError
+        elif not issubclass(error_class, Exception) or issubclass(error_class, AssertionError):
+            error_class = error_class if expected else RuntimeError
+        if error_class.__name__ != names[0] or type(arguments) is not tuple:
             arguments = (text,)
         try:
-            error = kind(*arguments)
+            error = error_class(*arguments)
         except TypeError:
-            error = kind(text)
+            error = error_class(text)
         error.args = arguments
         vars(error)["_of_program"] = True
         return error
@@ -450,7 +452,7 @@ def _check_together(test: Test, job: dict, programs: Programs, options: dict) ->
         "program": job["program"],
         "setup": job["setup"],
         "entry_point": job["entry_point"],
-        "test": _WORDS.sub(lambda found: words[int(found[1])], test.text),
+        "test": _WORDS.sub(lambda match: words[int(match[1])], test.text),
         "end": words[0],
         "imports": test.modules,
         "imported": sorted(test.names.imported),

@@ -295,12 +295,12 @@ class _Worker:
             self.test = None
             ms = 1e3 * (seconds + GRACE)
             return Verdict("timeout", reason, fault, ms=ms, how="by value", isolation=self.level)
-        outcome, reason, fault, passed, cases, ms, how, traces = answer
+        outcome, reason, fault, passed, cases, ms, way, traces = answer
         self.is_clean = not traces and outcome != "timeout"
         if outcome == "timeout":
             self.test = None  # half an import, or a thread, may be left
         reason = printable(reason)[:MAX_REASON]
-        return Verdict(outcome, reason, fault, passed, cases, ms, how, self.level)
+        return Verdict(outcome, reason, fault, passed, cases, ms, way, self.level)
 
     def _renew_judge(self) -> None:
         """End the judge and all that a job has started, and get a new one."""

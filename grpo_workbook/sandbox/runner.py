@@ -29,10 +29,10 @@ def run(module: types.ModuleType, functions: list[str], needs_pytest: bool, fail
         return
     # the words of a difference take hours for long lists, and nobody reads them
     unittest.case.difflib = types.SimpleNamespace(ndiff=lambda *_: ())
-    for kind in list(vars(module).values()):
-        own = isinstance(kind, type) and kind.__module__ == module.__name__
-        if own and issubclass(kind, unittest.TestCase):
-            _run_unittest(unittest, kind, fail)
+    for member in list(vars(module).values()):
+        own = isinstance(member, type) and member.__module__ == module.__name__
+        if own and issubclass(member, unittest.TestCase):
+            _run_unittest(unittest, member, fail)
 
 
 def _call(function: Callable, candidate) -> None:
@@ -49,7 +49,7 @@ def _wait_for(coroutine):
     return asyncio.run(coroutine)
 
 
-def _run_unittest(unittest, kind: type, fail: Callable) -> None:
+def _run_unittest(unittest, case_class: type, fail: Callable) -> None:
     result = unittest.TestResult()
 
     def failed(*details) -> None:
@@ -57,12 +57,14 @@ def _run_unittest(unittest, kind: type, fail: Callable) -> None:
             fail(details[-1][1])
 
     result.addError = result.addFailure = result.addSubTest = failed
-    unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
+    unittest.defaultTestLoader.loadTestsFromTestCase(case_class).run(result)
     for _ in result.unexpectedSuccesses:
         fail(AssertionError("a test that should fail has passed"))
     for test, why in result.skipped:
         method = getattr(test, test._testMethodName)
-        meant = getattr(kind, "__unittest_skip__", False) or hasattr(method, "__unittest_skip__")
+        meant = getattr(case_class, "__unittest_skip__", False) or hasattr(
+            method, "__unittest_skip__"
+        )
         if not meant:  # it is not marked: what the program did made the test skip itself
             fail(Skipped(why))
 

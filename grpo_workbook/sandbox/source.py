@@ -405,7 +405,7 @@ def _looks_back(tree: ast.Module, names: Names) -> bool:
         if any(names.asks_program(side) for side in sides):
             continue  # the call comes first, and then what it is compared with
         places = [places_in(side) for side in sides]
-        of_program = [found for found in places if found & (names.given | names.results)]
+        of_program = [place for place in places if place & (names.given | names.results)]
         if len(of_program) == 1 and of_program[0] & names.given:
             return True
     return False

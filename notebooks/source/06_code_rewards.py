@@ -344,19 +344,19 @@ HARMLESS = {
 HARMFUL = ("bombs", "outside", "scheduling", "signals and processes", "machine")
 
 
-def aim_of(kind):
-    if kind in HARMFUL:
+def aim_of(family):
+    if family in HARMFUL:
         return "harm the machine"
-    return HARMLESS.get(kind, "lie, spy, confuse or never end")
+    return HARMLESS.get(family, "lie, spy, confuse or never end")
 
 
 table = {}
 for attack, verdict in zip(collection, verdicts):
     nothing = {"programs": 0, "exit code": 0, "sandbox": 0}
-    row = table.setdefault(aim_of(attack.kind), nothing)
+    row = table.setdefault(aim_of(attack.family), nothing)
     row["programs"] += 1
     row["sandbox"] += verdict.passed
-    if attack.kind in HARMLESS:
+    if attack.family in HARMLESS:
         row["exit code"] += by_exit_code(attack.program, attacks.TEST, "check(add)")
 head = f"{'number':>6}{'pass by exit code':>19}{'in the sandbox':>16}"
 print(f"{'programs that':32}{head}")
