@@ -163,6 +163,7 @@ def choose_profile(
     arguments = _grpo_arguments(settings, grpo or {}, device, seed)
     if arguments["use_vllm"] and (device == "cpu" or find_spec("vllm") is None):
         missing = "vLLM needs a CUDA GPU, and to be installed"
+        # A user's vLLM is an error where it cannot run. A profile's is left out, with a reason.
         if grpo is not None and grpo.get("use_vllm"):
             raise WorkbookError(f"use_vllm is True and {missing} (.[vllm]): use_vllm=False")
         arguments["use_vllm"] = False
@@ -224,6 +225,7 @@ def _grpo_arguments(settings: dict, changes: dict, device: str, seed: int) -> di
     arguments["fp16"] = settings["dtype"] == "float16"
     arguments["use_cpu"] = device == "cpu"
     arguments["dataloader_pin_memory"] = device != "cpu"
+    # Last, so that what the user names wins over profile and machine.
     arguments.update(changes)
     longest = settings["max_prompt_length"] + arguments["max_completion_length"]
     arguments.setdefault("vllm_max_model_length", longest)
@@ -387,6 +389,7 @@ def _fitting_profile(device: str, gpu_gib: float) -> tuple[str, str]:
     if device == "cpu":
         return "smoke", "no GPU: a tiny model for two CPU cores"
     reason = f"the GPU has {gpu_gib:.0f} GiB"
+    # The bounds lie between the cards of 15, 24 and 80 GB that the profiles are made for.
     if gpu_gib < 20:
         return "t4", reason
     if gpu_gib < 60:

@@ -166,6 +166,7 @@ def evaluate(
     if samples < 1 or (samples > 1 and not sample):
         raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
 
+    # Each row `samples` times, one after the other, as `Scores` has them.
     rows = dataset.select([i // samples for i in range(len(dataset) * samples)])
     prompts = list(rows["prompt"])
     sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed)
@@ -233,6 +234,7 @@ def score(
         ValueError: if there is another number of answers than of texts.
     """
     if isinstance(judge, WholeJudge):
+        # It knows no form of an answer, so that the three measures are one.
         right = [bool(judge.is_right(*pair)) for pair in zip(texts, answers, strict=True)]
         return Scores(list(texts), strict=right, lenient=right, well_formed=right)
 
@@ -471,11 +473,13 @@ def complete(
     hidden = progress is None or process_index > 0
     bar = tqdm(total=len(texts), desc=progress, disable=hidden, leave=False)
     with undisturbed(model), bar:
+        # Every process takes every turn, because gather_object waits for all of them.
         for turn in range(0, len(starts), num_processes):
             batch: list[tuple[int, Generated]] = []
             if turn + process_index < len(starts):  # else this process has no batch left
                 start = starts[turn + process_index]
                 chosen = order[start : start + sampling.batch_size]
+                # By the batch's place, so that the number of processes changes no text.
                 torch.manual_seed(sampling.seed * SEEDS_APART + start)
                 encoded = tokenizer(
                     [texts[i] for i in chosen], add_special_tokens=add_special_tokens
@@ -497,12 +501,13 @@ def complete_batch(
     ends = end_tokens(model, tokenizer)
     settings: dict[str, Any] = {}
     if sampling.sample:
+        # Named, because a model's own generation config often has others (Qwen's a top-k of 20).
         settings = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0}
     output = model.generate(
         **batch.to(model.device),
         do_sample=sampling.sample,
         max_new_tokens=sampling.max_new_tokens,
-        use_cache=True,
+        use_cache=True,  # a Trainer turns it off in the config of its model
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=ends,
         **settings,
@@ -540,6 +545,7 @@ def undisturbed(model: Any) -> Iterator[None]:
     import torch
 
     was_training = model.training
+    # The state of the CPU is always kept, that of a GPU only where it is named.
     devices = [model.device] if model.device.type == "cuda" else []
     model.eval()
     try:

@@ -64,6 +64,7 @@ def save_adapter(
         folder: is replaced when everything is written.
         weights: the adapter's weights, if they were gathered from several processes.
     """
+    # With beta > 0 TRL has put a second adapter on the model, as its reference. Both have one base.
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
     def write(target: Path) -> None:
@@ -129,6 +130,8 @@ def merge(
             problems.answers = list(heldout["answer"])
     tokens: int = max_new_tokens or settings.get("max_completion_length", 256)
     sampling = Sampling(tokens, batch_size=batch_size)
+    # swap_folder calls `write` with a new folder, which replaces the old one if nothing is raised.
+    # The proof comes out of it in this dict.
     proof: dict[str, Any] = {}
 
     def write(target: Path) -> None:
@@ -147,6 +150,8 @@ def _merge_into(
     """Write the merged model, and return the proof. Only one model is in memory at a time."""
     from accelerate.utils.memory import clear_device_cache
 
+    # In the dtype of the files, until _place has chosen one. `merge` has compared the base by its
+    # hash, so that another name for it is no error here.
     model, tokenizer = models.load_model(base, adapter, dtype="auto", any_base=True)
     if getattr(model.config, "quantization_config", None):
         raise WorkbookError(
@@ -161,12 +166,14 @@ def _merge_into(
     model = model.to(device=device, dtype=dtype)
     texts = _greedy_answers(model, tokenizer, prompts, problems.policy, sampling)
     before = read_logits(model, tokenizer, prompts, texts)
+    # Added up in the dtype of the comparison, float32 where it fits, and rounded once.
     model = model.merge_and_unload().bfloat16()
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
     del model
     clear_device_cache(garbage_collection=True)
 
+    # Loaded again, so that the proof is about the files and not about what was in memory.
     merged, tokenizer = models.load_model(target, dtype=dtype, device=device)
     after = read_logits(merged, tokenizer, prompts, texts)
     proof: dict[str, Any] = logit_differences(before, after)
@@ -256,17 +263,22 @@ def read_logits(
     import torch
 
     result = []
+    # Logits are kept in float32: 4 bytes for each entry of the vocabulary.
     room = LOGIT_BYTES // (4 * model.config.vocab_size)  # positions
+    # An equal share for each completion. If that is little, fewer completions are read instead.
     longest = max(64, room // len(prompts))
     for prompt, completion in zip(render(prompts, tokenizer), completions, strict=True):
+        # Apart from each other, because no token of a completion reaches into its prompt.
         encoded = tokenizer([prompt, completion], add_special_tokens=False)["input_ids"]
         context, answer = encoded[0], encoded[1][:longest]
         positions = len(answer) + 1
         room -= positions
+        # One completion is compared whatever it takes.
         if room < 0 and result:
             break
         ids = torch.tensor([context + answer], device=model.device)
         with torch.no_grad():
+            # Those of the prompt are not compared, and would take memory.
             logits = model(input_ids=ids, logits_to_keep=positions).logits[0, -positions:]
         result.append(logits.float().cpu())
     return result
@@ -276,7 +288,7 @@ def logit_differences(before: "list[Tensor]", after: "list[Tensor]") -> dict[str
     """What `compare_logits` returns, from logits that were read."""
     import torch
 
-    by_completion = []
+    by_completion = []  # tensors of (4 measures, positions)
     for ours, theirs in zip(before, after, strict=True):  # (positions, vocabulary)
         difference = ours - theirs
         same_token = (ours.argmax(-1) == theirs.argmax(-1)).float()
@@ -306,12 +318,15 @@ def _problems_of_run(
     adapter: str, system_prompt: str | None, judge: Judge | WholeJudge | None
 ) -> Problems:
     """The held-out problems of the adapter's run with the policy's greedy answers; else sums."""
+    # `run` writes this file when it measures the trained policy (see cli/run.py).
     after = _read(Path(adapter).parent / "after.json")
     questions = after.get("question", SUMS)
     prompts = [chat_prompt(question, system_prompt) for question in questions]
     answers_are_text = after.get("kind") == "text"
+    # Texts cannot be scored without a judge. Then the logits alone are compared.
     if not after or (answers_are_text and judge is None):
         return Problems(prompts)
+    # The caller does not know the run: its judge is for answers that are texts.
     if not answers_are_text:
         judge = None
     policy = score(after["greedy"], after["answer"], judge=judge, prompts=prompts)
@@ -327,14 +342,17 @@ def _read(path: Path) -> dict[str, Any]:
 def _check_folder(folder: Path, adapter: str, base: str) -> None:
     """Raise WorkbookError if the merged model must not go there, or does not fit on the disk."""
     place = files.place_of(folder)
+    # The folder is replaced, and with it everything inside.
     for kept in (adapter, base):
         if files.place_of(kept).is_relative_to(place):
             raise WorkbookError(f"{folder} holds the adapter or its base: choose another folder")
     has_files = folder.is_file() or any(folder.glob("*"))
+    # An earlier model may be replaced, but no other files.
     if has_files and not (folder / "config.json").is_file():
         raise WorkbookError(f"{folder} has files but no model: choose another folder")
     weights = Path(base).glob("*.safetensors")  # none for a hub id
     size = sum(file.stat().st_size for file in weights)
+    # 20 MiB more, for the tokenizer and the small files.
     files.check_disk(folder, size + 20 * 2**20, "the merged model")
 
 
@@ -352,6 +370,7 @@ def _place(weights: int) -> tuple[str, Any]:
         for dtype, size in ((torch.float32, 9), (torch.bfloat16, 3)):
             if size * weights < free:
                 return device, dtype
+    # Too large by this estimate everywhere: it is tried in the smallest form.
     return "cpu", torch.bfloat16
 
 
@@ -389,6 +408,7 @@ def write_card(
         if source:
             sources.append(source)
     source = sources[0] if sources else "word_problems"
+    # The hub reads the metadata, and knows nothing of local files.
     hub_ids = set(filter(None, map(_hub_id, sources)))
 
     metadata = ModelCardData(
@@ -398,10 +418,12 @@ def write_card(
         library_name="peft" if is_adapter else "transformers",
         tags=["grpo", "trl"] if heldout else None,
     )
+    # An example of the prompt that the policy was trained on, with its instruction in its place.
     prompt = chat_prompt(QUESTION.format(7, 5), settings.get("system_prompt"))
     if needs_folding(load_tokenizer(folder)):
         prompt = fold_system(prompt)
     text_weights = None
+    # Whether only the text part of a model with vision or sound was taken, which the card says.
     with suppress(OSError):  # a base on the hub, and no network
         text_weights = models.text_part(str(base)).get("key_mapping")
     card = ModelCard.from_template(

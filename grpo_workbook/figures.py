@@ -42,6 +42,7 @@ def new_panels(
     for i, axes in enumerate(grid):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.25)
+        # The last row may have fewer charts than places.
         axes.set_visible(i < count)
     return figure, grid[:count]
 
@@ -101,9 +102,10 @@ def _draw_arrow(
         "connectionstyle": f"arc3,rad={bend}",
         "patchA": start.get_bbox_patch(),
         "patchB": end.get_bbox_patch(),
-        "shrinkA": 2,
+        "shrinkA": 2,  # points between the box and the arrow
         "shrinkB": 2,
     }
+    # annotate takes the head of the arrow first, then its start.
     axes.annotate("", (x1, y1), (x0, y0), arrowprops=look)
     if not words:
         return
@@ -127,6 +129,7 @@ def line_chart(
     """A line for each of {name: (x values, y values)}; `x` and `y` are the labels of the axes."""
     figure, (axes,) = new_panels()
     parts = {}
+    # zip ends with the shorter one: there are more styles than lines.
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
         axes.plot(
             xs,
@@ -142,6 +145,7 @@ def line_chart(
         last = f"{_number(ys[-1])} at {_number(xs[-1])}"
         parts[name] = f"{first}, {last}"
     axes.set(xlabel=x, ylabel=y, title=title)
+    # Beside the chart, where it covers no line.
     figure.legend(frameon=False, loc="outside right center")
     return figure, _describe(f"Line chart of {y} over {x}", finding, parts)
 
@@ -157,6 +161,7 @@ def bar_panels(
     """A bar chart for each {name: a value for each label}, on one scale; a cross is a 0."""
     across = min(4, len(panels))
     rows = math.ceil(len(panels) / across)
+    # In inches: 2.3 for a column, 1.7 for a row, and 0.8 for the titles.
     figure, grid = new_panels(max(7.0, 2.3 * across), 0.8 + 1.7 * rows, len(panels), across)
     top = max(max(values) for values in panels.values())
     parts = {}
@@ -191,6 +196,7 @@ def reward_curves(log: Sequence[dict]) -> Drawn:
         if column != "reward":
             name = column.split("/")[1].removesuffix("_reward")
         values = table.set_index("step")[column].dropna()
+        # Centred, so that a mean does not lag behind its raw values.
         means = values.rolling(7, min_periods=1, center=True).mean()
         raw.append(values)
         smooth[name] = (list(values.index), list(means))
@@ -201,6 +207,7 @@ def reward_curves(log: Sequence[dict]) -> Drawn:
         title="Reward while training",
         markers=False,
     )
+    # In the colours of their means, which line_chart has drawn in this order.
     for values, (colour, _, _) in zip(raw, STYLES, strict=False):
         figure.axes[0].plot(values.index, values, color=colour, alpha=0.18, linewidth=1)
     return figure, words
@@ -218,6 +225,7 @@ def before_after(heldout: Mapping[str, Mapping]) -> Drawn:
     for side, shift, colour, hatch in (("before", -0.2, GREY, ""), ("after", 0.2, BLUE, "//")):
         rates = [change[side] for change in bars.values()]
         intervals = [change[f"{side}_interval"] for change in bars.values()]
+        # matplotlib takes an interval as distances from the height of its bar.
         below, above, spans = [], [], []
         for label, rate, (low, high) in zip(bars, rates, intervals, strict=True):
             below.append(rate - low)
@@ -241,6 +249,7 @@ def before_after(heldout: Mapping[str, Mapping]) -> Drawn:
     title = f"{heldout['sampled']['n']} held-out problems: {rise} strict, sampled"
     y = "accuracy, with 95 % intervals"
     axes.set(xticks=range(len(bars)), xticklabels=list(bars), ylabel=y, title=title)
+    # Room for the labels above the bars.
     axes.margins(y=0.15)
     figure.legend(frameon=False, loc="outside right center")
     return figure, _describe(f"Bar chart of {y}", "", parts)
@@ -269,10 +278,12 @@ class Picture:
         small = io.BytesIO()
         image.save(small, format="PNG", optimize=True)
         self.words = words
+        # Shown at 100 dots per inch: sharp also where a screen has two dots for one.
         self.width = image.width // 2
         self.png = base64.b64encode(small.getvalue()).decode()
 
     def _repr_mimebundle_(self, **_) -> tuple[dict, dict]:
+        # As HTML first, because a notebook shows an image/png without its text alternative.
         alternative = html.escape(self.words, quote=True)
         source = f"data:image/png;base64,{self.png}"
         image = f'<img src="{source}" width="{self.width}" alt="{alternative}">'

@@ -58,6 +58,7 @@ def load_model(
     folder, other_base = find_adapter(adapter, model_name)
     if other_base and not any_base:
         raise WorkbookError(f"{other_base}. Give its base, or use it anyway with --any-base")
+    # PEFT alone saves no tokenizer. `export.save_adapter` saves that of the training.
     has_tokenizer = (Path(folder) / "tokenizer_config.json").is_file()
     tokenizer = load_tokenizer(folder if has_tokenizer else model_name)
     base = load_base(model_name, dtype, device, load_in_4bit)
@@ -124,6 +125,7 @@ def text_part(model: str) -> dict[str, Any]:
     text_config = getattr(config, "text_config", None)
     if text_config is None:
         return {}
+    # How weights are packed stands in the config of the whole model only.
     if hasattr(config, "quantization_config"):
         text_config.quantization_config = config.quantization_config
     return {"config": text_config, "key_mapping": TEXT_WEIGHTS}
@@ -202,11 +204,13 @@ def fingerprint(folder: str | Path | None) -> str | None:
         return None
     digest = hashlib.sha256()
     endings = (".safetensors", "config.json", ".jinja", "tokenizer.json")
+    # Sorted, because a file system lists files in any order.
     for path in sorted(Path(folder).iterdir()):
         if not path.name.endswith(endings):
             continue
         size = path.stat().st_size
         digest.update(f"{path.name}:{size}".encode())
+        # Places all over the file: reading all of a large model would take long.
         places = list(range(0, size, max(PIECE, size // 64)))
         if size > 64 * PIECE:
             places.append(size - PIECE)
@@ -242,4 +246,5 @@ def _same_name(base: str, model: str) -> bool:
 def _plain_name(name: str) -> Path:
     if Path(name).is_dir():
         return Path(name).resolve()
+    # Unsloth's packed copies of a model have its name with -bnb-4bit or -unsloth-bnb-4bit.
     return Path(name.lower().removesuffix("-bnb-4bit").removesuffix("-unsloth")).resolve()

@@ -121,6 +121,7 @@ def _cached_values(shape: Shape, tokens: int) -> int:
     count = 0
     for layer in output.past_key_values.layers:
         for value in tree_leaves(vars(layer)):
+            # Keys, values and states. Other tensors hold a setting, such as the length of a window.
             if isinstance(value, torch.Tensor) and value.ndim > 1:
                 count += value.numel()
     return count
@@ -136,6 +137,7 @@ def find_shape(model: str) -> Shape:
     from transformers import AutoConfig
 
     last_part = model.strip("/ ").rsplit("/", 1)[-1].lower()
+    # All variants of a size have the same shape.
     name = re.sub(r"(-(unsloth|bnb-4bit|it|pt|base|instruct|thinking|2507))+$", "", last_part)
     folder = Path(model).expanduser()
     try:
@@ -270,6 +272,7 @@ class Settings:
     def with_completions(self, completions: int, at_once: int) -> "Settings":
         """The same with so many completions in a step, of which at most `at_once` learn at once."""
         at_once = min(completions, at_once)
+        # A step has pieces of one size.
         while completions % at_once != 0:
             at_once -= 1
         return replace(

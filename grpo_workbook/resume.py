@@ -98,6 +98,7 @@ def train(trainer: Any, *, resume: bool = False) -> Trained:
     if checkpoint is not None:
         saved = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE))
         resumed_from_step = saved.global_step
+        # max_steps is -1 in a run by epochs. The saved state has the number that came of them.
         last_step = trainer.args.max_steps if trainer.args.max_steps > 0 else saved.max_steps
         if resumed_from_step >= last_step:  # the Trainer would take one step too many
             exact.load_finished(checkpoint, saved)
@@ -175,6 +176,7 @@ class StopAfterStep(Callback):
     def on_step_end(self, args, state, control, **kwargs):
         from accelerate.utils import gather_object
 
+        # Asked in every process, so that all of them stop after the same step.
         self.requested = any(gather_object([self.requested]))
         if self.requested:
             control.should_save = True
@@ -239,6 +241,7 @@ class ExactCheckpoints(Callback):
         elif trainer.is_world_process_zero():
             print(LOST.format(readable(folder)))
         has_adapters = hasattr(trainer.model, "peft_config")
+        # FSDP has cut the adapters into shards, which the Trainer's own loading distributes.
         if has_adapters and not trainer.is_fsdp_enabled:
             compat.load_adapters(trainer.model, folder)
         else:
@@ -460,6 +463,7 @@ def _encode(value: Any, tensors: dict[str, Any]) -> Any:
 
     if isinstance(value, torch.Tensor):
         name = str(len(tensors))
+        # A copy, because safetensors refuses tensors that share memory.
         tensors[name] = value.detach().cpu().clone().contiguous()
         return {"tensor": name}
     if isinstance(value, Mapping):  # as pairs, because keys may be numbers

@@ -27,9 +27,9 @@ COMMANDS = ("doctor", "new", "check_data", "plan", "run", "diagnose", "evaluate"
 RAW = argparse.RawDescriptionHelpFormatter
 
 
-def option(*names: str, **how) -> tuple:
+def option(*names: str, **arguments) -> tuple:
     """A row of a command's OPTIONS: what argparse's add_argument takes."""
-    return names, how
+    return names, arguments
 
 
 READING = [  # a user's data, for the commands that read it with argparse
@@ -41,6 +41,7 @@ READING = [  # a user's data, for the commands that read it with argparse
 
 def refuse(message: str) -> NoReturn:
     """Replaces the `error` of every parser: one line instead of its whole usage."""
+    # argparse begins with "argument --seed/-s: ". The option's first name is enough.
     raise WorkbookError(re.sub(r"^argument (--[\w-]+)\S*: ", r"\1: ", message))
 
 
@@ -56,6 +57,7 @@ def parser(commands: tuple[str, ...] = COMMANDS) -> argparse.ArgumentParser:
         first_line, _, rest = (module.__doc__ or "").partition("\n\n")
         command = subparsers.add_parser(
             name.replace("_", "-"),
+            # Commands with many options have a short usage. None lets argparse list all options.
             usage=getattr(module, "USAGE", None),
             description=first_line,
             epilog=rest,
@@ -76,7 +78,9 @@ def main(arguments: list[str] | None = None) -> int:
     """
     if arguments is None:
         arguments = sys.argv[1:]
+    # The module of the command check-data is check_data.
     name = arguments[0].replace("-", "_") if arguments else ""
+    # Before a command imports a library, because libraries read these settings when they load.
     quiet()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # else an umlaut would end the command in LANG=C
@@ -86,6 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(end="", flush=True)  # so that a reader who has left is noticed here
         return status
     except BrokenPipeError:  # the reader of the output has ended, as `head` does
+        # Python flushes standard output once more when it ends, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -97,14 +102,19 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         advice = ". --resume continues from the last checkpoint" if name == "run" else ""
         print(f"\nInterrupted{advice}.", file=sys.stderr)
+        # What a shell shows for SIGINT: 128 and the signal's number, 2.
         return 130
 
 
 def run_command(name: str, arguments: list[str]) -> int:
     """Parse the arguments and run the command of this name; returns its exit status."""
     asks_for_help = "-h" in arguments or "--help" in arguments
+    # `run` has all of TRL's options too, which only TRL's parser knows. Its help lists the usual
+    # ones, and loads no TRL.
     if name == "run" and not asks_for_help:
         return importlib.import_module(f"{__name__}.run").main(arguments[1:])
+    # Only the module of this command is imported. An unknown name gets the parser of all commands,
+    # which lists them.
     commands = (name,) if name in COMMANDS else COMMANDS
     args = parser(commands).parse_args(arguments)
     return importlib.import_module(f"{__name__}.{name}").main(args)
@@ -115,14 +125,17 @@ def message_of(error: Exception) -> str | None:
     match error:
         case WorkbookError():
             return visible(str(error))
+        # If a module of the workbook itself is missing, no installation helps: it is a bug.
         case ModuleNotFoundError(name=name) if "grpo_workbook" not in (name or ""):
             return f"{name} is not installed: run `make setup`, or see the README for pip"
         case OSError(errno=int()):  # else a library's own error
             where = f"{error.filename}: " if error.filename else ""
             return f"{where}{error.strerror}: check the path, its permissions and the disk space"
+        # JSON can hold half of a character (\ud800), which Python reads but cannot write in UTF-8.
         case UnicodeEncodeError(object=text, start=start):
             part = text[max(0, start - 30) : start + 30]
             return f"{part!r} has characters that are no text: correct its encoding"
+        # Path.resolve raises RuntimeError for links in a circle before Python 3.13.
         case RuntimeError() if "Symlink loop" in str(error):
             return f"{error}: give a path that ends somewhere"
     return None

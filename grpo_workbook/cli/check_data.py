@@ -99,6 +99,7 @@ def refuse_to_overwrite(report: Path | None, sources: list[str | None]) -> None:
     for source in sources:
         if source is None:
             continue
+        # Without a report, too: a missing file is an error before a tokenizer is loaded.
         path, file_format = find_file(source)
         if report is None:
             continue
@@ -133,9 +134,11 @@ def load(source: str, args: argparse.Namespace, tokenizer: Any, budget: int) -> 
         answer_column=args.answer_column,
         answers=args.answers,
     )
+    # Lengths count what a run sends: the course's instruction and the model's template.
     lengths = prompt_lengths(to_dataset(rows, fold=needs_folding(tokenizer)), tokenizer)
     name = Path(source).name
     row_names = []
+    # Invalid rows have left the table, but they count in the file, where a user looks.
     for number in range(1, len(rows) + len(invalid) + 1):
         if number not in invalid:
             row_names.append(f"{name}, row {number}")
@@ -157,6 +160,7 @@ def describe_training_data(
     """The facts of the training data, and its harms."""
     same = same_questions(train.questions)
     near = near_duplicates(train.questions)
+    # Where the same question has two answers, one of them is usually wrong.
     other_answer = {}
     for row, match in same.items():
         if train.answers[row] != train.answers[match]:
@@ -240,6 +244,7 @@ def percentiles(lengths: list[int]) -> str:
     ordered = sorted(lengths)
     parts = []
     for percent in PERCENTILES:
+        # No interpolation: the rank below, so that it is the length of a prompt.
         length = ordered[(len(ordered) - 1) * percent // 100]
         parts.append(f"p{percent} {length}")
     return ", ".join(parts)

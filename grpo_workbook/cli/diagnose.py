@@ -92,9 +92,11 @@ def diagnose_log(args: Namespace) -> int:
             errors[name] = result
     findings = {name: diagnose(run) for name, run in runs.items()}
     place = readable(args.folder)
+    # There is one: `read_runs` and `choose_run` raise where no run could be read.
     name, run = next(iter(runs.items()))
     if args.json:
         print_json(runs, findings, errors)
+    # Runs that could not be read count as well: the table has their errors.
     elif len(results) > 1:
         print_table(runs, findings, errors)
     else:
@@ -180,7 +182,7 @@ def print_json(
     for name, error in errors.items():
         facts[name] = {"error": str(error)}
     whole = {"runs": facts} if len(facts) > 1 else next(iter(facts.values()))
-    # JSON has no NaN and no infinity: they become text
+    # JSON has no NaN and no infinity: they become text. default=float takes NumPy's numbers.
     text = json.dumps(whole, default=float)
     plain = json.loads(text, parse_constant=lambda name: str(float(name)))
     print(json.dumps(plain, indent=2))

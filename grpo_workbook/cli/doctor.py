@@ -71,27 +71,33 @@ def examine(full: bool) -> Iterator[Line]:
 
 def packages(versions: dict[str, str]) -> list[Line]:
     """Whether each pinned package is installed, in a version that will do."""
+    # Colab sets this variable. It has a notebook server, so that ours may be missing there.
     on_colab = "COLAB_RELEASE_TAG" in os.environ
     left_out = LEFT_OUT if on_colab else []
-    how = "run a notebook's first cell" if on_colab else REINSTALL
+    remedy = "run a notebook's first cell" if on_colab else REINSTALL
     wrong = wanted(versions, left_out)
     lines = []
+    # An optional package has no pin, and is listed only when it is wrong.
     for name in {**pins(), **wrong}:
         if name in left_out:
             continue
         version = versions.get(name.lower().replace("_", "-"), "not installed")
-        fix = f"the course is tested with {wrong[name]}: {how}" if name in wrong else ""
+        fix = f"the course is tested with {wrong[name]}: {remedy}" if name in wrong else ""
         lines.append(Line(name, version, fix))
     return lines
 
 
 def gpus() -> list[Line]:
     """The GPUs that the driver shows to this process, and whether torch's build can use them."""
+    # nvidia-smi comes with the driver, and answers without loading torch.
     tool = shutil.which("nvidia-smi")
     table = subprocess.run([tool], capture_output=True, text=True).stdout if tool else ""
+    # Its head has the newest CUDA that the driver can run. Each GPU has its memory in a row, as
+    # "0MiB / 15360MiB".
     driver = re.search(r"CUDA .*?Version: (\d+)", table)
     rows = re.findall(r"MiB */ *\d+MiB", table)
     shown = len(rows) or 1  # a GPU that shares the machine's memory has no such row
+    # CUDA shows a process the GPUs of this list alone. "" and -1 hide all of them.
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         shown = min(shown, len([name for name in chosen.split(",") if name not in ("", "-1")]))
@@ -105,6 +111,7 @@ def gpus() -> list[Line]:
     built = re.search(r"^cuda\b.*'(\d+)", text, re.MULTILINE)
     build = f"CUDA {built[1]}" if built else "CPUs"
     fix = ONE_GPU if shown > 1 else ""
+    # With a build for a newer CUDA than the driver's, torch sees no GPU and does not say why.
     if built is None or int(built[1]) > takes:
         index = "cu130" if takes >= 13 else "cu126"
         fix = (
@@ -142,6 +149,7 @@ def four_bit() -> Iterator[Line]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     values = torch.linspace(-1, 1, 4096, device=device).reshape(64, 64)
     packed, state = quantize_4bit(values, quant_type="nf4")
+    # The widest gap between NF4's levels, from -1 to -0.70, rounds by 0.15 at most.
     error = (dequantize_4bit(packed, state) - values).abs().max().item()
     fix = "" if error < 0.2 else REINSTALL
     yield Line("4-bit", f"NF4 works on {device} (largest rounding {error:.2f} of 1)", fix)
@@ -151,6 +159,7 @@ def sandbox() -> Iterator[Line]:
     """How well model-written code is isolated here. Less than full isolation needs no fix."""
     from grpo_workbook.sandbox import Sandbox
 
+    # The sandbox warns where its isolation is weaker, which the line of the report shows.
     with warnings.catch_warnings(action="ignore"), Sandbox(workers=1) as box:
         level, reason = box.probe()
     yield Line("sandbox", f"{level} ({reason})" if reason else level)

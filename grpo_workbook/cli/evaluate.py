@@ -64,6 +64,7 @@ def main(args: argparse.Namespace) -> int:
     find_file(args.data)  # before the libraries are loaded
     check_options(args)
     check_output(args.output, args.overwrite)
+    # The baseline is read before the model is loaded, so that a wrong folder is found at once.
     baseline = None
     if args.baseline:
         baseline = read_evaluation(args.baseline)
@@ -92,6 +93,7 @@ def check_options(args: argparse.Namespace) -> None:
     if args.temperature is None:
         args.temperature = 1.0 if args.samples > 1 else 0.0
     greedy = args.temperature == 0
+    # Written so that NaN is refused as well.
     if not args.temperature >= 0 or (args.samples > 1 and greedy):
         raise WorkbookError(
             f"--temperature is {args.temperature}: 0 is greedy, several --samples need more"
@@ -136,6 +138,7 @@ def load_policy(args: argparse.Namespace) -> Policy:
     dtype = "float32"
     if device != "cpu":
         dtype = "float16"
+        # By default torch counts emulated bfloat16, too, as on a T4.
         if torch.cuda.is_bf16_supported(including_emulation=False):
             dtype = "bfloat16"
     model, tokenizer = models.load_model(
@@ -199,6 +202,7 @@ def make_report(
     return {
         **policy.facts,
         "data": readable(args.data),
+        # A comparison looks at the content: the same problems may be in another file.
         "data_sha256": splitting.sha256_of(rows.to_list()),
         "system_prompt": args.system_prompt,
         "samples": args.samples,
@@ -230,6 +234,7 @@ def numbers(scores: Scores) -> dict[str, Any]:
     for k in sizes:
         rates = []
         for rate in evaluation.by_problem(scores.lenient, scores.samples):
+            # pass@k takes the number of right samples, and `by_problem` gives their rate.
             right = round(rate * scores.samples)
             rates.append(statistics.pass_at_k(scores.samples, right, k))
         result["pass_at_k"][k] = rate_of(rates)
@@ -255,9 +260,11 @@ def notes(scores: Scores, other_base: str | None) -> list[str]:
 
 def read_evaluation(folder: Path) -> tuple[dict[str, Any], Scores]:
     """(report, scores) of an earlier evaluation. Raises WorkbookError if it is not finished."""
+    # report.json is written last, so that it marks a finished evaluation.
     if not ((folder / "report.json").is_file() and (folder / "results.jsonl").is_file()):
         raise WorkbookError(f"the baseline {folder} is not there, or is not finished: measure it")
     report = read_json(folder / "report.json")
+    # Completions, strict, lenient, well-formed: filled below. A comparison needs no lengths.
     scores = Scores([], [], [], [], samples=report["samples"])
     with (folder / "results.jsonl").open(encoding="utf-8") as lines:
         for line in lines:
@@ -281,6 +288,7 @@ def compare_with(
     different = [name for name in SETTINGS if baseline[name] != report[name]]
     if different:
         notes.append(f"the baseline has other settings: {', '.join(different)}")
+    # `report_heldout` takes scores by way of decoding. Here each side has one way.
     way = "sampled" if report["sample"] else "greedy"
     heldout = evaluation.report_heldout({way: before}, {way: after})
     identity = {name: baseline[name] for name in ("model", "adapter", "adapter_hash")}
@@ -295,6 +303,7 @@ def compare_with(
 def write_evaluation(folder: Path, report: dict[str, Any], table: Any) -> None:
     """Write the files; report.json comes last and marks a finished evaluation."""
     folder.mkdir(parents=True, exist_ok=True)
+    # If writing is interrupted, no old report must stand beside new results.
     (folder / "report.json").unlink(missing_ok=True)
     table.to_json(folder / "results.jsonl", orient="records", lines=True, force_ascii=False)
     (folder / "report.md").write_text(as_markdown(report), encoding="utf-8")

@@ -33,7 +33,9 @@ def main(args: argparse.Namespace) -> int:
     if args.output.is_dir() and any(args.output.iterdir()) and not args.overwrite:
         raise WorkbookError(f"{args.output} is not empty: give another --output, or --overwrite")
     if args.data:
+        # The prompts have the instruction that the adapter was trained with.
         _, settings = run_of(args.adapter)
+        # Texts would need a judge, for which this command has no option.
         rows = load_problems(args.data, answers="number")
         heldout = to_dataset(rows, settings.get("system_prompt"))
         merge(args.base, args.adapter, args.output, heldout=heldout)

@@ -41,6 +41,7 @@ def main(args) -> int:
     templates = Path(__file__).parent.parent / "templates"  # of an installed package
     if not templates.is_dir():
         templates = REPO / "templates"  # of a clone
+    # What tests and runs of the templates themselves leave in a clone.
     skip = shutil.ignore_patterns("__pycache__", "outputs", "*.pyc", ".pytest_cache")
     for task, layer in LAYERS.items():
         shutil.copytree(templates / layer, folder, ignore=skip, dirs_exist_ok=True)

@@ -18,6 +18,7 @@ USAGE = "%(prog)s [--model M] [--profile P] [options]"
 
 def true_or_false(text: str) -> bool:
     """The value of an option that is true or false."""
+    # type=bool would not do: for it any text but an empty one is true, "false" as well.
     if text.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
     return text.lower() == "true"
@@ -70,4 +71,5 @@ def main(args: argparse.Namespace) -> int:
         use_vllm=args.use_vllm,
     )
     print(computed)
+    # `fits` is None where the GPU's memory is unknown, which is no failure.
     return 1 if computed.fits is False else 0

@@ -42,6 +42,7 @@ def from_log(log: list[dict[str, Any]], completions_per_step: int) -> dict[str, 
             "last_tenth": round(float(values[-tenth:].mean()), 4),
         }
     completions = {
+        # TRL logs lengths and tokens, but no count of completions.
         "total": log[-1]["step"] * completions_per_step,
         "mean_length": round(float(table["completions/mean_length"].mean()), 4),
     }
@@ -69,6 +70,7 @@ def verdict(comparison: dict[str, Any]) -> list[str]:
 
 def draw(output: Path, log: list[dict[str, Any]], report: dict[str, Any]) -> None:
     """Write figures/rewards.png, before_after.png and health.png with text alternatives (.txt)."""
+    # The diagnosis loads pandas, and --help imports this module.
     from grpo_workbook.diagnosis import diagnose, read_run, run_panels
 
     folder = output / "figures"
@@ -101,6 +103,7 @@ def peak_rss_mb() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if system == "Darwin":  # in bytes
         return round(peak / 1e6)
+    # Linux gives KiB.
     return round(peak * 1024 / 1e6)
 
 
@@ -122,6 +125,7 @@ def show_report(report: dict[str, Any], output: Path) -> None:
     )
     print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
+        # An answer may have many lines, and control characters, which `visible` escapes.
         answer = " ".join(example["after"].split())
         print(visible(f"  {example['question']}  (right: {example['answer']})"))
         print(visible(f"    {answer}"))

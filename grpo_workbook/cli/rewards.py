@@ -35,6 +35,7 @@ def parse_rewards(spec: str) -> tuple[list[RewardFunction], list[float]]:
     """`specs.parse_rewards` with every reward of the package and FILE.py:FUNCTION."""
     from grpo_workbook.sandbox import code_format_reward
 
+    # `specs` cannot import the sandbox, which stands above it in the layers of the package.
     extra = {
         "unit_tests": _unit_tests,
         "code_format": code_format_reward,
@@ -66,6 +67,7 @@ def beside(spec: str, folder: Path) -> str:
         part = part.strip()
         file, dot_py, rest = part.partition(".py:")
         path = folder / Path(f"{file}.py").expanduser()
+        # A reward's name stays as it is, as does a path that is not in this folder.
         if not dot_py or not path.exists():
             parts.append(part)
             continue
@@ -82,6 +84,7 @@ def load_reward(where: str) -> RewardFunction:
     function raises WorkbookError for whatever goes wrong in it.
     """
     file, _, name = where.strip().rpartition(":")
+    # A text without a colon is taken for the file, so that the error below names it.
     path = Path(file or name).expanduser()
     if not path.is_file():
         raise WorkbookError(f"the file '{path}' does not exist: give FILE.py:FUNCTION")
@@ -93,11 +96,14 @@ def load_reward(where: str) -> RewardFunction:
             return checked(function, completions, **columns)
         except WorkbookError:
             raise
+        # SystemExit as well: sys.exit in a user's function must not look like the end of the run.
         except (Exception, SystemExit) as error:
+            # global_step counts the finished steps, and this step is not finished.
             step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
             cause = _cause(error, path)
             raise WorkbookError(f"{path}: {name} failed in step {step}: {cause}") from error
 
+    # `try_rewards` and `file_hashes` know a user's function by this file.
     describe(own_reward, replace(about(function), file=path))
     return own_reward
 
@@ -110,6 +116,7 @@ def _function_in(path: Path, name: str) -> RewardFunction:
     for key, value in content.items():
         if inspect.isfunction(value):
             functions[key] = value
+            # runpy gives this name to the module that it runs. An imported function has another.
             if value.__module__ == "<run_path>":
                 written_here.append(key)
     if name in functions:
@@ -168,6 +175,7 @@ def judge_for(answers: str, where: str | None = None) -> Judge | WholeJudge | No
         function = load_reward(where)
 
         def is_right(completion: str, answer: str) -> bool:
+            # Rewards read columns of the data. Here there is no prompt, which is an empty chat.
             return call(function, [completion], prompt=[[]], answer=[answer]) == [1.0]
 
         return WholeJudge(is_right)
@@ -181,6 +189,7 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[Mapping[str, Any]]
     texts = []
     columns: dict[str, list] = {name: [] for name in rows[0]}
     for row in rows:
+        # Two completions that a reward will meet: one in the course's form, and an empty one.
         texts.append(f"<reasoning>\n1\n</reasoning>\n<answer>{row.get('answer')}</answer>")
         texts.append("")
         for name, values in columns.items():

@@ -17,6 +17,7 @@ from grpo_workbook.errors import WorkbookError, first_line
 
 def count() -> int:
     """The number of processes from the launcher."""
+    # torchrun and accelerate set WORLD_SIZE and RANK. Without a launcher there is one process.
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
@@ -31,6 +32,7 @@ def once(work: Callable[[], Any]) -> Any:
         return work()
     from accelerate.utils import broadcast_object_list
 
+    # (result, error): the error is sent as well, because the others wait for one of the two.
     outcome: list = [None, None]
     if is_main():
         try:
@@ -69,7 +71,9 @@ def together(device: str) -> Iterator[None]:
         os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
     PartialState(cpu=device == "cpu", timeout=timedelta(minutes=30))
     if not is_main():
+        # Else every line would be printed once for each process.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
+    # When one process has ended, the launcher sends SIGTERM to the others.
     handler = signal.signal(signal.SIGTERM, _end_by_launcher)
     try:
         yield

@@ -56,7 +56,9 @@ def installed() -> dict[str, str]:
     versions = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
+        # What a removed package has left behind may have no name.
         if name:
+            # For a package index capitals do not count, and an underscore is a hyphen.
             versions[name.lower().replace("_", "-")] = distribution.version
     return versions
 
@@ -71,6 +73,7 @@ def wanted(versions: Mapping[str, str], left_out: Sequence[str] = LEFT_OUT) -> d
     from packaging.specifiers import SpecifierSet
 
     required = pins()
+    # Nothing needs these packages, but where one is installed its version must be a good one.
     for name, version in OPTIONAL.items():
         if name in versions:
             required[name] = version
@@ -78,6 +81,7 @@ def wanted(versions: Mapping[str, str], left_out: Sequence[str] = LEFT_OUT) -> d
     for name, version in required.items():
         if name in left_out:
             continue
+        # A package that is not installed counts as version 0, which no range takes.
         has = versions.get(name.lower().replace("_", "-"), "0")
         if has not in SpecifierSet(KEPT.get(name, f"=={version}")):  # 2.13.0+cu130 is 2.13.0 too
             missing[name] = version

@@ -61,10 +61,11 @@ def pieces(text: str) -> list[str]:
     text = _EXPONENT.sub(r"^\g<0> ", text)
     text = normalize("NFKC", text).casefold().translate(_PLAIN_SIGNS)
     text = _THOUSANDS_COMMA.sub("", text)
-    found_pieces = _PIECE.findall(text)
-    if not found_pieces:
+    parts = _PIECE.findall(text)
+    # A text may be of other characters alone. Without parts it would be equal to all such texts.
+    if not parts:
         return text.split()
-    return found_pieces
+    return parts
 
 
 def template(text: str) -> str:
@@ -96,6 +97,7 @@ def same_questions(questions: Sequence[str], others: Sequence[str] | None = None
     matches = {}
     for row, key in enumerate(keys):
         match = first_row.get(key)
+        # The first row with a key meets itself in the index.
         is_itself = others is None and match == row
         if match is not None and not is_itself:
             matches[row] = match
@@ -146,6 +148,7 @@ def near_duplicates(
 
     matches: dict[int, int] = {}
     for rows in groups.values():
+        # One question alone, or only questions of `others`, which come first in `texts`.
         if len(rows) == 1 or rows[-1] < first_row:
             continue
         group = [_Question.read(row, texts[row]) for row in rows]
@@ -170,6 +173,7 @@ def _near_duplicates_in_group(
     matches: dict[int, int] = {}
     index: dict[str, list[_Question]] = defaultdict(list)  # word -> questions that begin with it
     for question in group:
+        # The word itself decides between equally rare ones: all questions must sort alike.
         by_rarity = sorted(question.words, key=lambda word: (frequency[word], word))
         # The other may lack 20 % of the words, so of one word more it has at least one. (1e-9: in
         # binary, 0.2 * 5 is a little less than 1.)
@@ -201,6 +205,7 @@ def leaked_rows(train: "Dataset", heldout: "Dataset") -> dict[int, int]:
     questions = train["question"][:]
     heldout_questions = heldout["question"][:]
     leaks = near_duplicates(questions, heldout_questions)
+    # The same question is the better proof, if a row also nearly repeats another one.
     leaks.update(same_questions(questions, heldout_questions))
     return dict(sorted(leaks.items()))
 

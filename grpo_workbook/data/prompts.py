@@ -85,6 +85,7 @@ def load_tokenizer(model: str | Path) -> "Tokenizer":
     if not tokenizer.chat_template or len(tokenizer) < 100:
         problem = f"{name!r} has no tokenizer with a chat template"
         raise WorkbookError(f"{problem}: choose an instruction-tuned model")
+    # A batch needs a token for its padding. TRL takes the same one.
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -96,6 +97,7 @@ def needs_folding(tokenizer: "Tokenizer") -> bool:
 
     try:
         text = render([chat_prompt("?", "SYSTEM TEXT")], tokenizer)[0]
+    # Gemma 2's template raises for a system message. Others leave its text out.
     except TemplateError:
         return True
     return "SYSTEM TEXT" not in text

@@ -54,8 +54,10 @@ def find_file(source: str | Path) -> tuple[Path, str | None]:
         WorkbookError: the file does not exist, is empty, or is not a data file.
     """
     path = place_of(source)
+    # problems.csv.gz is a CSV file: all readers of texts unpack it.
     name = path.name.lower().removesuffix(".gz")
     file_format = FORMATS.get(Path(name).suffix)
+    # A name without an ending of FORMATS that does not exist may be a hub id.
     if file_format is None and path.exists():
         raise WorkbookError(f"{source} is not a data file: give one with {', '.join(FORMATS)}")
     if file_format is not None and not (path.is_file() and path.stat().st_size > 0):
@@ -93,6 +95,7 @@ def read_rows(source: Any) -> "Dataset":
         if file_format is None:
             problem = "is not a file, and cannot be loaded as a hub id"
             raise WorkbookError(f"{source} {problem}: {_reason(error)}") from error
+        # The number of a line helps more than what the reader says.
         reason = _bad_line(path) or _reason(error)
         raise WorkbookError(f"{source} cannot be read: {reason}") from error
 
@@ -107,6 +110,7 @@ def _rows_of_dicts(rows: list[dict]) -> "Dataset":
     columns = {}
     for name in names:
         columns[name] = [row.get(name) for row in rows]
+    # A column with numbers and texts would be refused. As JSON each value keeps its type.
     return Dataset.from_dict(columns, on_mixed_types="use_json")
 
 
@@ -293,6 +297,7 @@ def _invalid_row(name: str, invalid: dict[int, str], fix: str) -> WorkbookError:
 
 def _usual_kind(solutions: Sequence[Any]) -> str:
     """What these answers are: "number" if at least half of them hold one, otherwise "text"."""
+    # Empty answers are invalid rows, and say nothing about the others.
     texts = [str(solution) for solution in solutions if solution]
     numbers = 0
     for text in texts:
@@ -323,12 +328,15 @@ def _add_problem_columns(rows: "Dataset", columns: tuple[str, str], answers: str
             solution = _number_as_text(solution)
             answer, reason = _check_problem(question, solution, answers, columns)
             invalid = reason is not None
+            # What is invalid may have any type, and these columns hold texts only.
             checked["question"].append(None if invalid else question)
             checked["answer"].append(answer)
             checked["solution"].append(None if invalid else solution)
             checked["_reason"].append(reason)
         return checked
 
+    # The types are named, because `map` guesses them from its first batch, in which every answer
+    # may be None.
     new_columns = (*PROBLEM_COLUMNS, "_reason")
     types = {name: Value("string") for name in new_columns}
     for name, type_of_column in rows.features.items():
@@ -352,6 +360,7 @@ def _number_as_text(value: Any) -> Any:
     """
     if type(value) is float and not abs(value) < 2**53:
         return value
+    # By type() and not isinstance, for which True is an int.
     if type(value) in (int, float, Decimal) or isinstance(value, date):
         return str(value).removesuffix(".0").removesuffix(" 00:00:00")
     return value

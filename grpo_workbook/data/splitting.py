@@ -37,6 +37,7 @@ def split(
     if count < 1:
         raise WorkbookError(f"cannot hold out {heldout} of {len(dataset)} rows: at least 1 of 5")
     try:
+        # train_test_split wants a held-out row of each stratum, so few rows have fewer buckets.
         strata = _length_buckets(dataset, min(4, count)) if by == "length" else dataset[by][:]
         marked = dataset.add_column("_stratum", [str(value) for value in strata])
         # train_test_split stratifies by a column of classes alone.
@@ -57,6 +58,7 @@ def _length_buckets(dataset: "Dataset", buckets: int) -> list[int]:
     return list(pd.qcut(lengths.rank(method="first"), buckets, labels=False))
 
 
+# Cached, because a run asks for each part, and a failed download would be tried and told twice.
 @functools.cache
 def course_data(profile_name: str) -> dict[str, Any]:
     """The sources {"train", "heldout"} that a run of this profile uses by default.
@@ -127,6 +129,7 @@ def load_split(
         train, heldout_rows = split(train, heldout, seed)
     else:
         heldout_rows = load(heldout_data, "heldout")
+        # The first ones, whatever the seed, so that all runs are measured on the same problems.
         heldout_rows = heldout_rows.select(range(min(heldout, len(heldout_rows))))
     # A leak leaves the training part: what was held out stays the same when training data change.
     train, leaked = drop_leaked(train, heldout_rows)
@@ -138,6 +141,7 @@ def sha256_of(*parts: Iterable[dict]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         for row in part:
+            # default=str: dates and decimals, which JSON does not have.
             line = json.dumps(row, sort_keys=True, default=str)
             digest.update(f"{line}\n".encode())
     return digest.hexdigest()

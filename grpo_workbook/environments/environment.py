@@ -28,6 +28,7 @@ class Environment:
     max_turns = 8
 
     def __init_subclass__(cls) -> None:
+        # Only where this class defines it: an inherited one has been wrapped already.
         if "get_reward" in vars(cls):
             cls.get_reward = _none_if_broken(vars(cls)["get_reward"])
 
@@ -44,6 +45,8 @@ class Environment:
         self._transcript: list[tuple] = []
         self._broken = False
         # All completions of a group share the row, and so the secret.
+        # A text as seed gives the same numbers in every process, and the class's name other numbers
+        # than another environment has in the same row.
         rng = random.Random(f"{type(self).__name__} {row['seed']}")
         return self._start(rng, row)
 
@@ -66,6 +69,7 @@ class Environment:
 
 
 def _none_if_broken(get_reward: Callable) -> Callable:
+    # `_broken` is set by a tool that has failed by its own fault (see tools.py).
     @functools.wraps(get_reward)
     def checked(self: Environment) -> float | None:
         if self._broken:

@@ -35,6 +35,7 @@ class GuessNumber(Environment):
     two in three.
     """
 
+    # 7 is 2 to the power of max_turns, minus 1: the most that so many guesses can tell apart.
     highest = 7
     max_turns = 3
 

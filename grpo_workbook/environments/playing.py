@@ -85,6 +85,7 @@ def play_episodes(
     episodes: list[Episode] = []
     with undisturbed(model):
         for start in range(0, len(rows), batch_size):
+            # Each batch has a seed of its own, as in `evaluation.complete`.
             torch.manual_seed(seed * SEEDS_APART + start)
             batch = []
             for row in rows[start : start + batch_size]:
@@ -108,9 +109,11 @@ def _start_episode(
         instance = environment()
         addition = instance.reset(**row)
         if addition:
+            # As in TRL, what `reset` returns ends the user's message. The row's own message stays.
             chat[-1] = {**chat[-1], "content": chat[-1]["content"] + addition}
         functions.extend(_methods(instance))
     for function in functions:
+        # TRL runs these in an event loop, which there is not here.
         if inspect.iscoroutinefunction(function):
             raise WorkbookError(f"the tool {function.__name__} is async: give a plain function")
     prompt_ids = tokenizer.apply_chat_template(
@@ -139,6 +142,8 @@ def _play_batch(
     template = _template_for_results(tokenizer)
     limit = sampling.max_new_tokens
     playing = _write_turns(model, tokenizer, episodes, sampling)  # those that call tools
+    # In each round the calls of the last turn are run, and the next turn is written. An episode
+    # whose turn calls nothing has ended.
     for _ in range(max_turns):
         have_results = []
         for episode in playing:
@@ -170,8 +175,10 @@ def _write_turns(
     for episode, context, turn in zip(episodes, contexts, turns, strict=True):
         # Every turn may be as long as the whole completion, and is then cut to what is left.
         ids = turn.tokens[: sampling.max_new_tokens - len(episode.ids)]
+        # The results have filled the completion to its last token.
         if not ids:
             continue
+        # The prefix tells the parser what the template itself has opened, such as a thought.
         message = parse_response(tokenizer, ids, prefix=context)
         episode.messages.append(message)
         episode.ids.extend(ids)
@@ -186,6 +193,7 @@ def _call_tools(episode: Episode) -> list[dict]:
     results = []
     for call in episode.messages[-1]["tool_calls"]:
         name = call["function"]["name"]
+        # TRL counts a call of an unknown tool, too, and answers it with these words.
         episode.calls += 1
         try:
             if name not in episode.tools:
@@ -219,6 +227,9 @@ def _result_ids(tokenizer: Any, template: str | None, results: list[dict]) -> li
 
     They are what a conversation with the results has more than one without them.
     """
+    # The real conversation is not rendered again: a template may change earlier turns, and what the
+    # model wrote must keep its tokens. The tool's name is real, because some templates repeat it
+    # before the result.
     call = {"type": "function", "function": {"name": results[0]["name"], "arguments": {}}}
     conversation = [
         {"role": "user", "content": "dummy"},

@@ -52,6 +52,7 @@ def tool(
         return functools.partial(tool, seconds=seconds, characters=characters)
     name = function.__name__
     signature = inspect.signature(function)
+    # Under `from __future__ import annotations` the signature's own annotations are texts.
     types = typing.get_type_hints(function)
     _refuse(function, types)
 
@@ -62,15 +63,18 @@ def tool(
         except TypeError as error:
             raise CallError(f"{name}: {error}") from error
         for argument, value in bound.arguments.items():
+            # A method of an environment gets its instance as the first argument.
             if argument != "self":
                 bound.arguments[argument] = _typed(argument, value, types[argument], characters)
         try:
             with _time_limit(seconds):
+                # The text is made within the limit as well, because it may take long, too.
                 result = str(function(*bound.args, **bound.kwargs))
         except CallError:
             raise
         except Exception as error:  # whatever a tool raises must not be the model's wrong answer
             if "self" in bound.arguments:  # the environment
+                # The environment's reward is then None (see `Environment`).
                 bound.arguments["self"]._broken = True
             raise _broken(name, error, seconds) from error
         if len(result) > characters:
@@ -102,6 +106,7 @@ def _typed(name: str, value: Any, hint: Any, characters: int) -> Any:
     """The value as the hint's type (3 as 3.0 for a float), or CallError if it is not one."""
     from pydantic import TypeAdapter
 
+    # Before str(), which refuses a whole number of more than 4,300 digits. NaN is refused, too.
     if isinstance(value, int | float) and not abs(value) < MAX_NUMBER:
         raise CallError(f"{name} is too large: give at most nine digits")
     # The size before the type: nothing has to be read that is too long anyway.
@@ -113,8 +118,8 @@ def _typed(name: str, value: Any, hint: Any, characters: int) -> Any:
         return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
     except (TypeError, ValueError) as error:
         expected = inspect.formatannotation(hint)
-        given = f"{type(value).__name__} {reprlib.repr(value)}"
-        raise CallError(f"{name} must be of type {expected}, not {given}") from error
+        actual = f"{type(value).__name__} {reprlib.repr(value)}"
+        raise CallError(f"{name} must be of type {expected}, not {actual}") from error
 
 
 @contextmanager
@@ -133,5 +138,6 @@ def _time_limit(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
+        # The timer stops first: its signal would end the process under the usual handler.
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler_before)

@@ -35,6 +35,7 @@ def tool_broke(completion: Sequence[dict]) -> bool:
 
     TRL writes errors as a dict's text. Ours open with BROKEN, which nothing a model sends can do.
     """
+    # Python writes a text with double quotes if it has a single one in it.
     openings = ("{'error': '" + BROKEN, "{'error': \"" + BROKEN)
     return any(result.startswith(openings) for result in tool_results(completion))
 
