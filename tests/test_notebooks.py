@@ -151,6 +151,15 @@ def test_a_diagram_folds_its_code(name):
             assert "hide-input" in cell.metadata["tags"], cell.source[:200]
 
 
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_only_chapter_04_trains_the_gpus_own_model_by_default(source):
+    calls = re.findall(r"\bchoose_profile\(([^)]*)", source.read_text(encoding="utf-8"))
+    assert calls
+    if source.stem != "04_grpo_run":
+        # MY_PROFILE of the capstone is "smoke" until the learner changes it
+        assert [call for call in calls if "smoke" not in call and "MY_PROFILE" not in call] == []
+
+
 def test_nothing_that_a_model_wrote_runs_in_the_readers_browser(tmp_path):
     """The cells that make the capstone's page, with a script in all that comes from outside."""
     from html.parser import HTMLParser

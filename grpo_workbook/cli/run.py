@@ -131,20 +131,15 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
         if not is_main():
             return None
 
-        report = make_report(run, problems, identity, trained, before, after)
-        report.update(facts)
-        report["train_seconds"] = round(seconds, 1)
+        facts["train_seconds"] = round(seconds, 1)
+        report = make_report(run, problems, identity, trained, before, after, facts)
         log = [row for row in trained.history if "reward" in row]
         draw(output, log, report)
         write_json(output / "report.json", report)  # whatever becomes of the merge
         compat.free_vllm(model)
         del model
-        report["merge"] = merge_and_prove(run, problems, after["greedy"])
-        answers = report["merge"].pop("merged_answers")
-        for example, answer in zip(report["examples"], answers, strict=True):
-            example["after"] = answer
-        report["total_seconds"] = round(time.monotonic() - started, 1)
-        report["peak_rss_mb"] = peak_rss_mb()
+        proof = merge_and_prove(run, problems, after["greedy"])
+        report = with_merge(report, proof, total_seconds=time.monotonic() - started)
         for folder in ("adapter", "merged"):
             write_card(output / folder, report, identity["settings"], base=profile.model)
         write_json(output / "report.json", report)
@@ -402,8 +397,12 @@ def make_report(
     trained: Trained,
     before: dict[str, Scores],
     after: dict[str, Scores],
+    facts: dict[str, Any],
 ) -> dict[str, Any]:
-    """The content of report.json as far as it is known before the merge."""
+    """The content of report.json as far as it is known before the merge.
+
+    `facts` are its single numbers about the policy and its training.
+    """
     profile = run.profile
     log = [row for row in trained.history if "reward" in row]
     completions = run.args.per_device_train_batch_size * run.args.gradient_accumulation_steps
@@ -426,7 +425,27 @@ def make_report(
         example["before"] = before["greedy"].completions[number]
         example["after"] = after["greedy"].completions[number]
         report["examples"].append(example)
+    report.update(facts)
     return report
+
+
+def with_merge(
+    report: dict[str, Any], proof: dict[str, Any], total_seconds: float
+) -> dict[str, Any]:
+    """The whole content of report.json: `report` with the merge's proof and the costs of the run.
+
+    The examples then show what the merged model answers, because that is the model to be used.
+    """
+    examples = []
+    for example, answer in zip(report["examples"], proof["merged_answers"], strict=True):
+        examples.append({**example, "after": answer})
+    return {
+        **report,
+        "examples": examples,
+        "merge": {name: value for name, value in proof.items() if name != "merged_answers"},
+        "total_seconds": round(total_seconds, 1),
+        "peak_rss_mb": peak_rss_mb(),
+    }
 
 
 # ------------------------------------------------------------------ the merge
