@@ -160,48 +160,6 @@ def test_only_chapter_04_trains_the_gpus_own_model_by_default(source):
         assert [call for call in calls if "smoke" not in call and "MY_PROFILE" not in call] == []
 
 
-def test_nothing_that_a_model_wrote_runs_in_the_readers_browser(tmp_path):
-    """The cells that make the capstone's page, with a script in all that comes from outside."""
-    from html.parser import HTMLParser
-    from statistics import mean
-    from types import SimpleNamespace
-
-    from grpo_workbook import figures, wilson_interval
-    from grpo_workbook.evaluation import score
-
-    evil = "</pre></b><script>alert('x')</script><img src=x onerror=alert(1)>"
-    scores = score([evil] * 3, ["1"] * 3)
-    names = {
-        "before_sampled": scores,
-        "after_sampled": scores,
-        "heldout_set": [{"question": evil}] * 3,
-        "done": {evil: (False, evil)},
-        "source": evil,
-        "run": SimpleNamespace(model_name=evil, output=tmp_path),
-        "log": [{"step": 1, "reward": 1.0}],
-        "ends": {"first": [{"reward": 1.0}], "last": [{"reward": 1.0}]},
-        "gain_said": "+0 points",
-        "p_value": 1.0,
-        "figures": figures,
-        "mean": mean,
-        "wilson_interval": wilson_interval,
-    }
-    cells = build.build(REPO / "notebooks" / "source" / "14_capstone.py").cells
-    (begin,) = [i for i, c in enumerate(cells) if c.source.startswith("## 12 · The page")]
-    for cell in cells[begin : begin + 8]:
-        if cell.cell_type == "code":
-            exec(cell.source, names)
-    tags, texts = [], []
-    parser = HTMLParser()
-    parser.handle_starttag = lambda tag, attributes: tags.append((tag, dict(attributes)))
-    parser.handle_data = texts.append
-    parser.feed((tmp_path / "page.html").read_text(encoding="utf-8"))
-    assert {tag for tag, _ in tags} <= {*"html meta title div h3 p img b br pre h4".split()}
-    assert all(a["src"].startswith("data:image/png") for tag, a in tags if tag == "img")
-    seen = "".join(texts).count("<script>alert('x')</script>")
-    assert seen == 2 + 3 * 3 + 2  # title; questions, answers before and after; a check
-
-
 def test_building_twice_gives_the_same_notebook():
     first, second = (nbformat.writes(build.build(SOURCES[0])) for _ in range(2))
     assert first == second
@@ -285,7 +243,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "heldout.select(range(60))": "heldout.select(range(12))",
     },
     "10_scale_out": {'"--max_steps", "4"': '"--max_steps", "2"'},
-    "11_tools_and_environments": {"max_steps=40": "max_steps=3"},
+    "11_tools_and_environments": {"STEPS = 40": "STEPS = 3"},
     "12_which_algorithm": {
         '"rejection", "dpo",': '"dpo",',
         '"--seeds", "0", "1", "--budget", "512", "--points", "2"': '"--seeds", "0", '
@@ -306,7 +264,9 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "test_pairs[:30]": "test_pairs[:4]",
         "if not label][:8]": "if not label][:2]",
     },
-    "14_capstone": {"max_steps=32, heldout=120": "max_steps=4, heldout=24"},
+    "14_capstone": {
+        "MY_STEPS = 32\nMY_HELDOUT = 120": "MY_STEPS = 4\nMY_HELDOUT = 24",
+    },
 }
 
 
@@ -598,12 +558,12 @@ def took_a_raw_file_to_a_proved_model(folder, proved):
     assert rows["for training"] + rows["held out"] == rows["within the budget"]
     assert proved["through"]["draft"] > 20
     assert proved["through"]["final"] == 0
-    assert len(proved["checklist"]) == 11
+    assert len(proved["checklist"]) == 12
     assert all(proved["checklist"].values())
     held_out, hashed = "no training question is held out", "the data files are the run's"
     assert proved["spoiled"] == [held_out, hashed]
     capstone = folder / "outputs" / "capstone"
     assert (capstone / "merged" / "model.safetensors").is_file()
-    page = (capstone / "page.html").read_text(encoding="utf-8")
-    assert page.count("<img ") == 2
-    assert page.count("&#10003;") == 11
+    card = (capstone / "merged" / "README.md").read_text(encoding="utf-8")
+    assert card.count("- [x] ") == 12
+    assert "No new skill was shown" in card  # the gain is form and reliability
