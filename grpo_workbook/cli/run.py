@@ -101,7 +101,7 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
     print(f"{profile}\n\nLoading the model")
     model, tokenizer = load_policy(run)
     make_prompts(run, problems, model, tokenizer)
-    facts = {
+    facts: dict[str, Any] = {
         "linear4bit_layers": training.count_4bit_layers(model),
         "lora_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
     }
@@ -203,7 +203,7 @@ def load_problems(run: options.Run) -> Problems:
     sources = {"train": given.data, "heldout": given.heldout_data}
     if not own and course_data(run.profile.name) is GSM8K:
         sources = GSM8K
-    facts = {
+    facts: dict[str, Any] = {
         "source": _source_name(sources["train"]),
         "heldout_source": _source_name(sources["heldout"]),
         "dropped_leaked": leaked,
