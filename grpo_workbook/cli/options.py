@@ -143,6 +143,8 @@ def new_parser(*option_classes: type) -> Any:
     # Only TRL's parser is loaded with it, which Unsloth does not patch.
     warnings.filterwarnings("ignore", ".*Unsloth should be imported before")
     classes: Any = list(option_classes)
+    # `listing` has the help. Abbreviations would be read otherwise by a parser of some options than
+    # by a parser of all.
     parser: Any = TrlParser(classes, add_help=False, allow_abbrev=False)
     parser.error = refuse
     return parser
@@ -156,9 +158,11 @@ def parse(arguments: list[str]) -> Request:
             machine cannot take.
     """
     words = with_file(arguments)
+    # What is left over may be fields of GRPOConfig, which `load` reads.
     options, given, _ = _parse(words, RunOptions, ProfileOptions)
     if options.resume and options.overwrite:
         raise WorkbookError("resume and overwrite are both given: choose one")
+    # What can be wrong is looked at first: from here on loading takes seconds.
     for source in (options.data, options.heldout_data):
         if source is not None:
             find_file(source)
@@ -182,9 +186,12 @@ def load(request: Request) -> Run:
     if args.reward_weights is not None:
         raise WorkbookError("reward_weights cannot be set: give the weights in rewards")
     args.reward_weights = request.weights
+    # Loader and adapters depend on values of GRPOConfig, so the profile is made again with all of
+    # them. They count as the user's there: the reasons are those of the first time.
     values = {name: getattr(args, name) for name in request.profile.grpo}
     profile = profile_of(options, request.given, values)
     profile = replace(profile, reasons=request.profile.reasons)
+    # output_dir is the folder of the whole run, and TRL's checkpoints are a part of it.
     args.output_dir = str(profile.output / "checkpoints")
     settings = _settings_of(request.words, options, profile, args)
     return Run(options, profile, args, request.functions, settings)
@@ -223,6 +230,7 @@ def read_grpo_config(words: list[str], profile: Profile, backend: str) -> Any:
         import unsloth  # noqa: F401  (it patches TRL, so it comes first)
     from trl import GRPOConfig
 
+    # RunOptions once more, so that its words are not left over as unknown ones.
     parser = new_parser(RunOptions, GRPOConfig)
     parser.set_defaults_with_config(output_dir=str(profile.output), **profile.grpo)
     try:
@@ -235,9 +243,11 @@ def read_grpo_config(words: list[str], profile: Profile, backend: str) -> Any:
     return args
 
 
-def refuse_unknown(words: Iterable[str], *more: type) -> None:
-    """Raise WorkbookError if there are words that are no option of RunOptions or of `more`."""
-    known = [option.name for cls in (RunOptions, *more) for option in fields(cls)]
+def refuse_unknown(words: Iterable[str], *option_classes: type) -> None:
+    """Raise WorkbookError if a word is no option of RunOptions or of these dataclasses."""
+    known = []
+    for option_class in (RunOptions, *option_classes):
+        known += [row.name for row in fields(option_class)]
     for word in words:
         if not word.startswith("--"):
             raise WorkbookError(f"{word!r} is not an option: give --name value")
@@ -289,19 +299,24 @@ def words_of(path: Path) -> list[str]:
             value = beside(spec, path.parent)
         elif name in PATHS:
             place = path.parent / Path(value).expanduser()
+            # What is not beside the file may be a hub id, a family, or a path from here.
             if name == "output_dir" or place.exists():
                 value = place
         if isinstance(value, list):
+            # argparse takes the items of a list as words of their own.
             words += [f"--{name}", *[str(item) for item in value]]
         elif isinstance(value, dict):
+            # GRPOConfig reads a text of JSON where it wants a dict.
             words.append(f"--{name}={json.dumps(value)}")
         else:
+            # One word, because argparse takes a value that begins with - for an option.
             words.append(f"--{name}={value}")
     return words
 
 
 def _parse(words: list[str], *option_classes: type) -> tuple:
     """An object of each class, and the words that belong to none."""
+    # look_for_args_file would read a file beside the script whose name ends in .args.
     return new_parser(*option_classes).parse_args_into_dataclasses(
         words, return_remaining_strings=True, look_for_args_file=False
     )
@@ -326,8 +341,11 @@ def _settings_of(
         "heldout": profile.heldout,
         "eval_batch_size": profile.eval_batch_size,
     }
+    # The options of RunOptions that matter are above, or are recorded by content (see
+    # run.identify).
     own = {option.name for option in fields(RunOptions)}
     named = [_name_in(word) for word in words if word.startswith("--")]
+    # TRL's parser also has --no_NAME for what is True by default.
     for name in [*profile.grpo, *[name.removeprefix("no_") for name in named]]:
         if name not in own and name not in ("output_dir", "seed", "data_seed", *OF_THE_MACHINE):
             settings[name] = getattr(args, name)

@@ -95,6 +95,7 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
     check_machine(run)
     problems = load_problems(run)
     identity = identify(run, problems)
+    # Before the model is loaded: a full disk, or a folder with another run, costs seconds here.
     once(lambda: check_disk(output, needed_bytes(run), "the run"))
     once(lambda: check_folder(output, identity, run.options.overwrite, run.options.resume))
 
@@ -105,6 +106,8 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
         "linear4bit_layers": training.count_4bit_layers(model),
         "lora_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
     }
+    # Only the main process enters the folder's lock. The stack gives it back at the end of the
+    # block.
     with ExitStack() as stack:
         once(lambda: stack.enter_context(own_folder(output, identity, run.options)))
         before = load_scores(output / "before.json", problems)
@@ -133,13 +136,16 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
 
         facts["train_seconds"] = round(seconds, 1)
         report = make_report(run, problems, identity, trained, before, after, facts)
+        # The last row of TRL's history is a summary of the training, without a reward.
         log = [row for row in trained.history if "reward" in row]
         draw(output, log, report)
         write_json(output / "report.json", report)  # whatever becomes of the merge
+        # The merge loads the base again, and needs the memory of this model.
         compat.free_vllm(model)
         del model
         proof = merge_and_prove(run, problems, after["greedy"])
         report = with_merge(report, proof, total_seconds=time.monotonic() - started)
+        # `merge` has written a card with what it knows. This one has the run's report.
         for folder in ("adapter", "merged"):
             write_card(output / folder, report, identity["settings"], base=profile.model)
         write_json(output / "report.json", report)
@@ -179,8 +185,8 @@ def load_problems(run: options.Run) -> Problems:
     """The training and held-out rows, on which the rewards have been tried."""
     from accelerate import PartialState
 
-    given = run.options
-    own = given.data is not None or given.heldout_data is not None
+    user_options = run.options
+    own = user_options.data is not None or user_options.heldout_data is not None
     # The course's answers are numbers; a user's must be if a reward compares numbers.
     answers = "text" if own else "number"
     for function in run.functions:
@@ -188,19 +194,21 @@ def load_problems(run: options.Run) -> Problems:
             answers = "number"
     with PartialState().main_process_first():  # one download, one cache
         train_rows, heldout_rows, leaked = data.load_split(
-            given.data,
-            given.heldout_data,
+            user_options.data,
+            user_options.heldout_data,
             heldout=run.profile.heldout,
             seed=run.profile.seed,
             profile_name=run.profile.name,
-            question_column=given.question_column,
-            answer_column=given.answer_column,
+            question_column=user_options.question_column,
+            answer_column=user_options.answer_column,
             answers=answers,
-            skip_invalid=given.skip_invalid,
+            skip_invalid=user_options.skip_invalid,
         )
+    # A reward that fails is found on two rows, and not after the model has been loaded.
     first_rows: Any = data.to_dataset(train_rows.select(range(min(2, len(train_rows)))))
     try_rewards(run.functions, list(first_rows))
-    sources = {"train": given.data, "heldout": given.heldout_data}
+    sources = {"train": user_options.data, "heldout": user_options.heldout_data}
+    # The course's data have no name of the user's. GSM8K has one on the hub, which the card links.
     if not own and course_data(run.profile.name) is GSM8K:
         sources = GSM8K
     facts: dict[str, Any] = {
@@ -209,7 +217,7 @@ def load_problems(run: options.Run) -> Problems:
         "dropped_leaked": leaked,
         "max_prompt_length": run.profile.max_prompt_length,
     }
-    judge = judge_for(answers, given.judge)
+    judge = judge_for(answers, user_options.judge)
     return Problems(train_rows, heldout_rows, judge, facts)
 
 
@@ -224,6 +232,7 @@ def identify(run: options.Run, problems: Problems) -> dict[str, Any]:
     """The content of run.json: --resume continues only a run with the same."""
     from grpo_workbook.diagnosis import roles_of  # it loads pandas
 
+    # Weights and roles by the rewards' names in the log, where the diagnosis looks for them.
     names = [name_of(function) for function in run.functions]
     return {
         "backend": run.options.backend,
@@ -243,6 +252,7 @@ def needed_bytes(run: options.Run) -> int:
     """How much of the disk a run takes: for a folder six times the base, for a hub id a guess."""
     folder = Path(run.profile.model)
     if not folder.is_dir():
+        # In GiB: the weights of a hub id are not on the disk yet, so that they cannot be counted.
         return {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile.name] * 2**30
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     return 6 * sum(sizes) + 50 * 2**20
@@ -300,6 +310,7 @@ def train_policy(
 
     output = run.profile.output
     functions: Any = watch(run.functions)
+    # Float32Adapters acts when the trainer has been built, so the trainer must get it at once.
     callbacks: list[Any] = [training.Float32Adapters(model), training.RewardBar()]
     try:
         trainer: Any = GRPOTrainer(
@@ -314,6 +325,7 @@ def train_policy(
         raise WorkbookError(f"TRL refuses this run: {error}") from error
     trainer.remove_callback(PrinterCallback)  # RewardBar shows the same in one line
     if is_main():
+        # One process is enough: with no `stop_on` it reports, and stops nothing.
         trainer.add_callback(HealthCallback(functions))
 
     started = time.monotonic()
@@ -327,10 +339,12 @@ def train_policy(
 
     weights = None
     if training.is_sharded():
+        # Each process has a part of the weights, so that all of them must call this.
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if is_main():
         write_json(output / "log.json", log)
         save_adapter(model, tokenizer, output / "adapter", weights)
+    # The adapter must be written before another process loads it (see is_sharded), or ends.
     trainer.accelerator.wait_for_everyone()
     if trained.interrupted:
         if is_main():
@@ -366,6 +380,7 @@ def save_scores(path: Path, scores: dict[str, Scores], problems: Problems) -> No
     if not is_main():
         return
     content: dict[str, Any] = {way: scores[way].completions for way in scores}
+    # `export.merge` learns from it whether it needs a judge to score these answers.
     content["kind"] = "number" if problems.judge is None else "text"
     for column in ("question", "answer"):
         content[column] = list(problems.heldout[column])
@@ -405,6 +420,7 @@ def make_report(
     """
     profile = run.profile
     log = [row for row in trained.history if "reward" in row]
+    # In one step of one process.
     completions = run.args.per_device_train_batch_size * run.args.gradient_accumulation_steps
     report = {name: value for name, value in identity.items() if name != "settings"}
     report["device"] = profile.device
@@ -517,10 +533,10 @@ def check_folder(output: Path, identity: dict, overwrite: bool, resume: bool) ->
         )
 
 
-def differences(one: dict, other: dict) -> list[str]:
+def differences(recorded: dict, current: dict) -> list[str]:
     """The names of the values that differ in the content of two run.json."""
-    first = {**one, **one.get("settings", {})}
-    second = {**other, **other.get("settings", {})}
+    first = {**recorded, **recorded.get("settings", {})}
+    second = {**current, **current.get("settings", {})}
     # The settings are compared one by one; what follows from the rewards is no other run.
     for name in ("settings", "reward_weights", "reward_roles"):
         first.pop(name, None)
@@ -533,6 +549,7 @@ def differences(one: dict, other: dict) -> list[str]:
 def own_folder(output: Path, identity: dict, mode: options.RunOptions) -> Iterator[None]:
     """Lock the folder for the block, check it again, clear it of the old run, write run.json."""
     with alone(output):
+        # Another process may have started a run here since the first check.
         check_folder(output, identity, mode.overwrite, mode.resume)
         if mode.resume and not parts(output):  # perhaps a misspelt name
             print(f"{output} holds no run yet: a new one starts")
