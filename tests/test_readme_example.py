@@ -16,12 +16,15 @@ TEXT = "".join((REPO / n).read_text(encoding="utf-8") for n in ("README.md", "do
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 # What a reader does next with the reward for programs, and after an import
 MORE = """
-said = [[{"role": "assistant", "content": f"```python\\ndef f(x):\\n    return {c}\\n```"}]
-        for c in ("x + 1", "x")]
+programs = []
+for expression in ("x + 1", "x"):
+    code = f"```python\\ndef f(x):\\n    return {expression}\\n```"
+    programs.append([{"role": "assistant", "content": code}])
 columns = {"setup": ["one = 1"] * 2, "test": ["def check(f):\\n    assert f(2) == 2 + one"] * 2}
-print("tests", tests(said, entry_point=["f"] * 2, **columns))
-for broken in (lambda: tests(said, code=["a"] * 2), lambda: right(said, gold=["a"] * 2),
-               lambda: evaluate(None, None, rows.rename_column("prompt", "text"), rewards=[right])):
+print("tests", tests(programs, entry_point=["f"] * 2, **columns))
+without_prompt = heldout.rename_column("prompt", "text")
+for broken in (lambda: tests(programs, code=["a"] * 2), lambda: right(programs, gold=["a"] * 2),
+               lambda: evaluate(None, None, without_prompt, rewards=[right])):
     try:
         broken()
     except ValueError as error:
@@ -41,23 +44,23 @@ def prove(folder, python, **env):
     (folder / "example.py").write_text("\n".join([*SNIPPETS, MORE]), encoding="utf-8")
     result = finished([python, "example.py"], cwd=folder, **env)
     assert result.returncode == 0, result.stderr[-3000:]
-    said = result.stdout
-    rate = float(re.search(r"^(\d+)% right, 95 % interval \(0\.\d+, [01]\.\d+\)", said, re.M)[1])
-    assert 0 < rate < 100
-    assert re.search(r"p = .*a gain of -?\d+\.\d points .* of 64 problems got better", said)
-    assert float(re.search(r"same greedy token at ([\d.]+)%", said)[1]) >= 98
-    assert "GiB are usable" in said
-    assert "\n[1.0] [1.0]\n" in said  # what both rewards give, as the snippet says
-    assert "tests [1.0, 0.0]" in said
-    assert "reloaded [0.0, 1.0] [1.0, 0.0]" in said
-    missing = re.findall(r"^missing: .*", said, re.M)
-    there = (
+    output = result.stdout
+    rate = re.search(r"^(\d+)% right, 95 % interval \(0\.\d+, [01]\.\d+\)", output, re.M)
+    assert 0 < float(rate[1]) < 100
+    assert re.search(r"a gain of -?\d+\.\d points .* of 36 problems got better", output)
+    assert float(re.search(r"same greedy token at ([\d.]+)%", output)[1]) >= 98
+    assert "GiB are usable" in output
+    assert "\n[1.0] [1.0]\n" in output  # what both rewards give, as the snippet says
+    assert "tests [1.0, 0.0]" in output
+    assert "reloaded [0.0, 1.0] [1.0, 0.0]" in output
+    missing = re.findall(r"^missing: .*", output, re.M)
+    needed = (
         "'test'; the data has only code",
         "'solution'; the data has only gold",
         "'prompt'; the data has only text, solution",
     )
     assert len(missing) == 3
-    for line, words in zip(missing, there, strict=True):
+    for line, words in zip(missing, needed, strict=True):
         assert words in line
     assert (folder / "mine" / "merged" / "model.safetensors").is_file()
     assert (folder / "mine" / "checkpoint-4" / "trainer_state.json").is_file()
@@ -92,10 +95,14 @@ TRACKERS = {
 def test_the_health_callback_works_beside_a_tracker_without_network(tmp_path, name):
     pytest.importorskip(name, reason=f"{name} is not installed : pip install {name}")
     alert, ending = TRACKERS[name]
-    script = "\n".join(SNIPPETS[:2]).replace("bf16=False", f'bf16=False, report_to="{name}"')
+    script = SNIPPETS[0].replace("bf16=False", f'bf16=False, report_to="{name}"')
     script = script.replace("HealthCallback()", f"HealthCallback(every=1, alert={alert})")
     script = script.replace("learning_rate=1e-3", "learning_rate=3.0").replace("steps=4", "steps=8")
-    more = "print('found', [f.name for f in trainer.callback_handler.callbacks[-1].findings])\n"
+    more = (
+        "for callback in trainer.callback_handler.callbacks:\n"
+        "    if isinstance(callback, HealthCallback):\n"
+        "        print('found', [finding.name for finding in callback.findings])\n"
+    )
     (tmp_path / "data").symlink_to(REPO / "data")
     whole = f"import {name}\n{script}\ntrainer.train()\n{more}"
     (tmp_path / "tracked.py").write_text(whole, encoding="utf-8")
