@@ -35,6 +35,7 @@ def _read_profiles() -> dict[str, dict[str, Any]]:
     for profile in profiles.values():
         profile["grpo"] = {**shared["grpo"], **profile["grpo"]}
     for family in FAMILIES:
+        # The tiny models are folders of a clone. Those of the other profiles are hub ids.
         profiles["smoke"][family] = str(REPO / profiles["smoke"][family])
     return profiles
 
@@ -224,10 +225,12 @@ def _grpo_arguments(settings: dict, changes: dict, device: str, seed: int) -> di
     arguments["bf16"] = settings["dtype"] == "bfloat16"
     arguments["fp16"] = settings["dtype"] == "float16"
     arguments["use_cpu"] = device == "cpu"
+    # Pinned memory speeds up copies to a GPU. Without a GPU torch warns of it.
     arguments["dataloader_pin_memory"] = device != "cpu"
     # Last, so that what the user names wins over profile and machine.
     arguments.update(changes)
     longest = settings["max_prompt_length"] + arguments["max_completion_length"]
+    # Else vLLM takes the model's own maximum, for which its cache may be too small.
     arguments.setdefault("vllm_max_model_length", longest)
     return arguments
 
@@ -367,6 +370,7 @@ def _family(model: str) -> str:
     """qwen or gemma, if the model's config or hub id has the word; else the model's own name."""
     config = Path(model) / "config.json"
     name = Path(model).name
+    # A folder may have any name, so its config is searched.
     text = config.read_text(encoding="utf-8") if config.is_file() else name
     for family in FAMILIES:
         if family in text.lower():

@@ -207,12 +207,14 @@ def _layer_bytes(layer: dict[str, tuple[int, int]], rank: int, width: int) -> in
     for name in TARGET_MODULES:
         if name not in layer:
             continue
-        values += rank
+        values += rank  # between the two matrices of the adapter
         # PEFT copies the input for each adapter; in 32 bits those of the same input share one.
         shares_input = width == 4 and name in ("k_proj", "v_proj", "up_proj")
         if not shares_input:
             values += features_in(name)
     values += 3 * features_in("down_proj")  # the gate, its activation, and the product
+    # Attention keeps queries, keys, values and its output. In 32 bits the output is the input of
+    # o_proj, which is counted above; in 16 bits PEFT has a copy of it.
     values += query if width == 4 else 2 * query
     values += 2 * key
     values += 4 * (features_out("in_proj_qkv") + features_out("in_proj_z"))  # linear attention
@@ -480,8 +482,8 @@ def plan(
         "use_vllm": use_vllm,
         "vllm_gpu_memory_utilization": vllm_gpu_memory_utilization,
     }
-    given = {name: value for name, value in changed.items() if value is not None}
-    settings = Settings(**{**settings, **given})
+    replaced = {name: value for name, value in changed.items() if value is not None}
+    settings = Settings(**{**settings, **replaced})
 
     device = _name_of(profile)
     shape, model_name = _find_model(model, device)

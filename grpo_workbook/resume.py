@@ -288,6 +288,7 @@ class ExactCheckpoints(Callback):
         """
         trainer = self.trainer
         step = trainer.state.global_step
+        # a checkpoint waits for all processes, and another one may have gone on or ended
         is_alone = trainer.accelerator.num_processes == 1
         if not self.between_steps or not is_alone or not 0 < step < trainer.state.max_steps:
             return

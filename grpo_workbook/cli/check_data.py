@@ -110,6 +110,7 @@ def refuse_to_overwrite(report: Path | None, sources: list[str | None]) -> None:
 
 def examine(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     """The report on the data, and what of it would hurt training."""
+    # The tokenizer and the budget of the run that would take this data on this machine.
     profile = choose_profile(
         args.profile, model=args.model, max_prompt_length=args.max_prompt_length
     )
@@ -185,6 +186,7 @@ def describe_training_data(
     }
     harms = harms_of_training(train, args, budget, repeated=len(same), disputed=len(other_answer))
     if not all_numbers and args.answers != "text":
+        # With --answers text a user says that this is meant.
         need = "the default rewards of `run` need numbers"
         fix = "if you want texts, give --answers text here and --rewards symbolic there"
         harms.append(f"answers are texts, and {need}: {fix}")

@@ -102,6 +102,7 @@ def diagnose_log(args: Namespace) -> int:
     else:
         print(*wrap(f"{place}: {len(run.table)} rows, steps {steps_of(run)}", 79), sep="\n")
         print(f"\n{as_text(findings[name], run)}")
+    # After the text: a figure that cannot be written costs nobody the diagnosis.
     if args.figure:
         drawn = side_by_side(runs) if len(runs) > 1 else run_panels(run, findings[name], place)
         figures.save(*drawn, args.figure)
@@ -116,6 +117,7 @@ def choose_run(results: Mapping[str, Any], name: str) -> dict[str, Any]:
     if name not in results:
         names = ", ".join(results)
         raise WorkbookError(f"no run {name!r} in it: choose one of {names}")
+    # `read_runs` keeps a run's error as its result, for the table of all runs.
     if isinstance(results[name], WorkbookError):
         raise results[name]
     return {name: results[name]}

@@ -165,6 +165,7 @@ def load_policy(args: argparse.Namespace) -> Policy:
 
 def make_prompts(rows: "Dataset", args: argparse.Namespace, policy: Policy) -> "Dataset":
     """The problems with their prompts. Raises WorkbookError if one is too long for the model."""
+    # As in training, so that a run and this command ask the same.
     fold = prompts.needs_folding(policy.tokenizer)
     dataset = to_dataset(rows, args.system_prompt, fold=fold)
     longest = max(prompts.prompt_lengths(dataset, policy.tokenizer)) + args.max_new_tokens
@@ -227,6 +228,7 @@ def numbers(scores: Scores) -> dict[str, Any]:
     for name, right in scores.measures.items():
         result[name] = rate_of(evaluation.by_problem(right, scores.samples))
 
+    # bit_length gives the powers of two up to the number of samples.
     sizes = [2**i for i in range(scores.samples.bit_length())]  # 1, 2, 4 ... and all samples
     if scores.samples not in sizes:
         sizes.append(scores.samples)

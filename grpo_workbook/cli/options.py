@@ -110,7 +110,7 @@ class Request:
 
     words: list[str]  # of the file and the command line
     options: RunOptions
-    given: ProfileOptions
+    profile_options: ProfileOptions
     profile: Profile
     functions: list[Callable]  # the reward functions
     weights: list[float]  # one for each of them
@@ -159,7 +159,7 @@ def parse(arguments: list[str]) -> Request:
     """
     words = with_file(arguments)
     # What is left over may be fields of GRPOConfig, which `load` reads.
-    options, given, _ = _parse(words, RunOptions, ProfileOptions)
+    options, profile_options, _ = _parse(words, RunOptions, ProfileOptions)
     if options.resume and options.overwrite:
         raise WorkbookError("resume and overwrite are both given: choose one")
     # What can be wrong is looked at first: from here on loading takes seconds.
@@ -169,7 +169,8 @@ def parse(arguments: list[str]) -> Request:
     functions, weights = parse_rewards(options.rewards)
     if is_main():
         print("Loading the libraries", flush=True)
-    return Request(words, options, given, profile_of(options, given), functions, weights)
+    profile = profile_of(options, profile_options)
+    return Request(words, options, profile_options, profile, functions, weights)
 
 
 def load(request: Request) -> Run:
@@ -189,7 +190,7 @@ def load(request: Request) -> Run:
     # Loader and adapters depend on values of GRPOConfig, so the profile is made again with all of
     # them. They count as the user's there: the reasons are those of the first time.
     values = {name: getattr(args, name) for name in request.profile.grpo}
-    profile = profile_of(options, request.given, values)
+    profile = profile_of(options, request.profile_options, values)
     profile = replace(profile, reasons=request.profile.reasons)
     # output_dir is the folder of the whole run, and TRL's checkpoints are a part of it.
     args.output_dir = str(profile.output / "checkpoints")
@@ -198,19 +199,20 @@ def load(request: Request) -> Run:
 
 
 def profile_of(
-    options: RunOptions, given: ProfileOptions, grpo: dict[str, Any] | None = None
+    options: RunOptions, profile_options: ProfileOptions, grpo: dict[str, Any] | None = None
 ) -> Profile:
     """The profile with the options' values; `grpo` are all values of GRPOConfig once it is read."""
     changes = dict(grpo or {})
     for row in fields(ProfileOptions):
-        value = getattr(given, row.name)
+        value = getattr(profile_options, row.name)
+        # These two are arguments of choose_profile itself, the others are GRPOConfig's.
         if value is not None and row.name not in ("output_dir", "seed"):
             changes[row.name] = value
     return choose_profile(
         options.profile,
         model=options.model,
-        seed=given.seed,
-        output=given.output_dir,
+        seed=profile_options.seed,
+        output=profile_options.output_dir,
         dtype=options.dtype,
         load_in_4bit=options.load_in_4bit,
         lora_rank=options.lora_rank,

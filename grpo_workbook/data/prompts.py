@@ -96,6 +96,7 @@ def needs_folding(tokenizer: "Tokenizer") -> bool:
     from jinja2 import TemplateError
 
     try:
+        # The template is tried, because no field of a tokenizer tells what it takes.
         text = render([chat_prompt("?", "SYSTEM TEXT")], tokenizer)[0]
     # Gemma 2's template raises for a system message. Others leave its text out.
     except TemplateError:

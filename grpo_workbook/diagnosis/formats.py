@@ -268,7 +268,7 @@ def read_notebook(cells: list[dict]) -> Logs:
     """
     tables = printed = code = ""
     for cell in cells:
-        # nbformat allows a text, or a list of its lines: join makes one text of both.
+        # nbformat allows a text, or a list of its lines: join makes one text of both
         code += "".join(cell.get("source", "")) + "\n"
         for output in cell.get("outputs", ()):
             tables += "".join(output.get("data", {}).get("text/html", ""))
@@ -292,7 +292,7 @@ def read_tensorboard(place: Path) -> Logs:
     """TensorBoard's scalars, and the settings that transformers writes beside them."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    # 0 keeps every value. By default a long log is thinned out to 10,000 scalars.
+    # 0 keeps every value; by default a long log is thinned out to 10,000 scalars
     events = EventAccumulator(str(place), {"scalars": 0, "tensors": 0}).Reload()
     tags = events.Tags()
     scalars = []

@@ -46,6 +46,7 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
     """
     watched = []
     for function in functions:
+        # an object may have an async __call__
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004
         )
@@ -101,6 +102,7 @@ def text_metrics(prompts: Sequence, completions: Sequence) -> dict[str, float]:
     for prompt, completion in zip(prompts, completions, strict=True):
         # texts that call are compared with their calls, and none of them is empty
         text = str(completion) if calls_a_tool(completion) else text_of(completion)
+        # a chat is a list, which cannot be a key
         groups.setdefault(repr(prompt), []).append(text.strip())
         if not text.strip():
             empty += 1
@@ -223,6 +225,7 @@ class HealthCallback(Callback):
     def on_log(self, args, state, control, logs, **kwargs):
         if "reward" not in logs:
             return
+        # `logs` is not the entry of the history, from which files and checkpoints are written
         self._add_metrics(state.log_history[-1])
         if state.global_step - self._checked < self.every:
             return

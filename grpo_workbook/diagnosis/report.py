@@ -39,6 +39,7 @@ def diagnose(run: RunLog | str | Path | Mapping | list, *, live: bool = False) -
         if finding is not None:
             findings.append(finding)
     severities = {finding.severity for finding in findings}
+    # notes are no alarm: a run that has nothing else is healthy
     if severities.isdisjoint(ALARMS):
         findings.append(healthy(view))
     return in_order(findings)

@@ -141,6 +141,7 @@ def empty(view: View) -> Finding | None:
         step = since(view.of(EMPTY) >= bounds.half)
         return view.finding("empty", step, [(EMPTY, fraction, f"under {bounds.half}")])
     length = view.last(LENGTH)
+    # a limit that is not known counts as a long one
     if length <= 2 and view.settings.get("max_completion_length", 99) > 8:
         step = since(view.of(LENGTH) <= 2)
         return view.finding("empty", step, [(LENGTH, length, "more than 2 tokens")])
@@ -156,6 +157,7 @@ def truncated(view: View) -> Finding | None:
         metrics = [mean_of(name) for name in view.run.functions]
         levels = [view.level(m, view.last(m)) for m in metrics if not view.is_dead(m)]
         best = max(levels, default=0.0)
+        # what earns has an answer in it: there was room enough, and no end token
         name = "never_ends" if best > bounds.little_earned else "truncated"
         evidence = [
             (CUT_OFF, cut_off, f"under {bounds.nearly_all}"),
@@ -368,6 +370,7 @@ def rarely_right(view: View, metric: str) -> bool:
 
 def collapsed(view: View) -> Finding | None:
     """The completions of a group are nearly all the same text, and that is no success."""
+    # 8 is TRL's default
     size = view.settings.get("num_generations", 8)
     limit = bounds.same_text / size
     fraction = view.last(UNIQUE)
@@ -451,6 +454,7 @@ def drowned(view: View) -> Finding | None:
     for name, weight in view.weights.items():
         deviation = view.first(f"rewards/{name}/std")
         if weight > NO_WEIGHT and deviation >= 0:
+            # advantages come from the weighted sum, in which a function counts by this product
             spreads[name] = weight * deviation
     loud = max(spreads, key=lambda name: spreads[name], default="")
     quiet = [name for name in spreads if name != loud and has_more_to_learn(view, name)]

@@ -196,6 +196,7 @@ def build(entries: list[dict], settings: dict) -> RunLog:
             if math.isnan(value):
                 broken.setdefault(name, step)
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
+    # a run that an exception ended may not have come to its first reward
     if error is None:
         check_for_rewards(list(table))
     return RunLog(table, settings, broken, error, tuple(notes))

@@ -362,8 +362,8 @@ def deepest_fall(values: Series) -> Fall:
     depth = falls.max()
     best = means.loc[: falls.idxmax()].idxmax()
     lost = depth / max(means.max() - values.min(), 1e-9)
-    # The difference of two neighbours has twice the variance of one value, and the difference of
-    # two windows twice that of one window's mean.
+    # the difference of two neighbours has twice the variance of one value, and the difference of
+    # two windows twice that of one window's mean
     error = math.sqrt(values.diff().pow(2).mean() / size)
     remains = falls.iloc[-1] >= depth * bounds.not_regained
     certain = remains and lost >= bounds.lost and depth >= bounds.fall * error

@@ -69,6 +69,8 @@ class PriceList(Environment):
     """A table of prices, sampled afresh for each row: they cannot be known by heart."""
 
     def _start(self, rng: random.Random, row: dict[str, Any]) -> str | None:
+        # From 12, because the tiny model knows products of single digits by heart (see
+        # data/build_tiny_tools.py), and shall call `multiply` here.
         self._prices = {item: rng.randint(12, 99) for item in ITEMS}
 
     @tool
