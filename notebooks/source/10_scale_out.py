@@ -1,71 +1,303 @@
 # %% [markdown]
 # # 10 · Scale out
 #
-# **After this notebook you can** say where a step's time goes and what a run takes in memory; choose what to change
-# when it does not fit; tell the loss types apart; train in several processes; and use vLLM without losing completions
-# unnoticed.
+# Does this model fit on my GPU, and what will be slow? These two questions decide which model you train, with which
+# settings, and on how many GPUs. This chapter answers them before a run starts, for Qwen3-4B on a GPU of 16 GB.
 #
-# **Time:** about 2 minutes on two CPU cores. All measurements here are of the tiny model. The numbers for large models
-# are computed: nothing in this chapter was measured on a GPU.
+# **After this notebook you can** say what a run takes in memory and choose what to change if it does not fit; find out
+# where the time of a step goes; train in several processes; and use vLLM and notice when completions are dropped.
+#
+# **Time:** about 2 minutes on two CPU cores. Reading takes about 30 minutes. **You need** chapter 04. All measurements here
+# are of the tiny model. The numbers for large models are computed: nothing in this chapter was measured on a GPU.
 
 # %% [markdown]
-# ## One step, by the clock
-#
-# Before you make something faster, look where its time goes. Unsloth comes first, because it patches TRL and
-# Transformers.
+# The measurements of this chapter use the tiny model. Unsloth must be imported before TRL and Transformers, because it
+# changes parts of both.
 
 # %%
 import os
 
-from grpo_workbook import load_policy, quiet
-from grpo_workbook.run_config import RunConfig
+import numpy as np
+from grpo_workbook import choose_profile, figures, quiet, use_one_thread
 
-quiet()  # no loading bars, no advice
-run = RunConfig.from_env(profile="smoke")
-if os.path.isdir(run.model):
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
+quiet()  # fewer warnings of the libraries
+use_one_thread()  # for a tiny model several threads only wait for each other
+profile = choose_profile("smoke")
+if os.path.isdir(profile.model):
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
 import unsloth
 
-model, tokenizer = load_policy(run)
-
 # %% [markdown]
-# A step has five parts: sample the completions, compute their rewards, run the model forward and backward over them,
-# let the optimizer move the adapters. Each is a method of TRL's trainer or an event of its callbacks, so a few lines
-# can note when it begins and ends:
+# ## Does it fit?
+#
+# A T4 is the smallest GPU that this course trains on; of its 16 GB torch sees 14.7 GiB. (A GiB is 1024³ bytes, a MiB
+# 1024².) `plan` computes the memory of a run by part. It starts from a profile's settings, here those for the T4:
 
 # %%
+from grpo_workbook.planning import plan
+
+print(plan("Qwen/Qwen3-4B", "t4"))
+
+# %% [markdown]
+# It fits. What if you want a base in 16 bits, twice as many completions in a step, and no gradient checkpointing? Then
+# `plan` lists what to change, and it begins with the cheapest change:
+
+# %%
+wish = plan(
+    "Qwen/Qwen3-4B", "t4", load_in_4bit=False, gradient_checkpointing=False,
+    gradient_accumulation_steps=8,
+)
+text = str(wish)
+print(text[text.index("in all") :])
+
+# %% [markdown]
+# Smaller pieces (`per_device_train_batch_size`) cost nearly nothing, because the same gradient is added up in more parts.
+# With one completion at a time even checkpointing can stay off. Fewer completions in a step are a different training. The same works as a command, for any model and memory:
+#
+# ```bash
+# python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --gradient-accumulation-steps 8
+# ```
+
+# %% [markdown]
+# ## What the plan adds up
+#
+# | part | grows with | what makes it smaller |
+# | --- | --- | --- |
+# | weights | the model | 4 bits (NF4): half a byte for a weight, and a little for the scales. Embeddings and norms stay in 16 bits |
+# | LoRA adapters, their gradients, the optimizer's two moments | the rank | four numbers of 32 bits for each adapter weight. If all weights were trained, it would be four numbers for each weight of the model |
+# | KV cache | the tokens of *all* completions of a step | fewer completions in a step, shorter ones |
+# | activations | the tokens that go through *at once* | checkpointing, smaller pieces |
+# | logits | the tokens at once, times the vocabulary | smaller pieces; Unsloth and TRL compute them in pieces, too |
+#
+# The **KV cache** holds a key and a value of every token in every layer while a text is generated. The **activations** are
+# what the forward pass keeps for the backward pass. **Gradient checkpointing** keeps only each layer's input and computes
+# the layer again during the backward pass, so it trades time for memory.
+#
+# Sampling and the update come one after the other, so the larger of the two peaks counts. In the next figure the run
+# samples 32 completions at once and learns from 8 at a time. The widths are not to scale.
+
+# %% tags=["hide-input"]
+from grpo_workbook.planning import GIB
+
+t4 = plan("Qwen/Qwen3-4B", "t4")
+always = sum(t4.parts["always"].values()) / GIB
+cache = sum(t4.parts["sampling"].values()) / GIB
+inputs, layer, logits = np.array(list(t4.parts["learning"].values())) / GIB
+update = always + inputs + layer + logits
+usable = t4.usable / GIB
+figure, (axes,) = figures.new_panels(8.0, 3.6)
+axes.fill_between([0, 11.6], always, color="#CCCCCC")
+prompts_done = always + 384 / 896 * cache  # the prompts first, then token by token
+rising = [prompts_done, always + cache]
+axes.fill_between([0.3, 6], always, rising, color=figures.BLUE)
+forward = always + inputs
+heights = [always, forward, update, forward + layer, always]  # forward, turn, backward
+for start in (7, 8.1, 9.2, 10.3):
+    times = start + np.array([0, 0.4, 0.45, 0.55, 1])
+    axes.fill_between(times, always, heights, color=figures.ORANGE)
+axes.axhline(usable, color="black", linestyle="--", lw=1)
+axes.text(2, always / 2, "weights, adapters, gradients, moments, reserve")
+axes.text(3.6, always + 0.9, "KV cache of 32 completions", ha="center", color="white")
+axes.text(9.2, update + 0.5, "activations and logits\nof 8 completions, 4 times",
+          ha="center")
+axes.text(5.8, usable - 0.9, f"a T4 can use {usable:.1f} GiB", ha="center")
+axes.set_xticks([3.1, 9.2], ["sampling", "update"])
+axes.set(ylabel="GiB", ylim=(0, 14.5))
+axes.set_title("Two peaks on what is always there: the higher one decides", loc="left")
+figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. The "
+             f"KV cache takes it to {always + cache:.1f} while sampling. The update "
+             f"has four teeth of {update:.1f}.")
+
+# %% [markdown]
+# The same sums for other settings. Each setting moves one part:
+
+# %%
+settings = {
+    "T4 settings": {},
+    "16-bit base": {"load_in_4bit": False},
+    "64 completions in a step": {"gradient_accumulation_steps": 8},
+    "completions of 1,024 tokens": {"max_completion_length": 1024},
+    "no checkpointing": {"gradient_checkpointing": False},
+    "no checkpointing, 1 at a time": {
+        "gradient_checkpointing": False, "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": 32},
+}
+peaks = {}  # GiB while sampling, GiB while learning
+for name, values in settings.items():
+    parts = plan("Qwen/Qwen3-4B", "t4", **values).parts
+    always = sum(parts["always"].values())
+    sampling = always + sum(parts["sampling"].values())
+    learning = always + sum(parts["learning"].values())
+    peaks[name] = (sampling / GIB, learning / GIB)
+
+# %% [markdown]
+# The upper bar of each pair is sampling, the lower one the update:
+
+# %% tags=["hide-input"]
+names = list(peaks)
+sampling, learning = np.array(list(peaks.values())).T
+places = np.arange(len(names))
+figure, (axes,) = figures.new_panels(8.0, 3.6)
+upper = axes.barh(places - 0.2, sampling, 0.36, color=figures.BLUE, label="sampling")
+lower = axes.barh(places + 0.2, learning, 0.36, color=figures.ORANGE, hatch="//",
+                  edgecolor="white", label="update")
+for bars in (upper, lower):
+    axes.bar_label(bars, fmt="%.1f", padding=4, fontsize=9, backgroundcolor="white")
+axes.axvline(usable, color="black", linestyle="--", lw=1)
+axes.set(yticks=places, yticklabels=names, xlabel="GiB")
+axes.invert_yaxis()
+axes.grid(False)
+axes.set_title("Qwen3-4B; the dashed line is what a T4 can use", loc="left")
+figure.legend(loc="outside lower center", ncols=2, frameon=False)
+pairs = []
+for name, first, second in zip(names, sampling, learning):
+    pairs.append(f"{name}: {first:.1f} and {second:.1f}")
+figures.show(figure, f"Bars of the memory of Qwen3-4B in GiB, while sampling and "
+             f"during the update. {'; '.join(pairs)}. A T4 can use {usable:.1f}.")
+
+# %% [markdown]
+# So 4 bits shrink the weights, checkpointing shrinks the activations, and fewer or shorter completions shrink the KV cache.
+# Long completions cost memory in both phases, and they cost time, because their tokens are written one after the other.
+# (`plan` counts the prompt once for each completion, because `generate` of Transformers stores it so. vLLM stores a prompt
+# once for all completions of its group.)
+
+# %% [markdown]
+# ## For the curious: the formulas, measured
+#
+# Are the sums right? The tiny model is small enough to measure each part. Unfold a cell to see how. First the weights, in
+# bytes, beside the formula's number. (The formula includes the scales of NF4, which `parameters()` leaves out.)
+
+# %% tags=["hide-input"]
+from grpo_workbook import load_model
+from grpo_workbook.planning import find_shape, weight_bytes
+
+shape = find_shape(profile.model)  # on PyTorch's meta device: sizes without numbers
+for load_in_4bit in (False, True):
+    model, tokenizer = load_model(
+        profile.model, dtype="bfloat16", device=profile.device,
+        load_in_4bit=load_in_4bit,
+    )
+    measured_bytes = sum(weight.nbytes for weight in model.parameters())
+    computed_bytes = weight_bytes(shape, "bfloat16", load_in_4bit)
+    print(f"4-bit: {load_in_4bit!s:6}{measured_bytes:>12,}", end="; ")
+    print(f"computed {computed_bytes:,.0f}")
+
+# %% [markdown]
+# For the activations, PyTorch can be asked what it keeps for the backward pass:
+
+# %% tags=["hide-input"]
+import torch
+
+
+def kept_bytes(model, ids):
+    """Bytes that autograd keeps of a forward pass, weights not counted."""
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    sizes = {}  # address -> bytes
+    alive = []  # or an address would be used again
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            sizes[storage.data_ptr()] = storage.nbytes()
+            alive.append(tensor)
+        return tensor
+
+    def unpack(tensor):
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        model.base_model.model.model(input_ids=ids, use_cache=False)
+    return sum(sizes.values())
+
+# %% [markdown]
+# 16 texts of 160 tokens go forward and backward, without checkpointing and with it:
+
+# %% tags=["hide-input"]
 import time
 
-import torch
+from grpo_workbook.planning import activation_bytes
+from peft import LoraConfig, get_peft_model
+
+model, tokenizer = load_model(profile.model, device=profile.device)
+lora = LoraConfig(r=16, target_modules=profile.lora["target_modules"])
+model = get_peft_model(model, lora).train()
+model.enable_input_require_grads()
+ids = torch.randint(5, 200, (16, 160), device=profile.device)
+model(input_ids=ids, labels=ids).loss.backward()  # once, to warm up
+kept = {}  # checkpointing -> (measured bytes, computed bytes)
+seconds = {}
+for checkpointing in (False, True):
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    began = time.perf_counter()
+    for _ in range(3):
+        model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+    seconds[checkpointing] = (time.perf_counter() - began) / 3
+    sizes = activation_bytes(shape, 16 * 160, 16, 4, checkpointing)
+    computed_bytes = next(iter(sizes.values()))  # the second part is computed again
+    measured_bytes = kept_bytes(model, ids)
+    kept[checkpointing] = (measured_bytes, computed_bytes)
+    measured_mib = measured_bytes / 2**20
+    computed_mib = computed_bytes / 2**20
+    print(f"checkpointing {checkpointing!s:6}", end="")
+    print(f"{measured_mib:5.1f} MiB kept, computed {computed_mib:5.1f}")
+print(f"time of forward and backward times {seconds[True] / seconds[False]:.2f}")
+
+# %% [markdown]
+# The time is mostly overhead in passes this short, so expect another number on another machine. For large models, count the
+# work. In full fine-tuning a step costs one unit forward and two units backward (the gradients of activations and of
+# weights). A second forward pass turns three units into four: x 1.33. With LoRA the base needs no gradients of its weights,
+# so two units become three: x 1.5. Sampling costs the same as before, so a whole step slows down by less.
+#
+# Last the KV cache, of 8 texts with 40 tokens of prompt and 60 of completion. The model never reads the last token, so the
+# cache holds 99 tokens of each text.
+
+# %% tags=["hide-input"]
+from grpo_workbook.planning import kv_cache_bytes
+
+plain = model.unload().eval()
+prompts = torch.randint(5, 200, (8, 40), device=profile.device)
+output = plain.generate(
+    prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=60,
+    min_new_tokens=60, do_sample=False, use_cache=True, return_dict_in_generate=True,
+    pad_token_id=tokenizer.pad_token_id,
+)
+cache_measured = 0
+for layer in output.past_key_values.layers:
+    cache_measured += layer.keys.nbytes + layer.values.nbytes
+cache_computed = kv_cache_bytes(shape, 8, 99, "float32")
+print(f"measured {cache_measured:,} bytes, computed {cache_computed:,}")
+
+# %% [markdown]
+# ## What is slow?
+#
+# Before you make something faster, look where its time goes. A step of GRPO has five parts: the policy samples the
+# completions, the rewards are computed, the model runs forward and backward over the completions, and the optimizer moves
+# the adapters. Each part is a method of TRL's trainer or an event of its callbacks, so a few lines can note when it begins
+# and when it ends:
+
+# %%
 from transformers import TrainerCallback
 
 spans = []  # (part, when it began, when it ended), in seconds
 
 
 def now():
-    if run.device == "cuda":
-        torch.cuda.synchronize()  # wait until the GPU has done what it was given
+    if profile.device == "cuda":
+        torch.cuda.synchronize()  # wait until the GPU has done its work
     return time.perf_counter()
 
 
 def timed(part, call):
     """The same call, which also notes its span."""
 
-    def inner(*args, **kwargs):
+    def call_and_note(*args, **kwargs):
         began = now()
         result = call(*args, **kwargs)
         spans.append((part, began, now()))
         return result
 
-    return inner
-
-
-# %% [markdown]
-# Two steps, with the update in four pieces (accumulation steps). The first step is the warm-up, the second is shown.
-
-# %%
-from grpo_workbook import data, load_problems, parse_rewards, to_dataset
-from grpo_workbook.run_config import make_trainer
+    return call_and_note
 
 
 class OptimizerSpan(TrainerCallback):
@@ -75,99 +307,118 @@ class OptimizerSpan(TrainerCallback):
     def on_optimizer_step(self, *args, **kwargs):
         spans.append(("optimizer", self.began, now()))
 
+# %% [markdown]
+# Train two steps, with the update in four pieces (accumulation steps). The first step is a warm-up.
 
-train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(64)))
-rewards, weights = parse_rewards(run.rewards)
-small = run.replace(max_steps=2, per_device_batch=run.batch_size // 4)
-keep_nothing = {"save_strategy": "no"}
-trainer = make_trainer(
-    small, model, tokenizer, train_set, rewards, weights, keep_nothing
+# %%
+from grpo_workbook import (
+    Float32Adapters, correctness_reward, data, load_policy, load_problems,
+    strict_format_reward, to_dataset,
 )
+from transformers import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
+
+problems = load_problems(data.WORD_PROBLEMS["train"]).select(range(64))
+train_set = to_dataset(problems)
+policy, tokenizer = load_policy(profile)
+changes = {"max_steps": 2, "save_strategy": "no", "per_device_train_batch_size": 16,
+           "gradient_accumulation_steps": 4}
+settings = {**profile.grpo, **changes}
+args = GRPOConfig(str(profile.output / "step"), reward_weights=[2.0, 0.5], **settings)
+trainer = GRPOTrainer(
+    policy, [correctness_reward, strict_format_reward], args, train_set,
+    processing_class=tokenizer, callbacks=[Float32Adapters(policy), OptimizerSpan()],
+)
+trainer.remove_callback(PrinterCallback)
 trainer._generate = timed("sampling", trainer._generate)
 trainer._calculate_rewards = timed("rewards", trainer._calculate_rewards)
 trainer.compute_loss = timed("forward", trainer.compute_loss)
 trainer.accelerator.backward = timed("backward", trainer.accelerator.backward)
-trainer.add_callback(OptimizerSpan())
 trainer.train();
 
 # %% [markdown]
-# The second step, drawn:
+# The figure shows the second step.
 
 # %% tags=["hide-input"]
-from grpo_workbook import figures
-
-start = max(began for part, began, _ in spans if part == "sampling")
-step = [span for span in spans if span[1] >= start]
-parts = ("sampling", "rewards", "forward", "backward", "optimizer")
-seconds = {p: sum(end - began for q, began, end in step if q == p) for p in parts}
+rows = ["sampling", "rewards", "forward", "backward", "optimizer"]
+totals = dict.fromkeys(rows, 0.0)
+starts = [began for part, began, _ in spans if part == "sampling"]
 figure, (axes,) = figures.new_panels(8.0, 2.5)
-for part, began, end in step:
+for part, began, ended in spans:
+    if began < starts[-1]:
+        continue  # of the warm-up
+    seconds_taken = ended - began
+    totals[part] += seconds_taken
     colour = figures.BLUE if part == "sampling" else figures.ORANGE
-    axes.barh(parts.index(part), end - began, left=began - start, color=colour,
+    axes.barh(part, seconds_taken, left=began - starts[-1], color=colour,
               edgecolor=colour)  # an edge: very short parts stay visible
-labels = [f"{part}, {seconds[part]:.2f} s" for part in parts]
-axes.set(yticks=range(5), yticklabels=labels, xlabel="seconds since the step began")
+labels = [f"{part}, {total:.2f} s" for part, total in totals.items()]
+axes.set_yticks(range(5), labels)
+axes.set_xlabel("seconds since the step began")
 axes.invert_yaxis()
-fraction = seconds["sampling"] / sum(seconds.values())
-finding = f"Sampling takes {fraction:.0%} of the step, then the update runs in pieces"
-axes.set_title(finding, loc="left")
-listed = ", ".join(f"{part} {seconds[part]:.2f} s" for part in parts)
+share = totals["sampling"] / sum(totals.values())
+title = f"Sampling takes {share:.0%} of the step, then the update runs in pieces"
+axes.set_title(title, loc="left")
 figures.show(
     figure,
-    f"Time line of one step: {listed}. One long bar for sampling comes first, then "
-    "forward and backward take turns, once for each piece, and the optimizer ends it.",
+    f"Time line of one step: {', '.join(labels)}. One long bar for sampling comes "
+    "first, then forward and backward take turns, once for each piece, and the "
+    "optimizer ends it.",
 )
 
 # %% [markdown]
-# Long completions make sampling's part larger, because a completion is written token by token while the update sees all
-# its tokens at once. Three questions follow: can several GPUs split a step, does it fit into memory, and can something
-# else sample faster?
+# Long completions make the share of sampling larger, because a completion is written token by token, while the update
+# reads all its tokens at once. On a GPU, each new token has to read all weights, whether for one completion or for thirty.
+# So there are two ways to a faster step: several GPUs share the work, or something else samples.
 
 # %% [markdown]
-# ## One batch on several GPUs
+# ## Several GPUs
 #
-# Training on several GPUs runs one *process*, one copy of the program, for each. Take a group of eight completions,
-# four in each process. If each process used the mean of its own four, the same reward would be worth different things
-# on the two GPUs:
+# Training on several GPUs runs one *process*, one copy of the program, for each GPU. Take a group of eight completions, four
+# in each process. If each process used the mean of its own four, the same reward would be worth different things on the two
+# GPUs:
 
 # %%
-earned = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
-first, second = earned.view(2, 4)
+rewards = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
+on_gpu_0, on_gpu_1 = rewards.view(2, 4)
 
 
-def advantages(group):
-    return [round(float(a), 2) for a in (group - group.mean()) / group.std()]
+def standardized(group):
+    values = (group - group.mean()) / group.std()
+    return np.round(values.tolist(), 2).tolist()
 
 
-print("each its own mean:", advantages(first), advantages(second))
-print("the group's mean: ", advantages(earned))
+print("each its own mean:", standardized(on_gpu_0), standardized(on_gpu_1))
+print("the group's mean: ", standardized(rewards))
 
 # %% [markdown]
 # So TRL gathers all rewards first, computes the advantages of whole groups, and hands each process its own part:
 
 # %% tags=["hide-input"]
-def listed(numbers):
+def spaced(numbers):
     return "  ".join(f"{number:g}" for number in numbers)
 
 
-whole, pale = advantages(earned), figures.PALE
-gathered = f"8 rewards gathered\nmean {earned.mean():.2f}\ndeviation {earned.std():.2f}"
-boxes = {
-    "0": (0.12, 0.76, f"GPU 0\nrewards\n{listed(first.tolist())}", pale["model"]),
-    "1": (0.12, 0.24, f"GPU 1\nrewards\n{listed(second.tolist())}", pale["model"]),
-    "r": (0.38, 0.5, gathered, pale["number"]),
-    "a": (0.66, 0.76, f"GPU 0\nadvantages\n{listed(whole[:4])}", pale["model"]),
-    "b": (0.66, 0.24, f"GPU 1\nadvantages\n{listed(whole[4:])}", pale["model"]),
-    "g": (0.91, 0.5, "gradients\naveraged", pale["number"]),
-}
-arrows = [(*pair, "") for pair in ("0r", "1r", "ra", "rb", "ag", "bg")]
+advantages = standardized(rewards)
+pale = figures.PALE
+statistics = f"mean {rewards.mean():.2f}\ndeviation {rewards.std():.2f}"
+rewards_0 = f"GPU 0\nrewards\n{spaced(on_gpu_0.tolist())}"
+rewards_1 = f"GPU 1\nrewards\n{spaced(on_gpu_1.tolist())}"
+white = pale["model"]
+boxes = {"0": (0.12, 0.76, rewards_0, white), "1": (0.12, 0.24, rewards_1, white)}
+boxes["r"] = (0.38, 0.5, f"8 rewards gathered\n{statistics}", pale["number"])
+boxes["a"] = (0.66, 0.76, f"GPU 0\nadvantages\n{spaced(advantages[:4])}", white)
+boxes["b"] = (0.66, 0.24, f"GPU 1\nadvantages\n{spaced(advantages[4:])}", white)
+boxes["g"] = (0.91, 0.5, "gradients\naveraged", pale["number"])
+arrows = [("0", "r", ""), ("1", "r", ""), ("r", "a", ""), ("r", "b", ""),
+          ("a", "g", ""), ("b", "g", "")]
 figure = figures.diagram(boxes, arrows, (8.0, 2.6))
 figure.suptitle("Advantages are those of the whole group, wherever it lies", y=1.05)
 figures.show(
     figure,
-    "Two GPUs hold four completions of one group each. All eight rewards are gathered, "
-    f"mean {earned.mean():.2f}, deviation {earned.std():.2f}; each GPU gets its four "
-    "advantages back and computes a gradient, and the gradients are averaged.",
+    "Two GPUs hold four completions of one group each. All eight rewards are gathered; "
+    "each GPU gets its four advantages back and computes a gradient, and the gradients "
+    "are averaged.",
 )
 
 # %% [markdown]
@@ -175,506 +426,51 @@ figures.show(
 #
 # `per_device_train_batch_size x gradient_accumulation_steps x processes = completions of a step`
 #
-# Adding a GPU changes only the random numbers (and the loss `bnpo`, see below), as long as the product stays. So a run of
-# this course fixes the product (`batch_size`) and how many completions a GPU takes at once (`per_device_batch`):
+# If you keep the product, a second GPU changes only the random numbers. For a step of 64 completions, 8 at once:
 
 # %%
 for processes in (1, 2, 4):
-    config = run.replace(per_device_batch=8).to_grpo_config(processes=processes)
-    at_once = config.per_device_train_batch_size
-    pieces = config.gradient_accumulation_steps
-    print(f"{processes} processes x {pieces} pieces x {at_once} completions")
+    pieces = 64 // (8 * processes)
+    print(f"{processes} processes x {pieces} pieces x 8 completions")
 
 # %% [markdown]
-# ## What takes memory
-#
-# Five things: the weights; the adapters with their gradients and the optimizer's state; the activations, which the
-# forward pass keeps for the backward pass; the logits; the KV cache during sampling. (A GiB is 1024³ bytes, a MiB
-# 1024².)
-#
-# **Weights.** In 4-bit (NF4, chapter 09) a weight takes half a byte and a little for the scales. Embeddings and norms
-# stay in 16 bits. In so small a model they are a good part of the whole.
-
-# %%
-from grpo_workbook import load_model
-from grpo_workbook.planning import find_shape, weight_bytes
-
-shape = find_shape(run.model)
-for four_bit in (False, True):
-    model, tokenizer = load_model(
-        run.model, dtype="bfloat16", device=run.device, load_in_4bit=four_bit
-    )
-    held = sum(p.nbytes for p in model.parameters())
-    said = weight_bytes(shape, "bfloat16", four_bit)
-    name = "4-bit" if four_bit else "16-bit"
-    print(f"{name:7}{held:>12,} bytes; computed {said:,.0f}")
-
-# %% [markdown]
-# (The computed number includes the scales, which `parameters()` leaves out.) The price of 4-bit is time, because a
-# weight is unpacked whenever it is used. A large model's weights can be counted without loading any: PyTorch builds the
-# model from its config on the *meta device*, where tensors have a shape and no content.
-
-# %%
-from accelerate import init_empty_weights
-from transformers import AutoModelForCausalLM, Qwen3Config
-from grpo_workbook.planning import GIB, KNOWN
-
-with init_empty_weights(include_buffers=True):
-    empty = AutoModelForCausalLM.from_config(Qwen3Config(**KNOWN["qwen3-4b"]))
-linear = [m for m in empty.model.layers.modules() if isinstance(m, torch.nn.Linear)]
-print(f"{sum(p.numel() for p in empty.parameters()) / 1e9:.2f} B weights,", end=" ")
-print(f"{sum(m.weight.numel() for m in linear) / 1e9:.2f} B of them in projections")
-large = find_shape("Qwen/Qwen3-4B")
-for four_bit in (False, True):
-    size = weight_bytes(large, "bfloat16", four_bit) / GIB
-    print(f"Qwen3-4B, {'4-bit' if four_bit else '16-bit'}: {size:.2f} GiB")
-
-# %% [markdown]
-# `accelerate estimate-memory Qwen/Qwen3-4B --library_name transformers` counts the weights of any model on the hub. It
-# leaves out the adapters, the activations and the cache, which decide whether a GRPO run fits.
-
-# %% [markdown]
-# **Adapters.** LoRA adds `rank x (in + out)` weights beside each of a layer's seven projections. With its gradient and
-# AdamW's two moments, each weight is four numbers. The trainer from above still holds them:
-
-# %%
-learned = [p for p in trainer.model.parameters() if p.requires_grad]
-states = trainer.optimizer.state.values()
-moments = sum(t.nbytes for s in states for name, t in s.items() if name != "step")
-held = 2 * sum(p.nbytes for p in learned) + moments  # weights, gradients, moments
-count = sum(p.numel() for p in learned)
-print(f"{learned[0].dtype}: {held / count:.0f} bytes for each of {count:,} weights")
-adapters = large.lora(32)
-print(f"Qwen3-4B, rank 32: {adapters:,} weights,", end=" ")
-print(f"{16 * adapters / GIB:.2f} GiB in 32 bits, {8 * adapters / GIB:.2f} in 16 bits")
-print(f"Qwen3-4B, all weights in 32 bits: {16 * large.weights[0] / GIB:.0f} GiB")
-
-# %% [markdown]
-# In float32 four numbers are 16 bytes. Unsloth keeps them so on a GPU, and `make_trainer` does elsewhere. Stock TRL
-# converts the adapters of a 4-bit model to bfloat16 when the trainer is built: 8 bytes. This saving has a price,
-# because bfloat16 keeps only two to three digits, and a small step is rounded away:
-
-# %%
-for kind in (torch.float32, torch.bfloat16):
-    weight = torch.tensor(0.02, dtype=kind)
-    moved = weight - 1e-5  # a step of AdamW is about as long as the learning rate
-    print(f"{kind}: {weight:.6f} becomes {moved:.6f}")
-
-# %% [markdown]
-# **Activations.** The backward pass needs what the forward pass computed. PyTorch can be asked what it keeps:
-
-# %%
-def kept(model, ids):
-    """Bytes that autograd keeps of a forward pass, weights not counted."""
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    found, alive = {}, []
-
-    def pack(t):
-        storage = t.untyped_storage()
-        if storage.data_ptr() not in weights:
-            found[storage.data_ptr()] = storage.nbytes()
-            alive.append(t)  # or its place would be used again
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        model.base_model.model.model(input_ids=ids)
-    return sum(found.values())
-
-
-# %% [markdown]
-# *Gradient checkpointing* keeps only each layer's input and computes the layer again during the backward pass: less
-# memory for more time. Here 16 texts of 160 tokens go forward and backward, without it and with it:
-
-# %%
-from peft import LoraConfig, get_peft_model
-from grpo_workbook import training
-
-model, tokenizer = load_model(run.model, device=run.device)
-lora = LoraConfig(r=16, target_modules=list(training.TARGET_MODULES))
-model = get_peft_model(model, lora).train()
-model.enable_input_require_grads()
-ids = torch.randint(5, 200, (16, 160), device=run.device)
-model(input_ids=ids, labels=ids).loss.backward()  # once, to warm up
-measured = {}
-for checkpointing in (False, True):
-    if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    began = now()
-    for _ in range(3):
-        model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
-    measured[checkpointing] = kept(model, ids), (now() - began) / 3
-
-# %% [markdown]
-# What was measured, beside the formula of the plan:
-
-# %%
-from grpo_workbook.planning import activation_bytes
-
-computed = {}
-for checkpointing, (held, _) in measured.items():
-    sizes = activation_bytes(shape, 16 * 160, 16, 4, checkpointing)
-    computed[checkpointing] = next(iter(sizes.values()))
-    what = ", ".join(f"{name} {size / 2**20:.1f}" for name, size in sizes.items())
-    name = "with" if checkpointing else "without"
-    print(f"{name:8}{held / 2**20:5.1f} MiB kept; computed: {what}")
-less = measured[False][0] / measured[True][0]
-more = measured[True][1] / measured[False][1]
-print(f"memory divided by {less:.0f}, time of forward and backward times {more:.2f}")
-
-# %% [markdown]
-# (*Kept* does not count the one layer that is computed again.) The time is mostly overhead in passes this short, so
-# expect another number on another machine. For large models count the work. Full fine-tuning costs one unit forward and
-# two backward (gradients of activations and of weights), so a second forward pass makes three units four: x 1.33. With
-# LoRA the base needs no gradients of its weights, so two units become three: x 1.5. Sampling costs the same as before,
-# so a whole step slows down by less. A whole run of the tiny model took x 1.34, such overhead included
-# ([measured](../docs/measurements.md)).
-
-# %% [markdown]
-# **Logits.** One number for each token of a text *and each token of the vocabulary*. With a vocabulary of 152,000
-# (Qwen3) or 262,000 (Gemma 3) they can outweigh the model. Unsloth computes them in pieces. TRL uses a kernel that
-# returns only the probability of each sampled token. If they were kept, in 32 bits:
-
-# %%
-from grpo_workbook.planning import logits_bytes
-
-for name in ("qwen3-4b", "gemma-3-4b"):
-    size = logits_bytes(find_shape(name), 8, 512) / GIB
-    print(f"{name}: 8 completions of 512 tokens make {size:.1f} GiB of logits")
-
-# %% [markdown]
-# **KV cache.** While a text is generated, every layer keeps a key and a value for every token. All completions of a
-# step are sampled side by side, so the cache grows with the *whole* batch. A real one, of 8 texts with 40 tokens of
-# prompt and 60 of completion:
-
-# %%
-from grpo_workbook.planning import kv_cache_bytes
-
-plain = model.unload().eval()
-prompts = torch.randint(5, 200, (8, 40), device=run.device)
-out = plain.generate(
-    prompts,
-    attention_mask=torch.ones_like(prompts),
-    max_new_tokens=60,
-    min_new_tokens=60,
-    do_sample=False,
-    use_cache=True,
-    return_dict_in_generate=True,
-    pad_token_id=tokenizer.pad_token_id,
-)
-layers = out.past_key_values.layers
-held_cache = sum(t.nbytes for layer in layers for t in (layer.keys, layer.values))
-said = kv_cache_bytes(shape, 8, 99, "float32")
-print(f"measured {held_cache:,}, computed {said:,} bytes")
-
-# %% [markdown]
-# (99 of 100 tokens, because the model never reads the last one.) The computed number is what the model's own forward
-# pass leaves in its cache on the meta device, so sliding windows and linear attention need no formula.
-
-# %% [markdown]
-# ## What adds up to a peak
-#
-# Sampling and the update come one after the other, so the larger of the two counts. This is Qwen3-4B in 4-bit with the
-# settings for a T4: it samples 32 completions at once and learns from 8 at a time. The widths are not to scale.
-
-# %% tags=["hide-input"]
-from grpo_workbook.planning import plan
-
-sizes = plan("qwen3-4b", "t4").parts
-base = sum(sizes["always"].values()) / GIB
-cache = sum(sizes["sampling"].values()) / GIB
-inputs, again, logits = (size / GIB for size in sizes["learning"].values())
-figure, (axes,) = figures.new_panels(8.0, 3.6)
-axes.fill_between([0, 11.6], base, color="#CCCCCC")
-rising = [base + 384 / 896 * cache, base + cache]  # prompts, then token by token
-axes.fill_between([0.3, 6], base, rising, color=figures.BLUE)
-for start in (7, 8.1, 9.2, 10.3):  # forward, the turn, backward
-    peak = base + inputs + again + logits
-    axes.fill_between([start, start + 0.4, start + 0.45, start + 0.55, start + 1],
-                      base, [base, base + inputs, peak, base + inputs + again, base],
-                      color=figures.ORANGE)
-axes.axhline(13.52, color="black", linestyle="--", lw=1)
-for x, y, words, colour in (
-    (5.8, base / 2, "weights, adapters, gradients, moments, reserve", "black"),
-    (3.6, base + 0.3 * cache, "KV cache of 32 completions", "white"),
-    (9.2, base + 4.9, "activations and logits\nof 8 completions, 4 times", "black"),
-    (5.8, 12.9, "a T4 can use 13.5 GiB", "black"),
-):
-    axes.text(x, y, words, ha="center", va="center", color=colour)
-axes.set_xticks([3.1, 9.2], ["sampling", "update"])
-axes.set(ylabel="GiB", ylim=(0, 14.5))
-axes.set_title("Two peaks on what is always there: the higher one decides", loc="left")
-figures.show(figure, (
-    f"Memory in one step of Qwen3-4B. Floor: {base:.1f} GiB. The KV cache takes it "
-    f"to {base + cache:.1f} while sampling. The update has four teeth of {peak:.1f}."))
-
-# %% [markdown]
-# The same sums for four settings:
-
-# %% tags=["hide-input"]
-settings = {
-    "T4 settings": {},
-    "16-bit base": {"load_in_4bit": False},
-    "64 completions a step": {"gradient_accumulation_steps": 8},
-    "no checkpointing,\n1 completion at a time": {
-        "gradient_checkpointing": False, "per_device_train_batch_size": 1,
-        "gradient_accumulation_steps": 32},
-}
-kinds = {"weights": "#999999", "adapters, gradients, moments": "#56B4E9",
-         "reserve (assumed)": "#DDDDDD"}
-kinds |= {"sampling": figures.BLUE, "update": figures.ORANGE}
-figure, (axes,) = figures.new_panels(8.0, 3.8)
-lines = []
-for row, (name, values) in enumerate(settings.items()):
-    sizes = plan("qwen3-4b", "t4", **values).parts
-    weight, *four, reserve = (size / GIB for size in sizes["always"].values())
-    top = [sum(sizes[phase].values()) / GIB for phase in ("sampling", "learning")]
-    for y, last, size in zip((row - 0.2, row + 0.2), ("sampling", "update"), top):
-        left = 0.0
-        bars = [weight, sum(four), reserve, size]
-        for kind, width in zip([*list(kinds)[:3], last], bars):
-            axes.barh(y, width, 0.36, left=left, color=kinds[kind])
-            left += width
-        paper = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        axes.text(left + 0.12, y, f"{left:.1f}", va="center", fontsize=9, bbox=paper)
-    lines.append(f"{name}: {max(top) + weight + sum(four) + reserve:.1f}")
-
-# %% [markdown]
-# The upper bar of each pair is sampling, the lower one the update:
-
-# %% tags=["hide-input"]
-from matplotlib.patches import Patch
-
-axes.axvline(13.52, color="black", linestyle="--", lw=1)
-axes.set(yticks=range(4), yticklabels=list(settings), xlabel="GiB", xlim=(0, 16.5))
-axes.invert_yaxis()
-axes.grid(False)
-axes.set_title("Each setting moves one part; the dashed line is a T4", loc="left")
-figure.legend(
-    handles=[Patch(color=colour, label=kind) for kind, colour in kinds.items()],
-    loc="outside lower center", ncols=3, frameon=False,
-)
-figures.show(figure, (
-    "Stacked bars of the memory of Qwen3-4B, the larger of sampling and update in GiB. "
-    + "; ".join(lines).replace("\n", " ") + ". A T4 can use 13.5."))
-
-# %% [markdown]
-# Without checkpointing *and* with 8 completions at a time it would be 47 GiB. So 4-bit shrinks the weights,
-# checkpointing the activations, and a smaller batch the KV cache.
-#
-# ## Your machine, your model
-#
-# `plan` does these sums. It names what it assumes. First for this machine:
-
-# %%
-import psutil
-
-cpu = run.device == "cpu"
-size = psutil.virtual_memory().total if cpu else torch.cuda.mem_get_info()[1]
-print(plan(run.model, run.profile, gib=size / GIB))
-
-# %% [markdown]
-# When a run does not fit, `plan` lists changes, the cheapest first. Smaller pieces (`per_device_train_batch_size`) cost nearly
-# nothing, because the same gradient is added up in more parts. A smaller batch is a different training:
-
-# %%
-wish = {"load_in_4bit": False, "gradient_checkpointing": False,
-        "gradient_accumulation_steps": 8}
-said = str(plan("unsloth/gemma-3-4b-it", "t4", **wish))
-print(said[said.index("in all") :])
-
-# %% [markdown]
-# The same as a command, for any model and memory:
-#
-# ```bash
-# python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --gradient-accumulation-steps 8
-# ```
-#
-# How memory grows with the length of completions and with the size of a group (four problems in a step):
-
-# %% tags=["hide-input"]
-def phases(**values):
-    """GiB while it samples and while it learns, with what is always there."""
-    sizes = plan("qwen3-4b", "t4", **values).parts
-    sums = {name: sum(part.values()) / GIB for name, part in sizes.items()}
-    return sums["always"] + sums["sampling"], sums["always"] + sums["learning"]
-
-
-longest, groups = [128, 256, 512, 1024, 2048], [2, 4, 8, 16, 32]
-charts = {
-    "longest completion, tokens": [phases(max_completion_length=n) for n in longest],
-    "completions in a group": [
-        phases(num_generations=n, gradient_accumulation_steps=n // 2) for n in groups],
-}
-figure, grid = figures.new_panels(8.0, 3.2, 2, 2)
-for axes, (name, pairs), xs in zip(grid, charts.items(), (longest, groups)):
-    for k, phase in enumerate(("sampling", "update")):
-        ys, colour = [pair[k] for pair in pairs], (figures.BLUE, figures.ORANGE)[k]
-        axes.plot(xs, ys, "o-", color=colour)
-        side, up = (("right", 1.3), ("center", -2.8))[k]
-        axes.text(xs[3], ys[3] + up, phase, color=colour, ha=side)
-    axes.set_xscale("log", base=2)
-    axes.set(xticks=xs, xticklabels=xs, xlabel=name, ylabel="GiB", ylim=(0, 26))
-grid[0].set_title("Long completions: both peaks grow", fontsize=11)
-grid[1].set_title("Larger groups cost cache alone", fontsize=11)
-ends = [[f"{pairs[i][k]:.1f}" for i in (0, -1)]
-        for pairs in charts.values() for k in (0, 1)]
-figures.show(figure, (
-    "Memory of Qwen3-4B on a T4 in GiB. From 128 to 2,048 tokens sampling grows "
-    "from {} to {}, the update from {} to {}. From groups of 2 to 32 sampling grows "
-    "from {} to {}, the update stays at {} ({}).").format(*sum(ends, [])))
-
-# %% [markdown]
-# Doubling the group adds more to the cache than doubling the completions' length, because the cache holds the prompt
-# again for each completion. The update's memory stays the same, since only its number of pieces grows. Long completions
-# cost memory in both phases, and they cost time, because their tokens are written one after the other.
-
-# %% [markdown]
-# ## Settings by GPU
-#
-# The course has a profile for each of three sizes of GPU. Their values are common ones that fit on paper. Two of them:
-
-# %%
-from grpo_workbook import PROFILES
-
-small, big = PROFILES["t4"], PROFILES["80gb"]
-print(f"{'':24}{'T4, 16 GB':>20}{'80 GB':>20}")
-values_shown = (
-    "qwen dtype load_in_4bit lora_rank num_generations batch_size per_device_batch "
-    "max_prompt_length max_completion_length learning_rate max_steps "
-    "gradient_checkpointing vllm beta loss_type"
-)
-for name in values_shown.split():  # what a profile leaves out is RunConfig's default
-    default = getattr(RunConfig, name, "")
-    values = [profile.get(name, default) for profile in (small, big)]
-    print(f"{name:24}" + "".join(f"{value!s:>20}" for value in values))
-
-# %% [markdown]
-# | value | why |
-# | --- | --- |
-# | `dtype` | A T4 has no bfloat16, so float16. Gemma 3, Gemma 4 and Qwen3.5 overflow in float16, so Unsloth computes them in 32 bits there |
-# | `load_in_4bit` | saves 2 GiB with a model of 1.7 B, 5 GiB with 4 B; the price is time to unpack. On 80 GB the 8 B would fit in 16 bits too, but 4 bits leave vLLM's cache 18 GiB instead of 8 (`plan`) |
-# | `lora_rank` | 32: reinforcement learning needs little |
-# | `num_generations` | 8; up to 16 with harder problems, because small groups are more often zero-variance groups (chapter 01) |
-# | `batch_size` | 32 completions are four problems, a noisy gradient; 128 is steadier. LoRA gains less from very large batches than full training |
-# | `per_device_batch` | as many as fit. The rest is accumulated, which changes only the time |
-# | `max_completion_length` | 512 is enough for two steps of arithmetic. Long reasoning needs more |
-# | `learning_rate` | LoRA: start at 1e-5 and try 5e-5. Full training: 1e-6. The GPU has nothing to do with it (chapter 04) |
-# | `gradient_checkpointing` | on, because without it one completion fills gigabytes |
-# | `vllm` | off if training leaves too little memory for it, otherwise colocate (see below) |
-# | `beta` | 0 needs no reference model and no second forward pass |
-#
-# ## The loss types, on one batch
-#
-# Two completions: one short and right, one long and wrong. How much does each loss type let a single token count? The
-# gradient says it, with the losses of chapter 01. CISPO's cap on the weight is its `epsilon_high` (5 here), and GSPO is
-# `loss_type="grpo"` with one ratio for the whole sequence.
-
-# %%
-from grpo_workbook import grpo_loss
-
-lengths = (4, 12)
-mask = torch.tensor([[1.0] * n + [0.0] * (12 - n) for n in lengths])
-A = torch.tensor([1.0, -1.0])
-at_first = torch.zeros(2, 12)
-later = torch.zeros(2, 12)  # two tokens of the right answer have become more likely:
-later[0, 0], later[0, 1] = torch.log(torch.tensor([1.5, 3.0]))
-names = {
-    "grpo": {"loss_type": "grpo"}, "dr_grpo": {"loss_type": "dr_grpo"},
-    "bnpo": {"loss_type": "bnpo"}, "dapo": {"loss_type": "dapo"},
-    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
-    "gspo": {"loss_type": "grpo", "level": "sequence"},
-}
-
-
-def token_weights(moved, **how):
-    """What each token counts, in thousandths: 4 of the short answer, 12 of the long."""
-    old = torch.full((2, 12), -1.0)
-    logp = (old + moved).requires_grad_(True)
-    loss, _ = grpo_loss(logp, A, mask, old_logp=old, max_completion_length=16, **how)
-    loss.backward()
-    gradient = 1000 * logp.grad.abs()
-    return [*gradient[0, :4].tolist(), *gradient[1].tolist()]
-
-
-# %% [markdown]
-# Above is the first update, where every ratio is 1. Below the policy has moved: the first two tokens of the right
-# answer are 1.5 and 3 times as likely as when they were sampled.
-
-# %% tags=["hide-input"]
-import numpy as np
-
-figure, grid = figures.new_panels(7.0, 5.6, 2)
-titles = ("First update: length decides", "After a move: clipping decides, too")
-for axes, moved, title in zip(grid, (at_first, later), titles):
-    table = np.array([token_weights(moved, **how) for how in names.values()])
-    table = np.insert(table, 4, np.nan, axis=1)  # a gap between the two answers
-    axes.imshow(table, cmap="Blues", vmin=0, vmax=300, aspect="auto")
-    for (row, column), value in np.ndenumerate(table):
-        if not np.isnan(value):
-            axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=9)
-    axes.set(yticks=range(len(names)), yticklabels=list(names), xticks=[1.5, 10.5])
-    axes.set_xticklabels(["right, 4 tokens", "wrong, 12 tokens"])
-    axes.set_title(title, fontsize=11)
-    axes.grid(False)
-figures.show(figure, (
-    "Two tables of what a token counts, in thousandths. First update: in grpo and gspo "
-    "each of the short answer 125 and of the long one 42, in dr_grpo all 31, in bnpo, "
-    "dapo and cispo all 62. After the move the first two tokens count 0, in cispo "
-    "94 and 188. gspo drops all four tokens of the right answer."))
-
-# %% [markdown]
-# - **grpo** (arXiv 2402.03300): every completion counts the same, so a token of a long wrong answer is punished less.
-#   Rambling is cheap.
-# - **dr_grpo** (2503.20783): every token counts the same, divided by a constant, the largest possible length. Dr. GRPO
-#   also drops the deviation from the advantage (`scale_rewards="none"`).
-# - **dapo**: every token counts the same, divided by the tokens of the whole step. This is one of four parts of DAPO
-#   (2503.14476) and the only one in the course's default run. The others: a higher upper clip (`epsilon_high=0.28`),
-#   special treatment of truncated completions (`mask_truncated_completions`, a soft length penalty), and *dynamic
-#   sampling*, which samples again until no group has zero variance. TRL 1.15 does not have that one.
-# - **bnpo**: divided by the tokens of each piece that goes through at once, so it differs from dapo when a step has
-#   several pieces or processes. (It is not the method of the paper called BNPO, 2506.02864.)
-# - **cispo** (2506.13585): clips the *weight* and not the loss. No token loses its gradient: the two count 1.5 and 3
-#   times as much.
-# - **gspo** (2507.18071): one ratio for a completion, the geometric mean of its tokens' ratios. Here it is 1.46, above
-#   1.2, so the whole answer is dropped. (GSPO's own clip range is far narrower, 3e-4 and 4e-4.)
-
-# %% [markdown]
-# ## Several processes
-#
-# torchrun starts a program several times and tells each process which one it is. It works with any script that builds a
-# `GRPOTrainer`; here the script is `python -m grpo_workbook run`, on a 16-bit base. On a CPU the processes talk through
+# `torchrun` starts a program several times and tells each process which one it is. It works with any script that builds a
+# `GRPOTrainer`. Here the script is `python -m grpo_workbook run`, with a 16-bit base. On a CPU the processes talk through
 # the library gloo.
 
 # %%
 import subprocess
 import sys
 
+folder = profile.output / "two"
 command = [
     sys.executable, "-m", "torch.distributed.run", "--standalone",
     "--nproc_per_node", "2", "-m", "grpo_workbook", "run", "--max_steps", "4",
     "--per_device_train_batch_size", "16", "--heldout", "16", "--load_in_4bit", "false",
-    "--output_dir", str(run.output / "two"), "--overwrite",
+    "--output_dir", str(folder), "--overwrite",
 ]
-environment = os.environ | {"OMP_NUM_THREADS": "1", "GRPO_WORKBOOK_PROFILE": "smoke"}
-environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+environment = dict(os.environ)
+environment["OMP_NUM_THREADS"] = "1"
+environment["CUDA_VISIBLE_DEVICES"] = ""  # the tiny model, on the CPU
+environment["GRPO_WORKBOOK_PROFILE"] = "smoke"
+environment["PYTHONPATH"] = os.pathsep.join(sys.path)
 began = time.perf_counter()
 done = subprocess.run(command, env=environment, capture_output=True, text=True)
-assert done.returncode == 0, done.stderr[-3000:]
+if done.returncode != 0:
+    raise RuntimeError(done.stderr[-3000:])
 print(f"{time.perf_counter() - began:.0f} s with both starts")
 
 # %% [markdown]
-# The reward of a step is the mean over the completions of both processes. Each process samples with a seed of its own,
-# so the completions differ from those of a single process.
+# The reward of a step is the mean over the completions of both processes. Each process samples with a seed of its own.
 
 # %%
-import json
+from grpo_workbook import files
 
-written = json.loads((run.output / "two" / "report.json").read_text())
-print("processes:", written["processes"])
-log = json.loads((run.output / "two" / "log.json").read_text())
-rewarded = [entry for entry in log if "reward" in entry]
-print("steps:", len(rewarded), " mean reward of all completions of both:",
-      [round(entry["reward"], 2) for entry in rewarded])
+two_report = files.read_json(folder / "report.json")
+two_log = files.read_json(folder / "log.json")
+two_rewards = [round(entry["reward"], 2) for entry in two_log if "reward" in entry]
+print("processes:", two_report["processes"])
+print("mean rewards of the steps:", two_rewards)
 
 # %% [markdown]
 # The other launcher, accelerate, reads its settings from a file:
@@ -683,32 +479,31 @@ print("steps:", len(rewarded), " mean reward of all completions of both:",
 # accelerate launch --config_file configs/data_parallel.yaml -m grpo_workbook run --config my.yaml
 # ```
 #
-# Check that it started what you asked for: `accelerate launch --cpu --num_processes 2` starts a single process without
-# an error. `run` refuses to start then; in a script of your own, print `trainer.accelerator.num_processes`.
+# Check that it started as many processes as you asked for: `accelerate launch --cpu --num_processes 2` starts a single
+# process without an error. `run` refuses to start in this case. In a script of your own, print
+# `trainer.accelerator.num_processes`.
 #
-# The folder `configs/` has four commented files. `data_parallel.yaml` gives each GPU a whole copy of the model; start
-# with it. `cpu_two_processes.yaml` is the same without GPUs. `fsdp.yaml` and `deepspeed_zero3.yaml` divide the weights
-# among the GPUs, for a model that does not fit on one. With LoRA this is rarely needed (an 8 B model takes 6 GiB in
-# 4-bit), and sampling gets slow, because each token needs weights from all GPUs. Unsloth does not divide weights, so
-# these two need `--backend plain`.
+# The folder `configs/` has four commented files. `data_parallel.yaml` gives each GPU a whole copy of the model; start with
+# it. `cpu_two_processes.yaml` does the same without GPUs. `fsdp.yaml` and `deepspeed_zero3.yaml` divide the weights among
+# the GPUs, for a model that does not fit on one. With LoRA this is rarely needed (an 8 B model takes 6 GiB in 4 bits), and
+# sampling gets slow, because each token needs weights from all GPUs. Unsloth does not divide weights, so these two need
+# `--backend plain`.
 
 # %% [markdown]
-# ## vLLM samples the completions
+# ## A faster sampler: vLLM
 #
-# The update can be split among many GPUs. A completion is written token by token, and each token reads all the weights,
-# whether for one completion or for thirty. So past some number of GPUs all of them wait for the longest completion.
-# What helps is shorter completions, more of them in a step, or a faster sampler. vLLM keeps one pool for all caches and
-# gives the room of finished completions to waiting ones. It runs in two ways:
+# More GPUs split the update, but all of them wait for the longest completion. vLLM samples faster: it keeps one pool for
+# all caches, stores the prompt of a group once, and gives the room of finished completions to waiting ones. It runs in two
+# ways:
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
 
-boxes = {
-    "trainer": (0.1, 0.42, "trainer:\nadapters,\nactivations", pale["model"]),
-    "vllm": (0.38, 0.42, "vLLM:\nKV cache", pale["number"]),
-    "server": (0.62, 0.42, "GPU 0 and 1:\nvLLM server", pale["number"]),
-    "other": (0.91, 0.42, "GPU 2 and 3:\ntrainer", pale["model"]),
-}
+orange = pale["number"]
+boxes = {"trainer": (0.1, 0.42, "trainer:\nadapters,\nactivations", white)}
+boxes["vllm"] = (0.38, 0.42, "vLLM:\nKV cache", orange)
+boxes["server"] = (0.62, 0.42, "GPU 0 and 1:\nvLLM server", orange)
+boxes["other"] = (0.91, 0.42, "GPU 2 and 3:\ntrainer", white)
 arrows = [("trainer", "vllm", "prompts", -0.4),
           ("vllm", "trainer", "completions", -0.4),
           ("other", "server", "prompts, new weights", 0.4),
@@ -725,14 +520,14 @@ figures.show(figure, (
     "on GPUs 2 and 3 sends it prompts and, after each step, the new weights."))
 
 # %% [markdown]
-# | | who samples | when |
+# | settings of `GRPOConfig` | who samples | when |
 # | --- | --- | --- |
-# | `--use_vllm false` | `generate` of Transformers | no GPU, little memory, a new architecture |
-# | `--use_vllm --vllm_mode colocate` | vLLM in the training process, with `vllm_gpu_memory_utilization` of the GPU; with Unsloth it uses the same weights | one to eight GPUs |
-# | `--use_vllm --vllm_mode server` | vLLM on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
+# | `use_vllm=False` | `generate` of Transformers | no GPU, little memory, a new architecture |
+# | `use_vllm=True, vllm_mode="colocate"` | vLLM in the training process, with `vllm_gpu_memory_utilization` of the GPU; with Unsloth it uses the same weights | one to eight GPUs |
+# | `use_vllm=True, vllm_mode="server"` | vLLM on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
 #
-# A server on two GPUs, and the training on two others (`trl vllm-serve` of older guides is deprecated, and only runs
-# this command); no cell runs them, because they need four GPUs:
+# This starts a server on two GPUs and the training on two others. No cell runs it, because it needs four GPUs. (`trl
+# vllm-serve` of older guides is deprecated and only runs this command.)
 #
 # ```bash
 # CUDA_VISIBLE_DEVICES=0,1 VLLM_SERVER_DEV_MODE=1 vllm serve Qwen/Qwen3-4B --port 8000 \
@@ -742,14 +537,17 @@ figures.show(figure, (
 #     --use_vllm --vllm_mode server --vllm_server_port 8000 --load_in_4bit false
 # ```
 #
-# Two settings of TRL to know: `vllm_enable_sleep_mode` lets a colocated vLLM give its memory back during the update,
-# and `use_transformers_continuous_batching` can speed sampling up where there is no vLLM.
-#
+# **Asynchronous GRPO** goes one step further. With a server, the sampler still waits while the trainer updates, and the
+# trainer waits while the server samples. TRL's experimental `AsyncGRPOTrainer` lets both work all the time. The price is
+# *staleness*: the trainer learns from completions of a policy that is some updates old. Its `max_staleness` (4 updates by
+# default) drops older completions. This course has not run it.
+
+# %% [markdown]
 # ### The sampler is not quite the policy
 #
-# vLLM uses other kernels and often another precision than the trainer, so its log-probabilities differ a little: the
-# completions come from a slightly different policy. You can see the effect without vLLM. A copy of the tiny model in
-# bfloat16 and one in 4 bits sample for a trainer in float32:
+# vLLM uses other kernels than the trainer, and often another precision, so its log-probabilities differ a little: the
+# completions come from a slightly different policy. You can see the effect without vLLM, with a copy of the tiny model in
+# bfloat16 that samples for a trainer in float32.
 
 # %%
 from grpo_workbook import render
@@ -758,97 +556,153 @@ from grpo_workbook import render
 def differences(sampler, trained, rows):
     """Log-probability of every sampled token: under `trained`, less under `sampler`."""
     width = rows["input_ids"].shape[1]
-    out = sampler.generate(
+    output = sampler.generate(
         **rows, max_new_tokens=64, do_sample=True, top_k=0, output_logits=True,
         return_dict_in_generate=True, pad_token_id=tokenizer.pad_token_id,
     )
-    tokens = out.sequences[:, width:, None]
-    more = torch.ones_like(out.sequences[:, width:])
-    mask = torch.cat([rows["attention_mask"], more], 1)
+    tokens = output.sequences[:, width:, None]  # (texts, tokens, 1)
+    new_mask = torch.ones_like(output.sequences[:, width:])
+    mask = torch.cat([rows["attention_mask"], new_mask], 1)
     with torch.no_grad():
-        logits = trained(input_ids=out.sequences, attention_mask=mask).logits
-    theirs = torch.stack(out.logits, 1).float().log_softmax(-1).gather(-1, tokens)
-    ours = logits[:, width - 1 : -1].float().log_softmax(-1).gather(-1, tokens)
+        logits = trained(input_ids=output.sequences, attention_mask=mask).logits
+    sampled = torch.stack(output.logits, 1).float().log_softmax(-1)
+    logits = logits[:, width - 1 : -1]  # those that predict the new tokens
+    learned = logits.float().log_softmax(-1)
+    difference = learned.gather(-1, tokens) - sampled.gather(-1, tokens)
     ends = (tokens == tokenizer.eos_token_id).long()
-    real = ends.cumsum(1) - ends == 0  # up to the end of each completion
-    return (ours - theirs)[real]
+    is_real = ends.cumsum(1) - ends == 0  # up to the end of each completion
+    return difference[is_real].cpu()
 
+
+texts = render(list(train_set["prompt"]), tokenizer)
+rows = tokenizer(texts, padding=True, padding_side="left", add_special_tokens=False,
+                 return_tensors="pt").to(profile.device)
 
 # %% [markdown]
-# Both samplers on the same 64 prompts:
+# For contrast, a second sampler has 4-bit weights. That is an exaggeration: in no set-up of this course does a 4-bit model
+# sample for a trainer that is not 4-bit itself.
 
 # %%
-rows = tokenizer(render(list(train_set["prompt"]), tokenizer), padding=True,
-                 padding_side="left", add_special_tokens=False, return_tensors="pt")
-found = {}
-samplers = {"bfloat16": {"dtype": "bfloat16"}, "4-bit": {"load_in_4bit": True}}
-for name, how in samplers.items():
-    sampler, _ = load_model(run.model, device=run.device, **how)
+apart = {}
+loadings = {"bfloat16": {"dtype": "bfloat16"}, "4-bit": {"load_in_4bit": True}}
+for name, loading in loadings.items():
+    sampler, _ = load_model(profile.model, device=profile.device, **loading)
     torch.manual_seed(0)
-    found[name] = differences(sampler, plain, rows.to(run.device)).cpu()
-    print(f"{name:8} differs by {found[name].abs().mean():.4f} a token on average")
+    apart[name] = differences(sampler, plain, rows)
+    mean_difference = apart[name].abs().mean()
+    print(f"{name:8} differs by {mean_difference:.4f} a token on average")
 
 # %% [markdown]
-# TRL corrects for this with the ratio of the two probabilities (`vllm_importance_sampling_correction`, on with vLLM in
-# this course). Its default mode, `sequence_mask`, takes the ratio of the *whole completion*, multiplies the
-# completion's loss by it, and **drops** the completion when the ratio exceeds 3 (`vllm_importance_sampling_clip_max`).
-# That ratio is a product over all tokens, so small differences add up. To see how, join the measured differences at
-# random into longer completions:
+# TRL corrects for the difference with the ratio of the two probabilities (`vllm_importance_sampling_correction`, on with
+# vLLM in this course). Its default mode, `sequence_mask`, takes the ratio of the *whole completion*, multiplies the
+# completion's loss by it, and **drops** the completion if the ratio exceeds 3 (`vllm_importance_sampling_clip_max`). This
+# ratio is a product over all tokens, so small differences add up. To see it, join the measured differences at random into
+# longer completions:
 
 # %%
-counts = [32, 128, 512, 2048, 8192]
+lengths = [32, 128, 512, 2048, 8192]
+weights = {}  # sampler -> for each length (above 1/3, below 1/3, dropped)
+for name, steps in apart.items():
+    weights[name] = []
+    for length in lengths:
+        chosen = torch.randint(len(steps), (400, length))
+        ratio = steps[chosen].sum(1).exp()
+        dropped = (ratio > 3).float().mean().item()
+        small = (ratio < 1 / 3).float().mean().item()
+        above = 1 - dropped - small
+        weights[name].append((above, small, dropped))
+
+# %% [markdown]
+# The figure shows what happens to completions of each length:
+
+# %% tags=["hide-input"]
 figure, grid = figures.new_panels(9.0, 3.2, 2, 2)
-lines = []
-for axes, (name, steps) in zip(grid, found.items()):
-    near, dropped = [], []
-    for n in counts:
-        ratio = steps[torch.randint(len(steps), (400, n))].sum(1).exp()
-        dropped.append(float((ratio > 3).float().mean()))
-        near.append(float(((ratio >= 1 / 3) & (ratio <= 3)).float().mean()))
-    little = [1 - a - b for a, b in zip(near, dropped)]
-    colours = [figures.PALE["data"], "#BBBBBB", figures.ORANGE]
-    axes.stackplot(counts, near, little, dropped, colors=colours,
+colours = [figures.PALE["data"], "#BBBBBB", figures.ORANGE]
+sentences = []
+for axes, (name, shares) in zip(grid, weights.items()):
+    above, small, dropped = zip(*shares)
+    axes.stackplot(lengths, above, small, dropped, colors=colours,
                    labels=["weight above 1/3", "weight below 1/3", "dropped"])
     axes.set_xscale("log", base=2)
-    axes.set(xticks=counts, xticklabels=counts, xlim=(32, 8192), ylim=(0, 1))
+    axes.set(xticks=lengths, xticklabels=lengths, xlim=(32, 8192), ylim=(0, 1))
     axes.set_xlabel("tokens of a completion")
-    axes.set_title(f"{name}: {near[3]:.0%} above 1/3 at 2,048 tokens", fontsize=11)
-    said = f"{near[3]:.0%} have a weight above 1/3, {dropped[3]:.0%} are dropped"
-    lines.append(f"{name} sampler: at 2,048 tokens {said}")
+    sentences.append(f"{name} sampler, 2,048 tokens: {above[3]:.0%} have a weight "
+                     f"above 1/3, {dropped[3]:.0%} are dropped")
+grid[0].set_title("a bfloat16 sampler", fontsize=11)
+grid[1].set_title("a 4-bit sampler (an exaggeration)", fontsize=11)
 grid[0].set_ylabel("fraction of the completions")
 handles = grid[0].get_legend_handles_labels()
 figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
-figures.show(figure, (
-    "What sequence_mask does to completions of 32 to 8,192 tokens, joined from "
-    "measured differences. " + "; ".join(lines) + ". The rest: weight below 1/3."))
+figures.show(figure, "What sequence_mask does to completions of 32 to 8,192 tokens, "
+             f"joined from measured differences. {'. '.join(sentences)}.")
 
 # %% [markdown]
-# The tiny model's own completions, of about 25 tokens, lose next to nothing. A bfloat16 sampler does no harm up to
-# 2,048 tokens. With the 4-bit sampler a few are dropped, but the greater loss is another one: the longer the
-# completions, the more of them have a small weight, in the end nearly all. (On average the trainer finds a sampled
-# token a little less likely than the sampler did, so the product shrinks.) So watch three metrics when vLLM samples:
+# The bfloat16 sampler does little harm up to 2,048 tokens. With a sampler that is further off, a few completions are
+# dropped, and most of the others get a small weight: on average the trainer finds a sampled token a little less likely than
+# the sampler did, so the product shrinks with the length. So watch three metrics when vLLM samples:
 #
-# - `sampling/sampling_logp_difference/mean`: the mean difference a token. It jumps when the sampler has stale weights.
+# - `sampling/sampling_logp_difference/mean`: the mean difference of a token. It jumps if the sampler has stale weights.
 # - `sampling/importance_sampling_ratio/mean`: near 1 in a healthy run. Dropped completions count as 0.
-# - `sampling/importance_sampling_ratio/min`: 0 when a completion was dropped.
+# - `sampling/importance_sampling_ratio/min`: 0 if a completion was dropped.
 #
-# The four modes combine `token` or `sequence` (whose ratio) with `truncate` or `mask` (clip or drop what is over the
-# bound). For long completions take `vllm_importance_sampling_mode="token_truncate"`, *truncated importance sampling*:
-# it uses each token's own ratio and drops nothing.
+# If long completions are lost, you can choose `vllm_importance_sampling_mode="token_truncate"`. It multiplies each token by
+# the token's own ratio, clipped at 3, and drops nothing. This trades variance for bias: the ratio of the whole completion
+# would be exact, whereas a token's own ratio ignores that the tokens before it came from the sampler, too. The course has
+# not measured which of the two trains better.
+
+# %% [markdown]
+# ## Settings by GPU
+#
+# The course has a profile for each of three sizes of GPU. Their values are common ones that fit on paper. Here are two of
+# them:
+
+# %%
+from grpo_workbook import PROFILES
+
+t4_profile = PROFILES["t4"]
+big_profile = PROFILES["80gb"]
+print(f"{'':30}{'T4, 16 GB':>20}{'80 GB':>20}")
+for name in ("qwen", "dtype", "lora_rank", "max_prompt_length"):
+    on_t4 = t4_profile[name]
+    on_big = big_profile[name]
+    print(f"{name:30}{on_t4!s:>20}{on_big!s:>20}")
+for name in (
+    "max_completion_length", "num_generations", "per_device_train_batch_size",
+    "gradient_accumulation_steps", "learning_rate", "max_steps",
+    "gradient_checkpointing", "use_vllm", "beta", "loss_type",
+):
+    on_t4 = t4_profile["grpo"][name]
+    on_big = big_profile["grpo"][name]
+    print(f"{name:30}{on_t4!s:>20}{on_big!s:>20}")
+
+# %% [markdown]
+# | value | why |
+# | --- | --- |
+# | `dtype` | A T4 has no bfloat16, so it takes float16. Gemma 3, Gemma 4 and Qwen3.5 overflow in float16, so Unsloth computes them in 32 bits there |
+# | `load_in_4bit` (True) | saves 2 GiB with a model of 1.7 B weights and 5 GiB with 4 B. The price is time, because a weight is unpacked whenever it is used. On 80 GB the 8 B would fit in 16 bits, too, but 4 bits leave vLLM's cache 18 GiB instead of 8 (`plan`) |
+# | `lora_rank` | 32, because reinforcement learning needs little |
+# | `num_generations` | 8; up to 16 with harder problems, because small groups are more often zero-variance groups (chapter 01) |
+# | completions in a step | 32 are four problems, a noisy gradient; 128 are steadier. LoRA gains less from very large batches than full training |
+# | `per_device_train_batch_size` | as many as fit. The rest is accumulated, which changes only the time |
+# | `max_completion_length` | 512 is enough for two steps of arithmetic. Long reasoning needs more |
+# | `learning_rate` | LoRA: start at 1e-5 and try 5e-5. Full training: 1e-6. It does not depend on the GPU (chapter 04) |
+# | `gradient_checkpointing` | on, because without it one completion fills gigabytes |
+# | `use_vllm` | off if training leaves too little memory for it |
+# | `beta` | 0 needs no reference model and no second forward pass |
 
 # %% [markdown]
 # ## Your own run, as a file
 #
-# All of these values fit into one file for `python -m grpo_workbook run`, fields of TRL's `GRPOConfig` too.
+# All of these values fit into one file for `python -m grpo_workbook run`, which takes every field of TRL's `GRPOConfig`.
 # `python -m grpo_workbook new my_project` makes a folder with data, two rewards and their tests, and a file for each
 # machine, such as this one:
 
 # %%
-from grpo_workbook import files
-
 print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 
 # %% [markdown]
+# Is the data sound, does the run fit, does it start, the run itself, and was anything wrong with it? In this order:
+#
 # ```bash
 # python -m grpo_workbook check-data train.jsonl
 # python -m grpo_workbook plan --profile t4
@@ -857,29 +711,25 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 # python -m grpo_workbook diagnose outputs/t4
 # ```
 #
-# In this order: is the data sound, does the run fit, does it start, the run itself, and was anything wrong with it.
-#
 # The short run also says how long the long one will take. Its log has the `step_time` in seconds. Leave out the first
-# step, multiply the others' mean by the number of steps, and add the two evaluations. If the completions get longer
+# step, multiply the mean of the others by the number of steps, and add the two evaluations. If the completions get longer
 # while the model learns, so do the steps.
 
 # %% [markdown] tags=["remove-cell"]
-# For the machine that runs this notebook on every change: fail when a formula has drifted from what was measured, or
-# the processes did not train.
+# For the machine that runs this notebook on every change: fail if a formula has drifted from what was measured, or if the
+# processes did not train.
 
-# %% tags=["remove-cell"] jupyter={"source_hidden": true}
-proved = {
-    "kept": {str(k): [v[0], round(computed[k])] for k, v in measured.items()},
-    "cache": [held_cache, kv_cache_bytes(shape, 8, 99, "float32")],
-    "steps": len(rewarded),
-    "processes": written["processes"],
-}
-(run.output / "notebook_10.json").write_text(json.dumps(proved, indent=2))
-assert len(rewarded) == 4
-if run.profile == "smoke":
-    assert held_cache == proved["cache"][1]
-    assert abs(computed[False] / measured[False][0] - 1) < 0.07
-    assert measured[True][0] < measured[False][0] / 5
+# %% tags=["remove-cell"]
+proved = {"steps": len(two_rewards), "processes": two_report["processes"]}
+proved["kept"] = {"False": kept[False], "True": kept[True]}
+proved["cache"] = [cache_measured, cache_computed]
+files.write_json(profile.output / "notebook_10.json", proved)
+assert len(two_rewards) == 4
+assert cache_measured == cache_computed
+without_measured, without_computed = kept[False]
+with_measured, _ = kept[True]
+assert abs(without_computed / without_measured - 1) < 0.07
+assert with_measured < without_measured / 5
 
 # %% [markdown]
 # ## Exercises
@@ -959,8 +809,9 @@ check("10.2", nf4_bytes);
 # %% [markdown]
 # ### Exercise 10.3 · `smaller_pieces` · medium · 8 minutes
 #
-# Smaller pieces should give the same gradient: 64 completions at once, or 8 times 8. Does the norm of the first step's
-# gradient stay the same with `loss_type="bnpo"`? Predict, then run. Afterwards try `"dapo"`, the course's default.
+# Smaller pieces should give the same gradient: 64 completions at once, or 8 times 8. But some losses divide by something
+# else: `loss_type="bnpo"` divides the sum over a piece's tokens by the number of tokens in *this piece*. Does the norm of
+# the first step's gradient stay the same with it? Predict, then run. Afterwards try `"dapo"`, the course's default.
 
 # %% tags=["exercise"]
 prediction = ...  # "stays" or "changes"
@@ -969,12 +820,17 @@ prediction = ...  # "stays" or "changes"
 def run_pieces() -> dict:
     """The gradient's norm in the first step, by the number of completions at once."""
     norms = {}
-    for at_once in (run.batch_size, run.batch_size // 8):
-        one = run.replace(max_steps=1, per_device_batch=at_once, loss_type="bnpo")
-        policy, tokens = load_policy(one)
-        step = make_trainer(
-            one, policy, tokens, train_set, rewards, weights, {"save_strategy": "no"}
+    for at_once in (64, 8):
+        new_policy, _ = load_policy(profile)
+        changes = {"max_steps": 1, "save_strategy": "no", "loss_type": "bnpo"}
+        changes["per_device_train_batch_size"] = at_once
+        changes["gradient_accumulation_steps"] = 64 // at_once
+        args = GRPOConfig(str(profile.output / "pieces"), **{**profile.grpo, **changes})
+        step = GRPOTrainer(
+            new_policy, [correctness_reward, strict_format_reward], args, train_set,
+            processing_class=tokenizer, callbacks=[Float32Adapters(new_policy)],
         )
+        step.remove_callback(PrinterCallback)
         step.train()
         norms[at_once] = step.state.log_history[0]["grad_norm"]
     return norms
@@ -985,7 +841,7 @@ predict("10.3", prediction, run_pieces);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# By what does each of the two loss types divide the sum over all tokens? Do all pieces have the same number of tokens?
+# `dapo` divides by the tokens of the whole step. Do all pieces have the same number of tokens?
 #
 # </details>
 #
@@ -1008,22 +864,24 @@ predict("10.3", prediction, run_pieces);
 # try other numbers of completions and tokens.
 
 # %% tags=["exercise"]
-import timeit
-from functools import partial
-
 prediction = ...  # "hardly" (below x 1.5), "below proportion", "x 8" (above x 6)
 
 
 def run_sizes() -> dict:
     """Seconds to sample, by the number of completions: the best of five tries."""
-    taken = {}
+    seconds = {}
     for count in (8, 64):
-        prompts = torch.randint(5, 200, (count, 100), device=run.device)
-        how = {"attention_mask": torch.ones_like(prompts), "do_sample": True}
-        how |= {"min_new_tokens": 40, "max_new_tokens": 40, "pad_token_id": 0}
-        call = partial(plain.generate, prompts, **how)
-        taken[count] = min(timeit.repeat(call, number=1, repeat=5))
-    return taken
+        prompts = torch.randint(5, 200, (count, 100), device=profile.device)
+        tries = []
+        for _ in range(5):
+            began = now()
+            plain.generate(
+                prompts, attention_mask=torch.ones_like(prompts), do_sample=True,
+                min_new_tokens=40, max_new_tokens=40, pad_token_id=0,
+            )
+            tries.append(now() - began)
+        seconds[count] = min(tries)
+    return seconds
 
 
 predict("10.4", prediction, run_sizes);
@@ -1031,8 +889,8 @@ predict("10.4", prediction, run_sizes);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# For each token position the layers' weights are read once, for all completions together. What does grow with their
-# number?
+# For each token position the weights are read once, for all completions together. What else does grow with the number of
+# completions?
 #
 # </details>
 #
@@ -1051,9 +909,10 @@ predict("10.4", prediction, run_sizes);
 # %% [markdown]
 # ### Exercise 10.5 · `my_plan` · medium · 10 minutes
 #
-# Your model, your GPU. Return the arguments of `plan`: a `model` (one of `planning.KNOWN`, a folder or a hub id), a
-# `profile` (`t4`, `24gb` or `80gb`), `gib` as `nvidia-smi` or `torch.cuda.mem_get_info()` says, and the settings that
-# you would run. It should fit, have at least four problems in a step, and not leave more than half of the memory empty.
+# Does your model fit on your GPU? Return the arguments of `plan`: a `model` (one of `planning.KNOWN`, a folder or a hub
+# id), a `profile` (`t4`, `24gb` or `80gb`), `gib` as `nvidia-smi` or `torch.cuda.mem_get_info()` reports it, and the
+# settings that you would run. The run should fit, have at least four problems in a step, and not leave more than half of
+# the memory empty.
 
 
 # %% tags=["exercise"]
@@ -1085,15 +944,17 @@ check("10.5", my_plan);
 # %% [markdown]
 # ## Summary
 #
-# - A step is sampling, then the update. Each has its peak of memory, and the larger one decides.
-# - 4-bit shrinks the projections, LoRA the optimizer's state, checkpointing the activations. The KV cache grows with
+# Does the model fit, and what is slow?
+#
+# - `plan` answers the first question before the run. A step is sampling, then the update. Each has its peak of memory, and
+#   the larger one decides.
+# - 4 bits shrink the projections, LoRA shrinks the optimizer's state, checkpointing the activations. The KV cache grows with
 #   the whole batch, the activations with what goes through at once.
-# - When a run does not fit: first smaller pieces, then checkpointing and 4-bit, then a smaller batch or shorter
-#   answers.
-# - The batch over all processes must be whole groups, and advantages are computed over all of it.
-# - `loss_type="dapo"` is one part of DAPO. `bnpo` depends on the size of the pieces.
-# - vLLM speeds sampling up. Watch the sampling metrics, because TRL's correction can drop long completions, or leave
-#   them almost no weight.
+# - If a run does not fit, take smaller pieces first, then checkpointing and 4 bits, then fewer or shorter completions.
+# - Sampling is slow, because a completion is written token by token. vLLM speeds it up.
+# - Several GPUs share a step. The completions of all processes must be whole groups, and the advantages are those of whole
+#   groups.
+# - With vLLM, watch the sampling metrics: TRL's correction can drop long completions, or leave them almost no weight.
 #
 # Next: [11 · Tools and environments](11_tools_and_environments.ipynb) trains a model that acts. To start with your own
 # data, make [a project](../templates/my_project/README.md) with `python -m grpo_workbook new my_project`, put in your
