@@ -1,24 +1,27 @@
 # %% [markdown]
 # # 11 · Tools and environments
 #
-# **After this notebook you can** train a model that calls tools and plays several turns with TRL's own trainer; say
-# which tokens earn a gradient; find the silent losses; and check a tool before a model does.
+# How do you train a model that acts: one that calls a tool, reads the result, and goes on? This chapter trains a tiny model
+# with TRL's own trainer to use a calculator, to use it only where it pays, and to play a game over several turns.
 #
-# **Time:** about 4 minutes on two CPU cores (smoke profile). A tiny model learns to use a calculator, when to use it,
-# and a strategy over several turns.
+# **After this notebook you can** train a model that calls tools and plays several turns; say which tokens earn a gradient;
+# find results that were lost in silence; and check a tool before a model uses it.
 #
-# Until now a completion was one text. A model that acts writes a *call*, waits for the *result*, and goes on, perhaps
-# many times. GRPO does not change: a group of such conversations for each problem, a reward for each, advantages. What
-# changes is how a completion comes about, and which of its tokens the model is responsible for.
+# **Time:** about 4 minutes on two CPU cores. Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
 
 # %% [markdown]
 # ## The loop of a turn
 #
+# Until now a completion was one text. A model that acts writes a *call*, waits for the *result*, and goes on, perhaps many
+# times:
+#
 # 1. The model writes until its end token.
-# 2. If the text holds a call, it is read (*parsed*), and the tool is run.
+# 2. If the text contains a call, the call is parsed and the tool is run.
 # 3. The result is appended to the conversation as a message, and the model writes again.
 #
-# It ends when the model writes a turn without a call, or when a limit is reached.
+# The conversation ends when the model writes a turn without a call, or when a limit is reached. GRPO itself does not change:
+# it samples a group of such conversations for each problem, gives each a reward, and computes advantages. What changes is
+# how a completion comes about, and for which of its tokens the model is responsible.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -33,83 +36,94 @@ boxes = {
 }
 arrows = [("prompt", "model", ""), ("model", "call", ""), ("call", "tool", "yes"),
           ("tool", "model", "next turn", -0.3), ("call", "reward", "no")]
-figures.show(figures.diagram(boxes, arrows, (9.0, 2.8)),
-             "Diagram: the model writes a turn. If it holds a call, the tool runs, its "
-             "result is appended and the model writes again; else the whole transcript "
-             "gets a reward.")
+figure = figures.diagram(boxes, arrows, (9.0, 2.8))
+figures.show(figure, "Diagram: the model writes a turn. If it holds a call, the tool "
+             "runs, its result is appended and the model writes again; else the whole "
+             "transcript gets a reward.")
 
 # %% [markdown]
-# By hand, with a "model" that is a list of prepared turns. The messages are the ones that TRL uses:
+# Here is the loop by hand, with a "model" that is a list of prepared turns. The messages have the form that TRL uses:
 
 # %%
-def multiply(a, b):
+def product(a, b):
     return a * b
 
 
-call = {"type": "function",
-        "function": {"name": "multiply", "arguments": {"a": 513, "b": 37}}}
-prepared = iter([
-    {"role": "assistant", "content": "", "tool_calls": [call]},
+function = {"name": "product", "arguments": {"a": 513, "b": 37}}
+call = {"type": "function", "function": function}
+prepared_turns = [
+    {"role": "assistant", "tool_calls": [call]},
     {"role": "assistant", "content": "18981"},
-])
+]
 messages = [{"role": "user", "content": "What is 513 times 37?"}]
-while "tool_calls" in (turn := next(prepared)):
+for turn in prepared_turns:
     messages.append(turn)
-    for wanted in turn["tool_calls"]:
-        result = multiply(**wanted["function"]["arguments"])
-        messages.append({"role": "tool", "name": "multiply", "content": str(result)})
-messages.append(turn)
+    for call in turn.get("tool_calls", []):
+        result = product(**call["function"]["arguments"])
+        messages.append({"role": "tool", "name": "product", "content": str(result)})
 for message in messages:
-    print({k: v for k, v in message.items() if v})
+    print(message)
 
 # %% [markdown]
 # ## A tool must check its calls
 #
-# What a tool gets is whatever the model wrote: JSON of any type and size. TRL passes it on unchecked, and in Python
-# `"37" * 84` is a text of 168 characters. So the course's tools are decorated with `@tool`, which checks types and
-# sizes, limits the time, and tells the model what was wrong:
+# A tool gets whatever the model wrote: JSON of any type and size. TRL passes it on unchecked, and in Python `"37" * 84` is a
+# text of 168 characters. So the course's tools are decorated with `@tool`, which checks types and sizes, limits the time,
+# and tells the model what was wrong:
 
 # %%
-from grpo_workbook.environments import multiply, tool
+from grpo_workbook.environments import CallError, multiply, tool
 
-wrong_calls = [{"a": "37", "b": 84}, {"a": True, "b": 84}, {"a": 37},
-               {"a": 10**400, "b": 2}, {"a": 37, "b": 84}]
-for arguments in wrong_calls:
+calls = [{"a": "37", "b": 84}, {"a": True, "b": 84}, {"a": 37}, {"a": 10**400, "b": 2}]
+for arguments in calls:
     try:
-        print("result:", multiply(**arguments))
-    except Exception as error:
-        print(f"{type(error).__name__}: {error}")
+        multiply(**arguments)
+    except CallError as error:
+        print("CallError:", error)
+print("result:", multiply(a=37, b=84))
 
 # %% [markdown]
 # ## The model and its tasks
 #
-# *tiny-tools* is a Qwen3 of 0.6 million parameters with Qwen3's own chat template. It can call three tools, but mostly
-# does not: it answers out of its head. Two kinds of products: *easy* ones of single digits, of which it knows some by
-# heart, and *hard* ones, which it cannot do.
+# *tiny-tools* is a Qwen3 of 0.6 million parameters with Qwen3's own chat template. It can call three tools, but mostly it
+# does not: it answers from memory. There are two kinds of products: *easy* ones of single digits, of which it knows some by
+# heart, and *hard* ones, which it cannot compute.
+
+# %%
+import os
+from importlib.util import find_spec
+
+from grpo_workbook import choose_profile, config, load_policy, quiet, use_one_thread
+from grpo_workbook.environments import TINY_TOOLS
+
+quiet()  # fewer warnings of the libraries
+use_one_thread()  # for a tiny model several threads only wait for each other
+os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # environments are new in TRL
+STEPS = 40
+
+
+def choose(seed=None):
+    changes = {"max_steps": STEPS, "save_strategy": "no"}
+    profile = choose_profile(default="smoke", seed=seed, grpo=changes)
+    if profile.name == "smoke":
+        changes["per_device_train_batch_size"] = 32
+        profile = choose_profile("smoke", model=TINY_TOOLS, seed=seed, grpo=changes)
+    return profile
+
+
+profile = choose()
+if os.path.isdir(profile.model):
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
+model, tokenizer = load_policy(profile)
+print(profile)
+
+# %% [markdown]
+# The model sees only a tool's name, its docstring and its types, as a JSON schema. So the docstring is part of the prompt:
+# write it for the model.
 
 # %%
 import json
-import os
 
-from grpo_workbook import config, load_policy, quiet
-from grpo_workbook.run_config import RunConfig
-from grpo_workbook.environments import TINY_TOOLS
-
-quiet()
-os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # environments are new in TRL
-run = RunConfig.from_env(default_profile="smoke", max_steps=40, batch_size=32)
-if run.profile == "smoke":
-    run = run.replace(model=str(TINY_TOOLS))
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
-run = run.replace(output=run.output / "tools")
-model, tokenizer = load_policy(run)
-print(run)
-
-# %% [markdown]
-# The model sees of a tool only its name, its docstring and its types, as a JSON schema. So the docstring is part of the
-# prompt: write it for the model.
-
-# %%
 from transformers.utils import get_json_schema
 
 print(json.dumps(get_json_schema(multiply), indent=1))
@@ -118,40 +132,49 @@ print(json.dumps(get_json_schema(multiply), indent=1))
 # The rows have a `prompt`, the exact `answer`, and a `kind` that only we read:
 
 # %%
-from datasets import Dataset
+def read_rows(name):
+    text = (config.DATA / "tool_tasks" / f"{name}.jsonl").read_text(encoding="utf-8")
+    rows = []
+    for line in text.splitlines():
+        row = json.loads(line)
+        row["prompt"] = [{"role": "user", "content": row["question"]}]
+        rows.append(row)
+    return rows
 
 
-def read(name):
-    lines = (config.DATA / "tool_tasks" / f"{name}.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    return [row | {"prompt": [{"role": "user", "content": row["question"]}]}
-            for row in rows]
-
-
-train_rows, heldout_rows = read("products_train"), read("products_heldout")[:160]
+train_rows = read_rows("products_train")
+heldout_rows = read_rows("products_heldout")[:160]
 for row in heldout_rows[:4]:
     print(row["kind"], "|", row["question"], "|", row["answer"])
 
 # %% [markdown]
-# ## What is rendered, token by token
+# ## A conversation, token by token
 #
-# `play_episodes` plays conversations as TRL's trainer does, but without training. Here is the first one in which the model
-# called the tool and answered with its result. Every box is a token:
+# `play_episodes` plays conversations as TRL's trainer does, but without training. This is the first one in which the model
+# called the tool and answered with its result:
 
 # %%
 from grpo_workbook.environments import final_answer, play_episodes
 
-how = {"tools": [multiply], "max_turns": 3, "max_new_tokens": 128,
-       "sample": True, "seed": run.seed, "batch_size": 80}
-before = play_episodes(model, tokenizer, heldout_rows, **how)
-shown = next(e for e, row in zip(before, heldout_rows)
-             if e.calls and final_answer(e.messages) == row["answer"])
-for message in shown.messages:
-    print({k: v for k, v in message.items() if v})
+
+def play_products(model, tools, room=128, rows=heldout_rows):
+    """One conversation for each row, with at most `room` tokens after the prompt."""
+    return play_episodes(
+        model, tokenizer, rows, tools=tools, max_turns=3, max_new_tokens=room,
+        sample=True, seed=profile.seed, batch_size=80,
+    )
+
+
+before = play_products(model, [multiply])
+for example, row in zip(before, heldout_rows):
+    if example.calls > 0 and final_answer(example.messages) == row["answer"]:
+        break
+for message in example.messages:
+    print(message)
 
 # %% [markdown]
-# Blue tokens were written by the model, orange ones by the tool and the template between two turns, grey ones are the
-# prompt:
+# Every box below is a token. Blue tokens were written by the model, orange ones by the tool and by the template between two
+# turns, and grey ones are the prompt.
 
 # %% tags=["hide-input"]
 from html import escape
@@ -159,284 +182,369 @@ from html import escape
 from IPython.display import HTML, display
 
 
+def box(token, colour):
+    text = repr(tokenizer.decode([token]))[1:-1][:34]
+    style = f"background:{colour};color:#000;margin:1px;padding:1px 3px"
+    style += ";border-radius:3px;display:inline-block"
+    return f'<span style="{style}">{escape(text)}</span>'
+
+
 def coloured(episode):
-    """Every token of an episode as a box: whose is it?"""
-    parts = [(token, "#e6e6e6") for token in episode.prompt_ids]
-    parts += [(token, "#bcd9f2" if mine else "#f7cfa5")
-              for token, mine in zip(episode.ids, episode.mask)]
-    boxes = "".join(
-        f'<span style="background:{colour};color:#000;margin:1px;padding:1px 3px;'
-        f'border-radius:3px;display:inline-block">'
-        f"{escape(repr(tokenizer.decode([token]))[1:-1][:34])}</span>"
-        for token, colour in parts
-    )
-    return HTML(f'<div style="line-height:1.9;font-family:monospace">{boxes}</div>')
+    """Every token of an episode as a box: who wrote it?"""
+    parts = [box(token, "#e6e6e6") for token in episode.prompt_ids]
+    for token, written_by_model in zip(episode.ids, episode.mask):
+        parts.append(box(token, "#bcd9f2" if written_by_model else "#f7cfa5"))
+    style = "line-height:1.9;font-family:monospace"
+    return HTML(f'<div style="{style}">{"".join(parts)}</div>')
 
 
-display(coloured(shown))
+display(coloured(example))
 
 # %% [markdown]
-# The long first tokens are the template's fixed sentences and the schema. In a real tokenizer they are hundreds of
-# tokens; this tiny one has a token for each, so the model knows its tools by heart and cannot read a new one.
+# The long first tokens are the template's fixed sentences and the schema. In a real tokenizer they are hundreds of tokens.
+# This tiny one has one token for each, so the model knows its tools by heart and cannot read a new one.
 #
-# **Only the blue tokens earn a gradient.** The orange ones were not sampled from the policy, so the formula of chapter
-# 01 does not apply to them. TRL's `tool_mask` is 1 for blue and 0 for orange.
+# **Only the blue tokens earn a gradient.** The orange ones were not sampled from the policy, so the formula of chapter 01
+# does not apply to them. TRL's `tool_mask` is 1 for blue tokens and 0 for orange ones.
 
 # %% [markdown]
 # ## Before training
 #
-# Right means: the last message is the model's own, calls nothing, and is exactly the number. By kind, with the tool and
-# without it (the prompt then names no tool):
+# A conversation is right if its last message is the model's own, calls nothing, and is exactly the number. The table shows
+# the rates by kind, with the tool and without it (the prompt then names no tool):
 
 # %%
-def measured(episodes, rows=heldout_rows):
-    """For each kind and for all: rate right, calls per conversation."""
+def measured(episodes, rows):
+    """{kind: (rate right, calls per conversation)}, and the same for all rows."""
     table = {}
-    for kind in [*dict.fromkeys(row["kind"] for row in rows), "all"]:
-        mine = [(e.right(row), e.calls) for e, row in zip(episodes, rows)
-                if kind in (row["kind"], "all")]
-        right, calls = map(sum, zip(*mine))
-        table[kind] = (right / len(mine), calls / len(mine))
+    kinds = sorted({row["kind"] for row in rows})
+    for kind in [*kinds, "all"]:
+        right = []
+        calls = []
+        for episode, row in zip(episodes, rows):
+            if kind in ("all", row["kind"]):
+                right.append(episode.right(row))
+                calls.append(episode.calls)
+        table[kind] = (sum(right) / len(right), sum(calls) / len(calls))
     return table
 
 
-def show_table(**tables):
-    print(f"{'':8}" + "".join(f"{name:>24}" for name in tables))
-    for kind in next(iter(tables.values())):
-        cells = [f"{rate:10.1%} right {calls:5.2f} calls"
-                 for rate, calls in (table[kind] for table in tables.values())]
-        print(f"{kind:8}" + "".join(f"{cell:>24}" for cell in cells))
+def show_tables(tables):
+    print(" " * 8 + "".join(f"{name:>24}" for name in tables))
+    first_table = next(iter(tables.values()))
+    for kind in first_table:
+        line = f"{kind:8}"
+        for table in tables.values():
+            rate, calls = table[kind]
+            line += f"{rate:7.1%} right{calls:5.2f} calls".rjust(24)
+        print(line)
 
+# %% [markdown]
+# Most answers are wrong, and calls are rare:
 
-alone = play_episodes(model, tokenizer, heldout_rows, **how | {"tools": []})
-show_table(with_tool=measured(before), without=measured(alone))
+# %%
+without_tool = play_products(model, [])
+rates_before = measured(before, heldout_rows)
+rates_without = measured(without_tool, heldout_rows)
+show_tables({"with the tool": rates_before, "without": rates_without})
 
 # %% [markdown]
 # ## Training
 #
 # TRL's `GRPOTrainer` takes the tools as a list of functions. The reward gets each completion as a list of messages.
-# `get_tool_answer_reward` pays 1.0 for the exact final answer; it pays nothing for calling.
+# `get_tool_answer_reward` makes a reward that pays 1 for the exact final answer and nothing for calling. `watch` makes it
+# log what happened to the calls.
 
 # %%
-from transformers import PrinterCallback
-from trl import GRPOTrainer
-from grpo_workbook import training
+from datasets import Dataset
+from grpo_workbook import Float32Adapters, RewardBar
 from grpo_workbook.diagnosis import watch
 from grpo_workbook.environments import get_tool_answer_reward
+from transformers import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
 
-turns = {"max_completion_length": 128, "max_tool_calling_iterations": 3}
-
-
-def trainer_for(rows, reward, limits=turns, **more):
-    args = run.to_grpo_config([1.0] if reward else [], limits)
-    adapters = [(p, p.data) for n, p in model.named_parameters() if "lora_" in n]
-    trainer = GRPOTrainer(model, reward, args, Dataset.from_list(rows),
-                          processing_class=tokenizer, **more)
-    for parameter, exact in adapters:  # undo TRL's rounding to bfloat16: chapter 04
-        parameter.data = exact.float()
-    trainer.reward_funcs = watch(trainer.reward_funcs)  # logs what became of the calls
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(training.RewardBar())
-    return trainer
-
-
-trainer = trainer_for(train_rows, get_tool_answer_reward(), tools=[multiply])
-result = trainer.train()
+folder = profile.output / "tools"
+settings = {**profile.grpo, "max_completion_length": 128}
+args = GRPOConfig(str(folder / "run"), max_tool_calling_iterations=3, **settings)
+trainer = GRPOTrainer(
+    model, watch([get_tool_answer_reward()]), args, Dataset.from_list(train_rows),
+    processing_class=tokenizer, tools=[multiply],
+    callbacks=[Float32Adapters(model), RewardBar()],
+)
+trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
+trainer.train();
 
 # %% [markdown]
-# `tools/call_frequency` is TRL's: calls *per completion*. The rate of completions that call is logged by `watch`
-# (chapter 05).
+# `tools/call_frequency` is TRL's metric: calls *per completion*. The rate of completions that call is
+# `tools/calling`, which `watch` logs (chapter 05).
 
 # %%
-log = [entry for entry in trainer.state.log_history if "reward" in entry]
-steps = [entry["step"] for entry in log]
-names = {"reward": "reward", "tools/call_frequency": "calls per completion",
-         "tools/failure_frequency": "failed calls, of all calls"}
-lines = {text: (steps, [entry.get(name, 0.0) for entry in log])
-         for name, text in names.items()}
-figures.show(*figures.line_chart(
+def reward_log(trainer):
+    """The log entries of the training steps."""
+    return [entry for entry in trainer.state.log_history if "reward" in entry]
+
+
+def curve(entries, metric):
+    """(steps, values) of a metric."""
+    steps = [entry["step"] for entry in entries]
+    return steps, [entry.get(metric, 0.0) for entry in entries]
+
+
+log = reward_log(trainer)
+lines = {
+    "reward": curve(log, "reward"),
+    "calls per completion": curve(log, "tools/call_frequency"),
+    "failed calls, of all calls": curve(log, "tools/failure_frequency"),
+}
+figure, words = figures.line_chart(
     lines, x="optimizer step", y="reward, or calls per completion", markers=False,
     title="Calls and reward rise together",
-))
+)
+figures.show(figure, words)
 
 # %% [markdown]
 # ## After training, and with the tool taken away
 #
-# Held-out products again. The last column is the control: where the calculator is missing, what was learned must be
-# gone, or it was something else. It may fall below what the model knew by heart: it goes on calling a tool that its
-# prompt no longer names, and each of these calls fails.
+# Play the held-out products again. The last column is the control: where the calculator is missing, what was learned must
+# be gone, or it was something else. The rate may even fall below what the model knew by heart, because the model goes on
+# calling a tool that its prompt no longer names, and each of these calls fails.
 
 # %%
-after = play_episodes(model, tokenizer, heldout_rows, **how)
-taken = play_episodes(model, tokenizer, heldout_rows, **how | {"tools": []})
-show_table(before=measured(before), after=measured(after), taken_away=measured(taken))
+after = play_products(model, [multiply])
+taken_away = play_products(model, [])
+rates_after = measured(after, heldout_rows)
+rates_taken = measured(taken_away, heldout_rows)
+show_tables({"before": rates_before, "after": rates_after, "taken away": rates_taken})
 
 # %% [markdown]
-# And what does it still know by heart? That shows only where it cannot call. So the token that opens every call is
-# forbidden, in a prompt that names no tool:
+# And what does the trained model still know by heart? To find out, forbid calls: suppress the token that opens every call,
+# in a prompt that names no tool.
 
 # %%
 call_token = tokenizer.convert_tokens_to_ids("<tool_call>")
 model.generation_config.suppress_tokens = [call_token]
-by_heart = play_episodes(model, tokenizer, heldout_rows, **how | {"tools": []})
+by_heart = play_products(model, [])
 model.generation_config.suppress_tokens = None
-show_table(untrained=measured(alone), calls_forbidden=measured(by_heart))
+rates_by_heart = measured(by_heart, heldout_rows)
+show_tables({"untrained": rates_without, "calls forbidden": rates_by_heart})
 
 # %% [markdown]
-# The paired test of chapter 04 on the conversations before and after:
+# The paired test of chapter 04 compares the conversations before and after:
 
 # %%
 from grpo_workbook import paired_p_value
 
 
-def right_ones(episodes, rows=heldout_rows):
-    return [episode.right(row) for episode, row in zip(episodes, rows)]
+
+def right_ones(episodes):
+    return [episode.right(row) for episode, row in zip(episodes, heldout_rows)]
 
 
 p_value = paired_p_value(right_ones(before), right_ones(after))
 print(f"p = {p_value:.1g}")
 
 # %% [markdown]
-# ## A loss without a word: the result that does not fit
+# ## A silent loss: the result that does not fit
 #
-# `max_completion_length` bounds everything after the prompt, tool results included. A result that does not fit is
-# dropped *after* the tool has run: the conversation ends with the call, the answer is empty, the reward is 0, and
-# neither `clipped_ratio` nor any other metric of TRL shows it. `lost_result` recognizes such a conversation by its end.
-# The trained model once more, with less and less room:
+# `max_completion_length` limits everything after the prompt, tool results included. A result that does not fit is dropped
+# *after* the tool has run: the conversation ends with the call, the answer is empty, and the reward is 0. Neither
+# `clipped_ratio` nor any other metric of TRL shows it. `lost_result` recognizes such a conversation by its end. Play the
+# trained model with less and less room:
 
 # %%
+from statistics import mean
+
 from grpo_workbook.environments import lost_result
 
-limits = [10, 20, 30, 40, 50, 60, 80]
-narrow = {}
-for limit in limits:
-    played = play_episodes(model, tokenizer, heldout_rows[:64],
-                    **how | {"max_new_tokens": limit})
-    narrow[limit] = [measured(played, heldout_rows[:64])["all"][0],
-                     sum(lost_result(e.messages) for e in played) / len(played)]
-lines = {"right": (limits, [narrow[limit][0] for limit in limits]),
-         "end in a call: lost": (limits, [narrow[limit][1] for limit in limits])}
-figures.show(*figures.line_chart(
+rooms = [10, 20, 30, 40, 50, 60, 80]
+some_rows = heldout_rows[:64]
+right_rates = []
+lost_rates = []
+for room in rooms:
+    episodes = play_products(model, [multiply], room=room, rows=some_rows)
+    right_rate, _ = measured(episodes, some_rows)["all"]
+    right_rates.append(right_rate)
+    lost_rates.append(mean(lost_result(episode.messages) for episode in episodes))
+lines = {"right": (rooms, right_rates), "end in a call: lost": (rooms, lost_rates)}
+figure, words = figures.line_chart(
     lines, x="max_completion_length", y="rate of conversations",
-    title="Where the result does not fit, the call is paid nothing",
-))
+    title="A call whose result does not fit earns nothing",
+)
+figures.show(figure, words)
 
 # %% [markdown]
-# A product in the trained model's hands, with all the room it needs and with 30 tokens:
+# Here is one product with all the room that it needs, and with 30 tokens:
 
 # %%
-short = play_episodes(model, tokenizer, heldout_rows[:1], **how | {"max_new_tokens": 30})[0]
-display(coloured(after[0]), coloured(short))
+(cut_off,) = play_products(model, [multiply], room=30, rows=heldout_rows[:1])
+display(coloured(after[0]), coloured(cut_off))
 
 # %% [markdown]
-# In a run with 30 tokens no call could earn anything. `watch` (chapter 05) logs the rate as
-# `tools/lost_results`: it must be 0. Allow for the number of turns times call and result, plus the answer.
+# In a run with 30 tokens no call could earn anything. `watch` logs the rate of such conversations as `tools/lost_results`,
+# and it must be 0. Allow for the number of turns times call and result, plus the answer.
 
 # %% [markdown]
 # ## What the mask is for
 #
-# What if the orange tokens earned a gradient too? TRL's trainer hands the mask to the loss as `tool_mask`. Here is the
-# same training without it, a third of the steps:
+# What if the orange tokens earned a gradient, too? TRL's trainer hands the mask to the loss as `tool_mask`. The chapter
+# trains several times from here on, so first put the calls from above into a function:
 
 # %%
-model, tokenizer = load_policy(run)  # fresh adapters
-unmasked = trainer_for(train_rows, get_tool_answer_reward(),
-                       turns | {"max_steps": run.max_steps // 3}, tools=[multiply])
-inner = unmasked._generate_and_score_completions
-unmasked._generate_and_score_completions = lambda rows: {
-    name: value for name, value in inner(rows).items() if name != "tool_mask"
-}
+def make_trainer(
+    policy, rows, rewards, steps, room=128, tools=None, environment=None,
+    profile=profile,
+):
+    """The trainer from above, with other rows, rewards, steps, tools or games."""
+    settings = {**profile.grpo, "max_steps": steps, "max_completion_length": room}
+    args = GRPOConfig(str(folder / "run"), max_tool_calling_iterations=3, **settings)
+    trainer = GRPOTrainer(
+        policy, watch(rewards), args, Dataset.from_list(rows),
+        processing_class=tokenizer, tools=tools, environment_factory=environment,
+        callbacks=[Float32Adapters(policy), RewardBar()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+# %% [markdown]
+# Now take the mask away and train a new policy for a third of the steps:
+
+# %%
+new_model, _ = load_policy(profile)
+unmasked = make_trainer(
+    new_model, train_rows, [get_tool_answer_reward()], STEPS // 3, tools=[multiply]
+)
+generate_with_mask = unmasked._generate_and_score_completions
+
+
+def generate_without_mask(rows):
+    batch = generate_with_mask(rows)
+    batch.pop("tool_mask")
+    return batch
+
+
+unmasked._generate_and_score_completions = generate_without_mask
 unmasked.train();
 
 # %% [markdown]
-# The reward and the length of the gradient, with and without the mask:
+# Compare the reward and the length of the gradient with and without the mask:
 
 # %% tags=["hide-input"]
-off = [entry for entry in unmasked.state.log_history if "reward" in entry]
-for name, title in (("reward", "Without the mask nothing is learned"),
-                    ("grad_norm", "The tool's tokens are most of the gradient")):
-    lines = {text: ([e["step"] for e in run_log], [e[name] for e in run_log])
-             for text, run_log in (("with the mask", log[:len(off)]),
-                                   ("without", off))}
-    figures.show(*figures.line_chart(lines, x="optimizer step", y=name, title=title,
-                                     markers=False))
+unmasked_log = reward_log(unmasked)
+masked_log = log[: len(unmasked_log)]
+last_rewards = {}
+figure, panels = figures.new_panels(8.5, 3.2, count=2, across=2)
+sentences = []
+for name, entries, dash in (("with the mask", masked_log, "-"),
+                            ("without", unmasked_log, "--")):
+    for axes, metric in zip(panels, ["reward", "grad_norm"]):
+        steps, values = curve(entries, metric)
+        axes.plot(steps, values, dash, label=name)
+        axes.set(xlabel="optimizer step", ylabel=metric)
+        first, last = values[0], values[-1]
+        sentences.append(f"{metric} {name}: {first:.2f} to {last:.2f}, at most "
+                         f"{max(values):.2f}")
+    _, rewards = curve(entries, "reward")
+    last_rewards[name] = mean(rewards[-5:])
+masked, without = last_rewards.values()
+title = f"last five steps: {masked:.2f} with the mask, {without:.2f} without"
+panels[0].set_title(title, fontsize=9)
+panels[1].set_title("length of the gradient", fontsize=9)
+panels[0].legend(frameon=False)
+figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 
 # %% [markdown]
-# A result such as 18981 is a surprise to the model, and so are the headers between two turns, which it never had to
-# write. Their gradients are large, and the gradient is clipped to a length of 1: little is left of what the model's own
-# tokens say. And the model is trained to *write* what it should only read: where the advantage is positive it learns to
-# predict the tool's text, where it is negative not to.
+# A result such as 18981 surprises the model, and so do the headers between two turns, which it never had to write. The
+# gradients of these tokens are large, and the whole gradient is clipped to a length of 1, so little is left of the gradient
+# of the model's own tokens. Besides, the model is trained to *write* what it should only read: where the advantage is
+# positive, it learns to predict the tool's text. Without the mask the reward rises for a few steps and then falls back;
+# with the mask it goes on rising. (This is one run with one seed.)
 
 # %% [markdown]
 # ## When to call: a price
 #
-# The trained model calls the calculator for 3 times 4 too: a call costs nothing, so nothing speaks against it. Now each
-# call costs half a right answer, and training starts again from fresh adapters, for half of the steps. Which products
-# are worth a call?
+# The trained model uses the calculator for 3 times 4, too. A call costs nothing, so nothing speaks against it. Now each call
+# costs half a right answer, and training starts again from new adapters, for half of the steps. Which products are worth a
+# call?
 
 # %%
-model, tokenizer = load_policy(run)
-half = get_tool_answer_reward(price=0.5)
-fewer = turns | {"max_steps": run.max_steps // 2}
-priced_trainer = trainer_for(train_rows, half, fewer, tools=[multiply])
-priced_trainer.train()
-priced = play_episodes(model, tokenizer, heldout_rows, **how)
-show_table(before=measured(before), free=measured(after), priced=measured(priced))
+new_model, _ = load_policy(profile)
+half_price = get_tool_answer_reward(price=0.5)
+make_trainer(new_model, train_rows, [half_price], STEPS // 2, tools=[multiply]).train()
+priced = play_products(new_model, [multiply])
+rates_priced = measured(priced, heldout_rows)
+show_tables({"before": rates_before, "free": rates_after, "priced": rates_priced})
 
 # %% [markdown]
-# Calls per conversation, on easy and on hard products:
+# The figure shows the calls per conversation, on easy and on hard products:
 
 # %% tags=["hide-input"]
-panels = {name: [measured(episodes)[kind][1] for kind in ("easy", "hard")]
-          for name, episodes in (("before", before), ("free calls", after),
-                                 ("a call costs 0.5", priced))}
-figures.show(*figures.bar_panels(
+panels = {"before": [], "free calls": [], "a call costs 0.5": []}
+for name, rates in zip(panels, (rates_before, rates_after, rates_priced)):
+    for kind in ("easy", "hard"):
+        _, calls = rates[kind]
+        panels[name].append(calls)
+figure, words = figures.bar_panels(
     panels, ["easy", "hard"], y="calls per conversation",
     title="A price teaches when to call",
-))
+)
+figures.show(figure, words)
 
 # %% [markdown]
-# By hand: a call that ends in the right answer earns 1 - 0.5. Answering by heart earns the rate at which the model is
-# right. For hard products that rate is near 0, so the call pays; for easy ones it pays only where the model knows less
-# than half.
+# You can check this by hand. A call that ends in the right answer earns 1 - 0.5. An answer from memory earns the rate at
+# which the model is right. For hard products this rate is near 0, so the call pays. For easy products the call pays only
+# where the model is right less than half of the time.
 #
 # ## Two tools: look up, then multiply
 #
-# Shopping: `PriceList` is an *environment*, of which more below. It makes a table of prices afresh for each row, behind
-# `lookup(item)`. A question asks for a price, or for a price times a number, or for a product alone: the model has both
-# tools in its prompt and must choose. With the book closed, that is without tools, it cannot know a price.
+# `PriceList` is an *environment*, of which more below. For each row it makes a new table of prices, behind the tool
+# `lookup(item)`. A question asks for a price, or for a price times a number, or for a product alone. The model has both
+# tools in its prompt and must choose. Without tools (closed book) it cannot know a price.
 
 # %%
 from grpo_workbook.environments import PriceList
 
-shop_rows = read("shopping_heldout")
-shop = {"tools": [multiply], "environment": PriceList}
-model, tokenizer = load_policy(run)
-shop_closed = play_episodes(model, tokenizer, shop_rows, **how | {"tools": []})
-shop_before = play_episodes(model, tokenizer, shop_rows, **how | shop)
+shop_rows = read_rows("shopping_heldout")
+
+
+def play_shop(model):
+    return play_episodes(
+        model, tokenizer, shop_rows, tools=[multiply], environment=PriceList,
+        max_turns=3, max_new_tokens=128, sample=True, seed=profile.seed, batch_size=80,
+    )
 
 
 def train_shop(reward):
-    trainer_for(read("shopping_train"), reward, fewer,
-                tools=[multiply], environment_factory=PriceList).train()
-    return play_episodes(model, tokenizer, shop_rows, **how | shop)
+    """A new policy that has learned to shop with this reward."""
+    policy, _ = load_policy(profile)
+    rows = read_rows("shopping_train")
+    trainer = make_trainer(
+        policy, rows, [reward], STEPS // 2, tools=[multiply], environment=PriceList
+    )
+    trainer.train()
+    return policy
 
-
-shop_after = train_shop(get_tool_answer_reward())
-shopping = {name: measured(episodes, shop_rows) for name, episodes in
-            (("closed_book", shop_closed), ("before", shop_before),
-             ("after", shop_after))}
-show_table(**shopping)
 
 # %% [markdown]
-# A total needs two calls in a row, and the second one must hold what the first one found. The untrained model does that
-# now and then: enough for some groups to hold a total that paid, and its advantage is large.
+# Play without tools, with both tools before training, and with both tools after it:
+
+# %%
+new_model, _ = load_policy(profile)
+closed_book = play_products(new_model, [], rows=shop_rows)
+shopping = {"closed_book": measured(closed_book, shop_rows)}
+shopping["before"] = measured(play_shop(new_model), shop_rows)
+shopper = train_shop(get_tool_answer_reward())
+shopping["after"] = measured(play_shop(shopper), shop_rows)
+show_tables(shopping)
+
+# %% [markdown]
+# A total needs two calls in a row, and the second one must contain the result of the first one. The untrained model does
+# this now and then. That is enough: some groups contain a right total, and its advantage is large.
 #
 # ## Rewards over transcripts
 #
-# A reward gets the whole transcript, and whatever it reads there can be written by the model on purpose. Below are
-# transcripts that deserve nothing where 8342 is wanted. The first reward searches all texts for the answer, the second
-# takes the last text of whatever role, and the third is the course's:
+# A reward gets the whole transcript, and a model can write on purpose whatever the reward looks for. None of the following
+# transcripts deserves a reward where 8342 is the answer. The first reward searches all texts for the answer, the second one
+# takes the last text of whatever role, and the third one is the course's:
 
 # %%
 from grpo_workbook.environments import attacks
@@ -450,25 +558,33 @@ def last_text(completion):
     return bool(completion) and completion[-1]["content"] == "8342"
 
 
+def course(completion):
+    (value,) = get_tool_answer_reward()([completion], ["8342"])
+    return value > 0
+
+
 fooled = {"anywhere": 0, "last text": 0, "course": 0}
 for name, completion in attacks("8342").items():
-    paid = [anywhere(completion), last_text(completion),
-            get_tool_answer_reward()([completion], ["8342"])[0] > 0]
-    fooled = {reward: fooled[reward] + hit for reward, hit in zip(fooled, paid)}
-    print(f"{name:45}", *("paid" if hit else "   -" for hit in paid))
+    marks = ""
+    for reward_name, judge in zip(fooled, (anywhere, last_text, course)):
+        is_fooled = judge(completion)
+        fooled[reward_name] += is_fooled
+        marks += " paid" if is_fooled else "    -"
+    print(f"{name:45}{marks}")
 print("paid wrongly:", fooled)
 
 # %% [markdown]
-# A tool that fails by its own fault is another case. A server that is down would teach the model not to call. So
-# `@tool` marks such a failure, the reward of its transcript is `None` (TRL leaves it out of its group, and it earns no
-# gradient), and `tools/broken` in the log says how many there were. For a *wrong* call it is the model that pays.
+# A tool that fails by its own fault is another case. If a server is down, the model would learn not to call it. So `@tool`
+# marks such a failure, and the reward of this transcript is `None`: TRL leaves it out of its group, and it earns no
+# gradient. `tools/broken` in the log counts such failures. For a *wrong* call the model pays.
 
 # %% [markdown]
 # ## A strategy: an environment of several turns
 #
-# An *environment* is an object for each conversation: it keeps a secret and a state, its public methods are the tools,
-# and it may pay the reward itself. `GuessNumber` hides a number from 1 to 7 and answers *higher* or *lower*; there are
-# three guesses. A player who guesses at random within what is left finds about two in three, binary search finds all.
+# An *environment* is an object that belongs to one conversation. It keeps a secret and a state, its public methods are the
+# tools, and it may pay the reward itself. `GuessNumber` hides a number from 1 to 7 and answers *higher* or *lower*; there
+# are three guesses. A player who guesses at random within what is left finds about two in three numbers, and binary search
+# finds all.
 
 # %%
 from grpo_workbook import show
@@ -477,191 +593,219 @@ from grpo_workbook.environments import Environment, GuessNumber
 show(GuessNumber)
 
 # %% [markdown]
-# Two yardsticks, played by a few lines of Python: a player at random within what is left, and binary search.
+# Two players of a few lines of Python are the yardsticks: one guesses at random within what is left, the other one halves
+# it.
 
 # %%
 import random
 
 
-def play(choose, seed):
-    """(found?, number of guesses) of one game."""
-    game, low, high = GuessNumber(), 1, GuessNumber.highest
+def play(choose_number, seed):
+    """(whether the number was found, guesses) of one game."""
+    game = GuessNumber()
     game.reset(seed=seed)
+    low, high = 1, GuessNumber.highest
     for turn in range(1, game.max_turns + 1):
-        number = choose(low, high)
-        said = game.guess(number=number)
-        if said == "correct":
+        number = choose_number(low, high)
+        reply = game.guess(number=number)
+        if reply == "correct":
             return True, turn
-        low, high = (number + 1, high) if said == "higher" else (low, number - 1)
-    return False, turn
+        if reply == "higher":
+            low = number + 1
+        else:
+            high = number - 1
+    return False, game.max_turns
 
 
-players = {"random": random.Random(0).randint,
-           "binary search": lambda a, b: (a + b) // 2}
-yardsticks = {}
-for name, choose in players.items():
-    games = [play(choose, seed) for seed in range(2000)]
-    yardsticks[name] = [sum(column) / len(games) for column in zip(*games)]
-    print("{:14}{:6.1%} found, {:.2f} guesses".format(name, *yardsticks[name]))
+def middle(low, high):
+    return (low + high) // 2
+
+
+yardsticks = {}  # player -> rate of games won
+players = {"random": random.Random(0).randint, "binary search": middle}
+for name, player in players.items():
+    found, guesses = zip(*[play(player, seed) for seed in range(2000)])
+    yardsticks[name] = mean(found)
+    print(f"{name:14}{mean(found):6.1%} found, {mean(guesses):.2f} guesses")
 
 # %% [markdown]
-# A row needs only a prompt and a `seed`: the environment makes the rest from it. All completions of a group have the
-# same row, so the same secret: a lucky first guess is then part of the differences within the group, that is noise.
-# The environment's `get_reward` is the only reward, so TRL gets no reward functions:
+# A row needs only a prompt and a `seed`; the environment makes the rest from it. All completions of a group have the same
+# row, so they have the same secret. The environment's `get_reward` is the only reward, so the trainer gets no reward
+# functions.
 
 # %%
 GAME = "Find my number from 1 to 7. You have 3 guesses."
+GAME_ROOM = 180  # tokens after the prompt
 
 
-def game_rows(count, first):
+def game_rows(seeds):
     prompt = [{"role": "user", "content": GAME}]
-    return [{"prompt": prompt, "seed": first + i} for i in range(count)]
+    return [{"prompt": prompt, "seed": seed} for seed in seeds]
 
 
 def won(episodes):
-    return [e.environment.get_reward() == 1 for e in episodes]
+    return [episode.environment.get_reward() == 1 for episode in episodes]
 
 
-def played_games(when):
-    episodes = play_episodes(model, tokenizer, game_rows(200, 10**6), **game_how)
-    found, guesses = sum(won(episodes)) / 200, sum(e.calls for e in episodes) / 200
-    print(f"{when:16}{found:6.1%} found, {guesses:.2f} guesses")
-    return episodes
+def play_games(model, rows):
+    return play_episodes(
+        model, tokenizer, rows, environment=GuessNumber, max_turns=3,
+        max_new_tokens=GAME_ROOM, sample=True, seed=profile.seed, batch_size=100,
+    )
 
 
-game_how = {"environment": GuessNumber, "max_turns": 3, "max_new_tokens": 180,
-            "batch_size": 100, "sample": True, "seed": run.seed}
-model, tokenizer = load_policy(run)  # fresh adapters
-game_before = played_games("before training")
+heldout_games = game_rows(range(10**6, 10**6 + 200))
+new_model, _ = load_policy(profile)
+game_before = play_games(new_model, heldout_games)
+print(f"before training: {mean(won(game_before)):.1%} found")
 
 # %% [markdown]
-# Train, and play other games. There are only seven secrets, so what is held out are draws; the strategy is what can be
-# learned. Two runs, with two seeds, show how much of it is luck:
+# Train, and play other games. There are only seven secrets, so the held-out games are other draws, and what can be learned
+# is the strategy. Two runs with two seeds show how much of the gain is luck:
 
 # %%
-game_turns = {"max_completion_length": 180, "max_tool_calling_iterations": 3,
-              "max_steps": run.max_steps // 2}
-game_logs, game_after = {}, {}
-for seed in (run.seed + 1, run.seed):
-    model, tokenizer = load_policy(run.replace(seed=seed))
-    seeds = {"seed": seed, "data_seed": seed}
-    game_trainer = trainer_for(game_rows(2000, 0), [], game_turns | seeds,
-                               environment_factory=GuessNumber)
+game_logs = {}
+game_after = {}
+for seed in (profile.seed + 1, profile.seed):
+    player_profile = choose(seed)
+    player, _ = load_policy(player_profile)
+    game_trainer = make_trainer(
+        player, game_rows(range(2000)), [], STEPS // 2, room=GAME_ROOM,
+        environment=GuessNumber, profile=player_profile,
+    )
     game_trainer.train()
-    game_after[seed] = played_games(f"after, seed {seed}")
-    history = game_trainer.state.log_history
-    game_logs[f"seed {seed}"] = [entry for entry in history if "reward" in entry]
-game_p = paired_p_value(won(game_before), won(game_after[run.seed]))
+    game_after[seed] = play_games(player, heldout_games)
+    print(f"after, seed {seed}: {mean(won(game_after[seed])):.1%} found")
+    game_logs[seed] = reward_log(game_trainer)
+trained_games = game_after[profile.seed]
+game_p = paired_p_value(won(game_before), won(trained_games))
 print(f"p = {game_p:.1g}")
 
 # %% [markdown]
-# Games won and guesses over training, beside the two players. A batch of 32 games has only four secrets, so the curves
-# are noisy:
+# The figure shows the games won over training, beside the two players. A batch of 32 games has only four secrets, so the
+# curves are noisy.
 
-# %%
-for i, (name, y) in enumerate((("reward", "games won"),
-                               ("tools/call_frequency", "guesses per game"))):
-    curves = {seed: ([e["step"] for e in entries], [e[name] for e in entries])
-              for seed, entries in game_logs.items()}
-    ends = [1, len(next(iter(game_logs.values())))]
-    for player, yardstick in yardsticks.items():
-        curves[f"player: {player}"] = (ends, [yardstick[i]] * 2)
-    figures.show(*figures.line_chart(
-        curves, x="optimizer step", y=y, markers=False,
-        title=f"{y.capitalize()}, beside a random player and the best one",
-    ))
+# %% tags=["hide-input"]
+lines = {}
+for seed, entries in game_logs.items():
+    lines[f"seed {seed}"] = curve(entries, "reward")
+for name, rate in yardsticks.items():
+    lines[f"player: {name}"] = ([1, STEPS // 2], [rate, rate])
+figure, words = figures.line_chart(
+    lines, x="optimizer step", y="games won", markers=False,
+    title="Games won, beside a random player and the best one",
+)
+figures.show(figure, words)
 
 # %% [markdown]
-# What did it learn? A guess can *contradict* an earlier answer, or *halve* what is left. Both rates, for each of the
+# What did it learn? A guess can *contradict* an earlier answer, or *halve* what is left. Here are both rates for each of the
 # three guesses:
 
 # %%
-def of_guesses(episodes):
-    """(rate that contradicts, rate that halves) for the first to third guess."""
-    seen = [[] for _ in range(GuessNumber.max_turns)]
+def rates_of_guesses(episodes):
+    """(rate that contradicts, rate that halves), for the first to the third guess."""
+    contradicts = [[] for _ in range(GuessNumber.max_turns)]
+    halves = [[] for _ in range(GuessNumber.max_turns)]
     for episode in episodes:
-        low, high, secret = 1, GuessNumber.highest, episode.environment._secret
+        low, high = 1, GuessNumber.highest
+        secret = episode.environment._secret
         for turn, (number,) in enumerate(episode.environment._transcript):
-            seen[turn].append((not low <= number <= high, number == (low + high) // 2))
+            contradicts[turn].append(not low <= number <= high)
+            halves[turn].append(number == (low + high) // 2)
             if number < secret:
                 low = max(low, number + 1)
             else:
                 high = min(high, number - 1)
-    return [[sum(column) / len(turn) for column in zip(*turn)] for turn in seen]
+    return list(map(mean, contradicts)), list(map(mean, halves))
 
 
 panels = {}
-for name, episodes in (("before", game_before), ("after", game_after[run.seed])):
-    contradict, halve = zip(*of_guesses(episodes))
-    panels |= {f"{name}: contradicts": contradict, f"{name}: halves": halve}
-figures.show(*figures.bar_panels(
+for name, episodes in (("before", game_before), ("after", trained_games)):
+    contradicts, halves = rates_of_guesses(episodes)
+    panels[f"{name}: contradicts"] = contradicts
+    panels[f"{name}: halves"] = halves
+figure, words = figures.bar_panels(
     panels, ["1st", "2nd", "3rd"], y="rate of the guesses",
     title="It contradicts the answers less often, and learns to halve",
-))
+)
+figures.show(figure, words)
 
 # %% [markdown]
-# In 20 steps the model becomes about as good as the player at random, or better: the two rates are printed above. It
-# halves more often, and its second guess hardly ever contradicts. The third one still does: it depends on two answers
-# at once. Give it more steps, and see.
+# In 20 steps the model becomes at least about as good as the player at random. It halves more often, and its second guess
+# hardly ever contradicts an answer. The third guess still does, because it depends on two answers at once.
 
 # %% [markdown]
 # ## Credit over turns
 #
-# A transcript has one reward, so one advantage, and every blue token in it gets that advantage. The untrained model
-# plays twelve groups of eight games, each group for one secret. Here is the group with the most mixed results, each
+# A transcript has one reward, so it has one advantage, and every blue token in it gets this advantage. Let the untrained
+# model play twelve groups of eight games, each group with one secret. Here is the group with the most mixed results, each
 # game with its advantage and its guesses:
 
 # %%
-from statistics import mean, pstdev
+from statistics import stdev
 
-model, tokenizer = load_policy(run)  # before training: its results are mixed
-rows = [row for row in game_rows(12, 7) for _ in range(8)]
-played = play_episodes(model, tokenizer, rows, **game_how)
-groups = [played[i : i + 8] for i in range(0, len(played), 8)]
-group = min(groups, key=lambda group: abs(sum(won(group)) - 4))  # the most mixed one
-rewards = [e.environment.get_reward() for e in group]
-spread = pstdev(rewards) * (8 / 7) ** 0.5 + 1e-4  # as TRL: n - 1
-for episode, reward in zip(group, rewards):
+rows = []
+for row in game_rows(range(7, 19)):
+    rows += [row] * 8
+episodes = play_games(new_model, rows)
+group = episodes[:8]
+for start in range(0, len(episodes), 8):
+    candidate = episodes[start : start + 8]
+    if abs(sum(won(candidate)) - 4) < abs(sum(won(group)) - 4):
+        group = candidate  # its results are more mixed
+rewards = list(map(float, won(group)))
+for episode, value in zip(group, rewards):
     guesses = [number for (number,) in episode.environment._transcript]
-    print(f"{(reward - mean(rewards)) / spread:+.2f}  {guesses}")
+    advantage = (value - mean(rewards)) / (stdev(rewards) + 1e-4)
+    print(f"{advantage:+.2f}  {guesses}")
 
 # %% [markdown]
-# A good first guess in a lost game is punished, a bad one in a won game is rewarded. On average over many groups the
-# good guess still wins more often, and that is all the signal there is. The more turns, the more of this noise. It
-# helps to keep episodes short, to start from a model that wins sometimes, and to use more groups.
+# A good first guess in a lost game is penalised, and a bad one in a won game is reinforced. Within a group, luck on the
+# first guess adds noise. On average over many groups the good guess still wins more often, and this is the only signal. The
+# more turns, the more noise. It helps to keep episodes short, to start from a model that wins sometimes, and to use more
+# groups.
+#
+# An environment can also reward single turns: `get_reward` may pay a part for each guess that contradicts no earlier answer.
+# TRL still adds everything up into one advantage for the whole conversation, and a model can collect such parts without ever
+# winning, so attack them as in chapter 03. This course has not measured whether they help here.
 #
 # ## The cost of turns
 #
-# TRL keeps no key-value cache between turns: for every turn the whole conversation so far is read again.
+# With `generate`, TRL keeps no key-value cache between turns: for every turn it reads the whole conversation so far again.
+# (vLLM, with its prefix cache, reads only what is new.)
 
 # %%
 def tokens_read(episode):
-    """(tokens read in all turns, tokens of the conversation)."""
-    masks = [*episode.mask, 0]
-    ends = [i for i, mine in enumerate(episode.mask, 1) if mine and not masks[i]]
-    starts = [0] + [i for i in range(1, len(episode.mask))
-                    if episode.mask[i] and not episode.mask[i - 1]]
-    prompt = len(episode.prompt_ids)
-    read = sum(prompt + start for start in starts[:len(ends)])
-    return read, prompt + len(episode.ids)
+    """Tokens that are read in all turns together, without a cache between them."""
+    total = 0
+    previous = 0
+    for position, written_by_model in enumerate(episode.mask):
+        if written_by_model and not previous:  # a turn of the model begins
+            total += len(episode.prompt_ids) + position
+        previous = written_by_model
+    return total
 
 
-for name, episodes in (("a product", after), ("a game", game_after[run.seed])):
-    read_tokens, whole = map(sum, zip(*map(tokens_read, episodes)))
-    count = len(episodes)
-    print(f"{name:10}: {read_tokens / count:5.0f} tokens read for a "
-          f"conversation of {whole / count:.0f}")
+def conversation_length(episode):
+    return len(episode.prompt_ids) + len(episode.ids)
+
+
+for name, episodes in (("a product", after), ("a game", trained_games)):
+    read = mean(map(tokens_read, episodes))
+    length = mean(map(conversation_length, episodes))
+    print(f"{name:10}: {read:4.0f} tokens read for a conversation of {length:.0f}")
 
 # %% [markdown]
-# All conversations of a batch wait for the slowest in every turn, too. A model that does not stop makes a step last as
+# In every turn, all conversations of a batch also wait for the slowest one. A model that does not stop makes a step last as
 # long as `max_completion_length` allows, turn after turn.
-#
-# ## A tool that runs the model's programs
-#
-# A model that writes code can try it before it answers. The environment below gives it the sandbox of chapter 06 as a
-# tool. The model learns how many of the assertions held, and not which ones: what a tool says, a model can use to cheat.
 
-# %%
+# %% [markdown]
+# ## For the curious: a tool that runs the model's programs
+#
+# A model that writes code can try it before it answers. This environment gives it the sandbox of chapter 06 as a tool. The
+# model learns how many of the assertions held, and not which ones, because it can use whatever a tool tells it to cheat.
+
+# %% tags=["hide-input"]
 from grpo_workbook.sandbox import CODE_TASKS, Job, Sandbox, read_tasks
 
 sandbox = Sandbox(workers=1, time_limit=2.0)
@@ -671,7 +815,8 @@ class CodeTask(Environment):
     max_turns = 3
 
     def _start(self, rng, row):
-        self._row, self._passed = row, False
+        self._row = row
+        self._passed = False
 
     @tool(seconds=60, characters=2000)
     def run_python(self, program: str) -> str:
@@ -681,8 +826,8 @@ class CodeTask(Environment):
             program: Python that defines the function.
         """
         self._turn()
-        test, name = self._row["test"], self._row["entry_point"]
-        verdict = sandbox.check([Job(program, test, name)])[0]
+        job = Job(program, self._row["test"], self._row["entry_point"])
+        (verdict,) = sandbox.check([job])
         if verdict.fault in ("test", "sandbox"):  # not the model's
             raise RuntimeError(verdict.reason)
         self._passed = verdict.passed
@@ -691,34 +836,34 @@ class CodeTask(Environment):
     def get_reward(self):
         return float(self._passed)
 
-
 # %% [markdown]
-# Three programs by hand, as a model would send them. The second one tries to leave the test early:
+# Here are three programs, as a model would send them. The second one tries to leave the test early:
 
-# %%
+# %% tags=["hide-input"]
 task = read_tasks(CODE_TASKS["heldout"])[0]
 code_task = CodeTask()
 code_task.reset(seed=0, **task)
 start = task["prompt"]
-for program in (start + "    return n < 19\n", start + "    import os; os._exit(0)\n",
-                start + task["canonical_solution"]):
-    said = code_task.run_python(program=program)
-    print(f"{program.splitlines()[-1].strip():28}{said:24}{code_task.get_reward()}")
+wrong = start + "    return n < 19\n"
+leaves = start + "    import os; os._exit(0)\n"
+right = start + task["canonical_solution"]
+for program in (wrong, leaves, right):
+    reply = code_task.run_python(program=program)
+    last_line = program.splitlines()[-1].strip()
+    print(f"{last_line:28}{reply:24}{code_task.get_reward()}")
 sandbox.close()
 
 # %% [markdown]
-# The tiny model cannot read the schema of this tool. With a Qwen3 on a GPU it goes to `trainer_for` as
-# `environment_factory=CodeTask`; this has not been run yet. A test of the course does it on a CPU: a tiny model that
-# has learned one call of `run_python` by heart takes a step of GRPO in this environment.
+# The tiny model cannot read the schema of this tool. A Qwen3 on a GPU can, with `environment=CodeTask` in `make_trainer`; this
+# has not been run yet. A test of the course runs it on a CPU with a tiny model that has learned one call by heart.
 #
 # ## Environments of others: OpenEnv and verifiers
 #
-# OpenEnv's environments have `reset` and `step`, and run mostly on a server. TRL wants methods that are tools. So an
-# environment of ours holds one of theirs. `Server` stands for a client such as `EchoEnv(base_url=...)`:
+# OpenEnv's environments have the methods `reset` and `step`, and mostly run on a server. TRL wants methods that are tools. So
+# an environment of ours contains one of theirs. `Server` stands for a client such as `EchoEnv(base_url=...)`. With openenv
+# 0.10.0, the guesses 3 and 4 give `wrong 0.0` and `correct 1.0`.
 
 # %%
-from importlib.util import find_spec
-
 if not find_spec("openenv"):
     print("skipped: pip install openenv")
 else:
@@ -735,22 +880,33 @@ else:
 
     class Remote(Environment):
         def _start(self, rng, row):
-            self._server, self._reward = Server(), False
+            self._reward = False
+            self._server = Server()
             self._server.reset(seed=row["seed"])
 
         @tool
         def guess(self, number: int) -> str:
             self._turn(number)
-            act = core.Action(metadata={"number": number})
-            self._reward = self._server.step(act).reward
+            action = core.Action(metadata={"number": number})
+            self._reward = self._server.step(action).reward
             return "correct" if self._reward else "wrong"
 
         def get_reward(self):
             return float(self._reward)
 
 # %% [markdown]
-# A *taskset* of verifiers yields prompts, and its tasks have reward methods. It plays the episodes itself, against a
-# served model. For TRL one takes the prompts as rows, and a reward that fills a trace with what the model said:
+# Two guesses, where the secret is 4:
+
+# %%
+if find_spec("openenv"):
+    remote = Remote()
+    remote.reset(seed=10)
+    for number in (3, 4):
+        print(remote.guess(number=number), remote.get_reward())
+
+# %% [markdown]
+# A *taskset* of verifiers yields prompts, and its tasks have reward methods. It plays the episodes itself, against a served
+# model. For TRL, take its prompts as rows, and a reward that fills a trace with the model's answer:
 
 # %%
 if not find_spec("verifiers"):
@@ -775,11 +931,12 @@ else:
 
     async def their_reward(completions, index, **columns):  # TRL awaits it
         rewards = []
-        for messages, task in zip(completions, (their_tasks[i] for i in index)):
-            about = vf.TraceTask(type="Product", data=task.data)
+        for messages, i in zip(completions, index):
+            task_type = vf.TraceTask(type="Product", data=their_tasks[i].data)
             agent = vf.AgentInfo(config=vf.AgentConfig())
-            trace = vf.Trace(task=about, agent=agent, root_reply=final_answer(messages))
-            await task.score(trace)
+            reply = final_answer(messages)
+            trace = vf.Trace(task=task_type, agent=agent, root_reply=reply)
+            await their_tasks[i].score(trace)
             rewards.append(trace.reward)
         return rewards
 
@@ -795,41 +952,38 @@ else:
 # | `tools/calling`, by `watch` | completions that call | |
 # | `tools/lost_results`, by `watch` | transcripts that end in a call | |
 # | `tools/broken`, by `get_tool_answer_reward` | tools that failed by their own fault | |
-
-# %% [markdown]
-# ## On a GPU
 #
-# On a GPU the cells above run with a Qwen3 of the profile: its tokenizer knows the same marks, and it can read the
-# schema of a tool that it has never seen. This has not been run yet.
+# On a GPU the cells above run with a Qwen3 of the profile: its tokenizer knows the same marks, and it can read the schema of
+# a tool that it has never seen. This has not been run yet.
 
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
 
-# %% tags=["remove-cell"] jupyter={"source_hidden": true}
-proved = {
-    "steps": len(log),
-    "linear4bit_layers": training.count_4bit_layers(model),
-    "before": measured(before),
-    "after": measured(after),
-    "taken": measured(taken),
-    "priced": measured(priced),
-    "p_value": p_value,
-    "lost": narrow,
-    "unmasked": [mean(e["reward"] for e in entries[-5:])
-                 for entries in (log[:len(off)], off)],
-    "game": [sum(won(e)) / 200 for e in (game_before, *game_after.values())],
-    "fooled": fooled,
-    "by_heart": measured(by_heart),
-    "shopping": shopping,
-}
-run.output.mkdir(parents=True, exist_ok=True)
-(run.output / "notebook_11.json").write_text(json.dumps(proved, indent=2))
-if run.profile == "smoke":
-    assert proved["before"]["all"][0] <= 0.30
-    assert proved["after"]["all"][0] >= 0.85
-    assert proved["taken"]["all"][0] < 0.5
-    assert proved["p_value"] < 1e-6
-    assert proved["fooled"]["course"] == 0
+# %% tags=["remove-cell"]
+from grpo_workbook import files
+from grpo_workbook.training import count_4bit_layers
+
+proved = {"steps": len(log), "linear4bit_layers": count_4bit_layers(model)}
+proved["before"] = rates_before
+proved["after"] = rates_after
+proved["taken"] = rates_taken
+proved["priced"] = rates_priced
+proved["by_heart"] = rates_by_heart
+proved["p_value"] = p_value
+proved["lost"] = dict(zip(rooms, zip(right_rates, lost_rates)))
+proved["unmasked"] = list(last_rewards.values())
+proved["game"] = [mean(won(game_before))]
+for episodes in game_after.values():
+    proved["game"].append(mean(won(episodes)))
+proved["fooled"] = fooled
+proved["shopping"] = shopping
+files.write_json(folder / "notebook_11.json", proved)
+if profile.name == "smoke":
+    assert rates_before["all"][0] <= 0.30
+    assert rates_after["all"][0] >= 0.85
+    assert rates_taken["all"][0] < 0.5
+    assert p_value < 1e-6
+    assert fooled["course"] == 0
 
 # %% [markdown]
 # ## Exercises
@@ -839,9 +993,9 @@ if run.profile == "smoke":
 # %% [markdown]
 # ### Exercise 11.1 · `tokens_needed` · easy · 5 minutes
 #
-# Return the `max_completion_length` that a conversation of `calls` calls needs: a call has `call` tokens, a result with
-# its headers `result`, the answer at the end `answer`. The cell below trains with your number for one call of 21 tokens,
-# a result of 21 and an answer of 6.
+# Return the `max_completion_length` that a conversation of `calls` calls needs. A call has `call` tokens, a result with
+# its headers has `result` tokens, and the answer at the end has `answer` tokens. The cell below trains with your number for
+# one call of 21 tokens, a result of 21 and an answer of 6.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check, predict
@@ -856,7 +1010,7 @@ check("11.1", tokens_needed);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What stands in the conversation after the prompt, the model's own and the rest?
+# What does the conversation contain after the prompt, written by the model and by others?
 #
 # </details>
 #
@@ -869,23 +1023,21 @@ check("11.1", tokens_needed);
 #
 # </details>
 #
-# The run with your number, from fresh adapters and for half of the steps:
+# This is the run with your number, from new adapters and for half of the steps:
 
 # %%
-def run_again(reward, limits=turns):
-    """Train on products once more, and play the held-out ones."""
-    global model, tokenizer
-    model, tokenizer = load_policy(run)
-    limits = limits | {"max_steps": run.max_steps // 2}
-    trainer_for(train_rows, reward, limits, tools=[multiply]).train()
-    room = {"max_new_tokens": limits["max_completion_length"]}
-    return measured(play_episodes(model, tokenizer, heldout_rows, **how | room))
+def train_on_products(reward, room=128):
+    """The rates of a new policy on held-out products, after half of the steps."""
+    policy, _ = load_policy(profile)
+    make_trainer(
+        policy, train_rows, [reward], STEPS // 2, room=room, tools=[multiply]
+    ).train()
+    return measured(play_products(policy, [multiply], room=room), heldout_rows)
 
 
 try:
     room = tokens_needed(calls=1, call=21, result=21, answer=6)
-    show_table(yours=run_again(get_tool_answer_reward(),
-                               turns | {"max_completion_length": room}))
+    show_tables({"yours": train_on_products(get_tool_answer_reward(), room)})
 except NotImplementedError:
     print("Write tokens_needed first, then run this cell.")
 
@@ -893,8 +1045,7 @@ except NotImplementedError:
 # ### Exercise 11.2 · `priced_reward` · medium · 10 minutes
 #
 # Write the reward of the priced run: 1 if the last message is an assistant's and its content is exactly the answer,
-# else 0; then `price` taken away for each call in the transcript, whether it worked or not. The cell below
-# trains with it.
+# else 0. Then subtract `price` for each call in the transcript, whether it worked or not. The cell below trains with it.
 
 
 # %% tags=["exercise"]
@@ -916,17 +1067,19 @@ check("11.2", priced_reward);
 # ```python
 # def priced_reward(completions: list, answer: list, price: float) -> list:
 #     rewards = []
-#     for messages, wanted in zip(completions, answer):
+#     for messages, reference in zip(completions, answer):
 #         last = messages[-1]
-#         right = last["role"] == "assistant" and last["content"] == wanted
-#         calls = sum(len(message.get("tool_calls", ())) for message in messages)
+#         right = last["role"] == "assistant" and last["content"] == reference
+#         calls = 0
+#         for message in messages:
+#             calls += len(message.get("tool_calls", ()))
 #         rewards.append(float(right) - price * calls)
 #     return rewards
 # ```
 #
 # </details>
 #
-# The run with your reward. At a price of 0.9, of what use is a call?
+# This is the run with your reward. Is a call worth a price of 0.9?
 
 # %%
 def your_reward(completions, answer, **columns):
@@ -935,15 +1088,15 @@ def your_reward(completions, answer, **columns):
 
 try:
     priced_reward([], [], 0.9)
-    show_table(yours=run_again(your_reward))
+    show_tables({"yours": train_on_products(your_reward)})
 except NotImplementedError:
     print("Write priced_reward first, then run this cell.")
 
 # %% [markdown]
 # ### Exercise 11.3 · `my_tool` · medium · 10 minutes
 #
-# A tool for a task of your own, such as a search in your notes. Return a function with at least one argument that a
-# model can call: with type hints, a docstring with `Args:`, and its calls checked.
+# Write a tool for a task of your own, such as a search in your notes. Return a function with at least one argument that a
+# model can call: it needs type hints, a docstring with `Args:`, and checks of its calls.
 
 
 # %% tags=["exercise"]
@@ -956,7 +1109,7 @@ check("11.3", my_tool);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Look at `multiply` in `grpo_workbook/environments/examples.py`: what stands above its `def`, and what in its docstring?
+# Look at `multiply` in `grpo_workbook/environments/examples.py`: what is above its `def`, and what is in its docstring?
 #
 # </details>
 #
@@ -984,14 +1137,15 @@ check("11.3", my_tool);
 #
 # </details>
 #
-# The run with your tool beside the calculator. Its schema stands in every prompt, and the model has never seen it:
+# Now the trained model plays with your tool beside the calculator. The schema of your tool is in every prompt, and the model
+# has never seen it:
 
 # %%
 try:
     for tools in ([multiply], [multiply, my_tool()]):
-        played = play_episodes(model, tokenizer, heldout_rows, **how | {"tools": tools})
-        tokens = mean(len(episode.prompt_ids) for episode in played)
-        right, calls = measured(played)["all"]
+        episodes = play_products(model, tools)
+        tokens = mean(len(episode.prompt_ids) for episode in episodes)
+        right, calls = measured(episodes, heldout_rows)["all"]
         print(f"{len(tools)} tools: {tokens:4.0f} tokens in the prompt, "
               f"{right:.1%} right, {calls:.2f} calls")
 except NotImplementedError:
@@ -1000,32 +1154,31 @@ except NotImplementedError:
 # %% [markdown]
 # ### Exercise 11.4 · `wrong_tool` · medium · 10 minutes
 #
-# A calculator that is wrong in half of its answers, by 1. A call now earns a right answer in half of the cases only.
-# Which products does the model call for after training? Predict, then run. Calling "for hard ones" means: for most hard
-# products, and for less than three quarters of the easy ones. (With a right calculator it calls for nearly all.)
+# Suppose that the calculator is wrong by 1 in half of its answers, so that a call earns a right answer in only half of the
+# cases. For which products does the model call after training? Predict, then run. Calling "for hard ones" means: for most
+# hard products, and for less than three quarters of the easy ones. (With a right calculator it calls for nearly all.)
 
 # %% tags=["exercise"]
 from functools import wraps
-from grpo_workbook.environments import tool
 
 prediction = ...  # "for all", "for hard ones", "for none"
 
 
 def run_wrong_tool() -> dict:
     """The calls per conversation on held-out products after training, by kind."""
-    global model, tokenizer
 
     @tool
     @wraps(multiply.__wrapped__)  # the same name, docstring and types for the model
     def wrong_half_the_time(a, b):
         return a * b + random.getrandbits(1)
 
-    random.seed(run.seed)
-    model, tokenizer = load_policy(run)
-    half_wrong = {"tools": [wrong_half_the_time]}
-    trainer_for(train_rows, get_tool_answer_reward(), fewer, **half_wrong).train()
-    played = play_episodes(model, tokenizer, heldout_rows, **how | half_wrong)
-    return {kind: calls for kind, (_, calls) in measured(played).items()}
+    random.seed(profile.seed)
+    policy, _ = load_policy(profile)
+    tools = [wrong_half_the_time]
+    reward = get_tool_answer_reward()
+    make_trainer(policy, train_rows, [reward], STEPS // 2, tools=tools).train()
+    rates = measured(play_products(policy, tools), heldout_rows)
+    return {kind: calls for kind, (_, calls) in rates.items()}
 
 
 predict("11.4", prediction, run_wrong_tool);
@@ -1043,16 +1196,18 @@ predict("11.4", prediction, run_wrong_tool);
 # prediction = "for hard ones"
 # ```
 #
-# In our run, 0.50 calls for an easy product and 0.99 for a hard one. By heart an easy product is right about as often as
-# by this calculator, so little speaks for either. A hard one is right by heart almost never: half a chance is much.
+# In our run there were 0.50 calls for an easy product and 0.99 for a hard one. From memory, an easy product is right about as
+# often as with this calculator, so little speaks for either. A hard one is almost never right from memory, so half a chance
+# is much better.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 11.5 · `too_narrow` · easy · 8 minutes
 #
-# Train with `max_completion_length=30`: too little for a call, its result and an answer. What becomes of the calls?
-# "die out": under a quarter of the first rate is left; "spread": over four times it.
+# Train with `max_completion_length=30`, which is too little for a call, its result and an answer. Does the model call more or
+# less often? "die out" means that less than a quarter of the first rate is left; "spread" means that it is over four times
+# the first rate.
 
 # %% tags=["exercise"]
 prediction = ...  # "die out", "stay", "spread"
@@ -1060,13 +1215,14 @@ prediction = ...  # "die out", "stay", "spread"
 
 def run_narrow() -> dict:
     """The rate of completions that call, in each step."""
-    global model, tokenizer
-    model, tokenizer = load_policy(run)
-    tight = trainer_for(train_rows, get_tool_answer_reward(),
-                        fewer | {"max_completion_length": 30}, tools=[multiply])
-    tight.train()
-    entries = [entry for entry in tight.state.log_history if "reward" in entry]
-    return {"calling": [entry.get("tools/calling", 0.0) for entry in entries]}
+    policy, _ = load_policy(profile)
+    reward = get_tool_answer_reward()
+    narrow = make_trainer(
+        policy, train_rows, [reward], STEPS // 2, room=30, tools=[multiply]
+    )
+    narrow.train()
+    _, calling = curve(reward_log(narrow), "tools/calling")
+    return {"calling": calling}
 
 
 predict("11.5", prediction, run_narrow);
@@ -1084,8 +1240,8 @@ predict("11.5", prediction, run_narrow);
 # prediction = "stay"
 # ```
 #
-# A call whose result is dropped earns 0. Without calls hardly any product is right, so most groups earn 0 throughout and
-# nothing is learned: in our run 11.5 % of the completions called at first, and 11.5 % at the end. No metric of TRL says
+# A call whose result is dropped earns 0. Without calls hardly any product is right, so in most groups every reward is 0 and
+# nothing is learned: in our run 11.5 % of the completions called at first, and 11.5 % at the end. No metric of TRL shows
 # why; `tools/lost_results` does.
 #
 # </details>
@@ -1093,8 +1249,9 @@ predict("11.5", prediction, run_narrow);
 # %% [markdown]
 # ### Exercise 11.6 · `two_tools` · hard · 15 minutes
 #
-# Shopping with a price: each call costs 0.65 of a right answer. What does the model still get right after as many steps
-# as above? "both": over half of the totals; "only single prices": over half of the single prices, but not of the totals.
+# Now shopping has a price: each call costs 0.65 of a right answer. What does the model still get right after as many steps
+# as above? "both" means over half of the totals; "only single prices" means over half of the single prices, but not of the
+# totals.
 
 # %% tags=["exercise"]
 prediction = ...  # "neither", "only single prices", "both"
@@ -1102,10 +1259,9 @@ prediction = ...  # "neither", "only single prices", "both"
 
 def run_shopping() -> dict:
     """The rate right on held-out questions after training, by kind."""
-    global model, tokenizer
-    model, tokenizer = load_policy(run)
-    played = train_shop(get_tool_answer_reward(price=0.65))
-    return {kind: rate for kind, (rate, _) in measured(played, shop_rows).items()}
+    policy = train_shop(get_tool_answer_reward(price=0.65))
+    rates = measured(play_shop(policy), shop_rows)
+    return {kind: rate for kind, (rate, _) in rates.items()}
 
 
 predict("11.6", prediction, run_shopping);
@@ -1113,7 +1269,7 @@ predict("11.6", prediction, run_shopping);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What does a right price earn after one call, and what a right total after two? And what does saying anything at once?
+# What does a right price earn after one call, and a right total after two? And what does a wrong answer without a call earn?
 #
 # </details>
 #
@@ -1123,22 +1279,24 @@ predict("11.6", prediction, run_shopping);
 # prediction = "only single prices"
 # ```
 #
-# A right price earns 1 - 0.65 after its call. A right total earns 1 - 1.3: less than an answer that calls nothing and is
-# wrong. In our run 64 % of the prices were right after these 20 steps, and 27 % of the totals.
-# Totals are still above the 7 % of before: what pays for a price is done for a total, too, until that has cost enough.
+# A right price earns 1 - 0.65 after its call. A right total earns 1 - 1.3, which is less than a wrong answer without calls.
+# In our run 64 % of the prices were right after these 20 steps, and 27 % of the totals. The totals are still above the 7 %
+# before training: calling pays for prices, and the model carries the habit over to totals until it has cost enough.
 #
 # </details>
 
 # %% [markdown]
 # ## Summary
 #
-# - A model that acts writes turns; a tool's result is part of the conversation, and no action of the model: the mask
-#   leaves it out of the loss.
-# - Tools check types, sizes and time themselves. A tool's own failure is no wrong answer.
-# - `max_completion_length` holds calls, results and the answer. What does not fit is lost without a word: count it.
-# - A correctness reward teaches to call always. A price per call teaches when.
+# How do you train a model that acts?
+#
+# - With the same trainer: `GRPOTrainer` takes `tools` and `environment_factory`. A tool's result is part of the
+#   conversation, but no action of the model, so the mask leaves it out of the loss.
+# - Tools check types, sizes and time themselves. If a tool fails by its own fault, that is no wrong answer.
+# - `max_completion_length` limits calls, results and the answer together. What does not fit is lost in silence: count it.
+# - A correctness reward teaches the model to call always. A price per call teaches it when to call.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
-# - One advantage for all turns is a noisy signal. It works where the model wins now and then.
+# - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
 # Next: [12 · Which algorithm?](12_which_algorithm.ipynb) asks whether all of this should have been GRPO. To start with
 # your own data, go on to [14 · Your own project](14_capstone.ipynb).
