@@ -1,6 +1,6 @@
 """The rewards pay for the right answer and for nothing else: `make test`.
 
-Whatever your model gets paid for without being right, add it to CHEATS.
+When your model gets paid for an answer that is not right, add that answer to CHEATS.
 """
 
 import json
@@ -40,29 +40,29 @@ WRONG = {
 }
 
 
-def said(text: str) -> list:
+def completion(text: str) -> list:
     return [{"role": "assistant", "content": text}]
 
 
 def test_every_answer_of_the_data_earns_everything():
     answers = [row["answer"] for row in ROWS]
-    texts = [said(text) for text in answers]
+    texts = [completion(text) for text in answers]
     assert set(right(texts, answers)) == {1.0}
     assert set(well_formed(texts)) == {1.0}
 
 
 def test_white_space_and_the_order_of_the_keys_are_free():
     other = '{"count":12,\n "day":null,"name":"Ada","item":"lamps","city":"Oslo"}'
-    assert right([said(other)], [ANSWER]) == [1.0]
+    assert right([completion(other)], [ANSWER]) == [1.0]
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_no_cheat_is_paid_as_right(cheat):
-    assert right([said(CHEATS[cheat])], [ANSWER]) == [0.0]
-    assert well_formed([said(CHEATS[cheat])])[0] <= 0.5
+    assert right([completion(CHEATS[cheat])], [ANSWER]) == [0.0]
+    assert well_formed([completion(CHEATS[cheat])])[0] <= 0.5
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_answer_in_good_form_earns_the_form_alone(wrong):
-    wrong = said(WRONG[wrong])
+    wrong = completion(WRONG[wrong])
     assert (right([wrong], [ANSWER]), well_formed([wrong])) == ([0.0], [1.0])

@@ -1,10 +1,11 @@
-"""Two reward functions: TRL passes the completions and every column of the data, as lists.
+"""Two reward functions in TRL's contract.
 
-A completion is `[{"role": "assistant", "content": text}]`. Return one number for each, or None if
-the reward does not apply. `**kwargs` takes the arguments that a function does not use. Do not catch
-all errors and return 0: a hidden error looks like a model that fails.
+TRL calls a reward with the completions and every column of the data, as lists. A completion is
+`[{"role": "assistant", "content": text}]`. A reward returns one number for each completion, or None
+where it does not apply. `**kwargs` takes the columns that a function does not use. `@reward` says
+what a function judges and which columns it needs.
 
-`@reward` says what a function judges and which columns it needs.
+Do not catch all errors and return 0: a hidden error looks like a model that fails.
 """
 
 import json
@@ -17,39 +18,51 @@ LABELS = ("billing", "delivery", "defect", "account")
 @reward("correctness", columns=("answer",))
 def right(completions, answer, **kwargs):
     """1 for exactly the JSON object of `answer`, else 0; the order of its keys is free."""
-    given = [parsed(completion) for completion in completions]
-    return [float(same(one, json.loads(a))) for one, a in zip(given, answer, strict=True)]
+    rewards = []
+    for completion, reference in zip(completions, answer, strict=True):
+        same = as_text(parse(completion)) == as_text(json.loads(reference))
+        rewards.append(1.0 if same else 0.0)
+    return rewards
 
 
 @reward("format")
 def well_formed(completions, **kwargs):
-    """1 for one JSON object with the right keys and kinds of values, 0.5 for another, else 0."""
-    given = [parsed(completion) for completion in completions]
-    return [0.5 * isinstance(one, dict) + 0.5 * fits(one) for one in given]
+    """1 for one JSON object with a label and true or false, 0.5 for another object, else 0."""
+    rewards = []
+    for completion in completions:
+        value = parse(completion)
+        if not isinstance(value, dict):
+            rewards.append(0.0)
+        elif not fits_labels(value):
+            rewards.append(0.5)
+        else:
+            rewards.append(1.0)
+    return rewards
 
 
-def fits(given) -> bool:
-    """Whether it has a known label, true or false, and nothing else."""
-    if not isinstance(given, dict) or set(given) != {"label", "urgent"}:
+def fits_labels(value: dict) -> bool:
+    """Whether the object has a known label, true or false, and nothing else."""
+    if set(value) != {"label", "urgent"}:
         return False
-    return given["label"] in LABELS and isinstance(given["urgent"], bool)
+    return value["label"] in LABELS and isinstance(value["urgent"], bool)
 
 
-def parsed(completion):
+def parse(completion):
     """The completion as JSON; None if there is anything else in it, or a key twice."""
     try:
-        return json.loads(completion[0]["content"], object_pairs_hook=once)
+        return json.loads(completion[0]["content"], object_pairs_hook=without_repeats)
     except (ValueError, RecursionError):
         return None
 
 
-def once(pairs: list) -> dict:
-    """A JSON object, whose keys differ: of two equal ones Python would take the last."""
-    if len(dict(pairs)) < len(pairs):
+def without_repeats(pairs: list) -> dict:
+    """A JSON object as a dict; ValueError for a key that comes twice (Python takes the last)."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
         raise ValueError("a key twice")
-    return dict(pairs)
+    return value
 
 
-def same(given, answer) -> bool:
-    """Whether both are the same JSON: in Python 1 == True == 1.0, here they differ."""
-    return json.dumps(given, sort_keys=True) == json.dumps(answer, sort_keys=True)
+def as_text(value) -> str:
+    """A JSON value as text, to compare: in Python 1 == True == 1.0, as JSON they differ."""
+    return json.dumps(value, sort_keys=True)

@@ -15,13 +15,13 @@
 #     { name = "unsloth-zoo", requires-dist = [] },
 # ]
 # ///
-"""The same training as a stock TRL script, for what the settings files cannot say.
+"""The training as a script with TRL's own calls, for what the settings files cannot express.
 
-    uv run train.py       # no clone, no installation: uv takes the versions above
-    uv run train.py 4     # does it run? Four steps
+    uv run train.py       # no clone, no installation: uv installs the versions above
+    uv run train.py 4     # only four steps, to see whether it runs
     python train.py       # in an environment with the workbook
 
-It reads cpu.yaml's system prompt, and writes to outputs/script.
+It takes its system prompt from cpu.yaml, and writes to outputs/script.
 """
 
 import sys
@@ -44,44 +44,75 @@ from grpo_workbook import (
 from grpo_workbook.diagnosis import HealthCallback
 
 HERE = Path(__file__).parent
-MODEL, LENGTH = str(HERE / "tiny_model"), 64  # of a completion, in tokens; a real model: 256
-RATE = 1e-3  # for the tiny model; a real one: 1e-5
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 40
-GPU = torch.cuda.is_available()
+OUTPUT = HERE / "outputs" / "script"
+MODEL = str(HERE / "tiny_model")  # or a model of the hub, such as "Qwen/Qwen3-1.7B"
+LEARNING_RATE = 1e-3  # for the tiny model; for a real one 1e-5
+MAX_TOKENS = 64  # of a completion; for a real model 256
+MAX_STEPS = 40
+if len(sys.argv) > 1:
+    MAX_STEPS = int(sys.argv[1])
 
-prompt = yaml.safe_load((HERE / "cpu.yaml").read_text())["system_prompt"]
-train_set, heldout = (
-    to_dataset(load_problems(HERE / f"{name}.jsonl", answers="text"), prompt)
-    for name in ("train", "heldout")
-)
+# The precision: float32 on a CPU, bfloat16 on a GPU that has it, else float16.
+on_gpu = torch.cuda.is_available()
+use_bfloat16 = on_gpu and torch.cuda.is_bf16_supported()
+use_float16 = on_gpu and not use_bfloat16
+
+# The data: each row has a prompt (system prompt and question), an answer, and its other columns.
+system_prompt = yaml.safe_load((HERE / "cpu.yaml").read_text())["system_prompt"]
+train_set = to_dataset(load_problems(HERE / "train.jsonl", answers="text"), system_prompt)
+heldout = to_dataset(load_problems(HERE / "heldout.jsonl", answers="text"), system_prompt)
+
+# The model: its weights in 4 bits, with LoRA adapters that are trained.
 model, tokenizer = unsloth.FastLanguageModel.from_pretrained(
-    MODEL, max_seq_length=160 + LENGTH, load_in_4bit=True, dtype=None if GPU else torch.float32
+    MODEL,
+    max_seq_length=160 + MAX_TOKENS,
+    load_in_4bit=True,
+    dtype=None if on_gpu else torch.float32,
 )
 model = unsloth.FastLanguageModel.get_peft_model(model, r=16, lora_alpha=32, random_state=0)
-sample_unpacked(model)  # on a CPU it samples in half the time
+sample_unpacked(model)  # on a CPU a small model then samples in half the time
+
 args = GRPOConfig(
-    str(HERE / "outputs" / "script"), max_steps=STEPS, learning_rate=RATE, warmup_steps=5,
-    per_device_train_batch_size=64, num_generations=8, max_completion_length=LENGTH,
-    reward_weights=[2.0, 0.5], logging_steps=1, report_to="none", gradient_checkpointing=False,
-    bf16=GPU and torch.cuda.is_bf16_supported(), fp16=GPU and not torch.cuda.is_bf16_supported(),
-)  # fmt: skip
+    output_dir=str(OUTPUT),
+    max_steps=MAX_STEPS,
+    learning_rate=LEARNING_RATE,
+    warmup_steps=5,
+    per_device_train_batch_size=64,  # completions, in groups of num_generations
+    num_generations=8,
+    max_completion_length=MAX_TOKENS,
+    reward_weights=[2.0, 0.5],  # of right and of well_formed
+    gradient_checkpointing=False,
+    bf16=use_bfloat16,
+    fp16=use_float16,
+    logging_steps=1,
+    report_to="none",
+)
 trainer = GRPOTrainer(
-    model, [right, well_formed], args, train_set, processing_class=tokenizer,
-    # The adapters stay in float32; the second says what is wrong with the run, if anything.
+    model,
+    [right, well_formed],
+    args,
+    train_set,
+    processing_class=tokenizer,
+    # The first keeps the adapters in float32, the second prints what is wrong with the run.
     callbacks=[Float32Adapters(model), HealthCallback()],
-)  # fmt: skip
+)
 
 
 def measure():
-    """The right answers on the held-out rows, sampled once each."""
+    """Sample one answer to each held-out question, and judge it with the reward `right`."""
     return evaluate(
-        model, tokenizer, heldout,
-        rewards=[right], sample=True, max_new_tokens=LENGTH, batch_size=120,
-    )  # fmt: skip
+        model,
+        tokenizer,
+        heldout,
+        rewards=[right],
+        sample=True,
+        max_new_tokens=MAX_TOKENS,
+        batch_size=120,
+    )
 
 
 before = measure()
 trainer.train()
 after = measure()
 print(f"right before {before.rate:.1%}, after {after.rate:.1%}; {compare(before, after)}")
-trainer.save_model(str(HERE / "outputs" / "script" / "adapter"))
+trainer.save_model(str(OUTPUT / "adapter"))

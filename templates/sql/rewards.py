@@ -1,11 +1,13 @@
-"""Two reward functions: TRL passes the completions and every column of the data, as lists.
+"""Two reward functions in TRL's contract, for queries that run on a database.
 
-A completion is `[{"role": "assistant", "content": text}]`. Return one number for each, or None if
-the reward does not apply. `**kwargs` takes the arguments that a function does not use.
+TRL calls a reward with the completions and every column of the data, as lists. A completion is
+`[{"role": "assistant", "content": text}]`. A reward returns one number for each completion, or None
+where it does not apply. `**kwargs` takes the columns that a function does not use. `@reward` says
+what a function judges and which columns it needs.
 
-A query written by a model is hostile. The file is opened read-only, an authorizer refuses all but
-reading the table, and instructions, characters and rows have limits. The query must also give the
-reference's rows on changed copies of the database: so no constant passes for a query.
+A query written by a model is hostile. So the file is opened read-only, an authorizer refuses all
+but reading the table, and instructions, characters and rows have limits. A query must give the
+reference's rows on changed copies of the database too, so that no constant passes for a query.
 """
 
 import random
@@ -35,26 +37,38 @@ LIMITS = {
 @reward("correctness", columns=("answer",))
 def right(completions, answer, **kwargs):
     """1 for the reference's rows on every database, else 0; in its order if it has ORDER BY."""
-    return [
-        float(all(agree(completion[0]["content"], wanted, i) for i in range(DATABASES)))
-        for completion, wanted in zip(completions, answer, strict=True)
-    ]
+    rewards = []
+    for completion, reference in zip(completions, answer, strict=True):
+        query = completion[0]["content"]
+        agrees = all(agree(query, reference, number) for number in range(DATABASES))
+        rewards.append(1.0 if agrees else 0.0)
+    return rewards
 
 
 @reward("format")
 def well_formed(completions, **kwargs):
     """1 for one query that may run and ends within its limits, right or wrong, else 0."""
-    return [float(rows_of(completion[0]["content"], 0) is not None) for completion in completions]
+    rewards = []
+    for completion in completions:
+        rows = rows_of(completion[0]["content"], 0)
+        rewards.append(0.0 if rows is None else 1.0)
+    return rewards
 
 
-def agree(query: str, wanted: str, number: int) -> bool:
-    """Whether both give the same rows, each as often, in the order that `wanted` asks for."""
-    given, right_rows = rows_of(query, number), rows_of(wanted, number)
+def agree(query: str, reference: str, number: int) -> bool:
+    """Whether both queries give the same rows on a database, each row as often.
+
+    The order of the rows counts if the reference has ORDER BY.
+    """
+    rows = rows_of(query, number)
+    right_rows = rows_of(reference, number)
     if right_rows is None:
-        raise ValueError(f"an answer of the data does not run, or is not allowed: {wanted}")
-    if given is None or "order by" in wanted.lower():
-        return given == right_rows
-    return Counter(given) == Counter(right_rows)
+        raise ValueError(f"an answer of the data does not run, or is not allowed: {reference}")
+    if rows is None:
+        return False
+    if "order by" in reference.lower():
+        return rows == right_rows
+    return Counter(rows) == Counter(right_rows)
 
 
 def rows_of(query: str, number: int) -> list | None:
@@ -62,21 +76,24 @@ def rows_of(query: str, number: int) -> list | None:
     # A chain of WITHs, each twice the one before, would cost minutes before the first instruction.
     if re.search(r"\bwith\b", query, re.IGNORECASE):
         return None
-    connection, used = database(number), 0
+    connection = database(number)
+    thousands = 0
 
-    def spent() -> bool:  # called every thousand instructions; True ends the query
-        nonlocal used
-        used += 1
-        return used > BUDGET
+    def is_over_budget() -> bool:  # called every thousand instructions; True ends the query
+        nonlocal thousands
+        thousands += 1
+        return thousands > BUDGET
 
-    connection.set_progress_handler(spent, 1_000)
+    connection.set_progress_handler(is_over_budget, 1_000)
     try:
         cursor = connection.execute(query)  # it takes one statement
         rows = cursor.fetchmany(ROWS + 1)
         cursor.close()
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError):  # of the query
         return None
-    return rows if cursor.description and len(rows) <= ROWS else None
+    if cursor.description is None or len(rows) > ROWS:  # no SELECT, or too many rows
+        return None
+    return rows
 
 
 @cache
@@ -85,22 +102,25 @@ def database(number: int) -> sqlite3.Connection:
     link = f"{SHOP.as_uri()}?mode=ro&immutable=1"  # not even a lock is written
     file = sqlite3.connect(link, uri=True, isolation_level=None, check_same_thread=False)
     connection = file
-    if number:
+    if number > 0:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         file.backup(connection)
-        ids = [row[0] for row in connection.execute("SELECT rowid FROM orders")]
-        gone = random.Random(number).sample(ids, len(ids) // 2)
-        connection.executemany("DELETE FROM orders WHERE rowid = ?", [(i,) for i in gone])
+        rowids = connection.execute("SELECT rowid FROM orders").fetchall()  # a list of (id,)
+        removed = random.Random(number).sample(rowids, len(rowids) // 2)
+        connection.executemany("DELETE FROM orders WHERE rowid = ?", removed)
         connection.execute("UPDATE orders SET price = price + ?", (number,))
     for limit, value in LIMITS.items():
         connection.setlimit(limit, value)
-    connection.set_authorizer(allowed)
+    connection.set_authorizer(allow)
     return connection
 
 
-def allowed(action, first, second, *rest) -> int:
-    """Reading the table with harmless functions is allowed, and nothing else."""
-    reads = action == sqlite3.SQLITE_READ and first.lower() == "orders"
-    calls = action == sqlite3.SQLITE_FUNCTION and second.lower() in FUNCTIONS
-    fine = action == sqlite3.SQLITE_SELECT or reads or calls
-    return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
+def allow(action, first, second, *rest) -> int:
+    """SQLite's authorizer: reading the table with harmless functions is allowed, nothing else."""
+    if action == sqlite3.SQLITE_SELECT:
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_READ and first.lower() == "orders":
+        return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_FUNCTION and second.lower() in FUNCTIONS:
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY

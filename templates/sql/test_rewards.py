@@ -1,6 +1,6 @@
 """The rewards pay for the right rows and for nothing else: `make test`.
 
-Whatever your model gets paid for without being right, add it to CHEATS.
+When your model gets paid for an answer that is not right, add that answer to CHEATS.
 """
 
 import json
@@ -64,13 +64,13 @@ HOSTILE = {
 }
 
 
-def said(text: str) -> list:
+def completion(text: str) -> list:
     return [{"role": "assistant", "content": text}]
 
 
 def test_every_answer_of_the_data_earns_everything():
     answers = [row["answer"] for row in ROWS]
-    texts = [said(text) for text in answers]
+    texts = [completion(text) for text in answers]
     assert set(right(texts, answers)) == {1.0}
     assert set(well_formed(texts)) == {1.0}
 
@@ -79,44 +79,44 @@ def test_no_constant_answers_a_question_of_the_data():
     """The right rows differ between the databases."""
     for row in ROWS:
         rows = [sorted(rows_of(row["answer"], i)) for i in range(DATABASES)]
-        assert any(one != rows[0] for one in rows), row
+        assert any(other != rows[0] for other in rows), row
 
 
 @pytest.mark.parametrize("city", ["in ('Oslo')", "like 'oslo'"])
 def test_another_query_for_the_same_rows_is_right(city):
-    assert right([said(f"select sum(1) from Orders where city {city};")], [ANSWER]) == [1.0]
+    assert right([completion(f"select sum(1) from Orders where city {city};")], [ANSWER]) == [1.0]
     counted = f"SELECT COUNT(*) FROM ORDERS WHERE city {city} -- Oslo"
-    assert right([said(counted)], [ANSWER]) == [1.0]
+    assert right([completion(counted)], [ANSWER]) == [1.0]
 
 
 def test_the_order_of_the_rows_counts_only_if_the_reference_asks_for_it():
     backwards = SORTED + " DESC"
     unsorted = SORTED.partition(" ORDER")[0]
-    assert right([said(backwards)], [unsorted]) == [1.0]
-    assert right([said(SORTED)], [SORTED]) == [1.0]
-    assert right([said(backwards)], [SORTED]) == [0.0]
+    assert right([completion(backwards)], [unsorted]) == [1.0]
+    assert right([completion(SORTED)], [SORTED]) == [1.0]
+    assert right([completion(backwards)], [SORTED]) == [0.0]
 
 
 def test_a_row_counts_as_often_as_it_is_there():
-    assert right([said(SORTED)], [SORTED.replace("DISTINCT ", "")]) == [0.0]
+    assert right([completion(SORTED)], [SORTED.replace("DISTINCT ", "")]) == [0.0]
 
 
 def test_an_answer_of_the_data_that_does_not_run_is_an_error():
     with pytest.raises(ValueError, match="does not run"):
-        right([said(ANSWER)], ["SELECT COUNT(*) FROM order"])
+        right([completion(ANSWER)], ["SELECT COUNT(*) FROM order"])
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_no_cheat_is_paid_as_right(cheat):
-    assert right([said(CHEATS[cheat])], [ANSWER]) == [0.0]
+    assert right([completion(CHEATS[cheat])], [ANSWER]) == [0.0]
 
 
 @pytest.mark.parametrize("query", HOSTILE)
 def test_a_hostile_query_earns_nothing_and_changes_nothing(query, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = SHOP.read_bytes()
-    assert right([said(HOSTILE[query])], [ANSWER]) == [0.0]
-    assert well_formed([said(HOSTILE[query])]) == [0.0]
+    assert right([completion(HOSTILE[query])], [ANSWER]) == [0.0]
+    assert well_formed([completion(HOSTILE[query])]) == [0.0]
     assert rows_of(ANSWER, 0) == [(COUNT,)]
     assert not database(0).in_transaction
     assert SHOP.read_bytes() == before
