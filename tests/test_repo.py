@@ -164,7 +164,11 @@ def test_what_readers_import_exists_and_each_public_name_is_used():
     names = imported_names()
     for module, imported in names.items():
         home = importlib.import_module(module)
-        assert [name for name in imported if not hasattr(home, name)] == [], module
+        for name in imported:
+            is_module = importlib.util.find_spec(module).submodule_search_locations is not None
+            if is_module and importlib.util.find_spec(f"{module}.{name}") is not None:
+                continue  # from grpo_workbook.sandbox import attacks
+            assert hasattr(home, name), f"{module} has no {name}"
     everywhere = " ".join(python_texts().values())
     unused = [n for n in grpo_workbook.__all__ if not re.search(rf"\b{n}\b", everywhere)]
     assert unused == []

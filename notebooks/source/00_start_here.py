@@ -283,12 +283,10 @@ boxes = {
     "never": (0.09, 0.34, "first SFT, or\neasier problems", method),
     "fails": (0.3, 0.34, "Learn from\nfailures too?", question),
     "done": (0.48, 0.34, "nothing\nto train", figures.PALE["off"]),
-    "SFT": (0.61, 0.34, "SFT", method),
-    "DPO": (0.755, 0.34, "DPO", method),
+    "SFT": (0.61, 0.34, "SFT", method), "DPO": (0.755, 0.34, "DPO", method),
     "RLHF": (0.93, 0.34, "reward model,\nthen PPO, GRPO", method),
     "keep": (0.1, 0.07, "rejection sampling", method),
-    "GRPO": (0.3, 0.07, "GRPO", method),
-    "PPO": (0.5, 0.07, "PPO", method),
+    "GRPO": (0.3, 0.07, "GRPO", method), "PPO": (0.5, 0.07, "PPO", method),
 }
 arrows = [
     ("check", "often", "yes"), ("check", "data", "no"),
