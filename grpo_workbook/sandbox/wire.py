@@ -76,8 +76,8 @@ _TAGS: dict[type, tuple[str, Callable]] = {}
 _MAKERS: dict[str, Callable] = {}
 
 
-def _crosses(tag: str, kind: type, parts: Callable, make: Callable) -> None:
-    _TAGS[kind] = tag, parts
+def _crosses(tag: str, cls: type, parts: Callable, make: Callable) -> None:
+    _TAGS[cls] = tag, parts
     _MAKERS[tag] = make
 
 
@@ -109,7 +109,7 @@ _crosses("time", datetime.time, lambda x: [x.isoformat()], datetime.time.fromiso
 _crosses("datetime", datetime.datetime, lambda x: [x.isoformat()], datetime.datetime.fromisoformat)
 _crosses("timezone", datetime.timezone, lambda x: [x.utcoffset(None)], datetime.timezone)
 _crosses("timedelta", datetime.timedelta, _days_of, datetime.timedelta)
-_TYPES = {kind.__name__: kind for kind in (*SCALARS, *_TAGS, type, object)}
+_TYPES = {cls.__name__: cls for cls in (*SCALARS, *_TAGS, type, object)}
 # what `encode` knows beside these: large integers, iterators, arrays, types
 _MAKERS["int"] = lambda digits: int(digits, 16)
 _MAKERS["iterator"] = lambda *items: iter(items)
@@ -136,27 +136,27 @@ def encode(value: Any, loose: bool = False):
 
     `loose`: an object of a subclass crosses as its content, and any iterator as its items.
     """
-    kind = type(value)
-    if kind is int:
+    cls = type(value)
+    if cls is int:
         return value if -MAX_INT < value < MAX_INT else ["int", hex(value)]
-    if kind in SCALARS:
+    if cls in SCALARS:
         return value
-    if kind is list and _is_flat(value):
+    if cls is list and _is_flat(value):
         return ["flat", value]
-    if kind in _TAGS:
-        tag, parts = _TAGS[kind]
+    if cls in _TAGS:
+        tag, parts = _TAGS[cls]
         return [tag, *[encode(part, loose) for part in parts(value)]]
-    if kind is type and _TYPES.get(value.__name__) is value:
+    if cls is type and _TYPES.get(value.__name__) is value:
         return ["type", value.__name__]
-    if kind.__module__ == "numpy" and hasattr(value, "dtype"):
-        shape = list(value.shape) if kind.__name__ == "ndarray" else None
+    if cls.__module__ == "numpy" and hasattr(value, "dtype"):
+        shape = list(value.shape) if cls.__name__ == "ndarray" else None
         return ["array", value.dtype.str, encode(shape), encode(value.tolist())]
-    if isinstance(value, Iterator) and (loose or kind.__module__ in ("builtins", "itertools")):
+    if isinstance(value, Iterator) and (loose or cls.__module__ in ("builtins", "itertools")):
         return ["iterator", *[encode(item, loose) for item in _first_items(value)]]
     for base, content_of in _CONTENT if loose else ():
         if isinstance(value, base):
             return encode(content_of(value), loose)
-    name = f"{kind.__module__}.{kind.__qualname__}"[:200]
+    name = f"{cls.__module__}.{cls.__qualname__}"[:200]
     raise NotPlain(f"a value of type {name}: only plain values can be sent")
 
 
