@@ -70,6 +70,7 @@ class Profile:
         return self.model.removeprefix(f"{REPO}{os.sep}")
 
     def __str__(self) -> str:
+        # What may have a reason; a line is shown for each one that has.
         values = {
             "device": self.device,
             "profile": self.name,
@@ -139,16 +140,19 @@ def choose_profile(
         WorkbookError: for an unknown name, a value that is not possible, a profile of a GPU
             without one, and `use_vllm` where vLLM cannot run.
     """
+    # Each of these comes from an argument, the environment or a default.
     reasons = {}
     device, gpu_gib, reasons["device"] = find_device()
-    chosen, reasons["profile"] = _choose_name(name, default, device, gpu_gib)
+    profile_name, reasons["profile"] = _choose_name(name, default, device, gpu_gib)
     model_name, reasons["model"] = _choose("model", model, "qwen", "the default family")
-    number, reasons["seed"] = _choose("seed", seed, 0, "the default")
-    folder, reasons["output"] = _choose("output", output, "outputs/run", "the default")
-    if not str(folder).strip():
-        raise WorkbookError(f"output is {folder!r}: it must be the name of a folder")
-    model_folder = find_model(model_name, chosen)
-    seed = _whole("seed", number, least=0)
+    seed_or_text, reasons["seed"] = _choose("seed", seed, 0, "the default")
+    output_folder, reasons["output"] = _choose("output", output, "outputs/run", "the default")
+    if not str(output_folder).strip():
+        raise WorkbookError(f"output is {output_folder!r}: it must be the name of a folder")
+    model_path = find_model(model_name, profile_name)
+    seed = _whole("seed", seed_or_text, least=0)
+
+    # The profile's values, except for those that the caller or the GPU replaces.
     replaced = {
         "dtype": dtype,
         "load_in_4bit": load_in_4bit,
@@ -157,32 +161,32 @@ def choose_profile(
         "heldout": heldout,
         "eval_batch_size": eval_batch_size,
     }
-    settings = _settings(chosen, replaced)
-    if _needs_float16(settings["dtype"], dtype, device, model_folder):
+    settings = _settings(profile_name, replaced)
+    if _needs_float16(settings["dtype"], dtype, device, model_path):
         settings["dtype"] = "float16"
         reasons["dtype"] = "the GPU has no bfloat16"
-    arguments = _grpo_arguments(settings, grpo or {}, device, seed)
-    if arguments["use_vllm"] and (device == "cpu" or find_spec("vllm") is None):
+    grpo_arguments = _grpo_arguments(settings, grpo or {}, device, seed)
+    if grpo_arguments["use_vllm"] and (device == "cpu" or find_spec("vllm") is None):
         missing = "vLLM needs a CUDA GPU, and to be installed"
         # A user's vLLM is an error where it cannot run. A profile's is left out, with a reason.
         if grpo is not None and grpo.get("use_vllm"):
             raise WorkbookError(f"use_vllm is True and {missing} (.[vllm]): use_vllm=False")
-        arguments["use_vllm"] = False
+        grpo_arguments["use_vllm"] = False
         reasons["use_vllm"] = missing
     return Profile(
-        name=chosen,
+        name=profile_name,
         device=device,
-        model=model_folder,
-        family=_family(model_folder),
+        model=model_path,
+        family=_family(model_path),
         seed=seed,
-        output=Path(folder),
+        output=Path(output_folder),
         dtype=settings["dtype"],
         max_prompt_length=settings["max_prompt_length"],
         heldout=settings["heldout"],
         eval_batch_size=settings["eval_batch_size"],
-        loader=_loader_arguments(settings, arguments, model_folder),
-        lora=_lora_arguments(settings, arguments, seed),
-        grpo=arguments,
+        loader=_loader_arguments(settings, grpo_arguments, model_path),
+        lora=_lora_arguments(settings, grpo_arguments, seed),
+        grpo=grpo_arguments,
         system_prompt=system_prompt,
         reasons=reasons,
     )
@@ -192,11 +196,11 @@ def _choose_name(
     requested: str | None, default: str | None, device: str, gpu_gib: float
 ) -> tuple[str, str]:
     """The name of the profile, and why it is this one."""
-    usual, reason = _fitting_profile(device, gpu_gib)
-    if default is not None:
-        usual = default
+    if default is None:
+        default, reason = _fitting_profile(device, gpu_gib)
+    else:
         reason = "the chapter's: minutes on any machine"
-    name, reason = _choose("profile", requested, usual, reason)
+    name, reason = _choose("profile", requested, default, reason)
     if name not in PROFILES:
         raise WorkbookError(f"unknown profile {name!r}: {nearest(name, PROFILES)}")
     if name != "smoke" and device == "cpu":
@@ -269,7 +273,7 @@ def _lora_arguments(settings: dict, grpo: dict, seed: int) -> dict[str, Any]:
 
 
 def check_grpo_config(args: Any, *, device: str, backend: str, load_in_4bit: bool) -> None:
-    """Raise WorkbookError for what TRL or Unsloth takes in silence and then does wrong.
+    """Raise WorkbookError for values that TRL or Unsloth accepts and then ignores or misuses.
 
     Args:
         args: a GRPOConfig.
@@ -294,7 +298,7 @@ def check_grpo_config(args: Any, *, device: str, backend: str, load_in_4bit: boo
 
 
 def _check_steps_and_loss(args: Any) -> None:
-    """The part of `check_grpo_config` that depends on nothing else."""
+    """The part of `check_grpo_config` that depends on the GRPOConfig alone."""
     if args.max_steps > 0 and args.num_train_epochs != 3:  # TRL's default
         raise WorkbookError(
             f"num_train_epochs is {args.num_train_epochs}, which max_steps={args.max_steps} "

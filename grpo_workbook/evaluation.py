@@ -243,16 +243,16 @@ def score(
     unjudged = 0
     for text, reference, prompt in zip(texts, answers, prompts or [""] * len(texts), strict=True):
         has_form = is_well_formed(text)
-        answer = tagged_answer(text) if has_form else None
         well_formed.append(has_form)
-        strict.append(bool(_is_right(answer, reference, prompt, matches)))
+        strict_answer = tagged_answer(text) if has_form else None
+        strict.append(bool(_is_right(strict_answer, reference, prompt, matches)))
 
-        answer = lenient_answer(text)
+        readable_answer = lenient_answer(text)
         if judge:  # the answer may be a formula: a marked one comes before the last number
-            answer = extract_answer(text) or answer
-        right = _is_right(answer, reference, prompt, matches)
-        lenient.append(bool(right))
-        if right is None:
+            readable_answer = extract_answer(text) or readable_answer
+        verdict = _is_right(readable_answer, reference, prompt, matches)
+        lenient.append(bool(verdict))
+        if verdict is None:
             unjudged += 1
     return Scores(list(texts), strict, lenient, well_formed, unjudged=unjudged)
 
@@ -449,8 +449,8 @@ def complete(
 ) -> list[Generated]:
     """The completion of each prompt (a chat or a text); the random state stays as it was.
 
-    Several processes divide the batches, and each gets all completions. With `share=False` this
-    process works alone.
+    Several processes divide the batches: in each turn every process completes one batch, and then
+    all of them get what all have completed. With `share=False` this process works alone.
     """
     import torch
     from accelerate import PartialState
@@ -463,33 +463,36 @@ def complete(
         process_index, num_processes = state.process_index, state.num_processes
 
     if len(prompts) > 0 and isinstance(prompts[0], str):
-        texts, add_special_tokens = list(prompts), True
+        texts = list(prompts)
+        add_special_tokens = True
     else:
-        texts, add_special_tokens = render(prompts, tokenizer), False  # the template adds them
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
-    starts = range(0, len(order), sampling.batch_size)
+        texts = render(prompts, tokenizer)
+        add_special_tokens = False  # the chat template has written them
+    # A batch has prompts of similar length, so that it needs little padding.
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    starts = range(0, len(order), sampling.batch_size)  # the batches' places in `order`
 
-    completions: dict[int, Generated] = {}
+    completions: dict[int, Generated] = {}  # by the place of the prompt
     hidden = progress is None or process_index > 0
     bar = tqdm(total=len(texts), desc=progress, disable=hidden, leave=False)
     with undisturbed(model), bar:
         # Every process takes every turn, because gather_object waits for all of them.
         for turn in range(0, len(starts), num_processes):
-            batch: list[tuple[int, Generated]] = []
+            completed: list[tuple[int, Generated]] = []
             if turn + process_index < len(starts):  # else this process has no batch left
                 start = starts[turn + process_index]
-                chosen = order[start : start + sampling.batch_size]
+                batch = order[start : start + sampling.batch_size]
                 # By the batch's place, so that the number of processes changes no text.
                 torch.manual_seed(sampling.seed * SEEDS_APART + start)
-                encoded = tokenizer(
-                    [texts[i] for i in chosen], add_special_tokens=add_special_tokens
-                )
-                made = complete_batch(model, tokenizer, encoded["input_ids"], sampling)
-                batch = list(zip(chosen, made, strict=True))
+                batch_texts = [texts[i] for i in batch]
+                encoded = tokenizer(batch_texts, add_special_tokens=add_special_tokens)
+                contexts = encoded["input_ids"]
+                generated = complete_batch(model, tokenizer, contexts, sampling)
+                completed = list(zip(batch, generated, strict=True))
             if num_processes > 1:
-                batch = gather_object(batch)
-            completions.update(batch)
-            bar.update(len(batch))
+                completed = gather_object(completed)  # also what the other processes completed
+            completions.update(completed)
+            bar.update(len(completed))
     return [completions[i] for i in range(len(texts))]
 
 
@@ -529,7 +532,7 @@ def up_to_end(tokens: list[int], ends: list[int]) -> tuple[list[int], bool]:
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """The ids of the end tokens, as in TRL: Gemma and Qwen end a turn by another than a text."""
+    """The ids of the end tokens, as in TRL: Gemma and Qwen end a turn and a text by other ones."""
     ends = {tokenizer.eos_token_id}
     configured = model.generation_config.eos_token_id  # one, several, or None
     if isinstance(configured, list):

@@ -26,7 +26,8 @@ from grpo_workbook.rewards import correctness_reward
 from grpo_workbook.rewards.contract import RewardInfo, about, checked, describe, name_of
 from grpo_workbook.statistics import paired_p_value
 
-UNPACKED_BYTES = 2**27  # a 4-bit model of this size has eight times as much in float32: 1 GiB
+# The largest 4-bit model that is unpacked to sample: in float32 it has eight times as much, 1 GiB.
+UNPACKED_BYTES = 2**27
 
 
 # ------------------------------------------------------------------ the policy
@@ -61,12 +62,13 @@ def _load_with_unsloth(profile: Profile) -> tuple[Any, Any]:
 
     set_seed(profile.seed)  # the adapters' initial weights
     try:
-        part = text_part(profile.model)
-        if part:
+        only_text = text_part(profile.model)  # empty for a model of text alone
+        if only_text:
             # A model with vision or sound: only its text part is trained. Unsloth has an argument
-            # for it, which works on a GPU alone.
+            # of its own for this, which works only on a GPU.
+            if profile.device != "cpu":
+                only_text = {"text_only": True}
             library: Any = unsloth.FastModel
-            only_text = part if profile.device == "cpu" else {"text_only": True}
             model, tokenizer = library.from_pretrained(**profile.loader, **only_text)
         else:
             library = unsloth.FastLanguageModel
@@ -82,7 +84,7 @@ def _load_with_unsloth(profile: Profile) -> tuple[Any, Any]:
             f"Unsloth loads {profile.model_name} in {dtype} on a GPU without bfloat16: "
             "give dtype='float16' (it computes in float32 all the same)"
         )
-    if part:  # a vLLM beside it refuses adapters of the other parts
+    if only_text:  # a vLLM that runs beside the training refuses adapters of the other parts
         model = library.get_peft_model(model, **profile.lora, finetune_vision_layers=False)
     else:
         model = library.get_peft_model(model, **profile.lora)
@@ -182,9 +184,10 @@ def _unpack(layer: Any, dtype: Any) -> None:
 
 
 class Callback:
-    """A callback for a Trainer, which answers the events that it does not define with nothing.
+    """A callback for a Trainer. It ignores the events for which a subclass has no method.
 
-    It does not inherit from TrainerCallback, because Transformers must be loaded after Unsloth.
+    It does not inherit from Transformers' TrainerCallback: to import that would load Transformers,
+    which must be loaded after Unsloth.
     """
 
     def __getattr__(self, name: str) -> Callable:
@@ -247,10 +250,13 @@ class RewardBar(Callback):
 
 
 class HeldoutProbe(Callback):
-    """Samples one completion for each of a few held-out problems every N steps, and scores it.
+    """Measures the policy on a few held-out problems, at the start and then every N steps.
 
-    It logs heldout/strict, heldout/lenient and heldout/well_formed (rates) and heldout/seconds,
-    first at the start. `seen` keeps (step, completions).
+        trainer = GRPOTrainer(model, ..., callbacks=[HeldoutProbe(model, tokenizer, heldout)])
+
+    It samples one completion for each problem, and logs the rates heldout/strict, heldout/lenient
+    and heldout/well_formed, and heldout/seconds. `seen` keeps (step, completions) of each probe,
+    and `best` the step with the most strictly right completions.
 
     Args:
         model: the policy that is trained.
@@ -258,10 +264,10 @@ class HeldoutProbe(Callback):
         dataset: rows with prompt and answer; training must never see them.
         every: steps between two probes.
         problems: how many of the rows are answered, the first ones.
-        keep: a folder. The adapter of the best step by heldout/strict is saved there; no reward can
-            buy that score.
-        stop: whether training ends when fewer are right than at the best step (McNemar's paired
-            test, p < 0.05) though the reward rose.
+        keep: a folder for the adapter of the step with the best heldout/strict. No reward takes
+            part in this choice, so a policy that exploits the reward gains nothing by it.
+        stop: whether training ends when the reward has risen since the best step, but fewer
+            completions are right than there (McNemar's paired test, p < 0.05).
         judge, max_new_tokens, temperature, batch_size, seed: as in `evaluation.evaluate`.
 
     Raises:
@@ -347,22 +353,23 @@ class HeldoutProbe(Callback):
         )
 
     def _only_the_reward_rose(self, state: Any, strict: list[bool]) -> bool:
-        """Whether fewer are right than at the best step though the reward rose since then."""
+        """Whether the reward rose since the best step, but fewer completions are right now."""
         rewards = {row["step"]: row["reward"] for row in state.log_history if "reward" in row}
-        first_row = min(rewards, default=0)
-        width = max(self.every, first_row)  # a row may cover more steps than a probe
-        # The mean up to the best probe (at the start: up to the next one), and up to this one.
-        reward_then = _mean_up_to(max(self.best["step"], width), width, rewards)
-        reward_now = _mean_up_to(state.global_step, width, rewards)
+        # Means over the steps between two probes, or between two rows of the log if those are more.
+        logging_steps = min(rewards, default=0)
+        steps = max(self.every, logging_steps)
+        # Before the first step there is no reward: the mean of the first steps takes its place.
+        reward_then = _mean_before(max(self.best["step"], steps), steps, rewards)
+        reward_now = _mean_before(state.global_step, steps, rewards)
         if not reward_now > reward_then:
             return False
         return paired_p_value(self.best["strict"], strict) < 0.05
 
 
-def _mean_up_to(last: int, width: int, rewards: dict[int, float]) -> float:
-    """The mean of the rewards that were logged in the `width` steps up to `last`; 0 for none."""
-    within = [reward for step, reward in rewards.items() if last - width <= step <= last]
-    return fmean(within) if within else 0.0
+def _mean_before(last: int, steps: int, rewards: dict[int, float]) -> float:
+    """The mean of the rewards that were logged in the `steps` steps up to `last`; 0 for none."""
+    recent = [reward for step, reward in rewards.items() if last - steps <= step <= last]
+    return fmean(recent) if recent else 0.0
 
 
 # ------------------------------------------------------------------ problems by difficulty

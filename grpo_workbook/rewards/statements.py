@@ -15,6 +15,7 @@ MARK = re.compile(r"</?answer>|\\boxed\{|####")  # of a final answer
 NAME = re.compile(
     r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\(\w\))?|\([a-z, ]+\))\s*(?:=|\\approx(?![a-z]))"
 )
+# Words and signs that offer another value.
 _OR = re.compile(r"\b(?:or|either|maybe|not)\b|\\lor|\$\$|\\pm|\xb1")
 _AND = re.compile(r",?\s*(?:\\text\{\s*and\s*\}|\band\b)")
 # What may stand between two boxes of one answer: signs, "and", and the name of the next value
@@ -51,7 +52,7 @@ def final_answer(text: str) -> str | None:
     answer = extract_answer(text)
     if answer is None:
         return None
-    return final_answer(answer)  # a box within an answer block
+    return final_answer(answer)  # the marked answer may hold a mark itself: a box in a block
 
 
 def _row_of_boxes(text: str) -> list[str]:

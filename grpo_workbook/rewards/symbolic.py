@@ -103,6 +103,8 @@ class SymbolicChecker:
         is $2x$.") is the answer. Words of the question may be units.
         """
         outcomes = [decide(*pair) for pair in pairs]
+        # What needs no algebra is decided already. The rest goes to the workers, and a pair whose
+        # worker died goes again.
         for _ in range(MAX_TRIES):
             futures = {}
             for index, outcome in enumerate(outcomes):
@@ -172,7 +174,7 @@ def get_symbolic_reward(checker: SymbolicChecker | None = None) -> RewardFunctio
                 pairs.append((text if MARK.search(text) else None, reference, prompt))
         outcomes = judge.check(pairs)
         _require_verdicts(outcomes)
-        remaining = iter(outcomes)
+        remaining = iter(outcomes)  # one for each row with a reference
         rewards = []
         for reference in answer:
             rewards.append(None if reference is None else next(remaining).value)
