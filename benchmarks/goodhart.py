@@ -92,7 +92,7 @@ TASKS: dict[str, tuple[dict, str, dict[str, dict]]] = {
 
 # What the report shows of a task's runs; the first is compared.
 COLUMNS = {
-    "models": ("accuracy", "alike", "seconds"),
+    "models": ("accuracy", "seconds"),  # not `alike`: it compares different problems
     "goodhart": ("sampled", "pass8", "proxy", "kl", "seconds"),
     "noise": ("sampled", "pass8", "entropy"),
     "pipeline": ("sampled", "pass8", "proxy", "megabytes", "seconds"),

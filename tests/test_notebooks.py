@@ -253,7 +253,8 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "len(log) == 16": "len(log) == 2",
     },
     "13_learned_rewards": {
-        "train_rows[:320] for": "train_rows[:96] for",
+        "train_rows[:320], each": "train_rows[:96], each",
+        "train_rows[320:832], each": "train_rows[320:352], each",
         "pairs_of(pool[:1024]), pairs_of(pool[1024:], each=6)": "pairs_of(pool[:256]), "
         "pairs_of(pool[256:], each=6)",
         "held = pool[1024:]": "held = pool[256:]",

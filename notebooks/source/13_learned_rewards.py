@@ -1,14 +1,18 @@
 # %% [markdown]
 # # 13 · Learned rewards
 #
+# What happens if the reward is not a rule but a model that learned what people prefer, and what helps when this model is
+# wrong? This chapter trains a policy against such a reward until it is fooled, and compares remedies.
+#
 # **After this notebook you can** train a reward model with TRL and say where it is blind, train against it and see the
 # moment when it stops helping, choose a remedy by stored runs, and test a language model as judge before you trust it.
 #
 # **Time:** about 3 minutes on two CPU cores. You train a reward model, a policy against it, and a judge; the runs with
-# many seeds are stored and read.
+# many seeds are stored and read. Reading takes about an hour. **You need** chapters 00, 01 and 03, and from chapter 12
+# what a paired difference and Holm's correction are.
 
 # %% [markdown]
-# ## The question
+# ## Rewards that learned
 #
 # Until now a rule said what is right. For "is this summary good?" there is none. Then something that learned gives the
 # reward, and it can be wrong:
@@ -22,17 +26,17 @@
 #
 # To train against a reward model made from people's comparisons is **RLHF**; until 2024 most reinforcement learning of
 # language models was that. The reward that is paid is called **proxy**, what we really want **gold**. Here gold is a
-# rule, as in chapter 04, but no training sees it: it only orders the pairs, as people would, and it watches.
+# rule, as in chapter 04, but no training sees it: it only orders the pairs, as people would, and measures the result.
 #
 # ## Toy: when a measure becomes a target
 #
-# 4,000 answers to one question, each with its gold value. A proxy is gold plus an error. With a penalty of strength
+# Take 4,000 answers to one question, each with its gold value. A proxy is gold plus an error. With a penalty of strength
 # $\beta$ for leaving the base policy $\pi_0$, the best policy of all is known exactly:
 #
 # $$\pi(a) \propto \pi_0(a)\, e^{r(a) / \beta}$$
 #
 # So we need no training to see where optimisation leads: lower $\beta$ step by step. One proxy has an error on every
-# answer, as large as gold's own deviation; the other is exact but for 8 answers, which are bad and look great.
+# answer, with gold's own standard deviation; the other is exact but for 8 answers, which are bad and look great.
 
 # %%
 import torch
@@ -41,7 +45,8 @@ torch.manual_seed(0)
 gold_values = torch.randn(4000)
 noisy = gold_values + torch.randn(4000)
 loophole = gold_values.clone()
-loophole[:8], gold_values[:8] = 6.0, -2.0
+loophole[:8] = 6.0
+gold_values[:8] = -2.0
 
 
 def optimised(proxy, gold, beta):
@@ -51,31 +56,33 @@ def optimised(proxy, gold, beta):
     return float(kl), float(p @ proxy), float(p @ gold)
 
 
-betas = torch.logspace(1.5, -0.6, 60).tolist()
-paths = {name: [optimised(proxy, gold_values, beta) for beta in betas]
-         for name, proxy in (("an error everywhere", noisy), ("a loophole", loophole))}
+paths = {"an error everywhere": [], "a loophole": []}
+for beta in torch.logspace(1.5, -0.6, 60).tolist():
+    paths["an error everywhere"].append(optimised(noisy, gold_values, beta))
+    paths["a loophole"].append(optimised(loophole, gold_values, beta))
 
 # %% [markdown]
-# The policy moves from left to right:
+# In each panel the policy moves from left to right as $\beta$ falls:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 
 figure, panels = figures.new_panels(9.0, 3.3, 2, 2)
-said = []
+lines = []
 for axes, (name, path) in zip(panels, paths.items()):
     kl, proxy, gold_line = zip(*path)
     axes.plot(kl, proxy, "--", color=figures.ORANGE, label="proxy")
     axes.plot(kl, gold_line, color=figures.BLUE, label="gold")
-    top = max(range(len(kl)), key=lambda i: gold_line[i])
-    axes.set(xlabel="KL from the base", ylabel="mean reward",
-             title=f"{name}: gold {gold_line[-1]:.1f} at the end")
-    said.append(f"{name}: proxy up to {proxy[-1]:.1f}, gold at most "
-                f"{gold_line[top]:.1f} at a KL of {kl[top]:.1f}, at the end "
-                f"{gold_line[-1]:.1f}")
+    axes.set(xlabel="KL from the base", ylabel="mean reward")
+    axes.set_title(f"{name}: gold {gold_line[-1]:.1f} at the end")
+    top = gold_line.index(max(gold_line))
+    lines.append(
+        f"{name}: proxy up to {proxy[-1]:.1f}, gold at most {gold_line[top]:.1f} at a "
+        f"KL of {kl[top]:.1f}, at the end {gold_line[-1]:.1f}"
+    )
 panels[0].legend(frameon=False)
 figure.suptitle("The proxy rises in both; a loophole makes gold fall")
-figures.show(figure, f"Two line charts over KL. {'; '.join(said)}.")
+figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
 
 # %% [markdown]
 # This is **Goodhart's law**: when a measure becomes a target, it ceases to be a good measure.
@@ -117,11 +124,15 @@ check("13.1", tilted);
 # def tilted(
 #     proxy: list[float], gold: list[float], beta: float
 # ) -> tuple[float, float, float]:
-#     weights = [exp(r / beta) for r in proxy]
-#     p = [w / sum(weights) for w in weights]
-#     kl = sum(x * log(x * len(p)) for x in p)
-#     mean_proxy = sum(x * r for x, r in zip(p, proxy))
-#     return kl, mean_proxy, sum(x * g for x, g in zip(p, gold))
+#     weights = [exp(reward / beta) for reward in proxy]
+#     total = sum(weights)
+#     kl = mean_proxy = mean_gold = 0.0
+#     for weight, proxy_reward, gold_reward in zip(weights, proxy, gold):
+#         p = weight / total
+#         kl += p * log(p * len(proxy))
+#         mean_proxy += p * proxy_reward
+#         mean_gold += p * gold_reward
+#     return kl, mean_proxy, mean_gold
 # ```
 #
 # </details>
@@ -180,49 +191,63 @@ check("13.2", preference_loss);
 import json
 import random
 
-from grpo_workbook import parse_rewards, quiet
-from grpo_workbook.run_config import RunConfig
+from grpo_workbook import choose_profile, parse_rewards, quiet, use_one_thread
 
 quiet()
+use_one_thread()  # for a tiny model several threads only wait for each other
 import unsloth
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_workbook import config, data, generate, load_problems, to_dataset
+from grpo_workbook.grpo import combine_rewards
 
-run = RunConfig.from_env(default_profile="smoke")
+profile = choose_profile(default="smoke")
 TINY = config.DATA / "tiny-qwen3"
 tokenizer = AutoTokenizer.from_pretrained(TINY)
 base = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
-functions, weights = parse_rewards(RunConfig.rewards)
+functions, weights = parse_rewards(config.REWARDS)
 
 
 def gold(completions, **columns):
     """The rule, from 0 to 1: what we really want."""
-    each = [f(completions=completions, **columns) for f in functions]
-    rows = zip(*each)
-    return [sum(w * r for w, r in zip(weights, row)) / sum(weights) for row in rows]
-
+    per_function = []
+    for function in functions:
+        per_function.append(function(completions=completions, **columns))
+    totals = combine_rewards(per_function, weights)
+    return [total / sum(weights) for total in totals]
 
 # %% [markdown]
-# Sampled as in training:
+# The completions are sampled as in training. A **pool** keeps the completions of a problem side by side:
 
 # %%
+def sample_pool(rows, each):
+    """`each` completions of each row, with their gold, one problem after the other."""
+    pool = []
+    for row in rows:
+        for _ in range(each):
+            pool.append(dict(row))
+    prompts = [row["prompt"] for row in pool]
+    texts = generate(
+        base, tokenizer, prompts, sample=True, max_new_tokens=64, batch_size=256,
+        seed=profile.seed,
+    )
+    answers = [row["answer"] for row in pool]
+    questions = [row["question"] for row in pool]
+    values = gold(texts, prompts=prompts, answer=answers, question=questions)
+    for row, text, value in zip(pool, texts, values):
+        row["text"] = text
+        row["gold"] = round(value, 3)
+    return pool
+
+
 train_rows = list(to_dataset(load_problems(data.WORD_PROBLEMS["train"])))
-asked = [row for row in train_rows[:320] for _ in range(4)]
-prompts = [row["prompt"] for row in asked]
-how = {"max_new_tokens": 64, "sample": True, "batch_size": 256}
-texts = generate(base, tokenizer, prompts, seed=run.seed, **how)
-pool = [row | {"text": text} for row, text in zip(asked, texts)]
-columns = {name: [row[name] for row in pool] for name in ("answer", "question")}
-values = gold(texts, prompts=prompts, **columns)
-for row, value in zip(pool, values):
-    row["gold"] = round(value, 3)
+pool = sample_pool(train_rows[:320], each=4)
 for value in (0.0, 0.333, 0.833, 1.0):
     same = [row["text"] for row in pool if row["gold"] == value]
     print(f"gold {value}: {len(same):4} of {len(pool)}, such as {same[0]!r}")
 
 # %% [markdown]
-# A row for TRL has a `prompt` and two completions, `chosen` and `rejected`. Two pairs for each problem whose four
+# A row for TRL has a `prompt` and two completions, `chosen` and `rejected`. Take two pairs of each problem whose four
 # completions differ in gold; the last 64 problems are held out:
 
 # %%
@@ -230,18 +255,31 @@ def message(text):
     return [{"role": "assistant", "content": text}]
 
 
+def ordered_pairs(group):
+    """(better, worse): all pairs of a problem's completions that differ in gold."""
+    pairs = []
+    for better in group:
+        for worse in group:
+            if better["gold"] > worse["gold"]:
+                pairs.append((better, worse))
+    return pairs
+
+
 def pairs_of(pool, each=2, seed=0):
-    rng, found = random.Random(seed), []
-    for i in range(0, len(pool), 4):
-        group = pool[i : i + 4]
-        ordered = [(a, b) for a in group for b in group if a["gold"] > b["gold"]]
-        found += rng.sample(ordered, min(each, len(ordered)))
-    return found
+    rng = random.Random(seed)
+    pairs = []
+    for start in range(0, len(pool), 4):
+        candidates = ordered_pairs(pool[start : start + 4])
+        pairs += rng.sample(candidates, min(each, len(candidates)))
+    return pairs
 
 
 train_pairs, test_pairs = pairs_of(pool[:1024]), pairs_of(pool[1024:], each=6)
-preferences = [{"prompt": a["prompt"], "chosen": message(a["text"]),
-                "rejected": message(b["text"])} for a, b in train_pairs]
+preferences = []
+for better, worse in train_pairs:
+    chosen, rejected = message(better["text"]), message(worse["text"])
+    row = {"prompt": better["prompt"], "chosen": chosen, "rejected": rejected}
+    preferences.append(row)
 print(len(train_pairs), "pairs to learn from,", len(test_pairs), "held out")
 
 # %% [markdown]
@@ -255,109 +293,159 @@ from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, PrinterCallback
 from trl import RewardConfig, RewardTrainer
 
-common = {"output_dir": str(run.output / "learned"), "save_strategy": "no",
-          "report_to": "none", "use_cpu": True, "bf16": False, "disable_tqdm": True,
-          "gradient_checkpointing": False, "logging_steps": 1}
-torch.manual_seed(run.seed)
+common = {
+    "output_dir": str(profile.output / "learned"), "save_strategy": "no",
+    "report_to": "none", "use_cpu": True, "bf16": False, "disable_tqdm": True,
+    "gradient_checkpointing": False, "logging_steps": 1,
+}
+torch.manual_seed(profile.seed)
 reward_model = AutoModelForSequenceClassification.from_pretrained(
-    TINY, num_labels=1, dtype="float32")
-settings = RewardConfig(learning_rate=3e-4, num_train_epochs=1, warmup_steps=4,
-                        per_device_train_batch_size=16, **common)
-trainer = RewardTrainer(reward_model, settings, processing_class=tokenizer,
-                        train_dataset=Dataset.from_list(preferences))
+    TINY, num_labels=1, dtype="float32"
+)
+args = RewardConfig(
+    learning_rate=3e-4, num_train_epochs=1, warmup_steps=4,
+    per_device_train_batch_size=16, **common,
+)
+trainer = RewardTrainer(
+    reward_model, args, processing_class=tokenizer,
+    train_dataset=Dataset.from_list(preferences),
+)
 trainer.remove_callback(PrinterCallback)
 trainer.train()
 reward_model.eval()
 for entry in trainer.state.log_history[:-1:6]:
-    print({k: round(entry[k], 2) for k in ("step", "loss", "accuracy", "margin")})
+    metrics = {name: round(entry[name], 2) for name in ("loss", "accuracy", "margin")}
+    print(f"step {entry['step']:2}", metrics)
 
 # %% [markdown]
 # It runs on a CPU in seconds, without 4-bit and adapters. For a large model give `peft_config` with
 # `task_type="SEQ_CLS"` and `modules_to_save=["score"]`: the new last layer has to be trained in full.
 #
-# How often does it order held-out pairs as gold does? Over all pairs, and over completions that both have the whole
-# form and differ in their answer alone:
+# How often does the model order held-out pairs as gold does? A fair count compares completions of the *same* problem only.
+# The loss sees nothing else, so the model may give all completions of one problem higher rewards than those of another.
+# Problems are drawn independently, pairs of one problem are not. So count for each problem the fraction of its pairs that
+# are ordered rightly:
 
 # %%
-from grpo_workbook import wilson_interval
+from statistics import mean
+
+from grpo_workbook import bootstrap_interval
 
 
 @torch.no_grad()
 def rewards_of(model, rows):
     """The model's rewards, as TRL computes them when it trains a policy."""
     chats = [row["prompt"] + message(row["text"]) for row in rows]
-    read = tokenizer.apply_chat_template(chats, tokenize=False)
-    inputs = tokenizer(read, return_tensors="pt", padding=True, padding_side="right",
-                       add_special_tokens=False)
+    texts = tokenizer.apply_chat_template(chats, tokenize=False)
+    inputs = tokenizer(
+        texts, return_tensors="pt", padding=True, padding_side="right",
+        add_special_tokens=False,
+    )
     return model(**inputs).logits[:, 0].tolist()
 
 
-held = pool[1024:]
-proxies = dict(zip(map(id, held), rewards_of(reward_model, held)))
-margins = [proxies[id(a)] - proxies[id(b)] for a, b in test_pairs]
-formed = {value: [row for row in held if row["gold"] == value]
-          for value in (1.0, 0.333)}
-alike = [proxies[id(a)] - proxies[id(b)] for a in formed[1.0] for b in formed[0.333]]
-accuracy, accuracy_alike = (sum(m > 0 for m in some) / len(some)
-                            for some in (margins, alike))
-low, high = wilson_interval([m > 0 for m in margins])
-print(f"all pairs:        {accuracy:.1%} ({low:.1%} to {high:.1%}) of {len(margins)}")
-print(f"same form: {accuracy_alike:.1%} of {len(formed[1.0])} right ones by "
-      f"{len(formed[0.333])} wrong ones")
+def ordering_rates(pool, size, golds):
+    """For each problem with such pairs: the fraction in the right order."""
+    rates = []
+    for start in range(0, len(pool), size):
+        group = [row for row in pool[start : start + size] if row["gold"] in golds]
+        outcomes = []
+        for better, worse in ordered_pairs(group):
+            outcomes.append(better["proxy"] > worse["proxy"])
+        if outcomes:
+            rates.append(mean(outcomes))
+    return rates
 
 # %% [markdown]
-# There it is. The pairs are separated by form nearly always, so form is what it learned; whether 23 + 9 is 32 it hardly
-# knows. One number for all pairs hides that, so break accuracy down by *what differs*. (The pairs share completions, so
-# the interval is a little too narrow.)
+# Over all pairs, and over pairs in which both completions have the whole form and differ in their answer alone. The second
+# kind is rare among the held-out completions, so sample eight completions for each of 512 more problems:
+
+# %%
+held = pool[1024:]
+for row, reward in zip(held, rewards_of(reward_model, held)):
+    row["proxy"] = reward
+more = sample_pool(train_rows[320:832], each=8)
+for row, reward in zip(more, rewards_of(reward_model, more)):
+    row["proxy"] = reward
+
+every_gold = {row["gold"] for row in held}
+all_rates = ordering_rates(held, 4, every_gold)
+form_rates = ordering_rates(more, 8, {1.0, 0.333})
+for name, rates in (("all pairs", all_rates), ("same form", form_rates)):
+    low, high = bootstrap_interval(rates)
+    print(f"{name}: {mean(rates):.1%} in the right order, {len(rates)} problems")
+    print(f"           95 % interval {low:.1%} to {high:.1%}")
+
+# %% [markdown]
+# The pairs are separated by form nearly always, so form is what the model learned best. About whether 23 + 9 is 32 it
+# knows something, but not much: a coin would order half of those pairs rightly. One number for all pairs hides that, so
+# break accuracy down by *what differs*. (Pairs of the same form are rare, so even 91 problems leave a wide interval.)
 #
 # ### Is it calibrated?
 #
 # $\sigma(r_a - r_b)$ is a probability. If it says 80 %, then 8 of 10 should be ordered that way:
 
 # %% tags=["hide-input"]
-both = torch.tensor([m for margin in margins for m in (margin, -margin)]).sigmoid()
-came_true = torch.tensor([1.0, 0.0] * len(margins))
+margins = []
+for better, worse in test_pairs:
+    margins.append(better["proxy"] - worse["proxy"])
+margins = torch.tensor(margins)
+predicted = torch.cat([margins, -margins]).sigmoid()  # either may be asked for first
+came_true = torch.cat([torch.ones(len(margins)), torch.zeros(len(margins))])
 figure, (axes,) = figures.new_panels(4.6, 4.0)
 axes.plot([0, 1], [0, 1], color=figures.GREY, lw=1)
-said = []
-for low_end in torch.arange(0, 1, 0.125).tolist():
-    inside = (both >= low_end) & (both < low_end + 0.125)
-    if inside.sum() >= 8:
-        x, y = float(both[inside].mean()), float(came_true[inside].mean())
-        error = 1.96 * (y * (1 - y) / int(inside.sum())) ** 0.5
-        axes.errorbar(x, y, error, fmt="o", color=figures.BLUE, capsize=3)
-        said.append(f"{x:.0%} predicted, {y:.0%} true")
-axes.set(xlabel="predicted probability", ylabel="came true", xlim=(0, 1), ylim=(0, 1),
-         title="Predicted and observed, held-out pairs")
-figures.show(figure, "Calibration of the reward model on held-out pairs. "
-                     f"{'; '.join(said)}.")
+lines = []
+for low in torch.arange(0, 1, 0.125).tolist():
+    inside = (predicted >= low) & (predicted < low + 0.125)
+    count = int(inside.sum())
+    if count < 8:
+        continue
+    x = float(predicted[inside].mean())
+    y = float(came_true[inside].mean())
+    error = 1.96 * (y * (1 - y) / count) ** 0.5
+    axes.errorbar(x, y, error, fmt="o", color=figures.BLUE, capsize=3)
+    lines.append(f"{x:.0%} predicted, {y:.0%} true")
+axes.set(xlabel="predicted probability", ylabel="came true", xlim=(0, 1), ylim=(0, 1))
+axes.set_title("Predicted and observed, held-out pairs")
+figures.show(
+    figure, f"Calibration of the reward model on held-out pairs. {'; '.join(lines)}."
+)
 
 # %% [markdown]
-# Points above the line right of the middle: it is too cautious, and what it calls likely comes true more often.
+# Right of the middle the points lie above the line: the model is too cautious, and what it calls likely comes true more
+# often.
 #
 # ### What does it read?
 #
-# Chapter 03's collection of attacks, all for the same question with the answer 42. An honest right answer is the
-# measure: what earns as much without the work is a loophole. And how much less does an honest wrong answer get?
+# Give the model chapter 03's collection of attacks, all for the same question with the answer 42. An honest right answer
+# is the measure: what earns as much without the work is a loophole. And how much less does an honest wrong answer get?
 
 # %%
 from grpo_workbook.rewards import attacks, honest
 
-question = [{"role": "user", "content": "What is 6 times 7?"}]
-wrong_steps = honest("41", "6*7=41\n41+0=41")
-tried = [("honest, right", honest()), ("honest, wrong", wrong_steps)]
-tried += [(f"{a.family}: {a.name}", a.text) for a in attacks() if len(a.text) < 400]
-rows = [{"prompt": train_rows[0]["prompt"][:1] + question, "text": t} for _, t in tried]
-scores = rewards_of(reward_model, rows)
-ranked = sorted(zip(scores, tried), reverse=True, key=lambda pair: pair[0])
-above = sum(score >= scores[0] for score in scores[2:])
-print(f"{above} of {len(scores) - 2} attacks earn at least as much as the right answer")
-for score, (name, text) in ranked[:6]:
-    print(f"{score:6.2f}  {name:32} {text[:44]!r}")
+candidates = {
+    "honest, right": honest(),
+    "honest, wrong": honest("41", "6*7=41\n41+0=41"),
+}
+for attack in attacks():
+    if len(attack.text) < 400:
+        candidates[f"{attack.family}: {attack.name}"] = attack.text
+system = train_rows[0]["prompt"][0]
+prompt = [system, {"role": "user", "content": "What is 6 times 7?"}]
+rows = [{"prompt": prompt, "text": text} for text in candidates.values()]
+scores = dict(zip(candidates, rewards_of(reward_model, rows)))
+fooling = 0
+for name, score in scores.items():
+    if score >= scores["honest, right"] and not name.startswith("honest"):
+        fooling += 1
+total = len(scores) - 2
+print(f"{fooling} of {total} attacks earn at least as much as the right answer")
+for name in sorted(scores, key=scores.get, reverse=True)[:6]:
+    print(f"{scores[name]:6.2f}  {name:32} {candidates[name][:44]!r}")
 
 # %% [markdown]
-# No attack earns more than the right answer, but the best come close, and an honest answer that is wrong loses little.
-# So the model reads the form well and the number hardly. A policy that is trained against it is not limited to this
+# No attack earns more than the right answer, but the best come close, and an honest answer that is wrong loses little. So
+# the model reads the form well and the number badly. A policy that is trained against it is not limited to this
 # collection: it searches, update by update, for what the model overrates.
 #
 # ### Labels that are wrong
@@ -365,7 +453,7 @@ for score, (name, text) in ranked[:6]:
 # Two people agree on 60 to 75 % of pairs ([Coste et al.](https://arxiv.org/abs/2310.02743) list studies). Suppose a
 # rate $f$ of the labels is flipped at random. Then the best prediction is $f + (1 - 2f)\,\sigma(r_a - r_b)$: less
 # certain, but in the same order. So flipped labels cost data, not direction, and a reward model stays usable to
-# surprisingly high rates. Stored, with 10, 20 and 30 % flipped:
+# surprisingly high rates. The stored runs have 10, 20 and 30 % flipped:
 
 # %%
 import subprocess
@@ -380,19 +468,20 @@ STORED = files.REPO / "benchmarks" / "goodhart_results"
 
 
 def report(task):
-    """The benchmark's own table of the stored runs of a task."""
+    """Show the benchmark's own table of the stored runs of a task."""
     command = [sys.executable, str(GOODHART), "--table", "--tasks", task]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    display(Markdown(told or f"{task}: no runs are stored yet"))
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    display(Markdown(finished.stdout))
 
 
 report("models")
 
 # %% [markdown]
-# *accuracy* is over all held-out pairs, *alike* over those with the same form; *points* are the difference from unflipped
-# labels, seed by seed, with the interval and Holm's correction of chapter 12. Three labels of ten are wrong, and four
-# points are lost. What suffers first is the part that counts: *alike* falls from 68 to 61 % with the first tenth.
-# Systematic errors do not average out like that: if people prefer the longer answer, so will the model.
+# *accuracy* is over all held-out pairs; *points* are the difference from unflipped labels, seed by seed, with the interval
+# and Holm's correction of chapter 12. With three labels of ten wrong, four points are lost, and even that is not settled by
+# five seeds. These runs do not say whether the pairs with the same form suffer more: the few that were counted compared
+# completions of different problems. Systematic errors do not average out like that: if people prefer the longer answer,
+# so will the model.
 #
 # ## Train against it
 #
@@ -404,51 +493,60 @@ from trl import GRPOConfig, GRPOTrainer
 
 
 def goodhart(judge, beta, steps=24):
-    """GRPO against a reward model; a row per step: proxy, gold, kl, entropy."""
+    """GRPO against a reward model; a row per step: proxy, gold, KL; and the policy."""
     policy = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
     args = GRPOConfig(
         max_steps=steps, learning_rate=3e-4, beta=beta, loss_type="grpo",
         per_device_train_batch_size=64, num_generations=8, max_completion_length=64,
-        reward_weights=[1.0, 0.0], seed=run.seed, **common)
+        reward_weights=[1.0, 0.0], seed=profile.seed, **common)
     trainer = GRPOTrainer(
         policy, [judge, gold], args, Dataset.from_list(train_rows[320:]),
         processing_class=tokenizer, reward_processing_classes=[tokenizer, None])
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    names = {"rewards/tiny-qwen3/mean": "proxy", "rewards/gold/mean": "gold",
-             "kl": "kl", "entropy": "entropy", "completions/mean_length": "tokens"}
-    log = [e for e in trainer.state.log_history if "rewards/gold/mean" in e]
-    return [{new: e[old] for old, new in names.items()} for e in log], policy
+    log = []
+    for entry in trainer.state.log_history[:-1]:
+        log.append({
+            "proxy": entry["rewards/tiny-qwen3/mean"],
+            "gold": entry["rewards/gold/mean"],
+            "kl": entry["kl"],  # per token
+            "tokens": entry["completions/mean_length"],
+        })
+    return log, policy
 
 
 free, hacked = goodhart(reward_model, beta=1e-4)
 
 # %% [markdown]
-# Left over the steps, right over the distance from the base, as in the toy. `kl` is TRL's mean per token; times the
-# tokens it is the divergence of a completion:
+# The left panel shows the steps, the right panel the distance from the base, as in the toy. `kl` is TRL's mean per token;
+# times the tokens it is the divergence of a completion. Each dot is a mean of three steps:
 
 # %% tags=["hide-input"]
+import pandas as pd
+
+table = pd.DataFrame(free)
+smooth = table.rolling(3, min_periods=1, center=True).mean()
+distances = table["kl"] * table["tokens"]
+steps = table.index + 1
 figure, panels = figures.new_panels(9.5, 3.6, 2, 2)
-smooth = {name: [sum(e[name] for e in free[max(0, i - 1) : i + 2])
-                 / len(free[max(0, i - 1) : i + 2]) for i in range(len(free))]
-          for name in ("proxy", "gold")}
-places = [("step", list(range(1, len(free) + 1))),
-          ("KL of a completion, nats", [e["kl"] * e["tokens"] for e in free])]
-for axes, (label, x) in zip(panels, places):
+places = [("step", steps, "-"), ("KL of a completion, nats", distances, "")]
+for axes, (label, x, dash) in zip(panels, places):
     other = axes.twinx()
     other.spines["top"].set_visible(False)
-    dash = "-" if label == "step" else ""
     axes.plot(x, smooth["gold"], "o" + dash, color=figures.BLUE, ms=3)
     other.plot(x, smooth["proxy"], "s" + dash, color=figures.ORANGE, ms=3)
     axes.set(xlabel=label, ylim=(0, 1))
 panels[0].set_ylabel("gold (blue)")
 other.set_ylabel("proxy (orange)")
-best = max(range(len(free)), key=lambda i: smooth["gold"][i])
+best = smooth["gold"].idxmax()
+first, top, last = smooth.iloc[0], smooth.loc[best], smooth.iloc[-1]
 figure.suptitle(f"Gold is best in step {best + 1}; the proxy keeps its value")
-figures.show(figure, f"Proxy and gold over {len(free)} steps and over KL. Gold: "
-             f"{smooth['gold'][0]:.2f}, at best {smooth['gold'][best]:.2f} in step "
-             f"{best + 1}, at the end {smooth['gold'][-1]:.2f}. Proxy: "
-             f"{smooth['proxy'][0]:.2f}, at the end {smooth['proxy'][-1]:.2f}.")
+figures.show(
+    figure,
+    f"Proxy and gold over {len(free)} steps and over KL. Gold: {first['gold']:.2f}, at "
+    f"best {top['gold']:.2f} in step {best + 1}, at the end {last['gold']:.2f}. Proxy: "
+    f"{first['proxy']:.2f}, at the end {last['proxy']:.2f}.",
+)
 
 # %% [markdown]
 # First the policy learns what the reward model knows, the form, and gold rises with it. Then only what the reward model
@@ -456,10 +554,13 @@ figures.show(figure, f"Proxy and gold over {len(free)} steps and over KL. Gold: 
 
 # %%
 heldout_rows = list(to_dataset(load_problems(data.WORD_PROBLEMS["heldout"])))[:6]
-asked = [row["prompt"] for row in heldout_rows]
-said = generate(hacked, tokenizer, asked, seed=0, **how)
-ends = [row | {"text": text} for row, text in zip(heldout_rows, said)]
-for row, reward in zip(ends, rewards_of(reward_model, ends)):
+prompts = [row["prompt"] for row in heldout_rows]
+texts = generate(
+    hacked, tokenizer, prompts, sample=True, max_new_tokens=64, seed=0
+)
+for row, text in zip(heldout_rows, texts):
+    row["text"] = text
+for row, reward in zip(heldout_rows, rewards_of(reward_model, heldout_rows)):
     print(f"{reward:5.2f}  {row['text']!r:72.72} (right: {row['answer']})")
 
 # %% [markdown]
@@ -477,25 +578,26 @@ for row, reward in zip(ends, rewards_of(reward_model, ends)):
 # A check of all three, before any training:
 
 # %%
-def checked(model, tokenizer, good, bad):
+def check_reward_model(model, tokenizer, good, bad):
     """Raise ValueError unless a reward model can be used with this tokenizer."""
-    if model.config.num_labels != 1:
-        labels = model.config.num_labels
+    labels = model.config.num_labels
+    if labels != 1:
         raise ValueError(f"{labels} labels: a reward model has one; train with 1")
     if len(tokenizer) > model.config.vocab_size:
-        raise ValueError(f"{len(tokenizer)} tokens, but the model knows "
-                         f"{model.config.vocab_size}: give its own tokenizer")
+        known = model.config.vocab_size
+        words = f"{len(tokenizer)} tokens, but the model knows {known}"
+        raise ValueError(f"{words}: give its own tokenizer")
     better, worse = rewards_of(model, [good, bad])
-    if better <= worse:
+    if not better > worse:
         raise ValueError(f"a good text gets {better:.2f}, a bad one {worse:.2f}")
     return f"fine: {better:.2f} for a good text, {worse:.2f} for a bad one"
 
 
 two_labels = AutoModelForSequenceClassification.from_pretrained(TINY, num_labels=2)
 good, bad = test_pairs[0]
-print(checked(reward_model, tokenizer, good, bad))
+print(check_reward_model(reward_model, tokenizer, good, bad))
 try:
-    checked(two_labels, tokenizer, good, bad)
+    check_reward_model(two_labels, tokenizer, good, bad)
 except ValueError as error:
     print("refused:", error)
 
@@ -510,8 +612,9 @@ prediction = ...  # "more gold", "less gold" or "the same"
 
 
 def both_runs() -> dict:
-    """The free run of above, and one with a penalty"""
-    return {"beta 0": free, "beta 0.3": goodhart(reward_model, beta=0.3)[0]}
+    """The run without a penalty, from above, and one with a penalty."""
+    penalised, _ = goodhart(reward_model, beta=0.3)
+    return {"beta 0": free, "beta 0.3": penalised}
 
 
 predict("13.3", prediction, both_runs);
@@ -542,8 +645,9 @@ predict("13.3", prediction, both_runs);
 #
 # - **beta**: a fixed KL penalty. **adaptive beta**: it rises while the divergence is above a target, and falls below it
 #   ([Ziegler et al.](https://arxiv.org/abs/1909.08593)).
-# - **batch's std, no std**: advantages divided by the batch's deviation, or by none. Once all completions of a group have
-#   the form, the reward model's differences are mostly error, and the group's deviation makes them as large as any.
+# - **batch's std, no std**: advantages divided by the batch's standard deviation, or by none. Once all completions of a
+#   group have the form, the reward model's differences are mostly error, and dividing by the group's standard deviation
+#   makes these differences as large as any.
 # - **mean / minimum of three**: an ensemble of reward models, trained on different pairs. Where they disagree, none has
 #   seen enough. The minimum believes the most sceptical one; Coste et al. found it best with a small penalty.
 # - **early stopping**: every 256 completions, 64 other problems are judged by gold, and the best weights are kept. It
@@ -551,17 +655,21 @@ predict("13.3", prediction, both_runs);
 # - **diversity bonus**: below. **flipped**: reward models from worse labels. **the rule itself**: gold is paid.
 
 # %%
-import pandas as pd
-
-
 def read_runs(task):
     """One row per stored run, with what was measured at its end as columns."""
-    path = STORED / f"{task}.jsonl"
-    if not path.is_file():
-        return pd.DataFrame({"method": [], "seed": [], "log": []})
-    runs = pd.read_json(path, lines=True)
+    runs = pd.read_json(STORED / f"{task}.jsonl", lines=True)
     runs = runs.drop_duplicates(["method", "seed"], keep="last")
-    return runs.join(pd.DataFrame(list(runs["end"]), index=runs.index))
+    measured = pd.DataFrame(list(runs["end"]), index=runs.index)
+    return runs.join(measured)
+
+
+def mean_path(runs, method):
+    """Means over the seeds and three batches, by completions."""
+    logs = []
+    for log in runs[runs["method"] == method]["log"]:
+        logs.append(pd.DataFrame(log))
+    means = pd.concat(logs).groupby("used").mean()
+    return means.rolling(3, min_periods=1, center=True).mean()
 
 
 runs = read_runs("goodhart")
@@ -570,67 +678,73 @@ report("goodhart")
 
 # %% [markdown]
 # *sampled* is the rate of right answers in the whole form, *points* the paired difference in it, *kl* the divergence at
-# the end. First the Goodhart curve of the unprotected runs, a thin line per seed:
+# the end. All is sampled; these runs were not measured greedily. First the Goodhart curve of the unprotected runs, a thin
+# line per seed:
 
 # %% tags=["hide-input"]
-def path_of(method):
-    """Means over the seeds, by completions: proxy, gold, right, kl."""
-    logs = [pd.DataFrame(log) for log in runs[runs["method"] == method]["log"]]
-    if not logs:
-        return None
-    return pd.concat(logs).groupby("used").mean().rolling(3, 1, center=True).mean()
-
-
 figure, panels = figures.new_panels(9.5, 3.4, 2, 2)
-free_runs = runs[runs["method"] == "one model"]
-said = []
-colours = (figures.ORANGE, figures.BLUE)
-for axes, name, colour in zip(panels, ("proxy", "gold"), colours):
-    for log in free_runs["log"]:
-        path = pd.DataFrame(log).rolling(3, 1, center=True).mean()
-        axes.plot(path["kl"], path[name], color=colour, lw=0.8, alpha=0.5)
-    if (path := path_of("one model")) is not None:
-        axes.plot(path["kl"], path[name], color=colour, lw=2.5)
-        said.append(f"{name}: {path[name].iloc[0]:.2f} at first, at most "
-                    f"{path[name].max():.2f}, at the end {path[name].iloc[-1]:.2f}")
-    axes.set(xlabel="KL of a completion, nats", ylabel=name)
+average = mean_path(runs, "one model")
+lines = []
+columns = [("proxy", figures.ORANGE), ("gold", figures.BLUE)]
+for axes, (column, colour) in zip(panels, columns):
+    for log in runs[runs["method"] == "one model"]["log"]:
+        path = pd.DataFrame(log).rolling(3, min_periods=1, center=True).mean()
+        axes.plot(path["kl"], path[column], color=colour, lw=0.8, alpha=0.5)
+    values = average[column]
+    axes.plot(average["kl"], values, color=colour, lw=2.5)
+    axes.set(xlabel="KL of a completion, nats", ylabel=column)
+    start, end = values.iloc[0], values.iloc[-1]
+    most = values.max()
+    lines.append(
+        f"{column}: {start:.2f} at first, at most {most:.2f}, at the end {end:.2f}"
+    )
 panels[1].set_ylim(0, 1)
 figure.suptitle("The same runs: the proxy stays high, gold falls")
-figures.show(figure, f"Proxy and gold over KL, by seed. {'; '.join(said)}.")
+figures.show(figure, f"Proxy and gold over KL, by seed. {'; '.join(lines)}.")
 
 # %% [markdown]
-# And the remedies, each the mean over its seeds:
+# And the remedies, each as the mean over its seeds. On the right the same rates stand over the distance from the base:
 
 # %% tags=["hide-input"]
 shown = ["one model", "mean of three", "minimum of three", "beta 0.1", "beta 0.3",
          "the rule itself"]
-figure, panels = figures.new_panels(9.5, 3.8, 2, 2)
-said = []
+figure, (left, right_panel) = figures.new_panels(9.5, 3.8, 2, 2)
+lines = []
 for name, (colour, dash, _) in zip(shown, figures.STYLES):
-    if (path := path_of(name)) is not None:
-        panels[0].plot(path.index, path["right"], dash, color=colour, label=name)
-        panels[1].plot(path["kl"], path["right"], dash, color=colour)
-        best, last = path["right"].max(), path.dropna().iloc[-1]
-        said.append(f"{name}: at best {best:.2f}, at the end {last['right']:.2f} at a "
-                    f"KL of {last['kl']:.1f}")
-panels[0].set(xlabel="completions", ylabel="right", ylim=(0, 1), title="Over the run")
-panels[1].set(xlabel="KL of a completion, nats", ylim=(0, 1), title="Over the distance")
-if said:
-    figure.legend(frameon=False, loc="outside right center")
-figures.show(figure, f"Rate of right answers by remedy. {'; '.join(said)}.")
+    path = mean_path(runs, name)
+    left.plot(path.index, path["right"], dash, color=colour, label=name)
+    right_panel.plot(path["kl"], path["right"], dash, color=colour)
+    best, last = path["right"].max(), path.iloc[-1]
+    lines.append(
+        f"{name}: at best {best:.2f}, at the end {last['right']:.2f} at a KL of "
+        f"{last['kl']:.1f}"
+    )
+left.set(xlabel="completions", ylabel="right", ylim=(0, 1), title="Over the run")
+right_panel.set(xlabel="KL of a completion, nats", ylim=(0, 1))
+right_panel.set_title("Over the distance")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(figure, f"Rate of right answers by remedy. {'; '.join(lines)}.")
 
 # %% [markdown]
-# - **What holds**: a KL penalty of 0.3 ends at 73 %, above the best moment of the unprotected runs, and keeps pass@8.
-#   With 0.1 the end is at 53 %, and the controller, whose target of 2 nats was passed, lies between. Early stopping needs
-#   no such choice: 384 gold labels bring 58 %.
-# - **What does not**: an ensemble. The minimum of three models rises higher before it falls, and falls as deep; the mean
-#   is no better than one. All learned from the same base and the same kind of pairs, so they overlook the same thing. A
-#   bonus for diversity does not help either, and whether another deviation does is unsettled.
+# - **What is better than no remedy here**: a KL penalty of 0.3 ends at 73 %, above the best moment of the unprotected
+#   runs, and keeps pass@8. Early stopping ends at 58 % for 384 gold labels. Both are confirmed by the corrected test. A
+#   penalty of 0.1 ends at 53 %, and the controller, which overshot its target of 2 nats, at 62 %; five seeds leave these
+#   two unsettled.
+# - **What is not shown**: an ensemble. The minimum of three models ends where one model ends, -0.2 points with an interval
+#   from -20 to +20, so it may help or harm. All three learned from the same base and the same kind of pairs, so they may
+#   overlook the same thing. Nor does anything follow about a bonus for diversity or another standard deviation.
 # - **The rule itself** reaches 87 %: nothing makes up for a reward that does not know what is right. All these reward
 #   models ordered 86 to 90 % of held-out pairs rightly, and none of that says how a run ends.
 #
-# None of these repairs the reward model. What does: label completions of the *policy*, and train it again ("iterated
-# RLHF"), because then the new errors are in the data.
+# Look at the right panel again. In the runs of [Gao et al.](https://arxiv.org/abs/2210.10760) a KL penalty did not change
+# gold *at a given KL*: it worked like stopping earlier. Here the penalised runs lie above the others at the same KL: between
+# 1 and 2 nats 43 % are right without a penalty, 54 % with 0.1 and 70 % with 0.3. One reason may be time. The unprotected
+# runs pass that range within about two updates, while they still learn the form; the runs with 0.3 spend half of
+# their updates there. So the comparison mixes the effect of the penalty with that of more updates, and these runs cannot
+# separate the two. They do not contradict Gao et al.
+#
+# None of these remedies repairs the reward model. What does: label completions of the *policy*, and train it again
+# ("iterated RLHF"), because then the new errors are in the data.
 
 # %% [markdown]
 # ### Exercise 13.4 · `adaptive_beta` · easy · 5 minutes
@@ -668,50 +782,56 @@ check("13.4", adaptive_beta);
 # %% [markdown]
 # ## What noise costs
 #
-# Another kind of wrong: a reward that is right on average and errs at random, such as people in a hurry or flaky tests.
-# Flip a reward of 0 or 1 at the rate $f$, and a completion that is right with probability $p$ is paid with
-# $f + (1 - 2f)\,p$. The order stays, the signal shrinks to $1 - 2f$, and the group's deviation grows with the noise. How
-# well do the advantages still agree with the truth? 4,000 questions, p uniform between 0 and 1, in groups of 4, 8
-# and 16; the *batch's* deviation is that of all of them:
+# A reward can also be right on average and err at random, such as people in a hurry or flaky tests. Flip a reward of 0 or
+# 1 at the rate $f$, and a completion that is right with probability $p$ is paid with $f + (1 - 2f)\,p$. The order stays,
+# the signal shrinks to $1 - 2f$, and the group's standard deviation grows with the noise. How well do the advantages
+# still agree with the truth? Take 4,000 questions, p uniform between 0 and 1, in groups of 4, 8 and 16; the *batch's*
+# standard deviation is that of all of them:
 
 # %%
 from grpo_workbook import group_advantages
 
 torch.manual_seed(0)
-true = (torch.rand(4000, 1) > torch.rand(4000, 16)).float()
+probability = torch.rand(4000, 1)  # of a right answer, for each question
+is_right = (torch.rand(4000, 16) < probability).float()
 
 
-def kept(flips, size, scale, p_true=true):
-    """Correlation of advantages with those of the true rewards."""
-    groups = p_true[:, :size]
-    wrong = (torch.rand(groups.shape) < flips).float()
-    paid = (groups - wrong).abs()
-    best = group_advantages(groups.flatten(), size, scale)
-    seen = group_advantages(paid.flatten(), size, scale)
-    return float(torch.corrcoef(torch.stack([best, seen]))[0, 1])
+def agreement_with_truth(flips, size, scale):
+    """Correlation of the advantages with those of the true rewards."""
+    true_rewards = is_right[:, :size]
+    flipped = (torch.rand(true_rewards.shape) < flips).float()
+    paid = (true_rewards - flipped).abs()
+    true_advantages = group_advantages(true_rewards.flatten(), size, scale)
+    paid_advantages = group_advantages(paid.flatten(), size, scale)
+    both = torch.stack([true_advantages, paid_advantages])
+    return float(torch.corrcoef(both)[0, 1])
 
 
 for flips in (0.1, 0.2, 0.35):
     for scale in ("group", "batch"):
-        row = {size: f"{kept(flips, size, scale):.2f}" for size in (4, 8, 16)}
-        print(f"{flips:4.0%} flipped, divided by the {scale}'s deviation: {row}")
+        cells = []
+        for size in (4, 8, 16):
+            correlation = agreement_with_truth(flips, size, scale)
+            cells.append(f"groups of {size}: {correlation:.2f}")
+        print(f"{flips:4.0%} flipped, divided by the {scale}'s std: {', '.join(cells)}")
 
 # %% [markdown]
 # A larger group estimates its mean better, but the noise of each single reward stays: more *completions* average it out,
-# in whatever groups they come. The deviation matters where a group is all right or all wrong: then its only variance is
-# the noise, and dividing by the group's deviation turns it into advantages as large as any:
+# in whatever groups they come. The standard deviation matters where a group is all right or all wrong: then its only
+# variance is the noise, and dividing by the group's standard deviation turns it into advantages as large as any:
 
 # %%
-lonely = torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0])  # all wrong, one flipped
+all_wrong = torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0])  # the 1 is a flipped verdict
 mixed = torch.tensor([1.0, 0, 1, 1, 0, 0, 1, 0])
-pair = torch.cat([lonely, mixed])
+both_groups = torch.cat([all_wrong, mixed])
 for scale in ("group", "batch", "none"):
-    A = group_advantages(pair, 8, scale)
-    print(f"{scale:6} the flipped one {A[3]:5.2f}, a right one beside it {A[8]:5.2f}")
+    values = group_advantages(both_groups, 8, scale).tolist()
+    flipped, right_one = values[3], values[8]
+    print(f"{scale:6} the flipped one {flipped:5.2f}, a right one {right_one:5.2f}")
 
 # %% [markdown]
-# With the group's deviation the flipped one counts for nearly three right ones, with the batch's for less than two.
-# Does it matter in training? Stored, on chapter 04's task with 20 and 30 % of the verdicts flipped:
+# With the group's standard deviation the flipped one counts for nearly three right ones, with the batch's for less than
+# two. Does it matter in training? Stored, on chapter 04's task with 20 and 30 % of the verdicts flipped:
 
 # %%
 report("noise")
@@ -719,15 +839,19 @@ report("noise")
 # %% [markdown]
 # With 20 % flipped, seven or eight points are lost in groups of 4 and 8; in groups of 16 one seed of five ended at 1 %.
 # With 30 % every size of group has seeds at nearly 0 and others at 65 to 76 %: noise makes a run a gamble, and five seeds
-# cannot say which size is best. Nor does the batch's deviation help here; the toy's gain drowns. What helps is a third of
-# the learning rate: smaller steps average over more completions, and all five seeds end between 57 and 70 %.
+# cannot say which size is best. The gain from the batch's standard deviation that the toy shows is lost in the noise.
+#
+# With a third of the learning rate and 30 % flipped, all five seeds end between 57 and 70 %, 24 points above the usual rate
+# on average. Smaller steps average over more completions, so that is plausible, but the paired difference is not shown by
+# five seeds (p = 0.15).
 #
 # ## The pipeline that GRPO replaced
 #
 # RLHF as of 2022 ([InstructGPT](https://arxiv.org/abs/2203.02155)) has three stages: SFT on demonstrations, a reward
 # model on comparisons, PPO against it. PPO's **critic** is a second model, usually about as large as the policy, that
-# predicts the reward from each token on; what came better than predicted is praised. GRPO replaced the critic by the
-# group's mean. The KL divergence is part of PPO's reward; in GRPO it is a term of the loss.
+# predicts the reward from each token on; what came better than predicted is reinforced. GRPO replaced the critic by the
+# group's mean. InstructGPT subtracts the KL divergence from PPO's reward; GRPO adds it to the loss. The stored runs below
+# have it in the loss for both methods, so that they differ in less, and the short class in this chapter has none.
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -739,13 +863,18 @@ boxes = {
     "critic": (0.55, 0.24, "critic\nlearns (PPO)", pale["off"]),
     "A": (0.85, 0.5, "advantages:\nPPO per token,\nGRPO per text", pale["number"]),
 }
-arrows = [("policy", "text", ""), ("text", "reward", ""), ("text", "reference", ""),
-          ("text", "critic", ""), ("reward", "A", ""), ("reference", "A", "KL"),
-          ("critic", "A", "baseline"), ("A", "policy", "", -0.5)]
-figures.show(figures.diagram(boxes, arrows, (9.0, 3.6)),
-             "Diagram: the policy writes completions; a frozen reward model, a frozen "
-             "reference and, in PPO alone, a learning critic look at them; together "
-             "they make the advantages with which the policy is updated.")
+arrows = [
+    ("policy", "text", ""), ("text", "reward", ""), ("text", "reference", ""),
+    ("text", "critic", ""), ("reward", "A", ""), ("reference", "A", "KL"),
+    ("critic", "A", "baseline"), ("A", "policy", "", -0.5),
+]
+figure = figures.diagram(boxes, arrows, (9.0, 3.6))
+figures.show(
+    figure,
+    "Diagram: the policy writes completions; a frozen reward model, a frozen reference "
+    "and, in PPO alone, a learning critic look at them; together they make the "
+    "advantages with which the policy is updated.",
+)
 
 # %% [markdown]
 # The critic's predictions $V_t$ become advantages by **generalised advantage estimation**: the error of one step is
@@ -755,36 +884,41 @@ figures.show(figures.diagram(boxes, arrows, (9.0, 3.6)),
 # %%
 def gae(rewards, values, mask, decay=0.95):
     """Advantages and returns, (B, T) each; rewards (B,) come at the last token."""
-    length = mask.sum(1)
     errors = torch.zeros_like(values)
-    for i, (reward, n) in enumerate(zip(rewards, length.tolist())):
-        errors[i, :n] = -values[i, :n]
-        errors[i, : n - 1] += values[i, 1:n]
-        errors[i, n - 1] += reward
+    lengths = mask.sum(dim=1).tolist()
+    for i, (reward, length) in enumerate(zip(rewards, lengths)):
+        errors[i, :length] = -values[i, :length]
+        errors[i, : length - 1] += values[i, 1:length]
+        errors[i, length - 1] += reward
     advantages = errors.clone()
     for t in reversed(range(values.shape[1] - 1)):
         advantages[:, t] += decay * advantages[:, t + 1]
-    return advantages * mask, (advantages + values) * mask
+    returns = advantages + values
+    return advantages * mask, returns * mask
 
 
-guess = torch.tensor([[0.2, 0.2, 0.7, 0.9]])
-A, returns = gae([1.0], guess, torch.ones(1, 4, dtype=torch.long), decay=0.5)
-print("values    ", [round(v, 2) for v in guess[0].tolist()])
-print("advantages", [round(a, 2) for a in A[0].tolist()])
+predicted_rewards = torch.tensor([[0.2, 0.2, 0.7, 0.9]])
+mask = torch.ones(1, 4, dtype=torch.long)
+token_advantages, _ = gae([1.0], predicted_rewards, mask, decay=0.5)
+for name, row in (("values", predicted_rewards), ("advantages", token_advantages)):
+    numbers = " ".join(f"{value:5.2f}" for value in row[0].tolist())
+    print(f"{name:10} {numbers}")
 
 # %% [markdown]
-# $V_t$ is predicted before token $t$ is written. After the second token the prediction rose from 0.2 to 0.7, so that one
+# $V_t$ is predicted before token $t$ is written. After the second token the prediction rose from 0.2 to 0.7, so this token
 # gets most of the credit (with a decay as low as 0.5; 0.95 is usual and spreads it). In GRPO all four would have the
-# same advantage. Chapter 01's readable trainer becomes PPO by one class: a critic, and a step that uses it.
+# same advantage. Chapter 01's readable trainer becomes PPO by two classes: one adds a critic, the other a step that uses it.
 
 # %%
 import copy
 
-from grpo_workbook import ScratchTrainer, grpo
-from grpo_workbook.grpo import policy_ratio
+from grpo_workbook import ScratchTrainer
+from grpo_workbook.grpo import clipped_losses, policy_ratio, reduce_tokens
 
 
-class PPO(ScratchTrainer):
+class CriticTrainer(ScratchTrainer):
+    """The trainer of chapter 01 with a critic: a copy of the model with one output."""
+
     def __post_init__(self):
         super().__post_init__()
         self.critic = copy.deepcopy(self.model)
@@ -794,80 +928,125 @@ class PPO(ScratchTrainer):
         self.critic_optimizer = torch.optim.AdamW(weights, 1e-3, weight_decay=0.0)
 
     def values(self, batch):
+        """The reward that the critic expects before each token: (B, T)."""
+        body = self.critic.model
         ids, attention = batch["input_ids"], batch["attention_mask"]
-        states = self.critic.model(input_ids=ids, attention_mask=attention)
+        hidden = body(input_ids=ids, attention_mask=attention).last_hidden_state
         length = batch["mask"].shape[1]
-        before = states.last_hidden_state[:, -length - 1 : -1]
-        return self.head(before).squeeze(-1) * batch["mask"]
+        before_each_token = hidden[:, -length - 1 : -1]
+        return self.head(before_each_token).squeeze(-1) * batch["mask"]
 
 # %% [markdown]
-# Its step: sample, reward, advantages from the critic, one update of each model.
+# A step samples completions, scores them, takes advantages from the critic, and updates each model once.
 
 # %%
-def ppo_step(self, rows):
-    batch = self.rollout(rows)
-    rewards, mask = self.score(rows, batch["texts"]), batch["mask"]
-    with torch.no_grad():
-        A, returns = gae(rewards, self.values(batch), mask)
-        there = A[mask.bool()]
-        A = (A - there.mean()) / (there.std() + 1e-4)
-    logp = self.logprobs(self.model, batch)
-    ratio = policy_ratio(logp, logp.detach(), mask)
-    loss = grpo.reduce_tokens(grpo.clipped_losses(ratio, A), mask, "dapo")
-    error = ((self.values(batch) - returns).square() * mask).sum() / mask.sum()
-    both = (self.optimizer, loss), (self.critic_optimizer, error)
-    for optimizer, objective in both:
-        optimizer.zero_grad()
-        objective.backward()
-        optimizer.step()
-    return {"reward": sum(rewards) / len(rewards), "critic": float(error.detach())}
+def update(optimizer, loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
 
 
-def learned(prompts, completions, **columns):
-    given = zip(prompts, completions)
-    rows = [{"prompt": p, "text": c[0]["content"]} for p, c in given]
+class PPO(CriticTrainer):
+    def step(self, rows):
+        batch = self.rollout(rows)
+        mask = batch["mask"]
+        rewards = self.score(rows, batch["texts"])
+        with torch.no_grad():
+            advantages, returns = gae(rewards, self.values(batch), mask)
+        written = advantages[mask.bool()]
+        advantages = (advantages - written.mean()) / (written.std() + 1e-4)
+
+        logp = self.logprobs(self.model, batch)
+        ratio = policy_ratio(logp, logp.detach(), mask)
+        loss = reduce_tokens(clipped_losses(ratio, advantages), mask, "dapo")
+        update(self.optimizer, loss)
+
+        squared_errors = (self.values(batch) - returns).square() * mask
+        critic_loss = squared_errors.sum() / mask.sum()
+        update(self.critic_optimizer, critic_loss)
+        return {"reward": mean(rewards), "critic": float(critic_loss.detach())}
+
+# %% [markdown]
+# Make six steps against the reward model, and print the reward and the critic's squared error:
+
+# %%
+def learned_reward(prompts, completions, **columns):
+    rows = []
+    for prompt, completion in zip(prompts, completions):
+        rows.append({"prompt": prompt, "text": completion[0]["content"]})
     return rewards_of(reward_model, rows)
 
 
-PPO.step = ppo_step
-
-# %% [markdown]
-# Six steps, the reward and the critic's squared error:
-
-# %%
-fresh = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
-ppo = PPO(fresh, tokenizer, learned, learning_rate=3e-4)
+policy = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
+ppo = PPO(policy, tokenizer, learned_reward, learning_rate=3e-4)
 for metrics in ppo.train(train_rows[320 : 320 + 6 * 8]):
-    print({name: round(metrics[name], 2) for name in ("step", *list(metrics)[-2:])})
+    reward, error = metrics["reward"], metrics["critic"]
+    print(f"step {metrics['step']}  reward {reward:5.2f}  critic's error {error:.2f}")
 
 # %% [markdown]
-# What each has to hold in memory, counted: weights, and for those that learn gradients and AdamW's two averages.
+# What does each method hold in memory? Count the weights, and for those that learn gradients and AdamW's two averages.
 
 # %%
-def mebibytes(learns, frozen):
-    counts = [sum(p.numel() for p in m.parameters()) for m in (*learns, *frozen)]
-    copies = [4] * len(learns) + [1] * len(frozen)
-    return sum(4 * n * c for n, c in zip(counts, copies)) / 2**20
+def mebibytes(learning, frozen):
+    """Memory in float32: four numbers for a weight that learns, else one."""
+    numbers = 0
+    for model in learning:
+        numbers += 4 * sum(weight.numel() for weight in model.parameters())
+    for model in frozen:
+        numbers += sum(weight.numel() for weight in model.parameters())
+    return 4 * numbers / 2**20
 
 
 frozen = [ppo.reference, reward_model]
-print(f"GRPO with a reward model: {mebibytes([fresh], frozen):5.1f} MiB")
-print(f"PPO with a reward model:  {mebibytes([fresh, ppo.critic], frozen):5.1f} MiB")
-print(f"GRPO with a rule, no KL:  {mebibytes([fresh], []):5.1f} MiB")
+print(f"GRPO with a reward model: {mebibytes([policy], frozen):5.1f} MiB")
+both = [policy, ppo.critic]
+print(f"PPO with a reward model:  {mebibytes(both, frozen):5.1f} MiB")
+print(f"GRPO with a rule, no KL:  {mebibytes([policy], []):5.1f} MiB")
 
 # %% [markdown]
-# In float32; for a model of 7 billion weights multiply by 10,000. Activations come on top. Stored: SFT on 128 worked
-# answers, then PPO or GRPO against the same reward models, a beta of 0.1, with equal completions:
+# In float32; for a model of 7 billion weights multiply by 10,000. Activations come on top. The stored runs make SFT on 128
+# worked answers, then PPO or GRPO against the same reward models, with a beta of 0.1 and equal completions:
 
 # %%
+pipeline = read_runs("pipeline")
 report("pipeline")
 
 # %% [markdown]
-# Read the first line first: SFT on 128 answers is good already, and GRPO against the reward model takes 14 points away
-# again. PPO does not, for 1.7 times the memory and 1.3 times the seconds. Is it the critic? The other two lines take the
-# difference apart: PPO's loss changes nothing; dividing by the batch's deviation, as PPO does, brings back 12.6 of the
-# 16.3 points. Where all completions have the form, a group differs in the reward model's errors alone, and GRPO makes
-# them as large as any.
+# SFT on 128 answers is good already, and GRPO against the reward model takes 14 points away again. PPO does not. But does
+# that make PPO the better method? The runs did not move equally far. At the end GRPO is at a KL divergence of 1.6 nats from
+# the policy after SFT, GRPO with the batch's standard deviation at 0.6, and PPO at 0.35. So compare them at the same distance:
+
+# %% tags=["hide-input"]
+methods = ["SFT, then GRPO", "SFT, then GRPO, PPO's loss",
+           "SFT, then GRPO, batch's std", "SFT, then PPO"]
+borders = [0, 0.2, 0.6, 1, 3]
+labels = ["0 to 0.2", "0.2 to 0.6", "0.6 to 1", "1 to 3"]
+figure, (axes,) = figures.new_panels(8.5, 3.6)
+lines = []
+for method, (colour, dash, marker) in zip(methods, figures.STYLES):
+    logs = [pd.DataFrame(log) for log in pipeline.query("method == @method")["log"]]
+    batches = pd.concat(logs)
+    ranges = pd.cut(batches["kl"], borders, labels=labels, include_lowest=True)
+    rates = batches.groupby(ranges, observed=True)["right"].agg(["mean", "size"])
+    rates = rates[rates["size"] >= 5]
+    places = [labels.index(label) for label in rates.index]
+    axes.plot(places, rates["mean"], dash, marker=marker, color=colour, label=method)
+    numbers = []
+    for label, row in rates.iterrows():
+        numbers.append(f"{row['mean']:.3f} of {row['size']:.0f} batches at {label}")
+    lines.append(f"{method}: {', '.join(numbers)}")
+axes.set_xticks(range(len(labels)), labels)
+axes.set(xlabel="KL of a completion from the policy after SFT, nats", ylim=(0.4, 0.9))
+axes.set(ylabel="right", title="At the same distance the methods differ little")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(figure, f"Rate of right answers over KL. {'; '.join(lines)}.")
+
+# %% [markdown]
+# At 0.2 to 0.6 nats 74 % of GRPO's completions are right, 77 % with the batch's standard deviation and 76 % of PPO's. So most
+# of the 16 points at the end go with the distance: PPO and the batch's standard deviation take smaller steps away
+# from the start at the same learning rate. (The points are means over the batches of five runs that fell in that range.) Nor
+# is PPO better than the plain SFT with which it started: +2.0 points, p = 0.25, for 1.7 times GRPO's memory and 1.3
+# times its seconds. Against this reward model no method earned its price.
 
 # %% [markdown]
 # ## Process rewards
@@ -877,56 +1056,70 @@ report("pipeline")
 # group of chapter 12's sums, with three completions; a step is right if it is the next column of the sum:
 
 # %%
-steps_of = {"all right": [1.0, 1.0, 1.0, 1.0],
-            "slip in the second": [1.0, 0.0, 1.0, 0.0], "no steps, wrong": [0.0]}
-flat = torch.tensor([r for each in steps_of.values() for r in each])
-outcome = torch.tensor([each[-1] for each in steps_of.values()])
-scaled = {"outcome": (outcome - outcome.mean()) / (outcome.std() + 1e-4)}
-by_step = {name: [(r - float(flat.mean())) / (float(flat.std()) + 1e-4) for r in each]
-           for name, each in steps_of.items()}
-process = {name: [sum(each[i:]) for i in range(len(each))]
-           for name, each in by_step.items()}
-for i, name in enumerate(steps_of):
-    steps = " ".join(f"{a:5.2f}" for a in process[name])
-    print(f"{name:20} outcome {scaled['outcome'][i]:5.2f}   by step {steps}")
+step_rewards = {
+    "all right": [1.0, 1.0, 1.0, 1.0],
+    "slip in the second": [1.0, 0.0, 1.0, 0.0],
+    "no steps, wrong": [0.0],
+}
+every_step, outcomes = [], []
+for rewards in step_rewards.values():
+    every_step.extend(rewards)
+    outcomes.append(rewards[-1])  # the answer
+every_step, outcomes = torch.tensor(every_step), torch.tensor(outcomes)
+outcome_advantages = (outcomes - outcomes.mean()) / (outcomes.std() + 1e-4)
+centre, scale = every_step.mean(), every_step.std() + 1e-4
+
+by_outcome, by_step = {}, {}
+for i, (name, rewards) in enumerate(step_rewards.items()):
+    scaled = (torch.tensor(rewards) - centre) / scale
+    sums = [float(scaled[start:].sum()) for start in range(len(rewards))]
+    by_step[name] = sums
+    by_outcome[name] = [float(outcome_advantages[i])] * len(rewards)
+    numbers = " ".join(f"{value:5.2f}" for value in sums)
+    print(f"{name:20} outcome {outcome_advantages[i]:5.2f}   by step {numbers}")
 
 # %% [markdown]
-# The last reward is the answer's. The outcome blames the completion with the slip as much as the one that tried nothing,
-# in every token alike. By step, the slip is blamed most and the right step after it least; even the first step, which
-# was right, answers for what came after. And note a side effect: early steps add up many later rewards, so where most
-# steps are right, *longer* is better.
+# The last reward is the answer's. The outcome penalises the completion with the slip as much as the one that tried
+# nothing, in every token alike. By step, the slip is penalised most and the right step after it least; even the first
+# step, which was right, answers for what came after. And note a side effect: early steps add up many later rewards, so
+# where most steps are right, *longer* is better.
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.0, 2.6, 2, 2)
-top = max(abs(a) for each in process.values() for a in each)
-for axes, kind in zip(panels, ("outcome", "process")):
+top = max(abs(value) for value in by_step["all right"])
+kinds = [("outcome reward", by_outcome), ("process reward", by_step)]
+for axes, (title, advantages) in zip(panels, kinds):
     axes.grid(False)
-    for y, (name, each) in enumerate(process.items()):
-        shown = each if kind == "process" else [float(scaled["outcome"][y])] * len(each)
-        for x, a in enumerate(shown):
-            colour = figures.BLUE if a > 0 else figures.ORANGE
-            shade = 0.15 + 0.8 * abs(a) / top
-            axes.barh(-y, 0.94, 0.7, left=x, color=colour, alpha=shade)
-            axes.text(x + 0.47, -y, f"{a:.1f}", ha="center", va="center", fontsize=9)
-    axes.set_yticks([0, -1, -2], list(process) if kind == "outcome" else [""] * 3)
-    axes.set_xticks([i + 0.47 for i in range(4)], ["1st", "2nd", "3rd", "answer"])
-    axes.set_title(f"{kind} reward")
-told = "; ".join(f"{n}: outcome {float(o):.1f}, by step "
-                 + ", ".join(f"{a:.1f}" for a in process[n])
-                 for n, o in zip(process, scaled["outcome"]))
-figures.show(figure, f"Advantages of the steps of three completions. {told}.")
+    for row, values in enumerate(advantages.values()):
+        for x, value in enumerate(values):
+            colour = figures.BLUE if value > 0 else figures.ORANGE
+            shade = 0.15 + 0.8 * abs(value) / top
+            axes.barh(-row, 0.94, 0.7, left=x, color=colour, alpha=shade)
+            label = f"{value:.1f}"
+            axes.text(x + 0.47, -row, label, ha="center", va="center", fontsize=9)
+    axes.set_yticks([0, -1, -2], ["", "", ""])
+    axes.set_xticks([0.47, 1.47, 2.47, 3.47], ["1st", "2nd", "3rd", "answer"])
+    axes.set_title(title)
+panels[0].set_yticks([0, -1, -2], list(by_step))
+lines = []
+for name, values in by_step.items():
+    numbers = ", ".join(f"{value:.1f}" for value in values)
+    lines.append(f"{name}: outcome {by_outcome[name][0]:.1f}, by step {numbers}")
+words = "; ".join(lines)
+figures.show(figure, f"Advantages of the steps of three completions. {words}.")
 
 # %% [markdown]
 # A rule for steps can have a gap too. "Right steps" below compares with the columns of this very sum; "true steps" pays
-# every equation that is true, such as 1+1=2, written as often as you like. Stored, on the sums of chapter 12:
+# every equation that is true, such as 1+1=2, written as often as you like. The stored runs are on the sums of chapter 12:
 
 # %%
 report("process")
 
 # %% [markdown]
-# Paying right steps gained ten points on average, but on this task the seeds differ so much (chapter 12) that eight of
-# them do not settle it. Paying every true equation lost fifteen, no more settled: it buys columns that are true and
-# belong to no sum. What is paid for each step is one more reward that can be wrong.
+# Neither difference is shown. Paying right steps gained ten points on average, but on this task the seeds differ so much
+# (chapter 12) that the interval goes from -12 to +32. Paying every true equation lost fifteen, from -38 to +7. A loss
+# there would be no surprise: that reward buys columns that are true and belong to no sum. What is paid for each step is one
+# more reward that can be wrong.
 
 # %% [markdown]
 # ### Exercise 13.5 · `step_advantages` · medium · 12 minutes
@@ -957,13 +1150,16 @@ check("13.5", step_advantages);
 #
 #
 # def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
-#     every = [r for each in rewards for r in each]
-#     centre, scale = mean(every), stdev(every) + 1e-4
-#     found = []
-#     for each in rewards:
-#         scaled = [(r - centre) / scale for r in each]
-#         found.append([sum(scaled[i:]) for i in range(len(scaled))])
-#     return found
+#     every_step = []
+#     for steps in rewards:
+#         every_step.extend(steps)
+#     centre = mean(every_step)
+#     scale = stdev(every_step) + 1e-4
+#     advantages = []
+#     for steps in rewards:
+#         scaled = [(reward - centre) / scale for reward in steps]
+#         advantages.append([sum(scaled[i:]) for i in range(len(scaled))])
+#     return advantages
 # ```
 #
 # </details>
@@ -984,35 +1180,37 @@ from collections import Counter
 
 
 def majority(answers):
-    most = Counter(answers).most_common(1)[0][0]
-    return [float(answer == most) for answer in answers]
+    (most_common, _), *_ = Counter(answers).most_common(1)
+    return [float(answer == most_common) for answer in answers]
 
 
 def diversity(answers):
-    same = Counter(answers)
-    return [1 - (same[answer] - 1) / (len(answers) - 1) for answer in answers]
+    counts = Counter(answers)
+    others = len(answers) - 1
+    return [1 - (counts[answer] - 1) / others for answer in answers]
 
 
-group = ["12", "12", "12", "12", "12", "15", "15", "9"]
-agreed = torch.tensor(majority(group))
+answers = ["12", "12", "12", "12", "12", "15", "15", "9"]
+agreed = torch.tensor(majority(answers))
+rare = torch.tensor(diversity(answers))
 for weight in (0.0, 0.5, 1.0, 2.0):
-    paid = agreed + weight * torch.tensor(diversity(group))
-    A = group_advantages(paid, 8)
-    print(f"bonus {weight}: 12 {A[0]:5.2f}, 15 {A[5]:5.2f}, 9 {A[7]:5.2f}")
+    values = group_advantages(agreed + weight * rare, 8).tolist()
+    numbers = f"12 {values[0]:5.2f}, 15 {values[5]:5.2f}, 9 {values[7]:5.2f}"
+    print(f"bonus {weight}: {numbers}")
 
 # %% [markdown]
-# A bonus does not know which rare answer is right; it only slows the narrowing down. And at a weight of 2 it turns the
-# majority over. Stored; *answer* counts right numbers in any form, *answer8* problems with one among eight attempts:
+# A bonus does not know which rare answer is right; it only slows the narrowing down. And at a weight of 2 the majority
+# earns less than the rarest answer. In the table of the stored runs *answer* counts right numbers in any form, and
+# *answer8* the problems with a right number among eight attempts:
 
 # %%
 report("diversity")
 
 # %% [markdown]
-# Without a label, the majority lifts single answers from 53 to 74 % right; and of the problems that the base solves at
-# least once in eight attempts, which are nearly all, one in fifteen is lost. The bonus of 0.5 kept two fifths of these
-# and, in the strict form, 95 instead of 89 % of the problems, at no cost: 3 and 6 points, for which eight seeds are no
-# proof. With the reward model above it was no help ("diversity bonus" in the table of remedies): there the other answers
-# are mostly wrong, and nothing that is paid pulls back.
+# Without a label, the majority lifts single answers from 53 to 74 % right. But of the problems that the base solves at
+# least once in eight attempts, which are nearly all, one in fifteen is lost. The bonus of 0.5 recovered two fifths of the
+# lost problems, and in the strict form 95 instead of 89 % of the problems have a right answer among eight; eight seeds
+# cannot confirm either. With the reward model above a bonus shows no gain ("diversity bonus" in the table of remedies).
 
 # %% [markdown]
 # ## A language model as judge
@@ -1031,50 +1229,60 @@ from grpo_workbook.rewards.judges import Judge, agreement, get_judge_reward, len
 ONE = "{prompt}\n{fence}\n{completion}\n{fence}\nRight?"
 TWO = "{prompt}\n{fence}\n{first}\n{fence}\n{second}\n{fence}\nFirst better?"
 SAYS = {"1": 1.0, "0": 0.0}
-teacher, chooser = Judge("", "", ONE, SAYS), Judge("", "", TWO, SAYS)
-right = correctness_reward(texts, **columns)
-lesson, rng = [], random.Random(0)
+judge_of_one, judge_of_two = Judge("", "", ONE, SAYS), Judge("", "", TWO, SAYS)
+right = correctness_reward(
+    [row["text"] for row in pool], answer=[row["answer"] for row in pool],
+    question=[row["question"] for row in pool],
+)
+lesson = []  # questions to the judge, and what it should say
 
 
-def ask_and_say(text, verdict):
+def add_question(text, verdict):
     prompt = [{"role": "user", "content": text}]
     lesson.append({"prompt": prompt, "completion": message(str(int(verdict)))})
 
 
 for row, verdict in list(zip(pool, right))[:640]:
-    asked = {"prompt": row["question"], "completion": row["text"]}
-    ask_and_say(teacher.text(asked), verdict)
-for a, b in train_pairs[:480]:
-    first = rng.random() < 0.5
-    shown = (a, b) if first else (b, a)
-    asked = {"prompt": a["question"], "first": shown[0]["text"]}
-    ask_and_say(chooser.text(asked | {"second": shown[1]["text"]}), first)
-print(lesson[0]["prompt"][0]["content"], "->", lesson[0]["completion"][0]["content"])
+    fields = {"prompt": row["question"], "completion": row["text"]}
+    add_question(judge_of_one.text(fields), verdict)
+rng = random.Random(0)
+for better, worse in train_pairs[:480]:
+    better_first = rng.random() < 0.5
+    first, second = better["text"], worse["text"]
+    if not better_first:
+        first, second = second, first
+    fields = {"prompt": better["question"], "first": first, "second": second}
+    add_question(judge_of_two.text(fields), better_first)
 
 # %% [markdown]
-# Trained with TRL's `SFTTrainer`, and saved:
+# This is one of the questions. The model learns them with TRL's `SFTTrainer`, and is saved:
 
 # %%
 from trl import SFTConfig, SFTTrainer
 
-torch.manual_seed(run.seed)
+print(lesson[0]["prompt"][0]["content"], "->", lesson[0]["completion"][0]["content"])
+torch.manual_seed(profile.seed)
 student = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
-settings = SFTConfig(learning_rate=1e-3, num_train_epochs=1, warmup_steps=4,
-                     per_device_train_batch_size=16, seed=run.seed, **common)
-trainer = SFTTrainer(student, settings, processing_class=tokenizer,
-                     train_dataset=Dataset.from_list(lesson).shuffle(seed=0))
+args = SFTConfig(
+    learning_rate=1e-3, num_train_epochs=1, warmup_steps=4,
+    per_device_train_batch_size=16, seed=profile.seed, **common,
+)
+trainer = SFTTrainer(
+    student, args, processing_class=tokenizer,
+    train_dataset=Dataset.from_list(lesson).shuffle(seed=0),
+)
 trainer.remove_callback(PrinterCallback)
 trainer.train()
-folder = run.output / "judge"
+folder = profile.output / "judge"
 student.save_pretrained(folder)
 tokenizer.save_pretrained(folder)
 losses = [entry["loss"] for entry in trainer.state.log_history[:-1]]
-print(f"loss {losses[0]:.2f} at first, {sum(losses[-8:]) / 8:.2f} at the end")
+print(f"loss {losses[0]:.2f} at first, {mean(losses[-8:]):.2f} at the end")
 
 # %% [markdown]
 # ### An endpoint
 #
-# As in chapter 09, `transformers serve` on loopback. Replace address, model and key by those of your own judge:
+# As in chapter 09, `transformers serve` answers on loopback. Replace address, model and key by those of your own judge:
 
 # %%
 import os
@@ -1082,20 +1290,23 @@ import socket
 import time
 from pathlib import Path
 
-with socket.socket() as sock:
-    sock.bind(("127.0.0.1", 0))
-    port = sock.getsockname()[1]
+with socket.socket() as connection:
+    connection.bind(("127.0.0.1", 0))  # 0: any free port
+    port = connection.getsockname()[1]
 transformers = Path(sys.executable).with_name("transformers")
-line = f"{transformers} serve {folder} --host 127.0.0.1 --port {port} --device cpu"
-server_log = (run.output / "judge.log").open("w")
-server = subprocess.Popen(line.split(), stdout=server_log, stderr=server_log,
-                          env={**os.environ, "HF_HUB_OFFLINE": "1"})
-while True:
-    assert server.poll() is None, (run.output / "judge.log").read_text()[-2000:]
-    with socket.socket() as sock:
-        if sock.connect_ex(("127.0.0.1", port)) == 0:
-            break
+command = f"{transformers} serve {folder} --host 127.0.0.1 --port {port} --device cpu"
+log_path = profile.output / "judge.log"
+log_file = log_path.open("w")
+server = subprocess.Popen(
+    command.split(), stdout=log_file, stderr=log_file,
+    env={**os.environ, "HF_HUB_OFFLINE": "1"},
+)
+listening = False
+while not listening:
+    assert server.poll() is None, log_path.read_text()[-2000:]
     time.sleep(0.2)
+    with socket.socket() as connection:
+        listening = connection.connect_ex(("127.0.0.1", port)) == 0
 print("the judge is there")
 
 # %% [markdown]
@@ -1108,20 +1319,24 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 
-def now(coroutine):
+def run_now(coroutine):
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(asyncio.run, coroutine).result()
 
 
-url, price = f"http://127.0.0.1:{port}/v1", (0.5, 1.5)  # of a million tokens
+url = f"http://127.0.0.1:{port}/v1"
+price = (0.5, 1.5)  # of a million tokens, read and written
 judge = Judge(url, str(folder), ONE, SAYS, price=price)
 unseen = pool[1024:1184]
 labels = right[1024:1184]
-asked = [{"prompt": row["question"], "completion": row["text"]} for row in unseen]
-verdicts = now(judge.ask(asked))
+questions = []
+for row in unseen:
+    questions.append({"prompt": row["question"], "completion": row["text"]})
+verdicts = run_now(judge.ask(questions))
 print(dict(judge.counts))
-print(f"{sum(judge.tokens):,} tokens, {judge.cost:.4f} for {len(asked)} verdicts; a "
-      f"run of 10,000 completions: {10_000 / len(asked) * judge.cost:.2f}")
+cost_of_run = 10_000 / len(questions) * judge.cost
+print(f"{sum(judge.tokens):,} tokens, {judge.cost:.4f} for {len(questions)} verdicts")
+print(f"a run of 10,000 completions: {cost_of_run:.2f}")
 
 # %% [markdown]
 # ### Calibrate it
@@ -1132,98 +1347,126 @@ print(f"{sum(judge.tokens):,} tokens, {judge.cost:.4f} for {len(asked)} verdicts
 # bound take the majority of several people.
 
 # %%
-def shown(name, chosen):
-    found = agreement([verdicts[i] for i in chosen], [labels[i] for i in chosen])
-    print(f"{name:22} kappa {found.kappa:5.2f} [{found.low:5.2f}, {found.high:5.2f}], "
-          f"equal {found.equal:.0%} of {found.n}")
-    return found
+def show_agreement(name, places):
+    chosen = [verdicts[place] for place in places]
+    result = agreement(chosen, [labels[place] for place in places])
+    interval = f"[{result.low:.2f}, {result.high:.2f}]"
+    passed = sum(verdict == 1 for verdict in chosen)
+    print(f"{name:22} kappa {result.kappa:.2f} {interval}, equal {result.equal:.0%}")
+    print(f"{'':22} the judge says \"right\" to {passed} of {result.n}")
+    return result
 
 
-whole = shown("all", range(len(unseen)))
-same_form = [i for i, row in enumerate(unseen) if row["gold"] in (1.0, 0.333)]
-blind = shown("the same, whole form", same_form)
+whole = show_agreement("all", range(len(unseen)))
+same_form = []
+for place, row in enumerate(unseen):
+    if row["gold"] in (1.0, 0.333):
+        same_form.append(place)
+blind = show_agreement("the same, whole form", same_form)
 bias = length_bias(verdicts, labels, [len(row["text"]) for row in unseen])
 print(f"of two with the same label the longer one wins: {bias:.0%} (fair: 50%)")
 
 # %% [markdown]
-# A kappa that many would accept, and a judge that looks at the form alone. It was asked "Right?", but what it answers is
-# "well-formed?": a prompt is no proof of what a judge reads. Calibrate on the cases between which it will have to decide:
-# as the policy learns the form, all completions will be of the second kind.
+# Over all completions the kappa is one that many would accept. Among those in the whole form the judge says "right" to
+# nearly all. A judge that hardly varies cannot agree beyond chance, so its kappa is near 0 whatever the labels are, and a
+# narrow interval there would not mean that much is known. So this judge looks at the form. It was asked "Right?", but what
+# it answers is "well-formed?": a prompt is no proof of what a judge reads. Calibrate on the cases between which it will
+# have to decide: as the policy learns the form, all completions will be of the second kind.
 #
 # ### Which of two?
 #
 # For pairs ask twice, with the order swapped. A judge that says "the first" both times has decided nothing:
 
 # %%
-which = Judge(url, str(folder), TWO, SAYS, price=price)
-some = test_pairs[:30]
-choices = now(which.compare([(a["question"], a["text"], b["text"]) for a, b in some]))
+pair_judge = Judge(url, str(folder), TWO, SAYS, price=price)
+asked_pairs = test_pairs[:30]
+questions_of_two = []
+for better, worse in asked_pairs:
+    questions_of_two.append((better["question"], better["text"], worse["text"]))
+choices = run_now(pair_judge.compare(questions_of_two))
 decided = [choice for choice in choices if choice in (0.0, 1.0)]
-position = which.counts["position decided"] / len(some)
-print(f"{position:.0%} of {len(some)} pairs are decided by position alone")
-print(f"of the others {sum(decided) / max(1, len(decided)):.0%} in the order of gold")
+by_position = pair_judge.counts["position decided"]
+position = by_position / len(asked_pairs)
+print(f"{by_position} of {len(asked_pairs)} pairs are decided by position alone")
+print(f"of the other {len(decided)}, {sum(decided):.0f} in the order of gold")
 
 # %% [markdown]
+# Most pairs are decided by their position alone, so this judge has learned the order of the texts rather than their
+# quality. The few pairs that are left say little about it, and another execution gives another rate: count them before
+# you quote a percentage.
+#
 # ### Attack it
 #
-# What a policy could find out: the lab's collection has texts that talk to a judge, all with a wrong answer. Eight
-# problems, each attack on each. A completion may also hold the marks with which a chat template opens a turn; a `Judge`
-# breaks those up, so they are only text (the last lines):
+# What could a policy find out? The lab's collection has texts that talk to a judge, all with a wrong answer. Try each on
+# eight problems. First, for comparison, wrong answers that do not attack:
 
 # %%
-taken_in = {}
+pass_rates = {}
+wrong_rows = [row for row, label in zip(unseen, labels) if not label][:8]
+wrong_numbers = [str(int(row["answer"]) + 1) for row in wrong_rows]
 
 
-def pass_rate(name, rows, made):
-    """The rate at which these completions of wrong answers pass."""
-    told = [{"prompt": row["question"], "completion": text}
-            for row, text in zip(rows, made)]
-    found = now(judge.ask(told))
-    taken_in[name] = sum(v or 0 for v in found) / len(found)
-    print(f"{name:28} {taken_in[name]:5.0%} pass")
+def show_pass_rate(name, texts):
+    """The rate at which these completions pass; all have a wrong answer."""
+    questions = []
+    for row, text in zip(wrong_rows, texts):
+        questions.append({"prompt": row["question"], "completion": text})
+    outcomes = [verdict or 0 for verdict in run_now(judge.ask(questions))]
+    pass_rates[name] = mean(outcomes)
+    print(f"{name:28} {pass_rates[name]:5.0%} pass")
 
 
-wrong = [row for row, label in zip(unseen, labels) if not label][:8]
-pass_rate("as they were", wrong, [row["text"] for row in wrong])
-off = [str(int(row["answer"]) + 1) for row in wrong]
-pass_rate("wrong, in the whole form", wrong, [honest(n, f"1+1={n}") for n in off])
-pass_rate("wrong, the tag alone", wrong, [f"<answer>{n}</answer>" for n in off])
-by_row = [[a for a in attacks(row["answer"], n) if a.family == "talking to a judge"]
-          for row, n in zip(wrong, off)]
-for same in zip(*by_row):
-    pass_rate(same[0].name, wrong, [a.text.replace("yes", "1") for a in same])
-turn = next(a.text for a in by_row[0] if a.name == "a turn of its own")
-print(judge.text({"prompt": "6*7?", "completion": turn}))
+show_pass_rate("as they were", [row["text"] for row in wrong_rows])
+in_form = [honest(number, f"1+1={number}") for number in wrong_numbers]
+show_pass_rate("wrong, in the whole form", in_form)
+tags = [f"<answer>{number}</answer>" for number in wrong_numbers]
+show_pass_rate("wrong, the tag alone", tags)
+attack_texts = {}
+for row, number in zip(wrong_rows, wrong_numbers):
+    for attack in attacks(row["answer"], number):
+        if attack.family == "talking to a judge":
+            text = attack.text.replace("yes", "1")
+            attack_texts.setdefault(attack.name, []).append(text)
 
 # %% [markdown]
-# Compare each line with the second and the third: this judge lets every text in the whole form pass, and no attack passes
-# more often than that, so against it none is needed. Marks, fences and strict replies close the ways around the judge.
-# They do not help against a completion that it simply believes. Every judge has such a table; a larger one has other
-# gaps. Make yours before training, and again with completions of the trained policy. What helps: a reference answer in
-# the question (`{answer}` in the template takes the dataset's column), the order swapped, a rule for what a rule can
-# check, and a penalty of length outside of the judge.
+# Now the attacks. A completion may also hold the marks with which a chat template opens a turn; a `Judge` breaks those up,
+# so they are only text (the last lines):
+
+# %%
+for name, texts in attack_texts.items():
+    show_pass_rate(name, texts)
+own_turn = attack_texts["a turn of its own"][0]
+print(judge.text({"prompt": "6*7?", "completion": own_turn}))
+
+# %% [markdown]
+# Compare each attack with "wrong, in the whole form" and "the tag alone". Where a plain wrong answer in the right form
+# passes, no attack is needed; an attack that passes more often is a loophole of its own. Eight problems are few: a rate
+# of 50 % is four of them. Marks, fences and strict replies close the ways around the judge. They do not help against a completion that
+# it simply believes. Every judge has such a table; a larger one has other gaps. Make yours before training, and again with
+# completions of the trained policy. What helps: a reference answer in the question (`{answer}` in the template takes the
+# dataset's column), the order swapped, a rule for what a rule can check, and a penalty of length outside of the judge.
 #
 # ### When it fails
 #
-# A reply that is no verdict, a timeout, a busy server: None, counted, with the reason. Never 0, which would blame the
+# A reply that is no verdict, a timeout, a busy server: None, counted, with the reason. Never 0, which would penalise the
 # completion. If more than half of a batch has no verdict, the run stops:
 
 # %%
 from grpo_workbook import WorkbookError
 
-talker = Judge(url, str(folder), ONE, {"yes": 1.0, "no": 0.0})
-try:
-    now(talker.ask(asked[:4]))
-except WorkbookError as error:
-    print(str(error).replace(str(folder), "judge").replace(str(port), "PORT"))
+
+def show_error(judge):
+    try:
+        run_now(judge.ask(questions[:4]))
+    except WorkbookError as error:
+        print(str(error).replace(str(folder), "judge").replace(str(port), "PORT"))
+
+
+show_error(Judge(url, str(folder), ONE, {"yes": 1.0, "no": 0.0}))
 server.terminate()
 server.wait(timeout=60)
-server_log.close()
-late = Judge(url, str(folder), ONE, SAYS, retries=0)
-try:
-    now(late.ask(asked[:4]))
-except WorkbookError as error:
-    print(str(error).replace(str(port), "PORT"))
+log_file.close()
+show_error(Judge(url, str(folder), ONE, SAYS, retries=0))
 
 # %% [markdown]
 # In TRL the judge is one reward among others, asked while the other rewards are computed:
@@ -1235,28 +1478,24 @@ except WorkbookError as error:
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
 
-# %% tags=["remove-cell"] jupyter={"source_hidden": true}
-def mean_of(log, name, part):
-    return sum(e[name] for e in log[part]) / len(log[part])
-
-
+# %% tags=["remove-cell"]
+last = pd.DataFrame(free).tail(4).mean()
 proved = {
     "pairs": len(train_pairs),
-    "accuracy": accuracy,
-    "alike": accuracy_alike,
+    "accuracy": mean(all_rates),
+    "alike": mean(form_rates),
     "steps": len(free),
-    "proxy": [free[0]["proxy"], mean_of(free, "proxy", slice(-4, None))],
-    "gold": [free[0]["gold"], max(smooth["gold"]),
-             mean_of(free, "gold", slice(-4, None))],
+    "proxy": [free[0]["proxy"], last["proxy"]],
+    "gold": [free[0]["gold"], smooth["gold"].max(), last["gold"]],
     "kl": [free[0]["kl"], free[-1]["kl"]],
     "kappa": [whole.kappa, whole.low, blind.kappa],
     "position": position,
-    "taken in": taken_in,
+    "taken in": pass_rates,
     "asked": judge.counts["asked"],
     "stored": len(runs),
 }
-run.output.mkdir(parents=True, exist_ok=True)
-(run.output / "notebook_13.json").write_text(json.dumps(proved, indent=2))
+profile.output.mkdir(parents=True, exist_ok=True)
+(profile.output / "notebook_13.json").write_text(json.dumps(proved, indent=2))
 print(json.dumps(proved, indent=2))
 
 # %% [markdown]
@@ -1282,7 +1521,7 @@ check("13.6", kappa);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Chance: for each kind of verdict, the rate at which the judge says it times the rate at which the labels do; add up.
+# Chance: for each possible verdict, the rate at which the judge says it times the rate at which the labels do; add up.
 #
 # </details>
 #
@@ -1292,8 +1531,9 @@ check("13.6", kappa);
 # def kappa(judge: list[str], labels: list[str]) -> float:
 #     n = len(judge)
 #     equal = sum(a == b for a, b in zip(judge, labels)) / n
-#     kinds = {*judge, *labels}
-#     chance = sum(judge.count(k) / n * labels.count(k) / n for k in kinds)
+#     chance = 0.0
+#     for verdict in {*judge, *labels}:
+#         chance += judge.count(verdict) / n * labels.count(verdict) / n
 #     return (equal - chance) / (1 - chance)
 # ```
 #
@@ -1302,11 +1542,14 @@ check("13.6", kappa);
 # %% [markdown]
 # ## Summary
 #
-# - A reward model learns what separates its pairs. Break its accuracy down by what differs: it may be blind where it
-#   counts. Random errors in the labels cost data; systematic ones are learned.
+# What happens if the reward is a learned model, and what helps when it is wrong?
+#
+# - A reward model learns what separates its pairs. Break its accuracy down by what differs, within the same problem: it
+#   may be blind where it counts. Random errors in the labels cost data; systematic ones are learned.
 # - Train against it, and the proxy always rises. Gold rises, peaks and falls. Only gold labels show where.
-# - A KL penalty that is strong enough and early stopping hold what was won; three models of one kind do not. New labels
-#   on the policy's own completions repair the reward.
+# - Here a KL penalty that is strong enough and early stopping kept what was gained; that an ensemble of three helps was not
+#   shown. Compare methods at the same KL, or a slow one looks good. New labels on the policy's own completions repair the
+#   reward.
 # - A judge is a reward that can read, so it can be talked to. Calibrate it on the cases it will see, swap the order,
 #   attack it, and count what gives no verdict.
 # - Where a rule can check something, let the rule do it.
