@@ -10,7 +10,6 @@ examples:
   python benchmarks/gpu.py --dry-run                         # what would run, and its limits
   python benchmarks/gpu.py --sizes 0.6B,4B --out outputs/gpu
   python benchmarks/gpu.py --part kernels,main_run,learning --budget 540  # in calls of 10 minutes
-  python benchmarks/gpu.py --wheelhouse wheelhouse           # on a machine without unsloth and trl
   python benchmarks/gpu.py --tiny --device cpu               # the whole logic, without a GPU
 
 exit status: 0 fine, 1 something failed or was not reached, 2 bad input
@@ -64,13 +63,13 @@ class Jobs:
     """Runs jobs of gpu_worker.py, one after the other, until the time is up, and keeps their
     results."""
 
-    def __init__(self, args: argparse.Namespace, work: Path, site: Path | None):
+    def __init__(self, args: argparse.Namespace, work: Path):
         self.device, self.work = args.device, work
         self.end = time.monotonic() + (args.budget or math.inf)
         self.part_end = self.end
-        paths = [str(p) for p in (site, REPO) if p] + [
-            p for p in [os.environ.get("PYTHONPATH")] if p
-        ]
+        paths = [str(REPO)]
+        if os.environ.get("PYTHONPATH"):
+            paths.append(os.environ["PYTHONPATH"])
         self.environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(paths),
             "HF_HUB_OFFLINE": "1",
@@ -267,25 +266,6 @@ def _tiny_job(jobs: Jobs, args: argparse.Namespace, family: str, dtype: str, nam
     return job | {"dtype": dtype, "batch": 16 if args.tiny else None}
 
 
-def install(wheelhouse: Path, site: Path) -> None:
-    """Unpack the wheels into `site`, which goes first on PYTHONPATH. Nothing that is installed is
-    changed."""
-    wheels = sorted(map(str, wheelhouse.glob("*.whl")))
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-index",
-        "--no-deps",
-        "--no-compile",
-        "--target",
-        str(site),
-    ]
-    subprocess.run([*command, *wheels], check=True)
-
-
 def failures(results: dict) -> list[str]:
     """Every error, every problem, everything not reached, as one line each; a refusal is none."""
     found = []
@@ -384,9 +364,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="DIR",
         help="for models, on a disk with room (default: a temporary one)",
     )
-    parser.add_argument(
-        "--wheelhouse", type=Path, metavar="DIR", help="wheels from `make wheelhouse`"
-    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument(
         "--tiny", action="store_true", help="tiny shapes and few steps: a test of this program"
@@ -440,11 +417,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         )
     if args.device == "cpu" and not args.tiny:
         parser.error("--device cpu is for --tiny: the real sizes need a GPU")
-    if args.wheelhouse and not any(args.wheelhouse.glob("*.whl")):
-        parser.error(
-            f"--wheelhouse {args.wheelhouse} holds no wheel: run `make wheelhouse` and copy the "
-            f"folder here"
-        )
     return args
 
 
@@ -461,10 +433,8 @@ def main(argv: list[str] | None = None) -> int:
     if args.work:
         args.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.work, ignore_cleanup_errors=True) as folder:
-        work, site = Path(folder), None
-        if args.wheelhouse:
-            install(args.wheelhouse, site := work / "site")
-        jobs = Jobs(args, work, site)
+        work = Path(folder)
+        jobs = Jobs(args, work)
         machine = jobs.run("machine")
         machine.pop("job_seconds", None)
         if "error" in machine or (args.device == "cuda" and not machine.get("gpu")):

@@ -178,7 +178,6 @@ def test_the_time_is_kept_to_and_what_was_not_reached_is_said(tmp_path):
         (["--per-device", "4"], "--per-device 4 must be a multiple of --group"),
         (["--steps", "0"], "--steps is 0: it must be at least 1"),
         (["--device", "cpu"], "--device cpu is for --tiny"),
-        (["--wheelhouse", "nowhere"], "--wheelhouse nowhere holds no wheel: run `make wheelhouse`"),
     ],
 )
 def test_bad_input_is_named(arguments, message):

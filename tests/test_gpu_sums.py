@@ -73,9 +73,9 @@ def test_a_merge_on_the_gpu_fits_with_its_proof(model, profile, monkeypatch):
 def test_the_chapters_that_hold_several_models_take_the_tiny_one_everywhere(chapter):
     """With a profile's own model 09 would need 30 of an L4's 22 GiB, and 10 41."""
     (source,) = (REPO / "notebooks" / "source").glob(f"{chapter}_*.py")
-    chosen = re.findall(r"RunConfig\.from_env\(([^)]*)", source.read_text())
-    assert chosen
-    assert all(re.search(r'profile="smoke"', given) for given in chosen), chosen
+    calls = re.findall(r"choose_profile\(([^)]*)", source.read_text())
+    assert calls
+    assert all(call.startswith('"smoke"') for call in calls), calls
 
 
 def test_chapter_04_has_room_to_merge_and_loads_nothing_beside_it():

@@ -109,13 +109,14 @@ def test_the_installed_unsloth_takes_what_its_loaders_are_given():
     assert given | {"text_only"} <= taken["FastModel"]
 
 
-def test_the_chapters_calls_of_unsloths_loader_know_what_load_policy_knows():
-    """Models that see, vLLM's engine, exactly the named weights; 09 loads the tiny model alone."""
+def test_a_chapter_calls_unsloths_loader_only_for_the_courses_text_models():
+    """Models that see, vLLM's engine and exactly the named weights are load_policy's business."""
     sources = {path.name[:2]: path.read_text() for path in NOTEBOOKS.glob("[0-9]*.py")}
     call = re.compile(r"^[^#\n]*(loader|FastLanguageModel|FastModel)\.from_pretrained\(", re.M)
-    assert sorted(n for n, text in sources.items() if call.search(text)) == ["04", "09"]
-    for word in ("text_part", "fast_inference", "use_exact_model_name", "finetune_vision_layers"):
-        assert word in sources["04"]
+    callers = sorted(number for number, text in sources.items() if call.search(text))
+    assert callers == ["04", "09"]
+    assert 'MODEL = "' not in sources["04"]  # a path of the course's data, and no hub id
+    assert "load_policy(profile)" in sources["04"]
 
 
 def test_an_adapter_of_the_text_part_is_loaded_and_merged_with_it(gemma, tmp_path):

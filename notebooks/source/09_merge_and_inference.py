@@ -147,7 +147,7 @@ import os
 from grpo_workbook import choose_profile, use_one_thread
 
 use_one_thread()
-profile = choose_profile(default="smoke", heldout=120, grpo={"max_steps": 24})
+profile = choose_profile("smoke", heldout=120, grpo={"max_steps": 24})
 if os.path.isdir(profile.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
 import unsloth

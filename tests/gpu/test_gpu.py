@@ -4,7 +4,6 @@ The suite hides every GPU from itself (tests/conftest.py); these processes see t
 """
 
 import json
-import os
 import subprocess
 import sys
 from functools import cache
@@ -44,8 +43,6 @@ def part(tmp_path_factory):
     def run(name: str) -> list[dict]:
         shape = ["--sizes", "0.6B", "--steps", "3", "--completion-tokens", "64"]
         command = [sys.executable, "benchmarks/gpu.py", "--part", name, "--out", str(out), *shape]
-        wheels = os.environ.get("WHEELHOUSE")  # of make wheelhouse, on a machine that lacks them
-        command += ["--wheelhouse", wheels] if wheels else []
         result = subprocess.run(command, cwd=REPO, env=with_gpus(), capture_output=True, text=True)
         assert result.returncode in (0, 1), result.stdout[-2000:] + result.stderr[-4000:]
         return json.loads((out / "gpu.json").read_text())[name]
