@@ -1,25 +1,30 @@
 # %% [markdown]
 # # 12 · Which algorithm?
 #
-# You have a base model, problems, and a check of their answers: should you train with GRPO, imitate good answers, or learn
-# from pairs? This chapter answers the question by a race of 28 methods with eight seeds each, and shows how far its answer
-# carries.
+# You have a base model, problems, and a check of their answers: should you train with GRPO, imitate good answers, or
+# learn from pairs of a better and a worse answer? This chapter answers with a race of 28 methods with eight seeds each,
+# and it shows what such a race can and cannot tell you about your own model.
 #
 # **After this notebook you can** set up a fair race between training methods, read its result with seeds, intervals and
-# corrected tests, say when a variant of GRPO can matter, and choose a method with a number behind it.
+# corrected tests, say when a variant of GRPO can matter, and choose a method by measured numbers.
 #
-# **Time:** about 3 minutes on two CPU cores. You run a small race yourself; a large one is stored and read. Reading takes
-# about 50 minutes. **You need** chapters 00 and 01, and from chapter 08 what an interval and a paired test are.
+# **Time:** about 3 minutes on two CPU cores. You run a small race yourself and read the stored results of a large one.
+# Reading takes about 50 minutes. **You need** chapters 00 and 01, and from chapter 08 what an interval and a paired
+# test are.
 
 # %% [markdown]
 # ## What makes a race fair
 #
-# Published comparisons are mostly single runs. [A controlled study](https://arxiv.org/abs/2603.19335) of about 240 runs
-# found that the model's scale was worth about 50 points and the kind of training about 10. Changes of the loss were worth
-# about 1 point; that number comes from 20 variants of DPO. With 1.5 billion weights online reinforcement learning was the
-# best of its methods, and with 7 billion weights the order was another one. In the race of this chapter, with a model of
-# less than a million weights, imitation leads. So a table from somebody else's model does not answer the question for
-# yours. A race of your own does, if it is fair. The last column says whether the race of this chapter keeps the rule:
+# Why not look the answer up? Most published comparisons have one run per method. [A controlled
+# study](https://arxiv.org/abs/2603.19335) of about 240 runs found that the model's scale was worth about 50 points of
+# accuracy and the kind of training about 10. Changes of the loss were worth about 1 point; that number comes from 20
+# variants of DPO. Among models with 1.5 billion weights, online reinforcement learning was the best of the study's
+# methods; with 7 billion weights the methods came in another order. In the race of this chapter, whose model has less
+# than a million weights, imitation leads. So a table that was made with somebody else's model does not answer the
+# question for yours.
+#
+# A race of your own does, if it is fair. The table lists the rules; its last column says whether this chapter's race
+# keeps them:
 #
 # | rule | without it | kept here? |
 # | --- | --- | --- |
@@ -32,17 +37,19 @@
 # | a corrected test of all differences | of 20 equal methods one is "better" at p < 0.05 | yes |
 # | more than one way to measure | the winner may depend on the measure | yes, two |
 #
-# The learning rates were not tuned equally. GRPO, SFT, REINFORCE and PPO had two tries, and each time the lower rate was
-# the better one, so the best may lie lower still. GRPO with four updates per batch had three tries, DPO four; only DPO's
-# best rate lies between two that are worse. All other methods inherit the rate of one of these. "GRPO, a third of the
-# rate" was added when the first results were known. So small differences between methods may be due to their rates.
+# The learning rates were not tuned equally. GRPO, SFT, REINFORCE and PPO had two tries, and each time the lower rate
+# was the better one, so an even lower rate may be better still. GRPO with four updates per batch had three tries, and
+# DPO had four; only DPO's best rate lies between two worse ones. Every other method has the rate of one of these.
+# "GRPO, a third of the rate" was added when the first results were known. So a small difference between two methods may
+# come from their learning rates.
 
 # %% [markdown]
 # ## Toy: what each method does with the same samples
 #
-# Two questions, eight sampled answers each, a reward of 1 if right. The first question is hard for the model (2 of 8
-# right), the second is easy (7 of 8). All methods end in a gradient step on $\sum_i w_i \log \pi(\text{answer}_i)$; they
-# differ in the weights $w_i$. Five of them weigh the sampled answers by an advantage:
+# The model has sampled eight answers to each of two questions, and a right answer earns a reward of 1. The first
+# question is hard for the model (2 of 8 answers are right), the second is easy (7 of 8). Every method ends in a
+# gradient step on $\sum_i w_i \log \pi(\text{answer}_i)$; the methods differ in the weights $w_i$. Five of them use an
+# advantage as the weight of each sampled answer:
 
 # %%
 import torch
@@ -62,8 +69,8 @@ advantages = {
 }
 
 # %% [markdown]
-# Now each loss as its authors write it, of the log-probabilities of the answers. Column 8 is an answer that the model did
-# not sample: the training data's, which only SFT sees.
+# Now write each loss as a function of the answers' log-probabilities. Columns 0 to 7 are the sampled answers. Column 8
+# is the answer in the training data, which the model did not sample and only SFT uses.
 
 # %%
 from torch.nn.functional import logsigmoid
@@ -92,8 +99,7 @@ def dpo_loss(logp, beta=0.1):
     return -logsigmoid(beta * (better - worse)).mean()
 
 # %% [markdown]
-# Autograd gives the weights. A constant factor does not count, because AdamW cancels it, so the largest weight of each
-# method is set to 1.
+# Autograd then gives the weights. AdamW cancels a constant factor, so the largest weight of each method is set to 1.
 
 # %%
 def weights_of(loss_function, *arguments):
@@ -113,7 +119,7 @@ for name, values in advantages.items():
 weights["DPO"] = weights_of(dpo_loss)
 
 # %% [markdown]
-# In the figure a blue bar makes an answer more likely, an orange one less likely.
+# How do the weights differ?
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -144,17 +150,22 @@ words = "; ".join(descriptions)
 figures.show(figure, f"Bars of the weights of two groups of 8 answers. {words}.")
 
 # %% [markdown]
-# - **SFT** imitates an answer that the model might never have written. It needs such answers.
-# - **Rejection sampling** (sample, keep what is right, imitate it) and **REINFORCE** have the same weights here: with
-#   rewards of 0 and 1 they are one method, as long as the samples are fresh. Easy questions dominate both.
-# - With the **batch's mean**, the answers to an easy question are mostly reinforced and those to a hard one mostly
-#   penalised. The mean of the group asks instead: is this answer better than usual *for this question*?
-# - **RLOO** and **Dr. GRPO** differ by the factor 8/7 (exercise 12.1), which AdamW cancels. **GRPO** also divides by the
-#   group's standard deviation, so it enlarges the groups whose rewards differ least.
-# - **DPO** learns from one pair of a group and leaves the other six answers unused.
+# Each bar is the weight of one answer: a blue bar makes the answer more likely, an orange bar less likely. The sign
+# below a bar marks a right answer (+), a wrong one (–), or the answer of the data (D).
 #
-# Now take a step of the same length in each of these directions, for a policy with one logit per question (two arms, right
-# and wrong). The derivative of $\log \pi$ is $1 - p$ for a right answer and $-p$ for a wrong one:
+# - **SFT** imitates an answer that the model might never have written. It needs such answers.
+# - **Rejection sampling** samples answers, keeps the right ones and imitates them. **REINFORCE** has the same weights
+#   here: with rewards of 0 and 1, both are one method as long as the samples are fresh. In both, the easy question gets
+#   most of the weight, because it has more right answers.
+# - With the **batch's mean** as baseline, the answers to the easy question are mostly reinforced and those to the hard
+#   question mostly penalised. The mean of the group compares each answer with the other answers *to the same question*.
+# - **RLOO** and **Dr. GRPO** differ by the factor 8/7 (exercise 12.1), which AdamW cancels. **GRPO** also divides by
+#   the group's standard deviation, so it enlarges the advantages in groups whose rewards differ least.
+# - **DPO** learns from one pair of each group and leaves the other six answers unused.
+#
+# Now take a step of the same length in each of these directions. The policy has one logit per question, which sets the
+# probability $p$ of a right answer. The derivative of $\log \pi$ is $1 - p$ for a right answer and $-p$ for a wrong
+# one:
 
 # %%
 p = torch.tensor([0.25, 0.875])
@@ -169,16 +180,17 @@ for name, values in weights.items():
     print(f"{name:24} hard {after[0]:.3f}   easy {after[1]:.3f}")
 
 # %% [markdown]
-# Here the samples are exactly as frequent as their probabilities, so luck is out of it, and five methods with three
-# different pictures take **the same** step: a baseline changes no mean, only the noise (chapter 01). SFT helps the hard
-# question more; GRPO and DPO the easy one. So if methods differ in a race, then by noise, by how fresh their samples
-# are, and by what they need: training answers, a critic, more samples.
+# Five methods with three different sets of weights take **the same** step. The reason is that each answer was sampled
+# exactly as often as its probability says, and then a baseline does not change the mean gradient; it only reduces noise
+# (chapter 01). SFT helps the hard question more, GRPO and DPO the easy one. So in a race, the methods can differ in
+# their noise, in how fresh their samples are, and in what they need: training answers, a critic, or more samples.
 
 # %% [markdown]
 # ### Exercise 12.1 · `rloo_advantages` · easy · 8 minutes
 #
-# RLOO's advantages: each reward minus the mean of the *others* in its group. `rewards` holds one group after the other.
-# Compare yours with the reward minus the mean of the whole group: what is the factor?
+# In RLOO, the advantage of an answer is its reward minus the mean reward of the *other* answers in its group. `rewards`
+# holds one group after the other. Compare your advantages with the reward minus the mean of the whole group: by which
+# factor do they differ?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -193,7 +205,7 @@ check("12.1", rloo_advantages);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The sum of the others is the sum of the group less the reward itself. How many others are there?
+# The sum of the other rewards is the group's sum minus the reward itself. How many other rewards are there?
 #
 # </details>
 #
@@ -219,17 +231,19 @@ check("12.1", rloo_advantages);
 #
 # `benchmarks/race.py` trains the course's tiny models by every method, with 8 seeds:
 #
-# - **main**: chapter 04's word problems, 1,024 completions; strictly right answers count.
-# - **steps**: sums of long numbers, 1,536 completions. The model can add column by column, but usually does not.
+# - **main** is chapter 04's task, word problems. Each run uses 1,024 completions, and an answer counts if it is
+#   strictly right: the right number in the requested form.
+# - **steps** asks for sums of long numbers. Each run uses 1,536 completions. The model can add column by column, but
+#   usually it does not.
 #
-# One loop trains all methods, with all weights in float32 and 64 completions per update. For SFT a training answer counts
-# as a completion. Accuracy is measured in two ways, and they can disagree:
+# All methods are trained by the same loop, with all weights in float32 and 64 completions per update. For SFT, a
+# training answer counts as a completion. Accuracy is measured in two ways, which can disagree:
 #
-# - **greedy**: each next token is the most likely one. Is the most likely answer right?
-# - **sampled**: each next token is drawn at temperature 1. How often is a random answer right? A policy that becomes more
-#   certain rises here even if its most likely answers stay the same.
+# - **greedy**: the model takes the most likely token each time. This measures whether its best guess is right.
+# - **sampled**: the model draws each token at temperature 1. This measures how often a random answer is right. If a
+#   policy becomes more certain, this accuracy rises even if its best guesses stay the same.
 #
-# All rules and learning rates are in `benchmarks/race_results/README.md`. Before you look:
+# `benchmarks/race_results/README.md` has all rules and learning rates. Make your guess before you look at the result:
 
 # %% [markdown]
 # ### Exercise 12.2 · `my_order` · medium · 8 minutes
@@ -240,10 +254,11 @@ check("12.1", rloo_advantages);
 # - `"sft"`: imitates 1,024 training answers.
 # - `"grpo"`: 16 updates, each on 64 fresh completions.
 # - `"clip-higher, one update"`: `"grpo"` with an upper clip of 0.28 instead of 0.2, and like it one update per batch.
-# - `"rejection"`: samples 1,024 completions from the base, imitates those with the full reward in 16 updates.
-# - `"random of 8"`: the same, but imitates one completion of each eight, chosen at random.
+# - `"rejection"`: samples 1,024 completions from the base and imitates those with the full reward, in 16 updates.
+# - `"random of 8"`: the same, but it imitates one completion of each eight, chosen at random.
 #
-# The check compares with the stored runs. Two methods that they cannot tell apart may stand in either order.
+# The check compares your order with the stored runs. If these runs show no difference between two methods, both orders
+# are accepted.
 
 # %% tags=["exercise"]
 def my_order() -> list[str]:
@@ -255,8 +270,8 @@ check("12.2", my_order);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Which of them makes use of a check of the answers? Which uses something better than the model's own answers? And what
-# is the ratio in the first update on a batch?
+# Which of the six use a check of the answers? Which one uses better answers than the model's own? And what is the ratio
+# in the first update on a batch?
 #
 # </details>
 #
@@ -272,7 +287,8 @@ check("12.2", my_order);
 # %% [markdown]
 # ## The result
 #
-# The stored runs are data, one JSON line each: method, seed, settings, what was measured at the end, a curve.
+# Each stored run is one line of JSON with its method, seed and settings, its measurements at the end, and its accuracy
+# on the way.
 
 # %%
 import pandas as pd
@@ -299,8 +315,9 @@ for task in ("main", "steps"):
     print(f"{task:5} {len(rows)} runs, {len(seeds)} methods, {seeds.min()} seeds each")
 
 # %% [markdown]
-# Means over the seeds. *pass@8* is the rate of problems with a right answer among eight samples. The last columns say when
-# a measurement (sampled) first found 80 % or more, if every seed of the method got there:
+# The table shows means over the seeds. *pass@8* is the fraction of problems with at least one right answer among eight
+# samples. The last two columns give the completions and the seconds at the first measurement of 80 % or more (sampled);
+# they are empty (NaN) if a seed of the method never got there.
 
 # %%
 def reached(curve, goal=0.8):
@@ -331,17 +348,17 @@ def overview(rows):
 overview(race["main"])
 
 # %% [markdown]
-# Of the names: *best of 8* imitates the best of each group, right or not; *reinforce, baseline* subtracts the batch's
-# mean; *token-level loss* is `dapo`'s loss alone; *overlong penalty* is DAPO's, for the last fifth of the length; *sapo*
-# has a smooth gate on the ratio in place of a clip.
+# The names that need an explanation: *best of 8* imitates the best completion of each group, right or wrong.
+# *reinforce, baseline* subtracts the batch's mean. *token-level loss* is the loss of DAPO without its other changes,
+# and *overlong penalty* is DAPO's penalty for completions that reach the last fifth of the allowed length. *sapo*
+# replaces the clip of the ratio by a smooth function. Chapter 01 explains GSPO, CISPO and BNPO.
 #
-# Completions are one price, seconds another: PPO trains a critic too, and four updates take four backward passes. The
-# seconds are processor seconds of training on a shared machine: good for a ratio of two, not more.
+# Completions are not the only cost. PPO also trains a critic, and four updates per batch need four backward passes. The
+# seconds count processor time of training on a shared machine, so take only a factor of two or more seriously.
 #
 # ### Over completions
 #
-# The next figure shows accuracy (sampled) during training, for six methods. Lines are means, bands go from the worst to
-# the best seed. A method that learns only after all its samples are there has no points on the way: a dashed line.
+# How fast does each method learn? This cell collects the accuracy on the way for six methods.
 
 # %%
 base_rows = race["main"].query("method == 'base'")
@@ -366,7 +383,7 @@ for method in drawn:
     curves[method] = curve_of(race["main"], method)
 
 # %% [markdown]
-# GRPO and PPO gain most in the first half of their completions:
+# Draw the six curves:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(8.0, 3.8)
@@ -388,14 +405,24 @@ figures.show(
 )
 
 # %% [markdown]
+# The horizontal axis counts sampled completions, and the vertical axis shows held-out accuracy (sampled). A line is the
+# mean over the seeds, and its band goes from the worst seed to the best one. A dashed line belongs to a method that
+# learns only after all its samples are there, so it was not measured on the way. GRPO and PPO gain most in the first
+# half of their completions.
+#
 # ### Is the difference real?
 #
-# Seeds share their luck: seed 3 of every method sees the same problems in the same order. So compare *within* seeds: take
-# the difference of each seed, their mean, a t-test against 0 and its interval. (The bootstrap of chapter 08 needs more
-# values: with eight values, a 95 % bootstrap interval covers only 88 %.) Each method is compared with the one that differs
-# from it in one thing. Methods with four updates per batch are compared with GRPO with four updates. The mechanisms at the
-# end of this chapter are compared with the token-level loss, on which they build, and a corrected sampler with the
-# uncorrected one. All others are compared with GRPO.
+# Part of a run's luck comes from its seed: seed 3 of every method sees the same problems in the same order. So the
+# chapter compares methods *within* each seed. It takes the difference for each seed, then the mean of these
+# differences, its interval, and a t-test against 0. (With eight values, a 95 % bootstrap interval as in chapter 08
+# would cover the truth in only 88 % of cases.)
+#
+# Each method is compared with its *rival*, the method that differs from it in one thing:
+#
+# - The rival of a method with four updates per batch is GRPO with four updates.
+# - The mechanisms at the end of this chapter build on the token-level loss, which is their rival. The rival of a
+#   corrected sampler is the uncorrected one.
+# - The rival of every other method is GRPO.
 
 # %%
 MANY = "grpo, 4 updates"
@@ -423,9 +450,10 @@ def paired_gaps(task, method, measure):
     return gaps.dropna()
 
 # %% [markdown]
-# One method in twenty passes p < 0.05 by luck. **Holm's correction** takes all p-values of a task together: it
-# multiplies the smallest by their number m, the next by m - 1, and so on; and no corrected p is smaller than the one
-# before it. What is below 0.05 then holds for *all* of them with 95 % confidence. It is applied to each measure.
+# Even if no method differed from its rival, one test in twenty would give p < 0.05 by luck. **Holm's correction** takes
+# all p-values of a task together. It multiplies the smallest p-value by their number m, the next one by m - 1, and so
+# on; and no corrected p may be smaller than the one before it. Then the risk that even one of the differences with a
+# corrected p below 0.05 is due to luck is at most 5 %. The correction is made for each measure separately.
 
 # %%
 from scipy.stats import ttest_1samp
@@ -454,9 +482,9 @@ def compare_all(task, measure):
     return table
 
 # %% [markdown]
-# What does one measure say about a method, and what do both say together? A method is called better or worse only if
-# greedy *and* sampled accuracy, each by its corrected test, say so. It *depends* if one of them says so and the other points in
-# the opposite direction.
+# The two measures can disagree, so they need a joint verdict. A method is called *better* or *worse* only if the
+# corrected tests of greedy *and* sampled accuracy both show it. The verdict is *depends* if one of the two tests shows
+# a difference and the other measure has the opposite sign.
 
 # %%
 def result(row):
@@ -487,9 +515,9 @@ for task in race:
         verdicts[task, method] = verdict(sampled.loc[method], greedy.loc[method])
 
 # %% [markdown]
-# "Unsettled" means that at least one measure points away from 0, but not both are confirmed: the method needs more seeds.
-# The picture is a *forest plot*: a mark for the mean difference, a line for its interval. What is below its left edge is
-# drawn at the edge.
+# *Unsettled* means that at least one measure's interval leaves out 0, but the corrected tests do not confirm both: the
+# method needs more seeds. *Not shown* means that neither interval leaves out 0. A *forest plot* shows all differences
+# at once; the next cell defines it.
 
 # %% tags=["hide-input"]
 LOOKS = {
@@ -523,33 +551,41 @@ def forest(task, lowest):
     figures.show(figure, f"Forest plot of differences in points. {'; '.join(lines)}.")
 
 # %% [markdown]
-# The main task. The word at the right is the verdict of both measures:
+# First the main task:
 
 # %% tags=["hide-input"]
 forest("main", lowest=-40)
 
 # %% [markdown]
-# "Not shown" does not prove that there is no difference: with so few seeds and this much noise a true gap of a point or
-# two stays hidden. Nothing is known, so take the simpler method. On the harder task:
+# Each row is a method. A mark is its mean difference from its rival in points, and the line through it is the 95 %
+# interval; circles are sampled accuracy, squares greedy accuracy. What would lie further to the left is drawn at the
+# left edge. The word at the right is the joint verdict.
+#
+# "Not shown" does not prove that there is no difference: with eight seeds and this much noise, a true difference of a
+# point or two stays hidden. In that case take the simpler method. Now the harder task, drawn in the same way:
 
 # %% tags=["hide-input"]
 forest("steps", lowest=-70)
 
 # %% [markdown]
-# On *main* two methods are better than GRPO by both measures. SFT with the data's answers gains 9.5 points sampled and 4.2
-# greedy; rejection sampling, which imitates the model's own right answers, gains 6.8 and 3.1. Rejection sampling in four
-# rounds and SFT followed by GRPO have similar gaps, which only the sampled measure confirms. Without a check (a random one
-# of eight) nothing is gained, and DPO on pairs that were sampled once stays far below GRPO.
+# On *main* two methods are better than GRPO by both measures. SFT on the data's answers is 9.5 points better when
+# sampled and 4.2 points better when decoded greedily. Rejection sampling, which imitates the model's own right answers,
+# is 6.8 and 3.1 points better. Rejection sampling in four rounds and SFT followed by GRPO have similar differences, but
+# only the sampled measure confirms them. Imitating a random one of eight answers, without any check, gains nothing, and
+# DPO on pairs that were sampled once ends far below GRPO.
 #
-# For two methods **the verdict depends on the measure**. "Best of 8" is 10.7 points below GRPO when sampled and 3.0
-# points above it when decoded greedily, in each of the eight seeds. DPO in four rounds is 8.0 points below and 1.1 above.
-# Their most likely answers are right at least as often as GRPO's, but they are less certain: their entropy is twice as high.
+# For two methods **the verdict depends on the measure**. "Best of 8" is 10.7 points below GRPO when sampled, and 3.0
+# points above it when decoded greedily, in each of the eight seeds. DPO in four rounds is 8.0 points below GRPO and 1.1
+# points above it. The best guesses of these two methods are right at least as often as GRPO's, but the policies are
+# less certain: their entropy is about twice as high.
 #
-# No variant of GRPO's loss is shown to be better or worse than GRPO with as many updates; SAPO and PPO with four updates
-# are unsettled. REINFORCE without a baseline and groups of two each had a seed that went wrong.
+# No variant of GRPO's loss is shown to be better or worse than GRPO with as many updates per batch; SAPO and PPO with
+# four updates are unsettled. REINFORCE without a baseline and GRPO with groups of two each had one seed that went
+# wrong.
 #
-# On *steps* GRPO's seeds differ so much (sampled 3 to 71 %, greedy 5 to 95 %) that hardly any gap to it is settled. Only
-# what cannot learn at all is worse by both measures. Look at the means and at the worst seed there:
+# On *steps*, GRPO's own seeds differ so much (sampled 3 to 71 %, greedy 5 to 95 %) that hardly any difference from it
+# is settled. By both measures, only the methods that cannot learn at all are worse. So look at the means and at the
+# worst seed of each method:
 #
 # | | sampled: mean, worst seed | greedy: mean, worst seed |
 # | --- | --- | --- |
@@ -561,18 +597,21 @@ forest("steps", lowest=-70)
 # | rejection sampling | 72, 66 % | 97, 94 % |
 # | SFT | 77, 68 % | 100, 99 % |
 #
-# The step size is the problem, not the loss: a single update with a rate of 3e-4 goes wrong in some seeds. With 1e-4 it
-# goes wrong in none. "A third of the rate" has learned the task, as its greedy accuracy shows, and has not become certain
-# of it. GSPO against GRPO with four updates is another case of the same kind. It is 7.4 points lower when sampled, in
-# all eight seeds. Decoded greedily it is 2.5 points higher (seven of eight seeds; corrected p = 0.28), and its pass@8 is
-# 1.8 points higher. So these runs do not say which of the two is better.
+# The problem is the size of the step, and not the loss. With one update per batch and a learning rate of 3e-4, training
+# goes wrong in some seeds; with 1e-4 it goes wrong in none. "A third of the rate" has learned the task, as its greedy
+# accuracy shows, but it has not become certain of its answers.
 #
-# The order depends on the setting, too: one tiny model, two short tasks, and the learning rates described above.
+# GSPO and GRPO, both with four updates, are another case in which the measures disagree. GSPO is 7.4 points lower when
+# sampled, in all eight seeds. Decoded greedily it is 2.5 points higher (in seven of eight seeds; corrected p = 0.28),
+# and its pass@8 is 1.8 points higher. So these runs do not show which of the two is better.
+#
+# The order of all these methods also depends on the setting: one tiny model, two short tasks, and the learning rates
+# described above.
 #
 # ### Does it only sharpen?
 #
-# A method may make right answers more likely without solving anything that the base could not solve in eight attempts
-# (chapter 08). Each dot is a method:
+# A method may make right answers more likely without solving any problem that the base cannot solve in eight attempts
+# (chapter 08). Compare accuracy, pass@8 and entropy of all methods:
 
 # %% tags=["hide-input"]
 ends = race["main"].groupby("method")[["sampled", "pass8", "entropy"]].mean()
@@ -603,15 +642,19 @@ gain = ends.loc["grpo", "pass8"] - ends.loc["base", "pass8"]
 print(f"GRPO adds {gain:+.1f} points of pass@8 to {ends.loc['base', 'pass8']:.1f} %")
 
 # %% [markdown]
-# At k = 8 every method that learns raises pass@8 as well, mostly by form: an answer outside its tags counts as wrong.
-# That is no proof of new skills; k = 8 cannot give one. The right panel shows why the sampled measure favours certain
-# policies.
+# Each dot is a method of *main*; some are orange and carry their names. The horizontal axis is the percentage of single
+# completions that are right. The vertical axis is pass@8 on the left and the entropy per token on the right.
+#
+# Every method that learns also raises pass@8. This is no proof of new skills, because an answer outside its tags counts
+# as wrong here. In chapter 13 ("Diversity") answers in any form count, and the base itself solves 99.5 % of the
+# problems in eight attempts. The right panel shows why the sampled measure favours certain policies: the methods with
+# the lowest entropy have the highest accuracy.
 
 # %% [markdown]
 # ## A slice of it, live
 #
-# Three methods, two seeds, half of the completions: about two minutes on two cores. The command prints a line per
-# finished run. Run the cell twice: what is stored is not made again.
+# Now race three methods with two seeds and half of the completions, which takes about two minutes on two cores. The
+# command prints a line per finished run. If you run the cell twice, finished runs are not made again.
 
 # %%
 import subprocess
@@ -637,10 +680,11 @@ with open(slice_folder / "errors.txt", "w+") as errors:
     assert racing.returncode == 0, errors.read()[-2000:]
 
 # %% [markdown]
-# `steps` are lines of work that were written; then come the seconds of training, and those with loading and measuring.
+# In each line, `steps` is the mean number of lines of work in a completion. The first time is that of training; "in
+# all" includes loading and measuring.
 #
-# Now compare them with the stored runs. These are not the same runs with half of the steps: the learning rate falls to 0
-# within 512 completions here, and within 1,024 there.
+# Now compare these runs with the stored ones. They are not the stored runs stopped halfway: here the learning rate
+# falls to 0 within 512 completions, there within 1,024.
 
 # %%
 live = read_race(slice_folder / "main.jsonl")
@@ -660,15 +704,15 @@ for method in ("grpo", "rejection", "dpo"):
 (100 * pd.DataFrame.from_dict(lines, orient="index").astype(float)).round(1)
 
 # %% [markdown]
-# When sampled, GRPO and rejection sampling gain from the second half of the completions. DPO, whose pairs are all sampled
-# before it learns, loses by both measures: after more updates the policy is far from the pairs, and they tell it little
-# about what it now writes.
+# When sampled, GRPO and rejection sampling end higher with 1,024 completions than with 512. DPO, whose pairs are all
+# sampled before it learns, ends lower by both measures. A likely reason: after more updates the policy is far from the
+# policy that wrote the pairs, so the pairs teach it little about what it now writes.
 #
 # ## The same with TRL
 #
-# The race's loop keeps all but the method equal. For your own training take TRL's trainers, which give the same losses
-# (a test of this repository compares RLOO's and DPO's numbers). Each of the next cells makes two updates, to show what
-# one writes. Unsloth comes first, because on a CPU TRL 1.15 samples only with its patches.
+# The race uses a loop of its own so that only the method differs. For your own training take TRL's trainers, which
+# compute the same losses (a test of this repository compares the numbers of RLOO and DPO). Each of the next cells makes
+# only two updates, to show the calls. Unsloth is imported first, because TRL 1.15 needs its patches to sample on a CPU.
 
 # %%
 import unsloth
@@ -702,7 +746,8 @@ def train_and_print(trainer, *names):
         print(entry["step"], metrics)
 
 # %% [markdown]
-# **SFT** on worked answers: a `completion` beside each `prompt`, and only the completion's tokens are learned.
+# **SFT** learns from worked answers. Each row has a `prompt` and a `completion`, and only the completion's tokens are
+# learned.
 
 # %%
 import re
@@ -733,8 +778,9 @@ trainer = SFTTrainer(
 train_and_print(trainer, "loss", "entropy", "mean_token_accuracy")
 
 # %% [markdown]
-# Rejection sampling is the same call with other rows: what the model sampled, if its reward is full. **DPO** takes from
-# each group its best and its worst completion. The sampling is chapter 01's; groups without variance give no pair:
+# Rejection sampling is the same call with other rows: the model's own completions that earned the full reward. **DPO**
+# takes the best and the worst completion of each group. Chapter 01's trainer samples them; a group whose rewards are
+# all equal gives no pair:
 
 # %%
 from grpo_workbook import ScratchTrainer
@@ -763,8 +809,9 @@ trainer = DPOTrainer(
 train_and_print(trainer, "loss", "rewards/margins", "logps/chosen")
 
 # %% [markdown]
-# Watch `logps/chosen`: DPO only wants the *difference* to grow, so it may make the chosen completion less likely as
-# well. **RLOO** takes rewards like GRPO; its defaults differ (2 completions a prompt, `beta=0.05`):
+# Watch `logps/chosen`, the log-probability of the chosen completions, in longer runs. DPO only increases the
+# *difference* between chosen and rejected, so it may make the chosen completion less likely as well. **RLOO** takes
+# reward functions as GRPO does, but its defaults differ (2 completions per prompt, `beta=0.05`):
 
 # %%
 from trl import RLOOConfig, RLOOTrainer
@@ -782,9 +829,10 @@ train_and_print(trainer, "reward", "entropy", "completions/mean_length")
 # %% [markdown]
 # ## The harder task: when writing steps pays
 #
-# *tiny-steps* adds two long numbers. It can do it column by column, but was taught to write all columns in one of ten
-# answers, some in three, and to answer at once in six, which is nearly always wrong. The reward is **for the right
-# number alone**. Before training, 512 samples, by the number of columns written:
+# When does a model learn to write longer answers? *tiny-steps* adds two long numbers. It can do this column by column.
+# But in its training data, one answer in ten wrote all columns, three wrote some, and six gave the result at once,
+# which is nearly always wrong. The reward is **for the right number alone**. This table groups 512 samples from before
+# training by the number of columns written:
 
 # %%
 from grpo_workbook import correctness_reward
@@ -816,9 +864,10 @@ for price in (0.1, 0.5, 1.5):
 paid.round(2)
 
 # %% [markdown]
-# Four or five columns are all there are. The last columns are the mean reward if 40 tokens cost that much: a price of 1.5
-# should silence the model; at 0.5 answers with all columns earn most, but those with one to three earn less than those
-# with none, so the first steps towards them are punished; 0.1 looks harmless. Remember that guess.
+# A sum has four or five columns, so the last two rows are complete. The last three table columns show the mean reward
+# if 40 tokens cost 0.1, 0.5 or 1.5. With a price of 1.5, answers without any work earn most, so the model should stop
+# writing steps. With 0.5, answers with all columns earn most, but those with one to three columns earn less than those
+# with none, so the first steps towards full answers are penalised. A price of 0.1 looks harmless. Remember this guess.
 #
 # Now GRPO, live: 24 updates of 64 completions.
 
@@ -842,7 +891,7 @@ with tqdm(learner.train(rows), total=24, desc="GRPO", unit="step", ncols=80) as 
 weights_after = copy_weights(adder)
 
 # %% [markdown]
-# The curves of the live run:
+# Did the answers get longer, and did accuracy rise with them?
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(6.5, 3.4)
@@ -862,7 +911,10 @@ figures.show(
 )
 
 # %% [markdown]
-# The stored runs, means over eight seeds:
+# The horizontal axis counts sampled completions. The dashed line is the mean number of tokens, the solid line the
+# percentage of right answers.
+#
+# The stored runs add controls. These are means over eight seeds:
 
 # %%
 controls = [
@@ -875,18 +927,19 @@ means["greedy, %"] = 100 * means.pop("greedy")
 means.loc[controls].round(1)
 
 # %% [markdown]
-# Nobody asked for steps, yet they come, because in a group with one long right answer the short ones earn less. Such
-# curves of growing length are often shown beside the "aha moment" of reasoning models, which is something else: text in
-# which the model reconsiders its own work. Here the steps are *elicited*, not invented: the base writes them in one of ten
-# answers, and a base that never does ("base without steps") learns nothing. In two of the eight stored seeds of GRPO the
-# length more than doubled, to 36 tokens, while 3 and 15 % were right. So length is no evidence of reasoning; measure
-# accuracy.
+# No reward asks for steps, yet the model learns to write them: in a group with one long right answer, the short answers
+# are wrong and earn less. Such curves of growing length are often shown beside the "aha moment" of reasoning models.
+# That is something else: text in which the model reconsiders its own work. Here the steps are *elicited*, not invented:
+# the base writes all of them in one of ten answers, and a base that never writes any ("base without steps") learns
+# nothing. Length alone proves little, too: in two of GRPO's eight stored seeds it more than doubled, to 36 tokens,
+# while only 3 and 15 % of the answers were right. So measure accuracy.
 #
-# The controls settle what the rise is due to. A **random reward** and a **format reward** do not lift accuracy: updates
-# alone, or asking for tags, are not enough. And the **price**, even 0.1, ends in short wrong answers. Why, if its mean
-# reward looked harmless? Look at the groups: at first most have no right answer. Without a price they have zero variance
-# and teach nothing. With *any* price they differ, in length alone, and GRPO divides by their standard deviation (chapters
-# 01 and 03). These are the advantages of such a group, in which all are wrong:
+# The controls show what causes the rise. A **random reward** and a **format reward** do not raise accuracy, so neither
+# updates alone nor a reward for tags is enough. And with a **price** on length, even of 0.1, the model ends with short
+# wrong answers. Why, if that price looked harmless? Look at the groups: at first, most have no right answer. Without a
+# price, such a group has zero variance and teaches nothing. With *any* price, its rewards differ by length alone, and
+# GRPO divides by their standard deviation, however small it is (chapters 01 and 03). These are the advantages of a
+# group in which all answers are wrong:
 
 # %%
 lengths = torch.tensor([8.0, 8, 9, 8, 38, 16, 8, 23])
@@ -896,10 +949,10 @@ for price in (0.1, 0.5, 1.5):
     print(f"price {price}: {shown}")
 
 # %% [markdown]
-# The answer with all its columns is penalised most, by each price alike. Add a price only after accuracy has risen, or do
-# not scale by the group.
+# The answer with all its columns is penalised most, and about equally at every price. So add a price only after
+# accuracy has risen, or do not divide by the group's standard deviation.
 #
-# One sum before and after, greedily decoded:
+# Here is one sum before and after training, decoded greedily:
 
 # %%
 from grpo_workbook import generate
@@ -914,8 +967,8 @@ for name, state in (("before", weights_before), ("after", weights_after)):
 # %% [markdown]
 # ## The variants, one by one
 #
-# Each has a toy or a measurement that shows *when* it can matter, and its stored runs. `describe` gives a method's line
-# of the comparison:
+# For each variant, a toy or a measurement shows *when* it can matter, and the stored runs show whether it did.
+# `describe` prints a method's differences from its rival, with intervals and verdict:
 
 # %%
 def describe(task, method):
@@ -934,8 +987,9 @@ for method in ("reinforce", "reinforce, baseline", "rloo", "ppo", "dr_grpo"):
 # %% [markdown]
 # ### Dynamic sampling
 #
-# Chapter 07 shows how it works: groups without variance are discarded, and more are sampled. If a completion is right
-# with probability $p$, a group of $n$ has variance with probability $1 - p^n - (1 - p)^n$, and a batch costs the inverse:
+# Dynamic sampling discards groups without variance and samples more (chapter 07). If a completion is right with
+# probability $p$, a group of $n$ has variance with probability $1 - p^n - (1 - p)^n$. The inverse of this probability
+# is the number of completions sampled for each one used:
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -965,16 +1019,20 @@ for task in race:
     print(describe(task, "dynamic sampling"))
 
 # %% [markdown]
-# The race counts the discarded completions. So dynamic sampling makes fewer, fuller updates from the same budget. It
-# matters where many groups have no variance *and* updates are noisy or expensive beside sampling; with p between 0.2
-# and 0.8 at most one in six groups (of eight completions) is discarded.
+# Both horizontal axes are the probability $p$ of a right completion, and each line is a group size. The left panel
+# shows the fraction of groups with variance, the right panel the completions sampled for each one used.
+#
+# The race counts the discarded completions, so dynamic sampling makes fewer, fuller updates from the same budget. It
+# can help where many groups have no variance *and* updates are noisy, or expensive compared with sampling. With p
+# between 0.2 and 0.8, only about one group of eight in six, or fewer, is discarded.
 #
 # ### Clip-higher
 #
-# The clip bounds the *ratio*, so a token of probability 0.9 could only be stopped above 1.08, which does not exist,
-# while one of 0.01 is stopped at 0.012. DAPO raises the upper bound to 1.28 for the sake of rare tokens. Which tokens
-# are clipped in practice? Take one batch of the tiny model and make four updates, as in the race. These are all tokens of
-# completions with a positive advantage, before the fourth update:
+# The clip bounds the *ratio* of new to old probability. With an upper bound of 1.2, a token of probability 0.01 is
+# clipped when it reaches 0.012. A token of probability 0.9 would be clipped at 1.08, which no probability can reach.
+# DAPO raises the bound to 1.28 so that rare tokens can rise further. Which tokens are clipped in practice? Take one
+# batch of the tiny model and make four updates, as in the race. The figure will show all tokens of completions with a
+# positive advantage, just before the fourth update:
 
 # %%
 from grpo_workbook import grpo_loss
@@ -1002,7 +1060,7 @@ probability = old_logp[reinforced].exp()  # when the token was sampled
 ratio = (new_logp - old_logp)[reinforced].exp()
 
 # %% [markdown]
-# No token can lie in the grey area, where the ratio is above 1 / p:
+# How many of them lie above the two bounds?
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 3.6)
@@ -1033,21 +1091,27 @@ print(f"{between} tokens lie between the two bounds: only these does clip-higher
 print(describe("main", "clip-higher, 4 updates"))
 
 # %% [markdown]
-# Most of the clipped tokens are not rare at all; only those above p = 1 / 1.2 = 0.83 are safe. In the first update on a
-# batch no token is clipped, so with one update per batch clip-higher, GSPO and SAPO *are* GRPO (and CISPO is the
-# token-level loss). With four, few tokens lie between 1.2 and 1.28. The bound was raised for thousands of updates, in
-# which a rare token that is stopped again and again dies out.
+# Each dot is a token: the horizontal axis is its probability when it was sampled, the vertical axis its ratio after
+# three updates. The lines are the bounds 1.2 and 1.28. In the grey area no token can lie, because its new probability
+# would be above 1.
+#
+# Most of the clipped tokens are not rare: 72 % had a probability of 0.5 or more. Only tokens above p = 1 / 1.2 = 0.83
+# can never be clipped. In the first update on a batch no token is clipped at all, so with one update per batch
+# clip-higher, GSPO and SAPO *are* GRPO (and CISPO is the token-level loss). With four updates, few tokens lie between
+# 1.2 and 1.28. DAPO raised the bound for runs of thousands of updates, in which a rare token that is clipped again and
+# again can disappear.
 #
 # ### Entropy: a bonus, or only the forks
 #
-# Entropy says how undecided the model is about the next token. Most tokens are decided. The undecided ones are forks: for
-# the adder, whether to write steps at all, and whether to go on.
+# Entropy measures how undecided the model is about the next token. At most tokens it is nearly certain. The others are
+# *forks*: for the adder, whether to write steps at all, and whether to go on.
 
 # %% [markdown]
-# [Wang et al.](https://arxiv.org/abs/2506.01939) train only the 20 % of the tokens with the highest entropy (TRL:
-# `top_entropy_quantile=0.2`) and lose nothing on 8 billion weights, or gain. An **entropy bonus** adds
-# $c \cdot H$ to the objective (TRL: `entropy_coef`). It has a price: with two arms and a reward of 1 for the right one,
-# the best policy under a bonus $c$ has $p = \mathrm{sigmoid}(1/c)$, and a completion has many tokens:
+# There are two ideas about them. [Wang et al.](https://arxiv.org/abs/2506.01939) train only the 20 % of the tokens with
+# the highest entropy (TRL: `top_entropy_quantile=0.2`); with 8 billion weights they lose nothing, or gain. An **entropy
+# bonus** adds $c$ times the entropy $H$ to the objective (TRL: `entropy_coef`), so that the policy keeps exploring. The
+# bonus has a price. Suppose a token has two options and the right one earns a reward of 1. Under a bonus $c$, the best
+# policy takes the right one with $p = \mathrm{sigmoid}(1/c)$ only, and a completion has many tokens:
 
 # %%
 for bonus in (0.03, 0.1, 0.2, 0.5):
@@ -1057,17 +1121,18 @@ for method in ("entropy bonus", "top-entropy tokens"):
     print(describe("steps", method))
 
 # %% [markdown]
-# The bonus keeps exploration alive where a policy would settle before it has seen what pays; later it only adds noise. So
-# let it fall, or give TRL a target (`use_adaptive_entropy`, `entropy_target`). Training on the forks alone assumes that
-# the model can do the rest; one that still has to learn its digits needs the gradient of all tokens. Both fit the
-# stored runs and neither is settled: with the bonus they are about as often right as without, and seven of eight runs
-# on the forks alone ended at 0 % sampled.
+# The bonus helps where a policy would become certain before it has seen what pays; later it only adds noise. So lower
+# it during training, or give TRL a target (`use_adaptive_entropy`, `entropy_target`). Training on the forks alone
+# assumes that the model can already do the rest; a model that still has to learn its digits needs the gradient of all
+# tokens. The stored runs fit both explanations and settle neither. With the bonus the adder is right about as often as
+# without it, and seven of the eight runs that learned from the forks alone ended at 0 % sampled.
 #
 # ### A sampler that is not the policy
 #
-# Completions may come from other weights than those that learn: from some updates ago (asynchronous training), or from
-# a 4-bit copy, which takes less memory. Chapter 10 measured such differences for vLLM and shows what TRL drops. Here both
-# cases for the adder as it is after training: its NF4 copy, and its own weights of 8 updates before.
+# Sometimes the completions come from other weights than those that learn: from weights of some updates ago
+# (asynchronous training), or from a 4-bit copy, which takes less memory. Chapter 10 measures such differences for vLLM
+# and shows what TRL drops. Here the adder is the policy, with its weights after training. One sampler is its copy in
+# NF4, the other has its weights of 8 updates before.
 
 # %%
 import copy
@@ -1097,8 +1162,7 @@ for name, sampling_model in {"4-bit": rounded, "8 updates old": stale}.items():
 learner.model = adder
 
 # %% [markdown]
-# The logarithm of the ratio, policy over sampler, for tokens and for whole completions. The orange line is a ratio of
-# 2, where *truncated importance sampling* cuts:
+# How far apart are the probabilities of the policy and of each sampler?
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.0, 5.0, 4, 2)
@@ -1125,8 +1189,12 @@ figure.suptitle("Small differences of a token add up over a completion")
 figures.show(figure, f"Four histograms of log-ratios: {'; '.join(lines)}.")
 
 # %% [markdown]
-# The gradient is right on average if each completion's loss is multiplied by its ratio (importance sampling). But a
-# product of many tokens' ratios has a huge variance. Truncation at 2 trades it for a bias:
+# The horizontal axis is the logarithm of the ratio, the policy's probability over the sampler's; the bars count tokens
+# in the upper panels and whole completions in the lower ones. The orange line is a ratio of 2.
+#
+# The gradient is right on average if each completion's loss is multiplied by its ratio (**importance sampling**). But
+# the ratio of a completion is a product over its tokens, and its variance is large. *Truncated* importance sampling
+# cuts the ratio at a bound, here 2: the variance falls, but the gradient gets a bias.
 
 # %%
 for name, log_ratios in of_completions.items():
@@ -1141,11 +1209,12 @@ for method in MECHANISMS[2:]:
     print(describe("steps", method))
 
 # %% [markdown]
-# "As good as" is the effective sample size: the fraction of equally weighted completions with the same variance. The
-# correction costs little and should matter where the sampler drifts: many updates old, very long completions, coarse
-# rounding. The stored runs fit this and do not settle it. With the sampler of some updates ago the correction adds 13
-# points sampled (seven of eight seeds) and 9 greedy (five of eight). With the 4-bit copy nothing can be told from noise.
-# What TRL offers, with its defaults:
+# "As good as" is the *effective sample size* as a fraction: so many equally weighted completions would have the same
+# variance. The correction costs little. It should matter where the sampler differs much from the policy: when it is
+# many updates old, when completions are very long, or when rounding is coarse. The stored runs fit this and do not
+# settle it. With the sampler of some updates ago, the correction adds 13 points sampled (in seven of eight seeds) and 9
+# points greedy (in five of eight). With the 4-bit copy, no difference can be told from noise. TRL has these options,
+# printed with their defaults:
 
 # %%
 from dataclasses import fields
@@ -1188,7 +1257,7 @@ QUESTIONS = [
 ]
 
 # %% [markdown]
-# The gaps are in points, sampled and greedy:
+# The table shows each method's difference from its rival in points, sampled and greedy:
 
 # %%
 lines = [
@@ -1206,19 +1275,21 @@ for question, task, method in QUESTIONS:
 display(Markdown("\n".join(lines)))
 
 # %% [markdown]
-# What do these runs show by both measures? A method must know right from wrong: the controls learn nothing. And on the
-# easy task imitation of right answers is better than GRPO, whether the answers are given (SFT) or the model's own
-# (rejection sampling). Imitation leads there because the base can do the task and misses its form, and because right
-# answers exist or are found. Where nothing right is sampled, no method that samples has anything to learn from.
+# What do these runs show by both measures? First, a method must know right from wrong: the controls learn nothing.
+# Second, on the easy task, imitating right answers is better than GRPO, whether the answers are given (SFT) or the
+# model's own (rejection sampling). A likely reason is that the base can already do this task and only misses its form,
+# and that right answers are given or easily found. If the model never samples a right answer, no method that samples
+# can learn anything.
 #
-# On the harder task the means and the worst seeds suggest that the size of a step matters more than the form of the loss,
-# but eight seeds do not settle it. No detail of the loss is shown to be better or worse by both measures, GSPO included.
+# On the harder task, the means and the worst seeds suggest that the size of a step matters more than the form of the
+# loss, but eight seeds do not settle it. No detail of the loss, GSPO included, is shown to be better or worse by both
+# measures.
 #
-# Should you then train with GRPO at all? If you have right answers, or the model already finds many, try imitation first:
-# it is simpler. Otherwise GRPO is a good start, with a step size that you have tuned. This is one tiny model, two short
-# tasks, one budget, full weights, and rates that were not tuned equally. What carries over is the procedure: race the two
-# or three methods that you consider, on your own task, with a budget you can repeat three times, and measure in the way in
-# which you will decode.
+# Should you then train with GRPO at all? If you have right answers, or if the model already finds many, try imitation
+# first, because it is simpler. Otherwise GRPO is a good start, with a step size that you have tuned. Remember how
+# narrow this race is: one tiny model, two short tasks, one budget, full weights, and learning rates that were not tuned
+# equally. You can reuse its procedure. Race the two or three methods that you consider on your own task, with a budget
+# that you can repeat three times, and measure with the decoding that you will use.
 
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
@@ -1259,9 +1330,9 @@ for name in ("grpo 0", "grpo 1", "rejection 0", "rejection 1"):
 # %% [markdown]
 # ### Exercise 12.3 · `paired_gap` · medium · 10 minutes
 #
-# Two methods, accuracy by seed, such as `{0: 0.81, 1: 0.77}`. Some runs may be missing. Return the mean paired
-# difference, `method` minus `other`, over the seeds that both have, and its standard error. Then apply yours to
-# `race["main"]`: by how much is it smaller than that of an unpaired comparison?
+# You get the accuracy of two methods by seed, such as `{0: 0.81, 1: 0.77}`. Some runs may be missing. Return the mean
+# paired difference, `method` minus `other`, over the seeds that both have, and its standard error. Then apply your
+# function to `race["main"]`: by how much is this standard error smaller than that of an unpaired comparison?
 
 
 # %% tags=["exercise"]
@@ -1276,8 +1347,8 @@ check("12.3", paired_gap);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Take the difference of each common seed first. The standard error of a mean of n numbers is their deviation (with
-# n - 1) divided by the root of n.
+# Take the difference for each common seed first. The standard error of a mean of n numbers is their standard deviation
+# (with n - 1) divided by the square root of n.
 #
 # </details>
 #
@@ -1299,7 +1370,7 @@ check("12.3", paired_gap);
 # %% [markdown]
 # ### Exercise 12.4 · `faults` · medium · 10 minutes
 #
-# An invented table from an invented paper. "FancyPO beats GRPO by 4 points":
+# This table is invented, and so is its paper, "FancyPO beats GRPO by 4 points":
 #
 # | | GRPO | FancyPO |
 # | --- | --- | --- |
@@ -1337,7 +1408,7 @@ check("12.4", faults);
 #             "too few problems", "no control"}
 # ```
 #
-# Four points of 30 problems are 1.2 problems. Each of these faults alone could make the difference.
+# Four points of 30 problems are 1.2 problems. Each of these faults alone could explain the difference.
 #
 # </details>
 
@@ -1358,7 +1429,8 @@ check("12.5", dynamic_cost);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What is the probability that a group is useful? Then so many groups are needed for one useful group: its inverse.
+# What is the probability that a group has variance? The inverse of it is the number of groups that you sample for each
+# useful one.
 #
 # </details>
 #
@@ -1375,9 +1447,9 @@ check("12.5", dynamic_cost);
 # %% [markdown]
 # ### Exercise 12.6 · `truncated_weights` · medium · 10 minutes
 #
-# Truncated importance sampling, as `vllm_importance_sampling_mode="token_truncate"` does it: the weight of each token,
-# (B, T), from the log-probabilities under the policy that learns (`logp`) and under the `sampler`, with ratios cut at
-# `cap`, and 0 where the mask is 0.
+# Write truncated importance sampling as `vllm_importance_sampling_mode="token_truncate"` does it. Return the weight of
+# each token, with shape (B, T), from its log-probabilities under the policy that learns (`logp`) and under the
+# `sampler`. Cut the ratios at `cap`, and return 0 where the mask is 0.
 
 
 # %% tags=["exercise"]
@@ -1392,8 +1464,8 @@ check("12.6", truncated_weights);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A token that the sampler wrote too often must count less. Which of the two goes on top of the ratio?
-# `Tensor.clamp(max=...)` cuts.
+# A token that the sampler writes more often than the policy would must count less. Which of the two probabilities is
+# the numerator of the ratio? `Tensor.clamp(max=...)` cuts.
 #
 # </details>
 #
@@ -1411,14 +1483,22 @@ check("12.6", truncated_weights);
 # %% [markdown]
 # ## Summary
 #
+# Should you train with GRPO, imitate good answers, or learn from pairs?
+#
+# - In this race, imitating right answers was better than GRPO on the easy task, by both measures; pairs that were
+#   sampled once were worse. So if right answers exist or are often sampled, imitate first; otherwise use GRPO with a
+#   tuned step size.
 # - A fair race has equal completions, equal tuning, held-out problems, several paired seeds, a control, and a corrected
-#   test. This one misses equal tuning. Then most variants show no difference.
-# - The measure is part of the result. Sampled accuracy rewards certainty; greedy accuracy does not. Call a method better
-#   only where both agree.
-# - With rewards of 0 and 1, REINFORCE is rejection sampling on fresh samples. RLOO and Dr. GRPO differ by a factor.
+#   test. This race lacks equal tuning. By these rules, most variants of GRPO show no difference.
+# - The result depends on the measure. Sampled accuracy rewards certainty; greedy accuracy does not. Call a method
+#   better only where both agree.
+# - With rewards of 0 and 1, REINFORCE is rejection sampling on fresh samples. RLOO and Dr. GRPO differ by a constant
+#   factor.
 # - In the first update on a batch the ratio is 1: clip-higher, GSPO, SAPO and CISPO only act from the second on.
-# - Length grows where it pays, and only if the base writes steps now and then. Controls tell that from artefacts.
-# - Each mechanism is for a regime: dynamic sampling for groups without variance, an entropy bonus for a policy that settles
-#   too early, importance sampling for a sampler that drifts. Measure whether you are in it.
+# - Answers grow longer where longer answers earn more, and only if the base writes steps now and then. Controls
+#   separate this from artefacts.
+# - Each mechanism is made for one situation: dynamic sampling for groups without variance, an entropy bonus for a
+#   policy that becomes certain too early, importance sampling for a sampler that differs from the policy. Measure
+#   whether you are in that situation.
 #
 # Next: [13 · Learned rewards](13_learned_rewards.ipynb) trains against rewards that are themselves models, and wrong.
