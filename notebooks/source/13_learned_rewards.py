@@ -1,21 +1,22 @@
 # %% [markdown]
 # # 13 · Learned rewards
 #
-# What happens if the reward is not a rule but a model that learned what people prefer, and what helps when this model is
-# wrong? This chapter trains a policy against such a reward until it is fooled, and compares remedies.
+# What happens if the reward is not a rule but a model that learned what people prefer, and what helps when this model
+# is wrong? This chapter trains a policy against such a reward until the policy fools it, and then compares remedies.
 #
-# **After this notebook you can** train a reward model with TRL and say where it is blind, train against it and see the
-# moment when it stops helping, choose a remedy by stored runs, and test a language model as judge before you trust it.
+# **After this notebook you can** train a reward model with TRL and say which errors it overlooks, train against it and
+# see the moment when it stops helping, choose a remedy by stored runs, and test a language model as judge before you
+# trust it.
 #
 # **Time:** about 3 minutes on two CPU cores. You train a reward model, a policy against it, and a judge; the runs with
-# many seeds are stored and read. Reading takes about an hour. **You need** chapters 00, 01 and 03, and from chapter 12
-# what a paired difference and Holm's correction are.
+# many seeds are stored, and you read them. Reading takes about an hour. **You need** chapters 00, 01 and 03, and from
+# chapter 12 what a paired difference and Holm's correction are.
 
 # %% [markdown]
 # ## Rewards that learned
 #
-# Until now a rule said what is right. For "is this summary good?" there is none. Then something that learned gives the
-# reward, and it can be wrong:
+# Until now a rule decided what is right. No rule can decide whether a summary is good. For such tasks the reward comes
+# from a model that learned, and it can be wrong:
 #
 # | reward | made from | how it goes wrong |
 # | --- | --- | --- |
@@ -24,19 +25,22 @@
 # | a **judge** | a language model and a question | it likes length, confidence, the first answer, flattery |
 # | a **process reward** | labels, or a rule, for each step | steps that are fine and lead nowhere |
 #
-# To train against a reward model made from people's comparisons is **RLHF**; until 2024 most reinforcement learning of
-# language models was that. The reward that is paid is called **proxy**, what we really want **gold**. Here gold is a
-# rule, as in chapter 04, but no training sees it: it only orders the pairs, as people would, and measures the result.
+# Training against a reward model that learned from people's comparisons is called **RLHF**; until 2024 most
+# reinforcement learning of language models was of this kind. The reward that is paid is the **proxy**. What we really
+# want is **gold**. Here gold is a rule, as in chapter 04, but no training sees it. It only orders the pairs, as people
+# would, and measures the result.
 #
 # ## Toy: when a measure becomes a target
 #
-# Take 4,000 answers to one question, each with its gold value. A proxy is gold plus an error. With a penalty of strength
-# $\beta$ for leaving the base policy $\pi_0$, the best policy of all is known exactly:
+# Where does optimising a wrong reward lead? Take 4,000 answers to one question, each with its gold value. A proxy is
+# gold plus an error. The best policy under a penalty of strength $\beta$ for leaving the base policy $\pi_0$ is known
+# exactly:
 #
 # $$\pi(a) \propto \pi_0(a)\, e^{r(a) / \beta}$$
 #
-# So we need no training to see where optimisation leads: lower $\beta$ step by step. One proxy has an error on every
-# answer, with gold's own standard deviation; the other is exact but for 8 answers, which are bad and look great.
+# So this toy needs no training: lower $\beta$ step by step and compute the best policy each time. The first proxy has
+# an error on every answer, with the same standard deviation as gold itself. The second proxy is exact except for 8
+# answers, which are bad and get a high reward.
 
 # %%
 import torch
@@ -62,7 +66,7 @@ for beta in torch.logspace(1.5, -0.6, 60).tolist():
     paths["a loophole"].append(optimised(loophole, gold_values, beta))
 
 # %% [markdown]
-# In each panel the policy moves from left to right as $\beta$ falls:
+# Compare the two proxies:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -85,10 +89,14 @@ figure.suptitle("The proxy rises in both; a loophole makes gold fall")
 figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
 
 # %% [markdown]
-# This is **Goodhart's law**: when a measure becomes a target, it ceases to be a good measure.
-# [Gao et al.](https://arxiv.org/abs/2210.10760) measured such curves for reward models of many sizes. Note which of the
-# two is dangerous: the first proxy orders three of four pairs rightly, the second one 99.6 %. What counts is the error
-# *where the policy goes*. Rare large errors are worse than common small ones, and accuracy on pairs does not show them.
+# In each panel the policy moves from left to right as $\beta$ falls: the horizontal axis is its KL divergence from the
+# base, the vertical axis its mean reward. The dashed line is the proxy, the solid line gold.
+#
+# With the loophole, gold falls although the proxy rises. This is **Goodhart's law**: when a measure becomes a target,
+# it ceases to be a good measure. [Gao et al.](https://arxiv.org/abs/2210.10760) measured such curves for reward models
+# of many sizes. Note which proxy is dangerous: the first one orders three of four pairs rightly, the second one 99.6 %.
+# What counts is the error on the answers *that the policy moves to*. Rare large errors are worse than common small
+# ones, and the accuracy on pairs does not show them.
 
 # %% [markdown]
 # ### Exercise 13.1 · `tilted` · medium · 10 minutes
@@ -111,7 +119,8 @@ check("13.1", tilted);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Weights $e^{r/\beta}$, divided by their sum, are the probabilities p. Then $\sum_i p_i \log (p_i / \frac{1}{n})$.
+# Divide the weights $e^{r/\beta}$ by their sum to get the probabilities $p_i$. The KL divergence is $\sum_i p_i \log
+# (p_i / \frac{1}{n})$.
 #
 # </details>
 #
@@ -140,18 +149,19 @@ check("13.1", tilted);
 # %% [markdown]
 # ## A reward model
 #
-# People find it hard to give a number and easy to compare. So a reward model learns from pairs. Its output is one number
-# $r$ for a whole conversation, and the model of **Bradley and Terry** says how likely a is preferred to b:
+# People find it hard to give a number to a text and easy to compare two texts. So a reward model learns from pairs. It
+# maps a whole conversation to one number $r$, and the model of **Bradley and Terry** gives the probability that a is
+# preferred to b:
 #
 # $$P(a \succ b) = \sigma(r_a - r_b) \qquad \text{loss} = -\log \sigma(r_{\text{chosen}} - r_{\text{rejected}})$$
 #
-# Only differences matter: add 100 to all rewards, and nothing changes. GRPO takes the group's mean away, so it does not
-# care either.
+# Only differences matter: if you add 100 to all rewards, the loss stays the same. GRPO's advantages stay the same too,
+# because GRPO subtracts the group's mean.
 
 # %% [markdown]
 # ### Exercise 13.2 · `preference_loss` · easy · 5 minutes
 #
-# The mean loss over pairs, from the rewards of the chosen and of the rejected completions.
+# Return the mean loss over all pairs, from the rewards of the chosen and of the rejected completions.
 
 
 # %% tags=["exercise"]
@@ -184,8 +194,8 @@ check("13.2", preference_loss);
 # %% [markdown]
 # ### Pairs
 #
-# The course's base model answers 320 problems, four times each. Gold is chapter 04's weighted sum, divided by 3: from 0
-# to 1, where 1 is a right answer in the whole form.
+# The course's base model answers 320 problems, four times each. Gold is chapter 04's weighted sum of rewards divided by
+# 3, so it goes from 0 to 1; 1 means a right answer in exactly the requested form.
 
 # %%
 import json
@@ -217,7 +227,8 @@ def gold(completions, **columns):
     return [total / sum(weights) for total in totals]
 
 # %% [markdown]
-# The completions are sampled as in training. A **pool** keeps the completions of a problem side by side:
+# The completions are sampled as in training. A list called `pool` keeps the completions of one problem next to each
+# other:
 
 # %%
 def sample_pool(rows, each):
@@ -247,8 +258,8 @@ for value in (0.0, 0.333, 0.833, 1.0):
     print(f"gold {value}: {len(same):4} of {len(pool)}, such as {same[0]!r}")
 
 # %% [markdown]
-# A row for TRL has a `prompt` and two completions, `chosen` and `rejected`. Take two pairs of each problem whose four
-# completions differ in gold; the last 64 problems are held out:
+# A row for TRL has a `prompt` and two completions, `chosen` and `rejected`. Take up to two pairs of each problem whose
+# four completions differ in gold. The last 64 problems are held out:
 
 # %%
 def message(text):
@@ -285,8 +296,9 @@ print(len(train_pairs), "pairs to learn from,", len(test_pairs), "held out")
 # %% [markdown]
 # ### RewardTrainer
 #
-# A reward model is a language model whose last layer is replaced by one number, read at the conversation's last token:
-# `AutoModelForSequenceClassification` with `num_labels=1`. TRL's `RewardTrainer` minimises the loss above:
+# A reward model is a language model whose last layer is replaced by one that gives a single number, read at the
+# conversation's last token. In Transformers this is `AutoModelForSequenceClassification` with `num_labels=1`. TRL's
+# `RewardTrainer` minimises the loss above:
 
 # %%
 from datasets import Dataset
@@ -318,13 +330,13 @@ for entry in trainer.state.log_history[:-1:6]:
     print(f"step {entry['step']:2}", metrics)
 
 # %% [markdown]
-# It runs on a CPU in seconds, without 4-bit and adapters. For a large model give `peft_config` with
-# `task_type="SEQ_CLS"` and `modules_to_save=["score"]`: the new last layer has to be trained in full.
+# This model is tiny, so it needs neither 4-bit weights nor an adapter. For a large model give `peft_config` with
+# `task_type="SEQ_CLS"` and `modules_to_save=["score"]`, because the new last layer has to be trained in full.
 #
-# How often does the model order held-out pairs as gold does? A fair count compares completions of the *same* problem only.
-# The loss sees nothing else, so the model may give all completions of one problem higher rewards than those of another.
-# Problems are drawn independently, pairs of one problem are not. So count for each problem the fraction of its pairs that
-# are ordered rightly:
+# How often does the model order held-out pairs as gold does? A fair count compares only completions of the *same*
+# problem. The loss sees only such pairs, so the model is free to give all completions of one problem higher rewards
+# than those of another. For the interval, note that problems are drawn independently and pairs of one problem are not.
+# So compute for each problem the fraction of its pairs that are ordered rightly:
 
 # %%
 from statistics import mean
@@ -357,8 +369,9 @@ def ordering_rates(pool, size, golds):
     return rates
 
 # %% [markdown]
-# Over all pairs, and over pairs in which both completions have the whole form and differ in their answer alone. The second
-# kind is rare among the held-out completions, so sample eight completions for each of 512 more problems:
+# Compute this rate twice: over all pairs, and over pairs of the *same form*, in which both completions have the
+# requested form and only one has the right answer. Such pairs are rare among the held-out completions, so sample eight
+# completions for each of 512 more problems:
 
 # %%
 held = pool[1024:]
@@ -377,13 +390,14 @@ for name, rates in (("all pairs", all_rates), ("same form", form_rates)):
     print(f"           95 % interval {low:.1%} to {high:.1%}")
 
 # %% [markdown]
-# The pairs are separated by form nearly always, so form is what the model learned best. About whether 23 + 9 is 32 it
-# knows something, but not much: a coin would order half of those pairs rightly. One number for all pairs hides that, so
-# break accuracy down by *what differs*. (Pairs of the same form are rare, so even 91 problems leave a wide interval.)
+# Nearly all pairs differ in form, so form is what the model learned best. Among pairs of the same form, only the number
+# tells right from wrong, and there the model is right in 70 % of cases; a coin would reach 50 %. A single accuracy over
+# all pairs hides this, so break it down by *what differs*. (Even 91 problems leave a wide interval.)
 #
 # ### Is it calibrated?
 #
-# $\sigma(r_a - r_b)$ is a probability. If it says 80 %, then 8 of 10 should be ordered that way:
+# $\sigma(r_a - r_b)$ is a probability. A model is calibrated if, of the pairs to which it gives 80 %, 8 in 10 are
+# ordered that way:
 
 # %% tags=["hide-input"]
 margins = []
@@ -412,13 +426,18 @@ figures.show(
 )
 
 # %% [markdown]
-# Right of the middle the points lie above the line: the model is too cautious, and what it calls likely comes true more
-# often.
+# Each point is a group of pairs: the horizontal axis is the mean predicted probability, the vertical axis the fraction
+# of pairs for which the prediction came true, with a 95 % interval. (Each pair appears in both orders, so the left half
+# mirrors the right.) On the grey line both are equal.
+#
+# Right of the middle the points lie above the line. So the model is too cautious: what it calls likely comes true even
+# more often.
 #
 # ### What does it read?
 #
-# Give the model chapter 03's collection of attacks, all for the same question with the answer 42. An honest right answer
-# is the measure: what earns as much without the work is a loophole. And how much less does an honest wrong answer get?
+# Give the model chapter 03's collection of attacks, all for one question with the answer 42. An attack that earns as
+# much as the honest right answer is a loophole. The second comparison is an honest wrong answer: how much less does it
+# earn?
 
 # %%
 from grpo_workbook.rewards import attacks, honest
@@ -444,16 +463,16 @@ for name in sorted(scores, key=scores.get, reverse=True)[:6]:
     print(f"{scores[name]:6.2f}  {name:32} {candidates[name][:44]!r}")
 
 # %% [markdown]
-# No attack earns more than the right answer, but the best come close, and an honest answer that is wrong loses little. So
-# the model reads the form well and the number badly. A policy that is trained against it is not limited to this
-# collection: it searches, update by update, for what the model overrates.
+# No attack earns more than the right answer, but the best attacks come close, and the honest wrong answer earns almost
+# the same (1.61 against 1.64). So the model reads the form well and the number badly. A policy that is trained against
+# it is not limited to this collection: it searches, update by update, for what the model overrates.
 #
 # ### Labels that are wrong
 #
-# Two people agree on 60 to 75 % of pairs ([Coste et al.](https://arxiv.org/abs/2310.02743) list studies). Suppose a
-# rate $f$ of the labels is flipped at random. Then the best prediction is $f + (1 - 2f)\,\sigma(r_a - r_b)$: less
-# certain, but in the same order. So flipped labels cost data, not direction, and a reward model stays usable to
-# surprisingly high rates. The stored runs have 10, 20 and 30 % flipped:
+# People make errors, too: two of them agree on 60 to 75 % of pairs ([Coste et al.](https://arxiv.org/abs/2310.02743)
+# list studies). Suppose a fraction $f$ of the labels is flipped at random. Then the best prediction is $f + (1 -
+# 2f)\,\sigma(r_a - r_b)$, which is less certain but orders all pairs in the same way. So a reward model can learn the
+# right order from flipped labels, but it needs more data. The stored runs have 10, 20 and 30 % of the labels flipped:
 
 # %%
 import subprocess
@@ -477,16 +496,16 @@ def report(task):
 report("models")
 
 # %% [markdown]
-# *accuracy* is over all held-out pairs; *points* are the difference from unflipped labels, seed by seed, with the interval
-# and Holm's correction of chapter 12. With three labels of ten wrong, four points are lost, and even that is not settled by
-# five seeds. These runs do not say whether the pairs with the same form suffer more: the few that were counted compared
-# completions of different problems. Systematic errors do not average out like that: if people prefer the longer answer,
-# so will the model.
+# *accuracy* is the rate over all held-out pairs. *points* is the difference from unflipped labels, seed by seed, with
+# the interval and Holm's correction of chapter 12. With three labels of ten flipped, accuracy is four points lower, and
+# even that is unsettled with five seeds. These runs do not show whether pairs of the same form suffer more: the few
+# that were counted compared completions of different problems. Systematic errors are worse than random ones, because
+# they do not average out: if people prefer the longer answer, the model learns to prefer it.
 #
 # ## Train against it
 #
-# TRL takes a reward model in the place of a function. Gold goes beside it with a weight of 0: measured at every step,
-# never paid. A tiny `beta` makes TRL log the KL divergence from the base:
+# TRL accepts a reward model in the place of a reward function. Gold is added as a second reward with a weight of 0, so
+# it is measured at every step and never paid. A tiny `beta` makes TRL log the KL divergence from the base:
 
 # %%
 from trl import GRPOConfig, GRPOTrainer
@@ -518,8 +537,7 @@ def goodhart(judge, beta, steps=24):
 free, hacked = goodhart(reward_model, beta=1e-4)
 
 # %% [markdown]
-# The left panel shows the steps, the right panel the distance from the base, as in the toy. `kl` is TRL's mean per token;
-# times the tokens it is the divergence of a completion. Each dot is a mean of three steps:
+# What do proxy and gold do during training?
 
 # %% tags=["hide-input"]
 import pandas as pd
@@ -549,8 +567,13 @@ figures.show(
 )
 
 # %% [markdown]
-# First the policy learns what the reward model knows, the form, and gold rises with it. Then only what the reward model
-# *gets wrong* is left to gain, and it is found. What does the policy write in the end?
+# Blue is gold (left axis), orange the proxy (right axis); each dot is a mean of three steps. The horizontal axis is the
+# step on the left, and on the right the KL divergence of a completion from the base, as in the toy. (TRL logs the mean
+# KL per token; the figure multiplies it by the mean number of tokens.)
+#
+# First the policy learns what the reward model knows, the form, and gold rises with the proxy. After that, the policy
+# can gain only from the *errors* of the reward model, and it finds them: gold falls to about half of its best value.
+# What does the policy write in the end?
 
 # %%
 heldout_rows = list(to_dataset(load_problems(data.WORD_PROBLEMS["heldout"])))[:6]
@@ -564,18 +587,18 @@ for row, reward in zip(heldout_rows, rewards_of(reward_model, heldout_rows)):
     print(f"{reward:5.2f}  {row['text']!r:72.72} (right: {row['answer']})")
 
 # %% [markdown]
-# No tag spam, no nonsense: well-formed, confident, mostly wrong. Without gold labels it would not show.
+# The completions are well-formed, and four of the six answers are wrong. Without gold labels you would not notice.
 #
-# Three traps of the call above, none of which raises an error:
+# The call above has three traps, none of which raises an error:
 #
-# - A **classifier with two labels** is accepted. TRL reads its first output, the score for "bad" in most models. Check
-#   `model.config.num_labels == 1`.
-# - Without `reward_processing_classes` TRL loads the tokenizer that the reward model's own folder names. **Another
-#   tokenizer** with a smaller vocabulary gives rewards without any meaning.
-# - The chat template closes each completion. So a completion that was **cut off** at the length limit looks finished to
-#   the reward model: use `mask_truncated_completions=True`, or a penalty.
+# - A **classifier with two labels** is accepted. TRL reads its first output, which in most models is the score for
+#   "bad". Check `model.config.num_labels == 1`.
+# - Without `reward_processing_classes` TRL loads the tokenizer that the reward model's own folder names. A **wrong
+#   tokenizer** with a smaller vocabulary gives meaningless rewards.
+# - The chat template closes each completion, so a completion that was **cut off** at the length limit looks finished to
+#   the reward model. Use `mask_truncated_completions=True`, or a penalty.
 #
-# A check of all three, before any training:
+# Check the number of labels, the vocabulary, and the order of a good and a bad text before any training:
 
 # %%
 def check_reward_model(model, tokenizer, good, bad):
@@ -604,8 +627,8 @@ except ValueError as error:
 # %% [markdown]
 # ### Exercise 13.3 · `penalised` · medium · 3 minutes
 #
-# The same 24 steps with a KL penalty of 0.3: will the policy end with more gold than without it, with less, or with the
-# same (within 0.1)? Predict, then run. It takes about a minute.
+# Train the same 24 steps with a KL penalty of 0.3. Will the policy end with more gold than without the penalty, with
+# less, or with the same (within 0.1)? Predict, then run. It takes about a minute.
 
 # %% tags=["exercise"]
 prediction = ...  # "more gold", "less gold" or "the same"
@@ -622,7 +645,7 @@ predict("13.3", prediction, both_runs);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Which divergence did the free run have where its gold was best? And where at the end?
+# At which KL divergence did the run without a penalty have its best gold? At which one did it end?
 #
 # </details>
 #
@@ -632,27 +655,29 @@ predict("13.3", prediction, both_runs);
 # prediction = "more gold"
 # ```
 #
-# The penalty costs some proxy reward and keeps the policy near completions that the reward model has seen. A larger one
-# costs gold again: at infinity the policy is the base.
+# The penalty costs some proxy reward and keeps the policy near completions of the kind that the reward model was
+# trained on. A much larger penalty lowers gold again: with an infinite one, the policy stays the base.
 #
 # </details>
 
 # %% [markdown]
 # ## Remedies, with seeds
 #
-# `benchmarks/goodhart.py` repeats this with new pools, reward models and policies for every seed, in the loop of chapter
-# 12, with held-out problems. Its runs are stored:
+# `benchmarks/goodhart.py` repeats this experiment with new pools, reward models and policies for every seed. It uses
+# the training loop of chapter 12 and held-out problems. The stored runs compare these remedies:
 #
-# - **beta**: a fixed KL penalty. **adaptive beta**: it rises while the divergence is above a target, and falls below it
+# - **beta** is a fixed KL penalty. **adaptive beta** rises while the divergence is above a target, and falls below it
 #   ([Ziegler et al.](https://arxiv.org/abs/1909.08593)).
-# - **batch's std, no std**: advantages divided by the batch's standard deviation, or by none. Once all completions of a
-#   group have the form, the reward model's differences are mostly error, and dividing by the group's standard deviation
-#   makes these differences as large as any.
-# - **mean / minimum of three**: an ensemble of reward models, trained on different pairs. Where they disagree, none has
-#   seen enough. The minimum believes the most sceptical one; Coste et al. found it best with a small penalty.
-# - **early stopping**: every 256 completions, 64 other problems are judged by gold, and the best weights are kept. It
-#   costs gold labels, few of them.
-# - **diversity bonus**: below. **flipped**: reward models from worse labels. **the rule itself**: gold is paid.
+# - **batch's std** divides advantages by the batch's standard deviation, **no std** does not divide them. Once all
+#   completions of a group have the form, the reward model's differences are mostly error, and dividing by the group's
+#   own standard deviation makes them as large as real differences.
+# - **mean of three** and **minimum of three** are an ensemble: three reward models that were trained on different
+#   pairs. Where the models disagree, none has seen enough. The minimum takes the lowest of the three rewards; Coste et
+#   al. found it best with a small penalty.
+# - **early stopping** measures gold on 64 other problems every 256 completions and keeps the best weights. It needs a
+#   few gold labels.
+# - **diversity bonus** is explained below. **30 % flipped** uses reward models from worse labels. **the rule itself**
+#   pays gold.
 
 # %%
 def read_runs(task):
@@ -677,9 +702,9 @@ print(len(runs), "runs,", runs["seed"].nunique(), "seeds")
 report("goodhart")
 
 # %% [markdown]
-# *sampled* is the rate of right answers in the whole form, *points* the paired difference in it, *kl* the divergence at
-# the end. All is sampled; these runs were not measured greedily. First the Goodhart curve of the unprotected runs, a thin
-# line per seed:
+# *sampled* is the rate of right answers in the requested form, *points* the paired difference in this rate, *kl* the
+# divergence at the end. All completions are sampled; these runs were not measured greedily. The next figure shows the
+# runs without a remedy, over the distance from the base:
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.5, 3.4, 2, 2)
@@ -703,7 +728,10 @@ figure.suptitle("The same runs: the proxy stays high, gold falls")
 figures.show(figure, f"Proxy and gold over KL, by seed. {'; '.join(lines)}.")
 
 # %% [markdown]
-# And the remedies, each as the mean over its seeds. On the right the same rates stand over the distance from the base:
+# A thin line is a seed and the thick line their mean. The horizontal axis is the KL divergence of a completion from the
+# base; the vertical axis is the proxy on the left and gold on the right.
+#
+# The second figure compares the remedies:
 
 # %% tags=["hide-input"]
 shown = ["one model", "mean of three", "minimum of three", "beta 0.1", "beta 0.3",
@@ -726,31 +754,35 @@ figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Rate of right answers by remedy. {'; '.join(lines)}.")
 
 # %% [markdown]
-# - **What is better than no remedy here**: a KL penalty of 0.3 ends at 73 %, above the best moment of the unprotected
-#   runs, and keeps pass@8. Early stopping ends at 58 % for 384 gold labels. Both are confirmed by the corrected test. A
-#   penalty of 0.1 ends at 53 %, and the controller, which overshot its target of 2 nats, at 62 %; five seeds leave these
-#   two unsettled.
-# - **What is not shown**: an ensemble. The minimum of three models ends where one model ends, -0.2 points with an interval
-#   from -20 to +20, so it may help or harm. All three learned from the same base and the same kind of pairs, so they may
-#   overlook the same thing. Nor does anything follow about a bonus for diversity or another standard deviation.
-# - **The rule itself** reaches 87 %: nothing makes up for a reward that does not know what is right. All these reward
-#   models ordered 86 to 90 % of held-out pairs rightly, and none of that says how a run ends.
+# Each line is the mean of a remedy over its seeds, and the vertical axes show the rate of right answers. The horizontal
+# axis is the number of completions on the left and the KL divergence from the base on the right.
 #
-# Look at the right panel again. In the runs of [Gao et al.](https://arxiv.org/abs/2210.10760) a KL penalty did not change
-# gold *at a given KL*: it worked like stopping earlier. Here the penalised runs lie above the others at the same KL: between
-# 1 and 2 nats 43 % are right without a penalty, 54 % with 0.1 and 70 % with 0.3. One reason may be time. The unprotected
-# runs pass that range within about two updates, while they still learn the form; the runs with 0.3 spend half of
-# their updates there. So the comparison mixes the effect of the penalty with that of more updates, and these runs cannot
-# separate the two. They do not contradict Gao et al.
+# - **Better than no remedy:** with a KL penalty of 0.3, 73 % are right at the end, which is above the best moment of
+#   the runs without a remedy. Early stopping ends at 58 % and costs 384 gold labels. The corrected test confirms both.
+#   A penalty of 0.1 ends at 53 %, and the adaptive beta, which overshot its target of 2 nats, at 62 %; with five seeds
+#   these two are unsettled.
+# - **Not shown:** that an ensemble helps. With the minimum of three models the runs end where they end with one model,
+#   at -0.2 points with an interval from -20 to +20, so it may help or harm. All three models learned from the same base
+#   and the same kind of pairs, so they may overlook the same errors. Nor do these runs confirm a diversity bonus or
+#   another standard deviation.
+# - **The rule itself** reaches 87 %: no remedy makes up for a reward that does not know what is right. All these reward
+#   models ordered 86 to 90 % of held-out pairs rightly, and this accuracy does not tell how a run ends.
 #
-# None of these remedies repairs the reward model. What does: label completions of the *policy*, and train it again
-# ("iterated RLHF"), because then the new errors are in the data.
+# Look at the right panel again. In the runs of [Gao et al.](https://arxiv.org/abs/2210.10760) a KL penalty did not
+# change gold *at a given KL*: it worked like stopping earlier. Here the runs with a penalty lie above the others at the
+# same KL. Between 1 and 2 nats, 43 % are right without a penalty, 54 % with 0.1 and 70 % with 0.3. One reason may be
+# time. The runs without a penalty pass that range within about two updates, while they still learn the form; the runs
+# with 0.3 spend half of their updates there. So the comparison mixes the effect of the penalty with that of more
+# updates, and these runs can neither separate the two nor contradict Gao et al.
+#
+# None of these remedies repairs the reward model. To repair it, label completions of the *policy* and train the reward
+# model again ("iterated RLHF"), because then its pairs contain the errors that the policy has found.
 
 # %% [markdown]
 # ### Exercise 13.4 · `adaptive_beta` · easy · 5 minutes
 #
-# Write the controller: the error is `kl / target - 1`, limited to -0.2 and 0.2, and beta is multiplied by
-# `1 + 0.5 * error`. Then think: where does it end if the target cannot be reached?
+# Write the controller of the adaptive beta. The error is `kl / target - 1`, limited to the range from -0.2 to 0.2, and
+# beta is multiplied by `1 + 0.5 * error`. Then think: where does beta end if the divergence never reaches the target?
 
 
 # %% tags=["exercise"]
@@ -763,7 +795,7 @@ check("13.4", adaptive_beta);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Limit with `max(-0.2, min(0.2, error))`. Too far away must give a larger beta.
+# Limit the error with `max(-0.2, min(0.2, error))`. A divergence above the target must give a larger beta.
 #
 # </details>
 #
@@ -775,18 +807,19 @@ check("13.4", adaptive_beta);
 #     return beta * (1 + 0.5 * error)
 # ```
 #
-# While the divergence stays below the target, beta falls by a tenth a step, to nothing.
+# While the divergence stays far below the target, beta falls by a tenth per step, towards 0.
 #
 # </details>
 
 # %% [markdown]
 # ## What noise costs
 #
-# A reward can also be right on average and err at random, such as people in a hurry or flaky tests. Flip a reward of 0 or
-# 1 at the rate $f$, and a completion that is right with probability $p$ is paid with $f + (1 - 2f)\,p$. The order stays,
-# the signal shrinks to $1 - 2f$, and the group's standard deviation grows with the noise. How well do the advantages
-# still agree with the truth? Take 4,000 questions, p uniform between 0 and 1, in groups of 4, 8 and 16; the *batch's*
-# standard deviation is that of all of them:
+# A reward can also be right on average and make random errors, as people in a hurry or flaky tests do. Suppose a reward
+# of 0 or 1 is flipped at the rate $f$. Then a completion that is right with probability $p$ earns $f + (1 - 2f)\,p$ on
+# average. The order of the answers stays, the difference between right and wrong shrinks by the factor $1 - 2f$, and
+# the noise adds to the group's standard deviation. How well do the advantages still agree with those of the true
+# rewards? Take 4,000 questions with p uniform between 0 and 1, in groups of 4, 8 and 16; the *batch's* standard
+# deviation is that of all rewards:
 
 # %%
 from grpo_workbook import group_advantages
@@ -816,9 +849,10 @@ for flips in (0.1, 0.2, 0.35):
         print(f"{flips:4.0%} flipped, divided by the {scale}'s std: {', '.join(cells)}")
 
 # %% [markdown]
-# A larger group estimates its mean better, but the noise of each single reward stays: more *completions* average it out,
-# in whatever groups they come. The standard deviation matters where a group is all right or all wrong: then its only
-# variance is the noise, and dividing by the group's standard deviation turns it into advantages as large as any:
+# All six numbers of a noise level are nearly equal. A larger group estimates its mean better, but each reward stays as
+# noisy as before; only more *completions* average the noise out, however they are grouped. The choice of the standard
+# deviation matters in a group whose answers are all right or all wrong. There the noise is the only variance, and
+# dividing by the group's standard deviation turns it into large advantages:
 
 # %%
 all_wrong = torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0])  # the 1 is a flipped verdict
@@ -830,28 +864,31 @@ for scale in ("group", "batch", "none"):
     print(f"{scale:6} the flipped one {flipped:5.2f}, a right one {right_one:5.2f}")
 
 # %% [markdown]
-# With the group's standard deviation the flipped one counts for nearly three right ones, with the batch's for less than
-# two. Does it matter in training? Stored, on chapter 04's task with 20 and 30 % of the verdicts flipped:
+# With the group's standard deviation, the flipped reward gets nearly three times the advantage of a right answer in the
+# mixed group; with the batch's, less than twice. Does this matter in training? The stored runs use chapter 04's task
+# with 20 and 30 % of the rewards flipped:
 
 # %%
 report("noise")
 
 # %% [markdown]
-# With 20 % flipped, seven or eight points are lost in groups of 4 and 8; in groups of 16 one seed of five ended at 1 %.
-# With 30 % every size of group has seeds at nearly 0 and others at 65 to 76 %: noise makes a run a gamble, and five seeds
-# cannot say which size is best. The gain from the batch's standard deviation that the toy shows is lost in the noise.
+# With 20 % flipped, groups of 4 and 8 lose seven or eight points; with groups of 16, one seed of five ended at 1 %.
+# With 30 % flipped, every group size has seeds near 0 and others at 65 to 76 %: the outcome depends on the seed, and
+# five seeds cannot show which size is best. The advantage of the batch's standard deviation, which the toy shows, is
+# not visible through this noise.
 #
-# With a third of the learning rate and 30 % flipped, all five seeds end between 57 and 70 %, 24 points above the usual rate
-# on average. Smaller steps average over more completions, so that is plausible, but the paired difference is not shown by
-# five seeds (p = 0.15).
+# With 30 % flipped and a third of the learning rate, all five seeds end between 57 and 70 %, on average 24 points above
+# the usual rate. That is plausible, because smaller steps average over more completions, but five seeds do not confirm
+# the paired difference (p = 0.15).
 #
 # ## The pipeline that GRPO replaced
 #
 # RLHF as of 2022 ([InstructGPT](https://arxiv.org/abs/2203.02155)) has three stages: SFT on demonstrations, a reward
-# model on comparisons, PPO against it. PPO's **critic** is a second model, usually about as large as the policy, that
-# predicts the reward from each token on; what came better than predicted is reinforced. GRPO replaced the critic by the
-# group's mean. InstructGPT subtracts the KL divergence from PPO's reward; GRPO adds it to the loss. The stored runs below
-# have it in the loss for both methods, so that they differ in less, and the short class in this chapter has none.
+# model from comparisons, and PPO against it. PPO trains a second model, the **critic**, usually about as large as the
+# policy. At each token the critic predicts the reward to come, and PPO reinforces tokens after which the outcome is
+# better than predicted. GRPO replaces the critic by the group's mean. The KL penalty has a different place as well:
+# InstructGPT subtracts it from PPO's reward, GRPO adds it to the loss. In the stored runs below it is in the loss for
+# both methods, so that they differ in less; the short PPO class of this chapter has no KL penalty.
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -877,9 +914,9 @@ figures.show(
 )
 
 # %% [markdown]
-# The critic's predictions $V_t$ become advantages by **generalised advantage estimation**: the error of one step is
-# $\delta_t = r_t + V_{t+1} - V_t$, and $A_t = \delta_t + \lambda A_{t+1}$ (without discount). The reward comes at the
-# last token only:
+# In the diagram, two models are frozen, and only PPO has a critic that learns. **Generalised advantage estimation**
+# turns the critic's predictions $V_t$ into advantages. The error of one step is $\delta_t = r_t + V_{t+1} - V_t$, and
+# the advantage is $A_t = \delta_t + \lambda A_{t+1}$ (without discount). The reward comes at the last token only:
 
 # %%
 def gae(rewards, values, mask, decay=0.95):
@@ -905,9 +942,10 @@ for name, row in (("values", predicted_rewards), ("advantages", token_advantages
     print(f"{name:10} {numbers}")
 
 # %% [markdown]
-# $V_t$ is predicted before token $t$ is written. After the second token the prediction rose from 0.2 to 0.7, so this token
-# gets most of the credit (with a decay as low as 0.5; 0.95 is usual and spreads it). In GRPO all four would have the
-# same advantage. Chapter 01's readable trainer becomes PPO by two classes: one adds a critic, the other a step that uses it.
+# $V_t$ is predicted before token $t$ is written. After the second token the prediction rises from 0.2 to 0.7, so this
+# token gets the largest advantage. (The decay $\lambda$ is only 0.5 here; the usual 0.95 spreads the credit over more
+# tokens.) In GRPO all four tokens would have the same advantage. Two classes turn chapter 01's trainer into PPO: the
+# first adds a critic, the second a step that uses it.
 
 # %%
 import copy
@@ -984,7 +1022,8 @@ for metrics in ppo.train(train_rows[320 : 320 + 6 * 8]):
     print(f"step {metrics['step']}  reward {reward:5.2f}  critic's error {error:.2f}")
 
 # %% [markdown]
-# What does each method hold in memory? Count the weights, and for those that learn gradients and AdamW's two averages.
+# How much memory does each method need? Count one number for each weight; for a weight that learns, add its gradient
+# and AdamW's two averages.
 
 # %%
 def mebibytes(learning, frozen):
@@ -1004,17 +1043,19 @@ print(f"PPO with a reward model:  {mebibytes(both, frozen):5.1f} MiB")
 print(f"GRPO with a rule, no KL:  {mebibytes([policy], []):5.1f} MiB")
 
 # %% [markdown]
-# In float32; for a model of 7 billion weights multiply by 10,000. Activations come on top. The stored runs make SFT on 128
-# worked answers, then PPO or GRPO against the same reward models, with a beta of 0.1 and equal completions:
+# For a model of 7 billion weights multiply these numbers by about 10,000, and add the memory for activations. Is PPO
+# worth its memory? The stored runs make SFT on 128 worked answers, then PPO or GRPO against the same reward models,
+# with a beta of 0.1 and equally many completions:
 
 # %%
 pipeline = read_runs("pipeline")
 report("pipeline")
 
 # %% [markdown]
-# SFT on 128 answers is good already, and GRPO against the reward model takes 14 points away again. PPO does not. But does
-# that make PPO the better method? The runs did not move equally far. At the end GRPO is at a KL divergence of 1.6 nats from
-# the policy after SFT, GRPO with the batch's standard deviation at 0.6, and PPO at 0.35. So compare them at the same distance:
+# SFT on 128 answers alone reaches 80 %. GRPO against the reward model then loses 14 points of it, and PPO does not.
+# Does that make PPO the better method? The runs did not move equally far. At the end, GRPO is at a KL divergence of 1.6
+# nats from the policy after SFT, GRPO with the batch's standard deviation at 0.6, and PPO at 0.35. So compare the
+# methods at the same distance:
 
 # %% tags=["hide-input"]
 methods = ["SFT, then GRPO", "SFT, then GRPO, PPO's loss",
@@ -1042,18 +1083,21 @@ figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Rate of right answers over KL. {'; '.join(lines)}.")
 
 # %% [markdown]
-# At 0.2 to 0.6 nats 74 % of GRPO's completions are right, 77 % with the batch's standard deviation and 76 % of PPO's. So most
-# of the 16 points at the end go with the distance: PPO and the batch's standard deviation take smaller steps away
-# from the start at the same learning rate. (The points are means over the batches of five runs that fell in that range.) Nor
-# is PPO better than the plain SFT with which it started: +2.0 points, p = 0.25, for 1.7 times GRPO's memory and 1.3
-# times its seconds. Against this reward model no method earned its price.
+# The horizontal axis is the KL divergence from the policy after SFT, in four ranges; the vertical axis is the rate of
+# right answers. A point is the mean over all batches of the five runs that fell into its range.
+#
+# At 0.2 to 0.6 nats, 74 % of GRPO's completions are right, 77 % with the batch's standard deviation, and 76 % of PPO's.
+# So most of PPO's lead of 16 points comes from the distance: at the same learning rate, PPO and the batch's standard
+# deviation move the policy less far from its start. Nor is PPO shown to be better than the plain SFT with which it
+# started: the difference is +2.0 points (p = 0.25), for 1.7 times GRPO's memory and 1.3 times its seconds. With this
+# reward model, stopping after SFT is the cheapest choice, and no method was shown to be better.
 
 # %% [markdown]
 # ## Process rewards
 #
-# An **outcome reward** judges the answer, a **process reward** each step. DeepSeekMath (section 4.1.3) normalises the
-# rewards of all steps of a group together, and a token's advantage is the sum over its own step and all later ones. One
-# group of chapter 12's sums, with three completions; a step is right if it is the next column of the sum:
+# An **outcome reward** judges the final answer, a **process reward** each step. DeepSeekMath (section 4.1.3) normalises
+# the rewards of all steps of a group together. A token's advantage is then the sum over its own step and all later
+# ones. Take one group of three completions for chapter 12's sums; a step is right if it is the next column of the sum:
 
 # %%
 step_rewards = {
@@ -1079,10 +1123,11 @@ for i, (name, rewards) in enumerate(step_rewards.items()):
     print(f"{name:20} outcome {outcome_advantages[i]:5.2f}   by step {numbers}")
 
 # %% [markdown]
-# The last reward is the answer's. The outcome penalises the completion with the slip as much as the one that tried
-# nothing, in every token alike. By step, the slip is penalised most and the right step after it least; even the first
-# step, which was right, answers for what came after. And note a side effect: early steps add up many later rewards, so
-# where most steps are right, *longer* is better.
+# The last number of each row belongs to the answer. With the outcome reward, all tokens of the completion with the slip
+# are penalised, and as much as those of the completion that wrote no steps. With the process reward, the slip itself is
+# penalised most and the right step after it least. The first step was right and is penalised too, because its advantage
+# includes all later steps. There is also a side effect: an early step adds up many later rewards, so where most steps
+# are right, *longer* completions earn more. The figure shows the same numbers:
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.0, 2.6, 2, 2)
@@ -1109,24 +1154,28 @@ words = "; ".join(lines)
 figures.show(figure, f"Advantages of the steps of three completions. {words}.")
 
 # %% [markdown]
-# A rule for steps can have a gap too. "Right steps" below compares with the columns of this very sum; "true steps" pays
-# every equation that is true, such as 1+1=2, written as often as you like. The stored runs are on the sums of chapter 12:
+# Each row is a completion, each cell one of its steps; blue steps are reinforced, orange steps penalised, and a darker
+# cell has a larger advantage.
+#
+# A rule for steps can have a gap, too. In the table, "right steps" pays a step only if it is a column of this very sum.
+# "true steps" pays every true equation, such as 1+1=2, however often it is written. The stored runs are on the sums of
+# chapter 12:
 
 # %%
 report("process")
 
 # %% [markdown]
-# Neither difference is shown. Paying right steps gained ten points on average, but on this task the seeds differ so much
-# (chapter 12) that the interval goes from -12 to +32. Paying every true equation lost fifteen, from -38 to +7. A loss
-# there would be no surprise: that reward buys columns that are true and belong to no sum. What is paid for each step is one
-# more reward that can be wrong.
+# Neither difference is shown. Paying right steps gained ten points on average, but the seeds differ so much on this
+# task (chapter 12) that the interval goes from -12 to +32. Paying every true equation lost fifteen points, with an
+# interval from -38 to +7. A loss there would be no surprise, because that reward pays true columns that belong to no
+# sum. So a process reward is one more reward that can be wrong.
 
 # %% [markdown]
 # ### Exercise 13.5 · `step_advantages` · medium · 12 minutes
 #
-# `rewards` holds one group: for each completion the rewards of its steps. Return the advantages of the steps in the same
-# shape: minus the mean of all steps of the group, divided by their standard deviation (n - 1) plus 1e-4, and for each
-# step the sum over itself and all later ones of the same completion.
+# `rewards` holds one group: for each completion the rewards of its steps. Return the advantages of the steps in the
+# same shape. First subtract from each reward the mean of all steps of the group, and divide by their standard deviation
+# (with n - 1) plus 1e-4. Then give each step the sum over itself and all later steps of the same completion.
 
 
 # %% tags=["exercise"]
@@ -1167,11 +1216,11 @@ check("13.5", step_advantages);
 # %% [markdown]
 # ## Diversity
 #
-# A reward can be right more often than not and still make the policy narrower. The purest case needs neither a label nor
-# a model: pay the answer that most of the group gave
-# ([test-time reinforcement learning](https://arxiv.org/abs/2504.16084)). Where the majority is right, single answers get
-# better. Where a right answer is in the minority, it dies out, and pass@8 falls. A bonus for answers that few others
-# gave works against that:
+# A reward can be right more often than not and still make the policy less diverse. The clearest case needs neither
+# labels nor a reward model: pay the answer that most of the group gave ([test-time reinforcement
+# learning](https://arxiv.org/abs/2504.16084)). Where the majority is right, single answers get better. Where the right
+# answer is in the minority, it becomes ever rarer, and pass@8 falls. A bonus for answers that few others gave works
+# against that:
 #
 # $$r_i' = r_i + w \left(1 - \frac{\text{others in the group with the same answer}}{n - 1}\right)$$
 
@@ -1199,28 +1248,30 @@ for weight in (0.0, 0.5, 1.0, 2.0):
     print(f"bonus {weight}: {numbers}")
 
 # %% [markdown]
-# A bonus does not know which rare answer is right; it only slows the narrowing down. And at a weight of 2 the majority
-# earns less than the rarest answer. In the table of the stored runs *answer* counts right numbers in any form, and
-# *answer8* the problems with a right number among eight attempts:
+# The bonus does not know which rare answer is right; it only makes the rarest one less unattractive. At a weight of 2
+# the rarest answer even earns more than the majority's. In the table of the stored runs, *answer* is the rate of right
+# numbers in any form, and *answer8* the rate of problems with a right number among eight attempts:
 
 # %%
 report("diversity")
 
 # %% [markdown]
-# Without a label, the majority lifts single answers from 53 to 74 % right. But of the problems that the base solves at
-# least once in eight attempts, which are nearly all, one in fifteen is lost. The bonus of 0.5 recovered two fifths of the
-# lost problems, and in the strict form 95 instead of 89 % of the problems have a right answer among eight; eight seeds
-# cannot confirm either. With the reward model above a bonus shows no gain ("diversity bonus" in the table of remedies).
+# Without any label, paying the majority raises single answers from 53 to 74 % right. But the base solves nearly all
+# problems (99.5 %) at least once in eight attempts, and after training one in fifteen of them is lost. The bonus of 0.5
+# recovered two fifths of the lost problems. In the strict form, 95 instead of 89 % of the problems have a right answer
+# among eight. Eight seeds cannot confirm either gain. Against the reward model above, the bonus shows no gain
+# ("diversity bonus" in the table of remedies).
 
 # %% [markdown]
 # ## A language model as judge
 #
-# A judge is asked in words and needs no training: any model behind an API that speaks OpenAI's format. It is slow, costs
-# money, and is the easiest of all rewards to fool, because the text it judges is also text that it reads. So test it
-# like a new colleague: on cases whose answer you know, **before** it decides anything.
+# A judge is asked in words and needs no training: any model behind an API in OpenAI's format will do. It is slow, costs
+# money, and is the easiest of all rewards to fool, because the text that it judges can also talk to it. So test a judge
+# on cases whose answer you know, **before** it decides anything.
 #
-# To have one here, the tiny model learns to say 1 or 0 to a completion, and which of two is better. A `Judge` writes its
-# own questions: what is judged stands in a fence of random digits, so a completion cannot close it.
+# To have a judge here, the tiny model learns two things: to answer 1 or 0 for a completion, and to tell which of two is
+# better. The class `Judge` writes the questions. It puts the judged text between two lines of random digits, a *fence*,
+# so that a completion cannot close it by guessing.
 
 # %%
 from grpo_workbook import correctness_reward
@@ -1255,7 +1306,7 @@ for better, worse in train_pairs[:480]:
     add_question(judge_of_two.text(fields), better_first)
 
 # %% [markdown]
-# This is one of the questions. The model learns them with TRL's `SFTTrainer`, and is saved:
+# Print one of the questions, train the model on all of them with TRL's `SFTTrainer`, and save it:
 
 # %%
 from trl import SFTConfig, SFTTrainer
@@ -1282,7 +1333,8 @@ print(f"loss {losses[0]:.2f} at first, {mean(losses[-8:]):.2f} at the end")
 # %% [markdown]
 # ### An endpoint
 #
-# As in chapter 09, `transformers serve` answers on loopback. Replace address, model and key by those of your own judge:
+# As in chapter 09, `transformers serve` answers on this machine only. For your own judge, replace address, model and
+# key:
 
 # %%
 import os
@@ -1310,9 +1362,9 @@ while not listening:
 print("the judge is there")
 
 # %% [markdown]
-# `ask` takes rows with the template's fields and gives one verdict for each, or None. It asks eight at a time, equal
-# questions once, and again after an error or a timeout. It is a coroutine, as TRL wants it. A notebook has a running
-# event loop already, so here it runs in a thread of its own:
+# `ask` takes rows with the template's fields and returns one verdict for each, or None. It sends eight questions at a
+# time, sends equal questions only once, and repeats a question after an error or a timeout. It is a coroutine, because
+# TRL wants one. A notebook already has a running event loop, so here `ask` runs in a thread of its own:
 
 # %%
 import asyncio
@@ -1341,10 +1393,11 @@ print(f"a run of 10,000 completions: {cost_of_run:.2f}")
 # %% [markdown]
 # ### Calibrate it
 #
-# **Cohen's kappa** is agreement beyond chance: $\kappa = (p_o - p_e) / (1 - p_e)$, with $p_o$ the rate of equal verdicts
-# and $p_e$ the rate that a judge with the same habits would reach blindly. 1 is perfect, 0 useless. Measure how
-# well two people agree, too: against the labels of one person, who errs, even a perfect judge stays below 1. For a higher
-# bound take the majority of several people.
+# How far can you trust these verdicts? **Cohen's kappa** is agreement beyond chance: $\kappa = (p_o - p_e) / (1 -
+# p_e)$. Here $p_o$ is the rate of equal verdicts, and $p_e$ is the rate that the judge would reach if it gave its
+# verdicts at random, as often 1 and as often 0 as now. A kappa of 1 is perfect, 0 is useless. Measure also how well two
+# people agree: the labels of one person have errors, so even a perfect judge stays below 1. To raise this limit, take
+# the majority of several people.
 
 # %%
 def show_agreement(name, places):
@@ -1367,15 +1420,17 @@ bias = length_bias(verdicts, labels, [len(row["text"]) for row in unseen])
 print(f"of two with the same label the longer one wins: {bias:.0%} (fair: 50%)")
 
 # %% [markdown]
-# Over all completions the kappa is one that many would accept. Among those in the whole form the judge says "right" to
-# nearly all. A judge that hardly varies cannot agree beyond chance, so its kappa is near 0 whatever the labels are, and a
-# narrow interval there would not mean that much is known. So this judge looks at the form. It was asked "Right?", but what
-# it answers is "well-formed?": a prompt is no proof of what a judge reads. Calibrate on the cases between which it will
-# have to decide: as the policy learns the form, all completions will be of the second kind.
+# Over all completions the kappa is 0.60, which many would accept. Among those in the requested form, the judge says
+# "right" to 33 of 34. A judge that hardly varies cannot agree beyond chance, so there its kappa is near 0 whatever the
+# labels are; even a narrow interval would then mean little. So this judge looks at the form. It was asked "Right?" and
+# answers "well-formed?": the wording of a question does not prove what a judge looks at. Calibrate it on the cases
+# between which it will have to decide. As the policy learns the form, all of its completions will be of the second
+# kind.
 #
 # ### Which of two?
 #
-# For pairs ask twice, with the order swapped. A judge that says "the first" both times has decided nothing:
+# To compare two completions, ask twice, with the order swapped. A judge that prefers "the first" both times has decided
+# nothing:
 
 # %%
 pair_judge = Judge(url, str(folder), TWO, SAYS, price=price)
@@ -1392,13 +1447,13 @@ print(f"of the other {len(decided)}, {sum(decided):.0f} in the order of gold")
 
 # %% [markdown]
 # Most pairs are decided by their position alone, so this judge has learned the order of the texts rather than their
-# quality. The few pairs that are left say little about it, and another execution gives another rate: count them before
-# you quote a percentage.
+# quality. The few pairs that are left say little about its quality, and another run gives another rate. So count them
+# before you quote a percentage.
 #
 # ### Attack it
 #
-# What could a policy find out? The lab's collection has texts that talk to a judge, all with a wrong answer. Try each on
-# eight problems. First, for comparison, wrong answers that do not attack:
+# What could a policy find out about the judge? Chapter 03's collection has texts that talk to a judge, all with a wrong
+# answer. Try each of them on eight problems. First, for comparison, wrong answers that do not attack:
 
 # %%
 pass_rates = {}
@@ -1429,8 +1484,8 @@ for row, number in zip(wrong_rows, wrong_numbers):
             attack_texts.setdefault(attack.name, []).append(text)
 
 # %% [markdown]
-# Now the attacks. A completion may also hold the marks with which a chat template opens a turn; a `Judge` breaks those up,
-# so they are only text (the last lines):
+# Now the attacks. A completion may also contain the marks with which a chat template opens a turn. A `Judge` breaks
+# these marks up, so that they are only text; the last printed lines show this:
 
 # %%
 for name, texts in attack_texts.items():
@@ -1439,17 +1494,22 @@ own_turn = attack_texts["a turn of its own"][0]
 print(judge.text({"prompt": "6*7?", "completion": own_turn}))
 
 # %% [markdown]
-# Compare each attack with "wrong, in the whole form" and "the tag alone". Where a plain wrong answer in the right form
-# passes, no attack is needed; an attack that passes more often is a loophole of its own. Eight problems are few: a rate
-# of 50 % is four of them. Marks, fences and strict replies close the ways around the judge. They do not help against a completion that
-# it simply believes. Every judge has such a table; a larger one has other gaps. Make yours before training, and again with
-# completions of the trained policy. What helps: a reference answer in the question (`{answer}` in the template takes the
-# dataset's column), the order swapped, a rule for what a rule can check, and a penalty of length outside of the judge.
+# Compare each attack with "wrong, in the whole form" and "wrong, the tag alone". An attack that passes more often than
+# both is a loophole of its own; where a plain wrong answer passes, no attack is needed. Here "the end of a fence"
+# passes on all eight problems. It cannot close the real fence, whose digits are random, but the judge is misled by a
+# text that looks like one. The other attacks never pass. (Eight problems are few: a rate of 50 % is four of them.)
+#
+# Every judge has such a table, and a larger judge has other gaps. Make the table before training, and again with
+# completions of the trained policy. Fences, broken marks and strict replies stop a completion from leaving its place;
+# they do not help against a completion that the judge simply believes. What helps: a reference answer in the question
+# (`{answer}` in the template takes the dataset's column), the swapped order, a rule for what a rule can check, and a
+# length penalty outside the judge.
 #
 # ### When it fails
 #
-# A reply that is no verdict, a timeout, a busy server: None, counted, with the reason. Never 0, which would penalise the
-# completion. If more than half of a batch has no verdict, the run stops:
+# If a reply is no verdict, or the server is busy or too slow, the result is None, and the judge counts it with the
+# reason. It is never 0, which would penalise the completion. If more than half of a batch has no verdict, the run
+# stops:
 
 # %%
 from grpo_workbook import WorkbookError
@@ -1469,7 +1529,7 @@ log_file.close()
 show_error(Judge(url, str(folder), ONE, SAYS, retries=0))
 
 # %% [markdown]
-# In TRL the judge is one reward among others, asked while the other rewards are computed:
+# In TRL the judge is one reward among others. It is asked while the other rewards are computed:
 #
 # ```python
 # GRPOTrainer(model, reward_funcs=[get_judge_reward(judge), strict_format_reward], ...)
@@ -1506,9 +1566,9 @@ print(json.dumps(proved, indent=2))
 # %% [markdown]
 # ### Exercise 13.6 · `kappa` · medium · 10 minutes
 #
-# Cohen's kappa of two lists of verdicts of any kind. Then use it on your own: judge 20 completions of a model of yours
-# by hand, let a judge, or a friend, do the same, and see how far you agree. If two people reach 0.4, a judge's
-# 0.4 with one of them says little against it.
+# Return Cohen's kappa of two lists of verdicts, which may be any strings. Then use your function: judge 20 completions
+# of a model of yours by hand, let a judge or a friend do the same, and see how far you agree. If two people reach a
+# kappa of only 0.4, a judge's 0.4 with one of them is as good.
 
 
 # %% tags=["exercise"]
@@ -1521,7 +1581,8 @@ check("13.6", kappa);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Chance: for each possible verdict, the rate at which the judge says it times the rate at which the labels do; add up.
+# To get the agreement by chance, multiply for each possible verdict the rate at which the judge gives it by the rate at
+# which the labels have it, and add up.
 #
 # </details>
 #
@@ -1545,13 +1606,14 @@ check("13.6", kappa);
 # What happens if the reward is a learned model, and what helps when it is wrong?
 #
 # - A reward model learns what separates its pairs. Break its accuracy down by what differs, within the same problem: it
-#   may be blind where it counts. Random errors in the labels cost data; systematic ones are learned.
-# - Train against it, and the proxy always rises. Gold rises, peaks and falls. Only gold labels show where.
-# - Here a KL penalty that is strong enough and early stopping kept what was gained; that an ensemble of three helps was not
-#   shown. Compare methods at the same KL, or a slow one looks good. New labels on the policy's own completions repair the
-#   reward.
-# - A judge is a reward that can read, so it can be talked to. Calibrate it on the cases it will see, swap the order,
-#   attack it, and count what gives no verdict.
-# - Where a rule can check something, let the rule do it.
+#   may miss the difference that counts. Random errors in the labels cost data; systematic errors are learned.
+# - If you train against it without a remedy, the proxy rises and stays high. Gold rises, peaks and falls, and only gold
+#   labels show where.
+# - Here a strong enough KL penalty and early stopping kept what was gained; an ensemble of three was not shown to help.
+#   Compare methods at the same KL, or a slow one looks good. To repair the reward model, train it on new labels of the
+#   policy's own completions.
+# - A judge is a reward that reads, so a completion can talk to it. Calibrate it on the cases that it will see, swap the
+#   order, attack it, and count the questions without a verdict.
+# - If a rule can check something, use the rule.
 #
 # Next: [14 · Your own project](14_capstone.ipynb) takes a file of yours through all of it, step by step.
