@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 14 · Your own project
 #
-# How do you take a raw file of your own to a trained model, and how do you show somebody else that the model can be
-# trusted? This chapter goes the whole way once, from the file to a model card with a checklist, and each step leaves a
-# file that proves it.
+# How do you get from a raw file of your own to a trained model that others can trust? This chapter goes the whole way
+# once, from the file to a model card with a checklist, and each claim on the card is backed by a file that a step
+# wrote.
 #
-# **After this notebook you can** clean and split your own data, attack your own rewards, train and merge a model, and say
-# on one page what the model gained and what it did not gain.
+# **After this notebook you can** clean and split your own data, attack your own rewards, train and merge a model, and
+# say on one page what the model gained and what it did not gain.
 #
 # **Time:** about 2 minutes on two CPU cores; more than half of it is the training run. Reading takes about 30 minutes.
 # **You need** the chapters 00 to 05, 08 and 09.
@@ -15,7 +15,7 @@
 # ## The steps
 #
 # Nearly every step writes a file, and the checklist at the end reads these files. So the checklist judges what the run
-# left behind, and not what you remember of it.
+# left on the disk, and not what you remember of it.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures, quiet, use_one_thread
@@ -49,13 +49,14 @@ figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacke
 # %% [markdown]
 # ## What is yours
 #
-# The chapter runs as it stands, on an example. Then change this cell and go through the chapter again. A file may be CSV,
-# JSON lines, Parquet, or the id of a data set on the Hugging Face hub.
+# Nearly all that you have to change for a project of your own is in the next cell. Run the chapter once as it is, on an
+# example. Then change the cell and go through the chapter again. `MY_FILE` may be a CSV, JSON lines or Parquet file, or
+# the id of a data set on the Hugging Face hub.
 #
-# **Your own file needs a real model.** The tiny model of the profile *smoke* can read the course's word problems and
-# nothing else: its tokenizer spells ordinary English letter by letter. Step 1 measures this and stops if your text is too
-# foreign. With `MY_PROFILE = None` the chapter takes the model that fits your GPU; then give more steps and more held-out
-# problems (250 and 400 are usual), and expect hours.
+# **Your own file needs a real model.** The tiny model of the profile *smoke* can read only the course's word problems:
+# its tokenizer splits ordinary English almost into letters. Step 1 measures this and stops if the tokenizer does not
+# fit your text. With `MY_PROFILE = None` the chapter takes the model that fits your GPU. Then set more steps and more
+# held-out problems (250 and 400 are usual), and expect the run to take hours.
 
 # %%
 MY_FILE = None  # "my.csv", "my.jsonl", "owner/name:config:split"; None: the example
@@ -69,8 +70,8 @@ MY_HELDOUT = 120  # problems that training never sees
 MY_JUDGE = None  # for answers that are texts: a function (answer, reference) -> bool
 
 # %% [markdown]
-# Choose the machine's settings. All files go into one folder. Unsloth must be imported before TRL and Transformers,
-# because it changes parts of both.
+# The next cell chooses the settings for your machine. All files go into one folder. Unsloth must be imported before TRL
+# and Transformers, because it changes parts of both.
 
 # %%
 import os
@@ -93,8 +94,9 @@ print(profile)
 # %% [markdown]
 # ## 1 · The raw file
 #
-# If you gave no file, the next cell writes one: 720 word problems of the course with the faults of real files. Some rows
-# repeat another one, some contradict another one, and some have no answer. The columns have other names, too.
+# If you gave no file, the next cell writes one: 720 word problems of the course, with the faults that real files have.
+# Some rows repeat another row, some contradict another row, and some have no answer. The columns also have other names
+# than the course's.
 
 # %%
 import csv
@@ -133,8 +135,8 @@ if MY_FILE is None:
     write_example(MY_FILE)
 
 # %% [markdown]
-# Look at the file before you change it. The command `check-data` lists what would hurt training, and its exit status is 1
-# if there is anything.
+# Look at the file before you change it. The command `check-data` lists what would hurt training. Its exit status is 1
+# if it finds something.
 
 # %%
 from grpo_workbook.cli import main
@@ -144,8 +146,9 @@ status = main(["check-data", str(MY_FILE), *columns, "--answers", ANSWER_FORM])
 print("exit status", status)
 
 # %% [markdown]
-# Can the model read your text at all? A tokenizer that knows a language needs about one token for a word, that is, four
-# characters or so. A tokenizer that does not know it spells the words.
+# `HURTS` marks what has to be corrected. Before you do that, find out whether the model can read your text at all. If a
+# tokenizer knows a language, a token has about four characters, nearly a word. If it does not, it splits the words into
+# letters.
 
 # %%
 from grpo_workbook import WorkbookError
@@ -172,7 +175,7 @@ if profile.name == "smoke" and in_file < 2.5:
 # %% [markdown]
 # ## 2 · Clean, then split
 #
-# What happens if you split right away? Count the training questions that have a copy among the held-out ones:
+# What happens if you split before you clean? Count the training questions that have a copy among the held-out ones:
 
 # %%
 from grpo_workbook import leaked_rows, split
@@ -182,7 +185,8 @@ naive_leaks = len(leaked_rows(naive_train, naive_heldout))
 print(naive_leaks, "training questions would also be held out")
 
 # %% [markdown]
-# So drop repeats first. If two copies have different answers, drop both, because you do not know which of them is right.
+# With such copies, held-out accuracy would partly measure memory. So drop repeats first. If two copies have different
+# answers, drop both, because you do not know which answer is right.
 
 # %%
 from grpo_workbook.data import duplicates
@@ -205,9 +209,9 @@ rows_left["undisputed"] = len(raw_rows) - len(disputed)
 rows_left["no repeats"] = len(clean_rows)
 
 # %% [markdown]
-# Then drop prompts that are longer than the budget, split, and look for leaks once more. `split` gives both parts the same
-# lengths of questions; with `by="topic"` it gives both parts the same mix of a column of yours. If your rows come from
-# documents, split by document (exercise 14.1).
+# Then drop prompts that are longer than the budget, split the rows, and look for leaks once more. `split` gives both
+# parts questions of about the same lengths; with `by="topic"` it gives both parts the same mix of topics, or of another
+# column. If your rows come from documents, split by document (exercise 14.1).
 
 # %%
 from grpo_workbook import drop_leaked, drop_long_prompts, to_dataset
@@ -222,7 +226,7 @@ rows_left["for training"] = len(train_part)
 rows_left["held out"] = len(heldout_part)
 
 # %% [markdown]
-# Write both parts and read them again. From here on everything uses these two files.
+# Write both parts to files and read the files again. From here on the chapter uses only these two files.
 
 # %%
 def read_part(folder, name):
@@ -239,7 +243,7 @@ heldout_set = to_dataset(heldout_rows, profile.system_prompt, fold=fold)
 print(train_set[0]["prompt"][-1]["content"], "->", train_set[0]["answer"])
 
 # %% [markdown]
-# How many rows are left after each step? If a step drops more rows than you expected, read those rows before you go on.
+# How many rows are left after each step?
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.8)
@@ -255,7 +259,11 @@ counts = ", ".join(f"{name} {count}" for name, count in rows_left.items())
 figures.show(figure, f"Bar chart of the rows that are left after each step: {counts}.")
 
 # %% [markdown]
-# The report on the two files goes into `data_report.json`. It finds no repeats, no leaks, and nothing that would hurt.
+# A grey bar is the number of rows that are left after a step; the two blue bars are the parts into which they were
+# split. If a step drops more rows than you expected, read these rows before you go on.
+#
+# Now check the two files again and keep the result in `data_report.json`. The check finds no repeats, no leaks, and
+# nothing that would hurt training.
 
 # %%
 train_file = folder / "train.jsonl"
@@ -269,8 +277,8 @@ main([
 # %% [markdown]
 # ## 3 · Rewards, attacked
 #
-# Here is a first draft that was written in a hurry. It pays 2 if the right number occurs anywhere, and 1 if the tags
-# occur:
+# Training will exploit any gap in a reward, so look for the gaps first. Here is a draft that was written in a hurry. It
+# pays 2 if the digits of the right number occur anywhere, and 1 if both opening tags occur:
 
 # %%
 from grpo_workbook import reward
@@ -296,9 +304,9 @@ def draft_form(completions, **columns):
     return values
 
 # %% [markdown]
-# The second version reads one place only, the single answer block, and it compares numbers exactly. Its rewards for the
-# form come from the course. **For your own task write `right_number` anew**, and keep its three habits: read one fixed
-# place, accept only one answer, compare exactly.
+# The second version reads only the single answer block, and it compares numbers exactly. Two rewards of the course
+# check the form. **For your own task write `right_number` anew**, and keep three habits: read one fixed place, accept
+# only one answer, compare exactly.
 
 # %%
 from grpo_workbook import incremental_format_reward, strict_format_reward
@@ -320,8 +328,9 @@ weights = [2.0, 0.5, 0.5]
 
 # %% [markdown]
 # Now attack both versions. Take one of your questions and write what a good model would answer (`HONEST`). Then collect
-# attacks: those of the course, and texts in the right form with the answers of *other* rows. The course's collection needs a
-# whole number as answer. If your answers are texts, it attacks a question of its own, and exercise 14.2 attacks yours.
+# attacks: those of the course, and texts in the right form with the answers of *other* rows. The course's collection
+# needs a whole number as the answer. If your answers are texts, this cell attacks a question of its own instead, and
+# exercise 14.2 attacks your reward.
 
 # %%
 from grpo_workbook.rewards import attacks, honest
@@ -343,8 +352,8 @@ for other in dict.fromkeys(train_rows["answer"][:10]):
 print(len(attempts), "attacks on:", question)
 
 # %% [markdown]
-# `score_rewards` makes one group of the honest completion and all attacks, and adds up the rewards as TRL does. If an
-# attack earns as much as the honest completion, it **gets through**.
+# `score_rewards` treats the honest completion and all attacks as one group, and adds up the rewards as TRL does. If an
+# attack earns at least as much as the honest completion, it **gets through**.
 
 # %%
 from grpo_workbook.rewards import score_rewards
@@ -371,7 +380,8 @@ for name, fractions in earned.items():
     print(f"{name}: {through[name]} of {len(attempts)} attacks get through")
 
 # %% [markdown]
-# Write down which rewards were attacked, and the most that an attack earned.
+# The best attack on the final rewards still earns part of the honest reward. Store which rewards were attacked, and the
+# most that an attack earned:
 
 # %%
 from grpo_workbook import files
@@ -385,7 +395,7 @@ files.write_json(folder / "attacks.json", attacked)
 print(f"the best attack earns {attacked['most']:.0%} of the honest reward")
 
 # %% [markdown]
-# The figure counts the attacks by kind.
+# Which kinds of attack get through?
 
 # %% tags=["hide-input"]
 from collections import Counter
@@ -415,6 +425,9 @@ figures.show(figure, f"Bar chart by kind of attack. The draft is fooled by: {cou
              f"The final rewards by {through['final']}.")
 
 # %% [markdown]
+# Each bar counts attacks of one kind: the wide grey bar those that were tried, the hatched orange bar those that fool
+# the draft, the blue bar those that fool the final rewards (none do).
+#
 # ## 4 · Can the model learn it?
 #
 # Load the policy: the base in 4 bits, with new LoRA adapters.
@@ -428,9 +441,9 @@ trainable, _ = policy.get_nb_trainable_parameters()
 print(count_4bit_layers(policy), f"layers in 4 bits, {trainable:,} weights will learn")
 
 # %% [markdown]
-# GRPO needs a task that the model solves *sometimes*. So sample a group for a few training problems and score it. The
-# column `equal` shows the fraction of groups whose rewards are all equal. In the row `total`, such a group teaches nothing.
-# (`none` counts the completions to which a reward did not apply.)
+# GRPO needs a task that the model solves *sometimes*. So sample a group of completions for each of 16 training problems
+# and score them. The column `equal` is the fraction of groups whose rewards are all equal. In the row `total`, such a
+# group teaches nothing. (`none` counts the completions to which a reward did not apply.)
 
 # %%
 from grpo_workbook import evaluate
@@ -449,7 +462,7 @@ scored = score_rewards(
 scored.table().round(2)
 
 # %% [markdown]
-# How many completions of each group give the right answer?
+# In how many groups are some completions right and others wrong?
 
 # %% tags=["hide-input"]
 right_in_group = []
@@ -465,13 +478,14 @@ figure.axes[0].set_xlabel(f"right completions of {group_size}")
 figures.show(figure, f"{title}. {words}")
 
 # %% [markdown]
-# If most groups have no right completion, take easier problems, or teach the form by SFT first. If in most groups all
-# completions are right, take harder problems.
+# The horizontal axis is the number of right completions in a group of eight, and a bar counts the groups with that
+# number. If most groups had no right completion, you would take easier problems or teach the form by SFT first. If most
+# groups had only right completions, you would take harder problems.
 
 # %% [markdown]
 # ## 5 · Plan: memory and problems
 #
-# How much of your GPU's memory will the run take? With the tiny model there is nothing to plan, so this cell plans
+# How much of your GPU's memory will the run take? The tiny model needs no plan, so in the example this cell plans
 # Qwen3-1.7B on a T4.
 
 # %%
@@ -484,9 +498,10 @@ else:
 print(memory_plan)
 
 # %% [markdown]
-# How small a gain could the held-out problems show? That depends on how many problems get worse by chance, while others
-# get better. You can estimate this number from two baselines with different seeds ([chapter
-# 08](08_evaluation.ipynb)). For a power of 80 %:
+# How small a gain can the held-out problems show? The answer depends on how many problems get worse by chance while
+# others get better. You can estimate this number from two baselines with different seeds ([chapter
+# 08](08_evaluation.ipynb)). The next cell computes, for two such numbers, the gain that a test would find in 80 % of
+# cases:
 
 # %%
 from grpo_workbook.statistics import paired_gain
@@ -501,8 +516,9 @@ for worse in (0.03, 0.1):
 # %% [markdown]
 # ## 6 · The baseline
 #
-# Measure the model on the held-out problems before training. *Strict* means right and in the requested form. *Sampled*
-# means at temperature 1, as in training; *greedy* takes the most likely token each time.
+# Measure the model on the held-out problems before training. *Strict* counts answers that are right and in the
+# requested form. *Sampled* draws each token at temperature 1, as in training; *greedy* takes the most likely token each
+# time.
 
 # %%
 def ask_heldout_problems(model, sample):
@@ -522,9 +538,9 @@ print(before_sampled.completions[0])
 # %% [markdown]
 # ## 7 · The run
 #
-# `GRPOConfig` and `GRPOTrainer` are TRL's own classes. `watch` makes the rewards count what they see. `HealthCallback`
-# diagnoses the log while it grows, and stops the run when it is lost. `stop_on_interrupt` ends the run after the current
-# step if you interrupt the cell, so that what was learned can be used.
+# `GRPOConfig` and `GRPOTrainer` are TRL's own classes. `watch` adds counters to the rewards, which the diagnosis reads.
+# `HealthCallback` diagnoses the log during the run and stops a run that cannot recover. If you interrupt the cell,
+# `stop_on_interrupt` ends the run after the current step, so that you can use what was learned so far.
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -549,7 +565,7 @@ with stop_on_interrupt(trainer):
     trainer.train()
 
 # %% [markdown]
-# Write down the settings of the run, and its log.
+# Store the settings of the run, and its log.
 
 # %%
 from grpo_workbook.diagnosis import roles_of
@@ -572,8 +588,9 @@ print(len(log), "of", profile.grpo["max_steps"], "steps are in the log")
 # %% [markdown]
 # ## 8 · The diagnosis
 #
-# This reads the folder, as the command `python -m grpo_workbook diagnose FOLDER` does. If it finds something severe,
-# correct that and train again *before* you look at the held-out problems.
+# Did anything go wrong during training? `read_run` and `diagnose` read the folder; the command line has the same as
+# `python -m grpo_workbook diagnose FOLDER`. If they find something severe, correct it and train again *before* you look
+# at the held-out problems.
 
 # %%
 from grpo_workbook.diagnosis import as_text, diagnose, read_run, run_panels
@@ -585,9 +602,12 @@ figure, words = run_panels(run_log, findings, f"Diagnosis: {findings[0].name}")
 figures.show(figure, words)
 
 # %% [markdown]
+# In each panel the horizontal axis is the training step; a thin line shows the logged values, the thick line their
+# moving average. Held-out problems were not measured during training.
+#
 # ## 9 · What did it gain?
 #
-# Ask the same held-out problems again, sampled with the same seed, and compare them in pairs.
+# Ask the same held-out problems again, sampled with the same seed, and compare the answers in pairs.
 
 # %%
 from grpo_workbook import compare
@@ -599,7 +619,8 @@ greedy = compare(before_greedy, after_greedy)
 print(sampled)
 
 # %% [markdown]
-# The figure shows this gain, the same with greedy decoding, and *lenient* accuracy, with 95 % intervals.
+# How does the gain look with greedy decoding? And how much of it is form? *Lenient* accepts the right number in any
+# readable form.
 
 # %% tags=["hide-input"]
 from dataclasses import asdict
@@ -609,13 +630,14 @@ figure, words = figures.before_after(heldout_report)
 figures.show(figure, words)
 
 # %% [markdown]
-# A gain in *strict* accuracy can mean three different things, and a reader of your model card will think of the third one:
+# Each pair of bars is accuracy on the held-out problems before and after training, with 95 % intervals.
+#
+# A gain in *strict* accuracy can mean three different things. A reader of your model card will think of the third one,
+# so find out which of them it is:
 #
 # 1. **Form**: more answers have the requested form.
-# 2. **Reliability**: the model gives its right answers more often when it samples. *Lenient* accepts the right number in
-#    any readable form, so compare lenient accuracy, sampled.
-# 3. **Skill**: the model solves problems for which it had no answer before. Compare lenient accuracy, greedy: the model's
-#    best guess, whatever its form.
+# 2. **Reliability**: the model gives its right answers more often when it samples. Compare lenient accuracy, sampled.
+# 3. **Skill**: the model solves problems for which its best guess was wrong before. Compare lenient accuracy, greedy.
 
 # %%
 form = sampled.well_formed.sentence("the rate of well-formed answers")
@@ -632,14 +654,15 @@ for sentence in gain_sentences:
     print(sentence)
 
 # %% [markdown]
-# In the example, the model got no better at arithmetic. It was made to show badly what it knows ([its
-# card](../data/tiny-qwen3/README.md) has the numbers), and training taught it to show it. With a real model and a real task
-# the same question decides what you may claim.
+# In the example, the model did not get better at arithmetic: its best guesses were already right in 95.8 % of the
+# problems before training. The course built this model so that it answers in the wrong form and unreliably ([its
+# card](../data/tiny-qwen3/README.md) has the numbers), and training corrected that. With a real model and a real task,
+# ask the same question before you claim a gain.
 
 # %% [markdown]
 # ## 10 · Report, merge, card
 #
-# The report collects the numbers, with the sentences above as its verdict.
+# The report collects the numbers of the run. The sentences above are its verdict.
 
 # %%
 from statistics import mean
@@ -670,9 +693,9 @@ report["data_sha256"] = data.splitting.sha256_of(train_rows, heldout_rows)
 files.write_json(folder / "report.json", report)
 
 # %% [markdown]
-# `merge` adds the adapter to the base's 16-bit weights. It proves the sum by comparing logits and held-out answers, and
-# writes nothing if the proof fails ([chapter 09](09_merge_and_inference.ipynb)). It finds the report beside the adapter and
-# writes the model card from it.
+# `merge` adds the adapter to the base's 16-bit weights. It proves the merge by comparing logits and held-out answers,
+# and writes nothing if the proof fails ([chapter 09](09_merge_and_inference.ipynb)). It reads the report beside the
+# adapter and writes the model card from it.
 
 # %%
 from grpo_workbook import merge, save_adapter
@@ -691,7 +714,7 @@ same_tokens = merge_proof["same_greedy_tokens"]
 print(f"merged: the same greedy token at {same_tokens:.2%} of the positions")
 
 # %% [markdown]
-# Here is the card from its numbers to its rewards. Read it as a stranger would who finds the model in a year:
+# Here is the part of the card from the results to the rewards. Read it like a stranger who finds the model in a year:
 
 # %%
 card_file = folder / "merged" / "README.md"
@@ -703,7 +726,7 @@ print(card[begin:end])
 # %% [markdown]
 # ## 11 · The checklist
 #
-# Each item is computed from the files. First come the items about data and rewards:
+# Each item of the checklist is computed from the files. The first function checks data and rewards:
 
 # %%
 def check_inputs(folder):
@@ -733,7 +756,7 @@ def check_inputs(folder):
     return checks
 
 # %% [markdown]
-# Then come the items about the run and its model:
+# The second function checks the run and its model:
 
 # %%
 from grpo_workbook.diagnosis.findings import SEVERE
@@ -766,7 +789,7 @@ def check_results(folder):
     return checks
 
 # %% [markdown]
-# Now check both, and write the list into the model card, so that it is the one page that you send.
+# Now check everything, and write the list into the model card, so that the card is the one page that you send.
 
 # %%
 def check_all(folder):
@@ -786,7 +809,7 @@ print(as_lines(checks))
 card_file.write_text(f"{card}\n\n## Checked\n\n{as_lines(checks)}\n", "utf-8");
 
 # %% [markdown]
-# A checklist that cannot fail is worth nothing. So put one held-out question into the training file, and check again:
+# Can this checklist fail at all? Put one held-out question into the training file, and check again:
 
 # %%
 kept = train_file.read_bytes()
@@ -800,7 +823,8 @@ failed = [item for item, (holds, _) in spoiled.items() if not holds]
 print("failed:", ", ".join(failed))
 
 # %% [markdown]
-# Three things no program can check. Check them yourself:
+# The checklist finds the leak, and it finds that the file is no longer the run's. Three things no program can check, so
+# check them yourself:
 #
 # - I read 50 completions from before training and 50 from after it, right ones as well as wrong ones.
 # - The held-out problems are what users will ask, and not what was easy to collect.
@@ -831,43 +855,44 @@ if profile.name == "smoke":
 #
 # ### Answers from your knowledge base
 #
-# - **Data:** questions whose answer is a number, a date, a name from a list, or yes or no. The prompt contains the passage
-#   that has the answer, because GRPO teaches a model how to answer and teaches it no facts.
-# - **Reward:** one reward for the answer, compared exactly after `strip().lower()`, and a smaller reward for the number of
-#   the right passage.
+# - **Data:** questions whose answer is a number, a date, a name from a list, or yes or no. The prompt contains the
+#   passage that has the answer, because GRPO does not teach facts: it teaches the model how to use what it is given.
+# - **Reward:** one reward for the answer, compared exactly after `strip().lower()`, and a smaller reward for the number
+#   of the right passage.
 # - **Trap:** questions from one document end up on both sides of the split (exercise 14.1).
-# - **First step:** sample 100 rows eight times each. In how many groups is the model neither always right nor always wrong?
+# - **First step:** sample 100 rows eight times each. In how many groups is the model neither always right nor always
+#   wrong?
 #
 # ### Functions that pass their tests
 #
 # - **Data:** small functions of your own code, each with six tests or more. The docstring is the prompt.
 # - **Reward:** the fraction of tests that pass in the sandbox: `unit_tests` of [chapter 06](06_code_rewards.ipynb).
-# - **Trap:** a model passes the tests that it sees in the prompt by returning their values. Show two tests, and reward the
-#   others.
+# - **Trap:** the model can pass the tests that it sees in the prompt by returning their expected values. Show two
+#   tests, and reward the others.
 # - **First step:** run `code_attacks` of `grpo_workbook.sandbox.attacks` against your own tests.
 #
 # ### Fields from messy text
 #
 # - **Data:** e-mails or invoices, with the fields that someone once typed in. The answer is JSON.
 # - **Reward:** 0 unless the JSON parses and has exactly the right keys; then the fraction of right fields.
-# - **Trap:** in most rows most fields are empty, so the constant answer "all empty" earns a lot.
-# - **First step:** compute what the constant answer earns, and reward only what lies above it.
+# - **Trap:** if most fields are empty in most rows, the constant answer "all empty" earns a lot.
+# - **First step:** compute what the constant answer earns, and pay only for what a completion earns beyond that.
 #
-# For all three projects, measure the model that you have first. If fewer than 5 % of its samples are right, fine-tune it on
-# some answers first (SFT). If more than 90 % are right, choose harder rows.
+# For all three projects, measure the model that you have first. If fewer than 5 % of its samples are right, fine-tune
+# it on some answers first (SFT). If more than 90 % are right, choose harder rows.
 
 # %% [markdown]
 # ## Exercises
 #
-# Two exercises ask for a function, the second one for your own task. The other two are experiments, which run only after
-# you have written down a prediction.
+# Two exercises ask for a function; the second of them is a reward for your own task. The other two are experiments,
+# which run only after you have written down a prediction.
 
 # %% [markdown]
 # ### Exercise 14.1 · `split_by_group` · medium · 8 minutes
 #
-# Rows from one document, customer or repository often give away each other's answers. So hold out whole groups. `groups`
-# names the group of each row. Take groups in the order of their first row, **from the last one backwards**, until at least
-# `heldout` rows are held out. Return the indices of the held-out rows in ascending order.
+# Rows from one document, customer or repository often contain each other's answers. So hold out whole groups. `groups`
+# names the group of each row. Take the groups in the order of their first row, **from the last one backwards**, until
+# at least `heldout` rows are held out. Return the indices of the held-out rows in ascending order.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -882,8 +907,8 @@ check("14.1", split_by_group);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `list(dict.fromkeys(groups))` has every group once, in the order of its first row. A group's rows need not be
-# neighbours.
+# `list(dict.fromkeys(groups))` contains every group once, in the order of its first row. The rows of a group need not
+# be next to each other.
 #
 # </details>
 #
@@ -913,10 +938,10 @@ check("14.1", split_by_group);
 #   file);
 # - a function that takes a row and returns the text that a good model would write.
 #
-# The check pairs every row with its honest text, and then with: the honest text of another row, all answers in a list,
-# the honest text followed by another one, the same text five times, the question, and nothing. Each must earn less than
-# the honest text, on every row. All rewards lie between -1 and 1. And no fixed text may be right in more than half of the
-# rows.
+# For every row, the check compares the honest text with these attacks: the honest text of another row, all answers in a
+# list, the honest text followed by another one, the same text five times, the question, and an empty text. Each attack
+# must earn less than the honest text, on every row. All rewards must lie between -1 and 1. And no fixed text may be
+# right in more than half of the rows.
 
 # %% tags=["exercise"]
 def my_project() -> tuple:
@@ -974,8 +999,8 @@ check("14.2", my_project);
 # ### Exercise 14.3 · `first_draft` · medium · 6 minutes
 #
 # What if nobody had attacked the draft? Train 16 steps with it. It pays 2 for the right number anywhere and 1 for the
-# two opening tags. Does the strict held-out accuracy `"rise"` or `"fall"`, or does it `"stay"` (the paired test gives p of
-# 0.05 or more)?
+# two opening tags. Does the strict held-out accuracy `"rise"` or `"fall"`? Answer `"stay"` if you expect no clear
+# change (the paired test gives p of 0.05 or more).
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1010,8 +1035,8 @@ predict("14.3", prediction, first_draft);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Print a few completions of the base that the draft pays in full. What is left for training to improve, and does the
-# draft pay for a clean end?
+# Print a few completions of the base to which the draft pays its full reward. What is left for training to improve?
+# Does the draft pay for a clean end of the completion?
 #
 # </details>
 #
@@ -1022,17 +1047,17 @@ predict("14.3", prediction, first_draft);
 # ```
 #
 # Measured with seed 0: the draft's own reward rose from 2.4 to 2.7 of 3, while of 120 problems 18 were strictly right
-# before and 11 after (p = 0.14). Read the printed completion: after the answer block it gives another number. That costs
-# nothing under the draft, and a second number is a second chance.
+# before and 11 after (p = 0.14). Read the printed completion: after the answer block it gives another number. The draft
+# does not penalise this, and a second number is a second chance to be right.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 14.4 · `few_rows` · medium · 6 minutes
 #
-# How many rows does *your* project need? Train again, for as many steps as above, on the first 16 training problems alone
-# (`train_again` comes from exercise 14.3). Is the strict held-out accuracy `"lower"` or `"higher"` than that of the run
-# above, or is there `"no difference"` (the paired test gives p of 0.05 or more)?
+# How many rows does *your* project need? Train again for as many steps as above, but only on the first 16 training
+# problems (`train_again` comes from exercise 14.3). Is the strict held-out accuracy `"lower"` or `"higher"` than that
+# of the run above? Answer `"no difference"` if you expect a paired test with p of 0.05 or more.
 
 # %% tags=["exercise"]
 prediction = ...  # "lower", "higher" or "no difference"
@@ -1051,8 +1076,8 @@ predict("14.4", prediction, few_rows);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Look at *strict* and *lenient* above: what is most of the gain? How many different problems does it take to learn
-# that?
+# Look at *strict* and *lenient* above: what makes up most of the gain? How many different problems does a model need to
+# learn that?
 #
 # </details>
 #
@@ -1073,7 +1098,7 @@ predict("14.4", prediction, few_rows);
 # %% [markdown]
 # ## Summary
 #
-# How do you get from a raw file to a model that others can trust? By steps that leave evidence:
+# How do you get from a raw file to a model that others can trust? By steps that leave evidence behind:
 #
 # - Clean the data before you split it, and train on the files that you checked.
 # - Attack the rewards before training, also with texts made from your own rows.
@@ -1081,7 +1106,8 @@ predict("14.4", prediction, few_rows);
 # - Measure the same held-out problems before and after training, in pairs, and read the diagnosis of the run.
 # - Say what the gain is: form, reliability or skill. Here it was form and reliability.
 # - Prove the merge, and let the model card name data, rewards and numbers.
-# - A checklist reads files. What it cannot read, you have to do: read completions, and look at the held-out set once.
+# - Let a checklist read the files. Check yourself what it cannot: read completions, ask whether the held-out problems
+#   are what users will ask, and look at the held-out set only once.
 #
 # This was the last chapter. `python -m grpo_workbook run --config my.yaml` does the steps 6 to 10 in one command
 # ([templates/my_project](../templates/my_project/README.md)), and [chapter 00](00_start_here.ipynb) has the map.
