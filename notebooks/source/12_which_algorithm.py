@@ -597,9 +597,9 @@ forest("steps", lowest=-70)
 # | rejection sampling | 72, 66 % | 97, 94 % |
 # | SFT | 77, 68 % | 100, 99 % |
 #
-# The problem is the size of the step, and not the loss. With one update per batch and a learning rate of 3e-4, training
-# goes wrong in some seeds; with 1e-4 it goes wrong in none. "A third of the rate" has learned the task, as its greedy
-# accuracy shows, but it has not become certain of its answers.
+# These numbers point to the size of the step rather than to the loss. With one update per batch and a learning rate of
+# 3e-4, training goes wrong in some seeds; with 1e-4 it goes wrong in none. "A third of the rate" has learned the task,
+# as its greedy accuracy shows, but it has not become certain of its answers.
 #
 # GSPO and GRPO, both with four updates, are another case in which the measures disagree. GSPO is 7.4 points lower when
 # sampled, in all eight seeds. Decoded greedily it is 2.5 points higher (in seven of eight seeds; corrected p = 0.28),
@@ -1024,7 +1024,7 @@ for task in race:
 #
 # The race counts the discarded completions, so dynamic sampling makes fewer, fuller updates from the same budget. It
 # can help where many groups have no variance *and* updates are noisy, or expensive compared with sampling. With p
-# between 0.2 and 0.8, only about one group of eight in six, or fewer, is discarded.
+# between 0.2 and 0.8 at most one in six groups of eight completions is discarded.
 #
 # ### Clip-higher
 #
@@ -1108,10 +1108,10 @@ print(describe("main", "clip-higher, 4 updates"))
 
 # %% [markdown]
 # There are two ideas about them. [Wang et al.](https://arxiv.org/abs/2506.01939) train only the 20 % of the tokens with
-# the highest entropy (TRL: `top_entropy_quantile=0.2`); with 8 billion weights they lose nothing, or gain. An **entropy
-# bonus** adds $c$ times the entropy $H$ to the objective (TRL: `entropy_coef`), so that the policy keeps exploring. The
-# bonus has a price. Suppose a token has two options and the right one earns a reward of 1. Under a bonus $c$, the best
-# policy takes the right one with $p = \mathrm{sigmoid}(1/c)$ only, and a completion has many tokens:
+# the highest entropy (TRL: `top_entropy_quantile=0.2`); with 8 billion weights, accuracy stays the same or rises. An
+# **entropy bonus** adds $c$ times the entropy $H$ to the objective (TRL: `entropy_coef`), so that the policy keeps
+# exploring. The bonus has a price. Suppose a token has two options and the right one earns a reward of 1. Under a bonus
+# $c$, the best policy takes the right one with $p = \mathrm{sigmoid}(1/c)$ only, and a completion has many tokens:
 
 # %%
 for bonus in (0.03, 0.1, 0.2, 0.5):
@@ -1189,8 +1189,9 @@ figure.suptitle("Small differences of a token add up over a completion")
 figures.show(figure, f"Four histograms of log-ratios: {'; '.join(lines)}.")
 
 # %% [markdown]
-# The horizontal axis is the logarithm of the ratio, the policy's probability over the sampler's; the bars count tokens
-# in the upper panels and whole completions in the lower ones. The orange line is a ratio of 2.
+# The horizontal axis is the logarithm of the ratio, the policy's probability over the sampler's; values beyond -3 or 3
+# are counted at the edge. The bars count tokens in the upper panels and whole completions in the lower ones. The orange
+# line is a ratio of 2.
 #
 # The gradient is right on average if each completion's loss is multiplied by its ratio (**importance sampling**). But
 # the ratio of a completion is a product over its tokens, and its variance is large. *Truncated* importance sampling

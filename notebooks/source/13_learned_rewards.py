@@ -119,8 +119,8 @@ check("13.1", tilted);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Divide the weights $e^{r/\beta}$ by their sum to get the probabilities $p_i$. The KL divergence is $\sum_i p_i \log
-# (p_i / \frac{1}{n})$.
+# Divide the weights $e^{r/\beta}$ by their sum to get the probabilities $p_i$. The KL divergence is
+# $\sum_i p_i \log (p_i / \frac{1}{n})$.
 #
 # </details>
 #
@@ -470,9 +470,10 @@ for name in sorted(scores, key=scores.get, reverse=True)[:6]:
 # ### Labels that are wrong
 #
 # People make errors, too: two of them agree on 60 to 75 % of pairs ([Coste et al.](https://arxiv.org/abs/2310.02743)
-# list studies). Suppose a fraction $f$ of the labels is flipped at random. Then the best prediction is $f + (1 -
-# 2f)\,\sigma(r_a - r_b)$, which is less certain but orders all pairs in the same way. So a reward model can learn the
-# right order from flipped labels, but it needs more data. The stored runs have 10, 20 and 30 % of the labels flipped:
+# list studies). Suppose a fraction $f$ of the labels is flipped at random. Then the best prediction is
+# $f + (1 - 2f)\,\sigma(r_a - r_b)$, which is less certain but orders all pairs in the same way. So a reward model can
+# learn the right order from flipped labels, but it needs more data. The stored runs have 10, 20 and 30 % of the labels
+# flipped:
 
 # %%
 import subprocess
@@ -1044,8 +1045,8 @@ print(f"GRPO with a rule, no KL:  {mebibytes([policy], []):5.1f} MiB")
 
 # %% [markdown]
 # For a model of 7 billion weights multiply these numbers by about 10,000, and add the memory for activations. Is PPO
-# worth its memory? The stored runs make SFT on 128 worked answers, then PPO or GRPO against the same reward models,
-# with a beta of 0.1 and equally many completions:
+# worth its memory? The stored runs start with SFT on 128 worked answers. PPO or GRPO then trains against the same
+# reward models, with a beta of 0.1 and equally many completions:
 
 # %%
 pipeline = read_runs("pipeline")
@@ -1090,7 +1091,7 @@ figures.show(figure, f"Rate of right answers over KL. {'; '.join(lines)}.")
 # So most of PPO's lead of 16 points comes from the distance: at the same learning rate, PPO and the batch's standard
 # deviation move the policy less far from its start. Nor is PPO shown to be better than the plain SFT with which it
 # started: the difference is +2.0 points (p = 0.25), for 1.7 times GRPO's memory and 1.3 times its seconds. With this
-# reward model, stopping after SFT is the cheapest choice, and no method was shown to be better.
+# reward model, stopping after SFT is the cheapest choice, and no method was shown to be better than SFT alone.
 
 # %% [markdown]
 # ## Process rewards
@@ -1155,7 +1156,7 @@ figures.show(figure, f"Advantages of the steps of three completions. {words}.")
 
 # %% [markdown]
 # Each row is a completion, each cell one of its steps; blue steps are reinforced, orange steps penalised, and a darker
-# cell has a larger advantage.
+# cell has a larger advantage. The completion without steps has only its answer, drawn in the first column.
 #
 # A rule for steps can have a gap, too. In the table, "right steps" pays a step only if it is a column of this very sum.
 # "true steps" pays every true equation, such as 1+1=2, however often it is written. The stored runs are on the sums of
@@ -1393,11 +1394,11 @@ print(f"a run of 10,000 completions: {cost_of_run:.2f}")
 # %% [markdown]
 # ### Calibrate it
 #
-# How far can you trust these verdicts? **Cohen's kappa** is agreement beyond chance: $\kappa = (p_o - p_e) / (1 -
-# p_e)$. Here $p_o$ is the rate of equal verdicts, and $p_e$ is the rate that the judge would reach if it gave its
-# verdicts at random, as often 1 and as often 0 as now. A kappa of 1 is perfect, 0 is useless. Measure also how well two
-# people agree: the labels of one person have errors, so even a perfect judge stays below 1. To raise this limit, take
-# the majority of several people.
+# How far can you trust these verdicts? **Cohen's kappa** is agreement beyond chance:
+# $\kappa = (p_o - p_e) / (1 - p_e)$. Here $p_o$ is the rate of equal verdicts, and $p_e$ is the rate that the judge
+# would reach if it gave its verdicts at random, as often 1 and as often 0 as now. A kappa of 1 is perfect, 0 is
+# useless. Measure also how well two people agree: the labels of one person have errors, so even a perfect judge stays
+# below 1. To raise this limit, take the majority of several people.
 
 # %%
 def show_agreement(name, places):
