@@ -1,39 +1,40 @@
 # %% [markdown]
 # # 07 · Stages and curriculum
 #
-# In many of your groups all completions earn the same reward, so they teach nothing. What should you do? This chapter
-# finds the cause in the pass rates of the problems, tries the usual answers (mixed rewards, stages, a filter by
-# difficulty), and tests whether they helped.
+# In many of your groups all completions earn the same reward, so these groups teach nothing: what should you do? The
+# answer depends on the cause, and the pass rates of the problems show the cause. This chapter measures them, tries the
+# usual remedies (mixed rewards, stages, a filter by difficulty), and tests whether they helped.
 #
 # **After this notebook you can** explain why a group has zero variance, measure how hard each problem is for *this*
-# policy, choose problems by it, train with two trainers in a row, and say whether any of it was worth its price.
+# policy, choose problems by their difficulty, train with two trainers in a row, and test whether any of it was worth
+# its price.
 #
-# **Time:** about 3 minutes on two CPU cores, most of it training. Reading takes about 30 minutes. **You need** chapter 00;
-# the tests are those of chapter 08.
+# **Time:** about 3 minutes on two CPU cores, most of it training. Reading takes about 30 minutes. **You need** chapter
+# 00; chapter 08 explains the statistical tests.
 
 # %% [markdown]
 # ## The answer in short
 #
 # | what you see | the cause | what to do |
 # | --- | --- | --- |
-# | from the first step on no completion of most groups earns anything | the reward asks for too much at once | pay for parts too (mixed rewards), or train first with SFT |
-# | some problems are never right | they are out of reach for this policy | leave them out, or use an easier version |
-# | later more and more groups are right as a whole | the problems are mastered | stop, take harder problems, or sample more groups |
-# | half of the groups, all of the time | the groups are small | larger groups: see the second figure |
+# | from the first step on, no completion of most groups earns anything | the reward asks for too much at once | reward parts of the answer too (mixed rewards), or train first with SFT (chapter 00) |
+# | some problems are never right | they are too hard for this policy | leave them out, or use an easier version |
+# | later, in more and more groups, all completions are right | the policy has mastered the problems | stop, take harder problems, or sample more groups |
+# | about half of the groups have zero variance all the time | the groups are small | take larger groups: see the line chart below |
 #
-# `frac_reward_zero_std` in TRL's log is the fraction of zero-variance groups. Look at it together with the reward: both
-# a policy that never succeeds and one that always succeeds have many of them.
+# `frac_reward_zero_std` in TRL's log is the fraction of zero-variance groups. Look at it together with the reward: the
+# fraction is high for a policy that never succeeds and also for one that always succeeds.
 #
-# With this chapter's tiny model the cause is the third one. A filter by difficulty would have left out 2 of 64 problems,
-# and between mixed rewards, two stages and correctness alone no difference was shown. Your model may have another cause,
-# so the chapter shows how to find it.
+# With this chapter's tiny model the cause is the third one: it masters the problems. A filter by difficulty would have
+# left out only 2 of 64 problems. Mixed rewards, two stages and correctness alone were compared, and no difference was
+# shown. The cause may be another one for your model, so the chapter shows how to find it.
 
 # %% [markdown]
 # ## Where zero variance comes from
 #
-# If all completions of a group earn the same reward, every advantage is 0. Take a policy whose answer is right in 60 %
-# of completions, but in the requested form in only 5 %, and pay only what is both. How often does a group of eight have
-# some completions that earn and some that do not?
+# If all completions of a group earn the same reward, every advantage is 0. How often does that happen? Imagine a policy
+# whose answer is right in 60 % of the completions, but has the requested form in only 5 %. Only a completion with both
+# earns a reward. How many groups of eight have some completions that earn and some that do not?
 
 # %%
 import random
@@ -65,7 +66,8 @@ def count_groups(fractions: list[float]) -> tuple[float, float, float]:
     return none, 1 - none - every, every
 
 # %% [markdown]
-# "Later" is after a first training that paid only for the form, until 95 % of completions have it:
+# The next cell compares three cases. In *start, form paid* the reward is 1 for the form alone. *later* is the policy
+# after a training on that reward, when 95 % of the completions have the form:
 
 # %%
 toy = {
@@ -78,7 +80,7 @@ for name, (none, some, every) in toy.items():
     print(f"{name:22} none paid {none:4.0%}   some {some:4.0%}   all {every:4.0%}")
 
 # %% [markdown]
-# Only blue groups give a gradient:
+# The same as a figure. Each bar is 2,000 groups, and only the blue part gives a gradient:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -104,10 +106,13 @@ words = "; ".join(f"{name}: {rates[1]:.0%}" for name, rates in toy.items())
 figures.show(figure, f"Stacked bars. Groups with some completions paid: {words}.")
 
 # %% [markdown]
-# That is the idea of **form first, then correctness**: two stages with different rewards. *Mixed* rewards, which pay for
-# the form and for the whole from the beginning, need no second stage. What counts is how far the success rate is from 0
-# and from 1. If a completion succeeds with probability p, a group of n has variance with probability
-# $1 - p^n - (1 - p)^n$:
+# A first training on the form alone therefore makes nearly every group useful for the strict reward. That is the idea
+# of **form first, then correctness**: two stages with different rewards. A **stage** is a part of the training with
+# data, rewards and settings of its own; it starts from the adapter before it. *Mixed* rewards need no second stage:
+# they reward the form and the whole answer from the beginning.
+#
+# In all of these cases, one number decides: how far the success rate is from 0 and from 1. If a completion succeeds
+# with probability p, a group of n has some variance with probability $1 - p^n - (1 - p)^n$:
 
 # %%
 rates = [i / 50 for i in range(51)]
@@ -126,8 +131,12 @@ figure, words = figures.line_chart(
 figures.show(figure, words)
 
 # %% [markdown]
-# The same holds for a single problem: if it is never right or always right, it teaches nothing. Leaving such problems out
-# is a **curriculum**. Its price is the completions that measure the problems.
+# Each line is the fraction of groups that teach, for one group size. At a success rate of one half nearly all groups of
+# eight teach; where success is rare or nearly certain, larger groups help.
+#
+# The same holds for a single problem: if it is never right or always right, it teaches nothing. Leaving such problems
+# out, and ordering the others from easy to hard, is a **curriculum**. Its price is the completions that must be sampled
+# to measure the problems.
 
 # %% [markdown]
 # ## How hard is each problem for this model?
@@ -154,8 +163,8 @@ heldout_set = to_dataset(heldout_rows.select(range(profile.heldout)))
 print(profile)
 
 # %% [markdown]
-# Difficulty depends on the policy. Its measure is the **pass rate**: the fraction of this policy's completions that are
-# right. A filter keeps the problems between the two extremes:
+# Difficulty depends on the policy. It is measured by the **pass rate**: the fraction of this policy's completions that
+# are right. A filter keeps the problems between the two extremes:
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -185,8 +194,8 @@ figures.show(
 )
 
 # %% [markdown]
-# `pass_rates` samples the completions and scores them with the correctness reward of chapter 03 (the right number
-# between answer tags, whatever surrounds them). `curriculum` applies the filter:
+# `pass_rates` samples the completions and scores them with the correctness reward of chapter 03, which looks for the
+# right number between answer tags and ignores the text around them. `curriculum` applies the filter:
 
 # %%
 from grpo_workbook.training import curriculum, pass_rates
@@ -208,12 +217,13 @@ for index in (chosen.rows[0], chosen.rows[-1]):
     print(f"{rates_before[index]:.0%}: {some_problems[index]['question']}")
 
 # %% [markdown]
-# To train on them, pass `train_set.select(chosen.rows)` to the trainer, with `shuffle_dataset=False` in `GRPOConfig` if
-# the order from easy to hard shall stay.
+# To train on the chosen problems, pass `some_problems.select(chosen.rows)` to the trainer. Add `shuffle_dataset=False`
+# in `GRPOConfig` if it should keep the order from easy to hard.
 #
-# Would it pay here? The filter leaves out hardly any problem, and measuring took 64 x 8 = 512 completions: as many as
-# eight training steps. So no. The reason is in the spread of the rates. If all problems had the same pass rate p, the
-# measured rates would still vary, with variance p (1 - p) / 8:
+# Is the filter worth its price here? No: it leaves out only 2 problems, and measuring took 64 x 8 = 512 completions, as
+# many as eight training steps. The reason is that the pass rates hardly differ. Even if all problems had the same pass
+# rate p, the measured rates would vary by chance, with variance p (1 - p) / 8. Compare this with the variance that was
+# measured:
 
 # %%
 from statistics import pstdev
@@ -226,21 +236,24 @@ print(f"the same if all were equally hard:      {chance**0.5:.2f}")
 print(f"part of the variance due to chance:     {chance / spread**2:.0%}")
 
 # %% [markdown]
-# Most of the spread is chance, because these problems are about equally hard for this model. A curriculum needs problems
-# that differ, and enough completions to see it: a problem with a true pass rate of 10 % has no right one among eight in
-# 43 of 100 tries.
+# Most of the variance is chance, because these problems are about equally hard for this model. A curriculum needs
+# problems that differ in difficulty. It also needs enough completions to measure the difference: a problem with a true
+# pass rate of 10 % has no right completion among eight in 43 of 100 tries.
 
 # %% [markdown]
 # ## Three ways, the same number of completions
 #
-# Now the experiment. Three policies start from the same adapter and train for 24 steps of 64 completions:
+# Now the experiment. Three policies start from the same adapter and train for 24 steps of 64 completions. They differ
+# in the rewards and their weights:
 #
 # - **mixed**: correctness 2, strict form 0.5, parts of the form 0.5;
-# - **form first**: 8 steps in which only the form pays, then 16 steps with correctness 2 and strict form 0.5;
-# - **correctness alone**.
+# - **form first**: 8 steps with strict form 0.5 and parts of the form 0.5, then 16 steps with correctness 2 and strict
+#   form 0.5;
+# - **correctness alone**: correctness 1.
 #
-# The question was fixed before the run: how many of the 240 held-out problems are strictly right after it? A stage needs
-# no tool of its own. It is a second `GRPOTrainer` around the same model:
+# The measure was fixed before the run: how many of the 240 held-out problems are strictly right after training? For a
+# stage you need no special tool, because it is a second `GRPOTrainer` around the same model. `train` makes such a
+# trainer:
 
 # %%
 from grpo_workbook import (
@@ -267,7 +280,7 @@ def train(policy, rewards, weights, steps, seed=profile.seed):
     return [entry for entry in trainer.state.log_history if "reward" in entry]
 
 # %% [markdown]
-# First the evaluation, and the policy before training:
+# First evaluate the policy before training:
 
 # %%
 from grpo_workbook import compare, evaluate
@@ -293,8 +306,8 @@ logs["mixed"] = train(mixed_policy, mixed_rewards, [2.0, 0.5, 0.5], steps=24)
 scores["mixed"] = ask_heldout_problems(mixed_policy)
 
 # %% [markdown]
-# *Form first*: two trainers in a row on the same adapter. The second one has another seed, because with the same seed it
-# would train on the problems of the first again.
+# *Form first*: two trainers in a row on the same adapter. The second one has another seed, because with the same seed
+# it would train on the same problems as the first one.
 
 # %%
 staged_policy, _ = load_policy(profile)
@@ -309,8 +322,9 @@ scores["form first"] = ask_heldout_problems(staged_policy)
 logs["form first"] = form_log + correct_log
 
 # %% [markdown]
-# What does the second trainer take over? Only the adapter, because it is a part of the model. AdamW's moments begin at 0,
-# the learning rate warms up again from 0, and with `beta` above 0 the KL reference is a new copy.
+# What does the second trainer inherit? Only the adapter, because it is a part of the model. AdamW's moments begin at 0,
+# the learning rate warms up again from 0, and with `beta` above 0 the KL reference is a new copy of the adapter (see
+# the appendix).
 #
 # *Correctness alone*:
 
@@ -322,7 +336,9 @@ scores["correctness alone"] = ask_heldout_problems(alone_policy)
 # %% [markdown]
 # ## Did it help?
 #
-# Each row compares two policies on the same 240 problems, by the paired test of chapters 00 and 08:
+# Each row compares two policies on the same 240 problems: the rates that are strictly right, the 95 % interval of their
+# difference, and the p-value of the paired test of chapters 00 and 08. *form* is the policy of *form first* after its
+# first trainer:
 
 # %%
 pairs = [
@@ -342,7 +358,8 @@ for old, new in pairs:
     print("no difference shown" if change.p_value > 0.05 else "a difference")
 
 # %% [markdown]
-# The groups explain it. The figure shows the fraction of zero-variance groups, as means of four steps:
+# All three ways work about equally well. Look at the groups to see why. The figure shows the fraction of zero-variance
+# groups, averaged over four steps:
 
 # %% tags=["hide-input"]
 lines = {}
@@ -364,31 +381,35 @@ figure.axes[0].set_ylim(0, None)
 figures.show(figure, f"{words} At the dotted line form first changes its rewards.")
 
 # %% [markdown]
-# In the stored run all three ways learn, and neither of the two others differs from *mixed* by more than chance explains:
-# **no difference shown**. The intervals reach from a loss of 9 points to a gain of 1, so one seed and 240 problems do not
-# exclude a small disadvantage either.
+# Each line is one of the three ways, and the dotted line marks the step at which *form first* changes its rewards.
 #
-# The figure explains why there is so little to win. At the start hardly any group has zero variance, whichever way is
-# taken. The right number stands between the tags in about half of the completions (the pass rates above), so even
-# correctness alone pays some completions of nearly every group. That was different in the toy, where only 5 % had the
-# form. The zero-variance groups come later, because problems are mastered: more than 40 % of the groups in the last steps
-# with mixed rewards and with correctness alone. Paying for parts does not help against this cause. Form first ends with
-# fewer such groups, and not with more right answers.
+# In the stored run, training helped in all three ways. Neither *form first* nor *correctness alone* differs from
+# *mixed* by more than chance explains: **no difference shown**. The intervals reach from a loss of 9 points to a gain
+# of 1, so one seed and 240 problems do not exclude a small disadvantage either.
 #
-# Form first has another lesson. Its first trainer lifts *strict* accuracy from 21 to 61 % although it pays for no right
-# answer: answers that were right before, but badly formed, now count.
+# The figure shows why the rewards make so little difference. At the start hardly any group has zero variance in any of
+# the three ways. About half of the completions have the right number between the tags (the pass rates above), so even
+# correctness alone rewards some completions of nearly every group. The imagined policy at the top of the chapter was
+# different: only 5 % of its completions had the form. Here the zero-variance groups come later, because problems are
+# mastered. With mixed rewards and with correctness alone they are more than 40 % of the groups in the last steps.
+# Rewarding parts of the answer does not help against this cause. *Form first* ends with fewer such groups, but not with
+# more right answers.
+#
+# *Form first* also shows how much of a gain can be form. Its first trainer raises *strict* accuracy from 21 to 61 %
+# although it never rewards a right answer: answers that were right before, but badly formed, now count.
 
 # %% [markdown]
 # ## The filter goes stale
 #
-# The same 64 problems, measured again with the trained policy:
+# Measure the same 64 problems again, now with the policy that was trained with mixed rewards:
 
 # %%
 rates_after = measure_pass_rates(mixed_policy)
 print(f"{mean(rates_after):.0%} right on average, {mean(rates_before):.0%} before")
 
 # %% [markdown]
-# The filter leaves out the grey, hatched bars; a cross stands for no problem.
+# How many problems have 0, 1, ... 8 right completions of 8? The filter would leave out the grey, hatched bars. A cross
+# marks a bar of height 0:
 
 # %% tags=["hide-input"]
 counts = {}
@@ -411,14 +432,15 @@ for axes in figure.axes[:2]:
 figures.show(figure, f"{words} Counted by the right ones among 8 completions.")
 
 # %% [markdown]
-# A filter measured at the start would now keep many mastered problems. So measure again before each new trainer.
+# After training, 23 of the 64 problems are always right, but the filter that was measured at the start would still keep
+# them. So measure again before each new trainer.
 
 # %% [markdown]
 # ## Dynamic sampling: the filter at every step
 #
-# DAPO ([2503.14476](https://arxiv.org/abs/2503.14476)) filters online: it discards zero-variance groups and samples more
-# until the batch is full. If a fraction z of the groups has zero variance, a full batch takes 1 / (1 - z) times as many
-# samples. The log of the mixed run shows what that would have cost:
+# The method DAPO ([2503.14476](https://arxiv.org/abs/2503.14476)) filters during training: it discards zero-variance
+# groups and samples more until the batch is full. If a fraction z of the groups has zero variance, a full batch takes 1
+# / (1 - z) times as many samples. From the log of the mixed run, one can compute what that would have cost:
 
 # %%
 places, zero = lines["mixed"]
@@ -428,26 +450,27 @@ for place, fraction in zip(places, zero):
     print(f"{price:.2f} completions sampled for each one used")
 
 # %% [markdown]
-# What is gained? A zero-variance group adds nothing to the gradient of the rewards, so per *completion sampled* nothing
-# is gained. Per *step* something is: the number of groups that teach stays constant, so the gradient does not get noisier
-# as problems are mastered. In DAPO's ablation it raised the score on AIME 2024 from 42 to 50.
+# What does this price buy? A zero-variance group adds nothing to the gradient of the rewards, so per *completion
+# sampled* nothing is gained. Per *step* there is a gain: the number of groups that teach stays constant, so the
+# gradient does not get noisier as problems are mastered. In DAPO's ablation, dynamic sampling raised the score on AIME
+# 2024 from 42 to 50.
 #
-# | | offline filter | dynamic sampling |
+# | | filter before training | dynamic sampling |
 # | --- | --- | --- |
-# | measures | once, before the training | in every batch |
-# | price | completions before the first step | the discarded groups |
-# | goes stale | yes | no |
-# | saves sampling later | yes, while the rates hold | no |
+# | When are the problems measured? | once, before the training | in every batch |
+# | What does it cost? | completions before the first step | the discarded groups |
+# | Does it go stale? | yes | no |
+# | Does it save sampling later? | yes, while the pass rates stay the same | no |
 #
-# TRL 1.15 has no switch for it ([issue 3708](https://github.com/huggingface/trl/issues/3708)); verl and NeMo-RL have one.
-# A third way between filter and stages is a reward that fades: `AdaptiveWeight` of `grpo_workbook.training` pays less for
-# the form the more of it is right. It is not compared here.
+# TRL 1.15 has no option for dynamic sampling ([issue 3708](https://github.com/huggingface/trl/issues/3708)); the
+# libraries verl and NeMo-RL have one. Between mixed rewards and stages lies a reward that fades: `AdaptiveWeight` of
+# `grpo_workbook.training` gives the form less weight the more completions have it. It is not compared here.
 
 # %% [markdown]
 # ## Appendix: the KL reference of a second trainer
 #
 # Most runs of the course have `beta=0` and no reference. With `beta` above 0 the KL penalty pulls the policy towards a
-# *reference*, and for a second trainer on the same adapter it matters which one that is:
+# *reference*. For a second trainer on the same adapter, the reference depends on who makes it:
 #
 # | trainer | reference |
 # | --- | --- |
@@ -456,8 +479,9 @@ for place, fraction in zip(places, zero):
 # | Unsloth's (on a GPU) | the base model: `unsloth/models/rl.py` removes the lines that make the copy |
 # | either, with a fresh adapter | the base model in effect, because a fresh adapter changes nothing |
 #
-# So with TRL alone a second trainer refreshes the reference, and on a GPU with Unsloth it does not (read in its source,
-# not measured). The cell shows both on the CPU: a trainer with TRL's copy, and one whose copy is removed.
+# So with TRL alone a second trainer gets a new reference, the policy at its own start. With Unsloth on a GPU the
+# reference stays the base model (this was read in Unsloth's source, not measured). The cell shows both on the CPU: a
+# trainer with TRL's copy, and one whose copy is removed.
 
 # %%
 kl_at_start = {}
@@ -480,9 +504,10 @@ for name, kl in kl_at_start.items():
     print(f"KL at the first step, reference {name}: {kl:z.4f}")
 
 # %% [markdown]
-# With the copy the KL begins at 0, because the policy *is* its reference there. From the base model the policy has
-# already moved. A refreshed reference lets the policy move on, but no longer keeps it near the base model: after many
-# rounds it can be far from it, although each round looks small.
+# With the copy the KL begins at 0, because the policy *is* its reference at that moment. With the base model as the
+# reference it begins above 0, because the policy has already moved away from the base model. A new reference lets the
+# policy move on, but no longer keeps it near the base model: after many stages the policy can be far from it, although
+# it moves only a little in each.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -521,8 +546,8 @@ if profile.name == "smoke":
 # %% [markdown]
 # ### Exercise 07.1 · `smallest_group` · easy · 8 minutes
 #
-# Each completion succeeds with probability `rate`; a success earns 1, a failure 0. What is the smallest group size, from
-# 2 on, with which at least the fraction `wanted` (below 1) of all groups has some variance? If no size is enough, raise
+# Each completion succeeds with probability `rate`; a success earns 1, a failure 0. Return the smallest group size, from
+# 2 on, with which at least the fraction `wanted` (below 1) of all groups has some variance. If no size is enough, raise
 # `ValueError`.
 
 # %% tags=["exercise"]
@@ -538,8 +563,8 @@ check("07.1", smallest_group);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A group has no variance in two ways; the line chart at the top of this chapter shows what is left. For which rates does
-# no size help?
+# A group has no variance in two cases, and the line chart at the top of this chapter shows how often neither occurs.
+# For which rates does no size help?
 #
 # </details>
 #
@@ -560,9 +585,10 @@ check("07.1", smallest_group);
 # %% [markdown]
 # ### Exercise 07.2 · `switch_step` · medium · 10 minutes
 #
-# When should the second trainer begin? `counts` has for each step how many of `n` completions had the form. Each step's rate
-# has a 95 % interval (Wilson's, as in chapter 08). Return the first step, counted from 1, at which the *lower* end of
-# the interval is at least `goal`, so that a rate that is high by chance is not enough; `None` if there is no such step.
+# When should the second trainer begin? `counts` contains, for each step, how many of `n` completions had the form. Each
+# step's rate has a 95 % interval (Wilson's, as in chapter 08). Return the first step, counted from 1, at which the
+# *lower* end of the interval is at least `goal`, so that a rate that is high by chance is not enough. Return `None` if
+# there is no such step.
 
 
 # %% tags=["exercise"]
@@ -599,10 +625,11 @@ check("07.2", switch_step);
 # %% [markdown]
 # ### Exercise 07.3 · `own_problems` · medium · 15 minutes
 #
-# Your own problems: name a file (.jsonl, .csv, .parquet with the columns `question` and `answer`), or write at least 8
-# rows. The cell measures their pass rates with the model before training, 8 completions each. What part of them can
-# teach, "most" (two thirds or more), "few" (one third or less) or "about half"? Read the printed rates: which would you
-# make easier, which harder? To use your own model, set `GRPO_WORKBOOK_MODEL` or give `model=` to `choose_profile`.
+# Measure your own problems: name a file (.jsonl, .csv, .parquet with the columns `question` and `answer`), or write at
+# least 8 rows. The cell measures their pass rates with the model before training, with 8 completions each. Predict
+# which part of them can teach: "most" (two thirds or more), "few" (one third or less) or "about half". Then read the
+# printed rates: which problems would you make easier, and which harder? To use your own model, set
+# `GRPO_WORKBOOK_MODEL` or give `model=` to `choose_profile`.
 
 
 # %% tags=["exercise"]
@@ -638,8 +665,8 @@ predict("07.3", prediction, own_pass_rates);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The tiny model learned 16 kinds of sentences with results up to 65. What does it make of a larger number, or of words
-# that it has never read? A large model has the opposite problem with sums.
+# The tiny model learned 16 kinds of sentences with results up to 65. How will it answer with a larger number, or with
+# words that it has never read? A large model has the opposite problem with such sums.
 #
 # </details>
 #
@@ -649,9 +676,9 @@ predict("07.3", prediction, own_pass_rates);
 # prediction = "few"
 # ```
 #
-# That is for the rows above and the tiny Qwen3: only "3 shells and 4 more" is ever right, in five of its eight samples.
-# If most of yours are hopeless, begin with easier problems or a reward with partial credit; if most are mastered, find
-# harder ones.
+# This is the answer for the rows above and the tiny Qwen3: only "3 shells and 4 more" is ever right, in five of its
+# eight samples. If most of your problems are never right, begin with easier problems or a reward with partial credit.
+# If most are mastered, find harder ones.
 #
 # </details>
 
@@ -660,14 +687,15 @@ predict("07.3", prediction, own_pass_rates);
 #
 # Many groups have zero variance: what should you do?
 #
-# - Find the cause first: is the reward never earned, is the problem out of reach, or is it mastered? The fraction of
+# - Find the cause first: is the reward never earned, is the problem too hard, or is it mastered? The fraction of
 #   zero-variance groups over the steps and the pass rates show it.
-# - If most groups earn nothing, pay for parts as well. Here few groups did, and no difference between mixed rewards, form
-#   first and correctness alone was shown.
-# - If problems are out of reach or mastered, leave them out. Difficulty is *this* policy's pass rate, so it changes with
-#   training: an offline filter pays in advance and goes stale; dynamic sampling pays in every batch and does not.
-# - A stage is a second trainer around the same adapter. Change the seed, and remember that the optimizer and the learning
-#   rate begin anew.
-# - Before you believe that one way is better, fix the goal, run several seeds, and report whatever comes out.
+# - If most groups earn nothing, reward parts of the answer as well. Here few groups earned nothing, and no difference
+#   between mixed rewards, form first and correctness alone was shown.
+# - If problems are too hard or mastered, leave them out. Difficulty is the pass rate of *this* policy, so it changes
+#   with training. A filter before training has its cost in advance and goes stale; dynamic sampling has its cost in
+#   every batch and does not.
+# - A stage is a second trainer around the same adapter. Change the seed, and remember that the optimizer and the
+#   learning rate begin anew.
+# - Before you believe that one way is better, fix the measure, run several seeds, and report the result in any case.
 #
-# Next: [08 · Evaluation](08_evaluation.ipynb) measures what came out.
+# Next: [08 · Evaluation](08_evaluation.ipynb): how do you measure whether training helped?
