@@ -1,14 +1,15 @@
 # %% [markdown]
 # # 10 · Scale out
 #
-# Does this model fit on my GPU, and what will be slow? These two questions decide which model you train, with which
-# settings, and on how many GPUs. This chapter answers them before a run starts, for Qwen3-4B on a GPU of 16 GB.
+# Does this model fit on my GPU, and what will be slow? This chapter answers both questions before a run starts, for
+# Qwen3-4B on a GPU of 16 GB. The answers decide which model you train, with which settings, and on how many GPUs.
 #
-# **After this notebook you can** say what a run takes in memory and choose what to change if it does not fit; find out
-# where the time of a step goes; train in several processes; and use vLLM and notice when completions are dropped.
+# **After this notebook you can** compute how much memory a run needs and choose what to change if it does not fit;
+# measure where the time of a step goes; train in several processes; and use vLLM and notice when completions are
+# dropped.
 #
-# **Time:** about 2 minutes on two CPU cores. Reading takes about 30 minutes. **You need** chapter 04. All measurements here
-# are of the tiny model. The numbers for large models are computed: nothing in this chapter was measured on a GPU.
+# **Time:** about 2 minutes on two CPU cores. Reading takes about 30 minutes. **You need** chapter 04. All measurements
+# here are of the tiny model. The numbers for large models are computed: nothing in this chapter was measured on a GPU.
 
 # %% [markdown]
 # The measurements of this chapter use the tiny model. Unsloth must be imported before TRL and Transformers, because it
@@ -30,8 +31,9 @@ import unsloth
 # %% [markdown]
 # ## Does it fit?
 #
-# A T4 is the smallest GPU that this course trains on; of its 16 GB torch sees 14.7 GiB. (A GiB is 1024³ bytes, a MiB
-# 1024².) `plan` computes the memory of a run by part. It starts from a profile's settings, here those for the T4:
+# A T4 is the smallest GPU for which this course has settings. It has 16 GB, of which PyTorch sees 14.7 GiB. (A GiB is
+# 1024³ bytes, a MiB 1024².) `plan` computes the memory of a run, part by part. It starts from a profile's settings,
+# here those for the T4:
 
 # %%
 from grpo_workbook.planning import plan
@@ -39,8 +41,11 @@ from grpo_workbook.planning import plan
 print(plan("Qwen/Qwen3-4B", "t4"))
 
 # %% [markdown]
-# It fits. What if you want a base in 16 bits, twice as many completions in a step, and no gradient checkpointing? Then
-# `plan` lists what to change, and it begins with the cheapest change:
+# It fits. In the output, *always* is the memory that is needed all the time, *sampling* is added while completions are
+# written, and *learning* is added during the update.
+#
+# Now suppose that you want the base model in 16 bits, twice as many completions in a step, and no gradient
+# checkpointing. That does not fit, so `plan` lists what to change, and it begins with the cheapest change:
 
 # %%
 wish = plan(
@@ -51,8 +56,9 @@ text = str(wish)
 print(text[text.index("in all") :])
 
 # %% [markdown]
-# Smaller pieces (`per_device_train_batch_size`) cost nearly nothing, because the same gradient is added up in more parts.
-# With one completion at a time even checkpointing can stay off. Fewer completions in a step are a different training. The same works as a command, for any model and memory:
+# Smaller pieces (`per_device_train_batch_size`) cost hardly anything, because the same gradient is added up in more
+# parts. With one completion at a time, even gradient checkpointing can stay off. Fewer completions in a step, however,
+# change the training itself: the gradient gets noisier. `plan` is also a command, for any model and memory:
 #
 # ```bash
 # python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --gradient-accumulation-steps 8
@@ -63,18 +69,19 @@ print(text[text.index("in all") :])
 #
 # | part | grows with | what makes it smaller |
 # | --- | --- | --- |
-# | weights | the model | 4 bits (NF4): half a byte for a weight, and a little for the scales. Embeddings and norms stay in 16 bits |
-# | LoRA adapters, their gradients, the optimizer's two moments | the rank | four numbers of 32 bits for each adapter weight. If all weights were trained, it would be four numbers for each weight of the model |
-# | KV cache | the tokens of *all* completions of a step | fewer completions in a step, shorter ones |
-# | activations | the tokens that go through *at once* | checkpointing, smaller pieces |
-# | logits | the tokens at once, times the vocabulary | smaller pieces; Unsloth and TRL compute them in pieces, too |
+# | weights | the model | 4 bits (NF4): half a byte for each weight, and a little for the scales. Embeddings and norms stay in 16 bits |
+# | LoRA adapters, their gradients, the optimizer's two moments | the rank | a smaller rank. Each adapter weight takes four numbers of 32 bits; full training takes four numbers for each weight of the model |
+# | KV cache | the tokens of *all* completions of a step | fewer completions in a step, or shorter ones |
+# | activations | the tokens that the model reads *at once* | gradient checkpointing, smaller pieces |
+# | logits | the tokens at once, times the vocabulary | smaller pieces; Unsloth and TRL also compute them in pieces |
 #
-# The **KV cache** holds a key and a value of every token in every layer while a text is generated. The **activations** are
-# what the forward pass keeps for the backward pass. **Gradient checkpointing** keeps only each layer's input and computes
-# the layer again during the backward pass, so it trades time for memory.
+# The **KV cache** stores a key and a value of every token in every layer while a text is generated. The **activations**
+# are what the forward pass keeps for the backward pass. **Gradient checkpointing** keeps only each layer's input and
+# computes the layer again during the backward pass, so it trades time for memory. The **logits** are one score for each
+# word of the vocabulary, at every token.
 #
-# Sampling and the update come one after the other, so the larger of the two peaks counts. In the next figure the run
-# samples 32 completions at once and learns from 8 at a time. The widths are not to scale.
+# Sampling and the update come one after the other, so only the larger of their two peaks counts. In the next figure the
+# run samples 32 completions at once and learns from 8 at a time. The height is the memory; the widths are not to scale.
 
 # %% tags=["hide-input"]
 from grpo_workbook.planning import GIB
@@ -109,7 +116,10 @@ figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. 
              f"has four teeth of {update:.1f}.")
 
 # %% [markdown]
-# The same sums for other settings. Each setting moves one part:
+# Grey is the memory that is always needed. Blue is the KV cache, which grows with every token. Each orange tooth is one
+# piece of the update. Both peaks stay below the dashed line, so the run fits.
+#
+# Now compute both peaks for other settings, each of which changes one part:
 
 # %%
 settings = {
@@ -131,7 +141,8 @@ for name, values in settings.items():
     peaks[name] = (sampling / GIB, learning / GIB)
 
 # %% [markdown]
-# The upper bar of each pair is sampling, the lower one the update:
+# In the next figure, the upper bar of each pair is the peak of sampling, the lower one that of the update. A setting
+# fits if both bars end before the dashed line:
 
 # %% tags=["hide-input"]
 names = list(peaks)
@@ -156,16 +167,17 @@ figures.show(figure, f"Bars of the memory of Qwen3-4B in GiB, while sampling and
              f"during the update. {'; '.join(pairs)}. A T4 can use {usable:.1f}.")
 
 # %% [markdown]
-# So 4 bits shrink the weights, checkpointing shrinks the activations, and fewer or shorter completions shrink the KV cache.
-# Long completions cost memory in both phases, and they cost time, because their tokens are written one after the other.
-# (`plan` counts the prompt once for each completion, because `generate` of Transformers stores it so. vLLM stores a prompt
-# once for all completions of its group.)
+# 4 bits shrink the weights, checkpointing shrinks the activations, and fewer or shorter completions shrink the KV
+# cache. Long completions cost memory in both phases. They also cost time, because their tokens are written one after
+# the other. (`plan` counts the prompt once for each completion, because `generate` of Transformers stores it so. vLLM
+# stores a prompt once for all completions of its group.)
 
 # %% [markdown]
 # ## For the curious: the formulas, measured
 #
-# Are the sums right? The tiny model is small enough to measure each part. Unfold a cell to see how. First the weights, in
-# bytes, beside the formula's number. (The formula includes the scales of NF4, which `parameters()` leaves out.)
+# Does `plan` compute correctly? The tiny model is small enough to measure each part. Unfold a cell to see how. First
+# the weights: the bytes that were measured, beside the bytes that the formula gives. (The formula includes the scales
+# of NF4, which `parameters()` leaves out.)
 
 # %% tags=["hide-input"]
 from grpo_workbook import load_model
@@ -183,7 +195,7 @@ for load_in_4bit in (False, True):
     print(f"computed {computed_bytes:,.0f}")
 
 # %% [markdown]
-# For the activations, PyTorch can be asked what it keeps for the backward pass:
+# For the activations, PyTorch can report what it keeps for the backward pass:
 
 # %% tags=["hide-input"]
 import torch
@@ -210,7 +222,7 @@ def kept_bytes(model, ids):
     return sum(sizes.values())
 
 # %% [markdown]
-# 16 texts of 160 tokens go forward and backward, without checkpointing and with it:
+# Run 16 texts of 160 tokens forward and backward, first without checkpointing, then with it:
 
 # %% tags=["hide-input"]
 import time
@@ -244,13 +256,14 @@ for checkpointing in (False, True):
 print(f"time of forward and backward times {seconds[True] / seconds[False]:.2f}")
 
 # %% [markdown]
-# The time is mostly overhead in passes this short, so expect another number on another machine. For large models, count the
-# work. In full fine-tuning a step costs one unit forward and two units backward (the gradients of activations and of
-# weights). A second forward pass turns three units into four: x 1.33. With LoRA the base needs no gradients of its weights,
-# so two units become three: x 1.5. Sampling costs the same as before, so a whole step slows down by less.
+# In passes as short as these, most of the time is overhead, so expect another factor on another machine. For large
+# models, count the work instead. In full fine-tuning a step costs one unit for the forward pass and two for the
+# backward pass (the gradients of the activations and of the weights). Checkpointing adds a second forward pass, so
+# three units become four: a factor of 1.33. With LoRA the base needs no gradients of its weights, so two units become
+# three: a factor of 1.5. Sampling costs the same as before, so a whole step slows down by less.
 #
-# Last the KV cache, of 8 texts with 40 tokens of prompt and 60 of completion. The model never reads the last token, so the
-# cache holds 99 tokens of each text.
+# The last part is the KV cache, here of 8 texts with 40 tokens of prompt and 60 of completion. The model never reads
+# the last token that it writes, so the cache contains 99 tokens of each text.
 
 # %% tags=["hide-input"]
 from grpo_workbook.planning import kv_cache_bytes
@@ -271,10 +284,10 @@ print(f"measured {cache_measured:,} bytes, computed {cache_computed:,}")
 # %% [markdown]
 # ## What is slow?
 #
-# Before you make something faster, look where its time goes. A step of GRPO has five parts: the policy samples the
-# completions, the rewards are computed, the model runs forward and backward over the completions, and the optimizer moves
-# the adapters. Each part is a method of TRL's trainer or an event of its callbacks, so a few lines can note when it begins
-# and when it ends:
+# Before you make something faster, measure where the time goes. A step of GRPO has five parts: the policy samples the
+# completions, the reward functions score them, the model runs forward and backward over them, and the optimizer changes
+# the adapters. Each part is a method of TRL's trainer or an event of its callbacks, so a few lines can record when it
+# begins and when it ends:
 
 # %%
 from transformers import TrainerCallback
@@ -308,7 +321,8 @@ class OptimizerSpan(TrainerCallback):
         spans.append(("optimizer", self.began, now()))
 
 # %% [markdown]
-# Train two steps, with the update in four pieces (accumulation steps). The first step is a warm-up.
+# Train for two steps, with the update in four pieces (accumulation steps). The first step is a warm-up and is not
+# shown.
 
 # %%
 from grpo_workbook import (
@@ -337,7 +351,7 @@ trainer.accelerator.backward = timed("backward", trainer.accelerator.backward)
 trainer.train();
 
 # %% [markdown]
-# The figure shows the second step.
+# The next figure is the time line of the second step:
 
 # %% tags=["hide-input"]
 rows = ["sampling", "rewards", "forward", "backward", "optimizer"]
@@ -367,16 +381,20 @@ figures.show(
 )
 
 # %% [markdown]
-# Long completions make the share of sampling larger, because a completion is written token by token, while the update
-# reads all its tokens at once. On a GPU, each new token has to read all weights, whether for one completion or for thirty.
-# So there are two ways to a faster step: several GPUs share the work, or something else samples.
+# Each bar is the time from the beginning to the end of one part. Sampling is one long bar; then forward and backward
+# passes alternate, once for each piece.
+#
+# With longer completions, sampling takes a larger share of the step, because a completion is written token by token,
+# while the update reads all its tokens at once. On a GPU, the model has to read all its weights for each new token, and
+# this takes about as long for thirty completions as for one. So there are two ways to a faster step: several GPUs share
+# the work, or a faster program than `generate` samples.
 
 # %% [markdown]
 # ## Several GPUs
 #
-# Training on several GPUs runs one *process*, one copy of the program, for each GPU. Take a group of eight completions, four
-# in each process. If each process used the mean of its own four, the same reward would be worth different things on the two
-# GPUs:
+# Training on several GPUs runs one *process*, that is one copy of the program, for each GPU. Take a group of eight
+# completions, four of them in each process. If each process subtracted the mean of its own four rewards, the same
+# reward would get different advantages on the two GPUs:
 
 # %%
 rewards = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
@@ -392,7 +410,7 @@ print("each its own mean:", standardized(on_gpu_0), standardized(on_gpu_1))
 print("the group's mean: ", standardized(rewards))
 
 # %% [markdown]
-# So TRL gathers all rewards first, computes the advantages of whole groups, and hands each process its own part:
+# So TRL first gathers all rewards, then computes the advantages of whole groups, and gives each process its own part:
 
 # %% tags=["hide-input"]
 def spaced(numbers):
@@ -422,11 +440,12 @@ figures.show(
 )
 
 # %% [markdown]
-# So a group may lie on several GPUs. Only a whole step must consist of whole groups:
+# So one group may be spread over several GPUs. Only the whole step must consist of whole groups:
 #
 # `per_device_train_batch_size x gradient_accumulation_steps x processes = completions of a step`
 #
-# If you keep the product, a second GPU changes only the random numbers. For a step of 64 completions, 8 at once:
+# If you keep this product, a second GPU changes only the random numbers. Here are three ways to a step of 64
+# completions, with 8 at once:
 
 # %%
 for processes in (1, 2, 4):
@@ -434,9 +453,9 @@ for processes in (1, 2, 4):
     print(f"{processes} processes x {pieces} pieces x 8 completions")
 
 # %% [markdown]
-# `torchrun` starts a program several times and tells each process which one it is. It works with any script that builds a
-# `GRPOTrainer`. Here the script is `python -m grpo_workbook run`, with a 16-bit base. On a CPU the processes talk through
-# the library gloo.
+# `torchrun` starts a program several times and tells each process its number. It works with any script that builds a
+# `GRPOTrainer`. Here the script is `python -m grpo_workbook run`, with a 16-bit base, and the cell calls `torchrun` by
+# its module's name, `torch.distributed.run`. On a CPU the processes communicate through the library gloo.
 
 # %%
 import subprocess
@@ -461,7 +480,8 @@ if done.returncode != 0:
 print(f"{time.perf_counter() - began:.0f} s with both starts")
 
 # %% [markdown]
-# The reward of a step is the mean over the completions of both processes. Each process samples with a seed of its own.
+# The run recorded its processes and rewards. The reward of a step is the mean over the completions of both processes,
+# and each process samples with a seed of its own:
 
 # %%
 from grpo_workbook import files
@@ -479,22 +499,25 @@ print("mean rewards of the steps:", two_rewards)
 # accelerate launch --config_file configs/data_parallel.yaml -m grpo_workbook run --config my.yaml
 # ```
 #
-# Check that it started as many processes as you asked for: `accelerate launch --cpu --num_processes 2` starts a single
-# process without an error. `run` refuses to start in this case. In a script of your own, print
+# Check that accelerate started as many processes as you asked for: `accelerate launch --cpu --num_processes 2` starts a
+# single process without an error. `run` refuses to start in this case. In a script of your own, print
 # `trainer.accelerator.num_processes`.
 #
-# The folder `configs/` has four commented files. `data_parallel.yaml` gives each GPU a whole copy of the model; start with
-# it. `cpu_two_processes.yaml` does the same without GPUs. `fsdp.yaml` and `deepspeed_zero3.yaml` divide the weights among
-# the GPUs, for a model that does not fit on one. With LoRA this is rarely needed (an 8 B model takes 6 GiB in 4 bits), and
-# sampling gets slow, because each token needs weights from all GPUs. Unsloth does not divide weights, so these two need
-# `--backend plain`.
+# The folder `configs/` has four commented files:
+#
+# - `data_parallel.yaml` gives each GPU a whole copy of the model; start with it.
+# - `cpu_two_processes.yaml` does the same without GPUs.
+# - `fsdp.yaml` and `deepspeed_zero3.yaml` divide the weights among the GPUs, for a model that does not fit on one. With
+#   LoRA this is rarely needed (an 8 B model takes 6 GiB in 4 bits), and it makes sampling slow, because each token
+#   needs weights from all GPUs. Unsloth does not divide weights, so these two need `--backend plain`.
 
 # %% [markdown]
 # ## A faster sampler: vLLM
 #
-# More GPUs split the update, but all of them wait for the longest completion. vLLM samples faster: it keeps one pool for
-# all caches, stores the prompt of a group once, and gives the room of finished completions to waiting ones. It runs in two
-# ways:
+# More GPUs share the update, but all of them wait for the longest completion. vLLM is a library that samples faster
+# than `generate`: it keeps one pool of memory for all caches, stores the prompt of a group once, and gives the memory
+# of finished completions to waiting ones. It runs in two ways. With **colocate** it shares one GPU with the training,
+# and the two take turns. As a **server** it has GPUs of its own:
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -520,14 +543,14 @@ figures.show(figure, (
     "on GPUs 2 and 3 sends it prompts and, after each step, the new weights."))
 
 # %% [markdown]
-# | settings of `GRPOConfig` | who samples | when |
+# | settings of `GRPOConfig` | what samples | when to use it |
 # | --- | --- | --- |
-# | `use_vllm=False` | `generate` of Transformers | no GPU, little memory, a new architecture |
-# | `use_vllm=True, vllm_mode="colocate"` | vLLM in the training process, with `vllm_gpu_memory_utilization` of the GPU; with Unsloth it uses the same weights | one to eight GPUs |
-# | `use_vllm=True, vllm_mode="server"` | vLLM on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
+# | `use_vllm=False` | `generate` of Transformers | no GPU, little memory, or a model that vLLM does not know yet |
+# | `use_vllm=True, vllm_mode="colocate"` | vLLM in the training process, with the fraction `vllm_gpu_memory_utilization` of the GPU's memory; with Unsloth it uses the same weights | one to eight GPUs |
+# | `use_vllm=True, vllm_mode="server"` | vLLM on GPUs of its own; after each step the trainer sends it the new weights | long completions, many GPUs |
 #
-# This starts a server on two GPUs and the training on two others. No cell runs it, because it needs four GPUs. (`trl
-# vllm-serve` of older guides is deprecated and only runs this command.)
+# These commands start a server on two GPUs and the training on two others. No cell runs them, because they need four
+# GPUs. (Older guides use `trl vllm-serve`, which is deprecated and only runs this command.)
 #
 # ```bash
 # CUDA_VISIBLE_DEVICES=0,1 VLLM_SERVER_DEV_MODE=1 vllm serve Qwen/Qwen3-4B --port 8000 \
@@ -537,17 +560,18 @@ figures.show(figure, (
 #     --use_vllm --vllm_mode server --vllm_server_port 8000 --load_in_4bit false
 # ```
 #
-# **Asynchronous GRPO** goes one step further. With a server, the sampler still waits while the trainer updates, and the
-# trainer waits while the server samples. TRL's experimental `AsyncGRPOTrainer` lets both work all the time. The price is
-# *staleness*: the trainer learns from completions of a policy that is some updates old. Its `max_staleness` (4 updates by
-# default) drops older completions. This course has not run it.
+# **Asynchronous GRPO** goes one step further. With a server, vLLM still waits while the trainer updates, and the
+# trainer waits while vLLM samples. TRL's experimental `AsyncGRPOTrainer` lets both work all the time. The price is
+# *staleness*: the trainer learns from completions that an older policy sampled, some updates ago. Its setting
+# `max_staleness` (4 updates by default) drops completions that are older than that. This course has not run it.
 
 # %% [markdown]
 # ### The sampler is not quite the policy
 #
-# vLLM uses other kernels than the trainer, and often another precision, so its log-probabilities differ a little: the
-# completions come from a slightly different policy. You can see the effect without vLLM, with a copy of the tiny model in
-# bfloat16 that samples for a trainer in float32.
+# vLLM computes with other GPU code than the trainer, and often in another precision. So its log-probabilities differ a
+# little, and the completions come from a slightly different policy. You can see the effect without vLLM: let a copy of
+# the tiny model in bfloat16 sample for a trainer in float32. The next cell compares their log-probabilities of every
+# sampled token:
 
 # %%
 from grpo_workbook import render
@@ -579,8 +603,8 @@ rows = tokenizer(texts, padding=True, padding_side="left", add_special_tokens=Fa
                  return_tensors="pt").to(profile.device)
 
 # %% [markdown]
-# For contrast, a second sampler has 4-bit weights. That is an exaggeration: in no set-up of this course does a 4-bit model
-# sample for a trainer that is not 4-bit itself.
+# For contrast, a second sampler has 4-bit weights. That exaggerates the effect: in no set-up of this course does a
+# 4-bit model sample for a trainer that is not 4-bit itself.
 
 # %%
 apart = {}
@@ -593,11 +617,11 @@ for name, loading in loadings.items():
     print(f"{name:8} differs by {mean_difference:.4f} a token on average")
 
 # %% [markdown]
-# TRL corrects for the difference with the ratio of the two probabilities (`vllm_importance_sampling_correction`, on with
-# vLLM in this course). Its default mode, `sequence_mask`, takes the ratio of the *whole completion*, multiplies the
-# completion's loss by it, and **drops** the completion if the ratio exceeds 3 (`vllm_importance_sampling_clip_max`). This
-# ratio is a product over all tokens, so small differences add up. To see it, join the measured differences at random into
-# longer completions:
+# TRL corrects for the difference with a ratio: the probability under the trainer, divided by that under the sampler.
+# (The setting `vllm_importance_sampling_correction` is on with vLLM in this course.) Its default mode, `sequence_mask`,
+# takes the ratio of the *whole completion* and multiplies the completion's loss by it. If the ratio exceeds 3
+# (`vllm_importance_sampling_clip_max`), it **drops** the completion. This ratio is a product over all tokens, so small
+# differences add up with the length. To see how, join the measured differences at random into longer completions:
 
 # %%
 lengths = [32, 128, 512, 2048, 8192]
@@ -613,7 +637,8 @@ for name, steps in apart.items():
         weights[name].append((above, small, dropped))
 
 # %% [markdown]
-# The figure shows what happens to completions of each length:
+# For each length, the figure shows the fraction of completions with a ratio (here called *weight*) above 1/3, with a
+# ratio below 1/3, and of those that are dropped:
 
 # %% tags=["hide-input"]
 figure, grid = figures.new_panels(9.0, 3.2, 2, 2)
@@ -637,24 +662,26 @@ figures.show(figure, "What sequence_mask does to completions of 32 to 8,192 toke
              f"joined from measured differences. {'. '.join(sentences)}.")
 
 # %% [markdown]
-# The bfloat16 sampler does little harm up to 2,048 tokens. With a sampler that is further off, a few completions are
-# dropped, and most of the others get a small weight: on average the trainer finds a sampled token a little less likely than
-# the sampler did, so the product shrinks with the length. So watch three metrics when vLLM samples:
+# The bfloat16 sampler does little harm up to 2,048 tokens. The 4-bit sampler is further away from the trainer. Few of
+# its completions are dropped, but most long ones get a small weight, so they hardly count: on average the trainer gives
+# a sampled token a little less probability than the sampler did, so the product shrinks with the length. When vLLM
+# samples, watch three metrics:
 #
-# - `sampling/sampling_logp_difference/mean`: the mean difference of a token. It jumps if the sampler has stale weights.
-# - `sampling/importance_sampling_ratio/mean`: near 1 in a healthy run. Dropped completions count as 0.
-# - `sampling/importance_sampling_ratio/min`: 0 if a completion was dropped.
+# - `sampling/sampling_logp_difference/mean` is the mean difference per token. It jumps if the sampler has stale
+#   weights.
+# - `sampling/importance_sampling_ratio/mean` is near 1 in a healthy run. Dropped completions count as 0.
+# - `sampling/importance_sampling_ratio/min` is 0 if a completion was dropped.
 #
-# If long completions are lost, you can choose `vllm_importance_sampling_mode="token_truncate"`. It multiplies each token by
-# the token's own ratio, clipped at 3, and drops nothing. This trades variance for bias: the ratio of the whole completion
-# would be exact, whereas a token's own ratio ignores that the tokens before it came from the sampler, too. The course has
-# not measured which of the two trains better.
+# If long completions are lost, you can choose `vllm_importance_sampling_mode="token_truncate"`. It multiplies the loss
+# of each token by the token's own ratio, limited to 3, and drops nothing. This trades variance for bias: the ratio of
+# the whole completion would be exact, whereas a token's own ratio ignores that the tokens before it came from the
+# sampler, too. The course has not measured which of the two trains better.
 
 # %% [markdown]
 # ## Settings by GPU
 #
-# The course has a profile for each of three sizes of GPU. Their values are common ones that fit on paper. Here are two of
-# them:
+# The course has profiles for three sizes of GPU. Their values are common ones that fit according to `plan`. Here are
+# two of the profiles:
 
 # %%
 from grpo_workbook import PROFILES
@@ -676,32 +703,33 @@ for name in (
     print(f"{name:30}{on_t4!s:>20}{on_big!s:>20}")
 
 # %% [markdown]
-# | value | why |
+# | setting | why it has this value |
 # | --- | --- |
 # | `dtype` | A T4 has no bfloat16, so it takes float16. Gemma 3, Gemma 4 and Qwen3.5 overflow in float16, so Unsloth computes them in 32 bits there |
-# | `load_in_4bit` (True) | saves 2 GiB with a model of 1.7 B weights and 5 GiB with 4 B. The price is time, because a weight is unpacked whenever it is used. On 80 GB the 8 B would fit in 16 bits, too, but 4 bits leave vLLM's cache 18 GiB instead of 8 (`plan`) |
-# | `lora_rank` | 32, because reinforcement learning needs little |
+# | `load_in_4bit` (True) | It saves 2 GiB with a model of 1.7 B weights and 5 GiB with 4 B. The price is time, because a weight is unpacked whenever it is used. On 80 GB the 8 B model would fit in 16 bits, too, but 4 bits leave vLLM's cache 18 GiB instead of 8 (`plan`) |
+# | `lora_rank` | 32 is enough, because reinforcement learning needs little capacity |
 # | `num_generations` | 8; up to 16 with harder problems, because small groups are more often zero-variance groups (chapter 01) |
-# | completions in a step | 32 are four problems, a noisy gradient; 128 are steadier. LoRA gains less from very large batches than full training |
+# | completions in a step | 32 completions are four problems, which gives a noisy gradient; 128 give a steadier one. LoRA gains less from very large batches than full training |
 # | `per_device_train_batch_size` | as many as fit. The rest is accumulated, which changes only the time |
 # | `max_completion_length` | 512 is enough for two steps of arithmetic. Long reasoning needs more |
 # | `learning_rate` | LoRA: start at 1e-5 and try 5e-5. Full training: 1e-6. It does not depend on the GPU (chapter 04) |
-# | `gradient_checkpointing` | on, because without it one completion fills gigabytes |
+# | `gradient_checkpointing` | on, because without it a single completion can fill gigabytes |
 # | `use_vllm` | off if training leaves too little memory for it |
-# | `beta` | 0 needs no reference model and no second forward pass |
+# | `beta` | 0, which needs no reference model and no second forward pass |
 
 # %% [markdown]
 # ## Your own run, as a file
 #
-# All of these values fit into one file for `python -m grpo_workbook run`, which takes every field of TRL's `GRPOConfig`.
-# `python -m grpo_workbook new my_project` makes a folder with data, two rewards and their tests, and a file for each
-# machine, such as this one:
+# You can write all of these values into one file for `python -m grpo_workbook run`, which takes every field of TRL's
+# `GRPOConfig`. `python -m grpo_workbook new my_project` makes a folder with data, two rewards and their tests, and one
+# file for each kind of machine, such as this one:
 
 # %%
 print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 
 # %% [markdown]
-# Is the data sound, does the run fit, does it start, the run itself, and was anything wrong with it? In this order:
+# Five commands, in this order, answer five questions: Is the data sound? Does the run fit? Does it start? Did the model
+# learn? Was anything wrong with the run?
 #
 # ```bash
 # python -m grpo_workbook check-data train.jsonl
@@ -711,13 +739,13 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 # python -m grpo_workbook diagnose outputs/t4
 # ```
 #
-# The short run also says how long the long one will take. Its log has the `step_time` in seconds. Leave out the first
-# step, multiply the mean of the others by the number of steps, and add the two evaluations. If the completions get longer
-# while the model learns, so do the steps.
+# The short run (`--max_steps 4`) also tells you how long the long one will take. Its log has the `step_time` in
+# seconds. Leave out the first step, multiply the mean of the others by the number of steps, and add the time of the two
+# evaluations. If the completions get longer while the model learns, the steps take longer, too.
 
 # %% [markdown] tags=["remove-cell"]
-# For the machine that runs this notebook on every change: fail if a formula has drifted from what was measured, or if the
-# processes did not train.
+# For the machine that runs this notebook on every change: fail if a formula has drifted from what was measured, or if
+# the processes did not train.
 
 # %% tags=["remove-cell"]
 proved = {"steps": len(two_rewards), "processes": two_report["processes"]}
@@ -739,7 +767,7 @@ assert with_measured < without_measured / 5
 # %% [markdown]
 # ### Exercise 10.1 · `kv_cache_bytes` · easy · 5 minutes
 #
-# Return the bytes of the KV cache in 16 bits when `completions` texts hold `tokens` tokens each. Each of the `layers`
+# Return the bytes of the KV cache in 16 bits for `completions` texts of `tokens` tokens each. Each of the `layers`
 # layers keeps, for every token, a key and a value in each of `kv_heads` heads of width `head_dim`.
 
 # %% tags=["exercise"]
@@ -757,8 +785,8 @@ check("10.1", kv_cache_bytes);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# One token in one layer: a key and a value of `kv_heads * head_dim` numbers, two bytes each. For Qwen3-4B (36, 8, 128)
-# that makes 147,456 bytes a token over all layers.
+# One token in one layer takes a key and a value of `kv_heads * head_dim` numbers each, with two bytes per number. For
+# Qwen3-4B (36, 8, 128) that makes 147,456 bytes per token over all layers.
 #
 # </details>
 #
@@ -777,7 +805,7 @@ check("10.1", kv_cache_bytes);
 # %% [markdown]
 # ### Exercise 10.2 · `nf4_bytes` · medium · 8 minutes
 #
-# NF4 with double quantization: a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Every 256 of
+# In NF4 with double quantization, a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Every 256 of
 # these scales share another scale, of 32 bits. How many bytes do `weights` weights take? Blocks that are not full count
 # in proportion, so the result may be a fraction.
 
@@ -792,8 +820,8 @@ check("10.2", nf4_bytes);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Add up what one weight takes: its own bits, its part of a scale, and its part of that scale's scale. A byte has 8
-# bits.
+# Add up what one weight takes: its own bits, its part of its block's scale, and its part of the scale's scale. A byte
+# has 8 bits.
 #
 # </details>
 #
@@ -809,9 +837,10 @@ check("10.2", nf4_bytes);
 # %% [markdown]
 # ### Exercise 10.3 · `smaller_pieces` · medium · 8 minutes
 #
-# Smaller pieces should give the same gradient: 64 completions at once, or 8 times 8. But some losses divide by something
-# else: `loss_type="bnpo"` divides the sum over a piece's tokens by the number of tokens in *this piece*. Does the norm of
-# the first step's gradient stay the same with it? Predict, then run. Afterwards try `"dapo"`, the course's default.
+# Smaller pieces should give the same gradient: 64 completions at once, or 8 times 8. But some losses divide
+# differently: `loss_type="bnpo"` divides the sum over a piece's tokens by the number of tokens in *this piece*. Does
+# the norm of the first step's gradient stay the same with this loss? Predict, then run. Afterwards try `"dapo"`, the
+# course's default.
 
 # %% tags=["exercise"]
 prediction = ...  # "stays" or "changes"
@@ -851,17 +880,17 @@ predict("10.3", prediction, run_pieces);
 # prediction = "changes"
 # ```
 #
-# `bnpo` divides each piece by its own number of tokens. A token in a piece of short completions counts more than one in
-# a piece of long ones, so the size of the pieces becomes part of the training. `dapo` divides by the tokens of the
-# whole step, and there the norm stays, apart from rounding.
+# `bnpo` divides each piece by its own number of tokens. A token in a piece of short completions then counts more than
+# one in a piece of long ones, so the gradient depends on how the step is cut into pieces. `dapo` divides by the tokens
+# of the whole step, so the norm stays the same, apart from rounding.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 10.4 · `side_by_side` · easy · 5 minutes
 #
-# Sampling 64 completions instead of 8, each of 40 tokens, in one call of `generate`: how does the time grow? Afterwards
-# try other numbers of completions and tokens.
+# You sample 64 completions instead of 8, each of 40 tokens, in one call of `generate`. How does the time grow? Predict,
+# then run. Afterwards try other numbers of completions and tokens.
 
 # %% tags=["exercise"]
 prediction = ...  # "hardly" (below x 1.5), "below proportion", "x 8" (above x 6)
@@ -889,7 +918,7 @@ predict("10.4", prediction, run_sizes);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# For each token position the weights are read once, for all completions together. What else does grow with the number of
+# For each token position the weights are read once, for all completions together. What does grow with the number of
 # completions?
 #
 # </details>
@@ -900,9 +929,9 @@ predict("10.4", prediction, run_sizes);
 # prediction = "below proportion"
 # ```
 #
-# On a CPU core the arithmetic grows with the number of completions, and the cost of each call does not. On a GPU the
-# arithmetic of 64 completions is hardly more than that of 8, and reading the weights takes the time, so expect "hardly"
-# there. Either way, sampling more completions side by side makes each of them cheaper.
+# On a CPU core the arithmetic grows with the number of completions, but the overhead of each call does not. On a GPU
+# most of the time goes into reading the weights, and the arithmetic of 64 completions takes hardly longer than that of
+# 8, so expect "hardly" there. In both cases, each completion gets cheaper when more of them are sampled together.
 #
 # </details>
 
@@ -911,8 +940,8 @@ predict("10.4", prediction, run_sizes);
 #
 # Does your model fit on your GPU? Return the arguments of `plan`: a `model` (one of `planning.KNOWN`, a folder or a hub
 # id), a `profile` (`t4`, `24gb` or `80gb`), `gib` as `nvidia-smi` or `torch.cuda.mem_get_info()` reports it, and the
-# settings that you would run. The run should fit, have at least four problems in a step, and not leave more than half of
-# the memory empty.
+# settings with which you would run. The run should fit, have at least four problems in a step, and not leave more than
+# half of the memory empty.
 
 
 # %% tags=["exercise"]
@@ -944,16 +973,16 @@ check("10.5", my_plan);
 # %% [markdown]
 # ## Summary
 #
-# Does the model fit, and what is slow?
+# Does the model fit, and what will be slow?
 #
-# - `plan` answers the first question before the run. A step is sampling, then the update. Each has its peak of memory, and
-#   the larger one decides.
-# - 4 bits shrink the projections, LoRA shrinks the optimizer's state, checkpointing the activations. The KV cache grows with
-#   the whole batch, the activations with what goes through at once.
+# - `plan` computes the memory before the run. A step is sampling, then the update; each has its peak of memory, and the
+#   larger peak must fit. By this computation, Qwen3-4B fits on a T4 in 4 bits with gradient checkpointing.
+# - 4 bits shrink the weights, LoRA shrinks the optimizer's state, and checkpointing shrinks the activations. The KV
+#   cache grows with all completions of a step, the activations with those that the model reads at once.
 # - If a run does not fit, take smaller pieces first, then checkpointing and 4 bits, then fewer or shorter completions.
-# - Sampling is slow, because a completion is written token by token. vLLM speeds it up.
-# - Several GPUs share a step. The completions of all processes must be whole groups, and the advantages are those of whole
-#   groups.
+# - Sampling will be slow, because a completion is written token by token. vLLM speeds it up.
+# - Several GPUs share a step. The completions of all processes together must be whole groups, and the advantages are
+#   those of whole groups.
 # - With vLLM, watch the sampling metrics: TRL's correction can drop long completions, or leave them almost no weight.
 #
 # Next: [11 · Tools and environments](11_tools_and_environments.ipynb) trains a model that acts. To start with your own
