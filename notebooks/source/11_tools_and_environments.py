@@ -1,27 +1,30 @@
 # %% [markdown]
 # # 11 · Tools and environments
 #
-# How do you train a model that acts: one that calls a tool, reads the result, and goes on? This chapter trains a tiny model
-# with TRL's own trainer to use a calculator, to use it only where it pays, and to play a game over several turns.
+# How do you train a model that acts, that is a model that calls a tool, reads the result, and goes on? GRPO stays the
+# same; what changes is how a completion is made, and which of its tokens are trained. With TRL's own trainer, this
+# chapter teaches a tiny model to use a calculator, to use it only where that is worth its price, and to play a game
+# over several turns.
 #
-# **After this notebook you can** train a model that calls tools and plays several turns; say which tokens earn a gradient;
-# find results that were lost in silence; and check a tool before a model uses it.
+# **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
+# gradient; find tool results that were dropped without a warning; and check a tool before a model uses it.
 #
 # **Time:** about 4 minutes on two CPU cores. Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
 
 # %% [markdown]
 # ## The loop of a turn
 #
-# Until now a completion was one text. A model that acts writes a *call*, waits for the *result*, and goes on, perhaps many
-# times:
+# Until now a completion was one text. A model that acts writes a *call*, waits for the *result*, and goes on, perhaps
+# many times. What it writes until its end token is a **turn**. One round has three steps:
 #
-# 1. The model writes until its end token.
-# 2. If the text contains a call, the call is parsed and the tool is run.
+# 1. The model writes a turn: a call, or the answer.
+# 2. If the turn contains a call, a program reads the call and runs the tool.
 # 3. The result is appended to the conversation as a message, and the model writes again.
 #
-# The conversation ends when the model writes a turn without a call, or when a limit is reached. GRPO itself does not change:
-# it samples a group of such conversations for each problem, gives each a reward, and computes advantages. What changes is
-# how a completion comes about, and for which of its tokens the model is responsible.
+# The conversation ends when the model writes a turn without a call, or when a limit is reached. All its messages
+# together are the **transcript**: the model's turns, its calls and their results. GRPO itself does not change. It
+# samples a group of such conversations for each problem, gives each a reward, and computes advantages. Only two things
+# change: a completion now consists of several turns, and the model did not write all of its tokens.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -42,7 +45,8 @@ figures.show(figure, "Diagram: the model writes a turn. If it holds a call, the 
              "transcript gets a reward.")
 
 # %% [markdown]
-# Here is the loop by hand, with a "model" that is a list of prepared turns. The messages have the form that TRL uses:
+# The next cell runs this loop by hand. The "model" is a list of prepared turns, and the messages have the form that TRL
+# uses:
 
 # %%
 def product(a, b):
@@ -67,9 +71,9 @@ for message in messages:
 # %% [markdown]
 # ## A tool must check its calls
 #
-# A tool gets whatever the model wrote: JSON of any type and size. TRL passes it on unchecked, and in Python `"37" * 84` is a
-# text of 168 characters. So the course's tools are decorated with `@tool`, which checks types and sizes, limits the time,
-# and tells the model what was wrong:
+# A tool gets whatever the model wrote: JSON of any type and size. TRL passes it on unchecked, and in Python `"37" * 84`
+# is a text of 168 characters. So the course decorates its tools with `@tool`. It checks types and sizes, limits the
+# time, and tells the model what was wrong. Here it refuses four wrong calls and runs a right one:
 
 # %%
 from grpo_workbook.environments import CallError, multiply, tool
@@ -85,9 +89,9 @@ print("result:", multiply(a=37, b=84))
 # %% [markdown]
 # ## The model and its tasks
 #
-# *tiny-tools* is a Qwen3 of 0.6 million parameters with Qwen3's own chat template. It can call three tools, but mostly it
-# does not: it answers from memory. There are two kinds of products: *easy* ones of single digits, of which it knows some by
-# heart, and *hard* ones, which it cannot compute.
+# *tiny-tools* is a Qwen3 of 0.6 million parameters with Qwen3's own chat template. It can call three tools, but mostly
+# it answers from memory instead. Its tasks are two kinds of products: *easy* ones of single digits, some of which it
+# knows by heart, and *hard* ones, which it cannot compute.
 
 # %%
 import os
@@ -118,8 +122,8 @@ model, tokenizer = load_policy(profile)
 print(profile)
 
 # %% [markdown]
-# The model sees only a tool's name, its docstring and its types, as a JSON schema. So the docstring is part of the prompt:
-# write it for the model.
+# Of a tool, the model sees only the name, the docstring and the types of the arguments, as a JSON schema. So the
+# docstring is part of the prompt: write it for the model. This is the schema of `multiply`:
 
 # %%
 import json
@@ -129,7 +133,7 @@ from transformers.utils import get_json_schema
 print(json.dumps(get_json_schema(multiply), indent=1))
 
 # %% [markdown]
-# The rows have a `prompt`, the exact `answer`, and a `kind` that only we read:
+# Each row of the data has a `prompt`, the exact `answer`, and a `kind`, which the model does not see:
 
 # %%
 def read_rows(name):
@@ -150,8 +154,8 @@ for row in heldout_rows[:4]:
 # %% [markdown]
 # ## A conversation, token by token
 #
-# `play_episodes` plays conversations as TRL's trainer does, but without training. This is the first one in which the model
-# called the tool and answered with its result:
+# `play_episodes` plays conversations as TRL's trainer does, but without training. The cell plays the held-out products
+# and shows the first conversation in which the model called the tool and answered with its result:
 
 # %%
 from grpo_workbook.environments import final_answer, play_episodes
@@ -173,8 +177,8 @@ for message in example.messages:
     print(message)
 
 # %% [markdown]
-# Every box below is a token. Blue tokens were written by the model, orange ones by the tool and by the template between two
-# turns, and grey ones are the prompt.
+# Every box below is a token. Blue tokens were written by the model. Orange tokens were written by the tool, or by the
+# template between two turns. Grey tokens are the prompt.
 
 # %% tags=["hide-input"]
 from html import escape
@@ -201,17 +205,18 @@ def coloured(episode):
 display(coloured(example))
 
 # %% [markdown]
-# The long first tokens are the template's fixed sentences and the schema. In a real tokenizer they are hundreds of tokens.
-# This tiny one has one token for each, so the model knows its tools by heart and cannot read a new one.
+# The long first tokens are the template's fixed sentences and the schema. In a real tokenizer they are hundreds of
+# tokens. This tiny tokenizer has one token for each of them, so the model knows its three tools by heart and cannot
+# read the schema of a new one.
 #
-# **Only the blue tokens earn a gradient.** The orange ones were not sampled from the policy, so the formula of chapter 01
-# does not apply to them. TRL's `tool_mask` is 1 for blue tokens and 0 for orange ones.
+# **Only the blue tokens earn a gradient.** The policy did not sample the orange ones, so the formula of chapter 01 does
+# not apply to them. TRL's `tool_mask` is 1 for blue tokens and 0 for orange ones.
 
 # %% [markdown]
 # ## Before training
 #
-# A conversation is right if its last message is the model's own, calls nothing, and is exactly the number. The table shows
-# the rates by kind, with the tool and without it (the prompt then names no tool):
+# A conversation counts as right if its last message is the model's own, calls nothing, and is exactly the number. The
+# next two cells measure the rates by kind, first with the tool and then without it (the prompt then names no tool):
 
 # %%
 def measured(episodes, rows):
@@ -240,7 +245,7 @@ def show_tables(tables):
         print(line)
 
 # %% [markdown]
-# Most answers are wrong, and calls are rare:
+# Most answers are wrong, and calls are rare. The last line is all products together:
 
 # %%
 without_tool = play_products(model, [])
@@ -251,9 +256,9 @@ show_tables({"with the tool": rates_before, "without": rates_without})
 # %% [markdown]
 # ## Training
 #
-# TRL's `GRPOTrainer` takes the tools as a list of functions. The reward gets each completion as a list of messages.
-# `get_tool_answer_reward` makes a reward that pays 1 for the exact final answer and nothing for calling. `watch` makes it
-# log what happened to the calls.
+# TRL's `GRPOTrainer` takes the tools as a list of functions. A reward function gets each completion as a list of
+# messages. `get_tool_answer_reward` makes a reward that is 1 for the exact final answer and adds nothing for a call.
+# `watch` adds metrics about the calls to the log.
 
 # %%
 from datasets import Dataset
@@ -275,8 +280,8 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
-# `tools/call_frequency` is TRL's metric: calls *per completion*. The rate of completions that call is
-# `tools/calling`, which `watch` logs (chapter 05).
+# The figure shows three metrics of the log. `tools/call_frequency` is TRL's metric for the calls *per completion*.
+# (`watch` logs the fraction of completions that call as `tools/calling`, see chapter 05.)
 
 # %%
 def reward_log(trainer):
@@ -305,9 +310,11 @@ figures.show(figure, words)
 # %% [markdown]
 # ## After training, and with the tool taken away
 #
-# Play the held-out products again. The last column is the control: where the calculator is missing, what was learned must
-# be gone, or it was something else. The rate may even fall below what the model knew by heart, because the model goes on
-# calling a tool that its prompt no longer names, and each of these calls fails.
+# In the figure, the reward and the calls rise together, and failed calls become rare. So the model learned to call.
+#
+# Now play the held-out products again. The last column is a control experiment without the calculator: if the gain came
+# from the calculator, it must disappear. The rate may even fall below what the model knew by heart, because the model
+# goes on calling a tool that its prompt no longer names, and each of these calls fails.
 
 # %%
 after = play_products(model, [multiply])
@@ -317,8 +324,8 @@ rates_taken = measured(taken_away, heldout_rows)
 show_tables({"before": rates_before, "after": rates_after, "taken away": rates_taken})
 
 # %% [markdown]
-# And what does the trained model still know by heart? To find out, forbid calls: suppress the token that opens every call,
-# in a prompt that names no tool.
+# Without the calculator the gain is gone. What does the trained model still know by heart? To find out, forbid calls:
+# use a prompt that names no tool, and suppress the token that opens every call.
 
 # %%
 call_token = tokenizer.convert_tokens_to_ids("<tool_call>")
@@ -329,7 +336,8 @@ rates_by_heart = measured(by_heart, heldout_rows)
 show_tables({"untrained": rates_without, "calls forbidden": rates_by_heart})
 
 # %% [markdown]
-# The paired test of chapter 04 compares the conversations before and after:
+# With calls forbidden, the model still knows some easy products. Could the gain with the tool be chance? The paired
+# test of chapter 04 compares the conversations before and after training:
 
 # %%
 from grpo_workbook import paired_p_value
@@ -346,10 +354,10 @@ print(f"p = {p_value:.1g}")
 # %% [markdown]
 # ## A silent loss: the result that does not fit
 #
-# `max_completion_length` limits everything after the prompt, tool results included. A result that does not fit is dropped
-# *after* the tool has run: the conversation ends with the call, the answer is empty, and the reward is 0. Neither
-# `clipped_ratio` nor any other metric of TRL shows it. `lost_result` recognizes such a conversation by its end. Play the
-# trained model with less and less room:
+# The gain is not chance. But a wrong setting can take all of it away. `max_completion_length` limits everything after
+# the prompt, including tool results. A result that does not fit is dropped *after* the tool has run: the conversation
+# ends with the call, the answer is empty, and the reward is 0. Neither `clipped_ratio` nor any other metric of TRL
+# shows that. `lost_result` recognises such a conversation by its end. Play the trained model with different limits:
 
 # %%
 from statistics import mean
@@ -373,21 +381,25 @@ figure, words = figures.line_chart(
 figures.show(figure, words)
 
 # %% [markdown]
-# Here is one product with all the room that it needs, and with 30 tokens:
+# Each point is the fraction of 64 conversations with this limit. With 10 tokens not even the call fits. With 20 to 40
+# tokens most conversations end with a call whose result was dropped, and hardly any is right. From 50 tokens on nearly
+# every result fits. Here is one product with the whole limit of 128 tokens, and the same with 30:
 
 # %%
 (cut_off,) = play_products(model, [multiply], room=30, rows=heldout_rows[:1])
 display(coloured(after[0]), coloured(cut_off))
 
 # %% [markdown]
-# In a run with 30 tokens no call could earn anything. `watch` logs the rate of such conversations as `tools/lost_results`,
-# and it must be 0. Allow for the number of turns times call and result, plus the answer.
+# In a training with 30 tokens no call could earn anything. `watch` logs the fraction of such conversations as
+# `tools/lost_results`, and it must be 0. So set the limit to the number of calls times the tokens of a call and its
+# result, plus the tokens of the answer.
 
 # %% [markdown]
 # ## What the mask is for
 #
-# What if the orange tokens earned a gradient, too? TRL's trainer hands the mask to the loss as `tool_mask`. The chapter
-# trains several times from here on, so first put the calls from above into a function:
+# What would happen if the orange tokens earned a gradient, too? TRL's trainer passes the mask to the loss as
+# `tool_mask`, so you can take it away. From here on the chapter trains several times, so first put the calls from above
+# into a function:
 
 # %%
 def make_trainer(
@@ -406,7 +418,7 @@ def make_trainer(
     return trainer
 
 # %% [markdown]
-# Now take the mask away and train a new policy for a third of the steps:
+# Now take the mask away and train a new policy, for a third of the steps:
 
 # %%
 new_model, _ = load_policy(profile)
@@ -426,7 +438,7 @@ unmasked._generate_and_score_completions = generate_without_mask
 unmasked.train();
 
 # %% [markdown]
-# Compare the reward and the length of the gradient with and without the mask:
+# Compare both runs by step, the reward on the left and the length of the gradient on the right:
 
 # %% tags=["hide-input"]
 unmasked_log = reward_log(unmasked)
@@ -453,18 +465,19 @@ panels[0].legend(frameon=False)
 figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 
 # %% [markdown]
-# A result such as 18981 surprises the model, and so do the headers between two turns, which it never had to write. The
-# gradients of these tokens are large, and the whole gradient is clipped to a length of 1, so little is left of the gradient
-# of the model's own tokens. Besides, the model is trained to *write* what it should only read: where the advantage is
-# positive, it learns to predict the tool's text. Without the mask the reward rises for a few steps and then falls back;
-# with the mask it goes on rising. (This is one run with one seed.)
+# With the mask the reward goes on rising. Without it the reward rises for a few steps and falls back, and in every step
+# the gradient is several times as long. There are two reasons. First, a result such as 18981 surprises the model, and
+# so do the headers between two turns, which it never had to write. The gradients of these tokens are large, and the
+# whole gradient is clipped to a length of 1, so little is left of the gradient of the model's own tokens. Second, the
+# model is trained to *write* what it should only read: where the advantage is positive, it learns to predict the tool's
+# text. (This is one run with one seed.)
 
 # %% [markdown]
 # ## When to call: a price
 #
-# The trained model uses the calculator for 3 times 4, too. A call costs nothing, so nothing speaks against it. Now each call
-# costs half a right answer, and training starts again from new adapters, for half of the steps. Which products are worth a
-# call?
+# The trained model uses the calculator even for 3 times 4. A call costs nothing, so it has no reason to answer from
+# memory. Now let each call cost half a right answer, and train again from new adapters, for half of the steps. For
+# which products does the model still call?
 
 # %%
 new_model, _ = load_policy(profile)
@@ -490,15 +503,19 @@ figure, words = figures.bar_panels(
 figures.show(figure, words)
 
 # %% [markdown]
-# You can check this by hand. A call that ends in the right answer earns 1 - 0.5. An answer from memory earns the rate at
-# which the model is right. For hard products this rate is near 0, so the call pays. For easy products the call pays only
-# where the model is right less than half of the time.
+# Each panel is one policy, and its bars are the calls per conversation on easy and on hard products. With the price,
+# the model still calls for nearly all hard products, but for about a third of the easy ones.
+#
+# You can check by hand that this earns the most. A call that ends in the right answer earns 1 - 0.5. An answer from
+# memory earns, on average, the rate at which the model is right. For hard products this rate is near 0, so the call is
+# worth its price. For easy products it is worth its price only where the model is right less than half of the time.
 #
 # ## Two tools: look up, then multiply
 #
-# `PriceList` is an *environment*, of which more below. For each row it makes a new table of prices, behind the tool
-# `lookup(item)`. A question asks for a price, or for a price times a number, or for a product alone. The model has both
-# tools in its prompt and must choose. Without tools (closed book) it cannot know a price.
+# The next task needs two tools. `PriceList` is an **environment**, an object for each conversation, which a section
+# below explains. For each row it makes a new table of prices, which the model can read only through the tool
+# `lookup(item)`. A question asks for a price, for a product, or for a *total*, which is a price times a number. The
+# model has both tools in its prompt and must choose.
 
 # %%
 from grpo_workbook.environments import PriceList
@@ -525,7 +542,7 @@ def train_shop(reward):
 
 
 # %% [markdown]
-# Play without tools, with both tools before training, and with both tools after it:
+# Play without tools (the column `closed_book`), with both tools before training, and with both tools after it:
 
 # %%
 new_model, _ = load_policy(profile)
@@ -537,14 +554,16 @@ shopping["after"] = measured(play_shop(shopper), shop_rows)
 show_tables(shopping)
 
 # %% [markdown]
-# A total needs two calls in a row, and the second one must contain the result of the first one. The untrained model does
-# this now and then. That is enough: some groups contain a right total, and its advantage is large.
+# Without tools the model cannot know a price. After training it is right in most questions of each kind. A total needs
+# two calls in a row, and the second call must contain the result of the first one. The untrained model does this now
+# and then, and that is enough: some groups contain a right total, and its advantage is large.
 #
 # ## Rewards over transcripts
 #
-# A reward gets the whole transcript, and a model can write on purpose whatever the reward looks for. None of the following
-# transcripts deserves a reward where 8342 is the answer. The first reward searches all texts for the answer, the second one
-# takes the last text of whatever role, and the third one is the course's:
+# A reward function gets the whole transcript, and whatever the reward looks for, a model can learn to write it. In the
+# next cell the answer is 8342, and none of the transcripts deserves a reward. Three rewards judge them. The first one
+# searches all messages for the answer, the second one takes the last message of whatever role, and the third one is the
+# course's:
 
 # %%
 from grpo_workbook.environments import attacks
@@ -574,17 +593,21 @@ for name, completion in attacks("8342").items():
 print("paid wrongly:", fooled)
 
 # %% [markdown]
-# A tool that fails by its own fault is another case. If a server is down, the model would learn not to call it. So `@tool`
-# marks such a failure, and the reward of this transcript is `None`: TRL leaves it out of its group, and it earns no
-# gradient. `tools/broken` in the log counts such failures. For a *wrong* call the model pays.
+# Only the course's reward pays for none of them: it reads the answer from the last message, and only if the model wrote
+# it.
+#
+# A tool that fails by its own fault is another case. If failures of a server earned 0, the model would learn not to
+# call it. So `@tool` marks such a failure, and the reward of this transcript is `None`: TRL leaves it out of its group,
+# and it earns no gradient. `tools/broken` in the log counts such failures. A *wrong* call, in contrast, is the model's
+# fault and earns what its answer earns.
 
 # %% [markdown]
 # ## A strategy: an environment of several turns
 #
-# An *environment* is an object that belongs to one conversation. It keeps a secret and a state, its public methods are the
-# tools, and it may pay the reward itself. `GuessNumber` hides a number from 1 to 7 and answers *higher* or *lower*; there
-# are three guesses. A player who guesses at random within what is left finds about two in three numbers, and binary search
-# finds all.
+# An environment is an object that belongs to one conversation. It keeps a secret and a state, its public methods are
+# the tools, and it may compute the reward itself. `GuessNumber` hides a number from 1 to 7 and answers *higher* or
+# *lower* to each of three guesses. A player who guesses at random within what is left finds about two in three numbers;
+# a player who always halves what is left (binary search) finds all.
 
 # %%
 from grpo_workbook import show
@@ -593,8 +616,8 @@ from grpo_workbook.environments import Environment, GuessNumber
 show(GuessNumber)
 
 # %% [markdown]
-# Two players of a few lines of Python are the yardsticks: one guesses at random within what is left, the other one halves
-# it.
+# To know how good a model is at this game, compare it with two players of a few lines of Python. One guesses at random
+# within what is left; the other one halves it:
 
 # %%
 import random
@@ -629,9 +652,9 @@ for name, player in players.items():
     print(f"{name:14}{mean(found):6.1%} found, {mean(guesses):.2f} guesses")
 
 # %% [markdown]
-# A row needs only a prompt and a `seed`; the environment makes the rest from it. All completions of a group have the same
-# row, so they have the same secret. The environment's `get_reward` is the only reward, so the trainer gets no reward
-# functions.
+# A row needs only a prompt and a `seed`; the environment makes the secret from the seed. All completions of a group
+# have the same row, so they have the same secret. The environment's `get_reward` is the only reward, so the trainer
+# gets no reward functions. First the untrained model plays:
 
 # %%
 GAME = "Find my number from 1 to 7. You have 3 guesses."
@@ -660,8 +683,9 @@ game_before = play_games(new_model, heldout_games)
 print(f"before training: {mean(won(game_before)):.1%} found")
 
 # %% [markdown]
-# Train, and play other games. There are only seven secrets, so the held-out games are other draws, and what can be learned
-# is the strategy. Two runs with two seeds show how much of the gain is luck:
+# Train, and play other games. There are only seven secrets, so the held-out games repeat them in other draws, and the
+# model cannot gain from learning secrets by heart; it can only learn the strategy. Two runs with two seeds show how
+# much of the gain is luck:
 
 # %%
 game_logs = {}
@@ -682,8 +706,8 @@ game_p = paired_p_value(won(game_before), won(trained_games))
 print(f"p = {game_p:.1g}")
 
 # %% [markdown]
-# The figure shows the games won over training, beside the two players. A batch of 32 games has only four secrets, so the
-# curves are noisy.
+# The figure shows the fraction of games won in each step of the two runs, and the two players as horizontal lines. A
+# step of 32 games has only four secrets, so the curves are noisy.
 
 # %% tags=["hide-input"]
 lines = {}
@@ -698,8 +722,8 @@ figure, words = figures.line_chart(
 figures.show(figure, words)
 
 # %% [markdown]
-# What did it learn? A guess can *contradict* an earlier answer, or *halve* what is left. Here are both rates for each of the
-# three guesses:
+# What did the model learn? A guess can *contradict* an earlier answer, or it can *halve* what is left. The next figure
+# shows both rates for each of the three guesses, before and after training:
 
 # %%
 def rates_of_guesses(episodes):
@@ -731,15 +755,17 @@ figure, words = figures.bar_panels(
 figures.show(figure, words)
 
 # %% [markdown]
-# In 20 steps the model becomes at least about as good as the player at random. It halves more often, and its second guess
-# hardly ever contradicts an answer. The third guess still does, because it depends on two answers at once.
+# After 20 steps both runs find more numbers than the random player, 80.5 and 78.0 % of 200 games against its 68.5 %,
+# and fewer than binary search. The bars show why: after training the model halves what is left more often, and its
+# second guess hardly ever contradicts an answer. The third guess still does in about a quarter of the cases, because it
+# depends on two answers at once.
 
 # %% [markdown]
 # ## Credit over turns
 #
-# A transcript has one reward, so it has one advantage, and every blue token in it gets this advantage. Let the untrained
-# model play twelve groups of eight games, each group with one secret. Here is the group with the most mixed results, each
-# game with its advantage and its guesses:
+# A transcript has one reward, so it has one advantage, and every blue token in it gets this advantage. To see what that
+# means, let the untrained model play twelve groups of eight games, each group with one secret. The cell prints the
+# group with the most mixed results. Each line is one game: its advantage and its guesses.
 
 # %%
 from statistics import stdev
@@ -760,19 +786,22 @@ for episode, value in zip(group, rewards):
     print(f"{advantage:+.2f}  {guesses}")
 
 # %% [markdown]
-# A good first guess in a lost game is penalised, and a bad one in a won game is reinforced. Within a group, luck on the
-# first guess adds noise. On average over many groups the good guess still wins more often, and this is the only signal. The
-# more turns, the more noise. It helps to keep episodes short, to start from a model that wins sometimes, and to use more
-# groups.
+# The secret of this group is 2. The first guess 6 is reinforced in one game and penalised in another, depending on what
+# came after it. The first guess 1, which excludes only one number, is reinforced. In general, a good first guess in a
+# lost game is penalised, and a bad one in a won game is reinforced. Within one group this is noise. On average over
+# many groups the good guess still wins more often, and this is the only signal. The more turns an episode has, the more
+# noise. It helps to keep episodes short, to start from a model that wins sometimes, and to use more groups.
 #
-# An environment can also reward single turns: `get_reward` may pay a part for each guess that contradicts no earlier answer.
-# TRL still adds everything up into one advantage for the whole conversation, and a model can collect such parts without ever
-# winning, so attack them as in chapter 03. This course has not measured whether they help here.
+# An environment can also reward single turns: `get_reward` may give a part of the reward for each guess that
+# contradicts no earlier answer. TRL still adds everything up into one advantage for the whole conversation, and a model
+# can collect such parts without ever winning, so attack such a reward as in chapter 03. This course has not measured
+# whether parts help here.
 #
 # ## The cost of turns
 #
-# With `generate`, TRL keeps no key-value cache between turns: for every turn it reads the whole conversation so far again.
-# (vLLM, with its prefix cache, reads only what is new.)
+# Turns also cost time. With `generate`, TRL keeps no key-value cache between turns: for every turn the model reads the
+# whole conversation so far again. (vLLM, with its prefix cache, reads only what is new.) Count the tokens that this
+# takes:
 
 # %%
 def tokens_read(episode):
@@ -796,14 +825,15 @@ for name, episodes in (("a product", after), ("a game", trained_games)):
     print(f"{name:10}: {read:4.0f} tokens read for a conversation of {length:.0f}")
 
 # %% [markdown]
-# In every turn, all conversations of a batch also wait for the slowest one. A model that does not stop makes a step last as
-# long as `max_completion_length` allows, turn after turn.
+# In addition, in every turn all conversations of a batch wait for the slowest one. A conversation in which the model
+# does not stop makes the whole step wait until its limit, `max_completion_length`, is reached.
 
 # %% [markdown]
 # ## For the curious: a tool that runs the model's programs
 #
-# A model that writes code can try it before it answers. This environment gives it the sandbox of chapter 06 as a tool. The
-# model learns how many of the assertions held, and not which ones, because it can use whatever a tool tells it to cheat.
+# A model that writes code can try it before it answers. This environment gives it the sandbox of chapter 06 as a tool.
+# The tool tells the model how many of the assertions held, but not which ones, because the model can use whatever a
+# tool tells it to cheat.
 
 # %% tags=["hide-input"]
 from grpo_workbook.sandbox import CODE_TASKS, Job, Sandbox, read_tasks
@@ -854,14 +884,16 @@ for program in (wrong, leaves, right):
 sandbox.close()
 
 # %% [markdown]
-# The tiny model cannot read the schema of this tool. A Qwen3 on a GPU can, with `environment=CodeTask` in `make_trainer`; this
-# has not been run yet. A test of the course runs it on a CPU with a tiny model that has learned one call by heart.
+# The tiny model cannot read the schema of this tool. A Qwen3 on a GPU can, with `environment=CodeTask` in
+# `make_trainer`; this has not been run yet. A test of the course runs it on a CPU, with a tiny model that has learned
+# one call by heart.
 #
 # ## Environments of others: OpenEnv and verifiers
 #
-# OpenEnv's environments have the methods `reset` and `step`, and mostly run on a server. TRL wants methods that are tools. So
-# an environment of ours contains one of theirs. `Server` stands for a client such as `EchoEnv(base_url=...)`. With openenv
-# 0.10.0, the guesses 3 and 4 give `wrong 0.0` and `correct 1.0`.
+# OpenEnv is a library of environments that have the methods `reset` and `step` and mostly run on a server. TRL, in
+# contrast, wants methods that are tools. So wrap such an environment: one of ours contains one of theirs, and its tool
+# calls `step`. In the next cell `Server` stands for a client such as `EchoEnv(base_url=...)`. With openenv 0.10.0, the
+# guesses 3 and 4 give `wrong 0.0` and `correct 1.0`.
 
 # %%
 if not find_spec("openenv"):
@@ -905,8 +937,9 @@ if find_spec("openenv"):
         print(remote.guess(number=number), remote.get_reward())
 
 # %% [markdown]
-# A *taskset* of verifiers yields prompts, and its tasks have reward methods. It plays the episodes itself, against a served
-# model. For TRL, take its prompts as rows, and a reward that fills a trace with the model's answer:
+# The library verifiers has *tasksets*. A taskset yields prompts, and its tasks have reward methods. It plays the
+# episodes itself, against a model on a server. For TRL, take its prompts as rows, and write a reward that puts the
+# model's answer into a *trace* (verifiers' record of an episode) and lets the task score it:
 
 # %%
 if not find_spec("verifiers"):
@@ -945,16 +978,16 @@ else:
 #
 # | metric | counts | does not count |
 # | --- | --- | --- |
-# | `tools/call_frequency` | calls per completion | the rate of completions that call |
-# | `tools/failure_frequency` | calls that raised, of all calls | calls with broken JSON: these become text |
+# | `tools/call_frequency` | calls per completion | the fraction of completions that call |
+# | `tools/failure_frequency` | calls that raised an error, of all calls | calls with broken JSON: these become text |
 # | `completions/mean_length` | the model's own tokens | tool results |
 # | `completions/clipped_ratio` | turns cut off by the limit | results that did not fit |
 # | `tools/calling`, by `watch` | completions that call | |
 # | `tools/lost_results`, by `watch` | transcripts that end in a call | |
 # | `tools/broken`, by `get_tool_answer_reward` | tools that failed by their own fault | |
 #
-# On a GPU the cells above run with a Qwen3 of the profile: its tokenizer knows the same marks, and it can read the schema of
-# a tool that it has never seen. This has not been run yet.
+# On a GPU the cells above run with the Qwen3 of the profile. Its tokenizer has the same marks for calls and results,
+# and it can read the schema of a tool that it has never seen. This has not been run yet.
 
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
@@ -994,8 +1027,8 @@ if profile.name == "smoke":
 # ### Exercise 11.1 · `tokens_needed` · easy · 5 minutes
 #
 # Return the `max_completion_length` that a conversation of `calls` calls needs. A call has `call` tokens, a result with
-# its headers has `result` tokens, and the answer at the end has `answer` tokens. The cell below trains with your number for
-# one call of 21 tokens, a result of 21 and an answer of 6.
+# its headers has `result` tokens, and the answer at the end has `answer` tokens. The cell after the solution trains
+# with your number, for one call of 21 tokens, a result of 21 and an answer of 6.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check, predict
@@ -1023,7 +1056,7 @@ check("11.1", tokens_needed);
 #
 # </details>
 #
-# This is the run with your number, from new adapters and for half of the steps:
+# Train with your number, from new adapters and for half of the steps:
 
 # %%
 def train_on_products(reward, room=128):
@@ -1045,7 +1078,8 @@ except NotImplementedError:
 # ### Exercise 11.2 · `priced_reward` · medium · 10 minutes
 #
 # Write the reward of the priced run: 1 if the last message is an assistant's and its content is exactly the answer,
-# else 0. Then subtract `price` for each call in the transcript, whether it worked or not. The cell below trains with it.
+# else 0. Then subtract `price` for each call in the transcript, whether it worked or not. The cell after the solution
+# trains with it.
 
 
 # %% tags=["exercise"]
@@ -1079,7 +1113,7 @@ check("11.2", priced_reward);
 #
 # </details>
 #
-# This is the run with your reward. Is a call worth a price of 0.9?
+# Train with your reward. Is a call still worth its price if the price is 0.9?
 
 # %%
 def your_reward(completions, answer, **columns):
@@ -1095,8 +1129,8 @@ except NotImplementedError:
 # %% [markdown]
 # ### Exercise 11.3 · `my_tool` · medium · 10 minutes
 #
-# Write a tool for a task of your own, such as a search in your notes. Return a function with at least one argument that a
-# model can call: it needs type hints, a docstring with `Args:`, and checks of its calls.
+# Write a tool for a task of your own, such as a search in your notes. Return a function with at least one argument that
+# a model can call: it needs type hints, a docstring with `Args:`, and checks of its calls.
 
 
 # %% tags=["exercise"]
@@ -1109,7 +1143,8 @@ check("11.3", my_tool);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Look at `multiply` in `grpo_workbook/environments/examples.py`: what is above its `def`, and what is in its docstring?
+# Look at `multiply` in `grpo_workbook/environments/examples.py`: what is written above its `def`, and what is in its
+# docstring?
 #
 # </details>
 #
@@ -1137,8 +1172,8 @@ check("11.3", my_tool);
 #
 # </details>
 #
-# Now the trained model plays with your tool beside the calculator. The schema of your tool is in every prompt, and the model
-# has never seen it:
+# Now the trained model plays with your tool beside the calculator. The schema of your tool is in every prompt, and the
+# model has never seen this schema:
 
 # %%
 try:
@@ -1154,9 +1189,10 @@ except NotImplementedError:
 # %% [markdown]
 # ### Exercise 11.4 · `wrong_tool` · medium · 10 minutes
 #
-# Suppose that the calculator is wrong by 1 in half of its answers, so that a call earns a right answer in only half of the
-# cases. For which products does the model call after training? Predict, then run. Calling "for hard ones" means: for most
-# hard products, and for less than three quarters of the easy ones. (With a right calculator it calls for nearly all.)
+# Suppose that the calculator is wrong by 1 in half of its answers, so that a call leads to a right answer in only half
+# of the cases. For which products does the model call after training? Predict, then run. "for hard ones" means that it
+# calls for most hard products, and for less than three quarters of the easy ones. (With a right calculator it calls for
+# nearly all.)
 
 # %% tags=["exercise"]
 from functools import wraps
@@ -1186,7 +1222,8 @@ predict("11.4", prediction, run_wrong_tool);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# How often is the model right on an easy product without the calculator, and how often with this one? And on a hard one?
+# How often is the model right on an easy product without the calculator, and how often with this one? And on a hard
+# one?
 #
 # </details>
 #
@@ -1196,18 +1233,18 @@ predict("11.4", prediction, run_wrong_tool);
 # prediction = "for hard ones"
 # ```
 #
-# In our run there were 0.50 calls for an easy product and 0.99 for a hard one. From memory, an easy product is right about as
-# often as with this calculator, so little speaks for either. A hard one is almost never right from memory, so half a chance
-# is much better.
+# In our run there were 0.50 calls for an easy product and 0.99 for a hard one. From memory, the model is right on an
+# easy product about as often as with this calculator, so calling makes little difference. On a hard one it is almost
+# never right from memory, so a chance of one half is much better.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 11.5 · `too_narrow` · easy · 8 minutes
 #
-# Train with `max_completion_length=30`, which is too little for a call, its result and an answer. Does the model call more or
-# less often? "die out" means that less than a quarter of the first rate is left; "spread" means that it is over four times
-# the first rate.
+# Train with `max_completion_length=30`, which is too little for a call, its result and an answer. Does the model call
+# more or less often after training? "die out" means that less than a quarter of the first rate is left; "spread" means
+# that the rate has grown to over four times the first one.
 
 # %% tags=["exercise"]
 prediction = ...  # "die out", "stay", "spread"
@@ -1230,7 +1267,7 @@ predict("11.5", prediction, run_narrow);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Which reward does a completion get whose result did not fit, and which one an answer by heart?
+# Which reward does a completion get if its result did not fit, and which one if it answers by heart?
 #
 # </details>
 #
@@ -1240,18 +1277,18 @@ predict("11.5", prediction, run_narrow);
 # prediction = "stay"
 # ```
 #
-# A call whose result is dropped earns 0. Without calls hardly any product is right, so in most groups every reward is 0 and
-# nothing is learned: in our run 11.5 % of the completions called at first, and 11.5 % at the end. No metric of TRL shows
-# why; `tools/lost_results` does.
+# A call whose result is dropped earns 0. Without calls hardly any product is right, so in most groups every reward is 0
+# and nothing is learned: in our run 11.5 % of the completions called at first, and 11.5 % at the end. No metric of TRL
+# shows why; `tools/lost_results` does.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 11.6 · `two_tools` · hard · 15 minutes
 #
-# Now shopping has a price: each call costs 0.65 of a right answer. What does the model still get right after as many steps
-# as above? "both" means over half of the totals; "only single prices" means over half of the single prices, but not of the
-# totals.
+# Now shopping has a price: each call costs 0.65 of a right answer. Which questions does the model still answer right,
+# after as many steps as above? "both" means over half of the totals; "only single prices" means over half of the single
+# prices, but not of the totals.
 
 # %% tags=["exercise"]
 prediction = ...  # "neither", "only single prices", "both"
@@ -1269,7 +1306,8 @@ predict("11.6", prediction, run_shopping);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What does a right price earn after one call, and a right total after two? And what does a wrong answer without a call earn?
+# What does a right price earn after one call, and a right total after two? And what does a wrong answer without a call
+# earn?
 #
 # </details>
 #
@@ -1279,9 +1317,10 @@ predict("11.6", prediction, run_shopping);
 # prediction = "only single prices"
 # ```
 #
-# A right price earns 1 - 0.65 after its call. A right total earns 1 - 1.3, which is less than a wrong answer without calls.
-# In our run 64 % of the prices were right after these 20 steps, and 27 % of the totals. The totals are still above the 7 %
-# before training: calling pays for prices, and the model carries the habit over to totals until it has cost enough.
+# A right price earns 1 - 0.65 after its call. A right total earns 1 - 1.3, which is less than a wrong answer without
+# calls. In our run 64 % of the prices were right after these 20 steps, and 27 % of the totals. The totals are still
+# above the 7 % before training: calling is worth its price for single prices, and the model also calls for totals until
+# that has cost it enough.
 #
 # </details>
 
@@ -1290,10 +1329,12 @@ predict("11.6", prediction, run_shopping);
 #
 # How do you train a model that acts?
 #
-# - With the same trainer: `GRPOTrainer` takes `tools` and `environment_factory`. A tool's result is part of the
-#   conversation, but no action of the model, so the mask leaves it out of the loss.
-# - Tools check types, sizes and time themselves. If a tool fails by its own fault, that is no wrong answer.
-# - `max_completion_length` limits calls, results and the answer together. What does not fit is lost in silence: count it.
+# - Use the same trainer: `GRPOTrainer` takes `tools` and `environment_factory`. A tool's result is part of the
+#   conversation, but the model did not write it, so the mask leaves it out of the loss.
+# - Let tools check types, sizes and time themselves. If a tool fails by its own fault, do not count that as a wrong
+#   answer.
+# - `max_completion_length` limits calls, results and the answer together. What does not fit is dropped without a
+#   warning: watch `tools/lost_results`.
 # - A correctness reward teaches the model to call always. A price per call teaches it when to call.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
