@@ -2,8 +2,8 @@
 # # 00 · Start here
 #
 # How can a language model get better at a task for which nobody has written solutions? This chapter answers the
-# question with one run: in about a minute a small model is trained with GRPO, and problems that it has never seen show
-# whether it learned.
+# question with one run: a small model is trained for about a minute with GRPO, the method of this course, and is then
+# tested on problems that it has never seen.
 #
 # **After this notebook you can** explain how GRPO learns, train a small model with it, check on unseen problems that
 # the model improved, and say when another method fits better.
@@ -14,21 +14,22 @@
 # %% [markdown]
 # ## Why this method
 #
-# For most tasks there are no written solutions that a model could imitate, at least not in the model's own words. For
-# many tasks, however, a *program* can check an answer: a number is right or wrong, code passes its tests or fails them.
-# Training with such checks is called **reinforcement learning with verifiable rewards** (RLVR).
+# The usual way to train a model further is to let it imitate written solutions. For most tasks nobody has written any.
+# For many tasks, however, a *program* can check an answer: a number is right or wrong, code passes its tests or fails
+# them. Training with such checks is called **reinforcement learning with verifiable rewards** (RLVR).
 #
-# It became known through reasoning models. [DeepSeek-R1](https://arxiv.org/abs/2501.12948) was rewarded for right final
-# answers in mathematics and programming, and it learned by itself to write long chains of thought before it answers. The
-# algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al. 2024](https://arxiv.org/abs/2402.03300)), the
-# subject of this course.
+# RLVR became known through reasoning models. The first version of [DeepSeek-R1](https://arxiv.org/abs/2501.12948) was
+# rewarded mainly for right final answers, for example in mathematics and programming, and it learned by itself to write
+# long chains of thought before it answers. The algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al.
+# 2024](https://arxiv.org/abs/2402.03300)), the subject of this course.
 
 # %% [markdown]
 # ## The loop
 #
 # The model in training is called the **policy**. It answers the same question several times; these answers are a
 # **group**. A program checks each answer and gives it a **reward**. Answers with a reward above the mean of their group
-# become a little more likely, and answers below it become a little less likely. Then comes the next question.
+# become a little more likely, and answers below it become a little less likely. Then the policy answers the next
+# question.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -63,9 +64,12 @@ figures.show(
 )
 
 # %% [markdown]
-# The **advantage** says how far a reward lies above or below the mean of its group, measured in standard deviations. In
-# this example an answer earns 3 for the right number in the requested form, 1 for the form with a wrong number, and 0
-# without the form.
+# Follow the arrows from the prompt. The **advantage** of an answer is the distance of its reward from the mean of the
+# group, measured in standard deviations of the group. The crossed-out box is the **critic**, a second model that an
+# older method (PPO) trains to predict the reward. GRPO does not need it.
+#
+# In this example an answer earns 3 for the right number in the requested form, 1 for the form with a wrong number, and
+# 0 without the form.
 
 # %%
 from statistics import mean, stdev
@@ -83,15 +87,15 @@ for answer, reward in zip(answers, rewards):
 
 # %% [markdown]
 # Nobody wrote a solution that the model could imitate, and no second model acted as a judge. GRPO needs two things: a
-# check that you trust, and a model that passes it *sometimes*. If all answers of a group earn the same reward, every
-# advantage is 0 and the model learns nothing from this group. Such a group is called a **zero-variance group**.
+# check that you trust, and a model that *sometimes* passes this check. If all answers of a group earn the same reward,
+# every advantage is 0 and the model learns nothing from this group. Such a group is called a **zero-variance group**.
 
 # %% [markdown]
 # ## One minute of GRPO
 #
-# A **profile** holds the settings that fit a machine. This chapter trains a tiny Qwen3 (profile *smoke*), so that it
-# takes minutes anywhere. Where there is a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3 with the
-# same code.
+# A **profile** holds the settings that fit a machine. This chapter trains a tiny Qwen3 (profile *smoke*), so that the
+# run takes minutes on any machine. If you have a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3
+# with the same code.
 
 # %%
 from grpo_workbook import choose_profile, quiet, use_one_thread
@@ -102,9 +106,9 @@ profile = choose_profile(default="smoke", heldout=160, grpo={"max_steps": 40})
 print(profile)
 
 # %% [markdown]
-# Now load the model. Its own weights are frozen and stored in 4 bits, in a format called NF4. Training changes only a
-# **LoRA adapter**: small matrices beside the frozen ones. Unsloth must be imported before TRL and Transformers, because
-# it changes parts of both.
+# Now load the model. Its own weights are frozen, that is, training does not change them. They are stored in 4 bits, in
+# a format called NF4. Training changes only a **LoRA adapter**: small matrices that are added beside the frozen ones.
+# Unsloth must be imported before TRL and Transformers, because it changes parts of both.
 
 # %%
 import os
@@ -131,9 +135,9 @@ for message in heldout_set[0]["prompt"]:
 print("right answer:", heldout_set[0]["answer"])
 
 # %% [markdown]
-# Measure the model before training. An answer is *strictly* right if both its number and its form are right. The answers
-# are **sampled**: each token is drawn at random with the probability that the model gives it (temperature 1), as it will
-# be during training. Compare the first answer with the form that the system message asks for.
+# Measure the model before training. An answer is *strictly* right if both its number and its form are right. The
+# answers are **sampled**: each token is drawn at random with the probability that the model gives it. This is called
+# sampling at temperature 1, and training will sample in the same way.
 
 # %%
 from grpo_workbook import evaluate
@@ -151,10 +155,13 @@ print(f"{sum(before.strict)} of {before.n} held-out problems strictly right\n")
 print(before.completions[0])
 
 # %% [markdown]
-# Now train. `GRPOConfig` and `GRPOTrainer` are TRL's own classes; the profile supplies the arguments of the first one.
-# Three reward functions, each from 0 to 1, are added with weights: 2 for a correct answer, 0.5 for the strict form and 0.5
-# for parts of the form. `Float32Adapters` keeps the adapter's numbers in full precision, and `RewardBar` shows the mean
-# reward and the mean length in tokens.
+# The first answer has the right number, but not inside the `<answer>` tags that the system message asks for. So this
+# answer is not strictly right.
+#
+# Now train. `GRPOConfig` and `GRPOTrainer` are TRL's own classes; the profile supplies most arguments of `GRPOConfig`.
+# Each of three reward functions gives an answer a number from 0 to 1, and TRL adds these numbers up with weights: 2 for
+# a correct answer, 0.5 for the strict form and 0.5 for parts of the form. `Float32Adapters` keeps the adapter's numbers
+# in full precision, and `RewardBar` shows the mean reward and the mean length in tokens.
 
 # %%
 from grpo_workbook import (
@@ -177,8 +184,9 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
-# The title of the figure compares the mean reward of the first and of the last five steps. A pale line shows single steps,
-# a strong line the mean of 7 steps. The total is weighted; the single rewards are not.
+# In the figure the blue line is the weighted total, which can reach 3. The other lines are the three rewards before
+# weighting, each of which can reach 1. Pale lines show single steps, strong lines the mean of 7 steps. The title
+# compares the first five steps with the last five.
 
 # %% tags=["hide-input"]
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -192,9 +200,10 @@ figures.show(figure, words)
 # %% [markdown]
 # ## Did it learn?
 #
-# A rising reward does not prove it. A model can exploit a weakness of the reward, and it can memorize the training
-# problems. So ask the held-out problems again. They are only a sample of all problems, so each rate comes with a 95 %
-# interval. The *same* problems were asked twice, so they can be compared in pairs.
+# A rising reward does not prove that the model learned the task. A model can exploit a weakness of the reward, and it
+# can memorize the training problems. So let the trained model answer the held-out problems. These problems are only a
+# sample of all problems, so each rate comes with a 95 % **interval**: in 95 % of such measurements it contains the true
+# rate. Both models answer the *same* problems, so the results can be compared problem by problem.
 
 # %%
 from collections import Counter
@@ -213,8 +222,9 @@ print(f"{gained} problems gained, {lost} lost: p = {p_value:.1g}\n")
 print(after.completions[0])
 
 # %% [markdown]
-# If training had changed nothing, a problem would be as likely to be gained as to be lost, like the toss of a coin. The
-# p-value is the probability that such tosses give a result at least this one-sided.
+# A problem is *gained* if its answer was wrong before training and right after it, and *lost* in the opposite case. If
+# training had changed nothing, gains and losses would be equally likely, like heads and tails. The p-value is the
+# probability that coin tosses give a result at least as one-sided as this one.
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(8.5, 3.0, count=2, across=2)
@@ -245,12 +255,12 @@ figures.show(
 )
 
 # %% [markdown]
-# The left panel shows the rates, with a line for each 95 % interval. The right panel counts the problems by what happened
-# to them.
+# Left: the fraction of strictly right answers; the black lines are the 95 % intervals. Right: the number of problems
+# with each pair of results, first before and then after training.
 #
 # ## What did it learn?
 #
-# *Lenient* accepts the answer in any readable form. Compare how much each of the two rates rises:
+# *Lenient* scoring counts a right number in any readable form. Compare how much the strict and the lenient rate rise:
 
 # %%
 for name, scores in (("before", before), ("after", after)):
@@ -258,20 +268,24 @@ for name, scores in (("before", before), ("after", after)):
     print(f"{name:6}  strict {scores.rate:.1%}   lenient {lenient:.1%}")
 
 # %% [markdown]
-# Most of the gain is form. The tiny model was taught the arithmetic first and then, on purpose, to show it in messy ways
-# ([its card](../data/tiny-qwen3/README.md) has the numbers). GRPO made it do reliably what it could do sometimes. This is
-# common: much of what such training adds to large models, too, is that they show more often what they already could.
+# In the run shown here, the strict rate rises by 68 percentage points and the lenient rate by 11. So most of the gain
+# is in the form. The tiny model was first taught arithmetic and then, on purpose, to write its results in messy forms
+# ([its card](../data/tiny-qwen3/README.md) has the numbers). GRPO made the model do reliably what it could do
+# sometimes. Much of the gain in large models is of the same kind: they succeed more often at what they could already do
+# sometimes.
 #
-# > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837) say no: with
-# > enough samples, base models solved at least as many problems as their trained versions.
+# > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837) say no:
+# > with enough samples, base models solved at least as many problems as their trained versions.
 # > [ProRL](https://arxiv.org/abs/2505.24864) says yes: after long training that kept the answers diverse, models solved
-# > problems at which the base model failed in every sample. [Chapter 08](08_evaluation.ipynb) shows how to measure it.
+# > problems at which the base model failed in every sample. [Chapter 08](08_evaluation.ipynb) shows how to measure such
+# > a difference.
 
 # %% [markdown]
 # ## Which method when
 #
-# GRPO is one of several ways to train a model further. Start at the top of the tree: the first question is whether a
-# program can check an answer.
+# GRPO is one of several ways to train a model further. Start at the top of the tree, with the question whether a
+# program can check an answer. White boxes are questions, blue boxes are methods; the table below the tree explains
+# their names.
 
 # %% tags=["hide-input"]
 question = figures.PALE["model"]
@@ -316,9 +330,9 @@ figures.show(
 # | RLHF, learning from human feedback | people's comparisons | needs no check | the reward model can be fooled |
 #
 # The methods that sample their own answers are called **on-policy**: the policy learns from what it writes now. Methods
-# are often combined, such as SFT until the model passes sometimes, and then GRPO. [Chapter 12](12_which_algorithm.ipynb)
-# compares them by runs, and [chapter 13](13_learned_rewards.ipynb) shows how a reward model is fooled. [Chapter
-# 10](10_scale_out.ipynb) says how much memory each needs.
+# are often combined, such as SFT until the model passes sometimes, and then GRPO. [Chapter
+# 12](12_which_algorithm.ipynb) compares them by runs, and [chapter 13](13_learned_rewards.ipynb) shows how a reward
+# model is fooled. [Chapter 10](10_scale_out.ipynb) shows how much memory each method needs.
 
 # %% [markdown]
 # ## The words
@@ -336,12 +350,12 @@ figures.show(
 # %% [markdown]
 # ## The map
 #
-# The chapters 00 to 05, 08 and 09 are the core of the course: how GRPO works, data and rewards, a run, its monitoring, its
-# evaluation and its result. The others are electives. If you would rather train first, jump to chapter 04 and come back
-# later.
+# The chapters 00 to 05, 08 and 09 are the core of the course. They explain how GRPO works, how to prepare data and
+# rewards, how to train, how to monitor and evaluate a run, and how to put the trained model to work. The other chapters
+# are electives. If you would rather train first, jump to chapter 04 and come back later.
 #
 # Two commands help when something is wrong: `python -m grpo_workbook doctor --full` checks the machine, and `python -m
-# grpo_workbook diagnose outputs/run` reads the log of a run and names what is wrong ([chapter
+# grpo_workbook diagnose outputs/run` reads the log of a run and names what went wrong ([chapter
 # 05](05_monitoring.ipynb)).
 
 # %%
@@ -351,7 +365,7 @@ course_map()
 
 # %% [markdown]
 # Every chapter has exercises that check themselves: a wrong answer gets a hint about the mistake, and a right one is
-# counted in this table. Run its cell again to see your progress.
+# counted in this table. Run the cell of the table again to see your progress.
 
 # %% [markdown] tags=["remove-cell"]
 # The next cell is for the machine that runs this notebook on every change. It fails if training did not happen, or did
@@ -386,7 +400,8 @@ if profile.name == "smoke":
 # %% [markdown]
 # ### Exercise 00.1 · `teaches` · easy · 3 minutes
 #
-# Given the rewards of one group: does the group teach anything, that is, is any advantage different from 0?
+# The function gets the rewards of one group. Return `True` if the group teaches the model anything, that is, if any of
+# its advantages differs from 0.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -401,7 +416,7 @@ check("00.1", teaches);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# An advantage is the reward minus the group's mean. When are they all 0?
+# An advantage is the reward minus the group's mean. When are all advantages of a group 0?
 #
 # </details>
 #
@@ -459,18 +474,18 @@ predict("00.2", prediction, form_alone);
 # prediction = "rises"
 # ```
 #
-# Most numbers were right before; with the right form they count. The danger: this reward would have risen just as well
-# if the numbers had got worse.
+# Most numbers were right before training, and with the right form they count as strictly right. But this reward is
+# dangerous: it would have risen in the same way if the numbers had become worse.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 00.3 · `my_task` · medium · 10 minutes
 #
-# Would GRPO suit a task of yours? Take one whose answers a program can check: a date in a fixed form, valid JSON, a unit
-# conversion. Return a reward function (a text in, a number from 0 to 1 out), at least three good answers, and at least
-# three bad ones that could fool it: an empty one, the right value in the wrong form, several at once. Every good answer
-# must earn more than every bad one.
+# Would GRPO suit a task of yours? Take one whose answers a program can check: a date in a fixed form, valid JSON, a
+# unit conversion. Return a reward function (a text in, a number from 0 to 1 out), at least three good answers, and at
+# least three bad ones that could fool it: an empty answer, the right value in the wrong form, several values at once.
+# Every good answer must earn more than every bad one.
 
 # %% tags=["exercise"]
 def my_task() -> tuple:
@@ -504,8 +519,8 @@ check("00.3", my_task);
 #     return reward, good, bad
 # ```
 #
-# The task of this one is a date as year-month-day. Keep your own: [chapter 03](03_reward_design.ipynb) turns it into a
-# reward that TRL takes, and attacks it.
+# The task of this solution is to write a date as year-month-day. Keep your own function: [chapter
+# 03](03_reward_design.ipynb) turns it into a reward that TRL takes, and attacks it.
 #
 # </details>
 
@@ -513,9 +528,11 @@ check("00.3", my_task);
 # ## Summary
 #
 # - A model can improve without written solutions if a program can check its answers. GRPO samples a group of answers,
-#   checks them, and compares each with the group's mean. It needs a check, and a model that passes it sometimes.
-# - The reward shows where training is going. Held-out problems, an interval and a paired test show whether it helped.
-# - `doctor` checks the machine, `diagnose` checks a run.
+#   checks them, and compares each with the group's mean. GRPO needs a check that you trust and a model that sometimes
+#   passes it.
+# - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test do: here the
+#   strict rate rose from 21 % to 89 %, mostly because the model learned the form.
+# - The command `doctor` checks the machine, and `diagnose` checks a run.
 #
 # Next: [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), or straight to
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb).
