@@ -7,17 +7,18 @@
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
 # training step, read any GRPO trainer, and say what each loss type does to short and long answers.
 #
-# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. It needs no GPU. **You
-# need** chapter 00, PyTorch's tensors and `backward()`.
+# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. The chapter needs no
+# GPU. **You need** chapter 00, PyTorch's tensors and `backward()`.
 #
 # Every cell also runs if you skip the exercises: the trainer then takes the solution of each piece that you left out.
 
 # %% [markdown]
 # ## A policy with four answers
 #
-# "What is 3 + 4?" A toy model knows four answers. Its **policy** $\pi$ gives each answer a probability: the softmax of
-# four numbers, the logits. Every answer earns 3 points for its form; the right one earns 1 more. Training should raise
-# the expected reward, $J = \sum_a \pi(a)\, r(a)$. With only four answers we can compute its gradient exactly:
+# A toy model is asked "What is 3 + 4?" and knows only four answers. Its **policy** $\pi$ gives each answer a
+# probability: the softmax of four numbers, the logits. Every answer earns 3 points for its form; the right one earns 1
+# more. Training should raise the expected reward, $J = \sum_a \pi(a)\, r(a)$. With only four answers we can compute its
+# gradient exactly:
 
 # %%
 import torch
@@ -44,9 +45,10 @@ print("its gradient   ", dict(zip(ANSWERS, exact.tolist())))
 #
 # $$\nabla J = \sum_a r(a)\, \nabla \pi(a) = \mathbb{E}_{a \sim \pi}\bigl[\, r(a)\, \nabla \log \pi(a)\, \bigr]$$
 #
-# An expectation can be estimated by a mean over samples. So: sample answers, and make each one likelier in proportion
-# to its reward. This is **REINFORCE**, the basic **policy gradient**; GRPO and PPO refine it. As a loss to minimise it
-# is $-r \log \pi$. In the next cell `weigh` turns rewards into weights, and for now it changes nothing.
+# An expectation can be estimated by a mean over samples. So sample answers, and raise the probability of each one in
+# proportion to its reward. This is **REINFORCE**, the basic **policy gradient**; GRPO and PPO refine it. Written as a
+# loss to minimise, it is $-r \log \pi$. In the next cell the function `weigh` turns rewards into the weights of this
+# loss. For now `unchanged` leaves the rewards as they are.
 
 # %%
 def learn(weigh, seed=0, steps=60, group=8, learning_rate=0.5):
@@ -75,9 +77,9 @@ for seed in range(3):
     print(f"seed {seed}:", *[f"{curve[step]:.2f}" for step in (0, 5, 10, 20, 40, 59)])
 
 # %% [markdown]
-# The numbers are the probabilities of "7" at steps 0, 5, 10, 20, 40 and 59. The policy learns, but the path is rough: one
-# of the seeds first *unlearns* "7". All rewards are positive, so each sampled answer is pushed up, right or wrong. Which
-# answer gains is decided by luck, until the small advantage of "7" has added up.
+# The numbers are the probabilities of "7" at steps 0, 5, 10, 20, 40 and 59. The policy learns, but not steadily: with
+# seed 1 it first *unlearns* "7". All rewards are positive, so every sampled answer becomes likelier, right or wrong.
+# Luck decides which answer gains, until the extra point of "7" has added up over many steps.
 #
 # ## The baseline: why a mean may be subtracted
 #
@@ -86,8 +88,9 @@ for seed in range(3):
 # $$\mathbb{E}\bigl[\, b\, \nabla \log \pi(a)\, \bigr] = b \sum_a \nabla \pi(a) = b\, \nabla 1 = 0 .$$
 #
 # This holds for every $b$ that does not depend on the sampled answer. Such a number is called a **baseline**. It keeps
-# the estimate **unbiased** and can make it far less noisy. Measure both, with 20,000 groups of 8 answers each. One of
-# the baselines is, for each answer, the mean of the 7 *other* answers.
+# the estimate **unbiased** and can make it far less noisy. The next cell measures the mean and the noise of the
+# estimates with 20,000 groups of 8 answers each. One of the baselines is the mean reward of the 7 *other* answers,
+# computed for each answer.
 
 # %%
 torch.manual_seed(0)
@@ -107,7 +110,8 @@ for name, baseline in baselines.items():
     measured[name] = ((rewards - baseline) * score_of_7).mean(dim=1)  # (groups,)
 
 # %% [markdown]
-# Left: the mean of the estimates, with the exact gradient as a line. Right: how much one estimate differs from the next.
+# In the figure, the bars on the left show the mean of the 20,000 estimates, and the dashed line is the exact gradient.
+# The bars on the right show the standard deviation of the estimates, that is, their noise.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -138,11 +142,11 @@ figures.show(
 #
 # - **PPO** trains a second network, the **critic**, to predict the reward to expect. It is usually as large as the
 #   policy, with gradients and an optimizer state of its own ([chapter 10](10_scale_out.ipynb) counts the memory).
-# - **RLOO** samples several answers to the same question and takes the mean of the other answers.
-# - **GRPO** takes the mean of the whole group. This mean contains the answer itself, so the gradient shrinks to
-#   (n - 1) / n, here 7/8, but its direction stays right.
+# - **RLOO** samples several answers to the same question and takes the mean reward of the other answers.
+# - **GRPO** takes the mean reward of the whole group. This mean contains the answer itself, so the gradient shrinks to
+#   (n - 1) / n, here 7/8, but the direction of the gradient stays right.
 #
-# Comparing answers with their group replaces the critic: Group Relative Policy Optimization.
+# GRPO replaces the critic by a comparison within the group. Hence the name: Group Relative Policy Optimization.
 #
 # ## The group's advantages
 #
@@ -150,14 +154,15 @@ figures.show(
 #
 # $$A_i = \frac{r_i - \mathrm{mean}(r_1, \ldots, r_n)}{\mathrm{std}(r_1, \ldots, r_n) + 10^{-4}}$$
 #
-# The deviation divides by n - 1, as `Tensor.std` and TRL do. The small number keeps the division safe when all rewards
-# are equal. Such a group is a **zero-variance group**: its advantages are 0, so it teaches nothing.
+# The standard deviation is computed with n - 1 in the denominator, as in `Tensor.std` and TRL. The small number keeps
+# the division safe when all rewards are equal. A group with equal rewards is a **zero-variance group**: all its
+# advantages are 0, so it teaches nothing.
 
 # %% [markdown]
 # ### Exercise 01.1 · `advantages` · easy · 8 minutes
 #
-# The advantages of a batch of groups. `rewards` (B,) holds one group after the other, `group_size` rewards each; return
-# the advantages in the same order.
+# Return the advantages of a batch of groups. `rewards` (B,) contains one group after the other, with `group_size`
+# rewards each; the advantages have the same order.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -172,7 +177,7 @@ check("01.1", advantages);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `rewards.view(-1, group_size)` has a group in each row. `mean` and `std` take `dim=1, keepdim=True`.
+# `rewards.view(-1, group_size)` has one group in each row. `mean` and `std` take `dim=1, keepdim=True`.
 #
 # </details>
 #
@@ -188,8 +193,8 @@ check("01.1", advantages);
 # </details>
 
 # %% [markdown]
-# Now import the tested version, and give the toy each kind of weight: the bare reward, the reward minus the group's
-# mean, and the advantage. The lines are means over 20 seeds; 80 % of the seeds lie within the bands.
+# Now import the course's own version of this function, and train the toy model with each kind of weight: the bare
+# reward, the reward minus the group's mean, and the advantage.
 
 # %%
 from grpo_workbook import group_advantages
@@ -213,7 +218,8 @@ for name, weigh in weights.items():
     curves[name] = torch.tensor([learn(weigh, seed) for seed in range(20)])
 
 # %% [markdown]
-# The probability of the right answer, step by step:
+# The figure shows the probability of the right answer at each step. Lines are means over 20 seeds, and each band
+# contains 80 % of the seeds.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.0, 3.4)
@@ -234,9 +240,11 @@ figures.show(
 )
 
 # %% [markdown]
-# On this toy, the division makes the weights about twice as large, so it works like a higher learning rate. With several
-# groups in a batch it does more. TRL's `scale_rewards` chooses the standard deviation to divide by: that of the
-# `"group"`, that of the whole `"batch"`, or `"none"` (Dr. GRPO). The mean is always the group's. Three groups of four:
+# In this toy, the division makes the weights about twice as large, so it works like a higher learning rate. With
+# several groups in a batch, the division also decides how much each group counts. TRL's `scale_rewards` chooses the
+# standard deviation to divide by: that of the `"group"`, that of the whole `"batch"`, or none at all (`"none"`, as in
+# the variant Dr. GRPO). The mean that is subtracted is always the group's. The figure shows three groups of four
+# answers: one bar for each answer's reward, then one for its advantage under each setting.
 
 # %% tags=["hide-input"]
 batch = [1, 1, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0]
@@ -258,14 +266,15 @@ figure.suptitle('scale_rewards="group": a reward of 3 weighs as much as one of 1
 figures.show(figure, f"Three groups, rewards, then advantages. {'; '.join(words)}.")
 
 # %% [markdown]
-# With every setting a lone right answer (group 2) weighs more than one of two (group 1). With `"group"` alone, the third
-# group looks like the second although its reward is three times as large. The reverse holds too: rewards of 0.1, 0, 0, 0
-# would give the same advantages again. Any difference within a group becomes a full-sized push. Chapter 03 shows how a
-# tiny style reward takes over a run that way.
+# With every setting, the only right answer of group 2 has a larger advantage than each of the two right answers of
+# group 1. With `"group"`, and only there, the third group has the same advantages as the second, although its reward is
+# three times as large. Rewards of 0.1, 0, 0, 0 would also give these advantages. So with `"group"` even a tiny
+# difference within a group leads to advantages of full size. Chapter 03 shows how a tiny style reward takes over a run
+# in this way.
 #
 # ## How large should a group be?
 #
-# A simulation: 20,000 groups of each size, for problems that the model solves 20, 50 or 90 % of the time.
+# The next cell simulates 20,000 groups of each size, for problems that the model solves 20, 50 or 90 % of the time.
 
 # %%
 def simulate(size, p):
@@ -287,7 +296,7 @@ for p, pairs in simulated.items():
     print(f"solved {p:.0%}: of the groups of 8, {equal:.0%} have zero variance")
 
 # %% [markdown]
-# For all sizes:
+# The figure shows both results of the simulation for all group sizes, with one line for each rate of solved problems.
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(8.5, 3.2, 2, 2)
@@ -309,21 +318,22 @@ text = f"Two line charts over group sizes 2 to 64. At 8: {', '.join(words)}."
 figures.show(figure, text)
 
 # %% [markdown]
-# The larger the group, the fewer zero-variance groups; very easy and very hard problems need the largest. Small groups
-# are also **biased**. With infinitely many samples, a right answer to a problem solved 20 % of the time would have an
-# advantage of $\sqrt{0.8 / 0.2} = 2$. A group of two can never give it more than 0.71, and a group of eight gives 1.58
-# on average.
+# The larger the groups, the fewer of them have zero variance. Very easy and very hard problems need the largest groups.
+# In small groups the advantage is also **biased**. With infinitely many samples, a right answer to a problem solved
+# 20 % of the time would have an advantage of $\sqrt{0.8 / 0.2} = 2$. A group of two can never give it more than 0.71,
+# and a group of eight gives 1.58 on average.
 #
-# TRL's default is 8. It suits problems that the model solves about half of the time. On problems that it solves 90 % of
-# the time, 43 % of such groups have no variance: take larger groups, or harder problems (chapter 07).
+# TRL's default group size is 8. It suits problems that the model solves about half of the time. For problems that the
+# model solves 90 % of the time, 43 % of the groups of 8 have zero variance. Then use larger groups, or harder problems
+# (chapter 07).
 
 # %% [markdown]
 # ## From answers to tokens
 #
 # A language model writes an answer token by token, so $\log \pi(\mathrm{answer})$ is a sum: for each token, its
-# log-probability given all tokens before it. One forward pass gives them all. A batch is a rectangle: prompts are
-# padded on the left, so that all completions begin in the same column, and completions are padded on the right. The
-# **mask** keeps the completions' tokens and nothing else.
+# log-probability given all tokens before it. One forward pass gives the log-probabilities of all tokens. A batch is a
+# rectangle: prompts are padded on the left, so that all completions begin in the same column, and completions are
+# padded on the right. The **mask** is 1 for each token of a completion and 0 for the padding after it.
 
 # %% tags=["hide-input"]
 shown = [  # three rows of a batch: padding, prompt, completion, padding
@@ -355,7 +365,9 @@ words += "columns, padded on the right (mask 0). A position predicts the next to
 figures.show(figure, words)
 
 # %% [markdown]
-# The shift by one is where hand-written trainers go wrong: the logits at position t belong to token t + 1. In code:
+# Blue cells are tokens of prompts, orange cells are tokens of completions, and grey cells are padding. A typical
+# mistake in hand-written trainers is to forget the shift by one: the logits at position t belong to token t + 1. The
+# function in the next cell takes care of it:
 
 # %%
 def token_logprobs(logits: torch.Tensor, ids: torch.Tensor, T: int) -> torch.Tensor:
@@ -379,13 +391,13 @@ for position, token in enumerate([0, 1, 2]):
     print(f"pi of the token {probability:.2f}   push on its logit {push:.2f}")
 
 # %% [markdown]
-# All tokens of an answer share its advantage, and each is pushed by $A\,(1 - \pi)$: a nearly certain token hardly moves,
-# a surprising one moves most.
+# All tokens of an answer share its advantage. The *push* on the logit of a token, that is, the negative gradient of the
+# loss, is $A\,(1 - \pi)$. So a nearly certain token hardly moves, and a surprising one moves most.
 #
 # ## The whole objective
 #
 # This is what GRPO maximises ([DeepSeekMath](https://arxiv.org/abs/2402.03300), equation 3). For a question, sample $n$
-# answers $o_1, \ldots, o_n$; then
+# answers $o_1, \ldots, o_n$, where $o_i$ has $\lvert o_i \rvert$ tokens; then
 #
 # $$
 # J(\theta) = \frac{1}{n} \sum_{i=1}^{n} \frac{1}{|o_i|} \sum_{t=1}^{|o_i|} \Bigl(
@@ -398,20 +410,21 @@ for position, token in enumerate([0, 1, 2]):
 # | $A_i$ | the advantage of answer $i$ | the group is the baseline |
 # | $\rho_{i,t} = \pi_\theta / \pi_{old}$ | the **ratio**: probability of token $t$ now, over that when it was sampled | a batch may be used for several updates |
 # | clip and min | no gradient once the ratio has left $1 \pm \varepsilon$ in the wanted direction | an old sample says little about a policy that has moved far |
-# | $D_{i,t}$ | an estimate of the KL divergence from a frozen **reference** | keeps the policy near the model before training |
-# | $1/\lvert o_i \rvert$ and $1/n$ | from tokens to one number | here the loss types differ |
+# | $D_{i,t}$ | an estimate of the KL divergence from a frozen **reference** | it keeps the policy near the model before training |
+# | $1/\lvert o_i \rvert$ and $1/n$ | the means over the tokens of an answer and over the answers | the loss must be one number; the loss types differ here |
 #
-# At a ratio of 1 and $\beta = 0$ the gradient is that of $A \log \pi$: REINFORCE with the group as its baseline.
+# At a ratio of 1 and $\beta = 0$ the gradient is that of $A \log \pi$. This is REINFORCE with the group as its
+# baseline.
 #
 # ## The ratio and the clip
 #
 # With one update for each batch, the policy that learns is the one that sampled: every ratio is 1. GRPO is then
-# **on-policy**. But sampling is the slow part, so one would like to use a batch for more than one optimizer step. From
-# the second step on, the policy has already changed, and the ratios leave 1. In TRL this happens with
+# **on-policy**. But sampling is the slowest part, so one would like to use a batch for more than one optimizer step.
+# From the second step on, the policy has already changed, and the ratios leave 1. In TRL this happens with
 # `num_iterations=2` (the same completions again) and with `steps_per_generation` above `gradient_accumulation_steps`
 # (more completions, in several steps).
 #
-# How far may a ratio go? A token's loss is
+# The clip limits how far one batch can move the policy. The loss of a token is
 #
 # $$-\min\bigl(\rho A,\ \mathrm{clip}(\rho, 1 - \varepsilon_{low}, 1 + \varepsilon_{high})\, A\bigr).$$
 
@@ -440,15 +453,18 @@ figures.show(
 )
 
 # %% [markdown]
-# Flat means no gradient: the token has moved far enough the way its advantage wants. A token that moved the *wrong* way
-# keeps its full gradient, however far it went. That is what the minimum is for. DAPO raises only the upper bound, to
-# 1.28 ("clip-higher"), because a rare token reaches 1 + ε after a tiny change in probability.
+# The solid line is the objective of a token, the dashed line is the objective without the clip, and the range from
+# 1 - ε to 1 + ε is shaded, here for ε = 0.2. Where the solid line is flat, the token has no gradient: its probability
+# has already moved far enough in the direction of its advantage. A token whose probability moved in the *wrong*
+# direction keeps its full gradient, however far it moved. The minimum in the formula ensures this. DAPO, a variant of
+# GRPO, raises only the upper bound, to 1.28 ("clip-higher"), because a rare token reaches 1 + ε after a tiny change in
+# probability.
 
 # %% [markdown]
 # ### Exercise 01.2 · `clipped_loss` · medium · 12 minutes
 #
-# The clipped loss of every token, (B, T), from log-probabilities now (`logp`) and at sampling time (`old_logp`), both
-# (B, T), and `A` (B,), the advantage of each answer. The check also takes gradients in `logp`.
+# Return the clipped loss of every token, (B, T). `logp` and `old_logp`, both (B, T), are the log-probabilities now and
+# at sampling time; `A` (B,) is the advantage of each answer. The check also compares gradients with respect to `logp`.
 
 # %% tags=["exercise"]
 def clipped_loss(
@@ -485,11 +501,12 @@ check("01.2", clipped_loss);
 # ## Staying near the reference
 #
 # The penalty measures how far the policy has moved from the frozen reference, by the Kullback-Leibler (KL) divergence.
-# Only sampled tokens are known, so it is estimated. With $d = \log \pi_{ref} - \log \pi$ of a sampled token, three
-# estimators are common: $k_1 = -d$, $k_2 = d^2/2$ and $k_3 = e^d - d - 1$.
+# Only the sampled tokens are known, so the divergence must be estimated. With $d = \log \pi_{ref} - \log \pi$ of a
+# sampled token, three estimators are common: $k_1 = -d$, $k_2 = d^2/2$ and $k_3 = e^d - d - 1$.
 #
-# Two questions must be kept apart: is its *value* right on average, and is its *gradient* right when it is used as a
-# loss? On a vocabulary of three tokens both have exact answers. (`p` weighs each token by how often it is sampled.)
+# Keep two questions apart. Is the *value* of an estimator right on average? And is its *gradient* right when the
+# estimator is used as a loss? With a vocabulary of three tokens both questions have exact answers. (In the next cell
+# `p` weighs each token by how often it is sampled.)
 
 # %%
 from grpo_workbook.grpo import kl_estimate
@@ -520,7 +537,8 @@ for name, numbers in slope.items():
     print(f"{name:18}", *[f"{number:7.3f}" for number in numbers])
 
 # %% [markdown]
-# These were the gradients in the three logits. As pictures, with the values beside them:
+# Each row above shows a gradient with respect to the three logits. The figure shows these gradients on the right, and
+# on the left the value of each estimator over $d$, with its mean in the legend.
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(9.0, 3.3, 2, 2)
@@ -555,23 +573,24 @@ figures.show(
 # | --- | --- | --- |
 # | k1 | right on average, but negative for many tokens | 0 on average: no penalty at all (it works *inside the reward*, as PPO uses it) |
 # | k2 | biased | right: that of KL(policy \|\| reference) |
-# | k3 | right on average, never negative | that of the other direction, KL(reference \|\| policy) |
+# | k3 | right on average, never negative | wrong: that of the other direction, KL(reference \|\| policy) |
 # | k3 times the ratio | as k3 | right |
 #
 # KL(policy || reference), which GRPO penalises, is called the *reverse* KL divergence; KL(reference || policy) is the
-# *forward* one. The reverse one punishes a policy that writes what the reference would hardly ever write. "Right" holds
-# here for one token given the tokens before it. The divergence of whole answers also depends on which beginnings the
-# policy writes, and no loss that adds up single tokens has that part of the gradient.
+# *forward* one. The reverse one punishes a policy that writes what the reference would hardly ever write. The word
+# "right" refers here to one token, given the tokens before it. The divergence of whole answers also depends on how
+# often the policy writes each beginning of an answer. No loss that adds up single tokens contains this part of the
+# gradient.
 #
-# DeepSeekMath uses k3. TRL 1.15 multiplies it by the ratio (`use_bias_correction_kl`, on by default). For rewards that a
-# program checks, many leave the penalty out (`beta=0.0`, TRL's default): there is no reward model to over-optimise, and
-# no reference is needed.
+# DeepSeekMath uses k3. TRL 1.15 multiplies it by the ratio (`use_bias_correction_kl`, on by default). For rewards that
+# a program checks, many runs leave the penalty out (`beta=0.0`, TRL's default): there is no reward model to
+# over-optimise. Without the penalty, no reference is needed.
 
 # %% [markdown]
 # ### Exercise 01.3 · `kl_penalty` · medium · 10 minutes
 #
-# The mean of k3 over the tokens that the mask keeps, all arguments (B, T). The check takes gradients of what you
-# return: the policy must get one, the frozen reference none, even where `ref_logp` could carry one.
+# Return the mean of k3 over the tokens whose mask is 1; all arguments are (B, T). The check computes gradients of your
+# result: the policy must get a gradient, and the frozen reference must get none, even if `ref_logp` could carry one.
 
 # %% tags=["exercise"]
 def kl_penalty(
@@ -604,15 +623,15 @@ check("01.3", kl_penalty);
 # %% [markdown]
 # ## The training step
 #
-# All the pieces come together in a few lines: a forward pass, the shift, the loss, the gradient, the update.
+# A training step puts these pieces together: a forward pass, the shift, the loss, the gradient, the update.
 
 # %% [markdown]
 # ### Exercise 01.4 · `training_step` · hard · 20 minutes
 #
-# One update with `dapo`'s reduction: the sum of the tokens' losses over the sum of the mask. `model(ids)` gives logits
-# (B, P + T, V); `ids` is (B, P + T), `mask` (B, T), and `A` (B,). It is the first update on this batch, so the ratio is
-# 1 and $-A \log \pi$ has the same gradient as the clipped loss. The check looks at the weights after one step and after
-# two.
+# Write one update of the model. The loss is the sum of the tokens' losses divided by the sum of the mask, which TRL
+# calls `loss_type="dapo"`. `model(ids)` gives logits (B, P + T, V); `ids` is (B, P + T), `mask` (B, T), and `A` (B,).
+# It is the first update on this batch, so the ratio is 1 and $-A \log \pi$ has the same gradient as the clipped loss.
+# The check looks at the weights after one step and after two.
 
 # %% tags=["exercise"]
 def training_step(
@@ -652,9 +671,9 @@ check("01.4", training_step);
 # %% [markdown]
 # ## A trainer from your functions
 #
-# Now train a real model. The policy is the course's tiny Qwen3, which can do the arithmetic but seldom writes it in the
-# form that is asked for. Its own weights stay frozen; beside each matrix a small pair of matrices is trained, a **LoRA
-# adapter** (chapter 04).
+# Now train a real model. The policy is the course's tiny Qwen3, which can do the arithmetic but seldom writes its
+# answer in the requested form. Its own weights stay frozen; beside each matrix a small pair of matrices is trained, a
+# **LoRA adapter** (chapter 04).
 
 # %%
 import unsloth  # for the run in TRL below; it must come before Transformers
@@ -683,8 +702,8 @@ policy = new_policy()
 policy.print_trainable_parameters()
 
 # %% [markdown]
-# The trainer uses your `advantages`, `clipped_loss` and `kl_penalty`. Where yours is not solved yet, this cell takes the
-# course's:
+# The trainer uses your `advantages`, `clipped_loss` and `kl_penalty`. If you have not solved one of these exercises
+# yet, the next cell takes the course's function instead:
 
 # %%
 from grpo_workbook import grpo
@@ -739,8 +758,8 @@ def logprobs(policy, ids, T):
     return token_logprobs(logits, ids, T)
 
 # %% [markdown]
-# **Second part: reward them.** 2 for the right number in an answer block and up to 1 for the form (chapter 03), so 3 at
-# most.
+# **Second part: reward them.** An answer earns 2 for the right number in an answer block and up to 1 for its form
+# (chapter 03), so at most 3.
 
 # %%
 from grpo_workbook import (
@@ -762,8 +781,9 @@ def score(rows, texts):
     return 2 * torch.tensor(right) + 0.5 * torch.tensor(form) + 0.5 * torch.tensor(tags)
 
 # %% [markdown]
-# Look at a batch: eight problems, eight answers each. Here are a few answers, then the rewards of all eight groups, from
-# best to worst.
+# Look at a batch of eight problems with eight answers each. The cell prints the first four answers to the first problem
+# with their rewards. Then it prints the rewards of all eight groups: one group in each line, sorted from the highest
+# reward to the lowest.
 
 # %%
 torch.manual_seed(1)
@@ -778,9 +798,9 @@ for group in rewards.view(8, 8).sort(dim=1, descending=True).values:
     print(f"{numbers}   mean {group.mean():.2f}   deviation {group.std():.2f}")
 
 # %% [markdown]
-# **Third part: the update**, with the loss in your functions. The reduction is `dapo`'s, as in exercise 01.4: the sum over
-# all tokens, divided by their number. The reference is the model with its adapter switched off. It is needed only for the
-# KL divergence, which we log even at `beta` 0.
+# **Third part: the update.** The loss comes from your functions. The tokens' losses become one number as in exercise
+# 01.4: their sum, divided by the number of tokens. The reference is the model with its adapter switched off. It is
+# needed only for the KL divergence, which is logged even if `beta` is 0.
 
 # %%
 def train(policy, rows, steps, reward=score, updates=1, beta=0.0, learning_rate=2e-3):
@@ -812,8 +832,8 @@ def train(policy, rows, steps, reward=score, updates=1, beta=0.0, learning_rate=
         yield {**numbers, "kl": kl.item(), **measure(rewards, mask, logp, old_logp, A)}
 
 # %% [markdown]
-# What is left is to measure: rewards, zero-variance groups, lengths, and the fractions of tokens that were clipped below
-# 0.8 (with A < 0) and above 1.2 (with A > 0).
+# **Fourth part: the metrics.** The last function measures the rewards, the zero-variance groups, the lengths, and the
+# fractions of tokens that were clipped below 0.8 (with A < 0) and above 1.2 (with A > 0).
 
 # %%
 def measure(rewards, mask, logp, old_logp, A):
@@ -836,7 +856,7 @@ def measure(rewards, mask, logp, old_logp, A):
 # %% [markdown]
 # ## One batch, five updates: clipping acts
 #
-# Before the real run, use one batch five times and watch the clip.
+# Before the real run, use one batch for five updates and watch how many tokens are clipped.
 
 # %%
 ratios = []
@@ -861,7 +881,8 @@ for update in range(1, 6):
     optimizer.step()
 
 # %% [markdown]
-# The ratios of all tokens before the second and before the fifth update:
+# The histogram shows the ratios of all tokens before the second and before the fifth update. Both axes are logarithmic.
+# Ratios in the shaded range, 0.8 to 1.2, are never clipped.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.0, 3.0)
@@ -888,13 +909,14 @@ figures.show(
 )
 
 # %% [markdown]
-# In update 1 all ratios are 1 and nothing is clipped. From then on some tokens have no gradient. The extremes are tokens
-# of bad answers that have become nearly impossible, and rare tokens that have become likely. Exercise 01.5 asks whether
-# reuse pays.
+# In update 1 all ratios are 1 and nothing is clipped. From update 2 on, some tokens have no gradient. A ratio near 0
+# belongs to a token that has become nearly impossible, and a ratio of 16 to a token that has become 16 times as likely.
+# Exercise 01.5 asks whether it pays to use a batch several times.
 #
 # ## Train it
 #
-# Measure first. *Strict* means right and well-formed; the 480 held-out problems are not among those it trains on.
+# First measure the model before training. *Strict* means right and well-formed, *lenient* means right in any readable
+# form. The model never trains on the 480 held-out problems.
 
 # %%
 from grpo_workbook import evaluate
@@ -928,17 +950,18 @@ after = ask_heldout_problems(policy, heldout)
 print(after)
 
 # %% [markdown]
-# Your functions trained a language model. Compare *strict* and *lenient*: most of the gain is the form, as in chapter 00,
-# and part of it is the number. `grpo_workbook/grpo_trainer.py` has the same trainer as a class with all loss
-# types. On the same answers its losses and gradients agree with TRL's to 1e-5 (`tests/test_grpo.py`).
+# Your functions trained a language model. Compare *strict* and *lenient*: as in chapter 00, most of the gain is in the
+# form, and a smaller part is in the number. `grpo_workbook/grpo_trainer.py` has the same trainer as a class with all
+# loss types. On the same answers its losses and gradients agree with TRL's to 1e-5 (`tests/test_grpo.py`).
 #
 # ## The same in TRL
 #
 # TRL's `GRPOTrainer` does the same in one call and adds everything else: several GPUs, vLLM, checkpoints. Each of its
-# settings is one of the pieces above: `num_generations` is the group size, `scale_rewards` the deviation, `num_iterations`
-# the number of updates, `epsilon` the clip, `beta` the weight of the KL penalty, `loss_type` the reduction. The profile
-# has them all; three are replaced here, so that both runs have the same learning rate. `load_policy` loads the model and
-# a fresh adapter with Unsloth.
+# settings is one of the pieces above: `num_generations` is the group size, `scale_rewards` chooses the standard
+# deviation, `num_iterations` is the number of updates, `epsilon` is the clip, `beta` is the weight of the KL penalty,
+# and `loss_type` chooses how the tokens' losses become one number. The profile contains all of these settings. The next
+# cell replaces three of its values, so that both runs have the same number of steps and the same learning rates.
+# `load_policy` loads the model and a fresh adapter with Unsloth.
 
 # %%
 from grpo_workbook import RewardBar, load_policy
@@ -961,7 +984,8 @@ trl_after = ask_heldout_problems(trl_policy, heldout)
 print(trl_after)
 
 # %% [markdown]
-# Thick lines are means over 7 steps, pale lines single steps.
+# The figure shows four metrics over the steps of the run. Thick lines are means over 7 steps, and pale lines are single
+# steps. The dashed line in the first panel is the run in TRL; everything else is your own run.
 
 # %% tags=["hide-input"]
 import pandas as pd
@@ -990,22 +1014,24 @@ text = f"Four metrics over 40 steps, first to last 5 steps: {'; '.join(words)}."
 figures.show(figure, text)
 
 # %% [markdown]
-# The two runs see different problems and samples, so expect them to agree only as well as two random seeds do.
+# The two runs train on different problems and samples, so they agree only as well as two runs with different seeds.
 #
-# **The loss says nothing; the gradient moves the model.** At a ratio of 1 each answer's loss is minus its advantage, and
-# advantages sum to 0 in each group; what is left comes from the different lengths of the answers. Watch the reward, and
-# `frac_reward_zero_std`, the fraction of groups that teach nothing: it rises as the groups become right. The KL jumps,
-# because k3 grows with $\pi_{ref} / \pi$: a single token that the policy rates far less likely than the reference can
-# make most of a step's KL.
+# **The value of the loss does not show progress.** At a ratio of 1 the loss of each token is minus the advantage of its
+# answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers. The
+# gradient of the loss is not 0, and the gradient moves the model. So watch the reward and `frac_reward_zero_std`, the
+# fraction of groups that teach nothing: this fraction rises as more groups contain only right answers. The KL curve has
+# jumps, because k3 grows with $\pi_{ref} / \pi$: a single token that the policy rates far less likely than the
+# reference can make most of a step's KL.
 
 # %% [markdown]
 # ## For the curious: variants of the loss
 #
 # The objective takes the mean over an answer's tokens, then over answers. Other loss types differ in two places: how
-# tokens become one number, and what happens to a ratio far from 1. The gradient of the loss in a token's
-# log-probability is that token's weight, so autograd can draw it. The picture has four answers of 4, 7, 11 and 16
-# tokens, each with an advantage of 1, in a batch that is used a second time. One row is one answer, one bar is one token:
-# the higher, the more it weighs; each panel has its own scale. A cross marks a token that was clipped.
+# the tokens' losses become one number, and what happens to a ratio far from 1. The weight of a token is the gradient of
+# the loss with respect to its log-probability, so autograd can compute it. The figure has four answers of 4, 7, 11 and
+# 16 tokens, each with an advantage of 1, in a batch that is used a second time. One row is one answer, and one bar is
+# one token: the higher the bar, the larger the token's weight. Each panel has its own scale. A cross marks a token that
+# was clipped.
 
 # %% tags=["hide-input"]
 from grpo_workbook import grpo_loss
@@ -1065,7 +1091,7 @@ figures.show(figure, f"{words}38 tokens, panel by panel: {', '.join(counts)}.")
 # | --- | --- | --- | --- |
 # | GRPO | no critic | mean over an answer's tokens, then over answers | `loss_type="grpo"` |
 # | [Dr. GRPO](https://arxiv.org/abs/2503.20783) | wrong answers that grow longer, because each of their many tokens is penalised little | divides by a constant, the longest allowed completion; no deviation in the advantage | `loss_type="dr_grpo"`, `scale_rewards="none"` |
-# | [DAPO](https://arxiv.org/abs/2503.14476) | long chains of thought and falling entropy | every token of the step counts the same; clip-higher; dynamic sampling; answers cut off at the limit are masked or softly punished | only partly, see below |
+# | [DAPO](https://arxiv.org/abs/2503.14476) | long chains of thought, and falling entropy (the policy writes nearly the same every time) | every token of the step counts the same; clip-higher; dynamic sampling; answers cut off at the limit are masked or softly punished | only partly, see below |
 # | BNPO in TRL | (no paper) | as `dapo`, but counts the tokens of one micro-batch, not of the step | `loss_type="bnpo"` |
 # | [GSPO](https://arxiv.org/abs/2507.18071) | mixtures of experts, whose token ratios are noisy | one ratio for the whole answer, the geometric mean of its tokens' | `importance_sampling_level="sequence"`, `loss_type="grpo"`, `epsilon=3e-4`, `epsilon_high=4e-4` |
 # | [CISPO](https://arxiv.org/abs/2506.13585) | rare but important tokens that lose their gradient to clipping | caps a token's weight, but keeps its gradient | `loss_type="cispo"`, `epsilon_high=5.0` |
@@ -1073,12 +1099,12 @@ figures.show(figure, f"{words}38 tokens, panel by panel: {', '.join(counts)}.")
 # **`loss_type="dapo"`, TRL's default and this course's, is not DAPO.** It is only DAPO's way to count tokens. DAPO also
 # needs `epsilon_high=0.28`, `mask_truncated_completions=True` (or a reward for length, chapter 03), and *dynamic
 # sampling*: zero-variance groups are thrown away and sampled anew until the batch is full. TRL 1.15 has no switch for
-# the last. TRL's `bnpo` is not the method of the paper of that name either.
+# dynamic sampling. TRL's `bnpo` is not the method of the paper of that name either.
 #
-# GSPO's ratio is a mean over the answer's tokens, so it stays nearer to 1 than most of them do. That is why its bounds
-# are so narrow (the picture uses 0.03 to show an answer clipped as a whole). AdamW cancels a constant factor, so
-# `dr_grpo`'s smaller weights matter only where gradients are clipped to a norm. [Chapter 12](12_which_algorithm.ipynb)
-# lets some of them race.
+# GSPO's ratio is a mean over the answer's tokens, so it stays nearer to 1 than the ratios of most single tokens.
+# Therefore its bounds are so narrow (the figure uses 0.03 to show an answer that is clipped as a whole). AdamW cancels
+# a constant factor, so `dr_grpo`'s smaller weights matter only where gradients are clipped to a norm. [Chapter
+# 12](12_which_algorithm.ipynb) compares some of these methods in runs.
 #
 # </details>
 
@@ -1107,14 +1133,14 @@ assert outside[1] > 0 and ratios[0].sub(1).abs().max() < 1e-4, "no ratio left 1"
 # %% [markdown]
 # ## Exercises
 #
-# The last two are experiments. Write your prediction first; only then does the cell train.
+# The last two exercises are experiments. Write your prediction first; the cell trains only then.
 
 # %% [markdown]
 # ### Exercise 01.5 · `reuse` · medium · 10 minutes
 #
-# Four batches, each used for one update or for four. Sampling costs the same. Is the policy with four updates
-# `"better"`, `"the same"` or `"worse"` on held-out problems? ("The same": within two standard errors.) Then change the
-# run: 16 updates, or ten times the learning rate.
+# Train on four batches, and use each of them for one update or for four. The cost of sampling is the same. Is the
+# policy with four updates `"better"`, `"the same"` or `"worse"` on held-out problems? ("The same": within two standard
+# errors.) Then change the run: 16 updates, or ten times the learning rate.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1140,8 +1166,8 @@ predict("01.5", prediction, run);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Four updates of Adam against 16. The clip stops a token once its ratio has moved by 20 %; look at the table of the
-# five updates above: how many tokens is that?
+# One run makes four updates of Adam, the other 16. The clip stops a token once its ratio has moved by 20 %. Look at the
+# output of the five updates above: how many tokens were clipped?
 #
 # </details>
 #
@@ -1151,17 +1177,18 @@ predict("01.5", prediction, run);
 # prediction = "better"
 # ```
 #
-# Most tokens stay within the clip, so the later updates still teach. After four updates the model is far from what its
-# rewards allow, so more of them should help. If your run says "the same", measure on all 480 problems.
+# Most tokens are not clipped, so the later updates still have a gradient. After only four updates the mean reward is
+# still far from its maximum, so more updates should help. If your run says "the same", measure on all 480 problems.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 01.6 · `own_reward` · medium · 20 minutes
 #
-# A task of your own: a reward that says **nothing about the right number**. The default asks for short answers. Write
-# yours if you like: no digit 7, many exclamation marks, another language's words. Predict what happens to the fraction
-# of right numbers while your reward rises: `"rises"`, `"stays"` (within two standard errors) or `"falls"`.
+# Train with a reward of your own that **does not depend on the right number**. The function below rewards short
+# answers. Replace it with yours if you like: no digit 7, many exclamation marks, another language's words. Predict what
+# happens to the fraction of right numbers while your reward rises: `"rises"`, `"stays"` (within two standard errors) or
+# `"falls"`.
 
 # %% tags=["exercise"]
 prediction = ...  # "rises", "stays" or "falls"
@@ -1194,7 +1221,7 @@ predict("01.6", prediction, run);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What does the model have to leave out to be rewarded, and what was that good for?
+# What must the model leave out to earn this reward, and what did it need this part for?
 #
 # </details>
 #
@@ -1204,26 +1231,28 @@ predict("01.6", prediction, run);
 # prediction = "falls"
 # ```
 #
-# A short answer leaves no room for the steps of the calculation, and without them the number is a guess. A reward
-# pulls on everything that is connected with it, not only on what you had in mind. Chapter 03 attacks rewards on
-# purpose.
+# A short answer leaves no room for the steps of the calculation, and without them the number is a guess. Training
+# changes everything that raises the reward, not only what you had in mind. Chapter 03 attacks rewards on purpose.
 #
 # </details>
 
 # %% [markdown]
 # ## Summary
 #
-# How does GRPO turn a handful of rewards into a change of the weights?
+# How does GRPO turn a handful of rewards into a change of the weights? It compares each reward with the mean of its
+# group. The difference, divided by the group's standard deviation, is the answer's advantage. The advantage weighs the
+# log-probability of each token of the answer, and the gradient of this loss changes the weights.
 #
-# - REINFORCE makes sampled answers likelier by their reward. A baseline keeps its gradient unbiased and takes out noise;
-#   GRPO's baseline is the group's mean, which replaces PPO's critic.
-# - Groups whose answers all earn the same teach nothing, and small groups bias the advantage. Dividing by the group's
-#   deviation makes any difference full-sized.
-# - The advantage weighs each token's log-probability. The ratio leaves 1 when a batch serves several optimizer steps.
-#   Clipping then stops tokens that have moved far enough in the wanted direction and leaves the way back open.
+# - REINFORCE makes sampled answers likelier by their reward. A baseline that does not depend on the answer keeps the
+#   gradient unbiased and reduces its noise. GRPO's baseline is the group's mean, which replaces PPO's critic.
+# - A group whose answers all earn the same reward teaches nothing, and small groups bias the advantage. After the
+#   division by the group's standard deviation, even a tiny difference has its full effect.
+# - The ratio leaves 1 when a batch is used for several optimizer steps. Clipping then stops tokens that have moved far
+#   enough in the wanted direction; tokens that moved in the wrong direction keep their gradient.
 # - k3 estimates the KL divergence's value well but has the wrong gradient; multiplying by the ratio fixes it.
-# - `grpo` weighs answers equally, `dapo` and `dr_grpo` tokens. `loss_type="dapo"` is only a part of DAPO.
-# - The loss shows about 0: watch rewards, gradient norms and `frac_reward_zero_std`.
+# - With `grpo` every answer has the same weight, with `dapo` and `dr_grpo` every token. `loss_type="dapo"` is only a
+#   part of DAPO.
+# - The loss stays near 0 and does not show progress: watch rewards, gradient norms and `frac_reward_zero_std`.
 #
 # Sources: [REINFORCE](https://link.springer.com/article/10.1007/BF00992696),
 # [PPO](https://arxiv.org/abs/1707.06347), [RLOO](https://arxiv.org/abs/2402.14740),
