@@ -2,7 +2,7 @@
 # # 02 · Dataset preparation
 #
 # What must be true of your data before GRPO can learn from it? This chapter turns a file of questions and answers into
-# rows that TRL trains on, and finds what would ruin a run before the run begins.
+# rows that TRL can train on, and checks for everything that would ruin a run before the run begins.
 #
 # **After this notebook you can** see exactly what the model reads, build a dataset with `load_dataset(...).map(...)`,
 # find invalid rows, repeats and leaks, check whether *your* model can learn from the problems, and make a split that you
@@ -13,8 +13,9 @@
 # %% [markdown]
 # ## A model that lost its answers
 #
-# Here is a failure that happens in practice. A model answers 160 problems. Then it answers the same problems again, and
-# only the chat template has changed. Load the model of chapter 00 and its held-out problems:
+# Here is a failure that happens in practice. A model answers 160 problems. Then it answers the same problems again with
+# another *chat template*, that is, with another text around the messages. Nothing else changes. First load the model of
+# chapter 00 and its held-out problems:
 
 # %%
 from grpo_workbook import (
@@ -30,8 +31,9 @@ heldout = load_problems(data.WORD_PROBLEMS["heldout"])
 questions = to_dataset(heldout.select(range(160)))
 
 # %% [markdown]
-# A **chat template** turns a conversation into the text that the model reads. Every family of models has its own, and TRL
-# carries copies of them. The second row below uses the template of the real Qwen3, which the tiny model has never seen.
+# A **chat template** turns a conversation into the text that the model reads. Every family of models has its own, and
+# TRL carries copies of them. The next cell asks the tiny model with its own template, and then with the template of the
+# real Qwen3, which the tiny model has never seen.
 
 # %%
 import copy
@@ -61,14 +63,14 @@ for name, with_tokenizer in runs.items():
     print(f"{name:8} template: the number is right in {right} of {scores.n}")
 
 # %% [markdown]
-# The run did not stop and nothing was logged: the model only stopped to understand. A large model survives a wrong
-# template better, but it too works best with the one of its training. A leak is worse, because it makes a score *better*;
-# it comes later in this chapter. So look at what the model reads, layer by layer.
+# No error and no warning appeared, but the model could no longer read its prompts. A large model suffers less from a
+# wrong template, but it, too, works best with the template of its training. So this chapter first shows, layer by
+# layer, what the model reads.
 #
 # ## From a row to tokens
 #
-# A row for GRPO needs a question and an answer that a program can check. It has no worked solution. The model must find
-# one; the reward looks only at the final answer.
+# A row for GRPO needs a question and an answer that a program can check. It needs no worked solution: the model must
+# find a solution itself, and the reward looks only at the final answer.
 
 # %%
 row = {
@@ -89,8 +91,8 @@ prompt = [
 ]
 
 # %% [markdown]
-# The model does not see this list either. The chat template turns it into one text, with special tokens around each
-# turn. The last line opens the assistant's turn, and the model continues from there.
+# The model does not see this list of messages. The chat template turns the list into one text, with special tokens
+# around each turn. The last line opens the assistant's turn, and the model continues from there.
 
 # %%
 text = tokenizer.apply_chat_template(
@@ -100,8 +102,9 @@ print(text)
 
 # %% [markdown]
 # Last, the tokenizer cuts the text into tokens. The next cell shows each token in brackets. A word includes the space
-# before it, a number may be one token or one per digit, and a tag is a single token only if it is in the vocabulary. The
-# template has already written the special tokens, hence `add_special_tokens=False`.
+# before it, a number may be one token or one per digit, and a tag is a single token only if it is in the vocabulary.
+# The template has already written the special tokens, so `add_special_tokens=False` keeps the tokenizer from adding
+# them again.
 
 # %%
 tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -110,7 +113,7 @@ for start, end in tokens["offset_mapping"]:
 print("\n", len(tokens["input_ids"]), "tokens")
 
 # %% [markdown]
-# All four layers in one picture:
+# The next figure shows all four layers, from the row at the top to the tokens at the bottom:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -147,9 +150,11 @@ figures.show(
 # %% [markdown]
 # ## Real templates side by side
 #
-# Qwen3 is a thinking model: by default it writes a long `<think>` block before it answers. The course turns this off by
-# `enable_thinking=False`. The template then writes an *empty* block into the prompt, and the model continues behind it.
-# Gemma 3 has no system role, so the system text opens the user's turn. Gemma 4 has one, with other turn tokens.
+# Qwen3 is a thinking model: by default it writes a long `<think>` block before it answers. The course turns this off
+# with `enable_thinking=False`. The template then writes an *empty* block into the prompt, and the model continues after
+# it. Gemma 3 has no system role, so its template puts the system text at the start of the user's turn. Gemma 4 has a
+# system role, but other tokens around each turn. In the figure, each column is the prompt of one model; the question is
+# blue.
 
 # %% tags=["hide-input"]
 def colour_of(line):
@@ -182,10 +187,11 @@ figures.show(
 )
 
 # %% [markdown]
-# Ask two questions of a tokenizer before training: what happens to a system message, and what does the template add if
-# there is none? The next cell, folded, renders both. Gemma 1 refuses a system message. Qwen2.5 adds one of its own if you
-# give none, Llama 3.1 a date. If a template refuses yours, `to_dataset(..., fold=True)` puts it into the user's turn; the
-# command `run` does so by itself.
+# Before training, find out two things about a chat template. Where does it put a system message? And what does it add
+# if there is no system message? The next cell, which is folded, answers both questions for six templates. Gemma 1
+# refuses a system message. Without one, Qwen2.5 adds a system message of its own, and Llama 3.1 adds a date. If a
+# template refuses your system message, `to_dataset(..., fold=True)` puts it into the user's turn. The command `run`
+# does this automatically.
 
 # %% tags=["hide-input"]
 from grpo_workbook import chat_prompt, render
@@ -217,15 +223,16 @@ for name, file in {**templates, **others}.items():
     print()
 
 # %% [markdown]
-# A prompt may also contain solved examples (*few-shot*). They help where the form is new and the format reward is near 0
-# at the start. They cost memory, because every completion of every group reads them again, and a model may copy the
-# example's answer. Drop them once GRPO has taught the form.
+# A prompt may also contain solved examples (*few-shot*). Examples help if the form is new to the model and the format
+# reward is near 0 at the start. They cost memory, because every completion of every group has them in its prompt, and a
+# model may copy an example's answer. Drop the examples once GRPO has taught the form.
 
 # %% [markdown]
 # ## From a file to a dataset
 #
-# GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it with `#### N`. So do the
-# course's own problems. The `datasets` library reads the file, and one function makes a row of TRL's form:
+# GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it with `#### N`. The
+# course's own problems have the same format. The `datasets` library reads the file, and one function turns each problem
+# into a row as TRL expects it:
 
 # %%
 from datasets import load_dataset
@@ -249,8 +256,9 @@ plain_set[0]["prompt"][1]["content"], plain_set[0]["answer"]
 # This is all that `GRPOTrainer(train_dataset=...)` needs. A dataset stays on disk, so ten million rows do not fill the
 # memory. With `load_dataset("openai/gsm8k", "main", split="train")` the same function makes rows of GSM8K.
 #
-# The course's `load_problems` and `to_dataset` do the same and check every row on the way. They read CSV, Parquet, JSON,
-# a hub id or a list of dicts, and find out whether the answers are numbers or texts.
+# The course's `load_problems` and `to_dataset` do the same and check every row on the way. They read CSV, Parquet,
+# JSON, the id of a dataset on the Hugging Face hub, or a list of dicts, and find out whether the answers are numbers or
+# texts.
 
 # %%
 train = load_problems(data.WORD_PROBLEMS["train"])
@@ -259,9 +267,10 @@ print(train_set.column_names)
 train[0]
 
 # %% [markdown]
-# Rows can come from elsewhere too. A spreadsheet saved as CSV only has other names for its columns. Its answers may be
-# sentences, which a comparison of numbers cannot check ([chapter 13](13_learned_rewards.ipynb) has rewards for them).
-# Rows of programming tasks have tests instead of an answer ([chapter 06](06_code_rewards.ipynb)).
+# Rows can also come from a spreadsheet that was saved as CSV. If its columns have other names, pass these names, as in
+# the next cell. The answers may be sentences, which a comparison of numbers cannot check ([chapter
+# 13](13_learned_rewards.ipynb) has rewards for them). Rows of programming tasks have tests instead of an answer
+# ([chapter 06](06_code_rewards.ipynb)).
 
 # %%
 knowledge = load_problems(data.reading.KNOWLEDGE_BASE, answer_column="expert_answer")
@@ -296,8 +305,8 @@ print(hard[0]["question"], hard[0]["answer"])
 # %% [markdown]
 # ## Can *your* model learn from these problems?
 #
-# GRPO learns from groups in which some answers are right and some are wrong. Whether a problem gives such a group depends
-# on the model. So let the model answer a sample of the problems eight times each, before training:
+# GRPO learns from groups in which some answers are right and some are wrong. Whether a problem gives such a group
+# depends on the model. So before training, let the model answer each problem of a small sample eight times:
 
 # %%
 from grpo_workbook.training import pass_rates
@@ -315,10 +324,11 @@ for name, rows in sources.items():
     print(f"never right {never:2} of 32, always right {always}")
 
 # %% [markdown]
-# A problem that is never right, or always right, gives a zero-variance group and teaches nothing. Both kinds of sums are
-# out of reach of this model, even `4 - 1`: it knows only its own word problems. A run on the sums would show a flat
-# reward, and nothing in the data file says why. Eight samples are few: a problem that is solved once in twenty tries
-# will often look hopeless. [Chapter 07](07_stages_and_curriculum.ipynb) filters problems by these rates.
+# If the answers to a problem are never right, or always right, its groups have zero variance and teach nothing. The
+# word problems suit this model. Of each kind of sums, 31 of 32 were never answered correctly, although the easy ones
+# are as simple as `4 - 1`: the tiny model knows only its own word problems. In a run on the sums the reward would stay
+# flat, and nothing in the data file would show why. Eight samples are few: a problem that the model solves once in
+# twenty tries will often look hopeless. [Chapter 07](07_stages_and_curriculum.ipynb) filters problems by these rates.
 
 # %% [markdown]
 # ## Invalid rows
@@ -345,8 +355,8 @@ lines = [json.dumps(row) for row in good + bad]
 messy.write_text("\n".join(lines) + "\n");
 
 # %% [markdown]
-# Loading stops and names the first invalid row, its value and the fix. It never drops rows silently: nobody would
-# notice whether 5 rows or 5,000 were gone.
+# Loading stops and names the first invalid row, its value and the fix. It never drops rows silently, because nobody
+# would notice whether 5 rows or 5,000 were gone.
 
 # %%
 from grpo_workbook import WorkbookError
@@ -357,7 +367,7 @@ except WorkbookError as error:
     print(error)
 
 # %% [markdown]
-# If you want to drop them, `check_problems` gives the valid rows, and for each other row the reason.
+# If you want to drop the invalid rows, `check_problems` returns the valid rows, and for each invalid row the reason.
 
 # %%
 from grpo_workbook.data import check_problems
@@ -368,13 +378,14 @@ for number, reason in dropped.items():
     print(f"row {number}: {reason}")
 
 # %% [markdown]
-# A file with a damaged line (not JSON, or not UTF-8) is refused as a whole, because more of it may be lost.
+# A file with a damaged line (not JSON, or not UTF-8) is refused as a whole, because other lines may be damaged too.
 
 # %% [markdown]
 # ## The prompt budget
 #
 # Older guides pass `max_prompt_length` and let TRL cut long prompts. TRL 1.15 has no such argument: **it does not
-# truncate prompts**. One long prompt pads the whole batch to its length, and the memory of the whole batch grows with it.
+# truncate prompts**. One long prompt pads all prompts of the batch to its length, and the memory of the whole batch
+# grows.
 
 # %%
 from trl import GRPOConfig
@@ -385,9 +396,9 @@ except TypeError as error:
     print(error)
 
 # %% [markdown]
-# Truncation would be wrong anyway, because a word problem ends with its question. So measure the prompts in tokens, with
-# the model's own tokenizer and template, and drop the rows that are over your budget. Before you do, look at what the
-# budget would drop. Here a budget for nine tenths of the prompts:
+# Truncation would be wrong anyway, because a word problem ends with its question. So measure the prompts in tokens,
+# with the model's own tokenizer and template, and drop the rows that are over your budget. Before you drop them, look
+# at the rows that the budget would drop. The next cell chooses a budget that about nine tenths of the prompts fit:
 
 # %%
 import numpy as np
@@ -401,7 +412,8 @@ fitting, long_prompts = drop_long_prompts(train_set, tokenizer, budget)
 print(f"a budget of {budget} tokens drops {long_prompts} of {len(train_set)} prompts")
 
 # %% [markdown]
-# The number of steps in a solution says how hard a problem is:
+# A problem with more steps in its solution is harder. The figure counts the problems by the length of their prompts,
+# separately for one and two steps. The dotted line is the budget.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.8)
@@ -425,14 +437,15 @@ figures.show(
 )
 
 # %% [markdown]
-# The budget dropped hard problems, not noise. But long prompts cost memory, because a prompt is stored once per
-# completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem. Take the profile's budget
-# (`profile.max_prompt_length`) unless memory forces a smaller one.
+# The budget dropped only problems with two steps, that is, the harder ones. On the other hand, long prompts cost
+# memory, because a prompt is stored once per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one
+# problem. Use the profile's budget (`profile.max_prompt_length`) unless your memory requires a smaller one.
 
 # %% [markdown]
 # ## Duplicates
 #
-# A question that appears twice counts twice. Worse, one copy may end up in the held-out set. Three ways to be alike:
+# A question that appears twice counts twice in training. Worse, one copy may end up in the held-out set. The next cell
+# compares four questions that resemble each other in three ways:
 
 # %%
 from grpo_workbook.data import duplicates
@@ -447,14 +460,16 @@ print("the same:       ", duplicates.same_questions(texts))
 print("nearly the same:", duplicates.near_duplicates(texts))
 
 # %% [markdown]
-# Rows 0 and 1 differ only in case and punctuation. Row 2 is a **near-duplicate** of row 0: the same numbers, and at least
-# 80 % of the words in common. Row 3 has other numbers: another problem from the same **sentence template**.
+# Rows 0 and 1 differ only in case and punctuation. Row 2 is a **near-duplicate** of row 0: the same numbers, and at
+# least 80 % of the words in common. Row 3 has other numbers, so it is another problem from the same **sentence
+# template**.
 #
 # ## Leakage
 #
-# A **leak** is a problem that is in both sets, the same or as a near-duplicate. How much does it flatter? Take a "model"
-# that has only memorized the training set and guesses the commonest answer for everything else. Then let more and more
-# of the held-out rows be copies of training rows.
+# A **leak** is a problem that is in both sets, for training and held out, unchanged or as a near-duplicate. A wrong
+# template makes a score worse; a leak is more dangerous, because it makes the score *better*. By how much? Take a
+# "model" that has only memorized the training set and guesses the commonest answer for everything else. The next cell
+# replaces more and more of the held-out rows by copies of training rows.
 
 # %%
 from collections import Counter
@@ -470,8 +485,8 @@ for leaks in (0, 24, 120, 240):
     print(f"{leaks / 480:4.0%} of the held-out rows are leaks: score {right / 480:.1%}")
 
 # %% [markdown]
-# This "model" has no skill at all. The score of a real model that memorizes rises too, and nothing in its training curve
-# shows it. So look for leaks before training, and drop them from the training set.
+# This "model" has no skill at all. The score of a real model that memorizes rises too, and nothing in its training
+# curve shows that the score is too high. So look for leaks before training, and drop them from the training set.
 
 # %%
 from datasets import Dataset
@@ -486,9 +501,10 @@ print(len(leaked_rows(train, heldout)), "leaks in the course's own split")
 # %% [markdown]
 # ### Exercise 02.1 · `honest_score` · medium · 8 minutes
 #
-# Some held-out problems were leaks, and the model answered all of those right, because it knew them. `measured` is its
-# score on all held-out problems, `leaked_rate` the fraction of leaks among them. Return its score on the others. A
-# fraction below 0, or of 1 and more, is an error: raise `ValueError`.
+# Some held-out problems were leaks, and the model answered all of those right, because it knew them. `measured` is the
+# model's score on all held-out problems, and `leaked_rate` is the fraction of leaks among these problems. Return the
+# model's score on the held-out problems that are not leaks. If `leaked_rate` is below 0, or 1 or more, raise
+# `ValueError`.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -521,8 +537,9 @@ check("02.1", honest_score);
 # %% [markdown]
 # ## Diversity
 #
-# Rows that are all alike can teach a form, but little else. Three cheap signs: the number of sentence templates, the rate
-# of the commonest answer (a model can earn it by guessing), and the number of repeated rows.
+# Rows that are all alike can teach a form, but little else. Three numbers show cheaply how diverse the rows are: the
+# number of sentence templates, the rate of the commonest answer (a model that always guesses this answer is right at
+# this rate), and the number of repeated rows.
 
 # %%
 sources = {"word problems": train, "knowledge": knowledge, "easy sums": easy}
@@ -537,12 +554,13 @@ for name, rows in sources.items():
     )
 
 # %% [markdown]
-# The easy sums are one sentence with plus or minus, and many repeat. They cannot measure reasoning.
+# All easy sums use one sentence with plus or minus, and 68 of the 200 are repeats. They cannot measure reasoning.
 
 # %% [markdown]
 # ## A split that you can trust
 #
-# The order matters. If you split first, two copies of a row can land on different sides.
+# The order of the steps matters. If you split before you drop repeats, two copies of a row can end up on different
+# sides. The figure shows the right order:
 
 # %% tags=["hide-input"]
 boxes = {
@@ -565,7 +583,7 @@ words = "Four steps: drop invalid rows, drop repeats, split, look for leaks."
 figures.show(figure, words)
 
 # %% [markdown]
-# The easy sums repeat, so they show the difference:
+# The easy sums contain repeats, so they show what happens if the second step is left out:
 
 # %%
 from grpo_workbook import split
@@ -578,9 +596,10 @@ for name, rows in {"with repeats": easy, "without": once}.items():
     print(f"{name:12} {len(leaks)} of {len(train_part)} training rows are held out too")
 
 # %% [markdown]
-# `split` uses a **seed**, so the same rows are held out each time. It is **stratified**: both parts have each difficulty
-# at the same rate. Difficulty is the question's length, or the column that you name with `by`, here the number of steps
-# in the solution. (It calls `Dataset.train_test_split` with `stratify_by_column`.)
+# `split` uses a **seed**, so the same rows are held out each time. It is **stratified**: problems of each difficulty
+# have the same share in both parts. `split` takes the length of the question as its difficulty, or the column that you
+# name with `by`; here this is the number of steps in the solution. (It calls `Dataset.train_test_split` with
+# `stratify_by_column`.)
 
 # %%
 with_steps = train.add_column("steps", steps.tolist())
@@ -593,9 +612,9 @@ print("leaks:", len(leaked_rows(train_part, heldout_part)))
 # %% [markdown]
 # ## Your own file
 #
-# Name your file and its columns here. Without one, the notebook takes a file with the easy sums and the invalid rows
-# from above. The tiny model of this profile spells many ordinary words letter by letter and knows only its own problems:
-# you can check a file of your own here, but train on that file with a real model.
+# Name your file and its columns here. If you name none, the notebook takes a file with the easy sums and the invalid
+# rows from above. The tiny model of this profile spells many ordinary words letter by letter and knows only its own
+# problems: you can check a file of your own here, but train on that file with a real model.
 
 # %%
 MY_FILE = None  # "my.csv", "my.jsonl", "my.parquet" or a hub id
@@ -607,8 +626,8 @@ if MY_FILE is None:
     MY_FILE.write_text("\n".join([json.dumps(row) for row in rows]))
 
 # %% [markdown]
-# The four steps, and the prompt budget between them. `split` holds out 100 rows, but at most a fifth of all. Two files
-# come out, for training and for measuring:
+# The next cell does the four steps, and applies the prompt budget before the split. `split` holds out 100 rows, but at
+# most a fifth of all. The cell writes two files, one for training and one for measuring:
 
 # %%
 valid, invalid = check_problems(MY_FILE, **MY_COLUMNS)
@@ -627,7 +646,9 @@ for name, part in {"train": my_train, "heldout": my_heldout}.items():
     part.remove_columns("prompt").to_json(profile.output / "my_data" / f"{name}.jsonl")
 
 # %% [markdown]
-# If a step drops more than you expected, read those rows before you go on.
+# In the figure, each grey bar shows how many rows are left after a step; the two blue bars are the two files. The lines
+# below the figure give the reason for each invalid row. If a step drops more rows than you expected, read those rows
+# before you go on.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.6)
@@ -653,8 +674,8 @@ folder.cleanup()
 print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["answer"])
 
 # %% [markdown]
-# In a terminal, `check-data` runs all these checks and lists at the end what would hurt training. If there is anything,
-# its exit status is 1. The two files are what `run` trains on and measures with.
+# In a terminal, `check-data` runs all these checks and lists at the end what would hurt training. If it lists anything,
+# its exit status is 1. The command `run` trains on the first of the two files and measures with the second.
 #
 # ```bash
 # python -m grpo_workbook check-data my.csv --question-column problem --answer-column result
@@ -671,10 +692,11 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # %% [markdown]
 # ### Exercise 02.2 · `other_prompt` · easy · 5 minutes
 #
-# Above, another template took nearly all right numbers away. What happens if you keep the template and only leave out
-# the system message? The tiny model reads the same 160 problems in both ways. How often does it still find the right
-# number, in any form? Predict "about as often", "less often" (down to 40 % of the rate before) or "hardly ever". The run
-# takes about five seconds. Then try another change, such as a question that begins with "Please".
+# With another template, the tiny model found hardly any right number. What happens if you keep its own template and
+# only leave out the system message? The model answers the same 160 problems with and without this message. How often
+# does it find the right number, in any form, without the message? Predict "about as often", "less often" (down to 40 %
+# of the rate before) or "hardly ever". The run takes about five seconds. Then try another change, such as a question
+# that begins with "Please".
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -695,7 +717,7 @@ predict("02.2", prediction, other_prompt);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The tokens around the question are those that the model knows; only a sentence in front of them is missing.
+# The model knows the tokens around the question. Only one sentence in front of the question is missing.
 #
 # </details>
 #
@@ -705,17 +727,18 @@ predict("02.2", prediction, other_prompt);
 # prediction = "less often"
 # ```
 #
-# Every difference from the prompts of the training costs something. Use one template and one system message for
-# training, evaluation and serving.
+# Every difference from the prompts of training can cost accuracy. Use one template and one system message for training,
+# evaluation and serving.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 02.3 · `one_problem` · medium · 8 minutes
 #
-# How much data does GRPO need? Train for 24 steps on one single problem: all groups of all steps answer the same
+# How much data does GRPO need? Train for 24 steps on one single problem: in every step, all groups answer the same
 # question. What happens to the rate of strictly right answers on 160 *other* problems? Predict "rises", "stays" or
-# "falls". The run takes about 40 seconds, with the trainer of chapter 01. Then take 8 problems (`range(8)`), and compare.
+# "falls". The run takes about 40 seconds, with the trainer of chapter 01. Then train on 8 problems (`range(8)`) and
+# compare.
 
 # %% tags=["exercise"]
 prediction = ...  # "rises", "stays" or "falls"
@@ -760,9 +783,10 @@ predict("02.3", prediction, one_problem);
 # prediction = "rises"
 # ```
 #
-# The form is the same for every problem, so one problem can teach it. Soon all answers to it are right, and its groups
-# have zero variance: then nothing more is learned. [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained
-# Qwen2.5-Math-1.5B on one problem: from 36.0 % to 73.6 % on MATH500, of which 8.6 points are more than form.
+# The form is the same for every problem, so one problem can teach it. Soon all answers to this problem are right, and
+# its groups have zero variance. From then on the model learns nothing more. [Wang et al.
+# 2025](https://arxiv.org/abs/2504.20571) trained Qwen2.5-Math-1.5B on one problem: its score on MATH500 rose from
+# 36.0 % to 73.6 %, and 8.6 points of this gain go beyond the form.
 #
 # </details>
 
@@ -770,8 +794,8 @@ predict("02.3", prediction, one_problem);
 # ### Exercise 02.4 · `my_rows` · medium · 15 minutes
 #
 # Make the data for a task of your own: at least 64 rows, each a dict with `question` and `answer`. Write a program that
-# makes them (unit conversions, dates, spelling, ...), or read your own file. The check asks what training asks: valid
-# rows, no repeats or near-duplicates, and no answer that is right for more than a fifth of the rows.
+# makes them (unit conversions, dates, spelling, ...), or read your own file. The check requires what training requires:
+# valid rows, no repeats or near-duplicates, and no answer that is right for more than a fifth of the rows.
 
 # %% tags=["exercise"]
 def my_rows() -> list[dict]:
@@ -808,11 +832,13 @@ check("02.4", my_rows);
 #
 # What must be true of your data before GRPO can learn from it?
 #
-# - The model reads it in the template that it knows. Render a prompt for every model that you train.
+# - The prompts use the chat template that the model was trained with. Render a prompt for every model that you train,
+#   and read it.
 # - Each row has a question, as a conversation, and an answer that a program can check. Other columns reach the rewards
-#   unchanged. Invalid rows are named before they are dropped.
-# - Your model solves the problems sometimes: measure that with a few samples each.
+#   unchanged. Read the reason for each invalid row before you drop it.
+# - Your model solves the problems sometimes. Measure this with a few samples for each problem.
 # - No prompt is longer than you can afford, and you have looked at what the budget drops. TRL truncates nothing.
-# - Repeats are gone before the split, the split has a seed and the same difficulty on both sides, and there is no leak.
+# - Repeats were dropped before the split, the split has a seed and the same difficulty on both sides, and there is no
+#   leak.
 #
 # Next: [03 · Reward design](03_reward_design.ipynb) scores the answers to such prompts.
