@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 03 · Reward design
 #
-# How do you write a reward that teaches the task, and not a trick? GRPO makes more likely whatever earns more than the
-# rest of its group. So the reward *is* the task: the model ignores what the reward ignores, and learns whatever the
-# reward pays for, also by mistake.
+# How do you write a reward that teaches the task, and not a trick? This chapter writes rewards, attacks them before the
+# model does, and measures which of them drives an update. The question matters because GRPO makes a completion likelier
+# if it earns more than the mean of its group. The model therefore learns whatever the reward pays for, even by mistake,
+# and ignores what the reward ignores.
 #
 # **After this notebook you can** write a reward in TRL's contract, combine several, score a model's completions before
 # any training, attack a reward before the model does, and say which reward drives an update.
@@ -14,8 +15,8 @@
 # %% [markdown]
 # ## From functions to advantages
 #
-# Several functions score each completion of a group. TRL adds up the weighted scores, and the group turns the totals
-# into advantages.
+# Several functions score each completion of a group. TRL adds up the weighted scores. The totals of a group are then
+# compared and become its advantages.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -45,7 +46,8 @@ figures.show(
 # %% [markdown]
 # ## The contract, on four completions
 #
-# A reward is a function. A list of completions goes in, and one float per completion comes out.
+# A reward is a function that gets a list of completions and returns one float per completion. This is TRL's *contract*.
+# The first example is meant for the question "What is 6 x 7?":
 
 # %%
 def says_42(completions, **columns):
@@ -59,13 +61,15 @@ completions = ["6*7=42", "6*7=41", "It is 41 or 42.", "421"]
 says_42(completions=completions)
 
 # %% [markdown]
-# It pays three of the four, but only the first answers the question. Training would find that out quickly.
+# This reward pays for three of the four completions, but only the first answers the question. Training would quickly
+# exploit that.
 #
-# TRL passes keywords only: `prompts`, `completions`, `completion_ids` (the tokens), every other column of the dataset,
-# `trainer_state`, `log_extra` (adds a column to the table of samples), `log_metric` (adds a number to the log) and,
-# where tools are used, `environments`. Take what you need; `**columns` accepts the rest.
+# TRL calls the function with keyword arguments only: `prompts`, `completions`, `completion_ids` (the tokens), every
+# other column of the dataset, `trainer_state`, `log_extra` (adds a column to the table of samples), `log_metric` (adds
+# a number to the log) and, where tools are used, `environments`. Take what you need; `**columns` accepts the rest.
 #
-# With chat prompts a completion is a list of messages. `None` means "does not apply": TRL leaves it out of the sum.
+# With chat prompts a completion is a list of messages. `None` means that the reward does not apply to this row, and TRL
+# leaves it out of the sum.
 
 # %%
 def greeting_reward(completions, task, **columns):
@@ -87,14 +91,15 @@ greeting_reward(completions=chat, task=["greeting", "greeting", "sum"])
 # The function's `__name__` is its name in the log (`rewards/greeting_reward/mean`). Let exceptions stop the run: a
 # reward that turns an error into 0 trains the model on noise.
 #
-# A reward may also be an `async def`, which TRL runs concurrently (useful for a judge behind a network), or the id of a
-# reward model, which TRL loads. [Chapter 13](13_learned_rewards.ipynb) trains against both.
+# A reward may also be an `async def`, which TRL runs concurrently (useful if another language model, behind a network,
+# judges the answers), or the id of a reward model, which TRL loads. [Chapter 13](13_learned_rewards.ipynb) trains
+# against both.
 
 # %% [markdown]
 # ## Is it right?
 #
-# This reward matters most. Compared as text, `1,000` is not `1000`; compared within 1 %, 1009 is 1000. `is_correct`
-# compares exact fractions and evaluates no expression:
+# The reward for a correct answer matters most. A comparison of texts would reject `1,000` for `1000`, and a comparison
+# that allows an error of 1 % would accept `1009`. `is_correct` compares exact fractions and evaluates no expression:
 
 # %%
 from grpo_workbook import is_correct
@@ -110,9 +115,10 @@ for reference, predictions in tries.items():
         print(f"{reference:5} {text:10} {verdict}")
 
 # %% [markdown]
-# Three decisions are worth knowing. `50%` is the number 50, never 0.5. Units are not compared, but only a known unit may
-# follow the number: a common unit, or a word from the question, which the reward gets as the prompt. An expression that
-# still has to be evaluated does not count as an answer, so `2000/2` earns nothing; the fraction `1/2` is a number.
+# Three decisions explain these results. `50%` is the number 50, never 0.5. Units are not compared, but only a known
+# unit may follow the number: a common unit, or a word from the question, which the reward gets as the prompt. An
+# expression that still has to be evaluated does not count as an answer, so `2000/2` earns nothing; the fraction `1/2`
+# is a number.
 #
 # The reward reads the answer block only if there is exactly one. Otherwise the model would learn to write many numbers.
 
@@ -133,8 +139,9 @@ two_texts = ["<answer>42</answer>", "<answer>41</answer><answer>42</answer>"]
 one_answer_reward(two_texts, answer=["42", "42"])
 
 # %% [markdown]
-# The course's `correctness_reward` works like this. `get_answer_reward` makes such a reward for other forms and columns,
-# such as `\boxed{}` or `####`. TRL has rewards of its own. Try each on texts of *your* form before you use it:
+# The course's `correctness_reward` works like this. `get_answer_reward` makes such a reward for other forms, such as
+# `\boxed{}` or `####`, and for other columns. TRL has rewards of its own. Before you use one of them, try it on texts
+# in *your* form:
 
 # %%
 from grpo_workbook import quiet
@@ -154,8 +161,8 @@ for text, value in zip(texts, values):
 think_format_reward([[{"role": "assistant", "content": "<think>6*7</think>42"}]])
 
 # %% [markdown]
-# `accuracy_reward` reads mathematics in LaTeX. It pays an expression that equals the answer, and it cannot read our
-# tags: with our prompts it would pay nothing, and the run would never learn.
+# `accuracy_reward` reads mathematics in LaTeX. It accepts an expression that equals the answer, such as `40+2`. It
+# cannot read our tags: with our prompts every completion would earn 0, and the run would never learn.
 
 # %% [markdown]
 # ### Exercise 03.1 · `agreed_answer` · medium · 10 minutes
@@ -197,11 +204,13 @@ check("03.1", agreed_answer);
 # %% [markdown]
 # ## Does it have the form?
 #
-# Two rewards for the same form. *Strict* wants the two blocks and nothing else. *Incremental* pays 0.25 for each of the
-# four tags that is in place, counted from the first, and allows words around them. Each line below shows both.
+# The course has two rewards for the same form. The *strict* reward wants the two blocks and nothing else. The
+# *incremental* reward pays 0.25 for each of the four tags that is in place, counted from the first, and allows words
+# around the blocks. The next cell compares both rewards on seven texts.
 #
-# Incremental gives **partial credit**: a model that never writes the whole form still earns more for each step towards
-# it, so its groups have a gradient. Strict alone gives none until the model succeeds by chance.
+# The incremental reward gives **partial credit**: a model that never writes the whole form still earns more for each
+# step towards it, so its groups have a gradient. With the strict reward alone there is no gradient until the model
+# succeeds by chance.
 
 # %%
 from grpo_workbook import incremental_format_reward, strict_format_reward
@@ -221,13 +230,14 @@ for name, text in ladder.items():
     print(f"{name:13} strict {strict:.0f}   incremental {incremental:.2f}")
 
 # %% [markdown]
-# The last two are cheats. They earn no more than a first tag, because tags count only in order and around some text.
+# The last two texts are cheats. They earn no more than the first tag alone, because tags count only if they are in
+# order and have some text between them.
 
 # %% [markdown]
 # ## Weights
 #
-# Each reward here is unit-scaled: 0 to 1, or -1 to 0 for a penalty. Its weight is a separate argument of TRL, so the log
-# shows every reward on its own scale:
+# Each reward in this chapter is *unit-scaled*: it lies between 0 and 1, or between -1 and 0 for a penalty. The weights
+# are a separate argument of TRL, so the log shows every reward on its own scale:
 
 # %%
 from grpo_workbook import correctness_reward
@@ -242,20 +252,20 @@ for function, weight in zip(functions, args.reward_weights):
 # %% [markdown]
 # | type | weight | why |
 # | --- | --- | --- |
-# | correctness | 2 | the task; more than all others together, or form without content wins |
+# | correctness | 2 | this is the task; it must weigh more than all others together, or form without content wins |
 # | format: strict, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
 # | length, overlong | 0.1 to 0.5 | only once answers are right; too strong, and the reasoning disappears |
 # | style, repetition | 0.1 to 0.3 | a penalty for what you have seen in samples |
 #
-# Three to five rewards are enough, because each one can be gamed. A weight ranks completions *within* a group; it does
-# not say how hard a reward pushes, as the second part of this chapter shows.
+# Three to five rewards are enough, because each one can be gamed. A weight decides how the completions *within* a group
+# are ranked. It does not decide how strongly a reward changes the model, as the second part of this chapter shows.
 
 # %% [markdown]
 # ## Rewards of your own
 #
-# A reward that needs a setting is made by a **factory**, a function that returns the reward. This one wants JSON that
-# follows a schema, and gives partial credit for any JSON. `@reward` records what the function judges, for the diagnosis
-# of chapter 05. `text_of` takes a completion's text, whether it is a chat or a plain text.
+# A reward that needs a setting is made by a **factory**, a function that returns the reward. The next reward wants JSON
+# that follows a schema, and gives partial credit for any JSON. `@reward` records what the function judges, for the
+# diagnosis of chapter 05. `text_of` takes a completion's text, whether it is a chat or a plain text.
 
 # %%
 import json
@@ -285,11 +295,11 @@ json_reward = get_json_reward({"required": ["n"]})
 json_reward(['{"n": 42}', '{"m": 42}', "42, I think"])
 
 # %% [markdown]
-# TRL has factories too: `get_repetition_penalty_reward` for repeated word sequences, and `get_soft_overlong_punishment`,
-# DAPO's penalty near the length limit. A reward in a file has a name on the command line: `--rewards
-# "correctness:2,my.py:my_reward:0.5"`. The run tries it once before it trains.
+# TRL has factories too: `get_repetition_penalty_reward` for repeated word sequences, and
+# `get_soft_overlong_punishment`, DAPO's penalty near the length limit. On the command line, a reward in a file is named
+# like this: `--rewards "correctness:2,my.py:my_reward:0.5"`. The run calls each reward once before it trains.
 #
-# Try each reward alone, on texts whose worth you know. This one wants completions of eight words:
+# Try each reward alone, on texts of which you know how good they are. The next reward wants completions of eight words:
 
 # %%
 @reward(role="length")
@@ -314,14 +324,14 @@ for name, text in samples.items():
     print(f"{name:15} format {format_value:.2f}   length {length_value:.2f}")
 
 # %% [markdown]
-# Read the column `length`: two of the three cheats earn more than the answer that shows its work. A length is worth
-# nothing by itself; use it only to trim answers that are already right.
+# Look at the column `length`: two of the three cheats earn more than the answer that shows its work. The length does
+# not show whether an answer is good; use such a reward only to shorten answers that are already right.
 
 # %% [markdown]
 # ## What would GRPO see on step 1?
 #
-# Before you train, let the model answer a few problems and score the groups. This is the course's untrained model
-# (chapter 04 trains it). Eight problems with eight completions each, sampled as in training:
+# Before you train, let the model answer a few problems and score the groups. The next cell loads the course's model
+# before any GRPO (chapter 04 trains it) and samples eight completions for each of eight problems, as training would:
 
 # %%
 from grpo_workbook import (
@@ -344,8 +354,9 @@ completions = generate(
 print(completions[0])
 
 # %% [markdown]
-# `score_rewards` calls every reward as TRL would. The column *equal* is the fraction of **zero-variance groups**: all
-# their rewards are equal, so all advantages are 0 and the group teaches nothing.
+# `score_rewards` calls every reward as TRL would. The column *none* counts completions without a reward. The column
+# *equal* is the fraction of **zero-variance groups**: all their rewards are equal, so all advantages are 0 and the
+# group teaches nothing.
 
 # %%
 from grpo_workbook.rewards import score_rewards
@@ -354,7 +365,9 @@ scored = score_rewards(functions, completions, rows, group_size=8, weights=weigh
 scored.table().round(2)
 
 # %% [markdown]
-# In groups of 8, every reward has variance in every group. Cut the same completions into groups of 4 and compare:
+# In groups of 8, every reward has variance in every group. The next figure cuts the same completions into groups of 4.
+# Each block is the four rewards of one group, sorted from low to high. The darker a cell, the higher the reward; a
+# hatched block is a group whose rewards are all equal.
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -386,15 +399,16 @@ words = f"Heat map: rewards of 64 completions in 16 groups. Zero variance: {coun
 figures.show(figure, words)
 
 # %% [markdown]
-# In a small group a single reward often has no variance. Where one gives no gradient, another can still tell the
-# completions apart. In such a table or figure, look for:
+# In small groups a single reward more often has no variance: correctness has none in 4 of these 16 groups. If one
+# reward gives no gradient, another reward can still tell the completions apart. In such a table or figure, look for:
 #
 # - **mean 0 and all groups equal**: the reward is out of reach. Give partial credit, or easier problems.
-# - **mean 1 and all groups equal**: it is mastered, or broken. The model learns nothing more from it.
-# - **none** is not 0: the reward did not apply or could not be computed. Find out which.
+# - **mean 1 and all groups equal**: the task of this reward is mastered, or the reward is broken. The model learns
+#   nothing more from it.
+# - **none above 0**: the reward did not apply, or could not be computed. Find out which of the two it is.
 #
 # To see samples while training runs, set `GRPOConfig(log_completions=True)`. Or add a reward that only prints. With a
-# weight of 0 it changes nothing:
+# weight of 0 such a reward does not change the training:
 
 # %%
 def prints_a_sample(completions, trainer_state=None, **columns):
@@ -411,9 +425,9 @@ prints_a_sample(completions[:8])
 # %% [markdown]
 # ## Attack it before the model does
 #
-# Under GRPO a policy searches for whatever pays, with thousands of samples. So search first. The target is a reward that
-# many people have started from: the correctness reward of the
-# [Hugging Face course](https://huggingface.co/learn/llm-course/chapter12/6). It takes the text behind the last
+# GRPO samples thousands of completions and reinforces whatever earns a reward. So look for cheats yourself before you
+# train. The target of this section is a reward that many people have started from: the correctness reward of the
+# [Hugging Face course](https://huggingface.co/learn/llm-course/chapter12/6). It takes the text after the last
 # `<answer>`, up to the next `</answer>`, and pays 2 if this text is the reference. Here is the rule in our words:
 
 # %%
@@ -430,9 +444,10 @@ def course_correctness(completions, answer, **columns):
 course_correctness(["<answer>\n42\n</answer>", "<answer>41</answer>"], ["42", "42"])
 
 # %% [markdown]
-# The attacks are **ours**: completions that try to earn a reward without an honest answer in the course's form. There are
-# hedges, spam, empty tags, unevaluated sums, expression bombs, invisible characters, texts of a million characters. We
-# wrote our rewards against this collection, so it flatters ours; a collection by somebody else would be a fairer test.
+# The attacks are **ours**: completions that try to earn a reward without an honest answer in the course's form. Among
+# them are hedges (several answers at once), repeated tags, empty tags, sums that are not worked out, expressions that
+# take forever to evaluate, invisible characters, and texts of a million characters. We wrote our rewards against this
+# collection, so the comparison favours our rewards. A collection by somebody else would be a fairer test.
 
 # %%
 from grpo_workbook.rewards import attacks, honest
@@ -457,7 +472,8 @@ paid["ours"] = np.array(correctness_reward(texts, references)) == 1
 print(paid[["course's", "ours"]].sum().to_string())
 
 # %% [markdown]
-# By kind:
+# The figure counts the attacks by kind. Grey bars are all attacks of a kind, orange bars those that the Hugging Face
+# course's reward pays in full, and blue bars those that ours pays in full.
 
 # %% tags=["hide-input"]
 through = paid.groupby("kind", sort=False)[["course's", "ours"]].sum()
@@ -482,7 +498,7 @@ for name, row in through.iterrows():
 figures.show(figure, f"Bar chart. Paid by the course's, by ours: {'; '.join(words)}.")
 
 # %% [markdown]
-# Not all of these are equally bad. Read some of those that only the course's reward pays:
+# Not all of these are equally bad. Read some of the attacks that only the Hugging Face course's reward pays for:
 
 # %%
 for attack, course, ours in zip(collection, paid["course's"], paid["ours"]):
@@ -490,12 +506,13 @@ for attack, course, ours in zip(collection, paid["course's"], paid["ours"]):
         print(f"{attack.name:28} {attack.text!r}")
 
 # %% [markdown]
-# Many of them are right answers in a wrong form. For those the course has four more rewards, which judge the form, so
-# a completion in the form earns more. But two blocks with different answers are a hedge: the model may try 41 first and
-# have the last word count. And `42` alone, without any tag, is paid in full: nothing of it depends on the reasoning.
+# Many of these attacks are right answers in a wrong form. The Hugging Face course has four more rewards, which judge
+# the form, so a right answer in the right form earns more. But two blocks with different answers are a hedge: the model
+# may give 41 as well, and only the last answer counts. And `42` alone, without any tag, earns the full correctness
+# reward although it shows no reasoning.
 #
-# **Attack with honest answers too.** A reward that pays too little for a right answer misleads as much as one that pays
-# a cheat:
+# **Attack with honest answers too.** A reward that pays too little for a right answer misleads as much as a reward that
+# pays for a cheat:
 
 # %%
 for inside in ("42", "42.0", "$42", "42 apples"):
@@ -505,8 +522,8 @@ for inside in ("42", "42.0", "$42", "42 apples"):
     print(f"{inside:10} course's {course / 2:.0f}   ours {ours:.0f}")
 
 # %% [markdown]
-# The course's *format* rewards have two traps of their own. Their patterns use `.` for "any text", and in Python a dot does not match a new line, so
-# reasoning of two lines is not well-formed:
+# The *format* rewards of the Hugging Face course have two traps. The first is in their patterns. A `.` stands for any
+# character, but in Python it does not match a new line. So reasoning of two lines counts as not well-formed:
 
 # %%
 import re
@@ -520,8 +537,8 @@ for text in (one_line, two_lines):
     print(f"{text[:28]!r}   plain {plain}   with re.DOTALL {with_dotall}")
 
 # %% [markdown]
-# A model can earn such a reward only by writing all its reasoning in one line. And the reward that counts tags subtracts
-# up to 0.002 for each character behind the closing tag, without a floor:
+# A model can earn such a reward only by writing all its reasoning in one line. The second trap is in the reward that
+# counts tags. It subtracts up to 0.002 for each character after the closing tag, without a lower limit:
 
 # %%
 def course_tags(text):
@@ -543,10 +560,12 @@ for name, text in {"right": one_line, "right, then chats": chatty, "empty": ""}.
     print(f"{name:18} correctness {correct:.0f}   tags {course_tags(text):6.2f}")
 
 # %% [markdown]
-# A right answer with a long farewell earns less than an empty completion, so a model that tends to talk may learn to say
-# nothing. Let a penalty end somewhere: ours only withholds the strict form.
+# A right answer with a long farewell earns less than an empty completion, so a model that tends to talk may learn to
+# say nothing. Give every penalty a lower limit. Our rewards subtract nothing: a completion with extra text only fails
+# to earn the reward for the strict form.
 #
-# What do our own rewards leave open? Add up all three, as a fraction of what the honest right answer earns:
+# How much can an attack earn from our own rewards? The next cell adds up all three, and divides the sum by what the
+# honest right answer earns:
 
 # %%
 def total(text):
@@ -566,18 +585,18 @@ both = paid["ours"] & (np.array(strict_format_reward(texts)) == 1)
 print(f"{both.sum()} of the {paid['ours'].sum()} that earn correctness are well-formed")
 
 # %% [markdown]
-# No attack of the collection earns as much as the honest answer. In a group with right answers, the right answers win. In
-# a group without any, the best cheat wins, however little it earns.
+# No attack of the collection earns as much as the honest answer. In a group with honest right answers, these have the
+# highest advantage. In a group without any, the best cheat has the highest advantage, however little it earns.
 #
-# No reward stops everything. An answer can be right by luck, whatever the reasoning says. So read samples during
+# No reward stops every cheat. An answer can be right by luck, even if the reasoning is wrong. So read samples during
 # training and measure on held-out problems (chapter 04). If the answers are programs, they can attack the test itself
 # (chapter 06).
 
 # %% [markdown]
 # ## A lab for a new task
 #
-# A new task, from nothing: a program downstream reads only the last line of each completion, which must be
-# `#### NUMBER`. A first attempt at the reward:
+# This section designs a reward for a new task: a program reads only the last line of each completion, which must be
+# `#### NUMBER`. Here is a first attempt at the reward:
 
 # %%
 def first_attempt(completions, answer, **columns):
@@ -614,14 +633,14 @@ def examine(reward):
 examine(first_attempt)
 
 # %% [markdown]
-# It pays seven of the eight cheats.
+# The first attempt pays for seven of the eight cheats.
 
 # %% [markdown]
 # ### Exercise 03.2 · `last_line_reward` · medium · 10 minutes
 #
 # The reward of the lab, in TRL's contract for chat completions. Pay 1.0 where the last line is `####`, a space and the
-# row's `answer`, and where `####` stands nowhere else; otherwise pay 0.0. Ignore white space around the completion. When
-# it is solved, run `examine(last_line_reward)`.
+# row's `answer`, and where `####` appears nowhere else; otherwise pay 0.0. Ignore white space around the completion.
+# When your function is right, run `examine(last_line_reward)`.
 
 # %% tags=["exercise"]
 def last_line_reward(completions: list, answer: list[str], **columns) -> list[float]:
@@ -653,7 +672,8 @@ check("03.2", last_line_reward);
 # </details>
 
 # %% [markdown]
-# **Score real samples.** Does the model ever do what you want to pay for? These are the 64 completions from above:
+# **Score real samples.** Does the model ever do what you want to pay for? The next cell checks the 64 completions from
+# above:
 
 # %%
 def ends_in_the_form(text):
@@ -666,13 +686,13 @@ print("end in '#### NUMBER':   ", sum(ends_in_the_form(text) for text in complet
 score_rewards([first_attempt], completions, rows, group_size=8).table().round(2)
 
 # %% [markdown]
-# It does sometimes, so groups have a gradient without partial credit. **Train, and read what the reward taught**:
-# exercise 03.3. **Do the same for a task of your own**: exercise 03.5.
+# 11 of the 64 completions end in the wanted form, so some groups have a gradient even without partial credit. **Train,
+# and read what the reward taught**: exercise 03.3. **Do the same for a task of your own**: exercise 03.5.
 
 # %% [markdown]
 # ## Second part: a small weight is not a small push
 #
-# The group's standard deviation divides every advantage. Compare three groups of four:
+# GRPO divides the advantages of a group by the group's standard deviation. Compare three groups of four:
 
 # %%
 from grpo_workbook import group_advantages
@@ -682,11 +702,12 @@ for group in ([3.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0], [2.1, 2.0, 2.0, 2.0]):
     print(group, "->", [round(number, 2) for number in numbers])
 
 # %% [markdown]
-# They get the same advantages. In the second group no completion is right, and one earns 0.1 for a cheat. In the third
-# all are right, and one earns 0.1 for its style. Both times 0.1 pushes as hard as the whole task does in the first.
+# All three groups get the same advantages. In the second group no completion is right, and one earns 0.1 for a cheat.
+# In the third all are right, and one earns 0.1 for its style. In both of these groups, the 0.1 changes the model as
+# strongly as the whole task does in the first group.
 #
-# So **where correctness does not vary, the smallest reward drives the update, and its size does not matter**. That
-# happens on problems that are too hard and, late in a successful run, on most problems.
+# So **where correctness does not vary, the smallest reward drives the update, and its size does not matter**.
+# Correctness does not vary on problems that are too hard and, late in a successful run, on most problems.
 
 # %% [markdown]
 # ### On a real run
@@ -724,7 +745,8 @@ def curve(trainer, name):
 
 # %% [markdown]
 # The model writes a number in nearly every completion, so `gives_a_number` is a task that it has mastered. The style
-# reward pays the words "answer is", with a weight of 0.1. The strict format has a weight of 0: it is logged, not paid.
+# reward pays for the words "answer is", with a weight of 0.1. The strict format has a weight of 0, so it is logged and
+# has no effect.
 
 # %%
 def gives_a_number(completions, **columns):
@@ -739,7 +761,8 @@ judges = [gives_a_number, says_answer_is, strict_format_reward]
 trainer = train(judges, [2.0, 0.1, 0.0], steps=10)
 
 # %% [markdown]
-# What a reward of 0.1 did in 10 steps, and what it cost:
+# The figure shows, for each of the 10 steps, the fraction of completions that earn each of the three rewards; the
+# weights are in the legend.
 
 # %% tags=["hide-input"]
 curves = {}
@@ -763,14 +786,16 @@ figures.show(
 )
 
 # %% [markdown]
-# The phrase takes over, and the strict form disappears, because the phrase stands outside of the two blocks.
+# The phrase rises to 91 %. The strict form falls to 0 %, because a completion that writes the phrase outside of the two
+# blocks does not have this form.
 
 # %% [markdown]
 # ### Four ways to make advantages
 #
-# Besides `scale_rewards`, TRL has a second switch. `multi_objective_aggregation="normalize_then_sum"` is GDPO (arXiv
-# 2601.05242): it normalises each reward within its group first, then applies the weights, sums, and normalises over the
-# batch. It ignores `scale_rewards`. The arithmetic of TRL 1.15, in short:
+# Besides `scale_rewards`, TRL has a second setting for the advantages.
+# `multi_objective_aggregation="normalize_then_sum"` is GDPO (arXiv 2601.05242): it normalises each reward within its
+# group first, then applies the weights, sums, and normalises over the batch. It ignores `scale_rewards`. The next cell
+# repeats the arithmetic of TRL 1.15 in short:
 
 # %%
 import torch
@@ -809,11 +834,13 @@ for way in WAYS:
 
 # %% [markdown]
 # Under `"group"` the phrase has an advantage of 1.6 in the second group, more than any right answer has in the first.
-# The other three keep it near 0.1, because none of them divides the total by the group's own deviation.
+# The other three settings keep this advantage near 0.1, because they do not divide the total by the group's own
+# standard deviation.
 #
-# What does a policy learn from that? A toy policy shows it in seconds. It makes two decisions: be right (31 % at first)
-# and use the phrase (10 %). Both come from the same 64 weights, as in a network. It trains on 8 groups of 8. In the
-# mastered groups the correctness reward is always 1. The folded cells train it with five seeds for each way.
+# What does a policy learn from such advantages? A toy policy shows this in seconds. It makes two decisions: be right
+# (31 % at first) and use the phrase (10 %). Both decisions depend on the same 64 weights, as in a network. The toy
+# trains on 8 groups of 8. In the mastered groups the correctness reward is always 1. The folded cells train it with
+# five seeds for each of the four ways.
 
 # %% tags=["hide-input"]
 def toy(way, weight=0.1, mastered=4, steps=41, adamw=True, seed=0):
@@ -842,7 +869,8 @@ def toy(way, weight=0.1, mastered=4, steps=41, adamw=True, seed=0):
     return curve_of_phrase
 
 # %% [markdown]
-# Once with half of the groups mastered and once with all of them:
+# In the figure, half of the groups are mastered on the left, and all of them on the right. Lines are means over five
+# seeds; bands reach from the lowest to the highest seed.
 
 # %% tags=["hide-input"]
 cases = {"half of the groups mastered": 4, "all groups mastered": 8}
@@ -868,13 +896,14 @@ figures.show(
 )
 
 # %% [markdown]
-# With half of the groups mastered, `"group"` takes the phrase to 80 % in 30 steps. The three others still hold it at
-# 10 % to 18 %, because the larger pushes of correctness are in the same batch. This does not last for ever: at step 40
-# `"batch"` and `"normalize_then_sum"` are near 40 %.
+# With half of the groups mastered, `"group"` raises the phrase to 80 % in 30 steps. With the three other settings it is
+# still at 10 % to 18 %, because the same batch contains the larger advantages of correctness. This does not last for
+# ever: at step 40 `"batch"` and `"normalize_then_sum"` are near 40 %.
 #
-# The right panel is the limit of the cures. Where *every* group is mastered, nothing larger is left in the batch.
-# `"batch"` and `"normalize_then_sum"` divide by the phrase's own spread. `"none"` gives a smaller gradient, but AdamW
-# divides each gradient by its own recent size, so the step stays large. With plain SGD it would not:
+# The right panel shows where these settings stop helping. If *every* group is mastered, the batch contains nothing
+# larger than the phrase's reward. `"batch"` and `"normalize_then_sum"` divide by the phrase's own spread. `"none"`
+# gives a smaller gradient, but AdamW divides each gradient by its own recent size, so the step stays large. With plain
+# SGD the step would be small under `"none"`:
 
 # %%
 for adamw in (True, False):
@@ -920,18 +949,18 @@ profile.output.mkdir(parents=True, exist_ok=True)
 # | a cheat earns partial credit | make it earn 0; a small weight protects only within a group that has right answers |
 # | nearly all groups have mastered correctness | remove the small reward, or stop the run: no setting keeps it small |
 #
-# Two cautions. GDPO divides each reward by its own spread, so a length reward that differs by 0.01 within a group pushes
-# as hard as one that differs by 0.5. And with `"batch"` or `"normalize_then_sum"`, TRL computes `frac_reward_zero_std`
-# over the whole batch: it stays 0 while single groups have no variance.
+# Two cautions. GDPO divides each reward by its own spread, so a length reward that differs by 0.01 within a group has
+# as much influence as one that differs by 0.5. And with `"batch"` or `"normalize_then_sum"`, TRL computes
+# `frac_reward_zero_std` over the whole batch: it stays 0 even if single groups have no variance.
 
 # %% [markdown]
 # ## Appendix: symbolic answers
 #
-# For reference answers such as `x^2+2x+1`, comparing numbers does not help. math-verify parses LaTeX and compares by
-# algebra; TRL's `accuracy_reward` uses it. As a reward it has traps: a hedge passes, an unevaluated sum passes, 50 %
-# equals two numbers. Its time limit works only in the main thread. `SymbolicChecker` compares numbers exactly, refuses
-# several answers, and leaves only the algebra to math-verify, in a separate process. A check that takes too long is
-# killed: *timeout* is an outcome of its own, not a wrong answer.
+# For reference answers such as `x^2+2x+1`, comparing numbers does not help. The library math-verify parses LaTeX and
+# compares by algebra; TRL's `accuracy_reward` uses it. As a reward, math-verify has traps: it accepts a hedge, a sum
+# that is not worked out, and 50 % for 0.5. Its time limit works only in the main thread. `SymbolicChecker` compares
+# numbers exactly, refuses several answers, and leaves only the algebra to math-verify, in a separate process. It kills
+# a check that takes too long, and reports *timeout* instead of a wrong answer.
 
 # %%
 import logging
@@ -956,14 +985,14 @@ for prediction, reference in pairs[:3]:
     print("math-verify alone:", prediction, verify(parse(reference), parse(prediction)))
 
 # %% [markdown]
-# As a reward it is `get_symbolic_reward(checker)`: 1.0, 0.0, or `None` where it cannot say. If more than half of a
-# batch is `None`, it stops the run and says why.
+# `get_symbolic_reward(checker)` makes a reward of it, which returns 1.0, 0.0, or `None` if the checker cannot decide.
+# If more than half of a batch is `None`, the reward stops the run and gives the reason.
 
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it checks itself. In 03.3 and 03.4 you write a prediction first, and the run
-# starts only then. The table in chapter 00 counts what you have solved.
+# Write the function and run its cell, which checks your function. In 03.3 and 03.4 the run starts only after you have
+# written a prediction. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 03.3 · `last_line_alone` · medium · 10 minutes
@@ -1014,8 +1043,8 @@ predict("03.3", prediction, run);
 # ```
 #
 # In our run the form went from 6 % to 37 % of the completions, and the right ones among them from 67 % to 26 %. The
-# reward ignores the number, so nothing keeps the work that made it right. Pay for the form only together with the answer,
-# and report both rates.
+# reward ignores the number, so it does not reinforce the calculation that makes the number right. Pay for the form only
+# together with the answer, and report both rates.
 #
 # </details>
 
@@ -1052,16 +1081,16 @@ predict("03.4", prediction, run);
 # prediction = "rises"
 # ```
 #
-# Nothing else varies, so the whole gradient comes from the phrase. AdamW divides it by its own recent size, and the step
-# stays large. `"none"` keeps a reward small only while larger rewards vary in the batch.
+# Only the phrase varies, so the whole gradient comes from its reward. AdamW divides this gradient by its own recent
+# size, and the step stays large. `"none"` keeps a reward small only while larger rewards vary in the batch.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 03.5 · `my_reward` · hard · 20 minutes
 #
-# A reward for **your** task. Return four things: the reward; the columns of one row, such as `{"answer": "42"}`; one
-# honest completion; and at least five cheats, all as plain text. The check calls the reward as TRL does, with chat
+# Write a reward for **your** task. Return four things: the reward; the columns of one row, such as `{"answer": "42"}`;
+# one honest completion; and at least five cheats, all as plain text. The check calls the reward as TRL does, with chat
 # messages, and adds an empty and a very long completion. All must earn less than the honest one, and every value must
 # lie between -1 and 1. When it passes, train with it: `train([the_reward], [1.0])`.
 
@@ -1105,23 +1134,24 @@ check("03.5", my_reward);
 # %% [markdown]
 # ## Before you train, a checklist
 #
-# - You tried every reward alone, on texts whose worth you know and on the attacks.
+# - You tried every reward alone, on texts of which you know how good they are, and on the attacks.
 # - The honest right answer earns strictly the most.
 # - Every reward is bounded, and correctness weighs more than all others together.
-# - `score` on real samples: no reward is 0 everywhere or 1 everywhere, and few groups have zero variance.
+# - You scored real samples: no reward is 0 everywhere or 1 everywhere, and few groups have zero variance.
 # - You know which reward drives the update once correctness is mastered.
-# - Errors stop the run or are counted; none becomes a 0.
+# - Errors stop the run or are counted; no error becomes a reward of 0.
 
 # %% [markdown]
 # ## Summary
 #
 # How do you write a reward that teaches the task, and not a trick?
 #
-# - It takes completions and columns, and gives one float per completion, or None. Its name goes into the log.
+# - Write a function that takes completions and columns, and returns one float, or `None`, per completion. Its name
+#   appears in the log.
 # - Compare answers exactly, read only one answer, and give partial credit for the form, in order.
-# - Use three to five unit-scaled functions, with the weights apart.
-# - Score samples before training. Attack your rewards, with cheats and with honest answers: the model learns what gets
-#   through, and unlearns what is not paid.
+# - Use three to five unit-scaled functions, and give TRL their weights separately.
+# - Score samples before training. Attack your rewards with cheats and with honest answers: the model learns every cheat
+#   that is paid, and unlearns honest answers that are not.
 # - Where correctness does not vary, the smallest reward drives the update. `"batch"`, `"none"` and GDPO keep it small
 #   only while larger rewards vary in the batch.
 #
