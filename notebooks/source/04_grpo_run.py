@@ -1,8 +1,9 @@
 # %% [markdown]
 # # 04 · A GRPO run you can trust
 #
-# How do you train a model with GRPO so that you can trust the result? This chapter begins with a script of 30 lines that
-# you can copy. Then it goes through the script step by step, and adds to each step what the result needs to be believed.
+# How do you train a model with GRPO so that you can trust the result? This chapter begins with a training script of 30
+# lines that you can copy. It then repeats each step of the script and adds the checks and measurements that the script
+# lacks.
 #
 # **After this notebook you can** load a model in 4 bits, give it LoRA adapters, train it with GRPO through Unsloth and
 # TRL, and say with an interval and a paired test whether it improved on problems it never saw.
@@ -10,14 +11,15 @@
 # **Time:** about 4 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. Reading
 # takes about 40 minutes. **You need** chapter 00; chapters 01 to 03 explain the algorithm, the data and the rewards.
 #
-# On a GPU the same cells train Qwen3 or Gemma 3. On a T4, Qwen3-1.7B would take about 4 hours of training plus up to one
-# hour of evaluation (an estimate from the profile, not measured). For minutes there too, run `%env
-# GRPO_WORKBOOK_PROFILE=smoke` first: then the notebook takes the tiny model.
+# On a GPU the same cells train Qwen3 or Gemma 3. On a T4, Qwen3-1.7B would take about 4 hours of training plus up to
+# one hour of evaluation (an estimate from the profile, not measured). To finish within minutes there too, first run
+# `%env GRPO_WORKBOOK_PROFILE=smoke`: the notebook then trains the tiny model.
 
 # %% [markdown]
 # ## The script
 #
-# It trains the course's tiny Qwen3, so that it runs anywhere. These lines say where the model and the problems are:
+# The script trains the course's tiny Qwen3, so that it runs on any machine. The first lines set the paths of the model
+# and of the problems, and the system prompt:
 
 # %%
 import os
@@ -34,7 +36,7 @@ PROBLEMS = str(data.WORD_PROBLEMS["train"])  # a JSON object in each line
 SYSTEM = "Work inside <reasoning> tags, then give the number inside <answer> tags."
 
 # %% [markdown]
-# This is a whole GRPO training, with the libraries' own calls:
+# The rest is a complete GRPO training that calls the libraries directly:
 
 # %%
 import torch
@@ -69,8 +71,8 @@ trainer.remove_callback(PrinterCallback)  # it prints all metrics of every step
 trainer.train();
 
 # %% [markdown]
-# TRL logs many numbers ([chapter 05](05_monitoring.ipynb) reads them). One is `reward`, the mean reward of a step's
-# completions: here the fraction that contains the right answer.
+# TRL logs many numbers, which [chapter 05](05_monitoring.ipynb) explains. One of them is `reward`, the mean reward of a
+# step's completions. Here it is the fraction of completions that contain the right answer.
 
 # %%
 for entry in trainer.state.log_history:
@@ -78,7 +80,8 @@ for entry in trainer.state.log_history:
         print(f"step {entry['step']:2}  reward {entry['reward']:.2f}")
 
 # %% [markdown]
-# The reward rises. To train a real model on GSM8K, change these values of the script:
+# The reward rises. To train a real model on GSM8K, a public set of grade-school word problems, change these values of
+# the script:
 #
 # | in the script | here | Qwen3-1.7B on a GPU with 16 GB |
 # | --- | --- | --- |
@@ -90,7 +93,7 @@ for entry in trainer.state.log_history:
 # | `max_completion_length` | 64 | 512, with `chat_template_kwargs={"enable_thinking": False}` |
 # | precision | chosen by TRL | on a T4 `bf16=False, fp16=True`, because it has no bfloat16 |
 #
-# Has the model improved, then? Look at three things that the script does not mention:
+# Does the rising reward mean that the model has improved? The next cell looks at three things that the script ignores:
 
 # %%
 fooling = "<answer>7</answer><answer>8</answer><answer>9</answer>"
@@ -102,31 +105,33 @@ print("held-out problems:", 0)
 
 # %% [markdown]
 # - The **reward** can be fooled: an answer with several numbers earns as much as the right one.
-# - The **weights** that learn are in bfloat16, a format with two to three significant digits. Small updates get lost in it.
+# - The **weights** that learn are in bfloat16, a format with two to three significant decimal digits, in which small
+#   updates can get lost.
 # - The **evaluation** is missing. Nobody knows whether the model solves *other* problems better, or only earns more.
 #
-# Besides, the script leaves many values to defaults, which TRL and Unsloth choose differently, and at the end the trained
-# model is only in memory. The rest of this chapter does each step again, so that the result can be trusted.
+# There are two smaller problems. The script leaves many values to defaults, and the defaults of TRL and Unsloth differ.
+# And at the end the trained model exists only in memory. The rest of this chapter repeats each step, so that the result
+# can be trusted.
 
 # %% [markdown]
 # ## The settings
 #
-# GRPO needs a model that is right *sometimes* (chapter 00). `choose_profile` looks at the machine and chooses a model and
-# settings that fit it. The variables `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` of the environment override the
+# GRPO needs a model that is right *sometimes* (chapter 00). `choose_profile` looks at the machine and chooses a model
+# and settings that fit it. The environment variables `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` override its
 # choice.
 
 # %%
 print(profile)
 
 # %% [markdown]
-# A profile is only values. Three of its fields are dictionaries of arguments, one for each of the library's calls:
+# A profile only holds values. Three of its fields are dictionaries of arguments, one for each call to a library:
 # `profile.loader` for `from_pretrained`, `profile.lora` for `get_peft_model`, and `profile.grpo` for `GRPOConfig`.
 #
 # <details><summary>For the curious: what is different on a GPU</summary>
 #
-# The code is the same on both machines, but the trainer is not. On a GPU `import unsloth` replaces TRL's trainer. On a CPU
-# it leaves GRPO to TRL; that is why the line that it prints there says "with SFTTrainer". Unsloth's CPU backend adapts
-# supervised fine-tuning and promises nothing else. GRPO works on it because it is TRL's own code.
+# This notebook's code is the same on a CPU and on a GPU, but the trainer is not. On a GPU `import unsloth` replaces
+# TRL's trainer. On a CPU Unsloth adapts only supervised fine-tuning, which is why the line that it prints there says
+# "with SFTTrainer". GRPO works on a CPU because Unsloth leaves TRL's own trainer in place.
 #
 # | | CPU | GPU, with Unsloth |
 # | --- | --- | --- |
@@ -138,16 +143,17 @@ print(profile)
 # | settings that change by themselves | 8-bit optimizers become AdamW | `dr_grpo` turns `scale_rewards` off; a batch smaller than a group grows |
 # | logged | `entropy`; `kl` only when `beta` > 0 | `kl` always, no `entropy` |
 #
-# The table was read from `unsloth/models/rl.py`, `unsloth_zoo/rl_replacements.py` and `unsloth/_cpu_init.py`. Expect a GPU
-# run to learn like a CPU run, not to repeat its numbers.
+# The table was read from `unsloth/models/rl.py`, `unsloth_zoo/rl_replacements.py` and `unsloth/_cpu_init.py`. Expect a
+# GPU run to learn like a CPU run, not to repeat its numbers.
 #
 # </details>
 
 # %% [markdown]
 # ## Step 1: the model, in 4 bits, with adapters
 #
-# The script's two calls were `from_pretrained` and `get_peft_model`. `load_policy(profile)` makes the same two calls with
-# the profile's values, and also loads models that can see, such as Gemma 3 4B, of which only the text part is trained:
+# The script's two calls were `from_pretrained` and `get_peft_model`. `load_policy(profile)` makes the same two calls
+# with the profile's values, and also loads models that can see, such as Gemma 3 4B, of which only the text part is
+# trained:
 
 # %%
 from grpo_workbook import load_policy
@@ -157,12 +163,13 @@ for name, value in {**profile.loader, **profile.lora}.items():
 model, tokenizer = load_policy(profile)
 
 # %% [markdown]
-# The weights of the base model are stored in **NF4**, a 4-bit format made for normally distributed weights, and never
-# change. `dtype` is the number format of the arithmetic and of everything that is not quantized. What learns is a pair of
-# thin matrices A and B beside each frozen matrix W: low-rank adaptation, [LoRA](https://arxiv.org/abs/2106.09685). The
-# rank `r` says how thin they are. The layer computes `W x + (lora_alpha / r) B A x`; a factor of 2 is a convention. B starts
-# at zero, so the adapters change nothing until the first update. Adapting all seven projections of a layer learns more
-# than adapting attention alone ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
+# The weights of the base model never change. They are stored in **NF4**, a 4-bit format made for normally distributed
+# weights. `dtype` is the number format of the arithmetic and of everything that is not quantized. Beside each frozen
+# matrix W stand two thin matrices, A and B, and only these learn. This is low-rank adaptation,
+# [LoRA](https://arxiv.org/abs/2106.09685). The rank `r` is the thin dimension of A and B. The layer computes
+# `W x + (lora_alpha / r) B A x`, where a factor `lora_alpha / r` of 2, as here, is a common choice. B starts at zero,
+# so the adapters change nothing until the first update. Adapting all seven projections of a layer learns more than
+# adapting attention alone ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
 
 # %% tags=["hide-input"]
 from bitsandbytes.functional import dequantize_4bit
@@ -181,8 +188,8 @@ print(len(levels), "of the 16 levels occur in the first block")
 print(f"A and B: {A.numel() + B.numel():,} weights, B all zero: {not B.any()}")
 
 # %% [markdown]
-# This is one layer, read from the model. NF4 stores weights in **blocks** of 64. Each weight becomes one of 16 levels from
-# -1 to 1, which takes 4 bits. The scale of the block, its largest magnitude, is stored once, in 8 bits.
+# These numbers come from one layer of the model. NF4 stores weights in **blocks** of 64. Each weight becomes one of 16
+# levels from -1 to 1, which takes 4 bits. The scale of the block, its largest magnitude, is stored once, in 8 bits.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -214,7 +221,10 @@ words = f"A frozen W; one block of 64 weights is enlarged, with its scale {scale
 figures.show(figure, words + "Beside W stand the thin matrices B and A, which learn.")
 
 # %% [markdown]
-# Check the result, because a layer that cannot be quantized stays in 16 bits without an error:
+# The stripes at the top of the figure are the weights of one block, coloured by their value. Below it, the product of
+# the thin matrices B and A, times 2, is added to W.
+#
+# Now check how many layers are in 4 bits, because a layer that cannot be quantized stays in 16 bits without an error:
 
 # %%
 from grpo_workbook.training import count_4bit_layers
@@ -248,24 +258,26 @@ print(f"{trainable:,} adapter weights will learn")
 # )
 # ```
 #
-# On a T4 write float16 in both places. TRL makes these adapters itself and casts them to bfloat16. Once the trainer is
-# built, set `p.data = p.data.float()` for each parameter `p` that learns: rounding does no harm before the first step.
+# On a T4 write `torch.float16` in both places. Here TRL itself makes the adapters, and casts them to bfloat16. Once the
+# trainer is built, set `p.data = p.data.float()` for each parameter `p` that learns. The rounding in between does no
+# harm, because nothing has been learned yet.
 #
 # `python -m grpo_workbook run --backend plain` runs it on a GPU, but not on a CPU, because TRL 1.15 computes
 # log-probabilities in a Triton kernel.
 #
-# Processors with AVX512-BF16 hold another trap. At the first generation bitsandbytes 0.50 repacks a layer's 4-bit weights,
-# and no gradient flows back through the layer any more. The reward still rises, only less, because other layers learn.
-# Unsloth and our plain backend switch the repacking off.
+# On processors with AVX512-BF16 there is another trap. At the first generation bitsandbytes 0.50 repacks a layer's
+# 4-bit weights, and no gradient flows back through the layer any more. The reward still rises, only less, because other
+# layers learn. Unsloth and our plain backend switch the repacking off.
 #
 # </details>
 
 # %% [markdown]
 # ## Step 2: the problems, and some that are held out
 #
-# These are word problems of one and two steps in GSM8K's form: the answer ends in `#### N`. In a GPU's profile they are
-# GSM8K itself. `load_split` does what the script did with `load_dataset(...)`, checks every row, and returns **held-out**
-# problems too: they share no combination of template and numbers with the training problems.
+# The tiny model trains on word problems of one and two steps in GSM8K's form: the answer ends in `#### N`. The profiles
+# for GPUs use GSM8K itself. `load_split` does what the script did with `load_dataset(...)`, checks every row, and also
+# returns **held-out** problems. No held-out problem has both the sentence pattern and the numbers of a training
+# problem.
 
 # %%
 train_rows, heldout_rows, _ = data.load_split(
@@ -277,8 +289,9 @@ print(example["question"])
 print(example["solution"])
 
 # %% [markdown]
-# TRL wants a `prompt`, here a conversation, as `.map(to_prompt)` made it. It passes every other column to the reward
-# functions, which need `answer`. TRL does not truncate prompts, so `drop_long_prompts` removes those that are too long.
+# TRL expects a column `prompt`. Here it is a conversation, as the script's `.map(to_prompt)` made it. TRL passes every
+# other column to the reward functions, and ours need `answer`. TRL does not truncate prompts, so `drop_long_prompts`
+# removes those that are too long.
 
 # %%
 from grpo_workbook import drop_long_prompts, render, to_dataset
@@ -290,7 +303,7 @@ print(dropped, "dropped\n")
 print(train_set[0])
 
 # %% [markdown]
-# This is the text that the model reads, made from the conversation by the tokenizer's chat template:
+# The tokenizer's chat template turns the conversation into the text that the model reads:
 
 # %%
 print(render([train_set[0]["prompt"]], tokenizer)[0])
@@ -298,9 +311,10 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # %% [markdown]
 # ## Step 3: the rewards
 #
-# A reward function gets the completions and the dataset's columns, and returns a number for each completion. These three,
-# from [chapter 03](03_reward_design.ipynb), return 0 to 1: for the right number, for perfect form, and for parts of the
-# form. GRPO compares their weighted sums. Test them before you train on completions that you know:
+# A reward function gets the completions and the dataset's columns, and returns a number for each completion. The three
+# functions below come from [chapter 03](03_reward_design.ipynb) and return a value from 0 to 1: one for the right
+# number, one for perfect form, and one for parts of the form. GRPO compares the weighted sums of the three. Before you
+# train, test the functions on completions whose quality you know:
 
 # %%
 import pandas as pd
@@ -329,13 +343,15 @@ table["weighted total"] = total
 table
 
 # %% [markdown]
-# The answer with two numbers, which would have fooled the script's reward, earns nothing.
+# The last completion gives two numbers. It would have fooled the script's reward, and here it earns nothing.
 #
 # ## Step 4: the baseline
 #
-# Without a baseline no later number means anything. *Strict* counts answers that are right and well-formed; *lenient*
-# accepts any readable form. *Sampled* draws each token at random with the model's own probabilities (temperature 1), as
-# training does; *greedy* takes the most likely token. Each rate has its 95 % interval (Wilson's).
+# Measure the model before training, because a later rate means nothing without one to compare it with. The *strict*
+# rate counts answers that are right and well-formed. The *lenient* rate counts right answers in any readable form. A
+# *sampled* answer draws each token at random with the model's own probabilities (temperature 1), as training does. A
+# *greedy* answer takes the most likely token each time. In parentheses, each rate is followed by its 95 % confidence
+# interval (Wilson's, [chapter 08](08_evaluation.ipynb)).
 
 # %%
 from grpo_workbook import evaluate
@@ -356,10 +372,10 @@ print("sampled,", before_sampled)
 print("greedy, ", before_greedy)
 
 # %% [markdown]
-# Greedily the model gets the number right in 99 % but the form in 46 %: it can do the arithmetic and misses the form.
-# This is so on purpose. The tiny model first learned the arithmetic and then to show it in messy ways ([its
-# card](../data/tiny-qwen3/README.md)), so that training has something to improve within minutes. Read some sampled
-# completions:
+# The model's greedy answers have the right number in 99 % of the problems and the right form in 46 %: it can do the
+# arithmetic and misses the form. We made it so on purpose. The tiny model was first trained on the arithmetic, and then
+# on answers in messy forms ([its card](../data/tiny-qwen3/README.md)), so that GRPO has something to improve within
+# minutes. Read some sampled completions:
 
 # %%
 for completion in before_sampled.completions[1:5]:
@@ -368,8 +384,8 @@ for completion in before_sampled.completions[1:5]:
 # %% [markdown]
 # ## Step 5: the configuration
 #
-# TRL and Unsloth have different defaults. So the profile gives every value of the algorithm explicitly, and `GRPOConfig`
-# takes them as they are. To change some of them, write `GRPOConfig(..., **{**profile.grpo, "max_steps": 30})`.
+# TRL and Unsloth have different defaults. So the profile sets every value of the algorithm explicitly and passes them
+# to `GRPOConfig`. To change some of them, write `GRPOConfig(..., **{**profile.grpo, "max_steps": 30})`.
 
 # %%
 args = GRPOConfig(
@@ -385,7 +401,7 @@ for name, value in profile.grpo.items():
 # | `num_generations` | size of the group. Larger: steadier advantages, fewer zero-variance groups, more time | 8 | 8 to 16 |
 # | batch size | completions in an optimizer step. Smaller: noisier gradient, faster steps | 32 | 32 to 128 |
 # | `per_device_train_batch_size` | completions in memory at once; the gradient is accumulated | 4 to 8 | 16 to 32 |
-# | `max_completion_length` | most of the time and memory. Too short: answers are cut off before they earn anything | 512 | 1024 and more |
+# | `max_completion_length` | longest completion in tokens; it costs most of the time and memory. Too short: answers are cut off before they earn anything | 512 | 1024 and more |
 # | `temperature` | 1 samples from the policy as it is; higher explores more | 1 | 1 |
 # | `num_iterations` | updates per completion. At 1 the training is on-policy: every update uses fresh completions | 1 | 1 |
 # | `learning_rate` | **LoRA: start at 1e-5, try 5e-5. Full fine-tuning: 1e-6.** Independent of the GPU | 1e-5 | 1e-5 |
@@ -395,24 +411,27 @@ for name, value in profile.grpo.items():
 # | gradient checkpointing | recomputes activations: less memory, more time | on | on for long answers |
 # | `use_vllm` | generates several times faster, on a GPU only | if memory allows | on |
 #
-# The learning rates come from TRL's page [LoRA Without Regret](https://huggingface.co/docs/trl/main/en/lora_without_regret): 1e-5 (3B) and
-# 5e-5 (0.6B) with LoRA, 1e-6 for all weights. With a fixed `lora_alpha` the best rate hardly depends on the rank. The tiny
-# model, with less than a million weights, takes 1e-3. That page advises fewer than 32 completions in a step with LoRA:
-# larger batches, as in the table, are common, but not supported by it.
+# The learning rates come from TRL's page [LoRA Without
+# Regret](https://huggingface.co/docs/trl/main/en/lora_without_regret): with LoRA, 1e-5 for a model of 3B weights and
+# 5e-5 for one of 0.6B; with full fine-tuning, 1e-6. With a fixed `lora_alpha` the best rate hardly depends on the rank.
+# Our tiny model, with less than a million weights, uses 1e-3. That page also advises fewer than 32 completions in a
+# step with LoRA. Larger batches, as in the table, are common, but they go against this advice.
 #
-# `loss_type="dapo"` is only DAPO's way to count tokens (chapter 01). The rest of DAPO is off here.
+# `loss_type="dapo"` takes from the algorithm DAPO only its average over tokens (chapter 01). The rest of DAPO is off
+# here.
 #
-# Batch sizes count **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be whole
-# groups. A batch of 4 with groups of 8, as in older guides, raises a `ValueError` in TRL (on a GPU, Unsloth enlarges
-# it). TRL's `max_prompt_length` no longer exists.
+# Batch sizes count **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be a
+# multiple of `num_generations`. A batch of 4 with groups of 8, as in older guides, raises a `ValueError` in TRL (on a
+# GPU, Unsloth enlarges it). TRL's `max_prompt_length` no longer exists.
 #
-# The GPU columns are common values, not measured here. [Chapter 10](10_scale_out.ipynb) computes the memory that they take.
+# The GPU columns are common values, not measured here. [Chapter 10](10_scale_out.ipynb) computes the memory that they
+# take.
 
 # %% [markdown]
 # ## Step 6: training
 #
-# Each optimizer step is one round of this loop. TRL's trainer runs it; the completions that it samples are also called
-# **rollouts**.
+# Each optimizer step is one round of the loop in the figure. TRL's trainer runs this loop. The sampled completions are
+# also called **rollouts**.
 
 # %% tags=["hide-input"]
 group = profile.grpo["num_generations"]
@@ -443,10 +462,13 @@ words = f"A loop: {problems} problems go to the policy, which samples {n} comple
 figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and back.")
 
 # %% [markdown]
-# Building the trainer has a side effect: when the base is quantized, TRL 1.15 casts the adapters to **bfloat16**. Unsloth
-# removes that on a GPU; on any machine the callback `Float32Adapters` puts them back. It matters at the rates of large
-# models: with PEFT's first values, an update of 1e-5 changes nothing at all in 82 % of the weights of an A with 2,048
-# inputs, and one of 5e-5 in 29 %. (At this run's 1e-3 no update is lost, only rounded.)
+# Read the figure from the top left: each box is a result, and each arrow leads to what is computed from it.
+#
+# Building the trainer has a side effect: when the base is quantized, TRL 1.15 casts the adapters to **bfloat16**. On a
+# GPU Unsloth removes that cast; on any machine the callback `Float32Adapters` converts the adapters back to float32.
+# The cast matters at the learning rates of large models. Take an A with 2,048 inputs and PEFT's initial values: in
+# bfloat16, 82 % of its weights do not change at all by an update of 1e-5, and 29 % of them do not change by one of
+# 5e-5. (At this run's 1e-3 no update is lost; it is only rounded.)
 #
 # `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
 
@@ -463,11 +485,12 @@ print("number format of the weights that learn:", trained_formats)
 trainer.train();
 
 # %% [markdown]
-# A checkpoint is saved every `save_steps`, so an interrupted training can continue (`python -m grpo_workbook run
-# --resume` for a run by the command).
+# A checkpoint is saved every `save_steps` steps, so an interrupted training can continue. (A run that was started by
+# the command continues with `python -m grpo_workbook run --resume`.)
 #
-# Watch the reward, not the loss. Advantages are centred within each group, so the loss stays near 0 throughout; only its
-# gradient matters. Each row is the mean over a tenth of the steps:
+# Watch the reward, not the loss. The advantages of each group sum to 0, so the value of the loss stays near 0
+# throughout; only its gradient matters. In the table, each row is the mean over a tenth of the steps, and
+# `frac_reward_zero_std` is the fraction of groups with zero variance:
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -479,9 +502,12 @@ last_steps = (table.index - 1) // tenth * tenth + tenth
 table.filter(items=columns).groupby(last_steps).mean().round(3)
 
 # %% [markdown]
-# The model learns the form first, because it is the same for every problem. Then the reward rises slowly, as mistakes in
-# the sampled arithmetic become rarer, and more and more groups have zero variance, because all of their completions are
-# right. In the figure only the total is weighted; pale lines are single steps.
+# The model learns the form first, because the form is the same for every problem. Then the reward rises slowly, as
+# mistakes in the sampled arithmetic become rarer. More and more groups have zero variance, because all of their
+# completions are right.
+#
+# In the figure, the bold lines are means of seven steps and the pale lines are single steps. The total is the weighted
+# sum, at most 3; the other three lines are its parts before weighting, each at most 1.
 
 # %% tags=["hide-input"]
 from statistics import mean
@@ -496,8 +522,9 @@ figures.show(figure, words)
 # %% [markdown]
 # ## Step 7: did it learn?
 #
-# The training reward cannot tell, because the model may have exploited it or memorized the problems. Held-out problems
-# can. The black bars are 95 % intervals.
+# The training reward cannot answer this question, because the model may have exploited the reward or memorized the
+# problems. Held-out problems can. Each pair of bars in the figure is one measure of accuracy before and after training,
+# and the thin black lines are its 95 % intervals.
 
 # %%
 from grpo_workbook.evaluation import report_heldout
@@ -514,19 +541,21 @@ figure.axes[0].set_title(f"{len(heldout_set)} held-out problems: {gain} strict")
 figures.show(figure, words)
 
 # %% [markdown]
-# All numbers after training, as those before it stood above:
+# These are all rates after training, in the form in which the baseline was printed above:
 
 # %%
 print("sampled,", after_sampled)
 print("greedy, ", after_greedy)
 
 # %% [markdown]
-# Most of the gain is form. In any readable form (*lenient*), the sampled number was right in 71 % before and in 92 % after.
-# Greedily it was right in 99 % before training, and that did not rise. So the model learned no new arithmetic: it learned
-# the form, and its *sampled* answers came closer to the greedy ones.
+# Most of the gain is form. In any readable form (*lenient*), the sampled answers were right in 71 % of the problems
+# before training and in 92 % after it. The greedy answers were right in 99 % before training, and this rate did not
+# rise. So the run shows no new arithmetic: the model learned the form, and its *sampled* answers came closer to the
+# greedy ones.
 #
-# Could that be chance? If training had no effect, a problem whose outcome changed would be as likely to get better as worse,
-# like a coin. McNemar's exact test computes how often a coin would give such a result.
+# Could the strict gain be chance? If training had no effect, a problem whose outcome changed would be as likely to get
+# better as to get worse, like the toss of a coin. McNemar's exact test computes how likely coins would give a result at
+# least as one-sided as this one. That probability is the p-value:
 
 # %%
 from grpo_workbook import paired_p_value
@@ -541,11 +570,12 @@ print(f"p = {p_value:.1g}")
 # One run with one seed shows that *this* model improved. How much another seed would gain is a question for [chapter
 # 08](08_evaluation.ipynb).
 #
-# ## Step 8: keep it
+# ## Step 8: keep the model
 #
-# The adapter is small, but needs its base. Merging it into 4-bit weights would round them again, so `merge` loads the base
+# The adapter is small, but it cannot be used without its base. To *merge* means to add the adapter to the base's
+# weights, so that one model is left. Merging into 4-bit weights would round them again. So `merge` loads the base
 # unquantized, adds the adapter, and saves one 16-bit model that plain Transformers can load. First save the adapter and
-# free the memory, because on a GPU the 16-bit models need the room.
+# free the memory, because the merge needs it.
 
 # %%
 from accelerate.utils.memory import clear_device_cache
@@ -560,7 +590,7 @@ del model, trainer, layer, packed, W, A, B, block
 clear_device_cache(garbage_collection=True)
 
 # %% [markdown]
-# Now the trained policy is on disk, and no longer in memory.
+# The trained policy is now on disk and no longer in memory. `merge` reads it from there:
 
 # %%
 proof = merge(
@@ -570,9 +600,10 @@ proof = merge(
 )
 
 # %% [markdown]
-# On the same tokens the merged model must give the logits of the 16-bit base with its adapter beside it. Rounding to 16
-# bits moves them a little, but the most likely token should stay. `merge` writes nothing that fails this test, or that
-# answers the held-out problems worse than the policy.
+# `merge` tests its result before it writes it. Given the same tokens, the merged model must compute the same logits as
+# the 16-bit base with a separate adapter. Rounding to 16 bits changes the logits a little, but the most likely token
+# should stay the same. `merge` also refuses a merged model that answers the held-out problems clearly worse than the
+# trained policy.
 
 # %%
 greedy = proof["heldout"]["strict"]
@@ -582,9 +613,10 @@ print(f"4-bit with adapter:         {greedy['before']:.1%} strict, greedy")
 print(f"merged, 16-bit:             {greedy['after']:.1%} strict, greedy")
 
 # %% [markdown]
-# The first two numbers show that the merge is right. They do not show that an adapter trained on the *4-bit* base works as
-# well on the unquantized base, which is another model. That is why `merge` also lets the merged model answer the held-out
-# problems. The last two numbers compare it with the trained policy. Here are its first answers:
+# The first two numbers show that the merge was computed correctly. They do not show that an adapter trained on the
+# *4-bit* base works as well on the unquantized base, which is a slightly different model. That is why the merged model
+# also answers the held-out problems: the last two numbers compare it with the trained policy. Here are the merged
+# model's first answers:
 
 # %%
 for row, text in zip(heldout_set, proof["merged_answers"]):
@@ -617,9 +649,10 @@ if profile.name == "smoke":
 # %% [markdown]
 # ## Your own project
 #
-# The command `run` does the same with your own data and rewards, and takes any argument of TRL's `GRPOConfig` by its name.
-# To start, `python -m grpo_workbook new my_project` makes [a project](../templates/my_project/README.md) that trains: data,
-# two reward functions with their tests, and a script like the one above.
+# The command `run` repeats all these steps with your own data and rewards. It accepts any argument of TRL's
+# `GRPOConfig` by its name. To start, `python -m grpo_workbook new my_project` creates [a
+# project](../templates/my_project/README.md) that can train at once: data, two reward functions with their tests, and a
+# script like the one above.
 #
 # ```bash
 # python -m grpo_workbook run --model gemma --seed 1 --output_dir outputs/gemma
@@ -631,8 +664,9 @@ if profile.name == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Two functions and two experiments. An experiment runs only after you have written a prediction.
-# The table in chapter 00 counts what you have solved. Load the trained policy again for them, from its adapter:
+# There are two functions to write and two experiments to predict. An experiment runs only after you have written a
+# prediction. The table in chapter 00 counts what you have solved. First load the trained policy again, from its
+# adapter:
 
 # %%
 from grpo_workbook import load_model
@@ -645,10 +679,11 @@ model, tokenizer = load_model(
 # %% [markdown]
 # ### Exercise 04.1 · `my_reward` · medium · 15 minutes
 #
-# Write a reward of your own and train with it. The wish: *right answers, as short as possible*. A completion with exactly
-# one answer block (`<answer>`, the right number, `</answer>`) earns something, and a shorter one earns more. A completion
-# without the right number must earn less than any with it, however short it is. How you count is your choice. The check
-# calls your function as TRL does, with two completions of which the first must earn more.
+# Write a reward of your own and train with it. The model should give *right answers, as short as possible*. A
+# completion with exactly one answer block (`<answer>`, the right number, `</answer>`) earns something, and a shorter
+# one earns more. A completion without the right number must earn less than any completion with it, however short it is.
+# You choose how the reward depends on the length. The check calls your function as TRL does, with two completions of
+# which the first must earn more.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -664,9 +699,9 @@ check("04.1", my_reward);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Go through `zip(completions, answer)`. `re.findall("<answer>(.*?)</answer>", text, re.DOTALL)` returns the contents of all
-# answer blocks. Give 0 unless there is one and it is right; otherwise give 1 minus a little for each character, and at
-# least 0.5.
+# Go through `zip(completions, answer)`. `re.findall("<answer>(.*?)</answer>", text, re.DOTALL)` returns the contents of
+# all answer blocks. Give 0 unless there is one and it is right; otherwise give 1 minus a little for each character, and
+# at least 0.5.
 #
 # </details>
 #
@@ -713,17 +748,20 @@ if judge("04.1", my_reward).status == "solved":
     print(short.completions[0])
 
 # %% [markdown]
-# Compare the lengths and the rates, and read the completion: what did the model leave out? In our run with the solution
-# above, 24 steps took the mean length from 26 to 24 tokens and the answers that are right in any form from 79 % to 86 % (160
-# held-out problems). Then train for 48 steps. In ours, 88 % were right in any form, but *strictly* right fell from 21 % to 0:
-# the model no longer wrote `</reasoning>`. The tag costs 12 characters, and this reward never asks for it. The model learned
-# what the reward pays, not what was meant.
+# Compare the lengths and the rates, and read the completion. What did the model leave out? We ran this with the
+# solution above and measured on 160 held-out problems. (The cell measures on the profile's problems, so its rate before
+# training differs from ours.) After 24 steps the mean length had fallen from 26 to 24 tokens, and the answers that are
+# right in any form had risen from 79 % to 86 %.
+#
+# Then train for 48 steps. In our run 88 % were right in any form, but the *strictly* right answers fell from 21 % to 0:
+# the model no longer wrote `</reasoning>`. The tag costs 12 characters, and this reward never asks for it. So the model
+# learned what the reward pays for, and lost what we had left out of the reward.
 
 # %% [markdown]
 # ### Exercise 04.2 · `lora_parameters` · easy · 5 minutes
 #
-# Beside a frozen weight of `inputs x outputs`, LoRA of rank r puts A (r x inputs) and B (outputs x r). How many
-# weights learn, for a list of `(inputs, outputs)`?
+# To a frozen matrix of size `inputs x outputs`, LoRA of rank r adds A (r x inputs) and B (outputs x r). Given a list of
+# such `(inputs, outputs)`, how many weights learn in all?
 
 # %% tags=["exercise"]
 def lora_parameters(shapes: list[tuple[int, int]], rank: int) -> int:
@@ -752,9 +790,10 @@ check("04.2", lora_parameters);
 # %% [markdown]
 # ### Exercise 04.3 · `rank_one` · medium · 6 minutes
 #
-# Reinforcement learning needs little rank, says the table. Test it: train the base again with rank 1, so that 8,192 weights
-# learn, not 131,072, on the same problems with the same learning rate. After 15 steps (half a minute), has the reward risen
-# `"as fast"` as in the run above (at least 80 % of its gain), `"slower"`, or `"not at all"` (less than 20 %)?
+# According to the table of settings, reinforcement learning needs only a small rank. Test this: train the base again
+# with rank 1, on the same problems with the same learning rate. Then 8,192 weights learn instead of 131,072. After 15
+# steps (half a minute), has the reward risen `"as fast"` as in the run above (at least 80 % of its gain), `"slower"`,
+# or `"not at all"` (less than 20 %)?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -786,8 +825,8 @@ predict("04.3", prediction, rank_one);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# AdamW moves every weight of A and B by about the learning rate, whatever the rank. The layer changes by `2 B A`, a sum of r
-# products, and with `lora_alpha = 2 r` the factor stays 2. How many products push in the same direction?
+# AdamW moves every weight of A and B by about the learning rate, whatever the rank. The layer changes by `2 B A`, a sum
+# of r products, and with `lora_alpha = 2 r` the factor stays 2. How many products push in the same direction?
 #
 # </details>
 #
@@ -797,18 +836,19 @@ predict("04.3", prediction, rank_one);
 # prediction = "slower"
 # ```
 #
-# The sum has one product instead of 16, so the same learning rate changes the layer less. That is the pace, not the limit: a
-# fixed `lora_alpha` of 32, as in TRL's recipe, would give thin adapters a larger factor. Try `learning_rate=4e-3`.
+# The sum has one product instead of 16, so the same learning rate changes the layer less. This limits how fast rank 1
+# learns, and not what it can learn. A fixed `lora_alpha` of 32, as in TRL's recipe, would give thin adapters a larger
+# factor. Try a `learning_rate` of 4e-3 in `changes`.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 04.4 · `my_problems` · medium · 10 minutes
 #
-# Does the gain hold on *your* problems? Write some. The default has the training's form with larger numbers: sums from 44 to
-# 129, where most numbers in the training questions are below 20. The cell answers each problem without and with the
-# adapters. Will the trained model be right and well-formed on `"more"` of them, on `"fewer"`, or is there `"no difference"`
-# (p of the paired test is 0.05 or more)?
+# Does the model also gain on *your* problems? Write some. The default problems are worded like the training problems
+# but have larger numbers: their sums go from 44 to 129, while most numbers in the training questions are below 20. The
+# cell answers each problem without and with the adapters. Will the trained model be right and well-formed on `"more"`
+# problems, on `"fewer"`, or is there `"no difference"` (p of the paired test is 0.05 or more)?
 
 # %% tags=["exercise"]
 prediction = ...  # "more", "fewer" or "no difference"
@@ -836,7 +876,8 @@ predict("04.4", prediction, my_problems);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Form and sum must both be right. Which of them did training change, and can the base model do such sums at all?
+# Form and sum must both be right. Which of the two did training change, and can the base model compute such sums at
+# all?
 #
 # </details>
 #
@@ -855,13 +896,13 @@ predict("04.4", prediction, my_problems);
 #
 # How do you train a model with GRPO so that you can trust the result?
 #
-# - The training itself is a script of 30 lines: model, adapters, data, reward, `GRPOConfig`, `GRPOTrainer`.
-# - Test the reward on known completions before you train, among them some that try to fool it.
-# - Write down every value that matters, because TRL, Unsloth and you may have different defaults. LoRA starts at a
-#   learning rate of 1e-5, full fine-tuning at 1e-6, on any GPU.
+# - The training itself takes 30 lines: model, adapters, data, reward, `GRPOConfig`, `GRPOTrainer`.
+# - Before you train, test the reward on completions whose quality you know. Some of them should try to fool it.
+# - Set every value that matters explicitly, because TRL and Unsloth have different defaults. LoRA starts at a learning
+#   rate of 1e-5, full fine-tuning at 1e-6, on any GPU.
 # - The 4-bit base is frozen, and LoRA adapters learn. Keep them in float32.
 # - Measure held-out problems before and after, with an interval and a paired test. Neither the loss nor the training
 #   reward can tell whether the model improved.
-# - Test the merged model, because it is what you ship.
+# - Test the merged model on the held-out problems, because that is the model you ship.
 #
-# Next: [05 · Monitoring](05_monitoring.ipynb) reads such a run while it trains.
+# Next: [05 · Monitoring](05_monitoring.ipynb) shows how to tell, while a run trains, whether it is healthy.
