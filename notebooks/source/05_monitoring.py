@@ -1,21 +1,22 @@
 # %% [markdown]
 # # 05 · Monitoring: a run that says what is wrong with it
 #
-# Is a run learning while it trains, and if not, what is wrong with it? This chapter reads the curves of healthy and of sick
-# runs, and watches a run live.
+# Is a run learning while it trains, and if not, what is wrong with it? This chapter reads the curves of healthy and of
+# sick runs, and then watches a run while it trains.
 #
 # **After this notebook you can** read every curve of a GRPO run, explain why a loss near 0 is normal, tell a healthy
 # run from a sick one (within 30 steps here, within 100 on a GPU), name what is wrong and its cure, and stop a bad run
 # before it wastes an hour.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** chapter 00, and
-# chapter 04 for the calls. For a run of your own: `python -m grpo_workbook diagnose FOLDER`.
+# **Time:** about 2 minutes on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** chapter 00,
+# and chapter 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
 # ## Why the loss is near 0
 #
-# Take four completions of one problem, two of them right. Their advantages sum to 0, because they are measured from the
-# group's mean. The loss is minus the mean of `ratio * advantage`, and at the first update of a batch every ratio is 1.
+# Take four completions of one problem, two of them right. Their advantages sum to 0, because each advantage is a
+# distance from the group's mean. The loss is minus the mean of `ratio * advantage`, and at the first update of a batch
+# every ratio is 1.
 
 # %%
 from statistics import mean, stdev
@@ -28,9 +29,10 @@ print(f"loss: {abs(mean(advantages)):.3f}")
 
 # %% [markdown]
 # The *value* of the loss is 0, but its *gradient* is not: it makes the first two completions likelier and the other two
-# less likely. A real log shows small values instead of 0, because this course's `loss_type="dapo"` averages over tokens, so
-# a longer completion counts more. Each box is a completion, as wide as its length and as high as its advantage; the loss is
-# minus the sum of the areas, per token.
+# less likely. A real log shows small values instead of 0, because this course's `loss_type="dapo"` averages over
+# tokens, so a longer completion counts more. In the figure each box is a completion, green if right and orange if
+# wrong. It is as wide as its length in tokens and as high as its advantage. The loss is minus the sum of the areas,
+# where areas below 0 are negative, divided by the number of tokens.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -60,15 +62,15 @@ figures.show(figure, "Three bar charts of two right and two wrong completions, e
              f"wide as it is long. The loss: {', '.join(words)}.")
 
 # %% [markdown]
-# So the loss does not show whether the model gets better. Watch the reward instead. Only with `beta` above 0 does the loss
-# show something: it contains the KL penalty, which starts at 0 and grows.
+# So the loss does not show whether the model gets better. Watch the reward instead. Only with `beta` above 0 does the
+# loss show something: it contains the KL penalty, which starts at 0 and grows.
 
 # %% [markdown]
-# ## The spread that matters is the group's
+# ## Only differences within a group teach
 #
 # TRL's `reward_std` is the standard deviation over the *whole batch*. An advantage comes from the differences *within a
-# group*. `frac_reward_zero_std` is the fraction of groups that have none, the zero-variance groups. Here are two batches of
-# four groups, with the same sixteen rewards:
+# group*. `frac_reward_zero_std` is the fraction of zero-variance groups, in which all rewards are equal. The figure
+# shows two batches with the same sixteen rewards; each row is a group, and each number is the reward of one completion:
 
 # %% tags=["hide-input"]
 import torch
@@ -99,10 +101,10 @@ figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. On 
 # %% [markdown]
 # ## A healthy run, metric by metric
 #
-# This is a stored log: 30 steps of the course's main run, as TRL wrote it. `read_run` takes a log as you have it: the
-# folder of a run, a checkpoint, a `trainer_state.json`, a notebook with its training table (`read_run("run.ipynb")`),
-# TensorBoard's folder, what W&B or trackio export (CSV, JSON), printed metrics in a text, or
-# `trainer.state.log_history`. What the log does not say you add: `settings={"beta": 0.04}`.
+# The next cell reads a stored log: 30 steps of the course's main run, as TRL wrote them. `read_run` accepts many forms
+# of a log: the folder of a run, a checkpoint, a `trainer_state.json`, a notebook with its training table
+# (`read_run("run.ipynb")`), TensorBoard's folder, the exports of W&B or trackio (CSV, JSON), a text with printed
+# metrics, or `trainer.state.log_history`. You can add settings that the log lacks, such as `settings={"beta": 0.04}`.
 
 # %%
 from grpo_workbook import files
@@ -117,9 +119,10 @@ healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 # The reward rises from 1.5 to 2.8 while the loss stays near 0. More and more groups have zero variance, because all of
 # their completions become right.
 #
-# Six panels show nearly everything. The faint line is what each step logged, the bold one the mean of five steps.
-# *Entropy* measures how undecided the policy is about its next token. *Adapter change* is how far the adapters have moved,
-# divided by their initial norm (that of `A`, because `B` starts at 0).
+# Six panels show most of what matters, over the optimizer steps. The faint lines are the values of single steps, and
+# the bold lines are means of five steps. *Spread within the batch* is `reward_std`. *Entropy* measures how undecided
+# the policy is about its next token. *Adapter change* is how far the adapters have moved, divided by their initial norm
+# (that of `A`, because `B` starts at 0).
 
 # %%
 from grpo_workbook.diagnosis import run_panels
@@ -131,23 +134,25 @@ figures.show(*run_panels(healthy, title=title))
 # | panel | healthy | worry when |
 # | --- | --- | --- |
 # | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps (on a GPU 100), falling, or one part rising alone |
-# | zero-variance groups | become more *as the reward gets high* | nearly all, from the start: no gradient |
-# | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy gone while the reward is low; KL above the initial entropy |
+# | zero-variance groups | more and more, *as the reward gets high* | nearly all, from the start: no gradient |
+# | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy near 0 while the reward is low; KL above the initial entropy |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
-# | gradient norm, adapters | gradient noisy; adapters move by a tenth or two of their norm | gradient 0; adapters at 0, or beyond half their norm |
-# | held-out problems | rise with the reward | still or falling while the reward rises |
+# | gradient norm, adapters | gradient noisy; adapters move by one or two tenths of their norm | gradient 0; adapters at 0, or beyond half their norm |
+# | held-out problems | accuracy rises with the reward | accuracy flat or falling while the reward rises |
 #
-# TRL logs more. `completions/mean_terminated_length` is the mean length of the completions that ended by themselves: if it
-# is far below `completions/mean_length`, the others ran into the limit. `clip_ratio/*` are the fractions of tokens whose
-# ratio was clipped. They are 0 where every completion is used for one update, as here. With several updates for a batch, a
-# large fraction means that the policy moves far within it.
+# TRL logs more. `completions/mean_terminated_length` is the mean length of the completions that ended by themselves: if
+# it is far below `completions/mean_length`, the other completions ran into the limit. `clip_ratio/*` are the fractions
+# of tokens whose ratio was clipped. They are 0 where every completion is used for one update, as here. With several
+# updates for a batch, a large fraction means that the policy moves far between the first and the last of these updates.
 
 # %% [markdown]
 # ### How fast may entropy fall?
 #
-# Entropy is measured in nats per token. With `beta` above 0 there is a KL beside it, which starts at 0 because the policy
-# is still its reference. The KL of one step is an estimate and can jump (step 29 here): a single token that the policy
-# rates far less likely than the reference makes one step's KL jump. So the bold lines are medians.
+# Entropy is measured in nats (units of the natural logarithm) per token. With `beta` above 0 TRL also logs the KL from
+# the reference. The KL starts at 0, because the policy still equals its reference. The figure shows both for a second
+# healthy run. The KL of one step is an estimate and can jump, as at step 29: a single token that the policy rates far
+# less likely than the reference is enough. So the bold lines are medians of seven steps; the faint lines are single
+# steps.
 
 # %% tags=["hide-input"]
 with_kl = read_run(LOGS / "healthy_beta_0.json")
@@ -171,18 +176,20 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
              f"at 0 and meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
-# **This is not the norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model
-# that has learned it has little left to be undecided about. A real model that loses its entropy at this speed stops
-# exploring, and then stops learning. In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32
-# billion weights) 73 % of the entropy and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (arXiv
-# 2503.14476) calls this *entropy collapse* and raises `epsilon_high` to 0.28 against it, so that the upper bound of the
-# ratio is 1.28; TRL 1.15 also has `entropy_coef`. Compare the entropy with your own first steps, and ask what the reward
-# gained while it fell (exercise 05.4).
+# **Do not take this speed as the norm for a real model.** A sum of small numbers has one right answer and nearly one
+# wording, so a model that has learned such sums has little left to be undecided about. A real model that loses its
+# entropy at this speed stops exploring, and then stops learning. In the runs of Cui et al. (arXiv 2505.22617, eleven
+# base models of 0.5 to 32 billion weights) the first 200 of 2,400 steps used up 73 % of the entropy and brought 76 % of
+# the gain. DAPO (arXiv 2503.14476) calls such a loss of entropy *entropy collapse*. To prevent it, DAPO raises
+# `epsilon_high` to 0.28, so that the upper bound of the ratio is 1.28. TRL 1.15 also has `entropy_coef`, which adds a
+# bonus for entropy to the loss. Compare the entropy of your run with that of its own first steps, and ask how much the
+# reward rose while the entropy fell (exercise 05.4).
 #
 # On a GPU, Unsloth's trainer logs no `entropy`, and it logs a `kl` even when `beta` is 0.
 
 # %% [markdown]
-# A program can read the panels too. "At first" means: averaged over the first quarter of the steps.
+# A program can read these metrics too. `diagnose` returns findings, and `as_text` prints them. "At first" means:
+# averaged over the first quarter of the steps.
 
 # %%
 from grpo_workbook.diagnosis import as_text, diagnose
@@ -192,9 +199,9 @@ print(as_text(diagnose(healthy), healthy))
 # %% [markdown]
 # ## What a run on a GPU looks like
 #
-# The tiny model learns in 30 steps, at a learning rate of 1e-3. Larger models take smaller rates (5e-6 in most of the
-# following runs; chapter 04 starts at 1e-5) and more steps. These six are published runs, as means over ten steps (their
-# sources: `data/README.md`). Before you read on: which of them would you stop?
+# The tiny model learns in 30 steps, at a learning rate of 1e-3. Larger models need smaller rates (5e-6 in most of the
+# following runs; chapter 04 starts at 1e-5) and more steps. The next cells load and draw six published runs, as means
+# over ten steps. `data/README.md` lists their sources. Before you read on, decide which of them you would stop.
 
 # %%
 import pandas as pd
@@ -204,7 +211,7 @@ gpu_runs = dict(list(table.groupby("run", sort=False)))
 gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
 
 # %% [markdown]
-# The reward of each, on its own scale:
+# Each panel of the figure is one run: its mean reward over the optimizer steps, on a scale of its own:
 
 # %% tags=["hide-input"]
 figure, grid = figures.new_panels(10.0, 5.0, 6, 3)
@@ -222,11 +229,12 @@ figure.suptitle("In three of six GPU runs the reward rises")
 figures.show(figure, f"Six charts of the reward over the steps: {'; '.join(words)}.")
 
 # %% [markdown]
-# **When does a rise first show?** Fit a straight line through all steps so far, and divide its slope by the slope's
-# standard error: that is its *t*. How large must t be? With few points it is large by chance: with 4 points, pure noise has
-# a t of 3 or more, up or down, in 10 % of cases. So the bound depends on the number of points, by Student's distribution.
-# It must also be strict, because one looks again after every step, and each look is another chance to be fooled. The cell
-# counts how often noise alone passes one of the looks:
+# **When does a rise first show?** Fit a straight line through all steps so far, and divide the slope of this line by
+# the slope's standard error. The quotient is called *t*. How large must t be before you believe the rise? With few
+# points, t is often large by chance: with 4 points, pure noise has a t of 3 or more, up or down, in 10 % of cases. So
+# the bound must depend on the number of points, which Student's distribution takes into account. The bound must also be
+# strict, because you look again after every step, and each look is another chance to be fooled. The cell makes 2,000
+# runs of pure noise and counts in how many of them t exceeds the bound at least once:
 
 # %%
 import numpy as np
@@ -259,8 +267,8 @@ for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
     print(f"{label}: {fooled.mean():.1%} of runs of noise pass")
 
 # %% [markdown]
-# With at least 8 points and a chance of 0.001 for each look, about one noisy run in a hundred is taken for a rise. Take
-# this bound for the six runs:
+# With at least 8 points and a chance of 0.001 for each look, about one run of noise in a hundred is mistaken for a
+# rise. Apply this bound to the six runs:
 
 # %%
 for name, log in gpu_runs.items():
@@ -274,17 +282,18 @@ for name, log in gpu_runs.items():
     print(f"{name:16} t at the end {t:5.1f}; a rise shows {shown}")
 
 # %% [markdown]
-# The three that learn show it after 80 to 100 steps. (With means over ten steps, 8 points are there at step 80, so an
-# earlier rise cannot show.) So 30 flat steps of a GPU run mean nothing: give it 100. The warm-up alone takes a tenth of
-# the steps of these runs.
+# In the three runs that learn, the rise shows after 80 to 100 steps. (The logs are means over ten steps, so the eighth
+# point comes at step 80, and no rise can show before.) So 30 flat steps of a GPU run mean nothing: wait for 100. The
+# warm-up of the learning rate alone takes a tenth of the steps of these runs.
 #
-# In these three the KL starts at 0 and ends between 0.03 and 0.11. What is wrong with the other three? Exercise 05.5
-# asks: their KL and their lengths tell them apart.
+# In these three runs the KL starts at 0 and ends between 0.03 and 0.11. What is wrong with the other three? Exercise
+# 05.5 asks you to find out from their KL and their lengths.
 
 # %% [markdown]
 # ## Watching a live run
 #
-# TRL logs most of what is needed, and four helpers add the rest:
+# TRL logs most of what is needed. In the figure, the blue helpers on the left add their numbers to TRL's log, and the
+# green ones on the right read it:
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -310,7 +319,7 @@ figures.show(figure, "Diagram: trainer, watched rewards and held-out probe write
              "read it, and HealthCallback can stop the trainer.")
 
 # %% [markdown]
-# First the model, the problems and the rewards, as in chapter 04:
+# First load the model and the problems, as in chapter 04:
 
 # %%
 import os
@@ -330,8 +339,8 @@ train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
 heldout_set = to_dataset(load_problems(data.WORD_PROBLEMS["heldout"]))
 
 # %% [markdown]
-# `watch` wraps the rewards. They return the same numbers, and the wrapper counts the different texts in a group, empty
-# texts, and values that are not numbers.
+# `watch` wraps the reward functions. The wrapped functions return the same rewards. In addition they count the
+# different texts in a group, the empty texts, and the rewards that are not finite numbers.
 
 # %%
 from grpo_workbook import (
@@ -344,9 +353,10 @@ weights = [2.0, 0.5, 0.5]
 watched = watch(functions)
 
 # %% [markdown]
-# TRL's `report_to` says where the numbers go. `"trackio"` and `"tensorboard"` write into a folder on this disk, without
-# an account; `"wandb"` works once it is installed (offline: `WANDB_MODE=offline`). `trainer.state.log_history` is always
-# kept, also in `trainer_state.json` of each checkpoint. `log_completions` keeps what the model wrote.
+# TRL's `report_to` chooses where the metrics are written. `"trackio"` and `"tensorboard"` write into a folder on this
+# disk and need no account. `"wandb"` works once it is installed (offline with `WANDB_MODE=offline`).
+# `trainer.state.log_history` is always kept, also in `trainer_state.json` of each checkpoint. `log_completions` keeps
+# what the model wrote.
 
 # %%
 # trackio reads its folder when it is imported, which TRL's trainer does
@@ -365,12 +375,14 @@ args = GRPOConfig(
 )
 
 # %% [markdown]
-# `HealthCallback` diagnoses the log while it grows. `HeldoutProbe` samples answers to a few held-out problems every ten
-# steps. With `panels=True` the callback also redraws one figure in place. `alert=` sends each finding on, to W&B with
-# `alert=wandb.alert`, to trackio with `alert=lambda title, text, level: trackio.alert(title, text,
-# trackio.AlertLevel[level])`; on several GPUs one process does it.
+# `HealthCallback` diagnoses the log while the run goes on. With `panels=True` it also redraws one figure in place.
+# `HeldoutProbe` samples answers to a few held-out problems every ten steps.
 #
-# The function `train` will serve the other runs of this chapter too.
+# `HealthCallback` can also send each finding to a service: with `alert=wandb.alert` to W&B, or with `alert=lambda
+# title, text, level: trackio.alert(title, text, trackio.AlertLevel[level])` to trackio. On several GPUs only one
+# process sends it.
+#
+# The other runs of this chapter use the function `train` too.
 
 # %%
 from grpo_workbook import Float32Adapters, HeldoutProbe, RewardBar
@@ -395,8 +407,9 @@ health = HealthCallback(watched, stop_on={"nan", "collapsed"}, panels=True)
 trainer = train(model, watched, args, [probe, health])
 
 # %% [markdown]
-# What does the diagnosis say at the end? A log does not know which reward judges the answer and which the form, but the
-# functions do: `@reward(role="correctness")` sets their role. So `read_run` gets them too.
+# What is the diagnosis at the end? The log does not record which reward judges the answer and which judges the form.
+# The reward functions do: the decorator `@reward(role="correctness")` sets a function's role. So we pass the functions
+# to `read_run`, too.
 
 # %%
 live = read_run(trainer.state.log_history, functions)
@@ -406,7 +419,8 @@ print(as_text(findings, live))
 # %% [markdown]
 # ### Choose what to look at
 #
-# The table of the run has a column for each metric. Choose some, and plot them:
+# The table of the run has a column for each metric. Choose some of them. Each panel then shows one metric over the
+# optimizer steps, and the text below the figure lists all columns:
 
 # %%
 from textwrap import fill
@@ -429,7 +443,8 @@ figures.show(figure, f"Line charts of the live run: {'; '.join(words)}.")
 print(fill(", ".join(sorted(table.columns)), 88))
 
 # %% [markdown]
-# The text below the figure lists all columns. The two lengths agree: no completion runs into the limit. Nothing is clipped, because every completion is used once.
+# The first two panels agree, so no completion ran into the limit. Nothing is clipped, because every completion is used
+# for one update only.
 #
 # ### Held-out problems
 #
@@ -443,7 +458,8 @@ print(f"\nthree probes in 20 steps took {share:.1%} of the steps' time")
 # %% [markdown]
 # ### What the model writes
 #
-# No number replaces reading. These are the best, a typical and the worst completion of one group:
+# No metric replaces reading. For the first and the last step, the cell prints the best, a typical and the worst
+# completion of one group, with their rewards:
 
 # %%
 from grpo_workbook.diagnosis import samples
@@ -456,12 +472,13 @@ for step in (1, 20):
 # %% [markdown]
 # ### Trackio and TensorBoard
 #
-# `trackio show` opens a page with all runs of a project, in the browser; its data is a SQLite file in the folder
+# `trackio show` opens a page with all runs of a project in the browser. The page reads a SQLite file in the folder
 # `trackio`. `tensorboard --logdir outputs/run/tensorboard` shows the same curves.
 #
-# ### When it is slow, or memory is short
+# ### When a run is slow, or memory is short
 #
-# A faster engine (vLLM) speeds up sampling; smaller batches with more accumulation steps save memory.
+# The log shows how long a step takes, and how much of the memory is used. A faster engine (vLLM) speeds up sampling.
+# Smaller batches with more accumulation steps save memory.
 
 # %%
 sampling = table["time/generation_fraction"].mean()
@@ -470,15 +487,17 @@ print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
 
 # %% [markdown]
 # With vLLM look at two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and
-# `sampling/importance_sampling_ratio/*`. They compare the probabilities that vLLM sampled with and those that the
-# trainer computes. A mean ratio far from 1 means that the two engines disagree, and that TRL corrects, or drops,
-# many completions.
+# `sampling/importance_sampling_ratio/*`. They compare the probabilities with which vLLM sampled the tokens and the
+# probabilities that the trainer computes for them. A mean ratio far from 1 means that vLLM and the trainer disagree,
+# and that TRL corrects, or drops, many completions.
 
 # %% [markdown]
 # ## Sick runs
 #
-# Each of these runs but the first was made sick on purpose, in one place, by `benchmarks/diagnosis.py`, with the same
-# tiny model. First their rewards, each on its own scale, with the name that the diagnosis gives:
+# The next figure shows twelve runs of the same tiny model. The first is healthy. In each of the others
+# `benchmarks/diagnosis.py` made one change that makes the run sick. Each panel is the reward of one run over the
+# optimizer steps, on a scale of its own. Its title names the change, and after the colon the first finding of
+# `diagnose`:
 
 # %%
 from grpo_workbook.diagnosis import side_by_side
@@ -500,9 +519,10 @@ figure.suptitle("The reward alone separates few of the diseases")
 figures.show(figure, words)
 
 # %% [markdown]
-# The reward alone separates few of them. `shows_work` has the best-looking curve, and four flat curves have four
-# different causes. So the diagnosis reads more metrics, and compares most of them with the run's own beginning. This is
-# the first piece of evidence for each finding (a rise is counted in standard errors):
+# The reward alone separates few of these runs. `shows_work` has the best-looking curve, although it is sick.
+# `reward_by_prompt`, `rate_by_100`, `frozen_adapters` and `beta_10` all look nearly flat, for four different causes. So
+# the diagnosis reads more metrics, and compares most of them with the run's own beginning. The next cell prints the
+# first piece of evidence for each finding (the *t of a line* is the slope in standard errors, as above):
 
 # %%
 for name, finding in first_findings.items():
@@ -512,13 +532,14 @@ for name, finding in first_findings.items():
           f"{metric} {evidence.value:.3g}")
 
 # %% [markdown]
-# Three of them deserve a closer look: a reward that is gamed, completions that are all the same, and a learning rate that
-# is too high.
+# Three diseases deserve a closer look: a reward that is gamed, completions that are all the same, and a learning rate
+# that is too high.
 #
 # ### First: a reward that is gamed
 #
-# The reward of `shows_work` counts equals signs. It rises fast to its maximum while the held-out accuracy goes to 0:
-# the model writes equations until it is cut off. The lengths and the held-out accuracy give it away.
+# The reward of `shows_work` counts equals signs. This reward rises to its maximum while the held-out accuracy falls to
+# 0: the model writes equations until it is cut off. The lengths and the held-out accuracy reveal it. In the figure,
+# each panel shows one metric of the healthy run (solid) and of the gamed run (dashed):
 
 # %%
 from grpo_workbook.diagnosis import compare_panels
@@ -529,10 +550,10 @@ figure.suptitle("Gamed: the reward rises to its maximum, held-out accuracy falls
 figures.show(figure, words)
 
 # %% [markdown]
-# The last step of such a run is its worst, although its reward is the highest. So judge steps by held-out accuracy, which
-# the reward does not measure. `HeldoutProbe(keep=...)` saves the adapter of the best step by held-out accuracy, and
-# `stop=True` ends the run when fewer problems are right than at that step (a paired test, chapter 08) while the reward has
-# risen. Train the live model on, with the equals signs alone:
+# The last steps of such a run have the highest reward and the worst policy. So judge steps by held-out accuracy, which
+# the reward does not measure. `HeldoutProbe(keep=...)` saves the adapter of the step with the best held-out accuracy.
+# With `stop=True` it ends the run when the reward has risen and clearly fewer problems are right than at that step (by
+# the paired test of chapter 08). Now continue to train the live model, with the reward for equals signs alone:
 
 # %%
 from grpo_workbook import reward
@@ -557,9 +578,9 @@ keeper = HeldoutProbe(
 gamed = train(model, [shows_work_reward], gamed_args, [keeper])
 
 # %% [markdown]
-# The best step is 0: the adapter as the live run had left it, because no later step did better. How much was saved? The
-# probe chose the step by its own 64 problems, so ask both adapters others. (Greedily here; the probe samples, so its
-# accuracy is lower.)
+# The best step is 0, which is the adapter as the live run had left it: no later step did better. How much accuracy did
+# the probe save? The probe chose the step by its own 64 problems, so we test the kept and the last adapter on other
+# problems. (These answers are greedy. The probe samples its answers, which gives a lower accuracy.)
 
 # %%
 from grpo_workbook import evaluate, load_model
@@ -574,8 +595,9 @@ for name, policy in (("kept", kept), ("last", model)):
     print(f"{name}: {sum(scores.strict)} of {scores.n} other problems strictly right")
 
 # %% [markdown]
-# Both curves of the run, with the best step as a dotted line. Accuracy was gone before the reward had risen much, so a
-# look at the reward alone comes too late:
+# The figure shows both curves of this run: the reward of every step, and the held-out accuracy of every fifth step,
+# with a dotted line at the best step. The accuracy was lost before the reward had risen much, so whoever watches only
+# the reward notices too late:
 
 # %% tags=["hide-input"]
 history = read_run(gamed.state.log_history).table
@@ -597,7 +619,7 @@ figures.show(figure, f"Two line charts: the reward goes from {earned.iloc[0]:.2f
 # ### Second: completions that are all the same
 #
 # `cold_sampling` samples at temperature 0.05. Its reward is high from the first step, because the model's most likely
-# answer is mostly right. But all completions of a group are nearly the same text, so there is nothing to compare:
+# answer is mostly right. But all completions of a group are nearly the same text, so GRPO has nothing to compare:
 
 # %%
 columns = ["reward", "completions/unique_fraction", "frac_reward_zero_std", "grad_norm"]
@@ -606,8 +628,8 @@ for name in ("cold_sampling", "healthy"):
     print(sick[name].table.loc[[1, 5, 10, 15], columns].round(3).to_string())
 
 # %% [markdown]
-# A unique fraction of 0.125 means that all eight completions of a group are one text. In the healthy run it falls too, but
-# late, and because the task is learned. The cure is a temperature of 1.
+# A unique fraction of 0.125 means that all eight completions of a group are the same text. In the healthy run the
+# fraction falls too, but from 0.78 and only as the task is learned. The cure is a temperature of 1.
 #
 # ### Third: a learning rate that is too high
 #
@@ -627,7 +649,8 @@ print(f"\nstopped after {stopped.state.global_step} of 30 steps")
 # %% [markdown]
 # ## Symptom, cause, cure
 #
-# Ask these questions from top to bottom. The first unwanted answer usually names the disease.
+# To find out what is wrong with a run, ask the questions of the following figure from top to bottom. The first unwanted
+# answer, written on the arrow to the right, usually leads to the disease.
 
 # %% tags=["hide-input"]
 questions = {
@@ -656,7 +679,8 @@ for place, (question, (answer, findings_there)) in enumerate(questions.items()):
     words.append(f"{question} {answer}: {findings_there}.")
 
 # %% [markdown]
-# The names on the right are those of `diagnose`.
+# The names on the right are findings of `diagnose`. The adapters' movement is measured as a fraction of their initial
+# norm:
 
 # %% tags=["hide-input"]
 boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
@@ -668,13 +692,14 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
              f"with the findings to their right. {listed} At the end: healthy.")
 
 # %% [markdown]
-# Every finding with its meaning and its cure, and every bound with its reason, stands in
-# [findings.toml](../grpo_workbook/diagnosis/findings.toml).
+# [findings.toml](../grpo_workbook/diagnosis/findings.toml) lists every finding with its meaning and its cure, and every
+# bound with its reason.
 #
-# How far can you trust the names? On logs of other people's runs that its rules had not seen, `diagnose` named the cause of
-# 24 of 44 sick runs and accused 1 of 21 healthy ones. With the rules as changed since then, partly with these logs in view,
-# it names 32 of 44 and accuses none. [The measurements](../docs/measurements.md) have the details. So a finding is a good
-# hint, and *healthy* is no proof.
+# How far can you trust these names? We ran `diagnose` on logs of other people's runs that had played no part in writing
+# its rules. It named the cause of 24 of 44 sick runs and called 1 of 21 healthy runs sick. The rules have been changed
+# since, partly with these logs in view; now `diagnose` names 32 of 44 and calls no healthy run sick. [The
+# measurements](../docs/measurements.md) have the details. So take a finding as a hint, and do not take *healthy* as a
+# proof.
 
 # %% [markdown]
 # ## Before, during and after a run
@@ -719,15 +744,15 @@ if profile.name == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function, or in 05.3 a prediction, and run the cell: it checks itself.
-# The table in chapter 00 counts what you have solved.
+# Write the function, or in 05.3 a prediction, and run the cell, which checks your answer. The table in chapter 00
+# counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 05.1 · `is_gamed` · medium · 10 minutes
 #
-# Is the reward being gamed? It is when the mean reward of the last third of the steps is more than 0.05 above that of
-# the first third (a third of their number rounded down, at least one step), while the last held-out accuracy is *not*
-# more than 0.05 above the first.
+# Is the reward being gamed? Return `True` when the mean reward of the last third of the steps is more than 0.05 above
+# that of the first third, while the last held-out accuracy is *not* more than 0.05 above the first. (Round a third of
+# the steps down, but use at least one step.)
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -760,7 +785,7 @@ check("05.1", is_gamed);
 # %% [markdown]
 # ### The clinic
 #
-# Six runs, A to F. One is healthy. Each row is a patient; the first panel has the parts of its reward.
+# Here are six runs, the patients A to F. One of them is healthy.
 
 # %%
 from grpo_workbook.exercises import CLINIC
@@ -777,7 +802,9 @@ sheet = {
 patients["A"].table[["reward", "grad_norm", "adapter/change"]].tail(3).round(3)
 
 # %% [markdown]
-# Look at the parts of the reward first, and then at what explains them:
+# In the figure, each row is a patient, and each column shows a metric over the optimizer steps. Look first at the parts
+# of the reward, and then at the columns that may explain them: the fraction of different texts in a group, tokens per
+# completion, adapter change and strict held-out accuracy:
 
 # %% tags=["hide-input"]
 figure, grid = figures.new_panels(11.0, 9.5, 30, 5)
@@ -806,7 +833,8 @@ figure.suptitle("Six runs: which is healthy, and what is wrong with the others?"
 figures.show(figure, f"Six patients, five small charts each: {'; '.join(words)}.")
 
 # %% [markdown]
-# The six panels of one patient show its KL, its gradient and its zero-variance groups too. Change the letter:
+# The six panels of one patient also show its KL, its gradient and its zero-variance groups. Change the letter to see
+# another patient:
 
 # %%
 LETTER = "E"
@@ -815,9 +843,9 @@ figures.show(*run_panels(patients[LETTER], title=f"Patient {LETTER}"))
 # %% [markdown]
 # ### Exercise 05.2 · `my_diagnosis` · hard · 20 minutes
 #
-# Return for each letter the name of its finding, from these: `collapsed`, `drowned`, `format_ignored`, `frozen`, `hacked`,
-# `healthy`, `kl_too_high`, `no_gradient`, `rate_too_high`, `rate_too_low`, `reward_falls`, `reward_flat`, `saturated`,
-# `wrong_answers`. Name a cause, not its effect. Look at `patients["A"].table` before you ask `diagnose`.
+# Return for each letter the name of its finding, from these: `collapsed`, `drowned`, `format_ignored`, `frozen`,
+# `hacked`, `healthy`, `kl_too_high`, `no_gradient`, `rate_too_high`, `rate_too_low`, `reward_falls`, `reward_flat`,
+# `saturated`, `wrong_answers`. Name a cause, not its effect. Look at `patients["A"].table` before you ask `diagnose`.
 
 # %% tags=["exercise"]
 def my_diagnosis(letter: str) -> str:
@@ -829,7 +857,7 @@ check("05.2", my_diagnosis);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A dict from letter to name is enough. Unique texts: one in eight means that all eight are the same. In three runs one part
+# A dict from letter to name is enough. When one text in eight is unique, all eight are the same. In three runs one part
 # of the reward rises: is it the part that matters? How far do the adapters move?
 #
 # </details>
@@ -844,17 +872,18 @@ check("05.2", my_diagnosis);
 #     }[letter]
 # ```
 #
-# E's learning rate was eight times too high, and its `beta` too small to hold it: its reward falls and its KL grows,
-# but that is one cause.
+# E's learning rate was eight times too high, and its `beta` was too small to make up for it. Its reward falls and its
+# KL grows, but both have this one cause.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 05.3 · `cured` · medium · 10 minutes
 #
-# One more patient has two diseases: `max_completion_length` 4 and `temperature` 0.05. Its diagnosis is `truncated`. The
-# cure below raises the limit to 64. **Predict** the diagnosis after that, then run the cell: it trains the cured run for
-# 15 steps (about half a minute) and shows its panels. Then change `cure`, and your prediction, until it is healthy.
+# One more patient has two diseases: its `max_completion_length` is 4 and its `temperature` is 0.05. Its diagnosis is
+# `truncated`. The cure below raises the limit to 64. **Predict** the diagnosis after that, then run the cell: it trains
+# the cured run for 15 steps (about half a minute) and shows its panels. Then change `cure`, and your prediction, until
+# it is healthy.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -899,19 +928,20 @@ predict("05.3", prediction, treat);
 # prediction = "collapsed"
 # ```
 #
-# Cut-off answers hid the second disease. With whole answers the temperature shows: all eight completions of a group are
-# nearly the same text. The reward is high from the first step, because the model's most likely answer is mostly right,
-# and it does not rise. With `cure = {"max_completion_length": 64, "temperature": 1.0}` predict `"healthy"`.
+# The cut-off answers hid the second disease. Once the answers are whole, the effect of the temperature shows: all eight
+# completions of a group are nearly the same text. The reward is high from the first step, because the model's most
+# likely answer is mostly right, and it does not rise. With `cure = {"max_completion_length": 64, "temperature": 1.0}`
+# predict `"healthy"`.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 05.4 · `entropy_spent` · hard · 15 minutes
 #
-# Write a rule that the diagnosis lacks, and run it on a log of your own: entropy was spent, but bought no reward.
-# Return the first step (from 1) at which the mean entropy of the last three steps is below a quarter of that of the
-# *first* three steps, while the mean reward of the last three is below 0.8 of `highest`; `None` when there is no such
-# step.
+# Write a rule that `diagnose` lacks, and run it on a log of your own: the entropy has fallen, but the reward is still
+# low. Return the first step (from 1) at which the mean entropy of the last three steps is below a quarter of that of
+# the *first* three steps, while the mean reward of the last three is below 0.8 of `highest`; `None` when there is no
+# such step.
 
 # %% tags=["exercise"]
 def entropy_spent(
@@ -949,9 +979,10 @@ check("05.4", entropy_spent);
 # </details>
 
 # %% [markdown]
-# Now your own run: set `MY_RUN` to the folder of any GRPO run, of this workbook or of a `GRPOTrainer` elsewhere, and
-# `HIGHEST` to the highest reward that your functions can pay. Without a folder it reads this chapter's live run. The
-# stored logs stand beside it: their rewards pay at most 3, the equals signs 1.
+# Now apply the rule to your own run. Set `MY_RUN` to the folder of any GRPO run, of this workbook or of a `GRPOTrainer`
+# elsewhere, and `HIGHEST` to the highest reward that your functions can give. Without a folder the cell reads this
+# chapter's live run. For comparison it also reads three stored logs. The highest reward is 3 in two of them, and 1 for
+# the equals signs.
 
 # %%
 MY_RUN = ""
@@ -978,9 +1009,9 @@ for name, (log, highest) in runs.items():
 # %% [markdown]
 # ### The clinic again: six GPU runs
 #
-# The published runs from above. Reward, KL and length were logged, as means over ten steps; the dashed line is the
-# limit of a completion's length, where it is known. The scale of the KL is logarithmic above 0.1; an estimate of the KL
-# can fall below 0.
+# These are the six published runs from above. Each row of the figure is a run, with its reward, its KL and the mean
+# length of its completions over the steps, as means over ten steps. The dashed line is the maximum length, where it is
+# known. The scale of the KL is logarithmic above 0.1 and goes below 0, because an estimate of the KL can be negative.
 
 # %% tags=["hide-input"]
 limits = [768, None, 200, 200, 1849, 1024]
@@ -1008,7 +1039,7 @@ figure.suptitle("Six runs: which would you stop, and why?")
 figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
 
 # %% [markdown]
-# One run also logged the fraction of completions that are cut off (mean of all steps):
+# One run also logged the fraction of completions that were cut off. The cell prints its mean over all steps:
 
 # %%
 for name, log in gpu_runs.items():
@@ -1019,8 +1050,8 @@ for name, log in gpu_runs.items():
 # %% [markdown]
 # ### Exercise 05.5 · `gpu_diagnosis` · medium · 12 minutes
 #
-# What is wrong with each of the six? Return the set of its findings, from `healthy`, `kl_too_high` (the KL grew too
-# far), `rate_too_low`, `reference_differs` (the KL is above 0 before anything was learned), `reward_falls`,
+# What is wrong with each of the six runs? Return the set of a run's findings, from `healthy`, `kl_too_high` (the KL
+# grew too far), `rate_too_low`, `reference_differs` (the KL is above 0 before anything was learned), `reward_falls`,
 # `reward_flat`, `truncated` (completions are cut off before their answer). Two of the runs have two findings. Name a
 # cause, not its effect: `truncated` only if completions are cut off from the start and the reward does not rise,
 # `reward_flat` only if nothing else explains it.
@@ -1035,8 +1066,8 @@ check("05.5", gpu_diagnosis);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Three are healthy, as their slopes say. Of the others, one writes up to its limit from first to last, one has a large
-# KL in its first steps, and one begins to learn and breaks after step 60.
+# Three runs are healthy, as their slopes showed. Of the others, one writes up to its limit from the first step to the
+# last, one has a large KL in its first steps, and one begins to learn and breaks after step 60.
 #
 # </details>
 #
@@ -1052,10 +1083,11 @@ check("05.5", gpu_diagnosis);
 # ```
 #
 # - `phi4_14b` writes about 195 of its 200 tokens from first to last: most completions are cut off before their answer.
-#   Its KL stays near 0, because little pays. Give it more tokens. `qwen25_3b` began the same way, but learned to write
-#   less.
+#   Its KL stays near 0, because few completions earn anything. Give it more tokens. `qwen25_3b` began the same way, but
+#   learned to write less.
 # - `llama32_1b_fp8` has a KL of 0.6 in its *first* steps, when policy and reference should still agree. With weights in
-#   8 bits the two are probably not computed in the same way. No `beta` cures that. And two of three completions are cut off.
+#   8 bits the two are probably not computed in the same way. No `beta` cures that. In addition, two of three
+#   completions are cut off.
 # - `qwen3_0.6b_base` learns for 50 steps (its held-out accuracy goes from 16 % to 41 %). Then it breaks, in spite of a
 #   KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its limit from step 90. Stop
 #   such a run at the first of these. The log does not say why it broke: neither gradient norm nor adapter change was
@@ -1068,13 +1100,15 @@ check("05.5", gpu_diagnosis);
 #
 # Is a run learning, and if not, what is wrong with it?
 #
-# - The loss does not show it. A loss near 0 is normal when `beta` is 0, because advantages sum to 0 and every ratio is 1;
-#   what is left comes from completions of different lengths. The bad sign is a gradient norm of 0 with zero-variance groups.
+# - The loss does not show whether a run learns. A loss near 0 is normal when `beta` is 0, because advantages sum to 0
+#   and every ratio is 1; what is left comes from completions of different lengths. A bad sign is a gradient norm of 0
+#   together with zero-variance groups.
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
-#   Most diseases look alike in any one of them; two together tell them apart. `reward_std` is the whole batch's: read
-#   `frac_reward_zero_std` instead.
-# - A reward that rises proves nothing by itself, because it may be gamed: held-out accuracy shows it.
-# - A GPU run needs about 100 steps before its reward says anything. Its KL and its lengths say something sooner.
-# - `HealthCallback` diagnoses while the run goes on, `python -m grpo_workbook diagnose` afterwards.
+#   In a single metric many diseases look alike; a second metric tells them apart. `reward_std` is the spread of the
+#   whole batch, so read `frac_reward_zero_std` instead.
+# - A rising reward does not prove that the model improves, because the reward may be gamed. Held-out accuracy shows
+#   whether it is.
+# - A GPU run needs about 100 steps before its reward shows a rise. Its KL and its lengths can show a disease sooner.
+# - `HealthCallback` diagnoses a run while it trains, and `python -m grpo_workbook diagnose` does so afterwards.
 #
 # Next: [06 · Code rewards](06_code_rewards.ipynb), where the answers are programs.
