@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 08 · Evaluation
 #
-# A model scores higher after training than before. Is it better, or was it lucky? This chapter measures one model before
-# and after a short training, plans how many problems such a comparison needs, and says what the numbers do and do not
-# show.
+# A model scores higher after training than before. Is it better, or was it lucky? This chapter plans how many problems
+# such a comparison needs, measures one model before and after a short training, and explains what the numbers do and do
+# not show.
 #
 # **After this notebook you can** plan how many problems an evaluation needs, measure a model strictly and leniently
 # with an interval, show with a paired test that training helped, read pass@k and majority vote, and find what got
@@ -13,10 +13,11 @@
 # need** chapter 00, and an idea of what a confidence interval is.
 
 # %% [markdown]
-# ## 30 problems prove nothing
+# ## 30 problems are too few
 #
 # A model that is right half of the time answers 30 problems. Then it answers 30 different ones. Nothing was trained in
-# between. How often does it look better by ten percentage points? We simulate this 10,000 times:
+# between. How often does the model look better by ten percentage points or more? We simulate this 10,000 times, with 30
+# and with 480 problems:
 
 # %%
 import numpy as np
@@ -32,8 +33,9 @@ for name, rates in (("30 problems", few), ("480 problems", many)):
     print(f"{name}: a gain of 10 points or more in {lucky[name]:.1%} of repetitions")
 
 # %% [markdown]
-# With 30 problems, luck alone produces ten points in about one of four tries. If you train four times and show the best
-# run, you probably have such a result, although the model need not be better.
+# With 30 problems, luck alone produces ten points or more in about one of four tries. If you train four times and show
+# the best run, you probably have such a result, even if no training helped. The figure shows all simulated gains: the
+# height of a curve is the percentage of repetitions with this gain, and the dashed line marks ten points:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -66,7 +68,7 @@ figures.show(
 )
 
 # %% [markdown]
-# So before we train, we ask how many problems we need. For that we first measure the model as it is.
+# So before we train, we ask how many problems we need. To answer this, we first measure the model as it is.
 #
 # ## The baseline
 #
@@ -89,9 +91,10 @@ model, tokenizer = load_policy(profile)
 print(profile)
 
 # %% [markdown]
-# `evaluate` takes any model, its tokenizer, and a dataset with the columns `prompt` and `answer`. Each held-out problem
-# is answered eight times, sampled at temperature 1 as in training, because pass@k and voting need several answers.
-# `table` returns a pandas table with one row per answer and the dataset's own columns.
+# `evaluate` takes any model, its tokenizer, and a dataset with the columns `prompt` and `answer`. The model answers
+# each held-out problem eight times, sampled at temperature 1 as in training, because pass@k and voting (below) need
+# several answers. The method `table` of the result returns a pandas table with one row per answer and the dataset's own
+# columns.
 
 # %%
 from grpo_workbook import data, evaluate, load_problems, to_dataset
@@ -117,8 +120,8 @@ before[["problem", "sample", "answer", "completions", "strict", "lenient"]].head
 # ## Strict and lenient
 #
 # An answer is *strictly* right if it is right and in the required form. It is *leniently* right if it is right in any
-# readable form. The strict rate tells you what a program can use, and the lenient rate tells you what the model knows.
-# Report both.
+# readable form. The strict rate tells you how many answers a program can use, and the lenient rate tells you how many
+# problems the model can solve. Report both.
 
 # %%
 from grpo_workbook import statistics
@@ -132,9 +135,9 @@ for name in MEASURES:
     print(f"{name:11} {count}   95 % interval {low:.1%} to {high:.1%}")
 
 # %% [markdown]
-# This cell takes the first answer to each problem only. The interval is Wilson's: it contains every true rate with which
-# the observed count would be no surprise. The textbook interval, `rate ± 1.96 * sqrt(rate * (1 - rate) / n)`, fails near
-# 0 and 1: for 30 of 30 right it claims 100 % to 100 %.
+# The cell above takes only the first answer to each problem. Its interval is Wilson's: it contains every true rate
+# under which the observed count would be no surprise. The textbook interval,
+# `rate ± 1.96 * sqrt(rate * (1 - rate) / n)`, fails near 0 and 1: for 30 of 30 right it claims 100 % to 100 %.
 
 # %%
 print("30 of 30:", statistics.wilson_interval([True] * 30))
@@ -151,19 +154,20 @@ for row in loose.head(4).itertuples():
 # %% [markdown]
 # ## How many problems? Ask before the run
 #
-# **Power** is the probability that a test finds a gain which really exists: that its p-value is at most 0.05. The usual
-# goal is 80 %. There are two ways to compare:
+# **Power** is the probability that a test finds a gain which really exists. Here, to find a gain means a p-value of at
+# most 0.05. The usual goal is a power of 80 %. There are two ways to compare two models:
 #
-# - *unpaired*: before and after on different problems. Each measurement has its own luck with the problems.
-# - *paired*: the same problems before and after. Only the problems whose outcome changed count.
+# - *unpaired*: the models answer different problems. Each of them may get easier or harder problems by luck.
+# - *paired*: the models answer the same problems. Then only the problems whose outcome changed count.
 #
-# Two rates describe a paired comparison: how many of the problems get better, and how many get worse. The gain is their
-# difference. **How much pairing helps depends on the second rate.** If the outcomes before and after are correlated,
-# because hard problems stay hard and easy ones stay easy, few problems get worse and the test sees the gain clearly. If
-# the outcomes are independent, pairing gains nothing.
+# Two rates describe a paired comparison: the fraction of problems that get better, and the fraction that get worse. The
+# gain is the first minus the second. **How much pairing helps depends on the second rate.** If the outcomes before and
+# after are correlated, because hard problems stay hard and easy ones stay easy, few problems get worse and the test
+# sees the gain clearly. If the outcomes are independent, pairing does not help.
 #
-# You cannot know before the training how many problems it will make worse. But you can measure how many get worse when
-# *nothing* changes, by comparing two runs of the baseline. Our eight samples of each problem are eight such runs:
+# You cannot know before the training how many problems it will make worse. But you can measure how many problems get
+# worse when *nothing* changes, by comparing two runs of the baseline. Our eight answers to each problem are eight such
+# runs:
 
 # %%
 run_1 = first_before["strict"]
@@ -180,12 +184,12 @@ print(f"over all pairs of the eight runs: {untrained_worse:.1%} get worse")
 print(f"if the runs were independent:     {independent_worse:.1%} would")
 
 # %% [markdown]
-# The two numbers are close. Whether this model uses the required form is drawn anew for each answer, so the outcome of one
-# run says little about the next one, and pairing will help little here. A model on a benchmark with easy and hard
-# problems usually has a smaller rate. With greedy decoding the rate is smaller too, because then only the training can
-# change an outcome.
+# The last two numbers are close. Whether this model uses the required form is drawn anew for each answer, so the
+# outcome of one run tells us little about the next one, and pairing will help little here. On a benchmark with easy and
+# hard problems, fewer problems usually get worse between two runs. With greedy decoding fewer get worse too, because
+# then only the training can change an outcome.
 #
-# Now the plan. `paired_items` returns the number of problems for a paired test, from both rates. For the comparison we
+# Now we can plan. `paired_items` computes from both rates how many problems a paired test needs. For comparison we
 # write its unpaired counterpart:
 
 # %%
@@ -215,13 +219,15 @@ power = paired_power(profile.heldout, untrained_worse + 0.20, untrained_worse)
 print(f"{profile.heldout} problems find 20 points with a power of {power:.0%}")
 
 # %% [markdown]
-# Choose the smallest gain that would matter for your decision, and read off the number of problems. If it is larger than
-# what you have, collect more problems first; otherwise you will most likely miss a gain of that size. In this chapter
-# only a gain of 20 points or more matters, so 160 problems are enough. (The paired numbers are cautious: they assume that
-# as many problems get worse with training as without it.)
+# Choose the smallest gain that would matter for your decision, and read off the number of problems. If you have fewer,
+# collect more problems first; otherwise you may well miss a gain of that size. In this chapter only a gain of 20 points
+# or more matters, so 160 problems are enough. (The paired numbers are cautious: they assume that as many problems get
+# worse with training as without it.)
 #
-# The next figure takes another model, which is right in 60 % of the problems. Its lines assume that 3 %, 10 % or 21 % of
-# the problems get worse. The last is what independent outcomes give when accuracy rises from 60 to 65 %: 0.6 x 0.35.
+# The next figure is about another model, which is right in 60 % of the problems. For each number of problems, it shows
+# the smallest gain that a test finds with a power of 80 %. The paired lines assume that 3 %, 10 % or 21 % of the
+# problems get worse. Outcomes that are independent give 21 % when accuracy rises from 60 to 65 %: a problem is right
+# before with probability 0.6 and wrong after with 0.35, and 0.6 x 0.35 = 0.21.
 
 # %%
 counts = [120, 240, 480, 960, 1920]
@@ -247,9 +253,10 @@ figure.axes[0].set_xticks(counts, map(str, counts), minor=False)
 figures.show(figure, words)
 
 # %% [markdown]
-# To show a rise from 60 to 65 %, a paired test needs 367 problems if 3 % of them get worse, 817 if 10 % do, and 1,512 at
-# independence. The unpaired test needs 1,471 for each model. So measure the rate on your baseline and do not assume it:
-# planned with 3 %, 367 problems have a power of only 26 % where the outcomes are independent.
+# To show a rise from 60 to 65 %, a paired test needs 367 problems if 3 % of them get worse, 817 if 10 % do, and 1,512
+# if the outcomes are independent. The unpaired test needs 1,471 problems for each model. So measure on your baseline
+# how many problems get worse, and do not assume it. If you assume 3 % and take 367 problems, but the outcomes are
+# independent, the power is only 26 %:
 
 # %%
 for worse_rate in (0.03, 0.10, 0.21):
@@ -259,14 +266,16 @@ for worse_rate in (0.03, 0.10, 0.21):
     print(f"367 have a power of {power:.0%}")
 
 # %% [markdown]
-# ## Means: the bootstrap
+# ## The bootstrap: intervals for means
 #
-# A length is not a yes or no, and neither is a problem's rate over eight samples. For the mean of such numbers the
-# **bootstrap** resamples the problems with replacement, thousands of times, and measures how much the mean varies.
+# Wilson's interval needs outcomes that are right or wrong. A length is not such an outcome, and neither is a problem's
+# rate over eight answers. For the mean of such numbers there is the **bootstrap**: it draws as many problems as there
+# are, with replacement, thousands of times, and measures how much the mean varies.
 #
-# It must not resample single answers. Eight answers to one problem are not eight problems: an easy problem is right all
-# eight times. The same argument goes one level up. Our problems are made from a few sentence patterns, and two problems
-# of the same pattern resemble each other. Such groups are called **clusters**. First we find the pattern of each problem:
+# The bootstrap must not draw single answers. Eight answers to one problem are not eight problems, because an easy
+# problem may be answered right all eight times. The same argument applies to the problems. Ours are made from a few
+# sentence patterns, and two problems of the same pattern resemble each other. Such groups are called **clusters**.
+# First we find the pattern of each problem:
 
 # %%
 import re
@@ -289,8 +298,8 @@ for pattern in (by_pattern.index[0], by_pattern.index[-1]):
     print(f"  {row['mean']:.0%} of {row['size']:.0f} answers right: {pattern}")
 
 # %% [markdown]
-# Now three intervals of the same mean: resampling answers, problems, and whole patterns. To resample patterns means to
-# draw as many patterns as there are, with replacement, each with all of its problems:
+# The next cell computes three intervals of the same mean, by resampling answers, problems, and whole patterns. To
+# resample patterns means to draw as many patterns as there are, with replacement, each with all of its problems:
 
 
 # %%
@@ -318,18 +327,18 @@ print(f"tokens, mean {lengths.mean():.1f}")
 print("  over problems:   {:.1f} to {:.1f}".format(*interval(lengths)))
 
 # %% [markdown]
-# Which interval is right depends on your claim. Resampling problems answers "how well does it do on more problems of
-# these patterns?". Resampling patterns answers "how well does it do on new patterns?", and this interval is the wider
-# one (with so few clusters it is still a little too narrow). Benchmarks have clusters too: several questions about one text,
-# the same problem in several languages. [Miller 2024](https://arxiv.org/abs/2411.00640) found standard errors over three
-# times as large on popular evaluations once their clusters were counted. If your problems come in groups, resample the
-# groups.
+# Which interval is right depends on your claim. Resampling problems answers "how well does the model do on more
+# problems of these patterns?". Resampling patterns answers "how well does the model do on new patterns?". The second
+# interval is the wider one. (With so few clusters it is still a little too narrow.) Benchmarks have clusters too, such
+# as several questions about one text, or the same problem in several languages. [Miller
+# 2024](https://arxiv.org/abs/2411.00640) found standard errors over three times as large on popular evaluations once
+# their clusters were counted. If your problems come in groups, resample the groups.
 
 # %% [markdown]
 # ## A second skill, to detect forgetting
 #
-# Training on one task can cost another. So measure something that is *not* trained. Here it is bare arithmetic without
-# a chat: each text holds three solved sums and one to solve, and the model continues it.
+# Training on one task can make a model worse at another. So measure a skill that is *not* trained. Here it is bare
+# arithmetic without a chat: each text contains three solved sums and one to solve, and the model continues the text.
 
 # %%
 signs = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
@@ -345,7 +354,8 @@ for _ in range(400):
 print(next(iter(sums)))
 
 # %% [markdown]
-# The greedy continuation, read as a number, is right or wrong. `generate` takes chats, or plain texts as here.
+# An answer is right if the number at the start of the greedy continuation is right. `generate` takes chats, or plain
+# texts as here.
 
 # %%
 from grpo_workbook import generate
@@ -366,7 +376,7 @@ print(f"bare sums before: {sum(sums_before)} of {len(sums)} right")
 # %% [markdown]
 # ## A short training run
 #
-# 40 steps, with the rewards of chapter 00 and TRL's own classes:
+# The model trains for 40 steps, with the rewards of chapter 00 and TRL's own classes:
 
 # %%
 from grpo_workbook import (
@@ -393,8 +403,8 @@ trainer.train();
 # %% [markdown]
 # ## Did it get better?
 #
-# We ask the same problems with the same sampling seed, and compare the mean over all eight answers to a problem. The
-# interval is that of the *difference* on each problem:
+# We ask the same problems with the same sampling seed, and compare for each problem the mean over its eight answers.
+# The interval is that of the mean *difference* per problem:
 
 # %%
 scores_after = ask_heldout_problems(model)
@@ -410,11 +420,13 @@ for name in MEASURES:
     print(f"patterns {low:+.1%} to {high:+.1%}")
 
 # %% [markdown]
-# For the gain in *strict* it hardly matters what is resampled, because training lifts all patterns by about as much. Do
-# not compare the two separate intervals of before and after by eye: they may overlap although the difference is certain.
+# For the gain in *strict* it hardly matters what is resampled, because training improves all patterns by about the same
+# amount. Do not compare the two separate intervals of before and after by eye, because they may overlap although the
+# difference is beyond doubt.
 #
 # **McNemar's exact test** takes one answer per problem and looks only at the problems whose outcome changed. If
-# training did nothing, each of them is a fair coin: better or worse with the same probability.
+# training did nothing, each of these problems is like the toss of a fair coin: it gets better or worse with the same
+# probability.
 
 # %%
 first_after = after[after["sample"] == 0].set_index("problem")
@@ -426,7 +438,8 @@ print(f"{len(better)} got better, {len(worse)} got worse; p = {p_value:.1g}")
 show(statistics.paired_p_value)
 
 # %% [markdown]
-# There are four kinds of problems, and the test counts only two of them:
+# The figure sorts the problems by their outcome before training (rows) and after it (columns). The test counts only the
+# two coloured cells, got better and got worse:
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -460,18 +473,20 @@ figures.show(
 )
 
 # %% [markdown]
-# Did pairing help? Independence would predict the number of problems that are right both times:
+# Did pairing help? If the outcomes before and after were independent, the two rates alone would predict how many
+# problems are right both times:
 
 # %%
 expected = strict_before.sum() * strict_after.sum() / len(heldout)
 print(f"right both times: {stayed_right} (if independent: {expected:.1f})")
 
 # %% [markdown]
-# In the stored run the two agree, so pairing made this test no stronger than an unpaired one. It cost nothing either, and
-# it names the problems that got worse. The gain is shown because it is large.
+# In the stored run the two numbers agree, so pairing made this test no stronger than an unpaired one. Pairing cost
+# nothing either, and it tells us which problems got worse. The result is so clear because the gain is large.
 #
-# A small p does *not* mean that the gain is large (the interval shows that), that it extends to other kinds of problems,
-# or that it has the cause you believe in. Better form alone can raise *strict*, so compare it with *lenient* above.
+# A small p-value does *not* mean that the gain is large: the interval shows how large it is. Nor does it mean that the
+# gain extends to other kinds of problems, or that it has the cause you believe in. Better form alone can raise
+# *strict*, so compare *strict* with *lenient* above.
 
 # %% [markdown]
 # ## One model, eight evaluations, one seed
@@ -491,8 +506,8 @@ for name, table in (("before", before), ("after", after)):
 # %% [markdown]
 # ## What got worse?
 #
-# A mean hides it, because gains and losses cancel. Read the problems that got worse first. One answer may be worse by
-# chance, so this lists problems that lost at least two of eight right answers (leniently).
+# A mean hides the problems that got worse, because gains and losses cancel. Read these problems first. A single answer
+# may be worse by chance, so the cell lists problems that lost at least two of their eight right answers (leniently).
 
 # %%
 loss = (SAMPLES * (was["lenient"] - now["lenient"])).round()
@@ -505,7 +520,8 @@ for problem in loss[loss >= 2].sort_values(ascending=False).index[:3]:
     print("   ", " ".join(wrong["completions"].split()))
 
 # %% [markdown]
-# Compare lengths as well: longer answers cost money, shorter ones may have lost their reasoning. And the second skill:
+# Compare lengths as well: longer answers cost money, and shorter ones may have lost their reasoning. Then measure the
+# second skill again:
 
 # %%
 for name, table in (("before", before), ("after", after)):
@@ -520,19 +536,20 @@ print(f"gain {gain.mean():+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
 print(f"p = {statistics.paired_p_value(sums_before, sums_after):.2g}")
 
 # %% [markdown]
-# In the stored run the interval includes 0 and p is above 0.05, so no loss is shown. Near p = 0.05 the two can disagree;
-# then measure more sums. A large p never means "nothing was forgotten": a loss as large as the lower end of the interval
-# would also fit what we observed.
+# In the stored run the interval includes 0 and p is above 0.05, so no loss of the second skill is shown. Near p = 0.05
+# the interval and the test can disagree; then measure more sums. A large p-value never means "nothing was forgotten": a
+# loss as large as the lower end of the interval would also fit what we observed.
 
 # %% [markdown]
 # ## pass@k and maj@k: several answers to one problem
 #
-# - **pass@k** is the probability that at least one of k answers is right. It measures what the model *can* produce, and
-#   it needs somebody who recognises the right answer.
-# - **maj@k** (majority vote, or self-consistency: [Wang et al. 2022](https://arxiv.org/abs/2203.11171)) returns the most
-#   common of k answers. It needs no checker, but it helps only where the right answer is more common than each wrong one.
+# - **pass@k** is the probability that at least one of k answers is right. It measures what the model *can* produce. To
+#   use the right one of the k answers, you need somebody who recognises it.
+# - **maj@k** (majority vote, or self-consistency: [Wang et al. 2022](https://arxiv.org/abs/2203.11171)) is the rate at
+#   which the most common of k answers is right. A vote needs no checker, but it helps only where the right answer is
+#   more common than each wrong one.
 #
-# Eight answers to three problems, made up:
+# The figure shows eight invented answers to each of three problems. Each row is a problem, and right answers are green:
 
 # %% tags=["hide-input"]
 toy = {
@@ -565,8 +582,9 @@ words += "100 %. B: 2 right, 5 times one mistake, pass@8 100 %, maj@8 0 %. C: 0 
 figures.show(figure, words)
 
 # %% [markdown]
-# With n answers of which some are right, `C(n - right, k)` of the `C(n, k)` choices hold no right one: that is the
-# estimator of the HumanEval paper ([Chen et al. 2021](https://arxiv.org/abs/2107.03374)). The obvious
+# Suppose that `right` of n answers are right. There are `C(n, k)` ways to choose k of the n answers, and
+# `C(n - right, k)` of these choices contain no right answer. So the HumanEval paper ([Chen et al.
+# 2021](https://arxiv.org/abs/2107.03374)) estimates pass@k by `1 - C(n - right, k) / C(n, k)`. The obvious formula
 # `1 - (1 - right / n) ** k` is too low on average, most of all with few answers:
 
 # %%
@@ -574,8 +592,8 @@ print("estimator:      ", statistics.pass_at_k(n=4, right=1, k=2))
 print("obvious formula:", 1 - (1 - 1 / 4) ** 2)
 
 # %% [markdown]
-# Now pass@k and maj@k of our model, before and after. For the vote we read the number in each completion; a completion
-# without one abstains.
+# Now we compute pass@k and maj@k of our model, before and after training. For the vote we read the number in each
+# completion; a completion without a number does not vote.
 
 # %%
 from grpo_workbook.rewards import answers as reading
@@ -605,7 +623,8 @@ for name, table in (("before", before), ("after", after)):
     curves[f"maj@k {name}"] = voted / len(heldout)
 
 # %% [markdown]
-# The colour shows before or after, the dash shows pass@k or maj@k:
+# In the figure, the horizontal axis is k and the vertical axis is the rate of problems solved. Grey is before and blue
+# after training; solid lines are pass@k, dashed lines maj@k:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels()
@@ -629,35 +648,31 @@ figures.show(figure, f"{words}.")
 # %% [markdown]
 # Before training the model *could* solve every problem within eight attempts (pass@8), but a single answer was often
 # wrong. Training made the single answer much more reliable. Here pass@8 is near 1 both times, so this run cannot show
-# whether training added anything to what was within reach, or took anything away.
+# whether training changed which problems are within the model's reach.
 #
 # maj@2 is close to maj@1: where two answers disagree, the vote picks one of them at random.
 
 # %% [markdown]
-# > **In dispute: does RL add what the base model cannot do?**
-# >
-# > *It only sharpens.* [Yue et al. 2025](https://arxiv.org/abs/2504.13837): the trained model wins at k = 1, but with k
-# > in the tens to hundreds the base model catches up and wins, on mathematics, code and images. Training makes existing
-# > solutions likelier and loses variety.
-# >
-# > *It can add.* [ProRL](https://arxiv.org/abs/2505.24864) trains far longer, on more kinds of tasks, and keeps entropy
-# > up (KL penalty with a reference that is reset, higher temperature, clip-higher). On some tasks the base model then
-# > fails in every attempt and the trained model succeeds, mostly where the base model was weak.
-# >
-# > So look at pass@k with large k, at entropy and at the length of training before you claim either. Our k = 8 on an
-# > easy task decides nothing.
-# >
-# > **In dispute: does the reward matter?** With [random rewards](https://arxiv.org/abs/2506.10947) Qwen2.5-Math-7B
-# > gained about 21 points on MATH-500, with correct ones 29; Llama 3 and OLMo 2 gained little or nothing from random
-# > ones. [Wu et al. 2025](https://arxiv.org/abs/2507.10532) point to contamination: given 60 % of a MATH-500 problem,
-# > that model completes the rest word for word in 55 % of cases, and on new arithmetic only correct rewards helped. So
-# > train once with a random reward as a control, use two model families, and test on problems newer than the model.
+# > **In dispute: does RL teach what the base model cannot do?** *It only sharpens.* [Yue et al.
+# > 2025](https://arxiv.org/abs/2504.13837): the trained model wins at k = 1, but with k in the tens to hundreds the
+# > base model catches up and wins, on mathematics, code and images. Training makes existing solutions likelier and
+# > loses variety. *It can add.* [ProRL](https://arxiv.org/abs/2505.24864) trains far longer, on more kinds of tasks,
+# > and keeps entropy up (KL penalty with a reference that is reset, higher temperature, clip-higher). On some tasks the
+# > base model then fails in every attempt and the trained model succeeds, mostly where the base model was weak. So look
+# > at pass@k with large k, at entropy and at the length of training before you claim either. Our k = 8 on an easy task
+# > decides nothing. **In dispute: does the reward matter?** With [random rewards](https://arxiv.org/abs/2506.10947)
+# > Qwen2.5-Math-7B gained about 21 points on MATH-500, and with correct rewards 29; Llama 3 and OLMo 2 gained little or
+# > nothing from random ones. [Wu et al. 2025](https://arxiv.org/abs/2507.10532) point to contamination: given 60 % of a
+# > MATH-500 problem, that model completes the rest word for word in 55 % of cases, and on new arithmetic only correct
+# > rewards helped. So train once with a random reward as a control, use two model families, and test on problems newer
+# > than the model.
 
 # %% [markdown]
 # ## The same as one command
 #
-# The command takes a model in a folder or on the hub, with or without an adapter, and compares with an earlier report.
-# Its `results.jsonl` holds the table from above. For the second skill, run it again with other `--data`:
+# The command `evaluate` takes a model in a folder or on the hub, with or without an adapter, and can compare it with an
+# earlier report. It writes the table from above into `results.jsonl`. To measure the second skill, run the command
+# again with other `--data`:
 #
 # ```bash
 # python -m grpo_workbook evaluate qwen --data test.jsonl --samples 8 --output outputs/base
@@ -665,7 +680,7 @@ figures.show(figure, f"{words}.")
 #     --samples 8 --output outputs/after --baseline outputs/base
 # ```
 #
-# Here: our new adapter against its base, greedily, on 100 problems.
+# The cell runs the command for the base and for our new adapter, greedily, on 100 problems:
 
 # %%
 from grpo_workbook import save_adapter
@@ -688,20 +703,20 @@ evaluate_into("base")
 evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "base")
 
 # %% [markdown]
-# Read *lenient* beside *strict*. Decoded greedily, the base of the stored run already has every answer right leniently,
-# so the adapter can add only form. With sampling, as above, it adds reliability too. One number alone would hide one of
-# the two.
+# Read *lenient* beside *strict*. In the stored run, all greedy answers of the base are already right leniently, so the
+# adapter can add only form. With sampling, as above, the adapter also made more answers right. Either number alone
+# would hide one of these two effects.
 
 # %% [markdown]
 # ## What to record
 #
-# A reader of your number must be able to measure it again. `report.json` and `results.jsonl` hold:
+# A reader of your number must be able to measure it again. `report.json` and `results.jsonl` record:
 #
 # | record | because |
 # | --- | --- |
 # | model, adapter and data, each with a hash | "the new one" identifies nothing |
 # | system prompt, template, temperature, token limit, seed | each moves accuracy by points |
-# | strict, lenient, form, lengths, rate of cut-off answers | one number hides the rest |
+# | strict, lenient, form, lengths, rate of cut-off answers | a single number hides the others |
 # | interval, paired p, better and worse | without them a difference is an anecdote |
 # | the baseline, measured by the same code | a paper's number was measured differently |
 # | every completion, and the versions | someone will ask what the model wrote, and with what |
@@ -713,7 +728,7 @@ evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "
 # %% [markdown]
 # ### Against published numbers
 #
-# Published numbers usually come from lm-evaluation-harness, and its settings are not those of your training. Its `gsm8k`
+# Published numbers usually come from lm-evaluation-harness, whose settings are not those of your training. Its `gsm8k`
 # shows the model five solved examples, sends no system prompt, and looks for `#### 72`. A model that learned our tags
 # from our prompt would score close to 0 there, whatever it can do. There are two honest comparisons. Run the base model
 # and yours with the harness's own settings, and say that yours was trained for another form. Or define a task that asks
@@ -749,7 +764,7 @@ evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "
 # (`--log_samples`) before you believe a number.
 
 # %% [markdown] tags=["remove-cell"]
-# This cell serves the machine that runs the notebook on every change. It fails when training did not happen, or did not
+# This cell serves the machine that runs the notebook on every change. It fails when training did not happen or did not
 # help.
 
 # %% tags=["remove-cell"]
@@ -779,13 +794,13 @@ if profile.name == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Fill in a cell and run it: it checks itself. The table in chapter 00 counts what you have solved.
+# Fill in a cell and run it. The cell checks your answer. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 08.1 · `mcnemar` · medium · 8 minutes
 #
-# `better` problems got better, `worse` got worse. If each of them was a fair coin, how likely is an outcome at least as
-# far from even, in either direction? Return this exact p-value, at most 1.
+# `better` problems got better and `worse` problems got worse. If each of these was the toss of a fair coin, how likely
+# is an outcome at least as far from even, in either direction? Return this exact p-value, at most 1.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -822,7 +837,7 @@ check("08.1", mcnemar);
 # %% [markdown]
 # ### Exercise 08.2 · `chance_of_gain` · medium · 10 minutes
 #
-# Show without a simulation that 30 problems prove nothing. A model that is right with probability `rate` answers `n`
+# Show without a simulation that 30 problems are too few. A model that is right with probability `rate` answers `n`
 # problems, and then `n` different ones. What is the probability that it gets at least `gain` problems more right the
 # second time, although nothing changed?
 
@@ -861,10 +876,11 @@ check("08.2", chance_of_gain);
 # %% [markdown]
 # ### Exercise 08.3 · `seed_spread` · medium · 10 minutes
 #
-# An experiment. Train three times for ten steps. Only the seed differs: it sets the start of the adapters, the order of
-# the problems and the sampling. Measure each model on the same held-out problems. Are the three rates `"within"` what
-# noise of the evaluation alone would give (their range stays below a 95 % bound), or `"beyond"` it? Predict, then run
-# the cell. Afterwards pay for correctness alone (`reward_weights=(1, 0, 0)`) with more steps, and predict again.
+# This is an experiment. Train three times for ten steps. Only the seed differs: it sets the start of the adapters, the
+# order of the problems and the sampling. Measure each model on the same held-out problems. Are the three rates
+# `"within"` what noise of the evaluation alone would give (their range stays below a 95 % bound), or `"beyond"` it?
+# Predict, then run the cell. Afterwards pay for correctness alone (`reward_weights=(1, 0, 0)`) with more steps, and
+# predict again.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -910,16 +926,17 @@ predict("08.3", prediction, three_seeds);
 # ```
 #
 # Recorded runs of this cell had 71.2 %, 73.1 % and 70.0 % on 160 problems after ten steps: three points apart, and the
-# bound is 12. So an evaluation of this size cannot tell the seeds apart, and it could not tell two methods apart either
-# that differ by so much. Other rewards can make seeds differ more. Compare methods over several seeds.
+# bound is 12. So an evaluation of this size cannot tell the seeds apart, nor could it tell apart two methods that
+# differ by three points. Other rewards can make seeds differ more. Compare methods over several seeds.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 08.4 · `verdict` · medium · 15 minutes
 #
-# The sentence for your own report. From the outcomes of the same problems before and after, return `"rose"`, `"fell"`
-# or `"not shown"`, at a p-value of at most 0.05. The cell below the solution applies it to two evaluations of your own.
+# Write the verdict for your own report. From the outcomes of the same problems before and after, return `"rose"`,
+# `"fell"` or `"not shown"`, at a p-value of at most 0.05. The cell below the solution applies your function to two
+# evaluations of your own.
 
 
 # %% tags=["exercise"]
@@ -952,10 +969,10 @@ check("08.4", verdict);
 # </details>
 
 # %% [markdown]
-# **Your data, your model.** Evaluate your model before and after training (or two models) on your own file, by the
-# command above, and put the two output folders here. By default they are this chapter's. The last line prints the
-# smallest gain that your number of problems can show, if as many problems get worse as did here. Is it small enough for
-# the decision that you have to take?
+# **Your data, your model.** Evaluate your model before and after training (or two models) on your own file, with the
+# command above, and enter the two output folders here. By default they are this chapter's. The last line prints the
+# smallest gain that your number of problems can show, if as many problems get worse as did here. Is this gain small
+# enough for the decision that you have to make?
 
 # %%
 import pandas as pd
@@ -981,15 +998,16 @@ else:
 # %% [markdown]
 # ## Summary
 #
-# Is a model better after training? Ask this before you train, and answer it with the same problems and a test.
+# Is a model better after training, or was it lucky? Plan the comparison before you train. Then measure the same
+# problems before and after, and apply a paired test.
 #
-# - Compute the power before the run. With 30 problems, ten points are often luck.
+# - Before the run, compute how many problems you need for a power of 80 %. With 30 problems, ten points are often luck.
 # - Pairing helps only as far as the outcomes are correlated. Compare two runs of the baseline to see how many problems
 #   get worse when nothing changes, and plan with that rate.
 # - Report strict and lenient, form and length, each with an interval. If problems come in groups, resample the groups.
 # - Compare on the same problems with a paired test, read what got worse, and measure a skill that was not trained.
 # - An interval covers the problems, not the training seed. Run several seeds before you compare methods.
-# - pass@k measures what the model can produce, its first answer what it does produce. GRPO lifts the first answer;
-#   whether it also extends what the model can produce is in dispute.
+# - pass@k measures what the model can produce within k answers, and pass@1 how often a single answer is right. Here
+#   GRPO raised pass@1. Whether it also extends what a model can produce is in dispute.
 #
-# Next: [09 · Merge and inference](09_merge_and_inference.ipynb) puts the trained adapter to work.
+# Next: [09 · Merge and inference](09_merge_and_inference.ipynb) puts a trained adapter to work.
