@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 09 · Merge and inference
 #
-# The adapter is trained. In which form do you put it to work, and how do you know that this form still does what was
-# trained? This chapter merges an adapter, checks the merge, measures how far each form is from the trained policy, and
-# serves it.
+# In which form do you put a trained adapter to work, and how do you know that this form still does what was trained?
+# This chapter merges an adapter, checks the merge, measures how far each form is from the trained policy, and serves
+# the merged model.
 #
 # **After this notebook you can** choose a form to ship, merge an adapter into its base and prove that the merge was
 # computed correctly, recognise a wrong merge although it answers well, generate in batches, choose sampling settings by
@@ -18,18 +18,18 @@
 # | your case | ship | why |
 # | --- | --- | --- |
 # | a server for several adapters of one base | each adapter, unmerged | the base is in memory once, and an adapter is small |
-# | a server for one model | merged, in 16 bits | no second path to compute for each token |
-# | a GPU too small for 16 bits | merged, then quantized to 4 bits | about a third of the memory; measure what it costs |
-# | a laptop, or no GPU | merged, then GGUF for llama.cpp or Ollama | made for CPUs; measure this too |
+# | a server for one model | merged, in 16 bits | the adapter costs no extra time for each token |
+# | a GPU too small for 16 bits | merged, then quantized to 4 bits | about a third of the memory; measure the loss of accuracy |
+# | a laptop, or no GPU | merged, then GGUF for llama.cpp or Ollama | the format is made for CPUs; measure the loss here too |
 #
-# The first row needs no merge. The others begin with one. At the end of the chapter we measure size, speed and accuracy
-# of four forms.
+# The first row needs no merge. The others begin with one. At the end of the chapter we measure the size, speed and
+# accuracy of four forms.
 
 # %% [markdown]
 # ## A merge by hand
 #
-# LoRA leaves the base's weight `W` unchanged and adds a second path beside it: first through the thin matrix `A`, then
-# through `B`, then times `alpha / r`. Here with 3 inputs, 2 outputs and rank 1:
+# LoRA leaves the base's weight `W` unchanged and adds a second path beside it: the input is multiplied by the thin
+# matrix `A`, then by `B`, then by `alpha / r`. The cell computes an example with 3 inputs, 2 outputs and rank 1:
 
 # %%
 import torch
@@ -48,8 +48,9 @@ print("adapter beside it:", W @ x + alpha / r * (B @ (A @ x)))
 print("merged:           ", merged_W @ x)
 
 # %% [markdown]
-# Both paths are linear, so they can be added once and for all. The merged layer is one matrix, with no second path to
-# compute for each token.
+# Both paths are linear, so they can be added once and for all: this is the merge. The merged layer is one matrix, with
+# no second path to compute for each token. The figure shows the two paths of an unmerged layer, from its input x to its
+# output y:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -82,12 +83,13 @@ figures.show(
 # %% [markdown]
 # ## Why not merge into the 4-bit weights?
 #
-# A 4-bit weight is not a free number. It is one of 16 *levels*, times a *scale* that a *block* of 64 weights shares:
-# the largest magnitude in the block. With double quantization, which every run of the course uses, the scale is itself
-# rounded to 8 bits; here we keep it exact.
+# A 4-bit weight cannot take any value. It is one of 16 *levels*, times a *scale* that all 64 weights of a *block*
+# share: the largest magnitude in the block. With double quantization, which every run of the course uses, the scale is
+# itself rounded to 8 bits; here we keep it exact.
 #
-# Take 64 weights that lie on the levels of NF4, add a small update, and round again. Most weights fall back to their
-# old level, so their update is lost. A few jump to the next level and move much further than the update asked for.
+# The cell takes 64 weights that lie on the levels of NF4, adds a small update, and rounds again. Most weights fall back
+# to their old level, so their update is lost. A few jump to the next level and move much further than the update asked
+# for.
 
 # %%
 from bitsandbytes.functional import get_4bit_type
@@ -113,7 +115,8 @@ print(f"{int((rounded == block).sum())} of 64 weights are back on their level")
 print(f"the rounding error is {error:.0%} of the update's size")
 
 # %% [markdown]
-# For a single weight on the level 0, this much of a change arrives:
+# The figure shows the same for a single weight that lies on the level 0: how much of a requested change is left after
+# rounding to 16 or to 4 bits:
 
 # %%
 requested = torch.linspace(0, 0.35, 141)
@@ -134,12 +137,12 @@ figures.show(figure, words)
 
 # %% [markdown]
 # So merge into the base's **16-bit** weights. If you want a 4-bit model afterwards, quantize once at the end and
-# measure the cost, as we do below.
+# measure the loss of accuracy, as we do below.
 
 # %% [markdown]
 # ## An adapter worth merging
 #
-# A short run, set up as in chapter 04: 4-bit base, LoRA, TRL's trainer.
+# To get an adapter, we do a short training run, set up as in chapter 04: 4-bit base, LoRA, TRL's trainer.
 
 # %%
 import os
@@ -157,8 +160,8 @@ policy, tokenizer = load_policy(profile)
 print(profile)
 
 # %% [markdown]
-# Its baseline. An answer is *strictly* right if its number and its form are right. It is sampled at temperature 1, as in
-# training.
+# First measure the policy before training. An answer is *strictly* right if its number and its form are right. The
+# answers are sampled at temperature 1, as in training.
 
 # %%
 from statistics import mean
@@ -181,7 +184,7 @@ before = ask(policy, sample=True)
 print(f"before: {before.rate:.1%} strict, sampled, of {before.n}")
 
 # %% [markdown]
-# Train:
+# Now train the policy:
 
 # %%
 from grpo_workbook import (
@@ -206,7 +209,8 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
-# Measure it again. We keep the greedy answers, because the merged model will have to reproduce them.
+# Measure the policy again. This time we also keep its *greedy* answers, in which each token is the most probable one,
+# because we compare the merged model with them.
 
 # %%
 after = ask(policy, sample=True)
@@ -218,8 +222,8 @@ print(f"       {after_greedy.rate:.1%} strict, greedy")
 # %% [markdown]
 # ## The adapter's folder
 #
-# `save_adapter` calls PEFT's `save_pretrained` and adds the tokenizer and `base.json`. That file has a hash of the
-# base's weights, because PEFT's config names the base only by its path or hub id, and the model there may change.
+# `save_adapter` calls PEFT's `save_pretrained` and adds the tokenizer and `base.json`. `base.json` contains a hash of
+# the base's weights, because PEFT's config names the base only by its path or hub id, and the model there may change.
 
 # %%
 import json
@@ -236,7 +240,8 @@ print((folder / "adapter" / "base.json").read_text())
 # %% [markdown]
 # ## The merge
 #
-# Load the base again, unquantized, with the adapter on it. Then Unsloth writes the two as one model.
+# To *merge* is to add the adapter to the weights of the base. Load the base again, unquantized, with the adapter on it.
+# Then Unsloth writes the two as one model.
 
 # %%
 from unsloth import FastLanguageModel
@@ -268,16 +273,17 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 # %% [markdown]
 # ## Was the merge computed correctly?
 #
-# That a merged model loads and answers well proves nothing. So the base with its adapter and the merged model read the
-# same prompts and answers, and we compare their logits at every position of an answer:
+# A merged model that loads and answers well may still be wrong. So we let the base with its adapter and the merged
+# model read the same prompts and answers, and compare their logits at every position of an answer by two numbers:
 #
 # - the *relative difference*: the root mean square of the logits' difference, divided by the standard deviation of the
 #   logits at a position;
-# - the fraction of positions where both would write the *same token*.
+# - the fraction of positions where both models would write the *same token*.
 #
-# Rounding alone makes a small difference. The merged weights are saved in 16 bits: float16 has 11 significant bits, and
-# makes a relative difference of some ten-thousandths; bfloat16 has 8, and makes some thousandths. On a GPU Unsloth keeps
-# the dtype of the base; on a CPU it takes bfloat16 where the processor has it. `merge` below always writes bfloat16.
+# Even a right merge differs a little, because its weights are rounded to 16 bits when they are saved. float16 has 11
+# significant bits, which gives a relative difference of some ten-thousandths. bfloat16 has 8, which gives some
+# thousandths. On a GPU Unsloth keeps the dtype of the base; on a CPU it uses bfloat16 where the processor supports it.
+# `merge` below always writes bfloat16.
 
 # %%
 from grpo_workbook import export
@@ -299,15 +305,18 @@ print(f"accepted (limits: {limits}):", export.is_proved(proof))
 
 # %% [markdown]
 # This proves the arithmetic of the merge: the merged weights are the 16-bit base plus the adapter, up to rounding. It
-# does **not** prove that nothing was lost since training, because the policy was trained on the 4-bit base. We come to
-# that difference after the next section.
+# does **not** prove that the merged model is the trained policy, because that policy was trained on the 4-bit base. The
+# section after the next measures this difference.
 
 # %% [markdown]
 # ## Three merges that are wrong
 #
-# Why compare logits, and not simply count right answers? Because wrong merges can answer well. Three that happen:
-# `alpha / r` is left out (here it is 2, so the update is half as large); the adapter is added twice; or PEFT's
-# `merge_and_unload` is called on the 4-bit model, which only warns.
+# Why compare logits, and not simply count right answers? Because a wrong merge can answer well. We make three wrong
+# merges:
+#
+# - `alpha / r` is left out (here it is 2, so the update is half as large);
+# - the adapter is added twice;
+# - PEFT's `merge_and_unload` is called on the 4-bit model, and PEFT only warns.
 
 # %%
 import warnings
@@ -370,16 +379,18 @@ for name, numbers in results.items():
 
 # %% [markdown]
 # Read the lines "alpha / r left out" and "into 4-bit weights". Hardly a token changes and greedy accuracy does not
-# fall, yet each is a different policy: its logits are off by a quarter of their spread or more. Greedy accuracy would
-# have passed both merges; the logits refuse them. With sampling both get fewer answers right, but with 120 problems the
-# loss without alpha / r could still be chance.
+# fall. Yet each of these models is a different policy: its logits differ by more than a quarter of their spread. A
+# check of greedy accuracy would have accepted both merges; the comparison of logits refuses them. With sampling both
+# models get fewer answers right, but with 120 problems the loss without `alpha / r` could still be chance.
 
 # %% [markdown]
 # ## How far from the trained policy?
 #
-# The policy was trained on the *4-bit* base. That base is a different model from the 16-bit one: its rounding errors
-# were there while the adapter learned. There are three routes from the trained policy to one set of weights. We measure
-# how far from that policy each one ends, in its logits and in its accuracy, greedy and sampled.
+# The policy was trained on the *4-bit* base. That base is a different model from the 16-bit one, because its weights
+# are rounded, and the adapter was trained with these rounding errors present. There are three ways to merge: into the
+# 4-bit weights (`4-bit`), into the original 16-bit weights (`16-bit`), and into the 4-bit weights after they are
+# unpacked to 16 bits (`unpacked`). For each merged model we measure how far its logits are from those of the trained
+# policy, and its accuracy, greedy and sampled.
 
 # %%
 from peft import PeftModel
@@ -406,7 +417,8 @@ print(f"policy    greedy {after_greedy.rate:.1%}", end=", ")
 print(f"sampled {after.rate:.1%} ({low:.1%} to {high:.1%})")
 
 # %% [markdown]
-# The same as a drawing:
+# The figure repeats these numbers. Each arrow is one way to merge, and *logits off by* is the relative difference from
+# the trained policy's logits:
 
 # %% tags=["hide-input"]
 texts = {}
@@ -432,16 +444,17 @@ ends = "; ".join(text.replace("\n", ", ") for text in texts.values())
 figures.show(figure, f"Arrows from the trained policy to three merged models. {ends}.")
 
 # %% [markdown]
-# The unpacked base stays closest to what was trained, and keeps the 4-bit rounding errors for good. The original 16-bit
-# base with this adapter is a combination that training never saw, so its logits differ from the policy's by more than a
-# tenth of their spread, although the merge itself is exact. Both are legitimate: measure what you ship. With 120 problems
-# the intervals of the 16-bit and the unpacked model overlap widely, so these scores do not rank the two.
+# The merge into the unpacked base stays closest to the trained policy, but it keeps the 4-bit rounding errors for good.
+# The original 16-bit base with this adapter is a combination that training never saw. So the logits of this merge
+# differ from the policy's by more than a tenth of their spread, although the merge was computed correctly. Both ways
+# are legitimate: measure the one that you ship. With 120 problems the intervals of the 16-bit and the unpacked model
+# overlap widely, so these scores do not rank the two.
 
 # %% [markdown]
 # ## The same in one call
 #
-# `merge` checks the base by its hash, merges, compares logits and held-out answers, and writes a card. The folder appears
-# only when the merge passes. Otherwise the error message has the numbers.
+# `merge` checks the base by its hash, merges, compares logits and held-out answers, and writes a card. The folder is
+# written only when the merge passes the check. Otherwise the error message gives the numbers.
 
 # %%
 from grpo_workbook import merge
@@ -461,10 +474,11 @@ print(f"the same token at {by_call['same_greedy_tokens']:.2%} of the positions")
 print(f"strict, greedy: policy {strict['before']:.1%}, merged {strict['after']:.1%}")
 
 # %% [markdown]
-# In a terminal: `python -m grpo_workbook merge outputs/run/adapter --output outputs/merged`.
+# The same in a terminal: `python -m grpo_workbook merge outputs/run/adapter --output outputs/merged`.
 #
-# The check also refuses a fourth kind of wrong merge. Many small models, this one too, use one matrix for the embeddings
-# and the output layer (*tied embeddings*). An adapter on only one of the two changes both once it is merged.
+# The check also refuses a fourth kind of wrong merge. Many small models, this one too, use one matrix for both the
+# embeddings and the output layer (*tied embeddings*). An adapter that was trained on only one of the two changes both
+# once it is merged.
 
 # %% [markdown]
 # ## Generating with plain Transformers
@@ -487,9 +501,9 @@ for turn in result[0]["generated_text"]:
 # %% [markdown]
 # ### A batch
 #
-# A batch is a rectangle, so short prompts are filled up with padding. For generation the padding goes on the **left**:
-# the model continues where the row ends, and that must be the end of its prompt. 60 prompts, padded either way, with
-# the score of all answers and the text of the second:
+# All rows of a batch must be equally long, so short prompts are filled up with padding. For generation the padding goes
+# on the **left**: the model continues at the end of the row, and that must be the end of the prompt. The cell pads 60
+# prompts on the left, then on the right, and prints the score of all answers and the text of the second one:
 
 # %%
 from grpo_workbook import render, score
@@ -511,22 +525,25 @@ for side in ("left", "right"):
 tokenizer.padding_side = "left"
 
 # %% [markdown]
-# Padding on the right raises no error and no warning, but the answers are worthless. A batch needs two more things: the
-# attention mask, without which padding is read as text, and `add_special_tokens=False`, because the chat template has
-# added them already. `grpo_workbook.generate` does all three. (To stream, call `model.generate` in a thread, with a
-# `TextIteratorStreamer`.)
+# Padding on the right raises no error and no warning, but the answers are worthless. A batch needs two more things. One
+# is the attention mask, without which the model reads padding as text. The other is `add_special_tokens=False`, because
+# the chat template has already added the special tokens. `grpo_workbook.generate` takes care of all three. (To stream
+# an answer, call `model.generate` in a thread, with a `TextIteratorStreamer`.)
 
 # %% [markdown]
 # ## Sampling settings
 #
-# A token is sampled from the model's distribution. Each setting changes that distribution first, in this order:
+# A token is sampled from the distribution that the model computes. Before that, each of these settings changes the
+# distribution, in this order:
 #
-# - **repetition_penalty** makes tokens less likely that were already written (the prompt counts), here "12".
-# - **temperature** divides the logits: below 1 sharper, above 1 flatter. It cuts nothing off.
+# - **repetition_penalty** makes a token less likely if it already occurs in the prompt or the answer, as "12" does in
+#   the cell.
+# - **temperature** divides the logits. Below 1 it makes the distribution sharper, above 1 flatter. It cuts no token
+#   off.
 # - **top_k** keeps the k likeliest tokens, however the rest is distributed.
-# - **top_p** keeps the likeliest until they add up to p, including the one that crosses p.
-# - **min_p** keeps tokens with at least that fraction of the top token's probability: few where the model is sure, many
-#   where it is not.
+# - **top_p** keeps the likeliest tokens until their probabilities add up to p, including the token that crosses p.
+# - **min_p** keeps the tokens whose probability is at least this fraction of the top token's. It keeps few where the
+#   model is sure, and many where it is not.
 
 # %%
 from transformers import (
@@ -553,7 +570,8 @@ WARPERS = {
 }
 
 # %% [markdown]
-# Each setting applied to the same six logits:
+# Each panel of the figure applies one setting to the same six logits. The bars are the probabilities of the six tokens,
+# and a cross marks a token that is cut off:
 
 # %%
 chances = {}
@@ -572,14 +590,16 @@ figure, alternative = figures.bar_panels(
 figures.show(figure, alternative)
 
 # %% [markdown]
-# Look at "cat": temperature 2 raises it from 0.4 % to 3 % *per token*. In an answer of 25 tokens one such slip is more
-# likely than not, so a high temperature needs a cut.
+# Look at "cat", a token that makes no sense here: temperature 2 raises its probability from 0.4 % to 3 % *per token*.
+# In an answer of 25 tokens at least one such slip is then more likely than not, so a high temperature needs a setting
+# that cuts off unlikely tokens.
 
 # %% [markdown]
 # ### Measured on the model
 #
-# 60 problems, eight answers each. *Strict*: rate of right and well-formed answers. *maj@8*: rate of problems whose most
-# common answer is right (chapter 08). *Distinct*: different texts among the eight, divided by eight.
+# We let the model answer 60 problems eight times each, and compute three rates. *Strict* is the rate of right and
+# well-formed answers. *maj@8* is the rate of problems whose most common answer is right (chapter 08). *Distinct* is the
+# number of different texts among the eight, divided by eight.
 
 # %%
 from grpo_workbook.rewards import answers as reading
@@ -604,7 +624,7 @@ def vote_and_variety(completions, references):
     return mean(voted), mean(distinct)
 
 # %% [markdown]
-# Now five temperatures. The band is the 95 % interval of *strict*:
+# The figure shows the three rates at five temperatures. The band is the 95 % interval of *strict*:
 
 # %%
 temperatures = [0.5, 1.0, 1.3, 1.6, 2.0]
@@ -632,19 +652,21 @@ figure.axes[0].fill_between(temperatures, low, high, color=figures.BLUE, alpha=0
 figures.show(figure, words)
 
 # %% [markdown]
-# At low temperatures the eight answers are nearly always the same, so a vote adds nothing. At high ones the single
-# answer suffers first, then the vote. 60 problems show this shape, but they cannot choose between two neighbouring
-# temperatures: for that, plan the number of problems as in chapter 08, on problems that you do not report later. For one
-# answer, go low. For voting or for training samples, take as much variety as accuracy allows.
+# At low temperatures the eight answers are nearly always the same, so a vote adds nothing. As the temperature rises,
+# the accuracy of single answers falls first, and that of the vote later. 60 problems show this shape, but they are too
+# few to choose between two neighbouring temperatures. For that, plan the number of problems as in chapter 08, and take
+# problems that you do not report later. For a single answer choose a low temperature. For voting or for training
+# samples choose as much variety as accuracy allows.
 #
-# In training, cut nothing (`top_k=0`, `top_p=1`, no penalty): TRL computes a token's probability over all tokens, with
-# the temperature but without a cut. And arithmetic *has* to repeat its numbers, so a repetition penalty does harm.
+# In training, cut no token off (`top_k=0`, `top_p=1`, no penalty), because TRL computes a token's probability over all
+# tokens, with the temperature but without any cut. And arithmetic *has* to repeat its numbers, so a repetition penalty
+# does harm.
 
 # %% [markdown]
 # ## Serving
 #
 # `transformers serve` answers over HTTP in OpenAI's format. On a GPU use vLLM, which is built for many users at once
-# and speaks the same format. The last command serves the adapter unmerged, beside its base:
+# and speaks the same format. The last of these commands serves the adapter unmerged, beside its base:
 #
 # ```bash
 # transformers serve outputs/run/merged --host 127.0.0.1 --port 8000
@@ -653,11 +675,11 @@ figures.show(figure, words)
 #     --enable-lora --max-lora-rank 32 --lora-modules mine=outputs/run/adapter
 # ```
 #
-# With the last one a request names `mine` as its model. vLLM needs a GPU, so no cell runs it. The adapter on the 16-bit
-# base is the same function as the merged model, up to rounding: that is what the check above showed.
+# With the last command a request names `mine` as its model. vLLM needs a GPU, so no cell runs it. Up to rounding, the
+# adapter on the 16-bit base computes the same as the merged model, as the check above showed.
 #
-# Keep `127.0.0.1`: with `0.0.0.0` anyone on the network could ask, without a password. The cell starts the first
-# command on a free port, offline, and waits until it answers:
+# Keep `127.0.0.1`: with `0.0.0.0` anyone on the network could use the server, without a password. The cell starts the
+# first command on a free port, offline, and waits until it answers:
 
 # %%
 import socket
@@ -689,8 +711,8 @@ while True:
 print("the server answers")
 
 # %% [markdown]
-# Ask it with the `openai` client, whole and as a stream. The model's name is the folder. The chat template's switch (no
-# thinking) is sent too, because the prompt must be that of training.
+# Ask the server with the `openai` client, once for the whole answer and once as a stream. The model's name is its
+# folder. The request also turns off thinking in the chat template, because the prompt must be that of training.
 
 # %%
 import openai
@@ -731,9 +753,9 @@ print("port closed:", closed)
 # %% [markdown]
 # ## Four forms, measured
 #
-# Quantize once, at the end, and measure. Four forms of the same adapter: unmerged on the 4-bit base, unmerged on the
-# 16-bit base, merged in 16 bits, and merged and then quantized to NF4. All compute in bfloat16. The time is that of 120
-# greedy answers on this machine, after a first batch that warms it up.
+# Which form should you ship, and what does quantizing cost? The cell compares four forms of the same adapter: unmerged
+# on the 4-bit base, unmerged on the 16-bit base, merged in 16 bits, and merged and then quantized to NF4. All compute
+# in bfloat16. The time is that of 120 greedy answers on this machine. The sampled answers before it serve as a warm-up.
 
 # %%
 adapter = folder / "adapter"
@@ -762,22 +784,24 @@ for label, source, beside, load_in_4bit in forms:
     print(f"({low:.1%} to {high:.1%})")
 
 # %% [markdown]
-# The embeddings stay in 16 bits, so memory falls to about a third, not a quarter. The times are those of a tiny model on a
-# CPU, measured once: they show how to measure and do not rank the forms. On a GPU an unmerged adapter takes time for its
-# second path, and 4-bit weights take time to unpack (not measured here): run this cell there with your model.
+# The embeddings stay in 16 bits, so memory falls to about a third, not a quarter. The times are those of a tiny model
+# on a CPU, measured once. They show how to measure, and do not rank the forms. On a GPU an unmerged adapter takes time
+# for its second path, and 4-bit weights take time to unpack (not measured here). Run this cell on the GPU with your own
+# model.
 #
-# Compare the last line with the merge *into* 4-bit weights above, in the stored run 85 % against 69 % sampled. Both end
-# in 4 bits. But there the weights lay on the levels already, and small updates fell back; here the sum of the original
-# weights and the update is rounded once.
+# Compare the last line with the merge *into* 4-bit weights above: in the stored run, 85 % against 69 % of the sampled
+# answers are right. Both models end in 4 bits. In the merge into 4-bit weights, the weights already lay on the levels,
+# so small updates were lost. Here the sum of the original weights and the update is rounded only once.
 #
-# NF4 needs no *calibration* (examples that decide the rounding) and quantizes while loading. **AWQ** (4-bit, calibrated)
-# and **FP8** are for servers such as vLLM. **GGUF** is the format of llama.cpp and Ollama, for CPUs and laptops. Whatever
-# you choose, measure the held-out score of the file that you ship.
+# NF4 needs no *calibration* (examples that decide the rounding), and the weights are quantized while they load. **AWQ**
+# (4-bit, calibrated) and **FP8** are for servers such as vLLM. **GGUF** is the format of llama.cpp and Ollama, for CPUs
+# and laptops. Whichever format you choose, measure the held-out accuracy of the file that you ship.
 
 # %% [markdown]
 # ## One file for llama.cpp and Ollama
 #
-# llama.cpp's own converter writes GGUF. Not executed here, because llama.cpp must be downloaded and compiled first:
+# llama.cpp's own converter writes GGUF. The commands are not executed here, because llama.cpp must be downloaded and
+# compiled first:
 #
 # ```bash
 # git clone --depth 1 https://github.com/ggml-org/llama.cpp
@@ -793,8 +817,8 @@ for label, source, beside, load_in_4bit in forms:
 # %% [markdown]
 # ## Appendix: the card and the upload
 #
-# A card describes the model, its measurements, and the prompt it was trained with. `make run` writes one with all
-# numbers of the run. This one is from `merge`:
+# A card describes the model, its measurements, and the prompt with which it was trained. `make run` writes a card with
+# all numbers of the run. The card below was written by `merge`:
 
 # %%
 card = (folder / "merged_by_call" / "README.md").read_text()
@@ -842,13 +866,13 @@ if profile.name == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Fill in a cell and run it: it checks itself. The table in chapter 00 counts what you have solved.
+# Fill in a cell and run it. The cell checks your answer. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 09.1 · `sampling_chances` · medium · 10 minutes
 #
 # Return the probability of each token from the logits, with temperature and then top_p: keep the likeliest tokens until
-# they add up to at least `top_p`, give the rest 0.0, and scale what is kept to add up to 1.
+# they add up to at least `top_p`, give the other tokens 0.0, and scale the kept probabilities so that they add up to 1.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -897,9 +921,9 @@ check("09.1", sampling_chances);
 # %% [markdown]
 # ### Exercise 09.2 · `other_prompt` · medium · 8 minutes
 #
-# An experiment. Training and serving used the same system prompt. Leave it out when you ask: does *strict*, greedy,
-# fall, stay or rise? (*Stays*: the paired test of chapter 08 shows no change at 0.05.) Predict, then run. Afterwards
-# try a prompt of your own words, and a temperature of 1.
+# This is an experiment. Training and serving used the same system prompt. If you leave it out, does the strict rate of
+# the greedy answers fall, stay or rise? (*Stays*: the paired test of chapter 08 shows no change at 0.05.) Predict, then
+# run. Afterwards try a prompt of your own words, and a temperature of 1.
 
 # %% tags=["exercise"]
 from grpo_workbook import statistics
@@ -925,8 +949,8 @@ predict("09.2", prediction, other_prompt);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The rewards saw only completions that followed this prompt. Is the form bound to the prompt, or to the turn of the
-# assistant?
+# In training every completion followed this prompt. Has the model learned to use the form after this prompt, or in
+# every answer?
 #
 # </details>
 #
@@ -936,16 +960,16 @@ predict("09.2", prediction, other_prompt);
 # prediction = "falls"
 # ```
 #
-# The weights were trained on texts that all begin with that prompt. Store it with the model: the card does.
+# The weights were trained on texts that all begin with that prompt. Store the prompt with the model, as the card does.
 #
 # </details>
 
 # %% [markdown]
 # ### Exercise 09.3 · `fewer_bits` · medium · 15 minutes
 #
-# Your own adapter. Set `ADAPTER` and `BASE` (for example `outputs/run/adapter` of chapter 04 or a run on your GPU) and
-# `DATA`. The cell merges with a proof, quantizes the merged model to 4 bits and compares both on the same problems.
-# Does *strict*, greedy, fall, stay or rise from 16 to 4 bits?
+# Use your own adapter. Set `ADAPTER` and `BASE` (for example `outputs/run/adapter` of chapter 04 or a run on your GPU)
+# and `DATA`. The cell merges and checks the merge, quantizes the merged model to 4 bits, and compares both models on
+# the same problems. From 16 to 4 bits, does the strict rate of the greedy answers fall, stay or rise?
 
 # %% tags=["exercise"]
 prediction = ...  # "falls", "stays" or "rises"
@@ -995,14 +1019,15 @@ predict("09.3", prediction, fewer_bits);
 # %% [markdown]
 # ## Summary
 #
-# In which form do you put an adapter to work? Unmerged where several share a base, else merged in 16 bits, and quantized
-# only after that.
+# In which form do you put a trained adapter to work? Leave it unmerged if several adapters share a base. Otherwise
+# merge it in 16 bits, and quantize only after that. How do you know that the form still does what was trained? Compare
+# its logits, and measure its accuracy.
 #
 # - Merge into 16-bit weights, and check the merge by its logits: a wrong merge can answer as well as the right one.
-# - The check proves the arithmetic. The merged model is still not quite the policy that was trained on the 4-bit base, so
-#   measure what you ship, sampled too.
+# - The check proves that the merge was computed correctly. The merged model is still not quite the policy that was
+#   trained on the 4-bit base, so measure the model that you ship, with sampled answers too.
 # - Generate with left padding, an attention mask, and the system prompt of training.
-# - Choose sampling settings by measurement, on enough problems, and train without cuts.
-# - Serve on loopback, and quantize once, at the end.
+# - Choose sampling settings by measurement, on enough problems. In training, cut no tokens off.
+# - Serve on 127.0.0.1 only. If you quantize, do it once, at the end.
 #
-# Next: [10 · Scale out](10_scale_out.ipynb) says what a run takes in memory and time, and what more GPUs bring.
+# Next: [10 · Scale out](10_scale_out.ipynb) shows how much memory and time a run needs, and what more GPUs bring.
