@@ -78,8 +78,8 @@ for seed in range(3):
 
 # %% [markdown]
 # The numbers are the probabilities of "7" at steps 0, 5, 10, 20, 40 and 59. The policy learns, but not steadily: with
-# seed 1 it first *unlearns* "7". All rewards are positive, so every sampled answer becomes likelier, right or wrong.
-# Luck decides which answer gains, until the extra point of "7" has added up over many steps.
+# seed 1 it first *unlearns* "7". All rewards are positive, so each sample raises the probability of its own answer,
+# right or wrong. Luck decides which answer gains, until the extra point of "7" has added up over many steps.
 #
 # ## The baseline: why a mean may be subtracted
 #

@@ -8,7 +8,8 @@
 # find invalid rows, repeats and leaks, check whether *your* model can learn from the problems, and make a split that you
 # can trust.
 #
-# **Time:** about half a minute on two CPU cores, and 40 minutes of reading. Only one exercise trains. **You need** chapter 00.
+# **Time:** about half a minute on two CPU cores, and 40 minutes of reading. Only one exercise trains. **You need**
+# chapter 00.
 
 # %% [markdown]
 # ## A model that lost its answers
