@@ -467,8 +467,8 @@ figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and
 # Building the trainer has a side effect: when the base is quantized, TRL 1.15 casts the adapters to **bfloat16**. On a
 # GPU Unsloth removes that cast; on any machine the callback `Float32Adapters` converts the adapters back to float32.
 # The cast matters at the learning rates of large models. Take an A with 2,048 inputs and PEFT's initial values: in
-# bfloat16, 82 % of its weights do not change at all by an update of 1e-5, and 29 % of them do not change by one of
-# 5e-5. (At this run's 1e-3 no update is lost; it is only rounded.)
+# bfloat16, an update of 1e-5 leaves 82 % of its weights exactly as they were, and an update of 5e-5 leaves 29 %
+# unchanged. (At this run's 1e-3 no update is lost; it is only rounded.)
 #
 # `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
 

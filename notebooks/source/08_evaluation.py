@@ -653,19 +653,25 @@ figures.show(figure, f"{words}.")
 # maj@2 is close to maj@1: where two answers disagree, the vote picks one of them at random.
 
 # %% [markdown]
-# > **In dispute: does RL teach what the base model cannot do?** *It only sharpens.* [Yue et al.
-# > 2025](https://arxiv.org/abs/2504.13837): the trained model wins at k = 1, but with k in the tens to hundreds the
-# > base model catches up and wins, on mathematics, code and images. Training makes existing solutions likelier and
-# > loses variety. *It can add.* [ProRL](https://arxiv.org/abs/2505.24864) trains far longer, on more kinds of tasks,
-# > and keeps entropy up (KL penalty with a reference that is reset, higher temperature, clip-higher). On some tasks the
-# > base model then fails in every attempt and the trained model succeeds, mostly where the base model was weak. So look
-# > at pass@k with large k, at entropy and at the length of training before you claim either. Our k = 8 on an easy task
-# > decides nothing. **In dispute: does the reward matter?** With [random rewards](https://arxiv.org/abs/2506.10947)
-# > Qwen2.5-Math-7B gained about 21 points on MATH-500, and with correct rewards 29; Llama 3 and OLMo 2 gained little or
-# > nothing from random ones. [Wu et al. 2025](https://arxiv.org/abs/2507.10532) point to contamination: given 60 % of a
-# > MATH-500 problem, that model completes the rest word for word in 55 % of cases, and on new arithmetic only correct
-# > rewards helped. So train once with a random reward as a control, use two model families, and test on problems newer
-# > than the model.
+# > **In dispute: does RL teach what the base model cannot do?**
+# >
+# > *It only sharpens.* [Yue et al. 2025](https://arxiv.org/abs/2504.13837) report that the trained model wins at k = 1,
+# > but with k in the tens to hundreds the base model catches up and wins, on mathematics, code and images. In their
+# > account, training makes existing solutions likelier and loses variety.
+# >
+# > *It can add.* [ProRL](https://arxiv.org/abs/2505.24864) trains far longer, on more kinds of tasks, and keeps entropy
+# > up (KL penalty with a reference that is reset, higher temperature, a higher upper clip). On some tasks the base
+# > model then fails in every attempt and the trained model succeeds, mostly where the base model was weak.
+# >
+# > So look at pass@k with large k, at entropy and at the length of training before you claim either. With k = 8 on an
+# > easy task, this chapter cannot decide between the two.
+# >
+# > **In dispute: does the reward matter?** With [random rewards](https://arxiv.org/abs/2506.10947) Qwen2.5-Math-7B
+# > gained about 21 points on MATH-500, and 29 with correct rewards; Llama 3 and OLMo 2 gained little or nothing from
+# > random ones. [Wu et al. 2025](https://arxiv.org/abs/2507.10532) point to contamination: given 60 % of a MATH-500
+# > problem, that model completes the rest word for word in 55 % of cases, and on new arithmetic only correct rewards
+# > helped. So train once with a random reward as a control, use two model families, and test on problems newer than the
+# > model.
 
 # %% [markdown]
 # ## The same as one command
