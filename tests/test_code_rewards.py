@@ -180,7 +180,6 @@ def test_it_needs_no_sandbox_of_yours_and_says_what_it_judges():
     assert rewarded(reward, [FENCED, "nonsense ("]) == [1.0, 0.0]
     assert (about(reward).role, about(reward).columns) == ("correctness", ("test", "entry_point"))
     assert about(code_format_reward).role == "format"
-    reward.sandbox.close()
 
 
 def test_by_name():
