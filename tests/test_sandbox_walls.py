@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -244,3 +246,38 @@ def test_numpy_works_on_a_machine_with_many_cores(cores, tmp_path, monkeypatch):
     with warnings.catch_warnings(action="ignore"), Sandbox(workers=1, time_limit=20) as made:
         verdict = made.check([Job(NUMPY, f"assert f(300) == ({cores}, 27e6)", "f")])[0]
     assert verdict.passed, str(verdict)
+
+
+# ------------------------------------------------------------------ packages in /tmp
+
+LOOKS_AROUND = """
+import os
+from only_here import NUMBER
+
+
+def f(folder):
+    try:
+        open(os.path.join(folder, "left"), "w").close()
+    except OSError:
+        return NUMBER
+    return "it could write beside the packages"
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_packages_of_an_environment_in_tmp_are_seen_and_nothing_is_left_there(level, monkeypatch):
+    """As in a clone that somebody tries in /tmp: its .venv lies below the private /tmp's place."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        (Path(folder) / "only_here.py").write_text("NUMBER = 7\n")
+        paths = sysconfig.get_paths() | {"platlib": folder}
+        monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
+        job = Job(LOOKS_AROUND, f"assert f({folder!r}) == 7", "f")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Sandbox(workers=1, level=level) as sandbox:
+                if sandbox.isolation != level:
+                    pytest.skip(f"this machine gives {sandbox.isolation}")
+                first, second = sandbox.check([job, job])
+        assert first.passed, first
+        assert second.passed, second
+        assert os.listdir(folder) == ["only_here.py"]

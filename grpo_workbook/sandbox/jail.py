@@ -94,18 +94,26 @@ def build_root(visible: list[str]) -> None:
             file.write(text)
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, b"size=4m,mode=755")
+    os.makedirs(root + "/tmp", exist_ok=True)
+    options = f"size={FILES_SIZE},nr_inodes=10000,mode=777".encode()
+    _mount("tmpfs", root + "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, options)
+    # A visible folder may lie in the real /tmp, as that of an environment made there. What leads to
+    # it is a file system of its own, so that no program can write beside it.
+    places_in_tmp = {"/".join(path.split("/")[:3]) for path in folders if path.startswith("/tmp/")}
+    for place in places_in_tmp:
+        os.makedirs(root + place)
+        _mount("tmpfs", root + place, "tmpfs", MS_NOSUID | MS_NODEV, b"size=4m,mode=755")
     for path in folders:
         os.makedirs(root + path, exist_ok=True)
         _mount(path, root + path, None, MS_BIND | MS_REC)
         _make_read_only(root + path)
+    for place in places_in_tmp:
+        _make_read_only(root + place)
     os.makedirs(root + "/dev", exist_ok=True)
     for device in DEVICES:
         open(root + device, "w").close()
         with contextlib.suppress(OSError):
             _mount(device, root + device, None, MS_BIND)
-    os.makedirs(root + "/tmp", exist_ok=True)
-    options = f"size={FILES_SIZE},nr_inodes=10000,mode=777".encode()
-    _mount("tmpfs", root + "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, options)
     os.chdir(root)
     pivot_root = 155 if _MACHINE == "x86_64" else 41
     _system_call(pivot_root, b".", b".")

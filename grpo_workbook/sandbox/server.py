@@ -317,6 +317,8 @@ class Server:
 
         for name in names:
             path = os.path.join(PRIVATE, name)
+            if os.path.ismount(path):  # it leads to packages that lie in the machine's /tmp
+                continue
             try:
                 if os.path.isdir(path) and not os.path.islink(path):
                     shutil.rmtree(path)
