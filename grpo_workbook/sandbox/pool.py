@@ -199,9 +199,8 @@ class Sandbox(contextlib.AbstractContextManager):
         errors = [error for error in errors if error is not None]
         if waiting and not any(worker.has_judged for worker in self._workers):
             raise errors[0]
-        for (
-            index
-        ) in waiting:  # a reward must not lose a step because a machine is full for a moment
+        # A reward must not lose a step because a machine is full for a moment.
+        for index in waiting:
             verdicts[index] = Verdict("sandbox error", str(errors[0]), "sandbox")
         self.counts.update(verdict.outcome for verdict in verdicts)
         return verdicts
