@@ -1,8 +1,8 @@
 """Measure a policy on held-out problems, and compare two policies on the same problems.
 
 `generate` lets a model answer, `score` says which answers are right, and `evaluate` does both and
-returns `Scores`. `compare` takes the Scores of two policies; what a report keeps of them is made
-by `report_heldout`.
+returns `Scores`. `compare` takes the Scores of two policies and says what kind of gain there is;
+what a report keeps of them is made by `report_heldout`.
 
 *Strict* counts an answer that is well-formed and exactly right, *lenient* one that is right in any
 readable form. *Greedy* takes the most likely token at every position; *sampled*, at temperature 1,
@@ -190,20 +190,26 @@ def measure(
     heldout: "Dataset",
     *,
     ways: Sequence[str] = ("sampled", "greedy"),
+    samples: int = 1,
     judge: "Judge | WholeJudge | None" = None,
     max_new_tokens: int = 256,
     batch_size: int = 32,
     seed: int = 0,
 ) -> dict[str, Scores]:
-    """The scores of a policy on the held-out problems, by way of decoding, for `report_heldout`."""
+    """The scores of a policy on the held-out problems, by way of decoding, for `report_heldout`.
+
+    Each problem gets `samples` sampled answers and one greedy answer.
+    """
     scores = {}
     for way in ways:
+        is_sampled = way == "sampled"
         scores[way] = evaluate(
             model,
             tokenizer,
             heldout,
             judge=judge,
-            sample=way == "sampled",
+            samples=samples if is_sampled else 1,
+            sample=is_sampled,
             max_new_tokens=max_new_tokens,
             batch_size=batch_size,
             seed=seed,
@@ -309,6 +315,23 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of a gain, 0 to 1, to 4 places."""
+
+    gain: float
+    gain_interval: tuple[float, float]  # 95 %, a bootstrap of the problems
+
+
+@dataclass(frozen=True)
+class GainParts:
+    """The three parts of a strict gain, which add up to it (see `divide_gain`)."""
+
+    form: Part
+    sharpening: Part | None  # these two are None if each problem was answered once
+    new: Part | None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Two policies on the same problems, by all three measures."""
 
@@ -317,6 +340,10 @@ class Comparison:
     strict: Change
     lenient: Change
     well_formed: Change
+    parts: GainParts  # of the strict gain
+    # pass@k, where k is `samples`: the problems with a right answer among so many. None for one.
+    strict_pass: Change | None = None
+    lenient_pass: Change | None = None
     unjudged: int = 0  # completions of both that no judge could judge; they count as wrong
 
     def __str__(self) -> str:
@@ -330,11 +357,12 @@ class Comparison:
 
 
 def compare(before: Scores, after: Scores) -> Comparison:
-    """Compare two policies on the same problems: both rates, the gain, a paired test.
+    """Compare two policies on the same problems: both rates, the gain and its parts, a paired test.
 
         print(compare(before, after).strict.gain)
 
-    With several samples of each problem, a problem got better if more of its samples are right.
+    With several samples of each problem, a problem got better if more of its samples are right, and
+    the comparison has pass@k, too.
 
     Raises:
         WorkbookError: if the numbers of problems or of samples differ.
@@ -355,15 +383,116 @@ def compare(before: Scores, after: Scores) -> Comparison:
             by_problem(before.measures[name], before.samples),
             by_problem(after.measures[name], after.samples),
         )
-    unjudged = before.unjudged + after.unjudged
-    return Comparison(before.n, before.samples, **changes, unjudged=unjudged)
+    strict_pass, lenient_pass = None, None
+    if before.samples > 1:
+        strict_pass = _change(
+            passed(before.strict, before.samples), passed(after.strict, after.samples)
+        )
+        lenient_pass = _change(
+            passed(before.lenient, before.samples), passed(after.lenient, after.samples)
+        )
+    return Comparison(
+        n=before.n,
+        samples=before.samples,
+        **changes,
+        parts=divide_gain(before, after),
+        strict_pass=strict_pass,
+        lenient_pass=lenient_pass,
+        unjudged=before.unjudged + after.unjudged,
+    )
+
+
+def divide_gain(before: Scores, after: Scores) -> GainParts:
+    """Divide the strict gain into form, sharpening and new.
+
+    - *Form* is the strict gain less the lenient gain: answers that were right already, and that now
+      have the form that was asked for.
+    - *Sharpening* is the lenient gain on problems that the first policy solved in at least one of
+      its other tries: training made likely what the model could do already.
+    - *New* is the lenient gain on problems that it solved in none of its other tries.
+
+    "Other" means that a problem is assigned for each try by all tries but this one. A problem that
+    was assigned by its own unlucky tries would seem to gain whatever the training did (regression
+    to the mean); so, a policy that is compared with itself gains nothing in any part on average.
+
+    What is new depends on the number of tries: more of them find rarer answers. The idea is that of
+    Yue et al. 2025 (arXiv 2504.13837), who compare pass@k before and after training.
+    """
+    samples = before.samples
+    form, sharpening, new = [], [], []
+    for first in range(0, len(before.strict), samples):
+        tries = slice(first, first + samples)  # of one problem
+        lenient_before = before.lenient[tries]
+        rate_after = sum(after.lenient[tries]) / samples
+        lenient_gain = rate_after - sum(lenient_before) / samples
+        strict_gain = (sum(after.strict[tries]) - sum(before.strict[tries])) / samples
+        new_gain = 0.0
+        for is_right in lenient_before:
+            right_others = sum(lenient_before) - is_right
+            if right_others == 0:
+                new_gain += (rate_after - is_right) / samples
+        form.append(strict_gain - lenient_gain)
+        sharpening.append(lenient_gain - new_gain)
+        new.append(new_gain)
+    if samples == 1:  # no other tries
+        return GainParts(_part(form), None, None)
+    return GainParts(_part(form), _part(sharpening), _part(new))
+
+
+def describe_gain(heldout: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What kind of gain there is, as lines of Markdown; the first says it in plain words.
+
+        print(*describe_gain(report_heldout(before, after)), sep="\\n")
+
+    Args:
+        heldout: by way of decoding, as `report_heldout` gives it. The first way is described.
+    """
+    way, comparison = next(iter(heldout.items()))
+    parts = comparison["parts"]
+    samples = comparison["samples"]
+    words = (
+        f"Strict accuracy ({way}) changed by {_points(comparison['strict']['gain'])} points: "
+        f"{_points(parts['form']['gain'])} form"
+    )
+    if samples == 1:
+        return [
+            f"{words}, {_points(comparison['lenient']['gain'])} right answers in any form. One "
+            "answer to each problem does not show whether these are sharpening or new."
+        ]
+    rows = [
+        ("form", parts["form"], "was right before, in another form"),
+        ("sharpening", parts["sharpening"], f"was solved before in {samples - 1} tries"),
+        ("new", parts["new"], f"was not solved before in {samples - 1} tries"),
+        ("all three", comparison["strict"], f"strict accuracy, {way}"),
+        (f"pass@{samples}", comparison["lenient_pass"], f"is solved in {samples} tries"),
+    ]
+    if "greedy" in heldout:
+        greedy = heldout["greedy"]["lenient"]
+        rows.append(("greedy", greedy, "is solved by the greedy answer"))
+    lines = [
+        f"{words}, {_points(parts['sharpening']['gain'])} sharpening, "
+        f"{_points(parts['new']['gain'])} new.",
+        "",
+        "| gain | points (95 % interval) | of what |",
+        "| --- | --- | --- |",
+    ]
+    for name, change, meaning in rows:
+        low, high = change["gain_interval"]
+        points = f"{_points(change['gain'])} ({_points(low)} to {_points(high)})"
+        lines.append(f"| {name} | {points} | {meaning} |")
+    return lines
+
+
+def _points(gain: float) -> str:
+    """A gain in points of 100, with its sign; never -0.0."""
+    return f"{100 * gain:+z.1f}"
 
 
 def report_heldout(before: Mapping[str, Scores], after: Mapping[str, Scores]) -> dict[str, dict]:
     """The held-out part of a report, in plain values: the `Comparison` for each way of decoding.
 
         heldout = report_heldout({"sampled": a, "greedy": b}, {"sampled": c, "greedy": d})
-        heldout["sampled"]["strict"]["gain"]
+        heldout["sampled"]["strict"]["gain"], heldout["sampled"]["parts"]["new"]["gain"]
 
     Figures, model cards and verdicts read this.
     """
@@ -378,6 +507,11 @@ def by_problem(right: Sequence[bool], samples: int) -> list[float]:
     return rates
 
 
+def passed(right: Sequence[bool], samples: int) -> list[float]:
+    """For each problem 1 if any of its completions is right, else 0: pass@k with k = samples."""
+    return [float(rate > 0) for rate in by_problem(right, samples)]
+
+
 def rate_interval(rates: Sequence[float]) -> tuple[float, float]:
     """95 % (low, high) of the mean of the problems' rates, to 4 places.
 
@@ -387,6 +521,12 @@ def rate_interval(rates: Sequence[float]) -> tuple[float, float]:
         return statistics.wilson_interval(rates)
     low, high = statistics.bootstrap_interval(rates)
     return round(low, 4), round(high, 4)
+
+
+def _part(gains: list[float]) -> Part:
+    """A part of a gain, from the gain of each problem."""
+    low, high = statistics.bootstrap_interval(gains)
+    return Part(statistics.accuracy(gains), (round(low, 4), round(high, 4)))
 
 
 def _change(before: list[float], after: list[float]) -> Change:

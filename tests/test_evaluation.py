@@ -1,6 +1,7 @@
 """evaluate, score, generate, compare: batches, seeds, several processes."""
 
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import (
     Generated,
     Sampling,
+    Scores,
     compare,
     complete,
+    describe_gain,
+    divide_gain,
     evaluate,
     generate,
     report_heldout,
@@ -70,6 +74,60 @@ def test_scores_and_what_a_report_keeps_of_them():
     assert "3 problems: strict 33.3% (6.2% to 79.2%), lenient 66.7%" in str(scores)
     with pytest.raises(WorkbookError, match="'Paris' is not a number"):
         score([GOOD], ["Paris"])
+
+
+def scores_of(lenient, strict=None):
+    """The scores of a word for each problem, with 1 for a right and 0 for a wrong answer."""
+    right = [letter == "1" for word in lenient for letter in word]
+    strictly = [letter == "1" for word in strict or lenient for letter in word]
+    return Scores([""] * len(right), strictly, right, strictly, samples=len(lenient[0]))
+
+
+def test_the_parts_of_a_gain_by_hand():
+    """Four problems with four tries each, before and after training."""
+    before = scores_of(["0000", "1000", "1100", "1111"], strict=["0000", "1000", "1000", "0000"])
+    after = scores_of(["1110", "1100", "1111", "1111"])
+    heldout = report_heldout({"sampled": before}, {"sampled": after})["sampled"]
+    # Strict: (3 + 1 + 3 + 4) / 16. Lenient: (3 + 1 + 2) / 16. The rest were right before.
+    assert heldout["strict"]["gain"] == 0.6875
+    assert heldout["parts"]["form"]["gain"] == pytest.approx(5 / 16, abs=1e-4)
+    # The first problem was never solved: its gain of 3/4 is new. The second was solved by one try,
+    # for which the others say that it cannot be solved: from 1 to 1/2, a quarter of the tries.
+    new = (3 / 4 + (1 / 2 - 1) / 4) / 4
+    assert heldout["parts"]["new"]["gain"] == pytest.approx(new, abs=1e-4)
+    sharpening = (1 + 2) / 16 - (1 / 2 - 1) / 4 / 4
+    assert heldout["parts"]["sharpening"]["gain"] == pytest.approx(sharpening, abs=1e-4)
+    passes = heldout["lenient_pass"], heldout["strict_pass"]
+    assert [(change["before"], change["after"]) for change in passes] == [(0.75, 1), (0.5, 1)]
+    lines = describe_gain({"sampled": heldout})
+    assert lines[0].endswith("by +68.8 points: +31.2 form, +21.9 sharpening, +15.6 new.")
+    assert any(line.startswith("| pass@4 | +25.0 (") for line in lines)
+    assert max(map(len, lines[2:])) <= 80
+
+
+def test_a_policy_compared_with_itself_gains_nothing_new():
+    """Its unlucky problems are found again by their other tries, which are as lucky as before."""
+    draw = random.Random(0)
+    chances = [draw.random() ** 4 for _ in range(4000)]
+    before, after = (
+        scores_of(["".join("01"[draw.random() < p] for _ in range(8)) for p in chances])
+        for _ in range(2)
+    )
+    parts = divide_gain(before, after)
+    for part in (parts.sharpening, parts.new):
+        low, high = part.gain_interval
+        assert low < 0 < high
+        assert abs(part.gain) < 0.006
+
+
+def test_one_answer_to_each_problem_shows_form_alone():
+    heldout = report_heldout(
+        {"greedy": scores_of("0110", strict="0010")}, {"greedy": scores_of("1110")}
+    )
+    assert heldout["greedy"]["parts"]["new"] is None
+    assert heldout["greedy"]["lenient_pass"] is None
+    (line,) = describe_gain(heldout)
+    assert line.startswith("Strict accuracy (greedy) changed by +50.0 points: +25.0 form, +25.0 ri")
 
 
 def test_answers_that_are_texts_need_a_judge():
