@@ -109,6 +109,21 @@ def _processor_seconds(process: psutil.Process) -> float:
     return total
 
 
+def assert_names(text: str, *values: object) -> None:
+    """Assert that a message names these values, in whatever words and wherever its lines break."""
+    words = " ".join(text.split())
+    for value in values:
+        assert str(value) in words, f"{value} is not named in: {text}"
+
+
+@contextlib.contextmanager
+def raises_naming(error: type[Exception], *values: object):
+    """Expect an error of this type whose message names these values, in whatever words."""
+    with pytest.raises(error) as caught:
+        yield caught
+    assert_names(str(caught.value), *values)
+
+
 def report_of(folder: Path) -> dict:
     return json.loads((folder / "report.json").read_text(encoding="utf-8"))
 

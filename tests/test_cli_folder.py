@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from conftest import cli
+from conftest import assert_names, cli, raises_naming
 
 from grpo_workbook.cli.options import RunOptions
 from grpo_workbook.cli.run import check_folder, own_folder
@@ -19,15 +19,15 @@ def test_a_run_is_replaced_only_while_it_is_ours(tmp_path):
     with own_folder(folder, {"seed": 0}, AFRESH):
         (folder / "log.json").write_text("[]")
         (folder / "mine.txt").write_text("mine")
-    for mode, said in ((AFRESH, "holds another run"), (RESUME, "different: seed")):
-        with pytest.raises(WorkbookError, match=said), own_folder(folder, {"seed": 1}, mode):
+    for mode, named in ((AFRESH, ["--resume", "--overwrite"]), (RESUME, ["seed", "--overwrite"])):
+        with raises_naming(WorkbookError, folder, *named), own_folder(folder, {"seed": 1}, mode):
             pass
     with own_folder(folder, {"seed": 1}, REPLACE):
         assert sorted(os.listdir(folder)) == ["mine.txt", "run.json"]
     assert json.loads((folder / "run.json").read_text()) == {"seed": 1}
     (folder / "log.json").write_text("[]")
     (folder / "run.json").unlink()
-    with pytest.raises(WorkbookError, match=r"no run\.json, so it is not a run"):
+    with raises_naming(WorkbookError, folder, "log.json", "run.json"):
         check_folder(folder, {}, overwrite=True, resume=False)
 
 
@@ -35,14 +35,14 @@ def test_a_run_with_other_options_is_refused_by_their_names(tmp_path):
     kept = {"seed": 0, "settings": {"max_steps": 30, "top_p": 0.5}}
     (tmp_path / "run.json").write_text(json.dumps(kept))
     check_folder(tmp_path, kept, overwrite=False, resume=True)
-    told = kept | {"reward_weights": {"f": 1.0}, "reward_roles": {"f": None}}
+    with_rewards = kept | {"reward_weights": {"f": 1.0}, "reward_roles": {"f": None}}
     # What follows from the rewards is no other run.
-    check_folder(tmp_path, told, overwrite=False, resume=True)
+    check_folder(tmp_path, with_rewards, overwrite=False, resume=True)
     other = kept | {"settings": {"max_steps": 31}}
-    with pytest.raises(WorkbookError, match=r"different: max_steps, top_p\)"):
+    with raises_naming(WorkbookError, "max_steps, top_p"):
         check_folder(tmp_path, other, overwrite=False, resume=True)
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(WorkbookError, match=r"run\.json.*--overwrite"):
+    with raises_naming(WorkbookError, "run.json", "--overwrite"):
         check_folder(tmp_path, kept, overwrite=False, resume=True)
 
 
@@ -51,7 +51,7 @@ def test_a_second_run_is_kept_out(tmp_path):
     with alone(tmp_path / "out"):
         second = cli("run", "--max_steps", "1", "--heldout", "8", "--output_dir", tmp_path / "out")
     assert second.returncode == 2
-    assert "another process is writing to" in second.stderr
+    assert_names(second.stderr, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -5,7 +5,7 @@ import sys
 from dataclasses import fields
 
 import pytest
-from conftest import REPO, cli, environment
+from conftest import REPO, assert_names, cli, environment, raises_naming
 
 from grpo_workbook.cli import main
 from grpo_workbook.cli.options import ProfileOptions, RunOptions, load, parse, words_of
@@ -80,9 +80,9 @@ def test_what_a_profile_depends_on_reaches_it(tmp_path):
     ],
 )
 def test_our_values_keep_their_types(tmp_path, text, name, value):
-    found = getattr(given(tmp_path, text).options, name)
-    assert found == value
-    assert type(found) is type(value)
+    option = getattr(given(tmp_path, text).options, name)
+    assert option == value
+    assert type(option) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -118,47 +118,46 @@ def test_yes_and_no_on_the_command_line(words):
 @pytest.mark.parametrize(
     ("text", "rest", "named"),
     [
-        ("leraning_rate: 1", (), "leraning_rate: did you mean learning_rate?"),
-        ("learning-rat: 1", (), "did you mean learning_rate?"),
-        ("", ("--max_grad_nrm", "1"), "max_grad_nrm: did you mean max_grad_norm?"),
-        ("", ("--max-stpes=3",), "did you mean max_steps?"),
-        ("max_steps: many", (), "max_steps: invalid int value: 'many'"),
-        ("max_steps: 2.5", (), "max_steps: invalid int value: '2.5'"),
-        ("load_in_4bit: maybe", (), "maybe"),
-        ("", ("--max_grad_norm", "high"), "max_grad_norm: invalid float value: 'high'"),
-        ("", ("stray",), "'stray' is not an option"),
-        ("", ("--config",), "--config has no value"),
-        ("", ("--resume", "--overwrite"), "resume and overwrite"),
-        ("", ("--reward_weights", "1", "2"), "reward_weights cannot be set"),
-        ("", ("--rewards", "corectness:2"), "did you mean correctness?"),
-        ("", ("--num_generations", "6"), "TRL refuses this run"),
-        ("", ("--output_dir", " "), "output is ' '"),
+        ("leraning_rate: 1", (), ["leraning_rate", "learning_rate"]),
+        ("learning-rat: 1", (), ["learning_rate"]),
+        ("", ("--max_grad_nrm", "1"), ["max_grad_nrm", "max_grad_norm"]),
+        ("", ("--max-stpes=3",), ["max_steps"]),
+        ("max_steps: many", (), ["max_steps", "'many'"]),
+        ("max_steps: 2.5", (), ["max_steps", "'2.5'"]),
+        ("load_in_4bit: maybe", (), ["maybe"]),
+        ("", ("--max_grad_norm", "high"), ["max_grad_norm", "'high'"]),
+        ("", ("stray",), ["'stray'"]),
+        ("", ("--config",), ["--config"]),
+        ("", ("--resume", "--overwrite"), ["resume", "overwrite"]),
+        ("", ("--reward_weights", "1", "2"), ["reward_weights"]),
+        ("", ("--rewards", "corectness:2"), ["'corectness'", "correctness"]),
+        ("", ("--num_generations", "6"), ["num_generations (6)"]),
+        ("", ("--output_dir", " "), ["output", "' '"]),
     ],
 )
 def test_what_cannot_be_is_named_with_the_fix(tmp_path, text, rest, named):
-    with pytest.raises(WorkbookError) as error:
+    with raises_naming(WorkbookError, *named):
         given(tmp_path, text, rest)
-    assert named in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("# nothing\n", "is not a mapping"),
-        ("- a\n- b\n", "is not a mapping"),
+        ("# nothing\n", "my.yaml"),
+        ("- a\n- b\n", "my.yaml"),
         ("a: [1\nb: 2\n", "line 2"),
-        ("seed: 2\n".encode("utf-16"), "cannot be read as YAML"),
-        ("a: 1\n---\nb: 2\n", "cannot be read as YAML"),
-        ("seed: !!python/object/apply:os.system ['true']\n", "could not determine a"),
+        ("seed: 2\n".encode("utf-16"), "my.yaml"),
+        ("a: 1\n---\nb: 2\n", "my.yaml"),
+        ("seed: !!python/object/apply:os.system ['true']\n", "os.system"),
     ],
 )
-def test_a_file_that_cannot_be_meant(tmp_path, text, named):
-    with pytest.raises(WorkbookError, match=named):
+def test_a_file_that_cannot_be_meant_is_named(tmp_path, text, named):
+    with raises_naming(WorkbookError, named):
         given(tmp_path, text)
 
 
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(WorkbookError, match=r"mine\.yaml"):
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with raises_naming(WorkbookError, "mine.yaml"):
         read(["--config", str(tmp_path / "mine.yaml")])
 
 
@@ -234,11 +233,11 @@ def test_a_missing_file_and_a_wrong_value_are_found_before_anything_heavy_is_loa
 def test_bad_input_is_one_line_and_status_2(tmp_path):
     result = cli("run", "--seed", "x", "--output_dir", tmp_path / "out")
     assert result.returncode == 2
-    assert "error: --seed: invalid int value: 'x'" in result.stderr
+    assert_names(result.stderr, "--seed", "'x'")
     assert "Traceback" not in result.stderr
 
 
 def test_an_empty_name_is_no_folder(capsys):
     """Else it would be this one, and --overwrite would replace what is in it."""
     assert main(["run", "--output_dir", ""]) == 2
-    assert "output is ''" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, "output", "''")

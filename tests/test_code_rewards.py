@@ -3,6 +3,7 @@
 import warnings
 
 import pytest
+from conftest import raises_naming
 
 from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.errors import WorkbookError
@@ -115,7 +116,7 @@ def test_where_the_test_is_at_fault_nothing_is_said(sandbox):
     reward = unit_tests(sandbox, max_failed=1.0)
     assert rewarded(reward, [FENCED], "assert True") == [None]
     assert rewarded(reward, [FENCED], "assert (") == [None]
-    with pytest.raises(WorkbookError, match="1 of 1 programs had no verdict"):
+    with raises_naming(WorkbookError, "1 of 1", "max_failed"):
         rewarded(unit_tests(sandbox, max_failed=0.5), [FENCED], "assert True")
 
 
@@ -128,16 +129,14 @@ def test_timeouts_are_counted_and_too_many_of_them_raise(sandbox):
         0.5,
         0.0,
     )
-    with pytest.raises(
-        WorkbookError, match="0 of 2 programs had no verdict and 1 timed out.*max_failed"
-    ):
+    with raises_naming(WorkbookError, "0 of 2", "1 timed out", "max_failed"):
         rewarded(unit_tests(sandbox, max_failed=0.2), [endless, FENCED])
 
 
 def test_bad_columns_and_settings(sandbox):
-    with pytest.raises(ValueError, match="argument 2 is shorter than argument 1"):
+    with pytest.raises(ValueError, match="shorter"):
         unit_tests(sandbox)(completions=[FENCED] * 2, test=[TEST], entry_point=["add"] * 2)
-    with pytest.raises(WorkbookError, match="max_failed"):
+    with raises_naming(WorkbookError, "max_failed", 2):
         unit_tests(sandbox, max_failed=2)
 
 
@@ -155,7 +154,7 @@ def test_bad_columns_and_settings(sandbox):
         ("```" * 50_000, 0.0),
     ],
 )
-def test_the_form(text, value):
+def test_the_form_is_one_block_that_parses(text, value):
     assert code_format_reward(completions=[text]) == [value]
 
 
@@ -171,7 +170,7 @@ def test_one_row_without_a_usable_task_does_not_cost_the_step(sandbox):
         completions=[FENCED] * n, test=[TEST, TEST, TEST, TEST], entry_point=names
     )
     assert values == [1.0, None, 1.0, None]
-    with pytest.raises(WorkbookError, match="1 of 1 programs had no verdict.*no test"):
+    with raises_naming(WorkbookError, "1 of 1", "no test"):
         rewarded(unit_tests(sandbox), [FENCED], "")
 
 
@@ -182,7 +181,7 @@ def test_it_needs_no_sandbox_of_yours_and_says_what_it_judges():
     assert about(code_format_reward).role == "format"
 
 
-def test_by_name():
+def test_both_rewards_are_found_by_their_names():
     functions, weights = parse_rewards("unit_tests:2,code_format:0.5")
     assert [f.__name__ for f in functions] == ["unit_test_reward", "code_format_reward"]
     assert weights == [2.0, 0.5]

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import REPO, environment, slow
+from conftest import REPO, environment, raises_naming, slow
 from safetensors.torch import load_file
 
 from grpo_workbook import grpo
@@ -455,9 +455,9 @@ def test_rewards_are_weighed_and_none_is_left_out():
 
 NAN = float("nan")
 BAD_ADVANTAGES = {
-    "not whole groups": (([1.0] * 10, 4), r"\(10,\)"),
-    "nothing": (([], 4), r"\(0,\)"),
-    "a table": ((torch.ones(2, 4), 4), r"\(2, 4\)"),
+    "not whole groups": (([1.0] * 10, 4), "(10,)"),
+    "nothing": (([], 4), "(0,)"),
+    "a table": ((torch.ones(2, 4), 4), "(2, 4)"),
     "a group of one": (([1.0, 2.0], 1), "groups of 1"),
     "nan": (([1.0, 0.0, NAN, 1.0], 2), "reward 2 is nan"),
     "nan by batch": (([1.0, 0.0, NAN, 1.0], 2, "batch"), "reward 2 is nan"),
@@ -465,51 +465,51 @@ BAD_ADVANTAGES = {
     "infinite": (([1.0, float("inf")], 2), "reward 1 is inf"),
     "minus infinite": (([float("-inf"), 1.0], 2, "none"), "reward 0 is -inf"),
     "nan beside none": (([None, 1.0, NAN, 0.0], 2), "reward 2 is nan"),
-    "too large": (([0.0, 1e30], 2), r"reward 1 is 1e\+30"),
+    "too large": (([0.0, 1e30], 2), "reward 1 is 1e+30"),
     "an unknown scale": (([1.0, 0.0], 2, "std"), "'std'"),
 }
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD_ADVANTAGES.values(), ids=BAD_ADVANTAGES)
-def test_bad_rewards_are_refused_by_name(arguments, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(("arguments", "named"), BAD_ADVANTAGES.values(), ids=BAD_ADVANTAGES)
+def test_bad_rewards_are_refused_by_name(arguments, named):
+    with raises_naming(ValueError, named):
         group_advantages(*arguments)
 
 
 BAD_LOSS = {
     "an empty completion": (
         {"mask": torch.tensor([[1.0, 1, 1], [0, 0, 0]])},
-        "completion 1 is empty",
+        ["completion 1"],
     ),
-    "a mask of another shape": ({"mask": torch.ones(2, 4)}, r"mask.*\(2, 4\).*\(2, 3\)"),
-    "another reference": ({"ref_logp": torch.ones(2, 2)}, r"ref_logp.*\(2, 2\)"),
-    "another old policy": ({"old_logp": torch.ones(3, 3)}, r"old_logp.*\(3, 3\)"),
-    "advantages per token": ({"advantages": torch.ones(2, 3)}, "advantages"),
-    "a NaN advantage": ({"advantages": torch.tensor([1.0, NAN])}, "nan"),
-    "truncated of another shape": ({"truncated": torch.ones(3).bool()}, r"truncated.*\(3,\)"),
-    "no reference": ({"beta": 0.1}, "0.1.*ref_logp"),
-    "an unknown loss": ({"loss_type": "ppo"}, "'ppo'"),
-    "an unknown level": ({"level": "word"}, "'word'"),
-    "cispo without its cap": ({"loss_type": "cispo"}, "epsilon_high"),
-    "dr_grpo without its constant": ({"loss_type": "dr_grpo"}, "max_completion_length"),
+    "a mask of another shape": ({"mask": torch.ones(2, 4)}, ["mask", "(2, 4)", "(2, 3)"]),
+    "another reference": ({"ref_logp": torch.ones(2, 2)}, ["ref_logp", "(2, 2)", "(2, 3)"]),
+    "another old policy": ({"old_logp": torch.ones(3, 3)}, ["old_logp", "(3, 3)", "(2, 3)"]),
+    "advantages per token": ({"advantages": torch.ones(2, 3)}, ["advantages"]),
+    "a NaN advantage": ({"advantages": torch.tensor([1.0, NAN])}, ["advantages", "nan"]),
+    "truncated of another shape": ({"truncated": torch.ones(3).bool()}, ["truncated", "(3,)"]),
+    "no reference": ({"beta": 0.1}, ["beta", 0.1, "ref_logp"]),
+    "an unknown loss": ({"loss_type": "ppo"}, ["loss_type", "'ppo'", *grpo.LOSS_TYPES]),
+    "an unknown level": ({"level": "word"}, ["level", "'word'", *grpo.LEVELS]),
+    "cispo without its cap": ({"loss_type": "cispo"}, ["epsilon_high"]),
+    "dr_grpo without its constant": ({"loss_type": "dr_grpo"}, ["max_completion_length"]),
 }
 
 
-@pytest.mark.parametrize(("changes", "message"), BAD_LOSS.values(), ids=BAD_LOSS)
-def test_bad_input_of_the_loss_is_refused_by_name(changes, message):
+@pytest.mark.parametrize(("changes", "named"), BAD_LOSS.values(), ids=BAD_LOSS)
+def test_bad_input_of_the_loss_is_refused_by_name(changes, named):
     arguments = {
         "logp": torch.zeros(2, 3),
         "advantages": torch.tensor([1.0, -1.0]),
         "mask": torch.ones(2, 3),
     }
-    with pytest.raises(ValueError, match=message):
+    with raises_naming(ValueError, *named):
         grpo_loss(**arguments | changes)
 
 
 def test_what_would_broadcast_or_be_cut_is_refused():
-    with pytest.raises(ValueError, match=r"ref_logp.*\(3,\)"):
+    with raises_naming(ValueError, "ref_logp", "(3,)", "(2,)"):
         kl_estimate(torch.zeros(2), torch.zeros(3))
-    with pytest.raises(ValueError, match="k4"):
+    with raises_naming(ValueError, "k4", "k1", "k2", "k3"):
         kl_estimate(torch.zeros(2), torch.zeros(2), "k4")
     for per_function, weights in (([[1.0, 1.0], [1.0]], None), ([[1.0]], [1.0, 2.0])):
         with pytest.raises(ValueError, match="zip"):

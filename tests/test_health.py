@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from conftest import raises_naming
 from test_diagnosis import history, real
 
 from grpo_workbook.diagnosis import HealthCallback, read_run, roles_of, watch
@@ -154,7 +155,7 @@ def test_it_looks_at_the_first_log_after_so_many_steps(monkeypatch, every, loggi
 
 
 def test_an_unknown_finding_to_stop_on_is_named():
-    with pytest.raises(WorkbookError, match="exploded"):
+    with raises_naming(WorkbookError, "exploded"):
         HealthCallback(stop_on={"exploded"})
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPO, environment
+from conftest import REPO, environment, raises_naming
 
 from grpo_workbook import config, rewards
 from grpo_workbook.cli.rewards import beside, file_hashes, load_reward, try_rewards
@@ -71,7 +71,7 @@ def test_correctness(text, reward):
 
 
 def test_a_broken_reference_is_an_error_and_not_a_zero():
-    with pytest.raises(WorkbookError, match="'forty-two'"):
+    with raises_naming(WorkbookError, "'forty-two'"):
         correctness_reward([GOOD], answer=["forty-two"])
 
 
@@ -143,7 +143,7 @@ def test_overlong_is_dapos_equation_13(tokens, penalty):
 
 @pytest.mark.parametrize("bad", [0, "many", "-3"])
 def test_bad_settings_are_refused(bad):
-    with pytest.raises(WorkbookError, match=f"{bad!r}"):
+    with raises_naming(WorkbookError, repr(bad)):
         get_overlong_reward(bad)
 
 
@@ -229,13 +229,13 @@ def test_it_says_what_it_is_and_what_it_lacks():
     assert reward.__name__ == "gold_answer_reward"
     assert get_answer_reward(name="right").__name__ == "right"
     columns = {"answer": ["42"], "level": [1], "completion_ids": [[1]], "trainer_state": None}
-    with pytest.raises(WorkbookError, match="'gold'.* only answer, level"):
+    with raises_naming(WorkbookError, "'gold'", "answer, level"):
         reward(completions=["#### 42"], prompts=["?"], **columns)
-    with pytest.raises(WorkbookError, match="'Answer:'.* 0 groups"):
+    with raises_naming(WorkbookError, "'Answer:'", "0 groups"):
         get_answer_reward(marker="Answer:")
 
 
-def test_no_attack_on_a_marked_answer_takes_long_or_is_paid():
+def test_no_attack_on_a_marked_answer_is_paid():
     """Texts of a million characters, made of the marks themselves."""
     for marker, part in (
         ("\\boxed{}", "\\boxed{"),
@@ -280,33 +280,27 @@ def test_a_room_brings_its_own():
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "named"),
     [
-        (
-            "corectness:2",
-            "'corectness': did you mean correctness",
-        ),
-        ("", "''"),
-        ("correctness,", "'correctness,'"),
-        ("correctness:2,correctness:1", "correctness_reward, correctness_reward"),
-        ("correctness:lots", "'correctness:lots'"),
-        ("correctness:", "'correctness:'"),
-        ("correctness:nan", "'correctness:nan'"),
-        ("correctness:inf", "'correctness:inf'"),
-        ("correctness:-1", "'correctness:-1'"),
-        ("strict_format:0,correctness:0", "strict_format:0,correctness:0"),
-        (
-            "overlong",
-            "overlong: .*'max_length'",
-        ),
-        ("overlong=:2", "overlong=: .*''"),
-        ("correctness=3", "'correctness'.*=3"),
-        ("overlong=many", "overlong=many"),
-        ("overlong=0", "overlong=0"),
+        ("corectness:2", ["'corectness'", "correctness"]),
+        ("", ["''"]),
+        ("correctness,", ["'correctness,'"]),
+        ("correctness:2,correctness:1", ["correctness_reward, correctness_reward"]),
+        ("correctness:lots", ["'correctness:lots'"]),
+        ("correctness:", ["'correctness:'"]),
+        ("correctness:nan", ["'correctness:nan'"]),
+        ("correctness:inf", ["'correctness:inf'"]),
+        ("correctness:-1", ["'correctness:-1'"]),
+        ("strict_format:0,correctness:0", ["strict_format:0,correctness:0"]),
+        ("overlong", ["overlong", "'max_length'"]),
+        ("overlong=:2", ["overlong=", "''"]),
+        ("correctness=3", ["'correctness'", "=3"]),
+        ("overlong=many", ["overlong=many"]),
+        ("overlong=0", ["overlong=0"]),
     ],
 )
-def test_a_bad_spec_is_named(spec, message):
-    with pytest.raises(WorkbookError, match=message):
+def test_a_bad_spec_is_named(spec, named):
+    with raises_naming(WorkbookError, *named):
         parse_rewards(spec)
 
 
@@ -384,61 +378,61 @@ def test_a_function_of_ones_own_is_a_reward_like_any_other(rewards_py):
 
 @pytest.mark.parametrize("name", ["my_rewrad", "LIMIT"])
 def test_what_is_no_reward_is_named_with_the_fix(rewards_py, name):
-    with pytest.raises(WorkbookError, match=f"'{name}'.*my_reward"):
+    with raises_naming(WorkbookError, f"'{name}'", "my_reward"):
         load_reward(f"{rewards_py}:{name}")
 
 
 def test_a_file_with_nothing_to_choose_from_says_so(tmp_path):
     (tmp_path / "mine.py").write_text("LIMIT = 1\n")
-    with pytest.raises(WorkbookError, match="'Mine'"):
+    with raises_naming(WorkbookError, "'Mine'"):
         load_reward(f"{tmp_path}/mine.py:Mine")
 
 
 def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
-    with pytest.raises(WorkbookError, match=r"my_reward\.py'"):
+    with raises_naming(WorkbookError, "my_reward.py"):
         load_reward(f"{tmp_path}/my_reward.py:my_reward")
-    for name, text, cause in (
-        ("broken", "def f(:\n    pass\n", r"SyntaxError: [^(]* \(broken\.py, line 1\)$"),
-        ("zeros", "x = 1\0\n", "[^(]*$"),
-        ("raises", "x = 1\ny = {}['missing']\n", r"KeyError: 'missing' \(line 2\)"),
-        ("ends", "import sys\nsys.exit()\n", r"SystemExit:  \(line 2\)"),
+    for name, text, *cause in (
+        ("broken", "def f(:\n    pass\n", "SyntaxError", "line 1"),
+        ("zeros", "x = 1\0\n"),
+        ("raises", "x = 1\ny = {}['missing']\n", "KeyError: 'missing'", "line 2"),
+        ("ends", "import sys\nsys.exit()\n", "SystemExit", "line 2"),
     ):
         (tmp_path / f"{name}.py").write_text(text)
-        with pytest.raises(WorkbookError, match=rf"{name}\.py .*{cause}"):
+        with raises_naming(WorkbookError, f"{name}.py", *cause):
             load_reward(f"{tmp_path}/{name}.py:f")
-    with pytest.raises(WorkbookError, match=r"FILE\.py:FUNCTION"):
+    with raises_naming(WorkbookError, rewards_py.name, "FILE.py:FUNCTION"):
         parse_with_files(str(rewards_py))
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "named"),
     [
-        ("wants_level", r"needs the column 'level'; the data has only prompt, .*levle"),
-        ("too_few", "too_few .*4 completions"),
-        ("breaks", r"breaks failed in step 1: ZeroDivisionError: .* \(line 23\)"),
-        ("closed", r"closed failed in step 1: TypeError: .*add \*\*kwargs"),
-        ("later", "later broke"),
+        ("wants_level", ["'level'", "levle"]),
+        ("too_few", ["4 completions"]),
+        ("breaks", ["step 1", "ZeroDivisionError", "line 23"]),
+        ("closed", ["step 1", "TypeError", "**kwargs"]),
+        ("later", []),
     ],
 )
 @pytest.mark.filterwarnings("ignore:coroutine")
-def test_a_slip_shows_before_training(rewards_py, name, message):
+def test_a_slip_shows_before_training(rewards_py, name, named):
     functions, _ = parse_with_files(f"{rewards_py}:{name}")
-    with pytest.raises(WorkbookError, match=message):
+    with raises_naming(WorkbookError, name, *named):
         try_rewards(functions, list(to_dataset(ROWS)))
 
 
 def test_a_reward_of_the_course_wants_its_columns_before_training():
     rows = [{"prompt": "6*7?", "solution": "42"}]
-    with pytest.raises(WorkbookError, match="correctness_reward needs the column 'answer'"):
+    with raises_naming(WorkbookError, "correctness_reward", "'answer'", "solution"):
         try_rewards([correctness_reward], rows)
 
 
 def test_two_rewards_of_one_name_would_share_a_metric(rewards_py):
-    with pytest.raises(WorkbookError, match="correctness_reward, correctness_reward"):
+    with raises_naming(WorkbookError, "correctness_reward, correctness_reward"):
         parse_with_files(f"correctness,{rewards_py}:correctness_reward")
-    with pytest.raises(WorkbookError, match="my_reward:0"):
+    with raises_naming(WorkbookError, "my_reward:0"):
         parse_with_files(f"{rewards_py}:my_reward:0")
-    with pytest.raises(WorkbookError, match="my_reward:x"):
+    with raises_naming(WorkbookError, "my_reward:x"):
         parse_with_files(f"{rewards_py}:my_reward:x")
 
 
@@ -466,18 +460,18 @@ def huge(completions, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "named"),
     [
-        ("leaves", r"leaves failed in step 1: SystemExit: 0 \(line 11\)"),
-        ("as_dict", "as_dict"),
-        ("as_set", "as_set"),
-        ("huge", "huge"),
+        ("leaves", ["step 1", "SystemExit: 0", "line 11"]),
+        ("as_dict", []),
+        ("as_set", []),
+        ("huge", []),
     ],
 )
-def test_what_a_hostile_function_does_is_an_error_and_never_a_number(tmp_path, name, message):
+def test_what_a_hostile_function_does_is_an_error_and_never_a_number(tmp_path, name, named):
     (tmp_path / "böse Datei.py").write_text(HOSTILE)
     functions = parse_with_files(f"{tmp_path / 'böse Datei.py'}:{name}")[0]
-    with pytest.raises(WorkbookError, match=message):
+    with raises_naming(WorkbookError, name, *named):
         try_rewards(functions, list(to_dataset(ROWS)))
 
 
@@ -487,9 +481,7 @@ def test_a_function_that_fails_while_training_is_named_with_step_and_line(tmp_pa
     (tmp_path / "mine.py").write_text(HOSTILE)
     later = load_reward(f"{tmp_path}/mine.py:later")
     assert later(completions=completions("a"), trainer_state=TrainerState(global_step=1)) == [1.0]
-    with pytest.raises(
-        WorkbookError, match=r"mine\.py: later .*step 3: KeyError: 'colour' \(line 7\)"
-    ):
+    with raises_naming(WorkbookError, "mine.py", "later", "step 3", "KeyError: 'colour'", "line 7"):
         later(completions=completions("a"), trainer_state=TrainerState(global_step=2))
 
 
@@ -506,7 +498,7 @@ def test_a_comma_in_the_path_is_told_as_what_it_is(tmp_path):
     folder = tmp_path / "Smith, John"
     folder.mkdir()
     (folder / "mine.py").write_text("def mine(completions, **kwargs):\n    return []\n")
-    with pytest.raises(WorkbookError, match="Smith, John"):
+    with raises_naming(WorkbookError, "Smith, John"):
         beside("correctness:2, mine.py:mine:1", folder)
     (tmp_path / "mine.py").write_text("def mine(completions, **kwargs):\n    return []\n")
     assert parse_with_files(beside("correctness:2, mine.py:mine:1", tmp_path))[1] == [2.0, 1.0]

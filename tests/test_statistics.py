@@ -9,7 +9,9 @@ from math import comb
 
 import numpy as np
 import pytest
+from conftest import raises_naming
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.statistics import (
     accuracy,
     bootstrap_interval,
@@ -39,11 +41,14 @@ def test_wilson_interval_is_the_closed_form():
 def test_paired_test_against_every_coin_toss():
     """p is the rate of fair-coin outcomes at least as far from even as the one seen."""
     better, worse = 6, 1
-    tosses = [sum(t) for t in product((0, 1), repeat=better + worse)]
-    far = abs(better - worse)
-    expected = sum(
-        abs(2 * heads - len(t_range)) >= far for heads in tosses for t_range in [range(7)]
-    ) / len(tosses)
+    changed_problems = better + worse
+    outcomes = list(product((0, 1), repeat=changed_problems))
+    as_far = 0
+    for outcome in outcomes:
+        heads = sum(outcome)
+        tails = changed_problems - heads
+        as_far += abs(heads - tails) >= abs(better - worse)
+    expected = as_far / len(outcomes)
     before = [False] * better + [True] * worse + [True, False]
     after = [True] * better + [False] * worse + [True, False]
     assert paired_p_value(before, after) == pytest.approx(expected)
@@ -86,8 +91,6 @@ def test_the_bootstrap_is_seeded_and_knows_its_limits():
     assert bootstrap_interval(values, seed=1) != bootstrap_interval(values)
     assert bootstrap_interval([0.25] * 10) == (0.25, 0.25)
     assert bootstrap_interval([2]) == (2.0, 2.0)
-    with pytest.raises(ValueError, match="at least one value"):
-        bootstrap_interval([])
 
 
 def test_wilson_covers_the_true_share_about_as_often_as_it_says():
@@ -117,9 +120,9 @@ def test_changed_names_the_places():
 
 def test_nothing_and_what_is_no_number_have_no_interval():
     for call in (accuracy, wilson_interval, bootstrap_interval):
-        with pytest.raises(ValueError, match="give at least"):
+        with pytest.raises(WorkbookError):
             call([])
-    with pytest.raises(ValueError, match="only finite ones"):
+    with pytest.raises(WorkbookError):
         bootstrap_interval([0.1, float("nan"), 0.3])
 
 
@@ -203,12 +206,12 @@ def test_one_vote_is_accuracy_and_many_are_quick():
 
 
 @pytest.mark.parametrize("k", [0, 4, -1])
-def test_k_out_of_range_is_said(k):
-    with pytest.raises(ValueError, match=f"k is {k} and 1 of 3"):
+def test_k_out_of_range_is_named(k):
+    with raises_naming(WorkbookError, k, 3):
         pass_at_k(3, 1, k)
-    with pytest.raises(ValueError, match=f"k is {k}: choose k from 1 to 3"):
+    with raises_naming(WorkbookError, k, 3):
         majority_at_k([1, 2, 3], 1, k)
-    with pytest.raises(ValueError, match="4 of 3"):
+    with raises_naming(WorkbookError, 4, 3):
         pass_at_k(3, 4, 1)
 
 
@@ -272,8 +275,8 @@ def test_pairing_never_needs_more_than_independent_answers():
 
 
 @pytest.mark.slow
-def test_what_makes_no_sense_is_said():
-    with pytest.raises(ValueError, match="131,072 problems do not show a gain"):
+def test_a_gain_that_no_number_of_problems_shows_is_an_error():
+    with raises_naming(WorkbookError, "131,072", 0):
         paired_items(0.1, 0.1)
-    with pytest.raises(ValueError, match="131,072 problems do not show a gain"):
+    with raises_naming(WorkbookError, "131,072", "1e-05"):
         paired_items(0.3, 0.29999)

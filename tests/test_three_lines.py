@@ -4,7 +4,7 @@ import inspect
 import os
 
 import pytest
-from conftest import REPO, environment
+from conftest import REPO, assert_names, environment, raises_naming
 
 from grpo_workbook import WorkbookError, compare, correctness_reward, get_answer_reward, reward
 from grpo_workbook.cli.rewards import judge_for
@@ -43,12 +43,12 @@ def test_several_samples_count_by_problem():
     assert (strict.better, strict.worse) == (20, 0)  # each problem's rate rose
     assert strict.p_value == pytest.approx(2 * 0.5**20)  # the sign test
     assert before.interval == (0.5, 0.5)  # each problem has one right of two
-    with pytest.raises(WorkbookError, match="2 samples .* 1 after"):
+    with raises_naming(WorkbookError, "2 samples", "1 after"):
         compare(before, scores([True] * 20))
 
 
 def test_different_problems_are_not_compared():
-    with pytest.raises(WorkbookError, match="2 problems before and 3 after"):
+    with raises_naming(WorkbookError, "2 problems", "3 after"):
         compare(scores([True] * 2), scores([True] * 3))
 
 
@@ -86,7 +86,7 @@ def test_a_plan_takes_a_hub_id_or_a_config_of_transformers():
 
 def test_a_missing_column_is_named_with_those_that_are_there():
     tests = unit_tests(setup_column="setup")
-    with pytest.raises(WorkbookError, match="'setup'.* only test, entry_point"):
+    with raises_naming(WorkbookError, "'setup'", "test, entry_point"):
         tests([[]], test=["assert True"], entry_point=["f"])
 
 
@@ -105,10 +105,10 @@ def test_every_reward_names_the_column_that_it_lacks_when_trl_calls_it(made, mis
     """In a stock script nothing tries the rewards first: TRL passes the data's columns by name."""
     data = {"prompts": ["a?"], "completion_ids": [[1]], "gold": ["4"], "trainer_state": None}
     for function in (made, *watch([made])):
-        with pytest.raises(WorkbookError, match=f"'{missing}'.* only gold"):
+        with raises_naming(WorkbookError, f"'{missing}'", "gold"):
             function(completions=["4"], **data)
     del data["gold"]
-    with pytest.raises(WorkbookError, match="only the prompt"):
+    with raises_naming(WorkbookError, f"'{missing}'", "prompt"):
         made(completions=["4"], **data)
 
 
@@ -118,7 +118,7 @@ def test_every_reward_names_the_column_that_it_lacks_when_trl_calls_it(made, mis
 )
 def test_a_factory_given_to_a_trainer_itself_says_to_call_it_first(factory):
     """TRL would call it with the keywords of a reward."""
-    with pytest.raises(WorkbookError, match=rf"call it first.*{factory.__name__}\("):
+    with raises_naming(WorkbookError, f"reward_funcs={factory.__name__}("):
         call(factory, ["4"], answer=["4"])
 
 
@@ -132,7 +132,7 @@ def test_a_reward_of_ones_own_is_marked_and_stays_what_it_is():
     async def later(completions, gold, **kwargs):
         return [1.0]
 
-    with pytest.raises(WorkbookError, match="mine .*'level'.* only gold"):
+    with raises_naming(WorkbookError, "mine", "'level'", "gold"):
         mine(prompts=["?"], completions=["4"], gold=["4"])
     by_name = {"prompts": ["?"], "completions": ["4"], "gold": ["4"], "level": [1]}
     assert mine(**by_name) == mine(*by_name.values()) == [1.0]  # by hand, in their order
@@ -172,12 +172,15 @@ def test_a_reward_file_that_is_edited_beside_a_notebook_counts_where_it_is_held(
     """IPython's autoreload changes functions in place: also the one that a trainer holds."""
     from jupyter_client.manager import start_new_kernel
 
-    file, said = tmp_path / "my_own_rewards.py", []
+    file, printed = tmp_path / "my_own_rewards.py", []
     file.write_text(OWN.replace("VALUE", "0.25"))
     manager, client = start_new_kernel(cwd=str(tmp_path), env=environment(PYTHONPATH=str(REPO)))
     show = "print([f(completions=['a'], answer=['b']) for f in (right, *paid.values())])"
     wrong = "paid['of a trainer'](completions=['a'], gold=['b'])"
-    keep = lambda message: said.append(str(message["content"]))  # noqa: E731
+
+    def keep(message):
+        printed.append(str(message["content"]))
+
     try:
         client.execute_interactive(CELL + show, output_hook=keep)
         file.write_text(OWN.replace("VALUE", "0.75"))
@@ -188,7 +191,4 @@ def test_a_reward_file_that_is_edited_beside_a_notebook_counts_where_it_is_held(
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
-    found = " ".join(said)
-    assert "[[0.25], [0.25]]" in found
-    assert "[[0.75], [0.75]]" in found
-    assert "right needs the column 'answer'; the data has only gold" in found
+    assert_names(" ".join(printed), "[[0.25], [0.25]]", "[[0.75], [0.75]]", "'answer'", "gold")
