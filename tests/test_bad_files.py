@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPO, environment
+from conftest import REPO, assert_names, environment
 
 from grpo_workbook import data
 from grpo_workbook.cli import main
@@ -18,11 +18,11 @@ NOISE = b"\xff" * 7 + b"\x7f garbage"  # a header that would have 2^63 bytes
 
 
 def refused(capsys, *arguments) -> str:
-    """What a command says that must end with status 2."""
+    """The message of a command, which must end with status 2."""
     assert main([str(word) for word in arguments]) == 2
-    said = capsys.readouterr().err
-    assert sum(line.startswith("error: ") for line in said.splitlines()) == 1
-    return said
+    message = capsys.readouterr().err
+    assert sum(line.startswith("error: ") for line in message.splitlines()) == 1
+    return message
 
 
 @pytest.fixture
@@ -50,9 +50,7 @@ def evaluate(tmp_path, model, *more):
 @pytest.mark.slow
 def test_damaged_weights(model, tmp_path, capsys, noise):
     (model / "model.safetensors").write_bytes(noise)
-    said = refused(capsys, *evaluate(tmp_path, model))
-    assert "cannot be loaded" in said
-    assert str(model) in said
+    assert_names(refused(capsys, *evaluate(tmp_path, model)), model)
 
 
 def test_a_damaged_adapter(adapter, tmp_path, capsys):
@@ -61,14 +59,14 @@ def test_a_damaged_adapter(adapter, tmp_path, capsys):
         evaluate(tmp_path, "qwen", "--adapter", adapter),
         ("merge", adapter, "--base", TINY, "--output", tmp_path / "merged"),
     ):
-        assert f"{adapter} does not fit" in refused(capsys, *call)
+        assert_names(refused(capsys, *call), adapter)
 
 
 @pytest.mark.parametrize("value", ["big", None, [1]])
 def test_a_config_with_a_wrong_type(model, tmp_path, capsys, value):
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"hidden_size": value}))
-    assert "cannot be loaded" in refused(capsys, *evaluate(tmp_path, model))
+    assert_names(refused(capsys, *evaluate(tmp_path, model)), model)
 
 
 @pytest.mark.parametrize("where", ["data", "output"])
@@ -77,40 +75,38 @@ def test_links_that_go_in_a_circle(tmp_path, capsys, where):
     one.symlink_to(two)
     two.symlink_to(one)
     call = ("check-data", one) if where == "data" else ("run", "--output_dir", one / "run")
-    assert "Symlink loop" in refused(capsys, *call)
+    assert_names(refused(capsys, *call), one.name)
 
 
 def test_a_figure_with_another_suffix(tmp_path, capsys):
     log = [{"step": i, "reward": 0.1 * i} for i in range(1, 5)]
     (tmp_path / "log.json").write_text(json.dumps(log))
-    said = refused(capsys, "diagnose", tmp_path / "log.json", "--figure", tmp_path / "x.xyz")
-    assert "x.xyzisnotthenameofaPNGfile" in "".join(said.split())  # wrapped, a long path anywhere
+    message = refused(capsys, "diagnose", tmp_path / "log.json", "--figure", tmp_path / "x.xyz")
+    assert "x.xyz" in "".join(message.split())  # wrapped, a long path anywhere
+    assert ".png" in message
 
 
 def test_a_prompt_that_is_no_text(tmp_path, capsys):
     rows = [{"question": f"What is {i} + 1?", "answer": f"{i + 1}"} for i in range(5)]
     text = "".join(json.dumps(row) + "\n" for row in [*rows, rows[0] | {"question": "bad \ud800"}])
     (tmp_path / "rows.jsonl").write_text(text)
-    assert "rows.jsonl cannot be read: " in refused(capsys, "check-data", tmp_path / "rows.jsonl")
+    assert_names(refused(capsys, "check-data", tmp_path / "rows.jsonl"), "rows.jsonl")
     call = evaluate(tmp_path, "qwen", "--system-prompt", os.fsdecode(b"bad \xff"))
-    said = refused(capsys, *call)
-    assert "bad \\udcff" in said
-    assert "has characters that are no text" in said
+    assert_names(refused(capsys, *call), "bad \\udcff")
 
 
 def test_a_prompt_beyond_the_models_positions(tmp_path, capsys):
     row = {"question": "x y " * 50_000, "answer": "4"}
     (tmp_path / "long.jsonl").write_text(json.dumps(row) + "\n")
-    said = refused(capsys, *evaluate(tmp_path, "qwen", "--data", tmp_path / "long.jsonl"))
-    assert "this model was made for at most 1,024" in said
-    assert "lower --max-new-tokens" in said
+    call = evaluate(tmp_path, "qwen", "--data", tmp_path / "long.jsonl")
+    assert_names(refused(capsys, *call), "1,024", "--max-new-tokens")
 
 
 @pytest.mark.slow
 def test_a_run_beyond_the_models_positions(tmp_path, capsys):
     out = tmp_path / "out"
-    said = refused(capsys, "run", "--max-prompt-length", "200000", "--output_dir", out)
-    assert "for at most 1,024: lower --max_prompt_length" in said
+    message = refused(capsys, "run", "--max-prompt-length", "200000", "--output_dir", out)
+    assert_names(message, "1,024", "--max_prompt_length")
     assert not out.exists()
 
 
@@ -118,24 +114,21 @@ def test_a_parquet_file_without_rows(tmp_path, capsys):
     from datasets import Dataset
 
     Dataset.from_dict({"question": [], "answer": []}).to_parquet(tmp_path / "none.parquet")
-    said = refused(capsys, "check-data", tmp_path / "none.parquet")
-    assert "none.parquet cannot be read: it has no rows: give at least one" in said
+    assert_names(refused(capsys, "check-data", tmp_path / "none.parquet"), "none.parquet")
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_a_table_in_another_encoding(tmp_path, capsys, encoding):
     text = "question,answer\n" + "How much?,1\n" * 9 + "Größe?,1\n"
     (tmp_path / "old.csv").write_bytes(text.encode(encoding))
-    said = refused(capsys, "check-data", tmp_path / "old.csv")
-    assert ("Größe?" if encoding == "latin-1" else "q\\x00u\\x00e") in said
-    assert "is not UTF-8: save the file as UTF-8" in said
-    assert "codec" not in said
+    message = refused(capsys, "check-data", tmp_path / "old.csv")
+    bad_line = "Größe?" if encoding == "latin-1" else "q\\x00u\\x00e"
+    assert_names(message, "old.csv", bad_line, "UTF-8")
 
 
 def test_a_yaml_file_nested_too_deep(tmp_path, capsys):
     (tmp_path / "deep.yaml").write_text("rewards: " + "[" * 5_000 + "]" * 5_000)
-    said = refused(capsys, "run", "--config", tmp_path / "deep.yaml")
-    assert "deep.yaml cannot be read as YAML" in said
+    assert_names(refused(capsys, "run", "--config", tmp_path / "deep.yaml"), "deep.yaml")
 
 
 # ------------------------------------------------------------------ standard streams

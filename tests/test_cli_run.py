@@ -10,7 +10,7 @@ import time
 
 import pytest
 import torch
-from conftest import REPO, SHARED, cli, environment, report_of
+from conftest import REPO, SHARED, assert_names, cli, environment, report_of
 from safetensors.torch import load_file
 
 from grpo_workbook import compat
@@ -170,33 +170,31 @@ BAD_INPUT = {
     "not json": (lambda t: ["--data", _write(t / "j.jsonl", GOOD + "{nope")], "j.jsonl"),
     "no answer": (lambda t: ["--data", _write(t / "a.jsonl", '{"question": "5"}')], "'answer'"),
     "too few left": (lambda t: ["--data", _write(t / "l.jsonl", ROWS)], "7 training problems"),
-    "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "cannot hold out"),
+    "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "1 row"),
     "seed": (lambda t: ["--seed", "-1"], "seed is -1"),
-    "profile": (lambda t: ["--profile", "giant"], "unknown profile 'giant'"),
-    "model": (lambda t: ["--model", "mistral"], "unknown model 'mistral'"),
-    "reward": (lambda t: ["--rewards", "corectness:2"], "did you mean correctness?"),
-    "groups": (lambda t: ["--per_device_train_batch_size", "20"], "TRL refuses this run"),
-    "too long": (lambda t: ["--max-prompt-length", "3"], "no prompt of at most 3 tokens"),
-    "hub": (lambda t: ["--model", "unsloth/Qwen3-none"], "'unsloth/Qwen3-none' cannot be loaded"),
-    "a file": (lambda t: ["--output_dir", _write(t / "file", "")], "is a file"),
+    "profile": (lambda t: ["--profile", "giant"], "'giant'"),
+    "model": (lambda t: ["--model", "mistral"], "'mistral'"),
+    "reward": (lambda t: ["--rewards", "corectness:2"], "'corectness'"),
+    "groups": (lambda t: ["--per_device_train_batch_size", "20"], "num_generations"),
+    "too long": (lambda t: ["--max-prompt-length", "3"], "3 tokens"),
+    "hub": (lambda t: ["--model", "unsloth/Qwen3-none"], "'unsloth/Qwen3-none'"),
+    "a file": (lambda t: ["--output_dir", _write(t / "file", "")], "--output_dir"),
     "in a file": (lambda t: ["--output_dir", _write(t / "file", "") / "run"], "file"),
-    "backend": (lambda t: ["--backend", "jax"], "unknown backend 'jax'"),
-    "both": (lambda t: ["--resume", "--overwrite"], "resume and overwrite are both given"),
-    "log": (lambda t: ["--logging_steps=10", "--max-steps=5"], "the report needs a log"),
+    "backend": (lambda t: ["--backend", "jax"], "'jax'"),
+    "both": (lambda t: ["--resume", "--overwrite"], "resume and overwrite"),
+    "log": (lambda t: ["--logging_steps=10", "--max-steps=5"], "logging_steps is 10"),
     "cispo": (lambda t: ["--loss_type", "cispo"], "epsilon_high=5"),
-    "config": (lambda t: ["--config", _write(t / "m.yaml", "seeed: 3")], "did you mean seed?"),
-    "trl": (lambda t: ["--generation_batch_size", "65"], "TRL refuses"),
+    "config": (lambda t: ["--config", _write(t / "m.yaml", "seeed: 3")], "seeed"),
+    "trl": (lambda t: ["--generation_batch_size", "65"], "generation_batch_size (65)"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_INPUT)
 def test_bad_input_is_named_and_nothing_is_written(tmp_path, capsys, name):
-    arguments, message = BAD_INPUT[name]
-    given = ["run", "--output_dir", tmp_path / "out", *arguments(tmp_path)]
-    assert main([str(word) for word in given]) == 2
-    said = capsys.readouterr().err
-    assert "error: " in said
-    assert message in said
+    arguments, named = BAD_INPUT[name]
+    command = ["run", "--output_dir", tmp_path / "out", *arguments(tmp_path)]
+    assert main([str(word) for word in command]) == 2
+    assert_names(capsys.readouterr().err, "error: ", named)
     assert not (tmp_path / "out").exists()
 
 
@@ -233,9 +231,9 @@ def test_a_folder_with_another_run_is_left_alone(main_runs, capsys):
     folder, _ = main_runs("qwen")
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
     assert main(["run", "--output_dir", str(folder)]) == 2
-    assert "continue it with --resume, replace it with --overwrite" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, folder, "--resume", "--overwrite")
     assert main(["run", "--output_dir", str(folder), "--resume", "--seed", "9"]) == 2
-    assert "holds another run (different: seed)" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, folder, "seed", "--overwrite")
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
 
 
@@ -249,7 +247,7 @@ def test_a_disk_without_room(tmp_path):
     how = {"capture_output": True, "text": True, "cwd": REPO, "env": environment()}
     result = subprocess.run(["unshare", "-rm", "sh", "-c", inside], **how)
     assert result.returncode == 2, result.stderr
-    assert "MiB free, but the run needs about" in result.stderr
+    assert_names(result.stderr, tmp_path / "out", "MiB")
 
 
 @pytest.mark.slow
@@ -259,7 +257,7 @@ def test_a_package_that_is_missing_is_named_with_the_fix(tmp_path):
     _write(tmp_path / "unsloth.py", error)
     result = cli("run", "--output_dir", tmp_path / "out", PYTHONPATH=str(tmp_path))
     assert result.returncode == 2
-    assert "error: unsloth is not installed: run `make setup`" in result.stderr
+    assert_names(result.stderr, "error: ", "unsloth", "make setup")
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "out").exists()
 
@@ -303,7 +301,7 @@ def test_a_bad_merge_is_refused_and_the_adapter_kept(tmp_path, capsys, monkeypat
     folder = tmp_path / "run"
     sizes = ["--max-steps", "1", "--heldout", "8", "--per_device_train_batch_size", "8"]
     assert main(["run", *sizes, "--output_dir", str(folder)]) == 2
-    assert "the merged model is not the same" in capsys.readouterr().err
+    assert_names(capsys.readouterr().err, "60.0%")  # of the greedy tokens differ
     assert (folder / "adapter" / "adapter_model.safetensors").is_file()
     assert not (folder / "merged").exists()
     assert {"heldout", "rewards"} <= report_of(folder).keys()
@@ -340,10 +338,10 @@ def test_a_gpu_that_is_too_small_for_the_merge_loses_nothing(tmp_path, capsys, m
 
 def test_resume_says_at_once_that_a_folder_holds_no_run(tmp_path, capsys):
     """Its name may be misspelt; a job that always resumes starts all the same."""
-    for begun in (False, True):
-        with own_folder(tmp_path / "run", {}, RunOptions(resume=True)):
-            said = capsys.readouterr().out
-        assert ("run holds no run yet: a new one starts" in said) is not begun
+    with own_folder(tmp_path / "run", {}, RunOptions(resume=True)):
+        assert_names(capsys.readouterr().out, tmp_path / "run")
+    with own_folder(tmp_path / "run", {}, RunOptions(resume=True)):
+        assert capsys.readouterr().out == ""  # now it holds one
 
 
 @pytest.mark.trains
@@ -365,8 +363,7 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
     finally:
         process.kill()
         process.wait()
-    assert "Interrupted: stopped after step" in said.read_text()
-    assert "The same command with --resume continues from there." in said.read_text()
+    assert_names(said.read_text(), "Interrupted", "--resume")
     assert not (folder / "report.json").exists()
     base = AutoModelForCausalLM.from_pretrained(REPO / "data" / "tiny-qwen3")
     model = PeftModel.from_pretrained(base, folder / "adapter")
@@ -374,8 +371,8 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
 
     result = cli("run", *SHORT, "--output_dir", folder, "--resume")
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "Continuing from checkpoint-" in result.stdout
-    assert "The baseline was measured before" in result.stdout
+    assert_names(result.stdout, "checkpoint-")
+    assert "Before training:" not in result.stdout  # the baseline is not measured again
     report, log = report_of(folder), json.loads((folder / "log.json").read_text())
     assert report["resumed_from_step"] > 0
     assert report["train_seconds"] >= sum(e["step_time"] for e in log) - 1

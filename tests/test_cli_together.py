@@ -7,11 +7,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 
 import psutil
 import pytest
-from conftest import REPO, cli, ended, environment, finished, report_of, trains
+from conftest import (
+    REPO,
+    assert_names,
+    cli,
+    ended,
+    environment,
+    finished,
+    raises_naming,
+    report_of,
+    trains,
+)
 
 from grpo_workbook.cli import together
 from grpo_workbook.errors import WorkbookError
@@ -47,7 +56,7 @@ def test_a_launcher_that_quietly_starts_one_process_is_caught(how, tmp_path):
     options = ["--cpu", "--num_processes", "2"] if how == "--cpu" else ["--config_file", config]
     result = launch(*ACCELERATE, *options, *RUN, "--output_dir", tmp_path / "out")
     assert result.returncode != 0
-    assert "started one process instead of several" in result.stderr
+    assert_names(result.stderr, "torchrun")
     assert not (tmp_path / "out").exists()
 
 
@@ -70,7 +79,7 @@ def test_accelerate_reads_the_launch_files(name):
 def test_divided_weights_need_the_plain_backend(tmp_path, flag):
     result = cli("run", "--output_dir", tmp_path / "out", ACCELERATE_USE_FSDP=flag)
     assert result.returncode == 2
-    assert "which Unsloth does not support: add --backend plain" in result.stderr
+    assert_names(result.stderr, "FSDP", "--backend plain")
     assert not (tmp_path / "out").exists()
 
 
@@ -92,8 +101,7 @@ def test_what_one_does_all_know():
 def test_a_lost_process_ends_the_job_with_a_message():
     result = launch(*TORCHRUN, TEST / "gloo_pieces.py", "loss")
     assert result.returncode != 0
-    assert "process 0 of 2 cannot go on" in result.stderr
-    assert "The same command with --resume continues from the checkpoint" in result.stderr
+    assert_names(result.stderr, "process 0 of 2", "--resume")
 
 
 # ------------------------------------------------------------ two processes and one are the same
@@ -103,12 +111,12 @@ def test_a_lost_process_ends_the_job_with_a_message():
 @trains
 def fixed(tmp_path_factory):
     """name -> folder of a training on given completions in one process and in two."""
-    found = {}
+    folders = {}
     for name, launcher in (("one", (sys.executable,)), ("two", TORCHRUN)):
-        folder = found[name] = tmp_path_factory.mktemp(name)
-        result = launch(*launcher, TEST / "fixed_completions.py", folder)
+        folders[name] = tmp_path_factory.mktemp(name)
+        result = launch(*launcher, TEST / "fixed_completions.py", folders[name])
         assert result.returncode == 0, result.stderr[-3000:]
-    return found
+    return folders
 
 
 @pytest.mark.extra
@@ -213,8 +221,7 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
             process.wait()
     words = said.read_text()
     assert process.returncode != 0
-    assert "process 0 of 2 cannot go on" in words
-    assert "The same command with --resume continues from the checkpoint" in words
+    assert_names(words, "process 0 of 2", "--resume")
     psutil.wait_procs(family, timeout=300)  # only one that hangs takes so long
     assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     kept = str(last_checkpoint(folder / "checkpoints"))
@@ -234,7 +241,7 @@ def test_bad_input_is_said_once_although_two_meet_it(tmp_path):
     (folder / "log.json").write_text("[]")
     result = launch(*TORCHRUN, *RUN, "--output_dir", folder)
     assert result.returncode != 0
-    assert Counter(re.findall(r"error: .*holds another run", result.stderr)).total() == 1
+    assert len(re.findall("error: .*", result.stderr)) == 1
     assert os.listdir(folder) == ["log.json"]
 
 
@@ -242,5 +249,5 @@ def test_an_accelerate_environment_of_one_process_is_refused(monkeypatch):
     for name, value in (("ACCELERATE_MIXED_PRECISION", "no"), ("MASTER_ADDR", "127.0.0.1")):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with pytest.raises(WorkbookError, match="started one"), together.together("cpu"):
+    with raises_naming(WorkbookError, "torchrun"), together.together("cpu"):
         pass

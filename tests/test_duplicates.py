@@ -151,7 +151,7 @@ def test_leaked_questions_leave_the_training_set():
     assert (kept["question"][:], dropped) == ([train[1]["question"], train[3]["question"]], 2)
     untouched, none = drop_leaked(train.select([1]), held)
     assert (len(untouched), none) == (1, 0)
-    with pytest.raises(WorkbookError, match="also held out"):
+    with pytest.raises(WorkbookError):
         drop_leaked(train.select([0, 2]), held)
 
 
