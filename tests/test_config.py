@@ -1,7 +1,6 @@
 """Profiles: what is chosen and why, which values cannot be, and what TRL gets of them."""
 
 import json
-import re
 import subprocess
 import sys
 import tomllib
@@ -9,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import REPO, finished
+from conftest import REPO, finished, raises_naming
 from packaging.requirements import Requirement
 
 from grpo_workbook import config
@@ -90,8 +89,8 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"name": "huge"}, "'huge': choose from 24gb, 80gb, smoke, t4"),
-        ({"name": "t4"}, "'t4' needs a CUDA GPU"),
+        ({"name": "huge"}, "24gb, 80gb, smoke, t4"),
+        ({"name": "t4"}, "'t4'"),
         ({"model": "llama"}, "'llama'"),
         ({"model": "./nowhere"}, "'./nowhere'"),
         ({"seed": -1}, "seed is -1"),
@@ -106,7 +105,7 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
     ],
 )
 def test_bad_values_are_named(arguments, named):
-    with pytest.raises(WorkbookError, match=re.escape(named)):
+    with raises_naming(WorkbookError, named):
         choose_profile(**arguments)
 
 
@@ -132,7 +131,7 @@ def test_arguments_replace_the_profiles_values():
 
 
 def test_model_folders(tmp_path):
-    with pytest.raises(WorkbookError, match=r"config\.json"):
+    with raises_naming(WorkbookError, "config.json"):
         choose_profile(model=tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3_text"}))
     profile = choose_profile(model=tmp_path)
@@ -274,7 +273,7 @@ def test_what_would_go_wrong_in_silence_is_refused(changes, where, named, tmp_pa
 
     args = GRPOConfig(output_dir=str(tmp_path), **{**choose_profile("smoke").grpo, **changes})
     machine = {"device": "cpu", "backend": "unsloth", "load_in_4bit": True, **where}
-    with pytest.raises(WorkbookError, match=re.escape(named)):
+    with raises_naming(WorkbookError, named):
         check_grpo_config(args, **machine)
 
 

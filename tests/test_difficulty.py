@@ -1,6 +1,7 @@
 """Pass rates of rows, and the curriculum made from them."""
 
 import pytest
+from conftest import assert_names, raises_naming
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.training import curriculum, pass_rates
@@ -10,7 +11,7 @@ def test_the_hopeless_and_the_mastered_are_left_out_and_the_easy_come_first():
     found = curriculum([0.0, 0.5, 1.0, 0.25, 0.875, 0.5])
     assert found.rows == [4, 1, 5, 3]
     assert found.left_out == {"hopeless": 1, "too hard": 0, "too easy": 0, "mastered": 1}
-    assert str(found) == "4 rows can teach; left out: 1 hopeless, 1 mastered"
+    assert_names(str(found), "4 rows", "1 hopeless", "1 mastered")
 
 
 def test_narrower_bounds_are_counted_by_kind():
@@ -20,18 +21,17 @@ def test_narrower_bounds_are_counted_by_kind():
 
 
 @pytest.mark.parametrize(
-    ("rates", "bounds", "said"),
+    ("rates", "bounds", "named"),
     [
-        ([0.0, 1.0], (0, 1), "no row of 2 has a pass rate between 0 and 1"),
-        ([], (0, 1), "no row of 0"),
-        ([0.5], (0.9, 0.1), "0 <= low < high <= 1"),
-        ([0.5], (-1, 1), "0 <= low < high <= 1"),
+        ([0.0, 1.0], (0, 1), ["no row of 2", "1 hopeless", "1 mastered"]),
+        ([], (0, 1), ["no row of 0"]),
+        ([0.5], (0.9, 0.1), [0.9, 0.1]),
+        ([0.5], (-1, 1), [-1]),
     ],
 )
-def test_what_makes_no_curriculum_is_named(rates, bounds, said):
-    with pytest.raises(WorkbookError) as error:
+def test_what_makes_no_curriculum_is_named(rates, bounds, named):
+    with raises_naming(WorkbookError, *named):
         curriculum(rates, *bounds)
-    assert said in str(error.value)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_what_does_not_apply_is_never_right_and_bad_input_is_named(tiny, rows):
     few = rows.select(range(2))
     how = {"max_new_tokens": 2, "progress": None}
     assert pass_rates(*tiny["qwen"], few, 2, success=nothing_reward, **how) == [0.0, 0.0]
-    with pytest.raises(WorkbookError, match="0 rows, 2 completions each"):
+    with raises_naming(WorkbookError, "0 rows"):
         pass_rates(*tiny["qwen"], rows.select([]), 2, **how)
-    with pytest.raises(WorkbookError, match="2 rows, 0 completions each"):
+    with raises_naming(WorkbookError, "0 completions"):
         pass_rates(*tiny["qwen"], few, 0, **how)

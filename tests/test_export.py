@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from conftest import REPO, environment, slow
+from conftest import REPO, assert_names, environment, raises_naming, slow
 
 from grpo_workbook.cli import main
 from grpo_workbook.data import chat_prompt, load_problems
@@ -200,12 +200,10 @@ def test_a_merge_that_is_another_model_is_refused_everywhere(trained, tmp_path, 
     base, _ = trained
     broken = lora(base, tmp_path / "adapter", std=0.2, target_modules=["lm_head"])
     output = tmp_path / "merged"
-    with pytest.raises(
-        WorkbookError, match=r"differ by \d+\.\d% of .* of the positions .at least 98"
-    ):
+    with raises_naming(WorkbookError, "at least 98"):
         merge(base, broken, output)
     assert main(["merge", str(broken), "--output", str(output)]) == 2
-    assert "Nothing was written" in " ".join(capsys.readouterr().err.split())
+    assert_names(capsys.readouterr().err, "at least 98")
     assert [p.name for p in tmp_path.iterdir()] == ["adapter"]
 
 
@@ -272,13 +270,13 @@ def test_the_base_is_checked(trained, tmp_path):
     with (other / "model.safetensors").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x01")
-    with pytest.raises(WorkbookError, match="is not the base that"):
+    with raises_naming(WorkbookError, other, adapter, "--base"):
         merge(other, adapter, tmp_path / "merged")
     moved = shutil.copytree(adapter, tmp_path / "adapter")
     named = json.loads((moved / "adapter_config.json").read_text())
     named["base_model_name_or_path"] = "/nowhere/base"
     (moved / "adapter_config.json").write_text(json.dumps(named))
-    with pytest.raises(WorkbookError, match="unknown model '/nowhere/base'"):
+    with raises_naming(WorkbookError, "'/nowhere/base'"):
         merge(None, moved, tmp_path / "merged")
     assert merge(base, moved, tmp_path / "merged")["same_greedy_tokens"] > 0.98
     (base / "config.json").rename(base / "kept")
@@ -298,27 +296,24 @@ def test_a_base_in_4bit_is_refused(tmp_path):
     tokenizer.save_pretrained(tmp_path / "base")
     adapter = lora(TINY["qwen"], tmp_path / "adapter", target_modules=["q_proj"])
     (adapter / "base.json").unlink()
-    with pytest.raises(WorkbookError, match="has quantized weights"):
+    with raises_naming(WorkbookError, tmp_path / "base", "--base"):
         merge(tmp_path / "base", adapter, tmp_path / "merged")
 
 
 def test_bad_input_is_named(in_a_run, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("mine")
-    for arguments, words in (
-        ([tmp_path, "--output", tmp_path / "m"], "is not an adapter"),
-        ([in_a_run, "--output", tmp_path / "full"], "is not empty"),
-        ([in_a_run, "--output", tmp_path / "full", "--overwrite"], "has files but no model"),
-        ([in_a_run, "--output", tmp_path / "full" / "x"], "has files but no model"),
-        ([in_a_run, "--output", in_a_run, "--overwrite"], "holds the adapter"),
-        ([in_a_run, "--output", in_a_run.parent, "--overwrite"], "holds the adapter"),
-        (
-            [in_a_run, "--output", tmp_path / "m", "--base", "no/model"],
-            "no/model cannot be loaded",
-        ),
+    for arguments, named in (
+        ([tmp_path, "--output", tmp_path / "m"], tmp_path),
+        ([in_a_run, "--output", tmp_path / "full"], tmp_path / "full"),
+        ([in_a_run, "--output", tmp_path / "full", "--overwrite"], tmp_path / "full"),
+        ([in_a_run, "--output", tmp_path / "full" / "x"], tmp_path / "full" / "x"),
+        ([in_a_run, "--output", in_a_run, "--overwrite"], in_a_run),
+        ([in_a_run, "--output", in_a_run.parent, "--overwrite"], in_a_run.parent),
+        ([in_a_run, "--output", tmp_path / "m", "--base", "no/model"], "no/model"),
     ):
         assert main(["merge", *map(str, arguments)]) == 2
-        assert words in " ".join(capsys.readouterr().err.split())
+        assert_names(capsys.readouterr().err, named)
     assert (tmp_path / "full" / "x").read_text() == "mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["full"]
 
@@ -326,9 +321,7 @@ def test_bad_input_is_named(in_a_run, tmp_path, capsys):
 def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp_path, capsys):
     """The same logits as base-plus-adapter, and not what the run measured."""
     assert main(["merge", str(in_a_run), "--output", str(tmp_path / "merged")]) == 2
-    words = " ".join(capsys.readouterr().err.split())
-    assert "of 40 held-out problems, but the trained policy 97.5%" in words
-    assert "(95 % interval 87.1% to 99.6%)" in words
+    assert_names(capsys.readouterr().err, "40 held-out problems", "97.5%", "87.1% to 99.6%")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -363,7 +356,7 @@ def test_heldout_rows_and_the_policys_scores_are_taken(tmp_path):
     proof = merge(None, adapter, tmp_path / "m", heldout=heldout, policy=policy, **how)
     assert proof["heldout"]["strict"]["before_interval"] == wilson_interval(policy.strict)
     better = replace(policy, strict=[True] * 12)
-    with pytest.raises(WorkbookError, match=r"of 12 held-out problems, .* 100.0%"):
+    with raises_naming(WorkbookError, "12 held-out problems", "100.0%"):
         merge(None, adapter, tmp_path / "m", heldout=heldout, policy=better, **how)
     assert (tmp_path / "m" / "model.safetensors").is_file()  # the old one
 
@@ -384,7 +377,7 @@ def test_a_killed_merge_leaves_nothing_under_the_name(in_a_run, tmp_path):
     assert not output.exists()
 
 
-def test_a_disk_that_is_too_small_is_said_before_anything_is_loaded(in_a_run, tmp_path):
+def test_a_disk_that_is_too_small_is_named_before_anything_is_loaded(in_a_run, tmp_path):
     """A real file system of 10 MB, mounted where only this process sees it."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("this machine allows no user namespaces, so no small disk can be mounted")
@@ -393,7 +386,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_loaded(in_a_run, tm
     command, how = ["unshare", "-rm", "sh", "-c", inside], {"capture_output": True, "text": True}
     result = subprocess.run(command, cwd=REPO, env=environment(), **how)
     assert result.returncode == 2, result.stderr
-    assert "MiB free, but the merged model needs about" in " ".join(result.stderr.split())
+    assert_names(result.stderr, tmp_path / "merged", "MiB")
 
 
 # ------------------------------------------------------------------ folders that are swapped
@@ -551,7 +544,7 @@ def test_the_text_has_the_numbers(card):
     assert "may be chance" not in text
     a, b = (Scores([""] * 8, *[[i < n for i in range(8)]] * 3) for n in (4, 5))
     doubtful = {**REPORT, "heldout": report_heldout({"sampled": a}, {"sampled": b})}
-    assert "The difference in strict accuracy may be chance" in card(doubtful)[1]
+    assert "may be chance" in card(doubtful)[1]
 
 
 def test_a_local_base_or_data_set_is_no_id_of_the_hub_and_no_path_is_told(card, tmp_path):

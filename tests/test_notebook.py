@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from conftest import REPO, copy_notebooks, environment
+from conftest import REPO, assert_names, copy_notebooks, environment
 from packaging.specifiers import SpecifierSet
 
 from grpo_workbook.cli import versions
@@ -134,7 +134,7 @@ colab_setup.set_up()
     )
     assert result.returncode == 1
     assert "CalledProcessError" in result.stderr
-    assert "No matching distribution found for trl==1.15.0" in result.stderr
+    assert_names(result.stderr, "trl==1.15.0")
 
 
 def test_kept_and_left_out_are_pins():

@@ -14,7 +14,7 @@ import time
 import tomllib
 
 import pytest
-from conftest import REPO, cli
+from conftest import REPO, assert_names, cli, raises_naming
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -89,7 +89,7 @@ def test_every_public_name_is_there_with_a_docstring():
         value = getattr(grpo_workbook, name)
         assert value.__doc__ or not callable(value), name
     assert set(grpo_workbook.__all__) <= set(dir(grpo_workbook))
-    with pytest.raises(AttributeError, match="evalute"):
+    with raises_naming(AttributeError, "evalute"):
         _ = grpo_workbook.evalute
 
 
@@ -273,27 +273,28 @@ def test_help_fits_80_columns(arguments):
 def test_a_launchers_number_that_is_none_does_not_hide_what_is_wrong():
     result = cli("check-data", "none.jsonl", RANK="first")
     assert (result.returncode, result.stderr.count("Traceback")) == (2, 0)
-    assert "none.jsonl does not exist" in result.stderr
+    assert_names(result.stderr, "none.jsonl")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "named"),
     [
-        ("fly", "argument COMMAND: invalid choice: 'fly' (choose from"),
-        ("", "the following arguments are required: COMMAND"),
-        ("evaluate qwen", "the following arguments are required: --data"),
-        ("evaluate qwen --data none.jsonl", "the data file none.jsonl does not exist, or is empty"),
-        ("check-data my.csv --answers nummber", "--answers: invalid choice: 'nummber' (choose"),
-        ("doctor --fulll", "unrecognized arguments: --fulll"),
+        ("fly", ["'fly'", *COMMANDS]),
+        ("", ["COMMAND"]),
+        ("evaluate qwen", ["--data"]),
+        ("evaluate qwen --data none.jsonl", ["none.jsonl"]),
+        ("check-data my.csv --answers nummber", ["--answers", "'nummber'", "number"]),
+        ("plan --modle x", ["--modle"]),
     ],
 )
 def test_bad_arguments_are_one_line_and_nothing_written(
-    tmp_path, monkeypatch, capsys, arguments, said
+    tmp_path, monkeypatch, capsys, arguments, named
 ):
     monkeypatch.chdir(tmp_path)
     assert main(arguments.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {said}")
+    assert line.startswith("error: ")
+    assert_names(line, *named)
     assert list(tmp_path.iterdir()) == []
 
 

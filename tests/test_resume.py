@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPO, environment, trains
+from conftest import REPO, assert_names, environment, trains
 
 # All that can go wrong at once: completions sampled for 2 steps and used 2 times, in 2 accumulated
 # batches, a reference policy, the second epoch, rewards with a state (one inside an ensemble), a
@@ -107,7 +107,7 @@ def test_what_is_sampled_counted_and_logged_between_two_checkpoints_goes_on(runs
         shutil.copytree(kept, path / "checkpoints" / "checkpoint-3")
     ends = [runs(hard, resume=True, **HARD), runs(copied, resume=True, **HARD)]
     ends.append(runs(folder, arm=(5, "interrupted"), **HARD))
-    assert "Ctrl-C: finishing this step, then saving" in ends[-1]["printed"]
+    assert_names(ends[-1]["printed"], "Ctrl-C")
     ends.append(runs(folder, resume=True, **HARD))
     assert [(e["from"], e["to"]) for e in ends] == [(10, 10), (3, 10), (0, 5), (5, 10)]
     for path in (hard, copied, folder):
@@ -115,8 +115,7 @@ def test_what_is_sampled_counted_and_logged_between_two_checkpoints_goes_on(runs
         assert history(path) == before[1], path
     assert ends[1]["findings"] == ends[3]["findings"] == through["findings"]  # none is said twice
     refused = runs(other, resume=True, **HARD | {"rows": 16, "num_iterations": 1})
-    wrong = "was written with num_iterations 2, here 1; training rows 10, here 16: give the same"
-    assert wrong in refused["error"]
+    assert_names(refused["error"], "num_iterations 2, here 1", "training rows 10, here 16")
 
 
 def test_checkpoints_of_stock_trl_are_continued_and_none_is_removed(runs, tmp_path):
@@ -128,7 +127,7 @@ def test_checkpoints_of_stock_trl_are_continued_and_none_is_removed(runs, tmp_pa
     again = runs(folder, resume=True, **limits | {"max_steps": 8})
     assert (again["from"], again["to"]) == (6, 8), again
     assert "Continuing from checkpoint-6" in again["printed"]
-    assert "Lost are completions" in again["printed"]
+    assert_names(again["printed"], "Lost", "completions")
     assert [e["step"] for e in history(folder)] == list(range(1, 9))
     assert {path: path.read_bytes() for path in stock} == stock
     assert (folder / "checkpoints" / "checkpoint-8" / "manifest.json").is_file()
@@ -143,9 +142,7 @@ def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(easy, tmp_path
     script = f'mount -t tmpfs -o size=80m none {disk}; "$@"; cp -r {disk}/run {tmp_path}/kept'
     runs = Runs("unshare", "-rm", "sh", "-c", script, "sh")
     full = runs(disk / "run", arm=(5, "full"), **EASY)
-    assert "checkpoint-6 cannot be written" in full["error"], full
-    assert "free some disk space" in full["error"]
-    assert "checkpoint-3 is complete, so resuming is possible" in full["error"]
+    assert_names(full["error"], "checkpoint-6", "disk space", "checkpoint-3")
     filler = disk / "run" / "filler"  # seen by the processes in there alone
     again = runs(disk / "run", resume=True, remove=str(filler), **EASY)
     assert "Continuing from checkpoint-3" in again["printed"]

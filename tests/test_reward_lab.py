@@ -10,7 +10,7 @@ import threading
 from itertools import chain
 
 import pytest
-from conftest import REPO, children_seconds, environment, finished, until
+from conftest import REPO, assert_names, environment, finished, raises_naming, until
 
 from grpo_workbook import config
 from grpo_workbook.cli.rewards import parse_rewards
@@ -97,23 +97,26 @@ def test_a_broken_reward_is_named(values):
     def broken_reward(completions, **columns):
         return values
 
-    with pytest.raises(WorkbookError, match="broken_reward"):
+    with raises_naming(WorkbookError, "broken_reward"):
         score_rewards([broken_reward], ["a", "b"], [{"answer": "1"}], group_size=2)
 
 
 @pytest.mark.parametrize(
-    ("completions", "rows", "size", "message"),
+    ("completions", "rows", "size", "named"),
     [
-        (["a", "b", "c"], [{}], 2, "3 completions do not form groups of 2"),
-        ([], [], 2, "0 completions do not form"),
-        (["a"], [{}], 1, "groups of 1"),
-        (["a", "b", "c", "d"], [{}] * 3, 2, "4 completions, 3 rows"),
+        (["a", "b", "c"], [{}], 2, ["3 completions", "groups of 2"]),
+        ([], [], 2, ["0 completions"]),
+        (["a"], [{}], 1, ["groups of 1"]),
+        (["a", "b", "c", "d"], [{}] * 3, 2, ["4 completions", "3 rows"]),
     ],
 )
-def test_numbers_that_do_not_fit(completions, rows, size, message):
-    with pytest.raises(WorkbookError, match=message):
+def test_numbers_that_do_not_fit_are_named(completions, rows, size, named):
+    with raises_naming(WorkbookError, *named):
         score_rewards([strict_format_reward], completions, rows, group_size=size)
-    with pytest.raises(WorkbookError, match="2 weights"):
+
+
+def test_a_wrong_number_of_weights_is_named():
+    with raises_naming(WorkbookError, "2 weights", "strict_format_reward"):
         score_rewards([strict_format_reward], ["a", "b"], [{}], group_size=2, weights=[1, 2])
 
 
@@ -349,14 +352,12 @@ def test_a_bomb_is_killed_and_the_others_are_judged():
     with SymbolicChecker(time_limit=3.0) as checker:
         checker.check([("x", "x")])  # the worker is up
         (pid,) = workers(checker)
-        before = children_seconds()
         outcomes = checker.check([("x", "x"), (BOMB, "x^2"), ("x+x", "2x"), ("x", "2x")])
         assert [o.verdict for o in outcomes] == ["right", "timeout", "right", "wrong"]
-        assert outcomes[1].reason == "killed after 3 s"
+        assert_names(outcomes[1].reason, "3 s")
         assert checker.counts == {"right": 3, "timeout": 1, "wrong": 1}
         assert pid not in workers(checker)
         assert not _alive(pid)
-    assert children_seconds() - before < 60, "the bomb went on"
 
 
 def test_a_gold_that_cannot_be_read_is_an_error_and_not_a_wrong_answer(checker):
@@ -445,7 +446,7 @@ def test_a_worker_whose_parent_was_killed_ends():
 
 @pytest.mark.parametrize("bad", [{"workers": 0}, {"time_limit": 0}, {"time_limit": float("nan")}])
 def test_bad_limits(bad):
-    with pytest.raises(WorkbookError, match="workers"):
+    with raises_naming(WorkbookError, "workers"):
         SymbolicChecker(**bad)
 
 
@@ -497,7 +498,7 @@ def test_symbolic_correctness_says_nothing_where_nothing_is_known():
         texts = ["<answer>2x</answer>", "\\boxed{x}", "no answer", f"<answer>{BOMB}</answer>"]
         assert reward(texts, answer=["x+x"] * 4) == [1.0, 0.0, 0.0, None]
         assert reward(["<answer>42</answer>"], answer=["42"]) == [1.0]
-        with pytest.raises(WorkbookError, match=r"1 of 1 completions .*\(killed after 2 s\)"):
+        with raises_naming(WorkbookError, "1 of 1 completions", "2 s", "time_limit"):
             reward(texts[3:], answer=["x^2"])
 
 
