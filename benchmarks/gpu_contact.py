@@ -43,7 +43,7 @@ def kernels(job: dict) -> dict:
     trainer = GRPOTrainer.__name__
     if on_gpu and "Unsloth" not in trainer:
         problems.append(f"Unsloth did not replace TRL's trainer: {trainer}")
-    doctor = [f"{found.name}: {found.value} -> {found.fix}" for found in examine(True) if found.fix]
+    doctor = [f"{found.name}: {found.value} -> {found.fix}" for found in examine() if found.fix]
     told = {"nf4_loss": loss, "norm_error": norms, "trainer": trainer, "doctor": doctor}
     return told | {"problems": problems}
 

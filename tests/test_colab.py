@@ -18,10 +18,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from grpo_workbook.cli import versions
-
 sys.path.insert(0, str(REPO / "notebooks"))
 import colab_setup
+from colab_setup import KEPT, wanted
 
 COLAB = tomllib.loads(Path(__file__).with_name("colab").joinpath("freeze.toml").read_text())
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
@@ -54,7 +53,7 @@ def colab(request):
 
 
 def test_the_first_cell_installs_what_differs_and_nothing_that_colab_needs(colab, tmp_path):
-    missing = versions.wanted(colab)
+    missing = wanted(colab)
     assert sorted(missing) == sorted(INSTALLED)
     first, last = colab_setup.commands(missing, colab, tmp_path / "constraints.txt")
     kept = (tmp_path / "constraints.txt").read_text().split()
@@ -65,12 +64,12 @@ def test_the_first_cell_installs_what_differs_and_nothing_that_colab_needs(colab
     assert "--no-deps" in last
     assert {"torchao==0.18.0", "unsloth==2026.10.9"} <= set(last)
     assert not [word for word in first if word.startswith(("torch", "unsloth"))]
-    assert versions.wanted(colab | {normal(n): v for n, v in missing.items()}) == {}
+    assert wanted(colab | {normal(n): v for n, v in missing.items()}) == {}
 
 
 def test_what_is_installed_takes_what_is_kept(colab):
     """pip would refuse the constraints, or the import fail, where it did not."""
-    missing = versions.wanted(colab)
+    missing = wanted(colab)
     there = colab | {normal(name): version for name, version in missing.items()}
     moved, ignored = {}, {"certifi"}  # Unsloth's wish: it comes without its dependencies
     for package in sorted(missing.keys() - {"torchao"}):  # in the tests' environment there is none
@@ -78,14 +77,14 @@ def test_what_is_installed_takes_what_is_kept(colab):
             name, has = normal(need.name), there.get(normal(need.name))
             fits = not has or need.specifier.contains(has, prereleases=True)
             if not fits and name not in ignored:
-                assert name not in versions.KEPT, f"{package} needs {need}, and Colab keeps {has}"
+                assert name not in KEPT, f"{package} needs {need}, and Colab keeps {has}"
                 assert name not in missing, f"{package} needs {need}, and the pin is {has}"
                 moved.setdefault(name, package)
     assert moved == MOVED
 
 
 def test_the_projects_ranges_take_what_colab_has_then(colab):
-    there = colab | {normal(n): v for n, v in versions.wanted(colab).items()}
+    there = colab | {normal(n): v for n, v in wanted(colab).items()}
     wrong = [r for r in map(Requirement, RANGES) if not r.specifier.contains(there[normal(r.name)])]
     assert wrong == []
     assert SpecifierSet(PROJECT["requires-python"]).contains(COLAB["python"])
@@ -94,10 +93,15 @@ def test_the_projects_ranges_take_what_colab_has_then(colab):
 def test_no_range_goes_below_what_was_tried(colab):
     """The chapters were executed with Colab's versions and with the pins, with nothing older."""
     ours = {r.name: r.specifier for r in map(Requirement, RANGES)}
-    for name in versions.KEPT.keys() & colab.keys() - {"torchao", "fastapi", "uvicorn", "openai"}:
-        lowest = re.search(r">=([\d.]+)", versions.KEPT[name])[1]
+    for name in KEPT.keys() & colab.keys() - {
+        "torchao",
+        "fastapi",
+        "uvicorn",
+        "openai",
+    }:
+        lowest = re.search(r">=([\d.]+)", KEPT[name])[1]
         assert f"{colab[name]}.".startswith(f"{lowest}."), f"{name}: Colab has {colab[name]}"
-        assert ours.get(name) in (None, SpecifierSet(), SpecifierSet(versions.KEPT[name])), name
+        assert ours.get(name) in (None, SpecifierSet(), SpecifierSet(KEPT[name])), name
 
 
 FREEZES = Path(os.environ.get("COLAB_FREEZES", SHARED / "data" / "colab"))
@@ -117,8 +121,7 @@ CELL = """
 import sys
 sys.path[:0] = ["notebooks"]
 import numpy, yaml
-from colab_setup import loaded_before
-from grpo_workbook.cli.versions import installed
+from colab_setup import installed, loaded_before
 print(*loaded_before(installed() | dict.fromkeys(sys.argv[1].split(","), "0.1")))
 """
 
@@ -154,10 +157,10 @@ def test_peft_takes_the_torchao_that_colab_has_then(tmp_path, monkeypatch):
     has = freeze("gpu")["torchao"]
     with raises_naming(ImportError, "torchao"):
         with_torchao(has)
-    assert with_torchao(versions.wanted({"torchao": has})["torchao"])
+    assert with_torchao(wanted({"torchao": has})["torchao"])
 
 
 @pytest.mark.parametrize("version", ["0.16.0", "0.17.0", "0.18.0"])
 def test_a_torchao_that_will_do_stays_and_none_is_installed_where_none_is(version):
-    assert "torchao" not in versions.wanted({"torchao": version})
-    assert "torchao" not in versions.wanted({})
+    assert "torchao" not in wanted({"torchao": version})
+    assert "torchao" not in wanted({})

@@ -12,7 +12,6 @@ from conftest import REPO, finished, raises_naming
 from packaging.requirements import Requirement
 
 from grpo_workbook import config
-from grpo_workbook.cli.versions import pins, wanted
 from grpo_workbook.config import (
     PROFILES,
     _fitting_profile,
@@ -21,6 +20,9 @@ from grpo_workbook.config import (
     find_model,
 )
 from grpo_workbook.errors import WorkbookError
+
+sys.path.insert(0, str(REPO / "notebooks"))
+from colab_setup import pins, wanted
 
 # What TRL or Unsloth fills in differently on a CPU and on a GPU (TRL 1.15, Unsloth 2026.10).
 DIFFERS = """learning_rate per_device_train_batch_size gradient_accumulation_steps weight_decay

@@ -10,13 +10,12 @@ import pytest
 from conftest import REPO, assert_names, copy_notebooks, environment
 from packaging.specifiers import SpecifierSet
 
-from grpo_workbook.cli import versions
-from grpo_workbook.cli.versions import pins
 from grpo_workbook.notebook import show
 
 sys.path.insert(0, str(REPO / "notebooks"))
 import build
 import colab_setup
+from colab_setup import KEPT, LEFT_OUT, installed, pins, wanted
 
 ADDRESS = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 CELL = build.first_cells()[1].source
@@ -80,7 +79,7 @@ def test_where_every_version_is_right_nothing_is_installed(tmp_path):
         f"import sys; sys.path[:0] = [{str(REPO)!r}, {str(REPO / 'notebooks')!r}]\n"
         "from colab_setup import set_up\nset_up()\nprint('on')"
     )
-    if versions.wanted(versions.installed()) or "grpo-workbook" not in versions.installed():
+    if wanted(installed()) or "grpo-workbook" not in installed():
         pytest.skip("this environment does not have the pinned versions: make setup")
     result = run(code, tmp_path)
     assert (result.returncode, result.stdout) == (0, "The pinned versions are installed.\non\n")
@@ -88,23 +87,19 @@ def test_where_every_version_is_right_nothing_is_installed(tmp_path):
 
 def test_versions_count_and_not_presence(tmp_path):
     there = {n.lower().replace("_", "-"): v for n, v in pins().items()}
-    assert versions.wanted(there) == {}
-    assert versions.wanted(there | {"trl": "1.14.0"}) == {"trl": pins()["trl"]}
-    assert versions.wanted(there | {"transformers": "5.18.0"}) == {
-        "transformers": pins()["transformers"]
-    }
-    assert versions.wanted({n: v for n, v in there.items() if n != "unsloth-zoo"}) == {
+    assert wanted(there) == {}
+    assert wanted(there | {"trl": "1.14.0"}) == {"trl": pins()["trl"]}
+    assert wanted(there | {"transformers": "5.18.0"}) == {"transformers": pins()["transformers"]}
+    assert wanted({n: v for n, v in there.items() if n != "unsloth-zoo"}) == {
         "unsloth_zoo": pins()["unsloth_zoo"]
     }
-    assert (
-        versions.wanted({n: v for n, v in there.items() if n not in ("jupyterlab", "pytest")}) == {}
-    )
+    assert wanted({n: v for n, v in there.items() if n not in ("jupyterlab", "pytest")}) == {}
 
 
 def test_colabs_own_torch_stays_where_unsloth_takes_it():
     there = {n.lower().replace("_", "-"): v for n, v in pins().items()}
-    assert versions.wanted(there | {"torch": "2.11.0+cu130", "pandas": "2.2.2"}) == {}
-    assert versions.wanted(there | {"torch": "2.15.0+cu130"}) == {"torch": pins()["torch"]}
+    assert wanted(there | {"torch": "2.11.0+cu130", "pandas": "2.2.2"}) == {}
+    assert wanted(there | {"torch": "2.15.0+cu130"}) == {"torch": pins()["torch"]}
 
 
 def test_what_pip_is_told(tmp_path):
@@ -126,7 +121,8 @@ def test_pip_that_fails_is_loud_and_nothing_restarts(tmp_path):
 import sys
 sys.path[:0] = [{str(REPO)!r}, {str(REPO / "notebooks")!r}]
 import colab_setup
-colab_setup.wanted = lambda there: {{"trl": "1.15.0"}}
+from colab_setup import KEPT, LEFT_OUT, installed, pins, wanted
+wanted = lambda there: {{"trl": "1.15.0"}}
 colab_setup.set_up()
 """
     result = run(
@@ -139,8 +135,8 @@ colab_setup.set_up()
 
 def test_kept_and_left_out_are_pins():
     known = pins() | {"torchao": "0.18.0"}  # where there is one
-    assert set(versions.KEPT) | set(versions.LEFT_OUT) <= set(known)
-    assert all(SpecifierSet(there).contains(known[name]) for name, there in versions.KEPT.items())
+    assert set(KEPT) | set(LEFT_OUT) <= set(known)
+    assert all(SpecifierSet(there).contains(known[name]) for name, there in KEPT.items())
 
 
 def test_a_new_first_cell_leaves_the_outputs_alone(tmp_path):

@@ -265,8 +265,7 @@ def test_help_fits_80_columns(arguments):
     result = cli(*arguments)
     assert result.returncode == 0
     assert max(map(len, result.stdout.splitlines())) <= 80
-    if arguments[0] != "doctor":
-        assert "examples:" in result.stdout
+    assert "examples:" in result.stdout
 
 
 @pytest.mark.slow

@@ -4,12 +4,13 @@
 `run` and `merge` print sections of the model card.
 """
 
+import contextlib
 import platform
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from grpo_workbook import figures
-from grpo_workbook.cli.versions import installed
 from grpo_workbook.errors import visible, wrap
 from grpo_workbook.evaluation import Change
 from grpo_workbook.files import readable
@@ -82,11 +83,10 @@ def draw(output: Path, log: list[dict[str, Any]], report: dict[str, Any]) -> Non
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the installed packages that the numbers depend on."""
-    packages = installed()
     result = {"python": platform.python_version()}
     for name in PACKAGES:
-        if name in packages:  # the plain backend needs no Unsloth
-            result[name] = packages[name]
+        with contextlib.suppress(metadata.PackageNotFoundError):  # plain needs no Unsloth
+            result[name] = metadata.version(name)
     return result
 
 

@@ -354,7 +354,7 @@ figures.show(
 # rewards, how to train, how to monitor and evaluate a run, and how to put the trained model to work. The other chapters
 # are electives. If you would rather train first, jump to chapter 04 and come back later.
 #
-# Two commands help when something is wrong: `python -m grpo_workbook doctor --full` checks the machine, and `python -m
+# Two commands help when something is wrong: `python -m grpo_workbook doctor` checks the machine, and `python -m
 # grpo_workbook diagnose outputs/run` reads the log of a run and names what went wrong ([chapter
 # 05](05_monitoring.ipynb)).
 
