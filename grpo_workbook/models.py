@@ -57,7 +57,7 @@ def load_model(
 
     folder, other_base = find_adapter(adapter, model_name)
     if other_base and not any_base:
-        raise WorkbookError(f"{other_base}. Give its base, or use it anyway with --any-base")
+        raise WorkbookError(f"{other_base}. Give its base, or load_model(..., any_base=True)")
     # PEFT alone saves no tokenizer. `export.save_adapter` saves that of the training.
     has_tokenizer = (Path(folder) / "tokenizer_config.json").is_file()
     tokenizer = load_tokenizer(folder if has_tokenizer else model_name)

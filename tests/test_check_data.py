@@ -45,7 +45,7 @@ def report_on(tmp_path, capsys):
         status = main([str(a) for a in (*arguments, *options)])
         said = capsys.readouterr().out
         found = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
-        assert found["well"] is (status == 0) is not found["hurts"]
+        assert (status == 0) is (found["hurts"] == [])
         return found, " ".join(said.split()), status
 
     return report
@@ -64,7 +64,7 @@ def test_good_data_is_0_and_fits_80_columns(tmp_path):
     result = cli("check-data", *files, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 80
-    for word in ("rows 2,400", "invalid 0", "p50 56", "templates 1,340", "160", "Nothing here"):
+    for word in ("rows 2,400", "invalid 0", "median prompt 56", "160", "Nothing here"):
         assert word in " ".join(result.stdout.split())
     report = json.loads((tmp_path / "r.json").read_text())
     assert (report["rows"], report["invalid"], report["answers"]) == (2400, [], "number")
@@ -122,9 +122,8 @@ def test_prompts_over_the_budget_hurt(report_on, tiny):
             len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"])
             for prompt in prompts
         )
-        report, _, _ = report_on(plain(80), None, "--model", family)
-        expected = (f"p0 {lengths[0]},", f"p50 {lengths[39]},", f"p100 {lengths[-1]}")
-        assert_names(report["prompt_tokens"], *expected)
+        found = report_on(plain(80), None, "--model", family)[0]
+        assert (found["median_prompt"], found["longest_prompt"]) == (lengths[39], lengths[-1])
 
 
 @pytest.mark.slow
@@ -238,17 +237,3 @@ def test_run_learns_from_answers_that_are_no_numbers(tmp_path):
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["heldout"]["greedy"]["n"] == 8
     assert report["heldout"]["greedy"]["strict"]["before"] == 0
-
-
-@pytest.mark.parametrize("name", ["held.jsonl", "link.jsonl", "hard.jsonl", "messy.jsonl", "."])
-def test_the_report_is_never_written_over_the_data(messy, tmp_path, capsys, name):
-    """By any of its names: as it is, by a link, by a second name of the same file; no folder."""
-    held = tmp_path / "held.jsonl"
-    held.write_bytes(WORD_PROBLEMS["heldout"].read_bytes())
-    (tmp_path / "link.jsonl").symlink_to(held)
-    (tmp_path / "hard.jsonl").hardlink_to(held)
-    before = held.read_bytes(), messy.read_bytes()
-    files = [str(messy), *COLUMNS, "--heldout-data", str(held), "--json", str(tmp_path / name)]
-    assert main(["check-data", *files]) == 2
-    assert_names(capsys.readouterr().err, tmp_path / name)
-    assert (held.read_bytes(), messy.read_bytes()) == before

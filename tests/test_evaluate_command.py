@@ -8,14 +8,14 @@ import pytest
 from conftest import REPO, assert_names, raises_naming, report_of, slow
 
 from grpo_workbook.cli import main
-from grpo_workbook.cli.evaluate import compare_with, numbers
+from grpo_workbook.cli.evaluate import compare_with, pass_at_k
 from grpo_workbook.data import WORD_PROBLEMS
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import score
 from grpo_workbook.rewards.answers import is_correct, is_well_formed, lenient_answer, tagged_answer
 
 HELDOUT, TRAIN = (str(WORD_PROBLEMS[split]) for split in ("heldout", "train"))
-FILES = ["report.json", "report.md", "results.jsonl"]
+FILES = ["report.json", "results.jsonl"]
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 LOOSE, BAD = "The answer is 42.", "<reasoning>\n6*7=41\n</reasoning>\n<answer>41</answer>"
 OPTIONS = ["--samples", "4", "--items", "60", "--batch-size", "40", "--max-new-tokens", "64"]
@@ -54,13 +54,6 @@ def test_everything_is_written_and_agrees(sampled):
     assert passed[0] < passed[1] < passed[2]
     assert report["data_sha256"]
     assert report["model_hash"]
-    text = (sampled / "report.md").read_text(encoding="utf-8")
-    for words in (
-        "60 problems",
-        "4 samples each",
-        "| pass@4, lenient |",
-    ):
-        assert words in text
 
 
 def test_an_earlier_evaluation_is_kept_unless_it_is_to_be_replaced(sampled, capsys):
@@ -96,7 +89,9 @@ def test_answers_that_are_texts_are_judged(tmp_path):
 def test_a_baseline_is_compared_on_the_same_problems(sampled, tmp_path, capsys):
     assert run(tmp_path / "b", *OPTIONS, "--seed", 2, "--baseline", sampled) == 0
     said = capsys.readouterr().out
-    assert max(map(len, said.splitlines()[:20])) <= 80
+    assert max(map(len, said.splitlines()[:-1])) <= 80
+    assert "60 problems" in said
+    assert "pass@4, lenient: " in said
     report, old = report_of(tmp_path / "b"), report_of(sampled)
     comparison = report["heldout"]["sampled"]
     assert (comparison["n"], comparison["samples"]) == (60, 4)
@@ -139,22 +134,16 @@ def test_before_and_after_training(main_runs, tmp_path):
         (["nowhere"], "'nowhere'"),
         (["qwen", "--data", "no.jsonl"], "no.jsonl"),
         (["qwen", "--adapter", str(REPO / "data" / "tiny-qwen3")], "tiny-qwen3"),
-        (["qwen", "--samples", "0"], "--samples is 0"),
-        (["qwen", "--samples", "4", "--temperature", "0"], "--temperature is 0"),
-        (["qwen", "--temperature", "-1"], "--temperature is -1.0"),
-        (["qwen", "--temperature", "nan"], "--temperature is nan"),
-        (["qwen", "--items", "0"], "--items is 0"),
+        (["qwen", "--samples", "0"], "--samples: '0'"),
+        (["qwen", "--items", "many"], "--items: 'many'"),
         (["qwen", "--baseline", str(REPO / "tests")], "tests"),
         (["qwen", "--baseline", "none"], "baseline none"),
-        (["qwen", "--output", "full"], "full"),
     ],
 )
 def test_bad_input_is_named_with_its_fix(arguments, named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine.txt").touch()
     more = [] if "--data" in arguments else ["--data", HELDOUT]
-    more += [] if "--output" in arguments else ["--output", str(tmp_path / "out")]
+    more += ["--output", str(tmp_path / "out")]
     assert main(["evaluate", *arguments, *more]) == 2
     assert_names(capsys.readouterr().err, named)
     assert not (tmp_path / "out" / "report.json").exists()
@@ -173,9 +162,9 @@ def scores_of(*samples):
 
 def compared(before, after, **settings):
     report = {
-        "sample": False, "temperature": 1.0, "max_new_tokens": 64, "dtype": "float32",
+        "samples": 1, "load_in_4bit": False, "max_new_tokens": 64, "dtype": "float32",
         "system_prompt": "", "data_sha256": "1", "model": "m", "adapter": None,
-        "adapter_hash": None, "notes": [],
+        "adapter_hash": None,
     }  # fmt: skip
     return compare_with(report, before, {**report, **settings}, after)
 
@@ -194,18 +183,17 @@ def test_better_and_worse_are_counted_and_tested():
 
 def test_chance_is_called_chance_and_other_settings_are_noted():
     before, after = scores_of([GOOD], [BAD], [GOOD]), scores_of([GOOD], [GOOD], [GOOD])
-    added = compared(before, after, temperature=0.5)
+    added = compared(before, after, load_in_4bit=True)
     assert_names(added["verdict"][0], "chance", "p = 1")
     (note,) = added["notes"]
-    assert_names(note, "temperature")
+    assert_names(note, "load_in_4bit")
     with raises_naming(WorkbookError, "baseline", "--data"):
         compared(before, after, data_sha256="2")
 
 
 def test_several_samples_by_hand():
-    """Two problems, four samples: 2 and 1 strictly right; leniently 3 and 1."""
-    found = numbers(scores_of([GOOD, GOOD, LOOSE, BAD], [GOOD, BAD, BAD, "no idea"]))
-    assert found["strict"]["rate"] == pytest.approx(3 / 8)
-    assert found["lenient"]["rate"] == pytest.approx(4 / 8)
-    assert found["pass_at_k"][2]["rate"] == pytest.approx((1 + 1 / 2) / 2, abs=1e-4)
-    assert list(found["pass_at_k"]) == [1, 2, 4]
+    """Two problems, four samples: leniently 3 and 1 right."""
+    found = pass_at_k(scores_of([GOOD, GOOD, LOOSE, BAD], [GOOD, BAD, BAD, "no idea"]))
+    assert found[1]["rate"] == pytest.approx(4 / 8)
+    assert found[2]["rate"] == pytest.approx((1 + 1 / 2) / 2, abs=1e-4)
+    assert list(found) == [1, 2, 4]

@@ -52,7 +52,7 @@ def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter):
     with raises_naming(WorkbookError, TINY, "adapter_config.json"):
         find_adapter(TINY)
     assert find_adapter(adapter, str(TINY)) == (str(adapter), None)
-    with raises_naming(WorkbookError, "data/tiny-gemma3", adapter, "--any-base"):
+    with raises_naming(WorkbookError, "data/tiny-gemma3", adapter, "any_base=True"):
         load_model(GEMMA, adapter)
     _, note = find_adapter(adapter, str(GEMMA))
     assert_names(note, "data/tiny-gemma3", adapter)
