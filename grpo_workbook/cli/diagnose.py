@@ -18,7 +18,6 @@ import contextlib
 import json
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,6 @@ OPTIONS = [
         default=[],
         help="a setting that the log does not have, such as num_generations=8; for several: again",
     ),
-    option("--json", action="store_true", help="for programs"),
     option(
         "--figure",
         type=Path,
@@ -51,17 +49,17 @@ OPTIONS = [
     ),
 ]
 
-# The rules calculate with these settings, which must be at least so much.
-LEAST = {
-    "learning_rate": 0,
-    "temperature": 0,
-    "beta": 0,
-    "num_generations": 1,
-    "logging_steps": 1,
-    "max_steps": 1,
-    "max_completion_length": 1,
-    "per_device_train_batch_size": 1,
-}
+# The rules calculate with these settings.
+NUMBERS = (
+    "learning_rate",
+    "temperature",
+    "beta",
+    "num_generations",
+    "logging_steps",
+    "max_steps",
+    "max_completion_length",
+    "per_device_train_batch_size",
+)
 
 
 def main(args: Namespace) -> int:
@@ -94,10 +92,8 @@ def diagnose_log(args: Namespace) -> int:
     place = readable(args.folder)
     # There is one: `read_runs` and `choose_run` raise where no run could be read.
     name, run = next(iter(runs.items()))
-    if args.json:
-        print_json(runs, findings, errors)
     # Runs that could not be read count as well: the table has their errors.
-    elif len(results) > 1:
+    if len(results) > 1:
         print_table(runs, findings, errors)
     else:
         print(*wrap(f"{place}: {len(run.table)} rows, steps {steps_of(run)}", 79), sep="\n")
@@ -131,19 +127,12 @@ def read_setting(text: str) -> tuple[str, Any]:
     value: Any = word
     with contextlib.suppress(json.JSONDecodeError):  # a word, such as loss_type=grpo
         value = json.loads(word)
-    if name in LEAST and not (isinstance(value, int | float) and value >= LEAST[name]):
-        raise WorkbookError(f"--set {text}: give {name}=NUMBER, of at least {LEAST[name]}")
-    if name == "reward_roles" and not all_are(value, str):
-        raise WorkbookError(f"""--set {text}: give JSON, {name}='{{"NAME": "correctness"}}'""")
-    if name == "reward_weights" and not all_are(value, int | float):
-        raise WorkbookError(f"""--set {text}: give JSON, {name}='{{"NAME": 2}}'""")
+    if name in NUMBERS and not isinstance(value, int | float):
+        raise WorkbookError(f"--set {text}: give {name}=NUMBER")
+    # What a shell has left of the quotes of a JSON object.
+    if name in ("reward_roles", "reward_weights") and not isinstance(value, dict | list):
+        raise WorkbookError(f"""--set {text}: give JSON, {name}='{{"NAME": VALUE}}'""")
     return name, value
-
-
-def all_are(value: Any, types: Any) -> bool:
-    """Whether a value of JSON is an object or a list, with values of these types alone."""
-    parts = value.values() if isinstance(value, dict) else value
-    return isinstance(value, dict | list) and all(isinstance(part, types) for part in parts)
 
 
 def steps_of(run: "RunLog") -> str:
@@ -170,39 +159,3 @@ def print_table(
     for name, steps, words in rows:
         print(*wrap(words, 79, f"{name:<32.32} {steps:>10}  "), sep="\n")
     print("\nOne of them in full: --run NAME")
-
-
-def print_json(
-    runs: "dict[str, RunLog]",
-    findings: "dict[str, list[Finding]]",
-    errors: dict[str, WorkbookError],
-) -> None:
-    """Print all that is known of the runs as JSON: of one run alone without its name."""
-    facts = {}
-    for name, run in runs.items():
-        facts[name] = facts_of(run, findings[name])
-    for name, error in errors.items():
-        facts[name] = {"error": str(error)}
-    whole = {"runs": facts} if len(facts) > 1 else next(iter(facts.values()))
-    # JSON has no NaN and no infinity: they become text. default=float takes NumPy's numbers.
-    text = json.dumps(whole, default=float)
-    plain = json.loads(text, parse_constant=lambda name: str(float(name)))
-    print(json.dumps(plain, indent=2))
-
-
-def facts_of(run: "RunLog", findings: "list[Finding]") -> dict[str, Any]:
-    """What is known of a run, for programs."""
-    from grpo_workbook.diagnosis.report import unjudged
-
-    return {
-        "findings": [asdict(finding) for finding in findings],
-        "unjudged": unjudged(run),
-        "notes": run.notes,
-        "settings": run.settings,
-        "functions": run.functions,
-        "broken": run.broken,
-        "ended": run.error,
-        "metrics": list(run.table),
-        "rows": len(run.table),
-        "steps": steps_of(run),
-    }
