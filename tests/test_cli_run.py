@@ -238,19 +238,6 @@ def test_a_folder_with_another_run_is_left_alone(main_runs, capsys):
 
 
 @pytest.mark.slow
-def test_a_disk_without_room(tmp_path):
-    """A real file system of 20 MB, mounted where only this process sees it."""
-    command = f"exec {sys.executable} -m grpo_workbook run --output_dir {tmp_path}/out"
-    inside = f"mount -t tmpfs -o size=20m none {tmp_path} && {command}"
-    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
-        pytest.skip("this machine allows no user namespaces, so no small disk can be mounted")
-    how = {"capture_output": True, "text": True, "cwd": REPO, "env": environment()}
-    result = subprocess.run(["unshare", "-rm", "sh", "-c", inside], **how)
-    assert result.returncode == 2, result.stderr
-    assert_names(result.stderr, tmp_path / "out", "MiB")
-
-
-@pytest.mark.slow
 def test_a_package_that_is_missing_is_named_with_the_fix(tmp_path):
     """A stand-in earlier on the path says what Python says when Unsloth was never installed."""
     error = "raise ModuleNotFoundError(\"No module named 'unsloth'\", name='unsloth')"

@@ -360,7 +360,7 @@ def test_the_tiny_model_has_no_limit_until_one_is_given():
         (["--profile", "h100"], ["'h100'", *PROFILES]),
         (["--gradient-accumulation-steps", "33", "--num-generations", "5"], [264, 5]),
         (["--memory", "-3"], ["-3 GiB"]),
-        (["--use-vllm", "maybe"], ["'maybe'"]),
+        (["--use-vllm", "maybe"], ["maybe"]),
     ],
 )
 def test_bad_input_is_named_with_exit_status_2(arguments, named, capsys):
@@ -370,7 +370,7 @@ def test_bad_input_is_named_with_exit_status_2(arguments, named, capsys):
 
 def test_the_command_says_by_its_status_whether_it_fits(capsys):
     assert main(["plan", "--model", "qwen3-0.6b"]) == 0
-    assert main(["plan", "--model", "qwen3-8b", "--load-in-4bit", "false"]) == 1
+    assert main(["plan", "--model", "qwen3-8b", "--no-load-in-4bit"]) == 1
     out = capsys.readouterr().out
     assert "It fits: 13.52 GiB are usable" in out
     assert "load_in_4bit False -> True" in out

@@ -128,6 +128,7 @@ def describe(problems: Problems, budget: int) -> dict[str, Any]:
         "rows": len(problems.questions) + len(problems.invalid),
         "invalid": [f"row {number}: {reason}" for number, reason in problems.invalid.items()],
         "budget": budget,
+        # The lower of two middle values, so that it is the length of a prompt.
         "median_prompt": statistics.median_low(problems.lengths),
         "longest_prompt": max(problems.lengths),
         "too_long": len(too_long),
@@ -168,6 +169,7 @@ def describe_heldout_data(heldout: Problems, train: Problems, budget: int) -> di
 def harms_of_training(report: dict[str, Any], args: argparse.Namespace) -> list[str]:
     """What of the training data would hurt."""
     invalid = len(report["invalid"])
+    # Shares are of the valid rows, because a run never sees the others.
     count = report["rows"] - invalid
     repeated = len(report["same_question"])
     disputed = len(report["other_answer"])
@@ -202,6 +204,7 @@ def harms_of_heldout(report: dict[str, Any], args: argparse.Namespace) -> list[s
     if same or near:
         leaks = f"{same:,} held-out questions are also training questions"
         harms.append(f"{leaks} and {near:,} near-duplicates: the held-out score would be too high")
+    # A run drops long prompts, so that one of them already changes what is measured.
     if too_long:
         harms.append(f"{too_long:,} held-out prompts are longer than {report['budget']} tokens")
     if invalid and not args.skip_invalid:

@@ -127,6 +127,7 @@ def read_setting(text: str) -> tuple[str, Any]:
     value: Any = word
     with contextlib.suppress(json.JSONDecodeError):  # a word, such as loss_type=grpo
         value = json.loads(word)
+    # Rules compare and divide by these.
     if name in NUMBERS and not isinstance(value, int | float):
         raise WorkbookError(f"--set {text}: give {name}=NUMBER")
     # What a shell has left of the quotes of a JSON object.

@@ -55,6 +55,7 @@ def examine() -> Iterator[Line]:
     yield Line("platform", platform.platform())
     for name, version in versions().items():
         yield Line(name, version)
+    # From quick to slow: what a reader waits for comes last.
     checks: list[tuple[str, Callable[[], str], str]] = [
         ("packages", check_packages, REINSTALL),
         ("unsloth", check_unsloth, REINSTALL),

@@ -74,6 +74,7 @@ def main(args: argparse.Namespace) -> int:
     baseline = None
     if args.baseline:
         baseline = read_evaluation(args.baseline)
+    # Device and dtype are those of a run on this machine.
     profile = choose_profile(model=args.model)
     rows = read_problems(args)
 
@@ -148,6 +149,7 @@ def make_report(
 ) -> dict[str, Any]:
     """All that a reader needs to measure the same again, and the numbers."""
     report = {
+        # With hashes of their content, because another model may stand in the same folder.
         "model": profile.model_name,
         "model_hash": models.fingerprint(profile.model),
         "adapter": args.adapter,
@@ -183,6 +185,7 @@ def pass_at_k(scores: Scores) -> dict[int, dict[str, Any]]:
     while k <= scores.samples:
         rates = []
         for rate in evaluation.by_problem(scores.lenient, scores.samples):
+            # `by_problem` gives a rate, and the estimator takes the number of right samples.
             right = round(rate * scores.samples)
             rates.append(statistics.pass_at_k(scores.samples, right, k))
         table[k] = rate_of(rates)

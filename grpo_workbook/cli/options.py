@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from grpo_workbook import compat
 from grpo_workbook.cli import option, refuse
@@ -37,7 +37,7 @@ class RunOptions:
         default=None,
         metadata={"help": "a family (qwen, gemma), a folder or a hub id (default: qwen)"},
     )
-    backend: str = field(
+    backend: Literal["unsloth", "plain"] = field(
         default="unsloth",
         metadata={"help": "unsloth, or plain: Transformers and PEFT alone"},
     )

@@ -6,7 +6,7 @@ the first three replace a value of the profile.
 examples:
   python -m grpo_workbook plan --model Qwen/Qwen3-4B --lora-rank 64
   python -m grpo_workbook plan --model my/folder --memory 12
-  python -m grpo_workbook plan --profile 24gb --use-vllm false
+  python -m grpo_workbook plan --profile 24gb --no-use-vllm
 """
 
 import argparse
@@ -16,38 +16,21 @@ from grpo_workbook.cli import option
 USAGE = "%(prog)s [--model M] [--profile P] [options]"
 
 
-def true_or_false(text: str) -> bool:
-    """The value of an option that is true or false."""
-    # type=bool would not do: for it any text but an empty one is true, "false" as well.
-    if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
+YES_OR_NO = argparse.BooleanOptionalAction  # --use-vllm and --no-use-vllm
 OPTIONS = [
     option("--model", default="qwen", metavar="M", help="a family, a folder or a hub id"),
     option("--profile", default="t4", metavar="P", help="smoke, t4, 24gb or 80gb; default t4"),
     option("--memory", type=float, metavar="GIB", help="your GPU's memory"),
     option("--dtype", metavar="D", help="float32, float16 or bfloat16"),
-    option("--load-in-4bit", type=true_or_false, metavar="BOOL", help="true (default) or false"),
+    option("--load-in-4bit", action=YES_OR_NO, help="the base in NF4 (default)"),
     option("--lora-rank", type=int, metavar="N"),
     option("--max-prompt-length", type=int, metavar="N", help="in tokens"),
     option("--max-completion-length", type=int, metavar="N", help="in tokens"),
     option("--num-generations", type=int, metavar="N", help="completions per problem"),
     option("--per-device-train-batch-size", type=int, metavar="N", help="completions at once"),
     option("--gradient-accumulation-steps", type=int, metavar="N"),
-    option(
-        "--gradient-checkpointing",
-        type=true_or_false,
-        metavar="BOOL",
-        help="less memory for more time",
-    ),
-    option(
-        "--use-vllm",
-        type=true_or_false,
-        metavar="BOOL",
-        help="sample with vLLM beside the training",
-    ),
+    option("--gradient-checkpointing", action=YES_OR_NO, help="less memory for more time"),
+    option("--use-vllm", action=YES_OR_NO, help="sample with vLLM beside the training"),
 ]
 
 

@@ -71,8 +71,6 @@ def beside(spec: str, folder: Path) -> str:
         if not dot_py or not path.exists():
             parts.append(part)
             continue
-        if "," in str(path):
-            raise WorkbookError(f"{path} has a comma, which ends a reward: rename the folder")
         parts.append(f"{path}:{rest}")
     return ",".join(parts)
 
@@ -111,20 +109,10 @@ def load_reward(where: str) -> RewardFunction:
 def _function_in(path: Path, name: str) -> RewardFunction:
     """A function of the user's file by its name."""
     content = _content_of(path, path.stat().st_mtime_ns)
-    functions = {}
-    written_here = []  # in the file, and not imported
-    for key, value in content.items():
-        if inspect.isfunction(value):
-            functions[key] = value
-            # runpy gives this name to the module that it runs. An imported function has another.
-            if value.__module__ == "<run_path>":
-                written_here.append(key)
-    if name in functions:
-        return functions[name]
-    fix = "there is no function in it: write one"
-    if functions:
-        fix = nearest(name, written_here or functions)
-    raise WorkbookError(f"{path} has no function {name!r}: {fix}")
+    functions = {key: value for key, value in content.items() if inspect.isfunction(value)}
+    if name not in functions:
+        raise WorkbookError(f"{path} has no function {name!r}: {nearest(name, functions)}")
+    return functions[name]
 
 
 @functools.cache  # a file runs once for all its rewards, and again only after a change

@@ -37,7 +37,7 @@ from grpo_workbook.data.splitting import course_data, sha256_of
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import Judge, Scores, WholeJudge, measure, report_heldout, score
 from grpo_workbook.export import merge, save_adapter, write_card
-from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
+from grpo_workbook.files import alone, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
 from grpo_workbook.notebook import use_one_thread
 from grpo_workbook.resume import Trained, train
@@ -95,8 +95,7 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
     check_machine(run)
     problems = load_problems(run)
     identity = identify(run, problems)
-    # Before the model is loaded: a full disk, or a folder with another run, costs seconds here.
-    once(lambda: check_disk(output, needed_bytes(run), "the run"))
+    # Before the model is loaded: a folder with another run costs seconds here.
     once(lambda: check_folder(output, identity, run.options.overwrite, run.options.resume))
 
     print(f"{profile}\n\nLoading the model")
@@ -158,8 +157,6 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
 def check_machine(run: options.Run) -> None:
     """Raise WorkbookError for what this machine or backend would refuse, or do wrongly."""
     backend = run.options.backend
-    if backend not in ("unsloth", "plain"):
-        raise WorkbookError(f"unknown backend {backend!r}: choose one of unsloth, plain")
     if training.is_sharded() and backend == "unsloth":
         raise WorkbookError(
             "FSDP and DeepSpeed shard the weights, which Unsloth does not support: "
@@ -246,16 +243,6 @@ def identify(run: options.Run, problems: Problems) -> dict[str, Any]:
         "reward_roles": roles_of(run.functions),
         "processes": count(),
     }
-
-
-def needed_bytes(run: options.Run) -> int:
-    """How much of the disk a run takes: for a folder six times the base, for a hub id a guess."""
-    folder = Path(run.profile.model)
-    if not folder.is_dir():
-        # In GiB: the weights of a hub id are not on the disk yet, so that they cannot be counted.
-        return {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile.name] * 2**30
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return 6 * sum(sizes) + 50 * 2**20
 
 
 def load_policy(run: options.Run) -> tuple[Any, Any]:
