@@ -166,8 +166,7 @@ def evaluate(
     if samples < 1 or (samples > 1 and not sample):
         raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
 
-    # Each row `samples` times, one after the other, as `Scores` has them.
-    rows = dataset.select([i // samples for i in range(len(dataset) * samples)])
+    rows = repeated(dataset, samples)
     prompts = list(rows["prompt"])
     sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed)
     completions = complete(model, tokenizer, prompts, sampling, progress=progress)
@@ -182,6 +181,11 @@ def evaluate(
         tokens=[len(completion.tokens) for completion in completions],
         ended=[completion.ended for completion in completions],
     )
+
+
+def repeated(dataset: "Dataset", samples: int) -> "Dataset":
+    """Each row `samples` times, one after the other, as `Scores` has them."""
+    return dataset.select([i // samples for i in range(len(dataset) * samples)])
 
 
 def measure(

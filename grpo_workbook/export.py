@@ -25,6 +25,7 @@ from grpo_workbook.evaluation import (
     WholeJudge,
     compare,
     complete,
+    describe_gain,
     score,
 )
 from grpo_workbook.files import readable
@@ -329,7 +330,7 @@ def _problems_of_run(
     # The caller does not know the run: its judge is for answers that are texts.
     if not answers_are_text:
         judge = None
-    policy = score(after["greedy"], after["answer"], judge=judge, prompts=prompts)
+    policy = score(after["heldout"]["greedy"], after["answer"], judge=judge, prompts=prompts)
     return Problems(prompts, after["answer"], policy, judge)
 
 
@@ -433,6 +434,7 @@ def write_card(
         settings=settings,
         adapter=is_adapter,
         measures=("strict", "lenient", "well_formed"),
+        describe_gain=describe_gain,
         sampled=heldout.get("sampled", {}).get("strict"),
         base=_hub_id(base) or readable(base),
         base_hash=models.fingerprint(base),

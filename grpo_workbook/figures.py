@@ -213,13 +213,19 @@ def reward_curves(log: Sequence[dict]) -> Drawn:
     return figure, words
 
 
-def before_after(heldout: Mapping[str, Mapping]) -> Drawn:
-    """Held-out accuracy before and after training, from `evaluation.report_heldout`."""
+def before_after(heldout: Mapping[str, Mapping], name: str = "held-out problems") -> Drawn:
+    """Held-out accuracy before and after training, from `evaluation.report_heldout`.
+
+    `name` is what the title calls the problems.
+    """
+    sampled = heldout["sampled"]
     bars = {
-        "strict, sampled": heldout["sampled"]["strict"],
+        "strict, sampled": sampled["strict"],
         "strict, greedy": heldout["greedy"]["strict"],
-        "lenient, sampled": heldout["sampled"]["lenient"],
+        "lenient, sampled": sampled["lenient"],
     }
+    if sampled.get("lenient_pass") is not None:
+        bars[f"lenient, pass@{sampled['samples']}"] = sampled["lenient_pass"]
     figure, (axes,) = new_panels()
     parts = {}
     for side, shift, colour, hatch in (("before", -0.2, GREY, ""), ("after", 0.2, BLUE, "//")):
@@ -244,9 +250,9 @@ def before_after(heldout: Mapping[str, Mapping]) -> Drawn:
         )
         axes.bar_label(drawn, [f"{rate:.1%}" for rate in rates], padding=3, fontsize=9)
         parts[side] = ", ".join(spans)
-    strict = heldout["sampled"]["strict"]
+    strict = sampled["strict"]
     rise = f"{strict['before']:.0%} to {strict['after']:.0%}"
-    title = f"{heldout['sampled']['n']} held-out problems: {rise} strict, sampled"
+    title = f"{sampled['n']} {name}: {rise} strict, sampled"
     y = "accuracy, with 95 % intervals"
     axes.set(xticks=range(len(bars)), xticklabels=list(bars), ylabel=y, title=title)
     # Room for the labels above the bars.

@@ -18,6 +18,7 @@ from grpo_workbook.cli import main
 from grpo_workbook.cli.options import RunOptions
 from grpo_workbook.cli.run import own_folder
 from grpo_workbook.config import find_device
+from grpo_workbook.data import WORD_PROBLEMS
 from grpo_workbook.errors import WorkbookError
 
 FAMILIES = ("qwen", pytest.param("gemma", marks=pytest.mark.extra))
@@ -97,7 +98,13 @@ def test_the_merge_is_proved_and_the_card_written(main_runs, family):
 def test_what_is_printed(main_runs, family):
     folder, out = main_runs(family)
     rows = ["strict sampled", "strict greedy", "lenient sampled", "well formed sampled"]
-    words = ("95 % Wilson intervals", "Five held-out questions", "report.json", "adapter")
+    words = (
+        "Strict accuracy (sampled) changed by",
+        "95 % intervals",
+        "Five held-out questions",
+        "report.json",
+        "adapter",
+    )
     for word in (*rows, *words, "the same greedy token at"):
         assert word in out
     ours = out[out.index("Before and after") :]  # before it, Unsloth speaks too
@@ -275,6 +282,42 @@ def test_a_pulled_plug_while_merging_and_a_run_that_is_replaced(tmp_path):
     assert entry["reward"] == pytest.approx(means[0] + 0.5 * means[1], abs=1e-5)
     assert weights.read_bytes() != trained
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.trains
+def test_a_subset_of_the_heldout_problems_is_measured_apart(tmp_path, capsys):
+    """Also by a run that is resumed: it scores the answers before training that are on the disk."""
+    rows = [json.loads(line) for line in WORD_PROBLEMS["heldout"].open(encoding="utf-8")][:20]
+    for number, row in enumerate(rows):
+        row["hard"] = number % 4 == 0
+    held = tmp_path / "held.jsonl"
+    held.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tmp_path / "run"
+    sizes = ["--max-steps", "1", "--per_device_train_batch_size", "8"]
+    subset = ["--subset", "hard", "--subset_samples", "4", "--heldout_samples", "2"]
+    command = ["run", *sizes, *subset, "--heldout_data", str(held), "--output_dir", str(folder)]
+    assert main(command) == 0
+    report = report_of(folder)
+    measured = {
+        (name, way): (comparison["n"], comparison["samples"])
+        for name in ("heldout", "subset")
+        for way, comparison in report[name].items()
+    }
+    assert measured == {
+        ("heldout", "sampled"): (20, 2),
+        ("heldout", "greedy"): (20, 1),
+        ("subset", "sampled"): (5, 4),
+        ("subset", "greedy"): (5, 1),
+    }
+    out = capsys.readouterr().out
+    assert "The problems in which hard is true" in out
+    assert "| lenient pass@4 sampled |" in out
+    assert "solved before in 3 tries" in out
+    assert (folder / "figures" / "before_after_subset.png").is_file()
+
+    assert main([*command, "--resume"]) == 0
+    again = report_of(folder)
+    assert (again["heldout"], again["subset"]) == (report["heldout"], report["subset"])
 
 
 @pytest.mark.trains

@@ -26,7 +26,7 @@ from grpo_workbook.data import (
 )
 from grpo_workbook.data.prompts import fold_system, needs_folding, prompt_lengths
 from grpo_workbook.data.reading import GSM8K, KNOWLEDGE_BASE
-from grpo_workbook.data.splitting import course_data, sha256_of
+from grpo_workbook.data.splitting import course_data, select_true, sha256_of
 from grpo_workbook.errors import WorkbookError
 
 ROW = {"question": "How many?", "answer": "2 + 3 = 5\n#### 5"}
@@ -357,6 +357,35 @@ def test_a_split_that_cannot_be_made_says_why(table):
     with raises_naming(WorkbookError, "'answer'"):
         split(table, 10, 0, by="answer")
     assert len(split(table.select(range(5)), 400, seed=3)[1]) == 1
+
+
+@pytest.mark.parametrize("column", ["rare", "text", "mixed", "none", "missing"])
+def test_a_subset_is_what_a_column_of_true_and_false_chooses(column):
+    table = load_problems(
+        [
+            {
+                "question": "1?",
+                "answer": "1",
+                "rare": True,
+                "text": "TRUE",
+                "mixed": "yes",
+                "none": False,
+            },
+            {
+                "question": "2?",
+                "answer": "2",
+                "rare": False,
+                "text": "False",
+                "mixed": "no",
+                "none": False,
+            },
+        ]
+    )
+    if column in ("rare", "text"):  # a CSV file has texts
+        assert select_true(table, column)["question"][:] == ["1?"]
+        return
+    with pytest.raises(WorkbookError, match=column):
+        select_true(table, column)
 
 
 ON_A_GPU = {"heldout": 40, "seed": 0, "profile_name": "t4"}

@@ -69,7 +69,7 @@ def in_a_run(tmp_path_factory):
     lora(TINY["qwen"], folder / "adapter", std=0.0, target_modules=["q_proj"])
     right = [f"<reasoning>\n?\n</reasoning>\n<answer>{row['answer']}</answer>" for row in ROWS]
     after = {name: [row[name] for row in ROWS] for name in ("question", "answer")}
-    after |= {"kind": "number", "greedy": ["?", *right[1:]]}
+    after |= {"kind": "number", "heldout": {"greedy": ["?", *right[1:]]}}
     (folder / "after.json").write_text(json.dumps(after))
     settings = {"max_completion_length": 48, "system_prompt": "Be brief."}
     (folder / "run.json").write_text(json.dumps({"settings": settings}))
@@ -332,17 +332,17 @@ def test_the_runs_own_prompt_asks_and_stands_on_the_card(in_a_run, tmp_path, cap
     place = shutil.copytree(in_a_run.parent, tmp_path / "run")
     after = json.loads((place / "after.json").read_text())
     prompts = [chat_prompt(question, "Be brief.") for question in after["question"]]
-    after["greedy"] = generate(*load_model(TINY["qwen"]), prompts, max_new_tokens=48)
+    after["heldout"]["greedy"] = generate(*load_model(TINY["qwen"]), prompts, max_new_tokens=48)
     (place / "after.json").write_text(json.dumps(after))
     assert main(["merge", str(place / "adapter"), "--output", str(tmp_path / "merged")]) == 0
     out = capsys.readouterr().out
-    rate = score(after["greedy"], after["answer"]).strict.count(True) / 40
+    rate = score(after["heldout"]["greedy"], after["answer"]).strict.count(True) / 40
     assert f"merged {rate:.1%}, the policy before merging {rate:.1%}" in " ".join(out.split())
     card = (tmp_path / "merged" / "README.md").read_text()
     assert '"content": "Be brief."' in card
     assert "<reasoning>" not in card
     proof = merge(None, place / "adapter", tmp_path / "merged")  # a model is replaced by the next
-    assert proof["merged_answers"] == after["greedy"][:5]
+    assert proof["merged_answers"] == after["heldout"]["greedy"][:5]
 
 
 @pytest.mark.slow
@@ -527,7 +527,8 @@ def test_the_text_has_the_numbers(card):
     _, text = card()
     for words in (
         "| strict sampled | 25.0% (21.0% to 29.5%) | 92.5% (89.5% to 94.7%) |",
-        "p = 1.1e-81 by McNemar's exact paired test",
+        "p = 1.1e-81 by the exact paired test",
+        "Strict accuracy (sampled) changed by +67.5 points: +",
         "- strict accuracy rose",
         "largest logit difference 0.03",
         "7 training and 0 held-out prompts that were too long",

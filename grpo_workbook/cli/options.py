@@ -57,6 +57,16 @@ class RunOptions:
         default=False, metadata={"help": "leave invalid rows out instead of stopping"}
     )
     heldout: int | None = field(default=None, metadata={"help": "number of held-out problems"})
+    heldout_samples: int = field(
+        default=1, metadata={"help": "sampled answers to each of them (default: 1)"}
+    )
+    subset: str | None = field(
+        default=None,
+        metadata={"help": "a column of true and false: held-out problems measured apart, too"},
+    )
+    subset_samples: int = field(
+        default=16, metadata={"help": "sampled answers to each of the subset (default: 16)"}
+    )
     rewards: str = field(
         default=REWARDS, metadata={"help": "NAME:WEIGHT,...; your own: FILE.py:FUNCTION:WEIGHT"}
     )
@@ -341,6 +351,9 @@ def _settings_of(
         "lora_rank": profile.lora["r"],
         "max_prompt_length": profile.max_prompt_length,
         "heldout": profile.heldout,
+        "heldout_samples": options.heldout_samples,
+        "subset": options.subset,
+        "subset_samples": options.subset_samples,
         "eval_batch_size": profile.eval_batch_size,
     }
     # The options of RunOptions that matter are above, or are recorded by content (see

@@ -78,6 +78,10 @@ def draw(output: Path, log: list[dict[str, Any]], report: dict[str, Any]) -> Non
     run = read_run(output)
     figures.save(*figures.reward_curves(log), folder / "rewards.png")
     figures.save(*figures.before_after(report["heldout"]), folder / "before_after.png")
+    if "subset" in report:
+        name = f"problems where {report['data']['subset']} is true"
+        chart = figures.before_after(report["subset"], name)
+        figures.save(*chart, folder / "before_after_subset.png")
     figures.save(*run_panels(run, diagnose(run), "The run"), folder / "health.png")
 
 

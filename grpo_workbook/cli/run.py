@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,17 @@ from grpo_workbook.cli.together import count, is_main, once, together
 from grpo_workbook.config import check_grpo_config
 from grpo_workbook.data.prompts import needs_folding
 from grpo_workbook.data.reading import GSM8K
-from grpo_workbook.data.splitting import course_data, sha256_of
+from grpo_workbook.data.splitting import course_data, select_true, sha256_of
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import Judge, Scores, WholeJudge, measure, report_heldout, score
+from grpo_workbook.evaluation import (
+    Judge,
+    Scores,
+    WholeJudge,
+    measure,
+    repeated,
+    report_heldout,
+    score,
+)
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
@@ -69,6 +77,14 @@ class Problems:
     heldout: Any
     judge: Judge | WholeJudge | None  # of held-out answers that are not numbers
     facts: dict[str, Any]  # for the report
+    subset: Any = None  # the held-out problems that are measured apart, too
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What a policy is measured on."""
+        if self.subset is None:
+            return {"heldout": self.heldout}
+        return {"heldout": self.heldout, "subset": self.subset}
 
 
 def main(arguments: list[str]) -> int:
@@ -113,10 +129,10 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
         if before is None:
             before = measure_policy(run, model, tokenizer, problems)
             save_scores(output / "before.json", before, problems)
-        sampled = before["sampled"]
+        sampled = before["heldout"]["sampled"]
         print(
-            f"Before training: {sum(sampled.strict)} of {sampled.n} held-out problems strictly "
-            "right when sampled"
+            f"Before training: {sampled.rate:.1%} of the sampled answers to {sampled.n} held-out "
+            "problems are strictly right"
         )
 
         trained, seconds = train_policy(run, model, tokenizer, problems)
@@ -142,7 +158,7 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
         # The merge loads the base again, and needs the memory of this model.
         compat.free_vllm(model)
         del model
-        proof = merge_and_prove(run, problems, after["greedy"])
+        proof = merge_and_prove(run, problems, after["heldout"]["greedy"])
         report = with_merge(report, proof, total_seconds=time.monotonic() - started)
         # `merge` has written a card with what it knows. This one has the run's report.
         for folder in ("adapter", "merged"):
@@ -214,6 +230,11 @@ def load_problems(run: options.Run) -> Problems:
         "dropped_leaked": leaked,
         "max_prompt_length": run.profile.max_prompt_length,
     }
+    facts["subset"] = user_options.subset
+    if user_options.subset is None and not own and "rare" in heldout_rows.column_names:
+        facts["subset"] = "rare"  # the course's data
+    if facts["subset"] is not None:
+        select_true(heldout_rows, facts["subset"])  # an error before the model is loaded
     judge = judge_for(answers, user_options.judge)
     return Problems(train_rows, heldout_rows, judge, facts)
 
@@ -270,6 +291,8 @@ def make_prompts(run: options.Run, problems: Problems, model: Any, tokenizer: An
         problems.facts[f"dropped_too_long_{part}"] = dropped
         if dropped:
             print(f"Dropped {dropped} {words} problems: prompts longer than {limit} tokens")
+    if problems.facts["subset"] is not None:
+        problems.subset = select_true(problems.heldout, problems.facts["subset"])
     # TRL starts an epoch without a whole batch of different problems, and then trains no step.
     needed = run.args.generation_batch_size // run.args.num_generations
     if len(problems.train) < needed:
@@ -347,26 +370,35 @@ def train_policy(
 # ------------------------------------------------------------------ measuring
 
 
-def measure_policy(
-    run: options.Run, model: Any, tokenizer: Any, problems: Problems
-) -> dict[str, Scores]:
-    """The scores on the held-out problems, sampled and greedy."""
-    return measure(
-        model,
-        tokenizer,
-        problems.heldout,
-        judge=problems.judge,
-        max_new_tokens=run.args.max_completion_length,
-        batch_size=run.profile.eval_batch_size,
-        seed=run.profile.seed,
-    )
+# The scores of a policy by way of decoding: on "heldout" and, if there is one, on "subset".
+Measured = dict[str, dict[str, Scores]]
 
 
-def save_scores(path: Path, scores: dict[str, Scores], problems: Problems) -> None:
+def measure_policy(run: options.Run, model: Any, tokenizer: Any, problems: Problems) -> Measured:
+    """The scores on the held-out problems and on their subset, sampled and greedy."""
+    samples = {"heldout": run.options.heldout_samples, "subset": run.options.subset_samples}
+    measured = {}
+    for name, dataset in problems.measured.items():
+        measured[name] = measure(
+            model,
+            tokenizer,
+            dataset,
+            samples=samples[name],
+            judge=problems.judge,
+            max_new_tokens=run.args.max_completion_length,
+            batch_size=run.profile.eval_batch_size,
+            seed=run.profile.seed,
+        )
+    return measured
+
+
+def save_scores(path: Path, measured: Measured, problems: Problems) -> None:
     """Let the main process write the completions, from which `load_scores` scores again."""
     if not is_main():
         return
-    content: dict[str, Any] = {way: scores[way].completions for way in scores}
+    content: dict[str, Any] = {}
+    for name, scores in measured.items():
+        content[name] = {way: scores[way].completions for way in scores}
     # `export.merge` learns from it whether it needs a judge to score these answers.
     content["kind"] = "number" if problems.judge is None else "text"
     for column in ("question", "answer"):
@@ -374,22 +406,27 @@ def save_scores(path: Path, scores: dict[str, Scores], problems: Problems) -> No
     write_json(path, content)
 
 
-def load_scores(path: Path, problems: Problems) -> dict[str, Scores] | None:
+def load_scores(path: Path, problems: Problems) -> Measured | None:
     """The scores that were measured before an interruption, or None."""
     content: Any = once(lambda: read_json(path) if path.is_file() else None)
     if content is None:
         return None
-    answers = list(problems.heldout["answer"])
-    if content["answer"] != answers:
+    if content["answer"] != list(problems.heldout["answer"]):
         raise WorkbookError(
-            f"{path} is not about these {len(answers)} problems: remove it to measure again"
+            f"{path} is not about these {len(problems.heldout)} problems: remove it to measure "
+            "again"
         )
     print("The baseline was measured before the interruption")
-    prompts = list(problems.heldout["prompt"])
-    scores = {}
-    for way in ("sampled", "greedy"):
-        scores[way] = score(content[way], answers, judge=problems.judge, prompts=prompts)
-    return scores
+    measured: Measured = {}
+    for name, dataset in problems.measured.items():
+        measured[name] = {}
+        for way, texts in content[name].items():
+            samples = len(texts) // len(dataset)
+            rows = repeated(dataset, samples)
+            prompts = list(rows["prompt"])
+            scores = score(texts, list(rows["answer"]), judge=problems.judge, prompts=prompts)
+            measured[name][way] = replace(scores, samples=samples)
+    return measured
 
 
 def make_report(
@@ -397,8 +434,8 @@ def make_report(
     problems: Problems,
     identity: dict[str, Any],
     trained: Trained,
-    before: dict[str, Scores],
-    after: dict[str, Scores],
+    before: Measured,
+    after: Measured,
     facts: dict[str, Any],
 ) -> dict[str, Any]:
     """The content of report.json as far as it is known before the merge.
@@ -417,7 +454,8 @@ def make_report(
     report["steps"] = log[-1]["step"]
     report["resumed_from_step"] = trained.resumed_from_step
     report.update(from_log(log, completions * count()))
-    report["heldout"] = report_heldout(before, after)
+    for name in after:  # "heldout", and "subset" if there is one
+        report[name] = report_heldout(before[name], after[name])
     report["verdict"] = verdict(report["heldout"]["sampled"])
     report["versions"] = versions()
     report["examples"] = []
@@ -425,8 +463,8 @@ def make_report(
         if number == 5:
             break
         example = dict(row)
-        example["before"] = before["greedy"].completions[number]
-        example["after"] = after["greedy"].completions[number]
+        example["before"] = before["heldout"]["greedy"].completions[number]
+        example["after"] = after["heldout"]["greedy"].completions[number]
         report["examples"].append(example)
     report.update(facts)
     return report

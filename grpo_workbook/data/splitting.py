@@ -136,6 +136,26 @@ def load_split(
     return train, heldout_rows, leaked
 
 
+def select_true(dataset: "Dataset", column: str) -> "Dataset":
+    """The rows in which this column is true. A CSV file has true and false as texts.
+
+    Raises:
+        WorkbookError: for a missing column, another value than true or false, and no true row.
+    """
+    if column not in dataset.column_names:
+        raise WorkbookError(f"there is no column {column!r}, only {dataset.column_names}")
+    chosen = []
+    for row, value in enumerate(dataset[column]):
+        text = str(value).lower()
+        if text not in ("true", "false"):
+            raise WorkbookError(f"{column!r} is {value!r} in row {row + 1}: give true or false")
+        if text == "true":
+            chosen.append(row)
+    if not chosen:
+        raise WorkbookError(f"{column!r} is true in no row: choose another column")
+    return dataset.select(chosen)
+
+
 def sha256_of(*parts: Iterable[dict]) -> str:
     """A hash of all rows in order; the order of the columns does not matter."""
     digest = hashlib.sha256()
