@@ -101,7 +101,6 @@ models: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/rewards.py
-	$(BIN)/python benchmarks/advantages.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/diagnosis.py --report
 	$(BIN)/python benchmarks/code_rewards.py --heavy

@@ -15,7 +15,6 @@ one; the completions of one prompt stand together as a group of `group_size`.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,7 +50,7 @@ def combine_rewards(
 
 
 def group_advantages(
-    rewards: Tensor | np.ndarray | Sequence[float | None], group_size: int, scale: str = "group"
+    rewards: Tensor | Sequence[float | None], group_size: int, scale: str = "group"
 ) -> Tensor:
     """How much better each completion is than its group: A = (r - mean) / (std + 1e-4).
 
@@ -60,91 +59,49 @@ def group_advantages(
     (DeepSeekMath, section 4.1.2), that of the whole "batch", or "none", which leaves the division
     out (Dr. GRPO).
 
-    Returns (completions,), in float64 for float64 rewards and else in float32. A group of equal
+    Returns (completions,), in float64 for a float64 tensor and else in float32. A group of equal
     rewards gets exactly 0. A reward of None (no function applies) gets 0 and does not count. Raises
     ValueError for incomplete groups and for rewards that are not finite.
     """
     _check_choice("scale", scale, SCALES)
-    values, scored = _reward_arrays(rewards)  # both (completions,)
-    if group_size < 2 or values.ndim != 1 or values.size == 0 or values.size % group_size != 0:
+    values, scored = _reward_tensors(rewards)  # both (completions,)
+    if group_size < 2 or values.ndim != 1 or len(values) == 0 or len(values) % group_size != 0:
         raise ValueError(
-            f"rewards {values.shape} are not one row of groups of {group_size} >= 2: give every "
-            "prompt the same number of completions"
+            f"rewards {tuple(values.shape)} are not one row of groups of {group_size} >= 2: give "
+            "every prompt the same number of completions"
         )
-    groups = values.reshape(-1, group_size)  # (groups, group_size)
-    scored = scored.reshape(-1, group_size)
-    epsilon = groups.dtype.type(EPSILON_STD)
-    with np.errstate(over="ignore", invalid="ignore"):  # an error is raised below instead
-        advantages, counts = _minus_group_mean(groups, scored)
-        if scale == "group":
-            std = _group_std(advantages, counts)  # (groups, 1)
-            advantages /= std + epsilon
-            total = std.sum()
-        elif scale == "batch":
-            std = _batch_std(groups[scored])  # a number
-            advantages /= std + epsilon
-            total = std.sum()
-        else:
-            total = advantages.sum()
-    if not np.isfinite(total):  # a NaN or an infinity among the rewards reaches this sum
-        worst = int(np.argmax(np.where(np.isfinite(values), np.abs(values), np.inf)))
-        raise ValueError(
-            f"reward {worst} is {values[worst]:g}: rewards and their squares must be finite"
-        )
-    device = rewards.device if isinstance(rewards, Tensor) else None
-    return torch.from_numpy(advantages.reshape(-1)).to(device)
+    if not values.isfinite().all():
+        number = int(values.isfinite().int().argmin())
+        raise ValueError(f"reward {number} is {values[number]:g}: rewards must be finite")
+
+    groups = values.double().view(-1, group_size)  # (groups, group_size)
+    scored = scored.view(-1, group_size)
+    counts = scored.sum(dim=1, keepdim=True)  # (groups, 1)
+    # A reward of the group is subtracted before the mean is: then equal rewards give exactly 0,
+    # where rounding can make the mean of equal numbers another number.
+    first_scored = scored.int().argmax(dim=1, keepdim=True)
+    centred = (groups - groups.gather(1, first_scored)) * scored
+    mean = centred.sum(dim=1, keepdim=True) / counts.clamp(min=1)
+    advantages = (centred - mean) * scored
+    if scale == "group":
+        squares = advantages.square().sum(dim=1, keepdim=True)
+        std = (squares / (counts - 1).clamp(min=1)).sqrt()  # (groups, 1)
+        advantages = advantages / (std + EPSILON_STD)
+    elif scale == "batch" and scored.sum() > 1:
+        advantages = advantages / (groups[scored].std() + EPSILON_STD)
+    return advantages.flatten().to(values.dtype)
 
 
-def _reward_arrays(
-    rewards: Tensor | np.ndarray | Sequence[float | None],
-) -> tuple[np.ndarray, np.ndarray]:
+def _reward_tensors(rewards: Tensor | Sequence[float | None]) -> tuple[Tensor, Tensor]:
     """The rewards as floats, 0 for None; and which of them are not None."""
     if isinstance(rewards, Tensor):
-        dtype = torch.promote_types(rewards.dtype, torch.float32)  # NumPy has no bfloat16
-        rewards = rewards.detach().to("cpu", dtype).numpy()
-    if isinstance(rewards, np.ndarray) and rewards.dtype == np.float64:
-        return rewards, np.ones(rewards.shape, dtype=bool)
-    if isinstance(rewards, np.ndarray) and rewards.dtype != object:
-        return rewards.astype(np.float32, copy=False), np.ones(rewards.shape, dtype=bool)
-    scored = np.array([reward is not None for reward in rewards], dtype=bool)
-    values = np.array([0.0 if reward is None else reward for reward in rewards], dtype=np.float32)
+        values = rewards.detach()
+        if values.dtype != torch.float64:
+            values = values.float()
+        return values, torch.ones_like(values, dtype=torch.bool)
+    scored = torch.tensor([reward is not None for reward in rewards], dtype=torch.bool)
+    values = torch.tensor([0.0 if reward is None else float(reward) for reward in rewards])
     return values, scored
-
-
-def _minus_group_mean(
-    groups: np.ndarray, scored: np.ndarray
-) -> tuple[np.ndarray, np.ndarray | int]:
-    """r - mean(r) of each group, 0 for rewards not scored; and how many each group has scored.
-
-    A reward of the group is subtracted before the mean is: then equal rewards give exactly 0, where
-    rounding can make the mean of equal numbers another number.
-    """
-    # For short rows einsum is faster than sum(axis=1): see benchmarks/advantages.py.
-    if scored.all():
-        centred = groups - groups[:, :1]
-        group_size = groups.shape[1]
-        centred -= np.einsum("gn->g", centred)[:, np.newaxis] / group_size
-        return centred, group_size
-    first_scored = scored.argmax(axis=1)[:, np.newaxis]
-    counts = np.maximum(scored.sum(axis=1, keepdims=True), 1).astype(groups.dtype)
-    centred = groups - np.take_along_axis(groups, first_scored, axis=1)
-    centred[~scored] = 0.0
-    centred -= np.einsum("gn->g", centred)[:, np.newaxis] / counts
-    centred[~scored] = 0.0
-    return centred, counts
-
-
-def _group_std(centred: np.ndarray, counts: np.ndarray | int) -> np.ndarray:
-    """The standard deviation of each group: (groups, 1); 0 for groups with a single reward."""
-    squares = np.einsum("gn,gn->g", centred, centred)[:, np.newaxis]
-    return np.sqrt(squares / np.maximum(counts - 1, 1))
-
-
-def _batch_std(values: np.ndarray) -> np.ndarray:
-    """The standard deviation of all scored rewards; 0 for a single one or none."""
-    if values.size < 2:
-        return np.zeros((), dtype=values.dtype)
-    return np.asarray(values.std(ddof=1))
 
 
 # ---- log-probabilities

@@ -242,7 +242,7 @@ def test_a_list_an_array_and_a_tensor_give_the_same(make):
     ours = group_advantages(make(values), 4)
     assert isinstance(ours, torch.Tensor)
     assert ours.shape == (8,)
-    assert ours.dtype == (torch.float64 if make is np.array else torch.float32)
+    assert ours.dtype == torch.float32
     assert ours.tolist() == pytest.approx(
         group_advantages(torch.tensor(values), 4).tolist(), abs=1e-6
     )
@@ -465,7 +465,6 @@ BAD_ADVANTAGES = {
     "infinite": (([1.0, float("inf")], 2), "reward 1 is inf"),
     "minus infinite": (([float("-inf"), 1.0], 2, "none"), "reward 0 is -inf"),
     "nan beside none": (([None, 1.0, NAN, 0.0], 2), "reward 2 is nan"),
-    "too large": (([0.0, 1e30], 2), "reward 1 is 1e+30"),
     "an unknown scale": (([1.0, 0.0], 2, "std"), "'std'"),
 }
 
