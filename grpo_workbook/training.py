@@ -2,7 +2,7 @@
 
 `load_policy` gives a 4-bit model with new LoRA adapters. `Float32Adapters`, `RewardBar` and
 `HeldoutProbe` are callbacks for TRL's GRPOTrainer. `pass_rates` and `curriculum` choose problems by
-their difficulty before a training, and `AdaptiveWeight` lets a reward fade while it goes on.
+their difficulty before a training.
 """
 
 import os
@@ -23,7 +23,7 @@ from grpo_workbook.evaluation import by_problem, evaluate
 from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
 from grpo_workbook.rewards import correctness_reward
-from grpo_workbook.rewards.contract import RewardInfo, about, checked, describe, name_of
+from grpo_workbook.rewards.contract import name_of
 from grpo_workbook.statistics import paired_p_value
 
 # The largest 4-bit model that is unpacked to sample: in float32 it has eight times as much, 1 GiB.
@@ -471,70 +471,3 @@ def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> C
             "widen the bounds, or start with an easier task"
         )
     return chosen
-
-
-# ------------------------------------------------------------------ a reward that fades
-
-
-class AdaptiveWeight:
-    """A reward whose weight follows the success rate of another one: form can fade once mastered.
-
-    A batch earns weight * reward, with weight = at_zero + (at_one - at_zero) * rate. After it,
-    rate = memory * rate + (1 - memory) * (fraction of the batch with `success` over 0.5), starting
-    from 0. Each process keeps the rate of its own batches.
-
-    Args:
-        reward: the reward function that is paid.
-        success: the reward function that is followed.
-        at_zero, at_one: the weight at a success rate of 0 and of 1, each from 0 to 1.
-        memory: how much of the rate stays after a batch, from 0 to below 1.
-
-    Raises:
-        WorkbookError: for a number out of its bounds.
-    """
-
-    def __init__(
-        self,
-        reward: Callable,
-        success: Callable,
-        *,
-        at_zero: float = 1.0,
-        at_one: float = 0.0,
-        memory: float = 0.9,
-    ):
-        if not (0 <= at_zero <= 1 and 0 <= at_one <= 1 and 0 <= memory < 1):
-            raise WorkbookError(f"{at_zero=}, {at_one=}, {memory=}: give 0 to 1, memory below 1")
-        self.at_zero = at_zero
-        self.at_one = at_one
-        self.memory = memory
-        self.rate = 0.0
-        self.members = (reward, success)  # they may have a state of their own, for a checkpoint
-        self.__name__ = f"adaptive_{name_of(reward)}"
-        columns = dict.fromkeys([*about(reward).columns, *about(success).columns])
-        answers = about(reward).answers or about(success).answers
-        describe(self, RewardInfo(about(reward).role, tuple(columns), answers))
-
-    @property
-    def weight(self) -> float:
-        """The weight of the next batch."""
-        return self.at_zero + (self.at_one - self.at_zero) * self.rate
-
-    def __call__(self, completions: Sequence, **columns: Any) -> list[float | None]:
-        if "log_metric" in columns:
-            columns["log_metric"](f"rewards/{self.__name__}/weight", self.weight)
-        reward, success = self.members
-        values = checked(reward, completions, **columns)
-        successes = checked(success, completions, **columns)
-        weighted = [None if value is None else self.weight * value for value in values]
-        solved = [value > 0.5 for value in successes if value is not None]
-        if solved:
-            self.rate = self.memory * self.rate + (1 - self.memory) * fmean(solved)
-        return weighted
-
-    def state_dict(self) -> dict[str, float]:
-        """The state for a checkpoint."""
-        return {"rate": self.rate}
-
-    def load_state_dict(self, state: dict[str, float]) -> None:
-        """Continue from a `state_dict()`."""
-        self.rate = float(state["rate"])

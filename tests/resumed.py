@@ -27,7 +27,7 @@ BASE = {
     "save_steps": 3,
 }
 # Arguments of GRPOConfig that may be asked for. The further options are read where they are needed:
-# rows, adaptive, probe, arm, resume, remove, stock.
+# rows, fading, probe, arm, resume, remove, stock.
 OF_TRL = (
     *BASE,
     "gradient_accumulation_steps",
@@ -37,6 +37,27 @@ OF_TRL = (
     "logging_steps",
     "save_total_limit",
 )
+
+
+class Fading:
+    """A reward with a state: it pays less the more completions have earned something."""
+
+    def __init__(self, reward):
+        self.reward = reward
+        self.__name__ = f"fading_{reward.__name__}"
+        self.rate = 0.0
+
+    def __call__(self, completions, **columns):
+        values = self.reward(completions=completions, **columns)
+        paid = [(1 - 0.8 * self.rate) * value for value in values]
+        self.rate = (self.rate + sum(value > 0 for value in values) / len(values)) / 2
+        return paid
+
+    def state_dict(self):
+        return {"rate": self.rate}
+
+    def load_state_dict(self, state):
+        self.rate = state["rate"]
 
 
 def make(folder: Path, options: dict):
@@ -49,7 +70,6 @@ def make(folder: Path, options: dict):
     from grpo_workbook.diagnosis import HealthCallback, watch
     from grpo_workbook.notebook import quiet, use_one_thread
     from grpo_workbook.rewards import parse_rewards
-    from grpo_workbook.training import AdaptiveWeight
 
     options = BASE | options
     quiet()
@@ -57,10 +77,8 @@ def make(folder: Path, options: dict):
     arguments = {name: options[name] for name in OF_TRL if name in options}
     profile = choose_profile("smoke", grpo=arguments)
     functions, weights = parse_rewards("strict_format:0.5,incremental_format:0.5")
-    if options.get("adaptive"):
-        fading = AdaptiveWeight(*functions, at_zero=1.0, at_one=0.2, memory=0.5)
-        inner = AdaptiveWeight(*reversed(functions), at_zero=0.1, at_one=0.9, memory=0.8)
-        functions, weights = [fading, AdaptiveWeight(inner, functions[1])], [1.0, 0.5]
+    if options.get("fading"):
+        functions = [Fading(function) for function in functions]
     functions = watch(functions)
     rows = load_problems(WORD_PROBLEMS["train"]).select(range(options.get("rows", 400)))
     data = to_dataset(rows)

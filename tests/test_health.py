@@ -11,9 +11,8 @@ from grpo_workbook.diagnosis import HealthCallback, read_run, roles_of, watch
 from grpo_workbook.diagnosis.health import log_the_end
 from grpo_workbook.environments import get_tool_answer_reward
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards import correctness_reward, strict_format_reward
-from grpo_workbook.rewards.contract import about
-from grpo_workbook.training import AdaptiveWeight
+from grpo_workbook.rewards import strict_format_reward
+from grpo_workbook.rewards.contract import RewardInfo, about, describe
 
 
 def test_adapters_that_begin_at_zero_are_no_broken_number():
@@ -93,10 +92,18 @@ def test_watched_rewards_count_what_became_of_calls():
 
 
 def test_a_reward_that_is_an_object_is_watched_too():
-    """AdaptiveWeight is no function: its completions were not counted, and no time was measured."""
+    """Its completions were not counted, and no time was measured."""
+
+    class Fading:
+        __name__ = "fading_reward"
+
+        def __call__(self, completions, **columns):
+            return strict_format_reward(completions)
+
     logged = {}
-    adaptive = AdaptiveWeight(strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.2)
-    (watched,) = watch([adaptive])
+    fading = Fading()
+    describe(fading, RewardInfo("format"))
+    (watched,) = watch([fading])
     values = watched(
         prompts=["p"] * 2, completions=["a", "a"], answer=["1", "1"], log_metric=logged.__setitem__
     )
@@ -105,11 +112,11 @@ def test_a_reward_that_is_an_object_is_watched_too():
         0.5,
         0.0,
     )
-    assert watched.__name__ == adaptive.__name__ == "adaptive_strict_format_reward"
+    assert watched.__name__ == "fading_reward"
     assert watched.called_at is not None
     assert about(watched).role == "format"
-    assert watched.__wrapped__ is adaptive  # a checkpoint finds its state
-    assert roles_of([watched]) == {"adaptive_strict_format_reward": "format"}
+    assert watched.__wrapped__ is fading  # a checkpoint finds its state
+    assert roles_of([watched]) == {"fading_reward": "format"}
 
 
 def test_reward_models_and_async_functions_stay_as_they_are():

@@ -9,8 +9,8 @@ import pytest
 from conftest import REPO, assert_names, environment, trains
 
 # All that can go wrong at once: completions sampled for 2 steps and used 2 times, in 2 accumulated
-# batches, a reference policy, the second epoch, rewards with a state (one inside an ensemble), a
-# log of every second step, a probe.
+# batches, a reference policy, the second epoch, rewards with a state, a log of every second step,
+# a probe.
 HARD = {
     "per_device_train_batch_size": 4,
     "gradient_accumulation_steps": 2,
@@ -18,7 +18,7 @@ HARD = {
     "num_iterations": 2,
     "beta": 0.05,
     "rows": 10,
-    "adaptive": True,
+    "fading": True,
     "logging_steps": 2,
     "probe": True,
 }

@@ -463,8 +463,7 @@ for place, fraction in zip(places, zero):
 # | Does it save sampling later? | yes, while the pass rates stay the same | no |
 #
 # TRL 1.15 has no option for dynamic sampling ([issue 3708](https://github.com/huggingface/trl/issues/3708)); the
-# libraries verl and NeMo-RL have one. Between mixed rewards and stages lies a reward that fades: `AdaptiveWeight` of
-# `grpo_workbook.training` gives the form less weight the more completions have it. It is not compared here.
+# libraries verl and NeMo-RL have one.
 
 # %% [markdown]
 # ## Appendix: the KL reference of a second trainer
