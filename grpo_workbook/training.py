@@ -266,8 +266,8 @@ class HeldoutProbe(Callback):
         problems: how many of the rows are answered, the first ones.
         keep: a folder for the adapter of the step with the best heldout/strict. No reward takes
             part in this choice, so a policy that exploits the reward gains nothing by it.
-        stop: whether training ends when the reward has risen since the best step, but fewer
-            completions are right than there (McNemar's paired test, p < 0.05).
+        stop: whether training ends when fewer completions are right than at the best step
+            (McNemar's paired test, p < 0.05), however high the reward is by then.
         judge, max_new_tokens, temperature, batch_size, seed: as in `evaluation.evaluate`.
 
     Raises:
@@ -339,8 +339,8 @@ class HeldoutProbe(Callback):
             self.best = {"step": state.global_step, "strict": scores.strict}
             if self.keep is not None and state.is_world_process_zero:
                 save_adapter(self.model, self.tokenizer, self.keep)
-        elif self.stop and self._only_the_reward_rose(state, scores.strict):
-            print(f"\nThe reward rises, held-out accuracy falls. Best: step {self.best['step']}")
+        elif self.stop and paired_p_value(self.best["strict"], scores.strict) < 0.05:
+            print(f"\nHeld-out accuracy has fallen: the best step was {self.best['step']}")
             control.should_training_stop = True
         state.log_history.append(
             {
@@ -351,25 +351,6 @@ class HeldoutProbe(Callback):
                 "step": state.global_step,
             }
         )
-
-    def _only_the_reward_rose(self, state: Any, strict: list[bool]) -> bool:
-        """Whether the reward rose since the best step, but fewer completions are right now."""
-        rewards = {row["step"]: row["reward"] for row in state.log_history if "reward" in row}
-        # Means over the steps between two probes, or between two rows of the log if those are more.
-        logging_steps = min(rewards, default=0)
-        steps = max(self.every, logging_steps)
-        # Before the first step there is no reward: the mean of the first steps takes its place.
-        reward_then = _mean_before(max(self.best["step"], steps), steps, rewards)
-        reward_now = _mean_before(state.global_step, steps, rewards)
-        if not reward_now > reward_then:
-            return False
-        return paired_p_value(self.best["strict"], strict) < 0.05
-
-
-def _mean_before(last: int, steps: int, rewards: dict[int, float]) -> float:
-    """The mean of the rewards that were logged in the `steps` steps up to `last`; 0 for none."""
-    recent = [reward for step, reward in rewards.items() if last - steps <= step <= last]
-    return fmean(recent) if recent else 0.0
 
 
 # ------------------------------------------------------------------ problems by difficulty

@@ -552,8 +552,8 @@ figures.show(figure, words)
 # %% [markdown]
 # The last steps of such a run have the highest reward and the worst policy. So judge steps by held-out accuracy, which
 # the reward does not measure. `HeldoutProbe(keep=...)` saves the adapter of the step with the best held-out accuracy.
-# With `stop=True` it ends the run when the reward has risen and clearly fewer problems are right than at that step (by
-# the paired test of chapter 08). Now continue to train the live model, with the reward for equals signs alone:
+# With `stop=True` it ends the run when clearly fewer problems are right than at that step (by the paired test of chapter
+# 08), however high the reward is. Now continue to train the live model, with the reward for equals signs alone:
 
 # %%
 from grpo_workbook import reward
