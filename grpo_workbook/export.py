@@ -54,22 +54,19 @@ class Problems:
 # ---------------------------------------------------------------------------- saving and merging
 
 
-def save_adapter(
-    model: Any, tokenizer: Any, folder: str | Path, weights: dict[str, Any] | None = None
-) -> None:
+def save_adapter(model: Any, tokenizer: Any, folder: str | Path) -> None:
     """Write the adapter, the tokenizer and the fingerprint of its base.
 
     Args:
         model: a PeftModel.
         tokenizer: its tokenizer.
         folder: is replaced when everything is written.
-        weights: the adapter's weights, if they were gathered from several processes.
     """
     # With beta > 0 TRL has put a second adapter on the model, as its reference. Both have one base.
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
     def write(target: Path) -> None:
-        model.save_pretrained(target, state_dict=weights)
+        model.save_pretrained(target)
         (target / "README.md").unlink(missing_ok=True)  # PEFT's template holds the base's path
         tokenizer.save_pretrained(target)
         record = {"base": readable(base), "hash": models.fingerprint(base)}

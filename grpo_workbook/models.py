@@ -65,15 +65,12 @@ def load_model(
     return _add_adapter(base, folder, model_name).eval(), tokenizer
 
 
-def load_base(
-    model: str, dtype: Any, device: str, load_in_4bit: bool, *, quant_storage: str | None = None
-) -> Any:
+def load_base(model: str, dtype: Any, device: str, load_in_4bit: bool) -> Any:
     """A language model from safetensors.
 
     Args:
         model: a folder, or a hub id.
         dtype, device, load_in_4bit: as in `load_model`.
-        quant_storage: the dtype in which packed 4-bit weights are stored, if not bytes.
 
     Raises:
         WorkbookError: if it cannot be loaded, or lacks weights.
@@ -87,7 +84,6 @@ def load_base(
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
-            bnb_4bit_quant_storage=quant_storage,
         )
     try:
         part = text_part(model)

@@ -5,7 +5,6 @@
 their difficulty before a training.
 """
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -100,13 +99,9 @@ def _load_plain(profile: Profile) -> tuple[Any, Any]:
 
     set_seed(profile.seed)
     load_in_4bit = profile.loader["load_in_4bit"]
-    # For sharding, the packed weights must have the dtype of the others.
-    storage = profile.dtype if is_sharded() else None
-    model = load_base(
-        profile.model, profile.dtype, profile.device, load_in_4bit, quant_storage=storage
-    )
+    model = load_base(profile.model, profile.dtype, profile.device, load_in_4bit)
     compat.keep_packed_weights(model)
-    if load_in_4bit and not is_sharded():  # it makes the norms and embeddings float32
+    if load_in_4bit:  # it makes the norms and embeddings float32
         checkpointing = profile.grpo["gradient_checkpointing"]
         model = prepare_model_for_kbit_training(model, checkpointing)
     adapters = LoraConfig(
@@ -117,14 +112,6 @@ def _load_plain(profile: Profile) -> tuple[Any, Any]:
         task_type="CAUSAL_LM",
     )
     return get_peft_model(model, adapters), load_tokenizer(profile.model)
-
-
-def is_sharded() -> bool:
-    """Whether `accelerate launch` divides the weights among the processes (FSDP, DeepSpeed)."""
-    for launcher in ("FSDP", "DEEPSPEED"):
-        if os.environ.get(f"ACCELERATE_USE_{launcher}", "").lower() == "true":
-            return True
-    return False
 
 
 def count_4bit_layers(model: Any) -> int:

@@ -46,7 +46,7 @@ from grpo_workbook.evaluation import (
 )
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, read_json, readable, write_json
-from grpo_workbook.models import check_positions, load_model
+from grpo_workbook.models import check_positions
 from grpo_workbook.notebook import use_one_thread
 from grpo_workbook.resume import Trained, train
 from grpo_workbook.rewards.contract import about, name_of
@@ -136,14 +136,6 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
         )
 
         trained, seconds = train_policy(run, model, tokenizer, problems)
-        if training.is_sharded():  # no process holds all the weights
-            model, _ = load_model(
-                profile.model,
-                output / "adapter",
-                dtype=profile.dtype,
-                device=profile.device,
-                load_in_4bit=profile.loader["load_in_4bit"],
-            )
         after = measure_policy(run, model, tokenizer, problems)
         save_scores(output / "after.json", after, problems)
         if not is_main():
@@ -173,11 +165,6 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
 def check_machine(run: options.Run) -> None:
     """Raise WorkbookError for what this machine or backend would refuse, or do wrongly."""
     backend = run.options.backend
-    if training.is_sharded() and backend == "unsloth":
-        raise WorkbookError(
-            "FSDP and DeepSpeed shard the weights, which Unsloth does not support: "
-            "add --backend plain, or launch with configs/data_parallel.yaml"
-        )
     reason = compat.why_not_plain(run.profile.device)
     if backend == "plain" and reason is not None:
         raise WorkbookError(f"--backend plain cannot train here: {reason}. Use --backend unsloth")
@@ -347,14 +334,10 @@ def train_policy(
         if row["step"] <= trained.resumed_from_step:
             seconds += row["step_time"]
 
-    weights = None
-    if training.is_sharded():
-        # Each process has a part of the weights, so that all of them must call this.
-        weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if is_main():
         write_json(output / "log.json", log)
-        save_adapter(model, tokenizer, output / "adapter", weights)
-    # The adapter must be written before another process loads it (see is_sharded), or ends.
+        save_adapter(model, tokenizer, output / "adapter")
+    # The adapter must be written before another process ends.
     trainer.accelerator.wait_for_everyone()
     if trained.interrupted:
         if is_main():

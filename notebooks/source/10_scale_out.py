@@ -503,13 +503,11 @@ print("mean rewards of the steps:", two_rewards)
 # single process without an error. `run` refuses to start in this case. In a script of your own, print
 # `trainer.accelerator.num_processes`.
 #
-# The folder `configs/` has four commented files:
-#
-# - `data_parallel.yaml` gives each GPU a whole copy of the model; start with it.
-# - `cpu_two_processes.yaml` does the same without GPUs.
-# - `fsdp.yaml` and `deepspeed_zero3.yaml` divide the weights among the GPUs, for a model that does not fit on one. With
-#   LoRA this is rarely needed (an 8 B model takes 6 GiB in 4 bits), and it makes sampling slow, because each token
-#   needs weights from all GPUs. Unsloth does not divide weights, so these two need `--backend plain`.
+# The folder `configs/` has two commented files: `data_parallel.yaml` gives each GPU a whole copy of the model, and
+# `cpu_two_processes.yaml` does the same without GPUs. FSDP and DeepSpeed divide the weights among the GPUs instead, for a
+# model that does not fit on one. With LoRA this is rarely needed (an 8 B model takes 6 GiB in 4 bits), and it makes
+# sampling slow, because each token needs weights from all GPUs. `run` and Unsloth do not divide weights; for that, write
+# a script with TRL and accelerate.
 
 # %% [markdown]
 # ## A faster sampler: vLLM
