@@ -10,7 +10,7 @@ and seal them. What stock resuming loses (Transformers 5.17, PEFT 0.21, TRL 1.15
 The Trainer itself keeps random states, optimizer, schedule and the position in an epoch.
 
 Rewards and callbacks with state need two methods, `state_dict()` and `load_state_dict(state)`, for
-dicts, lists, texts, numbers, None and tensors.
+plain values and tensors.
 
 A sealed checkpoint has a manifest.json, written last, with the SHA-256 of every file: without it
 a kill may have cut the checkpoint off. A checkpoint without a manifest was written by the Trainer
@@ -25,10 +25,13 @@ import os
 import shutil
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from grpo_workbook import compat
 from grpo_workbook.errors import WorkbookError, first_line
@@ -41,7 +44,7 @@ __all__ = ["Trained", "keep_exact", "last_checkpoint", "stop_on_interrupt", "tra
 MANIFEST = "manifest.json"
 TRAINER_STATE = "trainer_state.json"  # the last file that the Trainer writes
 EARLIER = "earlier_checkpoints.json"  # beside the checkpoints: which ones a new run found there
-PROCESS_STATE = "exact_{}.safetensors"  # what we keep for one process
+PROCESS_STATE = "exact_{}.pt"  # what we keep for one process
 
 # A checkpoint's position in data and completions is valid only for the same values of these.
 SETUP = (
@@ -62,6 +65,15 @@ KEPT = (
     "_total_loss_scalar",  # and before it
     "_globalstep_last_logged",
 )
+# What torch.load needs to know so that it reads a number of NumPy, such as a mean.
+NUMPY_NUMBERS = [
+    np._core.multiarray.scalar,  # pyright: ignore[reportAttributeAccessIssue]
+    np.dtype,
+    np.dtypes.Float64DType,
+    np.dtypes.Float32DType,
+    np.dtypes.Int64DType,
+    np.dtypes.BoolDType,
+]
 LOST = (
     "{} was written without exact resuming, so training continues as TRL does. Lost are "
     "completions that were sampled and not used, the order of the data after the first epoch, "
@@ -106,9 +118,6 @@ def train(trainer: Any, *, resume: bool = False) -> Trained:
     try:
         with stop_on_interrupt(trainer) as stop:
             trainer.train(resume_from_checkpoint=checkpoint)
-    except BaseException:
-        exact.save_finished_steps()
-        raise
     finally:
         _close_bars(trainer)  # so that an error's message comes after the bar
     interrupted = stop.requested and trainer.state.global_step < trainer.state.max_steps
@@ -216,10 +225,7 @@ class ExactCheckpoints(Callback):
         self.trainer = trainer
         self.stock_load = trainer._load_from_checkpoint
         self.stock_save = trainer._save_checkpoint
-        self.loaded = False  # whether the Trainer has called `load`
         self.state: dict | None = None  # from the checkpoint; None for a stock one
-        self.saved_step = 0
-        self.between_steps = False  # no part of the next step has changed anything yet
 
     def load(self, checkpoint: str, model: Any = None) -> None:
         """Replaces Trainer._load_from_checkpoint: loads all adapters in the dtype of training.
@@ -233,16 +239,13 @@ class ExactCheckpoints(Callback):
             raise WorkbookError(
                 f"{readable(folder)} cannot be resumed: {problem}; name another checkpoint"
             )
-        self.loaded = True
         self.state = None
         if is_ours(folder):
             _check_setup(folder, trainer)
             self.state = read_state(folder / PROCESS_STATE.format(trainer.args.process_index))
         elif trainer.is_world_process_zero():
             print(LOST.format(readable(folder)))
-        has_adapters = hasattr(trainer.model, "peft_config")
-        # FSDP has cut the adapters into shards, which the Trainer's own loading distributes.
-        if has_adapters and not trainer.is_fsdp_enabled:
+        if hasattr(trainer.model, "peft_config"):
             compat.load_adapters(trainer.model, folder)
         else:
             self.stock_load(checkpoint, model)
@@ -279,32 +282,9 @@ class ExactCheckpoints(Callback):
             if is_main:
                 shutil.rmtree(folder, ignore_errors=True)
             raise _not_written(folder, cause) from error
-        self.saved_step = trainer.state.global_step
-
-    def save_finished_steps(self) -> None:
-        """After an error: save the steps before it, if nothing of the next one is done yet.
-
-        That is the time in which TRL samples and calls the rewards.
-        """
-        trainer = self.trainer
-        step = trainer.state.global_step
-        # a checkpoint waits for all processes, and another one may have gone on or ended
-        is_alone = trainer.accelerator.num_processes == 1
-        if not self.between_steps or not is_alone or not 0 < step < trainer.state.max_steps:
-            return
-        # the checkpoint of this step, if there is one, has the random states from before sampling
-        if self.saved_step != step:
-            trainer._save_checkpoint(trainer.model, trial=None)
-        print(f"\nThe {step} finished steps are saved")
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        self.between_steps = False
         is_resumed = state.global_step > 0
-        if is_resumed and not self.loaded:
-            raise WorkbookError(
-                "DeepSpeed loads its own checkpoints, which cannot be made exact: train without "
-                "keep_exact to continue this one"
-            )
         if is_resumed and self.state is not None:
             put_back(self.trainer, self.state, train_dataloader)
         if not self.trainer.is_world_process_zero():
@@ -313,15 +293,6 @@ class ExactCheckpoints(Callback):
             remove_unfinished(Path(args.output_dir))
         else:
             note_earlier(Path(args.output_dir))
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        self.between_steps = True
-
-    def on_substep_end(self, args, state, control, **kwargs):
-        self.between_steps = False
-
-    def on_pre_optimizer_step(self, args, state, control, **kwargs):
-        self.between_steps = False
 
 
 def _not_written(folder: Path, cause: BaseException) -> WorkbookError:
@@ -387,24 +358,16 @@ def _stateful(objects: Iterable) -> dict[str, Any]:
     """Those with a state among rewards or callbacks, by name:0, name:1, ..."""
     named = {}
     counts: Counter[str] = Counter()
-    for thing in _with_state(objects):
-        name = name_of(thing)
-        named[f"{name}:{counts[name]}"] = thing
-        counts[name] += 1
-    return named
-
-
-def _with_state(objects: Iterable) -> Iterator:
-    """Those with a state, also within a functools.wraps or an ensemble."""
     for thing in objects:
+        # functools.wraps copies the attributes of an object, but not the methods of its class.
+        while not hasattr(thing, "load_state_dict") and hasattr(thing, "__wrapped__"):
+            thing = thing.__wrapped__
         is_model = hasattr(thing, "named_parameters")  # a reward model, which is not trained
         if hasattr(thing, "load_state_dict") and not is_model:
-            yield thing
-        wrapped = getattr(thing, "__wrapped__", None)
-        if wrapped is None:
-            yield from _with_state(getattr(thing, "members", ()))
-        else:
-            yield from _with_state([wrapped])
+            name = name_of(thing)
+            named[f"{name}:{counts[name]}"] = thing
+            counts[name] += 1
+    return named
 
 
 def _states_of(named: dict[str, Any]) -> dict[str, Any]:
@@ -433,55 +396,26 @@ def _check_setup(checkpoint: Path, trainer: Any) -> None:
 
 
 def write_state(path: Path, state: dict) -> None:
-    """Write tensors as safetensors, the rest as JSON in its metadata.
+    """Write a state that `read_state` reads. Raises WorkbookError for one that it cannot read."""
+    import torch
 
-    Raises WorkbookError for values that are neither.
-    """
-    from safetensors.torch import save_file
-
-    tensors: dict[str, Any] = {}
+    torch.save(state, path)
     try:
-        text = json.dumps(_encode(state, tensors))
-    except TypeError as error:
+        read_state(path)
+    except UnpicklingError as error:
+        _, _, cause = str(error).partition("WeightsUnpickler error: ")
         raise WorkbookError(
-            f"a checkpoint cannot keep this state ({error}): return plain values and tensors from "
-            "state_dict(); if it is in completions, choose save_steps at which all are used"
+            f"a checkpoint cannot keep this state ({cause.partition('. ')[0]}): return plain "
+            "values and tensors from state_dict()"
         ) from error
-    save_file(tensors, path, metadata={"state": text})
 
 
 def read_state(path: Path) -> dict:
-    """Read a state from `write_state`, on the CPU. Nothing is unpickled."""
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        return _decode(json.loads(file.metadata()["state"]), file)
-
-
-def _encode(value: Any, tensors: dict[str, Any]) -> Any:
-    """The value as JSON takes it; its tensors go into `tensors`."""
+    """Read a state from `write_state`, on the CPU. No code in the file is run."""
     import torch
 
-    if isinstance(value, torch.Tensor):
-        name = str(len(tensors))
-        # A copy, because safetensors refuses tensors that share memory.
-        tensors[name] = value.detach().cpu().clone().contiguous()
-        return {"tensor": name}
-    if isinstance(value, Mapping):  # as pairs, because keys may be numbers
-        return {"pairs": [[key, _encode(item, tensors)] for key, item in value.items()]}
-    if isinstance(value, list | tuple):
-        return [_encode(item, tensors) for item in value]
-    return value
-
-
-def _decode(value: Any, file: Any) -> Any:
-    if isinstance(value, list):
-        return [_decode(item, file) for item in value]
-    if isinstance(value, dict) and "tensor" in value:
-        return file.get_tensor(value["tensor"])
-    if isinstance(value, dict):
-        return {key: _decode(item, file) for key, item in value["pairs"]}
-    return value
+    with torch.serialization.safe_globals(NUMPY_NUMBERS):
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 # ---- checkpoints on the disk

@@ -7,8 +7,11 @@ import os
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.resume import (
     LOST,
     MANIFEST,
@@ -18,11 +21,11 @@ from grpo_workbook.resume import (
     last_checkpoint,
     mark_unfinished,
     note_earlier,
+    read_state,
     remove_unfinished,
     seal,
+    write_state,
 )
-from grpo_workbook.rewards import correctness_reward, strict_format_reward
-from grpo_workbook.training import AdaptiveWeight
 
 FILES = {
     "adapter_model.safetensors": b"a" * 5000,
@@ -125,7 +128,6 @@ def test_loading_a_stock_checkpoint_says_what_is_lost(folder, capsys):
     loaded = []
     trainer = SimpleNamespace(
         model=object(),
-        is_fsdp_enabled=False,
         is_world_process_zero=lambda: True,
         _load_from_checkpoint=lambda checkpoint, model: loaded.append(checkpoint),
         _save_checkpoint=None,
@@ -180,12 +182,37 @@ def test_files_are_flushed_through_handles_that_may_write(folder, monkeypatch):
     assert all(mode & os.O_ACCMODE == os.O_RDWR for mode in flushed)
 
 
-def test_rewards_with_a_state_are_found_within_wrappers_and_ensembles():
+def test_rewards_with_a_state_are_found_within_wrappers():
     """functools.wraps copies the attributes of an object, but not the methods of its class."""
 
-    fading = AdaptiveWeight(strict_format_reward, correctness_reward)
-    wrapped = functools.wraps(fading)(lambda **columns: fading(**columns))
-    ensemble = SimpleNamespace(members=[AdaptiveWeight(fading, correctness_reward)])
-    found, name = _stateful([wrapped, ensemble]), "adaptive_strict_format_reward"
-    assert list(found) == [f"{name}:0", f"adaptive_{name}:0", f"{name}:1"]
-    assert found[f"{name}:0"] is found[f"{name}:1"] is fading
+    class Fading:
+        __name__ = "fading"
+
+        def load_state_dict(self, state):
+            pass
+
+    fading, other = Fading(), Fading()
+    wrapped = functools.wraps(fading)(lambda **columns: None)
+    twice = functools.wraps(wrapped)(lambda **columns: None)
+    found = _stateful([twice, print, other])
+    assert found == {"fading:0": fading, "fading:1": other}
+
+
+def test_a_state_of_numbers_texts_and_tensors_is_read_as_it_was_written(tmp_path):
+    """A mean is often a number of NumPy."""
+    means = [np.mean([0.5, 0.0]), np.float32(0.25), np.int64(3), np.bool_(True)]
+    state = {"rate": 0.1, "seen": [(3, ["text", None])], 7: means, "start": torch.arange(3.0)}
+    write_state(tmp_path / "state.pt", state)
+    restored = read_state(tmp_path / "state.pt")
+    assert restored.pop("start").tolist() == [0.0, 1.0, 2.0]
+    del state["start"]
+    assert restored == state
+
+
+def test_a_state_that_could_not_be_read_is_refused_when_it_is_written(tmp_path):
+    with pytest.raises(WorkbookError, match="OwnState was not an allowed global.*plain values"):
+        write_state(tmp_path / "state.pt", {"reward": OwnState()})
+
+
+class OwnState:
+    """Not a plain value."""

@@ -40,8 +40,9 @@ def source(tmp_path):
     return tmp_path / "mine.py"
 
 
-def test_a_run_with_a_reward_that_fails_keeps_a_checkpoint(source, tmp_path):
+def test_a_run_with_a_reward_that_fails_is_resumed_from_its_last_checkpoint(source, tmp_path):
     options = [*SMALL, "--rewards", f"{source}:later_fails", "--output_dir", tmp_path / "run"]
+    options += ["--save_steps", "1"]
     result = cli("run", *options)
     assert result.returncode == 2, result.stderr[-3000:]
     assert_names(result.stderr, "mine.py", "later_fails", "step 3", "KeyError: 'colour'", "line 11")
