@@ -16,13 +16,11 @@ from conftest import (
     ended,
     environment,
     finished,
-    raises_naming,
     report_of,
     trains,
 )
 
 from grpo_workbook.cli import together
-from grpo_workbook.errors import WorkbookError
 from grpo_workbook.resume import last_checkpoint
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2")
@@ -44,19 +42,6 @@ def test_one_process_alone_needs_no_group(monkeypatch):
     assert (together.count(), together.is_main()) == (1, True)
     with together.together("cpu"):
         assert together.once(lambda: 4) == 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["--cpu", "MULTI_CPU"])
-def test_a_launcher_that_quietly_starts_one_process_is_caught(how, tmp_path):
-    config = tmp_path / "multi_cpu.yaml"
-    text = (REPO / "configs" / "cpu_two_processes.yaml").read_text()
-    config.write_text(text.replace("distributed_type: MULTI_GPU", "distributed_type: MULTI_CPU"))
-    options = ["--cpu", "--num_processes", "2"] if how == "--cpu" else ["--config_file", config]
-    result = launch(*ACCELERATE, *options, *RUN, "--output_dir", tmp_path / "out")
-    assert result.returncode != 0
-    assert_names(result.stderr, "torchrun")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["cpu_two_processes", "data_parallel"])
@@ -83,10 +68,9 @@ def test_what_one_does_all_know():
 
 
 @pytest.mark.slow
-def test_a_lost_process_ends_the_job_with_a_message():
+def test_a_lost_process_ends_the_job():
     result = launch(*TORCHRUN, TEST / "gloo_pieces.py", "loss")
     assert result.returncode != 0
-    assert_names(result.stderr, "process 0 of 2", "--resume")
 
 
 # ------------------------------------------------------------ two processes and one are the same
@@ -206,9 +190,7 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
         if process.poll() is None:
             process.kill()
             process.wait()
-    words = said.read_text()
     assert process.returncode != 0
-    assert_names(words, "process 0 of 2", "--resume")
     psutil.wait_procs(family, timeout=300)  # only one that hangs takes so long
     assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     kept = str(last_checkpoint(folder / "checkpoints"))
@@ -230,11 +212,3 @@ def test_bad_input_is_said_once_although_two_meet_it(tmp_path):
     assert result.returncode != 0
     assert len(re.findall("error: .*", result.stderr)) == 1
     assert os.listdir(folder) == ["log.json"]
-
-
-def test_an_accelerate_environment_of_one_process_is_refused(monkeypatch):
-    for name, value in (("ACCELERATE_MIXED_PRECISION", "no"), ("MASTER_ADDR", "127.0.0.1")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with raises_naming(WorkbookError, "torchrun"), together.together("cpu"):
-        pass

@@ -131,11 +131,4 @@ def message_of(error: Exception) -> str | None:
         case OSError(errno=int()):  # else a library's own error
             where = f"{error.filename}: " if error.filename else ""
             return f"{where}{error.strerror}: check the path, its permissions and the disk space"
-        # JSON can hold half of a character (\ud800), which Python reads but cannot write in UTF-8.
-        case UnicodeEncodeError(object=text, start=start):
-            part = text[max(0, start - 30) : start + 30]
-            return f"{part!r} has characters that are no text: correct its encoding"
-        # Path.resolve raises RuntimeError for links in a circle before Python 3.13.
-        case RuntimeError() if "Symlink loop" in str(error):
-            return f"{error}: give a path that ends somewhere"
     return None

@@ -5,6 +5,7 @@ file wins over the profile, and the command line over both. What a profile depen
 in milliseconds; GRPOConfig is loaded after that, which takes seconds.
 """
 
+import argparse
 import json
 import warnings
 from collections.abc import Callable, Iterable
@@ -270,21 +271,13 @@ def refuse_unknown(words: Iterable[str], *option_classes: type) -> None:
 
 def with_file(arguments: list[str]) -> list[str]:
     """The arguments without --config FILE.yaml, behind the words of that file."""
-    words = []
-    config = None
-    rest = iter(arguments)
-    for word in rest:
-        if word == "--config":
-            config = next(rest, None)
-            if config is None:
-                raise WorkbookError("--config has no value: give a YAML file")
-        elif word.startswith("--config="):
-            config = word.removeprefix("--config=")
-        else:
-            words.append(word)
-    if config is None:
+    parser: Any = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.error = refuse
+    parser.add_argument("--config", type=Path)
+    known, words = parser.parse_known_args(arguments)
+    if known.config is None:
         return words
-    return [*words_of(Path(config)), *words]  # of two equal options the last one wins
+    return [*words_of(known.config), *words]  # of two equal options the last one wins
 
 
 def words_of(path: Path) -> list[str]:

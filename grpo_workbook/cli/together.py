@@ -5,14 +5,13 @@ need, and `is_main` says which one prints and writes.
 """
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
-from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.errors import WorkbookError
 
 
 def count() -> int:
@@ -49,23 +48,15 @@ def once(work: Callable[[], Any]) -> Any:
 
 @contextmanager
 def together(device: str) -> Iterator[None]:
-    """Connect the processes for the block; if one is lost, the others end with status 1.
+    """Connect the processes for the block; `device` is "cpu" or "cuda".
 
-    `device` is "cpu" or "cuda". Raises WorkbookError if a launcher was to start several processes
-    and has started one.
+    If one is lost, the launcher ends the others: --resume continues from the checkpoint.
     """
-    # For several processes accelerate sets an address and a rank for each.
-    of_accelerate = {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= os.environ.keys()
-    if of_accelerate and "WORLD_SIZE" not in os.environ:
-        raise WorkbookError(
-            "accelerate launch started one process instead of several, as with --cpu and "
-            "MULTI_CPU: use torchrun, or a file of configs/"
-        )
     if count() == 1:
         yield
         return
     from accelerate import PartialState
-    from torch.distributed import DistError, destroy_process_group
+    from torch.distributed import destroy_process_group
 
     if device == "cpu":  # accelerate would use cpu:0 and cpu:1, which torch.load does not know
         os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
@@ -73,33 +64,5 @@ def together(device: str) -> Iterator[None]:
     if not is_main():
         # Else every line would be printed once for each process.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
-    # When one process has ended, the launcher sends SIGTERM to the others.
-    handler = signal.signal(signal.SIGTERM, _end_by_launcher)
-    try:
-        yield
-        destroy_process_group()
-    except RuntimeError as error:  # gloo and NCCL have no exception class for a lost process
-        is_lost = isinstance(error, DistError)
-        for words in ("gloo/", "Connection closed by peer"):
-            if words in str(error):
-                is_lost = True
-        if not is_lost:
-            raise
-        _end(f"another process is gone ({first_line(error)})")
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-
-
-def _end_by_launcher(signum: int, frame: Any) -> None:
-    _end("the launcher ended it, because another process has ended")
-
-
-def _end(reason: str) -> NoReturn:
-    """End this process at once: a normal exit may wait for the lost process."""
-    print(
-        f"error: process {os.environ['RANK']} of {count()} cannot go on: {reason}. "
-        "The same command with --resume continues from the checkpoint.",
-        file=sys.stderr,
-        flush=True,
-    )
-    os._exit(1)
+    yield
+    destroy_process_group()

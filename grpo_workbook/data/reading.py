@@ -176,16 +176,17 @@ def _bad_line(path: Path) -> str | None:
     """The first line of a .jsonl file that is not a JSON object, and why."""
     if path.suffix.lower() != ".jsonl":
         return None
+    # `datasets` counts rows from 0, and in each of its chunks anew.
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
-                row = json.loads(line.decode("utf-8-sig"))
+                row = json.loads(line)
             except ValueError as error:
-                return f"line {number} is not JSON in UTF-8 ({first_line(error)})"
+                return f"line {number} is not JSON ({first_line(error)})"
             if not isinstance(row, dict):
-                return f"line {number} is not a JSON object but {row!r:.60}"
+                return f"line {number} is not a JSON object"
     return None
 
 
