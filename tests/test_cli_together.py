@@ -12,7 +12,6 @@ import psutil
 import pytest
 from conftest import (
     REPO,
-    assert_names,
     ended,
     environment,
     finished,

@@ -23,7 +23,6 @@ from grpo_workbook.environments import (
     lost_result,
     multiply,
     play_episodes,
-    playing,
     tool,
 )
 from grpo_workbook.environments.tools import BROKEN, ToolBroken
@@ -139,13 +138,6 @@ def test_an_async_function_is_no_tool():
         async def wait(n: int) -> int:
             """Wait."""
             return n
-
-    async def late(n: int) -> int:
-        """Wait."""
-        return n
-
-    with pytest.raises(WorkbookError, match="the tool late is async"):
-        playing._start_episode(None, {"prompt": []}, [late], None)
 
 
 def test_nothing_of_one_row_is_left_for_the_next():

@@ -86,7 +86,18 @@ def main(args: argparse.Namespace) -> int:
         load_in_4bit=args.load_in_4bit,
     )
     dataset = make_prompts(rows, args, model, tokenizer)
-    scores = answer(dataset, args, model, tokenizer)
+    scores = evaluation.evaluate(
+        model,
+        tokenizer,
+        dataset,
+        judge=judge_for(args.answers),
+        samples=args.samples,
+        sample=args.samples > 1,
+        max_new_tokens=args.max_new_tokens,
+        batch_size=args.batch_size,
+        seed=args.seed,
+        progress="answering",
+    )
     report = make_report(rows, scores, args, profile)
     if baseline:
         report.update(compare_with(*baseline, report, scores))
@@ -121,27 +132,6 @@ def make_prompts(
     fix = "remove the long prompts, or lower --max-new-tokens"
     models.check_positions(model, longest, fix)
     return dataset
-
-
-def answer(dataset: "Dataset", args: argparse.Namespace, model: Any, tokenizer: Any) -> Scores:
-    """Let the model answer. Raises WorkbookError if the GPU's memory is full."""
-    import torch
-
-    try:
-        return evaluation.evaluate(
-            model,
-            tokenizer,
-            dataset,
-            judge=judge_for(args.answers),
-            samples=args.samples,
-            sample=args.samples > 1,
-            max_new_tokens=args.max_new_tokens,
-            batch_size=args.batch_size,
-            seed=args.seed,
-            progress="answering",
-        )
-    except torch.OutOfMemoryError:
-        raise WorkbookError("the GPU's memory is full: give a smaller --batch-size") from None
 
 
 def make_report(

@@ -86,21 +86,16 @@ def same_questions(questions: Sequence[str], others: Sequence[str] | None = None
     Returns:
         {row of `questions`: the first earlier row, or the first row of `others`, that is the same}.
     """
-    keys = [" ".join(pieces(text)) for text in questions]
-    other_keys = keys
-    if others is not None:
-        other_keys = [" ".join(pieces(text)) for text in others]
-    first_row: dict[str, int] = {}  # key -> the first row that has it
-    for row, key in enumerate(other_keys):
-        first_row.setdefault(key, row)
-
+    first_row: dict[str, int] = {}  # what makes two questions the same -> the first row with it
+    for row, text in enumerate(others or ()):
+        first_row.setdefault(" ".join(pieces(text)), row)
     matches = {}
-    for row, key in enumerate(keys):
-        match = first_row.get(key)
-        # The first row with a key meets itself in the index.
-        is_itself = others is None and match == row
-        if match is not None and not is_itself:
-            matches[row] = match
+    for row, text in enumerate(questions):
+        key = " ".join(pieces(text))
+        if key in first_row:
+            matches[row] = first_row[key]
+        elif others is None:  # the later ones may repeat this one
+            first_row[key] = row
     return matches
 
 

@@ -112,10 +112,6 @@ def _start_episode(
             # As in TRL, what `reset` returns ends the user's message. The row's own message stays.
             chat[-1] = {**chat[-1], "content": chat[-1]["content"] + addition}
         functions.extend(_methods(instance))
-    for function in functions:
-        # TRL runs these in an event loop, which there is not here.
-        if inspect.iscoroutinefunction(function):
-            raise WorkbookError(f"the tool {function.__name__} is async: give a plain function")
     prompt_ids = tokenizer.apply_chat_template(
         chat,
         tools=functions or None,
