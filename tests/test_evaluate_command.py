@@ -73,6 +73,24 @@ def test_overwriting_removes_its_own_files_only(sampled, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_subset_alone_and_what_kind_of_gain(tmp_path, capsys):
+    """Two evaluations of one model differ by chance alone, and the parts add up."""
+    data = tmp_path / "some.csv"
+    questions = [f"What is {i} + {i}?,{2 * i},{i < 15}" for i in range(11, 19)]
+    data.write_text("\n".join(["question,answer,small", *questions]))
+    options = ("--subset", "small", "--samples", 3, "--max-new-tokens", 48)
+    assert run(tmp_path / "a", *options, data=str(data)) == 0
+    more = ("--seed", 1, "--baseline", tmp_path / "a")
+    assert run(tmp_path / "b", *options, *more, data=str(data)) == 0
+    report = report_of(tmp_path / "b")
+    assert (report["n"], report["subset"]) == (4, "small")
+    sampled = report["heldout"]["sampled"]
+    parts = [sampled["parts"][name]["gain"] for name in ("form", "sharpening", "new")]
+    assert sum(parts) == pytest.approx(sampled["strict"]["gain"], abs=2e-4)
+    assert "| pass@3 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_answers_that_are_texts_are_judged(tmp_path):
     """The symbolic judge: 42 is no text of the reference and the same number."""
     data = tmp_path / "texts.jsonl"

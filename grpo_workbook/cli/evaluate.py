@@ -43,6 +43,7 @@ OPTIONS = [
     option("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet or a hub id"),
     *READING,
     option("--answers", choices=("number", "text"), default="number", help="default number"),
+    option("--subset", metavar="COLUMN", help="only problems in which this column is true"),
     option("--items", type=count, metavar="N", help="only the first N problems"),
     option("--adapter", metavar="DIR", help="a LoRA adapter on top of MODEL"),
     option("--load-in-4bit", action="store_true", help="as in training; default 16 or 32 bit"),
@@ -116,6 +117,8 @@ def read_problems(args: argparse.Namespace) -> "Dataset":
         answers=args.answers,
         skip_invalid=args.skip_invalid,
     )
+    if args.subset:
+        rows = splitting.select_true(rows, args.subset)
     if args.items:
         rows = rows.select(range(min(args.items, len(rows))))
     return rows
@@ -148,6 +151,7 @@ def make_report(
         "device": profile.device,
         "load_in_4bit": args.load_in_4bit,
         "data": readable(args.data),
+        "subset": args.subset,
         # A comparison looks at the content: the same problems may be in another file.
         "data_sha256": splitting.sha256_of(rows.to_list()),
         "system_prompt": args.system_prompt,
@@ -259,3 +263,6 @@ def show(report: dict[str, Any], scores: Scores) -> None:
             sentences.append(f"pass@{k}, lenient: {rate['rate']:.1%} ({low:.1%} to {high:.1%})")
     for sentence in [*sentences, *report.get("verdict", []), *report.get("notes", [])]:
         print(*wrap(sentence, 80, "- "), sep="\n")
+    if "heldout" in report:
+        for line in ["", *evaluation.describe_gain(report["heldout"])]:
+            print(*wrap(line, 80), sep="\n")
