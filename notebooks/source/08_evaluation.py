@@ -651,6 +651,10 @@ figures.show(figure, f"{words}.")
 # whether training changed which problems are within the model's reach.
 #
 # maj@2 is close to maj@1: where two answers disagree, the vote picks one of them at random.
+#
+# A report divides the strict gain into three parts that add up to it. *Form* is the part that the lenient measure does
+# not share. The rest is *sharpening* on problems that the model solved before in at least one of its other tries, and
+# *new* on problems that it solved in none of them (`evaluation.divide_gain`, `evaluation.describe_gain`).
 
 # %% [markdown]
 # > **In dispute: does RL teach what the base model cannot do?**
