@@ -6,6 +6,7 @@ problem with another name in it is a near-duplicate, a problem with other number
 """
 
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,12 +107,7 @@ class _Question:
     row: int
     pieces: list[str]
     words: set[str]  # and numbers, but not signs
-
-    @classmethod
-    def read(cls, row: int, text: str) -> "_Question":
-        parts = pieces(text)
-        words = {piece for piece in parts if piece[0].isalnum()}
-        return cls(row, parts, words)
+    prefix: list[tuple[str, str]]  # its rarest words, each with all its numbers and signs
 
     def nearly_repeats(self, other: "_Question") -> bool:
         """Whether Jaccard's similarity is ALIKE or more, and the two are no exact duplicates."""
@@ -125,6 +121,9 @@ def near_duplicates(
 ) -> dict[int, int]:
     """Rows whose question nearly repeats another one; exact duplicates are not among them.
 
+    Prefix filtering (Chaudhuri, Ganti and Kaushik 2006): with rare words first, two sets with 80 %
+    in common have one of their first few words in common. Only such rows are compared.
+
     Args:
         questions: the questions to look at.
         others: the questions that they may repeat; by default the earlier ones of `questions`.
@@ -132,64 +131,47 @@ def near_duplicates(
     Returns:
         {row of `questions`: an earlier row, or a row of `others`, that it nearly repeats}.
     """
-    texts = [*(others or ()), *questions]
-    first_row = len(texts) - len(questions)
-    # Only questions with the same numbers and signs can be near-duplicates. The pieces of all texts
-    # at once would fill the memory, so they are made again for each group.
-    groups: dict[str, list[int]] = defaultdict(list)
-    for row, text in enumerate(texts):
-        numbers = [piece for piece in pieces(text) if not piece[0].isalpha()]
-        groups[" ".join(numbers)].append(row)
+    frequency: Counter[str] = Counter()  # word -> in how many questions it is
+    for text in (*questions, *(others or ())):
+        frequency.update(set(pieces(text)))
 
-    matches: dict[int, int] = {}
-    for rows in groups.values():
-        # One question alone, or only questions of `others`, which come first in `texts`.
-        if len(rows) == 1 or rows[-1] < first_row:
-            continue
-        group = [_Question.read(row, texts[row]) for row in rows]
-        for row, match in _near_duplicates_in_group(group, first_row, others is None).items():
-            matches[row - first_row] = match
-    return dict(sorted(matches.items()))
-
-
-def _near_duplicates_in_group(
-    group: list[_Question], first_row: int, among_themselves: bool
-) -> dict[int, int]:
-    """{row from `first_row` on: a row that it nearly repeats}, for questions of the same numbers.
-
-    Prefix filtering (Chaudhuri, Ganti and Kaushik 2006): with rare words first, two sets with 80 %
-    in common have one of their first few words in common. Only such rows are compared.
-    """
-    # In how many questions of the group each word is: rare words tell questions apart.
-    frequency: Counter[str] = Counter()
-    for question in group:
-        frequency.update(question.words)
-
-    matches: dict[int, int] = {}
-    index: dict[str, list[_Question]] = defaultdict(list)  # word -> questions that begin with it
-    for question in group:
-        # The word itself decides between equally rare ones: all questions must sort alike.
-        by_rarity = sorted(question.words, key=lambda word: (frequency[word], word))
-        # The other may lack 20 % of the words, so of one word more it has at least one. (1e-9: in
-        # binary, 0.2 * 5 is a little less than 1.)
-        prefix_length = int((1 - ALIKE) * len(question.words) + 1e-9) + 1
-        prefix = by_rarity[:prefix_length]
-        is_new = question.row >= first_row  # else it is one of `others`
-        if is_new:
-            match = _first_near_duplicate(question, prefix, index)
-            if match is not None:
-                matches[question.row] = match
-        if among_themselves or not is_new:
-            for word in prefix:
-                index[word].append(question)
+    index: dict[tuple[str, str], list[_Question]] = defaultdict(list)
+    for row, text in enumerate(others or ()):
+        question = _read(row, text, frequency)
+        for key in question.prefix:
+            index[key].append(question)
+    matches = {}
+    for row, text in enumerate(questions):
+        question = _read(row, text, frequency)
+        match = _first_near_duplicate(question, index)
+        if match is not None:
+            matches[row] = match
+        if others is None:  # the later ones may repeat this one
+            for key in question.prefix:
+                index[key].append(question)
     return matches
 
 
+def _read(row: int, text: str, frequency: Counter[str]) -> _Question:
+    """A question, with the keys under which others that nearly repeat it can be found."""
+    parts = [sys.intern(piece) for piece in pieces(text)]  # one object for all equal words
+    words = {piece for piece in parts if piece[0].isalnum()}
+    # Only questions with the same numbers and signs in order can be near-duplicates.
+    numbers = " ".join(piece for piece in parts if not piece[0].isalpha())
+    # The word itself decides between equally rare ones: all questions must sort alike.
+    by_rarity = sorted(words, key=lambda word: (frequency[word], word))
+    # The other may lack 20 % of the words, so of one word more it has at least one. (1e-9: in
+    # binary, 0.2 * 5 is a little less than 1.)
+    prefix_length = int((1 - ALIKE) * len(words) + 1e-9) + 1
+    prefix = [(numbers, word) for word in by_rarity[:prefix_length]]
+    return _Question(row, parts, words, prefix)
+
+
 def _first_near_duplicate(
-    question: _Question, prefix: list[str], index: dict[str, list[_Question]]
+    question: _Question, index: dict[tuple[str, str], list[_Question]]
 ) -> int | None:
-    for word in prefix:
-        for candidate in index[word][:COMPARED]:
+    for key in question.prefix:
+        for candidate in index.get(key, [])[:COMPARED]:
             if question.nearly_repeats(candidate):
                 return candidate.row
     return None

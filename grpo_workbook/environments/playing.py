@@ -46,7 +46,6 @@ def play_episodes(
     max_turns: int = 5,
     max_new_tokens: int = 256,
     sample: bool = False,
-    temperature: float = 1.0,
     batch_size: int = 32,
     seed: int = 0,
 ) -> list[Episode]:
@@ -62,8 +61,7 @@ def play_episodes(
             max_tool_calling_iterations.
         max_new_tokens: of everything after the prompt, tool results included: TRL's
             max_completion_length.
-        sample: sample instead of taking the most likely token.
-        temperature: of the sampling.
+        sample: sample at temperature 1 instead of taking the most likely token.
         batch_size: rows that are played at once.
         seed: of the sampling.
 
@@ -78,7 +76,6 @@ def play_episodes(
     sampling = Sampling(
         max_new_tokens=max_new_tokens,
         sample=sample,
-        temperature=temperature,
         seed=seed,
         batch_size=batch_size,
     )
