@@ -1,5 +1,7 @@
 """What a run says at its end."""
 
+from conftest import assert_names
+
 from grpo_workbook.cli import report
 
 
@@ -24,7 +26,7 @@ def test_the_verdict_calls_chance_chance():
         counts = {"gain": after - before, "better": 5, "worse": 2, "p_value": p_value}
         return {"before": before, "after": after, **spans, **counts}
 
-    said = report.verdict(
+    strict, lenient, well_formed, unjudged = report.verdict(
         {
             "strict": change(0.2, 0.8, 1e-9),
             "lenient": change(0.5, 0.5, 1.0),
@@ -32,10 +34,11 @@ def test_the_verdict_calls_chance_chance():
             "unjudged": 6,
         }
     )
-    assert said[0].startswith("strict accuracy rose from 20.0% to 80.0% (p = 1e-09)")
-    assert said[1].startswith("lenient accuracy stayed at 50.0%")
-    assert "well-formed answers fell from 90.0% to 80.0%, which may be chance (p = 0.2)" in said[2]
-    assert said[3].startswith("6 completions could not be judged")
+    assert_names(strict, "strict", "rose", "20.0%", "80.0%", "p = 1e-09")
+    assert "chance" not in strict
+    assert_names(lenient, "lenient", "stayed", "50.0%")
+    assert_names(well_formed, "fell", "90.0%", "80.0%", "chance", "p = 0.2")
+    assert_names(unjudged, "6 completions")
 
 
 def test_names_and_texts_are_printed_as_they_are(tmp_path, capsys):
@@ -44,14 +47,12 @@ def test_names_and_texts_are_printed_as_they_are(tmp_path, capsys):
     (folder / "merged").mkdir(parents=True)
     card = "# mine\n\n## Before and after\n\n8 problems, mine[/so]\x1b[2J\n\n## Data\n\nhidden\n"
     (folder / "merged" / "README.md").write_text(card)
-    told = dict.fromkeys(("steps", "train_seconds", "total_seconds", "peak_rss_mb"), 1)
-    told["model"] = "data/tiny-qwen3"
-    told["examples"] = [{"question": "a\x1b[2J", "answer": "5", "after": "five\x07"}]
-    report.show_report(told, folder)
-    said = capsys.readouterr().out
-    assert "8 problems, mine[/so]\\x1b[2J" in said
-    assert "data/tiny-qwen3: 1 steps in 1 s" in said
-    assert "hidden" not in said
-    assert "out [bold] :smile:: report.json" in said
-    assert "\x1b" not in said
-    assert "five\\x07" in said
+    facts = dict.fromkeys(("steps", "train_seconds", "total_seconds", "peak_rss_mb"), 1)
+    facts["model"] = "data/tiny-qwen3"
+    facts["examples"] = [{"question": "a\x1b[2J", "answer": "5", "after": "five\x07"}]
+    report.show_report(facts, folder)
+    printed = capsys.readouterr().out
+    assert_names(printed, "8 problems, mine[/so]\\x1b[2J", "data/tiny-qwen3", "five\\x07")
+    assert_names(printed, "out [bold] :smile:: report.json")
+    assert "hidden" not in printed
+    assert "\x1b" not in printed

