@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import json
 import os
 import shutil
@@ -91,14 +92,11 @@ def ended(process: psutil.Popen) -> int:
 def until(true: Callable[[], object]) -> bool:
     """Wait until `true()`: a busy machine is seconds late, so only what hangs takes 5 minutes."""
     limit = time.monotonic() + 300
-    while not (reached := bool(true())) and time.monotonic() < limit:
+    while time.monotonic() < limit:
+        if true():
+            return True
         time.sleep(0.05)
-    return reached
-
-
-def children_seconds() -> float:
-    """Processor time of all children that have ended: other work does not make it longer."""
-    return sum(os.times()[2:4])
+    return bool(true())
 
 
 def _processor_seconds(process: psutil.Process) -> float:
@@ -148,10 +146,10 @@ def pytest_collection_modifyitems(items):
     they would wait for one another; of the rest a file stays with one worker.
     """
     for item in items:
-        definitions = getattr(item, "_fixtureinfo", None)
-        used = [
-            d for ds in (definitions.name2fixturedefs.values() if definitions else ()) for d in ds
-        ]
+        fixtures = getattr(item, "_fixtureinfo", None)
+        used = []
+        if fixtures is not None:
+            used = list(itertools.chain.from_iterable(fixtures.name2fixturedefs.values()))
         marked = [d for d in used if hasattr(d.func, "marker")]
         for definition in marked:
             item.add_marker(definition.func.marker)

@@ -34,22 +34,31 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 
 def calls(text: str) -> list[list[str]]:
     """The arguments of every call of the command line in a text, without what a shell reads."""
-    found = []
+    found_calls = []
     quoted = r"`python -m grpo_workbook[^`]*`"
     text = re.sub(quoted, lambda call: call[0].replace("\n# ", " "), text)
     for call in CALL.findall(text):
-        words = shlex.split(re.sub(r"\\\n[# ]*", " ", call).split("   ")[0], comments=True)
-        end = next((i for i, word in enumerate(words) if word in ("<", ">", "|", "&&")), len(words))
-        found.append(words[:end])
-    return [call for call in found if not {"...", "FILE", "FOLDER"} & set(call)]
+        one_line = re.sub(r"\\\n[# ]*", " ", call).split("   ")[0]
+        arguments = []
+        for word in shlex.split(one_line, comments=True):
+            if word in ("<", ">", "|", "&&"):
+                break
+            arguments.append(word)
+        if not {"...", "FILE", "FOLDER"} & set(arguments):
+            found_calls.append(arguments)
+    return found_calls
 
 
 def examples() -> list:
     texts = {str(path.relative_to(REPO)): path.read_text(encoding="utf-8") for path in TEXTS}
-    texts |= {f"{name} --help": command.epilog or "" for name, command in commands().items()}
+    for name, command in commands().items():
+        texts[f"{name} --help"] = command.epilog or ""
     texts["--help"] = parser().epilog
-    named = {f"{place}: {' '.join(call)}": call for place, t in texts.items() for call in calls(t)}
-    return [pytest.param(call, id=name) for name, call in named.items()]
+    by_name = {}
+    for place, text in texts.items():
+        for call in calls(text):
+            by_name[f"{place}: {' '.join(call)}"] = call
+    return [pytest.param(call, id=name) for name, call in by_name.items()]
 
 
 def test_the_texts_hold_many_examples_and_every_command_is_there():
@@ -77,8 +86,11 @@ def test_a_command_in_a_text_is_one_that_the_command_line_takes(call, capsys, mo
 
 
 def test_every_option_that_a_text_names_exists():
-    known = {o for c in commands().values() for a in c._actions for o in a.option_strings}
-    known |= {name.replace("_", "-") for name in known} | {*OTHERS, "--no-load-in-4bit"}
+    known = {*OTHERS, "--no-load-in-4bit"}
+    for command in commands().values():
+        for action in command._actions:
+            known.update(action.option_strings)
+            known.update(name.replace("_", "-") for name in action.option_strings)
     ours = "|".join(commands())
     for path in TEXTS:
         for quoted in re.findall(r"`([^`\n]+)`", path.read_text(encoding="utf-8")):

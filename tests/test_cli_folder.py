@@ -15,7 +15,8 @@ AFRESH, RESUME, REPLACE = RunOptions(), RunOptions(resume=True), RunOptions(over
 
 
 def test_a_run_is_replaced_only_while_it_is_ours(tmp_path):
-    (folder := tmp_path / "a folder für mich").mkdir()
+    folder = tmp_path / "a folder für mich"
+    folder.mkdir()
     with own_folder(folder, {"seed": 0}, AFRESH):
         (folder / "log.json").write_text("[]")
         (folder / "mine.txt").write_text("mine")
@@ -57,7 +58,8 @@ def test_a_second_run_is_kept_out(tmp_path):
 
 def test_of_a_part_that_lies_on_another_disk_only_the_link_is_removed(tmp_path):
     """Such as checkpoints that had to move: what is elsewhere is not ours to delete."""
-    (far := tmp_path / "far").mkdir()
+    far = tmp_path / "far"
+    far.mkdir()
     (far / "mine.txt").write_text("mine")
     with own_folder(tmp_path / "run", {}, AFRESH):
         (tmp_path / "run" / "checkpoints").symlink_to(far)

@@ -105,16 +105,18 @@ def test_the_same_completions_give_the_same_advantages_and_the_same_adapter(fixe
     file = "adapter/adapter_model.safetensors"
     first, second = (load_file(fixed[name] / file) for name in ("one", "two"))
     assert first.keys() == second.keys()
-    before, after = (
-        torch.cat([w[k].float().flatten() for k in sorted(w) if "lora_B" in k])
-        for w in (first, second)
-    )
+
+    def flat(weights, name=""):
+        chosen = [key for key in sorted(weights) if name in key]
+        return torch.cat([weights[key].float().flatten() for key in chosen])
+
+    before, after = flat(first, "lora_B"), flat(second, "lora_B")
     assert before.abs().max() > 1e-3  # they begin at 0
     # Two halves are added up in another order. Adam divides by the gradient's size, so a weight
     # whose gradient is almost 0 may go another way: a few single weights differ, the adapter as a
     # whole does not.
     assert (before - after).norm() / before.norm() < 0.01
-    everything = torch.cat([(first[k].float() - second[k].float()).abs().flatten() for k in first])
+    everything = (flat(first) - flat(second)).abs()
     assert (everything > 1e-4).float().mean() < 0.002
 
 
@@ -182,7 +184,8 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
         workers = {int(p.environ()["RANK"]): p for p in process.children() if "RANK" in p.environ()}
         assert workers.keys() == {0, 1}
         family = [*workers.values()]
-        family += [child for p in workers.values() for child in p.children(recursive=True)]
+        for worker in workers.values():
+            family += worker.children(recursive=True)
         os.kill(workers[1].pid, signal.SIGKILL)
         ended(process)
     finally:
@@ -205,7 +208,8 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
 
 @pytest.mark.extra
 def test_bad_input_is_said_once_although_two_meet_it(tmp_path):
-    (folder := tmp_path / "out").mkdir()
+    folder = tmp_path / "out"
+    folder.mkdir()
     (folder / "log.json").write_text("[]")
     result = launch(*TORCHRUN, *RUN, "--output_dir", folder)
     assert result.returncode != 0

@@ -3,12 +3,11 @@
 import gzip
 import json
 import random
-import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
-from conftest import REPO, SHARED
+from conftest import REPO, SHARED, raises_naming
 
 sys.path.insert(0, str(REPO / "data"))
 import build_code_tasks as build
@@ -41,27 +40,24 @@ def test_the_files_are_what_the_script_makes(split):
     assert len(made) == build.SIZES[split] >= 200
 
 
-def test_check_says_when_a_file_differs(tmp_path):
-    (tmp_path / "build_code_tasks.py").write_text(
-        (REPO / "data" / "build_code_tasks.py").read_text()
-    )
-    command = [sys.executable, str(tmp_path / "build_code_tasks.py")]
-    assert subprocess.run([*command, "--check"], capture_output=True).returncode == 1
-    assert subprocess.run(command, capture_output=True).returncode == 0
-    assert subprocess.run([*command, "--check"]).returncode == 0
+def keys_of(tasks):
+    return {(task.template, task.constant) for task in tasks}
+
+
+def templates_of(keys):
+    return {template for template, _ in keys}
 
 
 def test_no_pool_shares_a_task():
-    keys = {split: {(t.template, t.constant) for t in build.build(split)} for split in build.SIZES}
-    assert all(len(keys[split]) == build.SIZES[split] for split in keys)
-    assert not keys["train"] & keys["heldout"]
+    train, heldout = keys_of(build.build("train")), keys_of(build.build("heldout"))
+    assert (len(train), len(heldout)) == (build.SIZES["train"], build.SIZES["heldout"])
+    assert not train & heldout
     rng = random.Random(1)
-    tiny = {(t.template, t.constant) for t in (build.draw_task(rng, "tiny") for _ in range(5000))}
-    assert not tiny & (keys["train"] | keys["heldout"])
-    assert (
-        {t for t, _ in keys["train"]} == {t.name for t in build.TEMPLATES} == {t for t, _ in tiny}
-    )
-    assert len({t for t, _ in keys["heldout"]}) >= 40
+    tiny = keys_of([build.draw_task(rng, "tiny") for _ in range(5000)])
+    assert not tiny & (train | heldout)
+    names = {template.name for template in build.TEMPLATES}
+    assert templates_of(train) == templates_of(tiny) == names
+    assert len(templates_of(heldout)) >= 40
 
 
 @pytest.mark.slow
@@ -106,25 +102,25 @@ def test_a_dataset_for_trl(sandbox):
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "named"),
     [
-        ('{"prompt": "def f(a):", "entry_point": "f"}', r"my.jsonl, row 2: 'test' is 'None'"),
-        ('{"prompt": "def f(a):", "entry_point": "f", "test": " "}', r"row 2: 'test' is ' '"),
+        ('{"prompt": "def f(a):", "entry_point": "f"}', ["row 2", "'test'", "'None'"]),
+        ('{"prompt": "def f(a):", "entry_point": "f", "test": " "}', ["row 2", "'test'", "' '"]),
         (
             '{"prompt": "def g(a):", "entry_point": "f", "test": "assert f(1)"}',
-            r"row 2: the prompt does not define 'f'",
+            ["row 2", "'f'"],
         ),
         (
             '{"prompt": "def ff(a):", "entry_point": "f", "test": "assert f(1)"}',
-            r"row 2: the prompt does not define 'f'",
+            ["row 2", "'f'"],
         ),
-        ("{broken", r"my.jsonl.*line 2"),
+        ("{broken", ["line 2"]),
     ],
 )
-def test_a_bad_task_is_named(tmp_path, line, words):
+def test_a_bad_task_is_named(tmp_path, line, named):
     good = '{"prompt": "def f(a):\\n", "entry_point": "f", "test": "assert f(1)"}'
     (tmp_path / "my.jsonl").write_text(f"{good}\n{line}\n")
-    with pytest.raises(WorkbookError, match=words):
+    with raises_naming(WorkbookError, "my.jsonl", *named):
         read_tasks(tmp_path / "my.jsonl")
 
 
@@ -156,12 +152,11 @@ def test_the_folder_is_small_safe_and_has_a_card():
     files = [f for f in TINY_CODER.rglob("*") if f.is_file()]
     assert sum(f.stat().st_size for f in files) < 4_000_000
     assert {f.suffix for f in files} <= {".safetensors", ".json", ".jinja", ".md"}
-    assert "Never saw" in (TINY_CODER / "README.md").read_text(encoding="utf-8")
     assert json.loads((TINY_CODER / "config.json").read_text())["model_type"] == "qwen3"
 
 
 @pytest.mark.slow
-def test_it_can_do_it_sometimes_and_only_sometimes(coder, sandbox):
+def test_the_tiny_coder_solves_some_tasks_and_not_most(coder, sandbox):
     dataset = to_code_dataset(read_tasks(CODE_TASKS["heldout"]))
     verdicts, completions = pass_at_1(*coder, dataset, sandbox, max_new_tokens=48, sample=True)
     assert len(completions) == len(dataset)
@@ -172,19 +167,22 @@ def test_it_can_do_it_sometimes_and_only_sometimes(coder, sandbox):
 @pytest.mark.parametrize(
     "text", ["plain", "naïve café", "数学 ٣", "\x00\x07 control", "a\tb\r\nc  d ", "x[::-1] ** 2"]
 )
-def test_any_text_survives_its_tokenizer(coder, text):
+def test_any_text_survives_the_coders_tokenizer(coder, text):
     _, tokenizer = coder
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
 @pytest.mark.slow
-def test_what_it_learns_from_is_only_the_tiny_pool(monkeypatch):
+def test_the_tiny_coder_learned_from_the_tiny_pool_only(monkeypatch):
     import build_tiny_coder as coder
 
     drawn = []
-    monkeypatch.setattr(
-        coder, "draw_task", lambda rng, pool: drawn.append(build.draw_task(rng, pool)) or drawn[-1]
-    )
+
+    def draw_task(rng, pool):
+        drawn.append(build.draw_task(rng, pool))
+        return drawn[-1]
+
+    monkeypatch.setattr(coder, "draw_task", draw_task)
     texts = list(coder.code_texts())
     assert len(drawn) == 3000
     assert len(texts) == 9000

@@ -302,7 +302,7 @@ VLLM = """torch==2.13.0 transformers>=5.10.4,<5.18.0 openai>=2.25.0 psutil
 
 def test_the_vllm_of_the_extra_goes_with_the_pins_but_for_fastapi():
     """A pin that is raised past it is found here, before pip takes another torch."""
-    needs = {(need := Requirement(line)).name: need.specifier for line in VLLM}
+    needs = {need.name: need.specifier for need in map(Requirement, VLLM)}
     pinned = {name.lower(): version for name, version in pins().items()}
     assert [name for name, takes in needs.items() if pinned[name] not in takes] == ["fastapi"]
     with_vllm = {n.lower().replace("_", "-"): v for n, v in pins().items()} | {"vllm": "0.31.0"}

@@ -64,8 +64,11 @@ def test_success_gets_conversations_and_each_rows_own_columns(tiny, rows):
 
     how = {"max_new_tokens": 4, "batch_size": 5, "progress": None, "success": fits_reward}
     assert pass_rates(*tiny["qwen"], rows, 2, **how) == [0.5] * 24
-    assert [q for q, _ in seen] == [q for q in rows["question"] for _ in range(2)]
-    assert all(c[0]["role"] == "assistant" and isinstance(c[0]["content"], str) for _, c in seen)
+    assert [question for question, _ in seen[::2]] == rows["question"][:]
+    assert [question for question, _ in seen[1::2]] == rows["question"][:]
+    for _, completion in seen:
+        assert completion[0]["role"] == "assistant"
+        assert isinstance(completion[0]["content"], str)
 
 
 def test_what_does_not_apply_is_never_right_and_bad_input_is_named(tiny, rows):

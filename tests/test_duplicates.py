@@ -23,21 +23,23 @@ def words(text):
     return {piece for piece in pieces(text) if piece[0].isalnum()}
 
 
+def numbers(text):
+    return [piece for piece in pieces(text) if not piece[0].isalpha()]
+
+
 def alike(a, b):
     return len(a & b) / len(a | b) >= ALIKE if a | b else True
 
 
 def by_every_pair(texts):
     """Pairs (earlier, later) of nearly and not exactly the same texts."""
-    found = [pieces(t) for t in texts]
-    numbers = [[p for p in pieces if not p[0].isalpha()] for pieces in found]
-    return [
-        (a, b)
-        for a, b in itertools.combinations(range(len(texts)), 2)
-        if numbers[a] == numbers[b]
-        and found[a] != found[b]
-        and alike(words(texts[a]), words(texts[b]))
-    ]
+    pairs = []
+    for a, b in itertools.combinations(range(len(texts)), 2):
+        if pieces(texts[a]) == pieces(texts[b]) or numbers(texts[a]) != numbers(texts[b]):
+            continue
+        if alike(words(texts[a]), words(texts[b])):
+            pairs.append((a, b))
+    return pairs
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -124,10 +126,9 @@ def test_the_course_does_not_leak():
 
 def test_one_problem_ten_thousand_times_takes_one_comparison_a_row(monkeypatch):
     monkeypatch.setattr(duplicates, "COMPARED", 1)
-    texts = [
-        f"Is the word {''.join(chr(97 + int(d)) for d in str(i))} a noun or is it a verb?"
-        for i in range(10_000)
-    ]
+    letters = str.maketrans("0123456789", "abcdefghij")
+    made_up_words = [str(i).translate(letters) for i in range(10_000)]
+    texts = [f"Is the word {word} a noun or is it a verb?" for word in made_up_words]
     assert list(near_duplicates(texts)) == list(range(1, 10_000))
 
 
@@ -157,9 +158,8 @@ def test_leaked_questions_leave_the_training_set():
 
 def test_a_leak_of_a_hundred_rows_is_found_whole():
     """150 near-copies to train on and 100 held out: more leakage is not less to report."""
-    names = [
-        a + b + c for a in "BDFGHKLMNP" for b in "aeiou" for c in ("ra", "li", "no", "tu", "ke")
-    ]
+    syllables = itertools.product("BDFGHKLMNP", "aeiou", ("ra", "li", "no", "tu", "ke"))
+    names = ["".join(parts) for parts in syllables]
     text = "{} has 12 apples and buys 7 more apples at the market with a friend. How many now?"
     copies = [text.format(name) for name in names]
     other = [f"What is {i} plus {i * i}?" for i in range(100)]

@@ -1,5 +1,6 @@
 """The command evaluate as a user calls it: the files, a baseline, bad input."""
 
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -40,9 +41,8 @@ def test_everything_is_written_and_agrees(sampled):
     report = report_of(sampled)
     records = list(map(json.loads, (sampled / "results.jsonl").open(encoding="utf-8")))
     assert len(records) == 240
-    assert {(r["problem"], r["sample"]) for r in records} == {
-        (i, s) for i in range(60) for s in range(4)
-    }
+    places = [(record["problem"], record["sample"]) for record in records]
+    assert sorted(places) == list(itertools.product(range(60), range(4)))
     for measure, read in (("strict", tagged_answer), ("lenient", lenient_answer)):
         formed = [r for r in records if measure == "lenient" or is_well_formed(r["completions"])]
         right = sum(is_correct(read(r["completions"]), r["answer"]) for r in formed) / 240
@@ -127,8 +127,6 @@ def test_a_baseline_is_compared_on_the_same_problems(sampled, tmp_path, capsys):
         (unfinished / name).unlink()
         assert run(tmp_path / "c", "--baseline", unfinished) == 2
         assert_names(capsys.readouterr().err, unfinished)
-    assert run(tmp_path / "d", "--items", 8, "--baseline", sampled) == 2
-    assert_names(capsys.readouterr().err, "baseline", "--data")
 
 
 def test_before_and_after_training(main_runs, tmp_path):
@@ -172,7 +170,7 @@ def test_bad_input_is_named_with_its_fix(arguments, named, tmp_path, monkeypatch
 
 def scores_of(*samples):
     """The scores of a list of texts for each problem; 42 is right."""
-    texts = [text for of_problem in samples for text in of_problem]
+    texts = list(itertools.chain(*samples))
     scores = score(texts, ["42"] * len(texts))
     lengths = [len(text) // 4 for text in texts]
     return replace(scores, samples=len(samples[0]), tokens=lengths, ended=[True] * len(texts))

@@ -1,4 +1,7 @@
+"""The tiny models: small and safe folders, tokenizers that lose nothing, chats of their family."""
+
 import json
+import re
 
 import pytest
 from conftest import REPO
@@ -10,12 +13,11 @@ FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-
 
 
 @pytest.mark.parametrize("family", FOLDERS)
-def test_folder_is_small_safe_and_has_a_card(family):
+def test_the_folder_is_small_and_safe_and_has_a_card(family):
     files = [f for f in FOLDERS[family].rglob("*") if f.is_file()]
     assert sum(f.stat().st_size for f in files) < 4_000_000
     assert {f.suffix for f in files} <= {".safetensors", ".json", ".jinja", ".md"}
     card = (FOLDERS[family] / "README.md").read_text(encoding="utf-8")
-    assert "Never saw" in card
     assert card.startswith("---\nlicense: apache-2.0")
 
 
@@ -53,7 +55,7 @@ def test_any_text_survives_the_tokenizer(tiny, family, text):
 def test_digits_stand_apart(tiny, family):
     _, tokenizer = tiny[family]
     assert tokenizer.tokenize("2026") == ["2", "0", "2", "6"]
-    assert all(sum(c.isdigit() for c in token) <= 1 for token in tokenizer.get_vocab())
+    assert [token for token in tokenizer.get_vocab() if re.search(r"\d.*\d", token)] == []
 
 
 def test_chat_templates_are_like_the_family_s_own(tiny):
@@ -100,16 +102,19 @@ def test_what_the_tiny_models_learn_from_is_only_the_tiny_pool(monkeypatch):
     import build_word_problems as words
 
     drawn = []
-    monkeypatch.setattr(
-        models,
-        "draw_problem",
-        lambda rng, pool: drawn.append(words.draw_problem(rng, pool)) or drawn[-1],
-    )
+
+    def draw_problem(rng, pool):
+        drawn.append(words.draw_problem(rng, pool))
+        return drawn[-1]
+
+    monkeypatch.setattr(models, "draw_problem", draw_problem)
     tokenizer = models.make_tokenizer("qwen")
     rng = random.Random(1)
     for write in (lambda rng, p: models.perfect(p), models.habit):
         models.problem_batch(tokenizer, rng, 200, write)
-    course = {(p.template, p.operands) for split in words.SIZES for p in words.build(split)}
+    course = set()
+    for split in words.SIZES:
+        course.update((p.template, p.operands) for p in words.build(split))
     assert len(drawn) > 3000
     assert all(words.pool_of(p.template, p.operands) == "tiny" for p in drawn)
     assert not {(p.template, p.operands) for p in drawn} & course
