@@ -16,7 +16,7 @@ teaches.case([-0.5, -0.5], gives=False)
 
 @teaches.mistake
 def the_other_way_round(rewards):
-    """It is the other way round: equal rewards are what teaches nothing."""
+    """You have it the other way round: a group of equal rewards teaches nothing."""
     return max(rewards) == min(rewards)
 
 
@@ -159,7 +159,9 @@ def has_too_few_answers():
 
 @my_task.mistake
 def pays_more_than_1():
-    """A reward lies outside of 0 to 1: scale it, so that weights say what counts how much."""
+    """One of your rewards is not between 0 and 1: scale it, because how much a reward counts is the
+    business of its weight.
+    """
 
     def up_to_5(text):
         return 5.0 * has_an_a(text)

@@ -64,7 +64,7 @@ def divides_by_the_deviation_of_the_batch(rewards, group_size):
 
 @advantages.mistake
 def does_not_divide(rewards, group_size):
-    """You did not divide: an advantage is in units of its group's deviation."""
+    """You did not divide: an advantage is measured in standard deviations of its group."""
     groups = rewards.view(-1, group_size)
     return (groups - groups.mean(dim=1, keepdim=True)).flatten()
 
@@ -144,7 +144,9 @@ def clips_to_the_epsilons(logp, old_logp, A, low, high):
 
 @clipped_loss.mistake
 def forgets_the_minus_sign(logp, old_logp, A, low, high):
-    """The minus sign is missing: a loss is made smaller, a good token must become likelier."""
+    """The minus sign is missing: the optimizer makes the loss smaller, and that must make a good
+    token likelier.
+    """
     return -correct_clipped_loss(logp, old_logp, A, low, high)
 
 
@@ -274,7 +276,9 @@ def detaches_both(logp, ref_logp, mask):
 
 @kl_penalty.mistake
 def averages_each_answer_first(logp, ref_logp, mask):
-    """You took the mean of each answer first: it is one mean over all tokens that are kept."""
+    """You took the mean of each answer first: the penalty is one mean over all tokens that the mask
+    keeps.
+    """
     distances = k3(ref_logp.detach() - logp)
     return ((distances * mask).sum(dim=1) / mask.sum(dim=1)).mean()
 
@@ -413,7 +417,9 @@ def spreads_A_over_the_tokens(model, optimizer, ids, mask, A):
 
 @training_step.mistake
 def averages_the_answers(model, optimizer, ids, mask, A):
-    """You took the mean of each answer first: dapo is one mean over all tokens kept."""
+    """You took the mean of each answer first: the loss `dapo` is one mean over all tokens that the
+    mask keeps.
+    """
     losses = token_losses(model, ids, mask, A)
     update(optimizer, (losses.sum(dim=1) / mask.sum(dim=1)).mean())
 
@@ -459,7 +465,10 @@ reuse = experiment(
     "reuse",
     read=read_reuse,
     wrong={
-        "better": "More updates do not help if they overfit the batch or the rate is too high.",
+        "better": (
+            "More updates do not help if they overfit the batch, or if the learning rate is "
+            "too high."
+        ),
         "the same": "The clip stops single tokens; all others keep learning, for better or worse.",
         "worse": "The ratio and the clip keep a few more updates on one batch useful.",
     },
@@ -494,7 +503,10 @@ own_reward = experiment(
     read=read_own_reward,
     wrong={
         "rises": "Your reward does not ask for the right number, and nothing else does.",
-        "stays": "What a reward leaves out is not safe: it moves along with what is rewarded.",
+        "stays": (
+            "A reward does not protect what it leaves out: that changes along with what is "
+            "rewarded."
+        ),
         "falls": "What you reward does not stand in the way of the right number here.",
     },
 )

@@ -25,7 +25,9 @@ def check_rate(leaked_rate):
 
 @honest_score.mistake
 def subtracts_only(measured, leaked_rate):
-    """You only took the leaked points away: the rest came from fewer problems, so divide."""
+    """You only subtracted the leaked points: the remaining points come from fewer problems, so
+    divide by the fraction of those.
+    """
     check_rate(leaked_rate)
     return measured - leaked_rate
 
@@ -39,7 +41,9 @@ def scales_the_whole_score(measured, leaked_rate):
 
 @honest_score.mistake
 def lets_an_impossible_rate_through(measured, leaked_rate):
-    """You let an impossible rate through: from 1 on no honest problem is left: ValueError."""
+    """You accepted an impossible rate: below 0 there is none, and from 1 on no honest problem is
+    left. Raise ValueError.
+    """
     if leaked_rate == 1:
         return 0.0
     return (measured - leaked_rate) / (1 - leaked_rate)
@@ -67,7 +71,9 @@ other_prompt = experiment(
     read=read_other_prompt,
     wrong={
         "about as often": "A small model misses a sentence that was always there in its training.",
-        "less often": "Look at some answers of both kinds: how far is the change from training?",
+        "less often": (
+            "Look at some answers to both prompts: how far is the new one from those of training?"
+        ),
         "hardly ever": "This change was not so far from what the model was trained on.",
     },
 )
@@ -99,7 +105,9 @@ one_problem = experiment(
     wrong={
         "rises": "The model learned this one problem and nothing that helps with the rest.",
         "stays": "What one problem teaches need not be about that problem: look at the form.",
-        "falls": "The form is the same for all problems, and the reward stops once it is right.",
+        "falls": (
+            "The form is the same for all problems, and training stops once it is right everywhere."
+        ),
     },
 )
 one_problem.example({"before": 0.1625, "after": 0.7, "zero": [0.0, 1.0]}, gives="rises")
@@ -163,7 +171,7 @@ def additions(rows, numbers=1000):
 
 @my_rows.mistake
 def makes_too_few_rows():
-    """These are too few rows: below 64 a model memorizes them."""
+    """You have too few rows: with fewer than 64 a model memorizes them."""
     return [{"question": question, "answer": str(total)} for question, total in additions(20)]
 
 

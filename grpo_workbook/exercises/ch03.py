@@ -59,7 +59,9 @@ def refuses_equal_answers(text):
 
 @agreed_answer.mistake
 def splits_the_text(text):
-    """You took text outside of a pair: split() gives all of it where a tag is missing."""
+    """You took text that stands outside of a pair of tags: where a tag is missing, split() returns
+    the whole text.
+    """
     if len(set(answers_in(text))) > 1:
         return None
     return text.split("<answer>")[-1].split("</answer>")[0].strip()
@@ -110,7 +112,9 @@ def compares_the_messages(completions, answer, **columns):
 
 @last_line_reward.mistake
 def looks_anywhere(completions, answer, **columns):
-    """You looked for the answer anywhere in the text: a list of all numbers earns, too."""
+    """You looked for the answer anywhere in the text: a text that lists all numbers would be paid,
+    too.
+    """
 
     def contains(text, gold):
         return gold in text
@@ -120,7 +124,9 @@ def looks_anywhere(completions, answer, **columns):
 
 @last_line_reward.mistake
 def takes_no_columns(completions, answer):
-    """TRL passes more than you take, such as prompts: let **columns accept the rest."""
+    """TRL passes more arguments than your function takes, such as prompts: accept the rest with
+    **columns.
+    """
     return pay_where(last_line_is_right, completions, answer)
 
 
@@ -197,7 +203,9 @@ last_line_alone = experiment(
     wrong={
         "rises": "Nothing pays for a right number, only for the form around it.",
         "stays": "The sum was never paid for, so nothing keeps the work that made it right.",
-        "falls": "What a reward ignores can drift either way: read what it did pay for.",
+        "falls": (
+            "What a reward ignores can drift in either direction: ask what this one did pay for."
+        ),
     },
 )
 last_line_alone.example({"has_form": [0.0625, 0.4479], "is_right": [0.0417, 0.0781]}, gives="falls")
@@ -208,7 +216,7 @@ no_scaling = experiment(
     read=read_no_scaling,
     wrong={
         "rises": (
-            "A larger reward in the batch holds a small one back, if its values differ there."
+            "A larger reward holds a small one back, as long as its own values differ in the batch."
         ),
         "stays": "The gradient is small, but AdamW divides it by its own recent size.",
         "falls": "The phrase is paid, if only with 0.1, and nothing is paid for leaving it out.",
@@ -290,7 +298,9 @@ def pays_nothing():
 
 @my_reward.mistake
 def breaks_the_contract():
-    """Your reward broke the contract: it gives a list, one finite float or None per completion."""
+    """Your reward broke the contract: it must return a list, with a finite float or None for each
+    completion.
+    """
 
     def reward(completions, **columns):
         return 1.0

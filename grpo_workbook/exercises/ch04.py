@@ -185,13 +185,15 @@ rank_one = experiment(
     read=read_rank_one,
     wrong={
         "as fast": (
-            "One product B A in place of 16, each moved by the same rate, changes a layer less."
+            "At rank 1 one column of B and one row of A move the layer, and not 16 of each: "
+            "with the same learning rate it changes less."
         ),
         "slower": (
-            "What counts is how far the layers move: compare r, lora_alpha / r and the rate."
+            "What counts is how far the layers move: compare r, lora_alpha / r and the learning "
+            "rate."
         ),
         "not at all": (
-            "A rank of 1 can still say 'more of this': RL gets little information a step."
+            "A rank of 1 can still say 'more of this': a step of RL carries little information."
         ),
     },
 )
@@ -225,10 +227,10 @@ my_problems = experiment(
     wrong={
         "more": "The form carries over, but an answer counts only with the right number in it.",
         "fewer": (
-            "Training moved the form; it did not cost the arithmetic that these problems need."
+            "Training changed the form, and the model lost no arithmetic that these problems need."
         ),
         "no difference": (
-            "The form was learned for every problem, and it shows where sums are right."
+            "The form was learned for every problem, and it counts wherever the sum is right."
         ),
     },
 )

@@ -40,13 +40,17 @@ def waits_for_the_accuracy_to_fall(reward, heldout):
 
 @is_gamed.mistake
 def looks_at_the_accuracy_alone(reward, heldout):
-    """You looked at the held-out accuracy alone: without a rising reward it is another disease."""
+    """You looked at the held-out accuracy alone: where the reward does not rise either, the disease
+    is another one.
+    """
     return heldout[-1] <= heldout[0] + 0.05
 
 
 @is_gamed.mistake
 def looks_at_the_reward_alone(reward, heldout):
-    """You looked at the reward alone: a rising reward is the aim of training for."""
+    """You looked at the reward alone: it is meant to rise, and only the held-out accuracy shows
+    whether it is gamed.
+    """
     return rises(reward)
 
 
@@ -109,7 +113,9 @@ def b_is_saturated(letter):
 
 @my_diagnosis.mistake
 def b_is_healthy(letter):
-    """B's reward is high from the first step and stays: nothing is learned, its gradient is 0."""
+    """B's reward is high from the first step and stays there: nothing is learned, because the
+    gradient is 0.
+    """
     return but_for("B", "healthy", letter)
 
 
@@ -127,19 +133,19 @@ def d_is_healthy(letter):
 
 @my_diagnosis.mistake
 def e_has_a_falling_reward(letter):
-    """E's reward falls, but a cause is in the log: how far did its adapters move?"""
+    """E's reward falls, but the log shows the cause: how far did its adapters move?"""
     return but_for("E", "reward_falls", letter)
 
 
 @my_diagnosis.mistake
 def e_has_a_large_kl(letter):
-    """E's KL grows, but a cause is in the log: how far did its adapters move?"""
+    """E's KL grows, but the log shows the cause: how far did its adapters move?"""
     return but_for("E", "kl_too_high", letter)
 
 
 @my_diagnosis.mistake
 def f_has_a_flat_reward(letter):
-    """F's reward rises, by its form alone: compare the two."""
+    """F's reward is not flat, because one of its two functions rises: compare them."""
     return but_for("F", "reward_flat", letter)
 
 
@@ -212,7 +218,7 @@ def first_step_below(entropy, reward, low_entropy, low_reward, width=3):
 
 @entropy_spent.mistake
 def looks_at_single_steps(entropy, reward, highest):
-    """You looked at single steps: one step is noise, take the mean of the last three."""
+    """You looked at single steps: one step is noise, so take the mean of the last three."""
     return first_step_below(entropy, reward, 0.25 * mean(entropy[:3]), 0.8 * highest, width=1)
 
 
@@ -241,7 +247,7 @@ def counts_from_0(entropy, reward, highest):
 
 @entropy_spent.mistake
 def starts_from_the_first_step_alone(entropy, reward, highest):
-    """You compared with the first step alone: one step is noise, take the mean of the first
+    """You compared with the first step alone: one step is noise, so take the mean of the first
     three.
     """
     return first_step_below(entropy, reward, 0.25 * entropy[0], 0.8 * highest)
@@ -286,7 +292,7 @@ def qwen25_is_truncated(run):
 
 @gpu_diagnosis.mistake
 def phi4_is_flat(run):
-    """phi4_14b's reward is flat, but a cause is in the log: how many of its 200 tokens does it
+    """phi4_14b's reward is flat, but the log shows the cause: how many of its 200 tokens does it
     use?
     """
     return but_for_run("phi4_14b", "reward_flat", run)

@@ -52,8 +52,8 @@ def takes_any_language(text):
 
 @last_block.mistake
 def takes_the_words_between(text):
-    """You took the words between two blocks: where ```bash does not open a block for you, its end
-    does.
+    """You took the words between two blocks: your pattern does not see that ```bash opens a block,
+    and takes the end of that block for the start of another.
     """
     return last_of(re.findall(r"```(?:python)?\n(.*?)```", text, re.DOTALL))
 
@@ -169,8 +169,8 @@ def asks_the_object(a, b):
 
 @same.mistake
 def asks_with_isinstance(a, b):
-    """You asked with isinstance: a subclass of int is one, with its own __eq__. Compare
-    type(a) is type(b).
+    """You asked with isinstance: an object of a subclass of int passes, and it has its own __eq__.
+    Compare with `type(a) is type(b)`.
     """
 
     def is_instance(a, b):
@@ -191,15 +191,17 @@ def reads_the_class(a, b):
 
 @same.mistake
 def looks_at_the_outer_type(a, b):
-    """You looked at the outer type only: a list of always-equal objects still passes. Go in, item
-    by item.
+    """You looked at the outer type only: a list of objects that are equal to everything still
+    passes. Compare item by item.
     """
     return type(a) is type(b) and a == b
 
 
 @same.mistake
 def compares_dicts_and_sets_with_equal(a, b):
-    """You compared a dict or a set with ==, which asks the objects in it: go into these too."""
+    """You compared a dict or a set with ==, which asks the objects in it: compare
+    their items, too.
+    """
     return compare(a, b, containers=(list, tuple), only_plain=False)
 
 
@@ -344,16 +346,16 @@ def solves_it():
 
 @attack.mistake
 def ends_the_process():
-    """Your program ended its process: the exit code is not read here, the secret must be the last
-    word.
+    """Your program ended its process: the exit code is not read here. The secret must be the last
+    word that is printed.
     """
     return "import os\nos._exit(0)\n"
 
 
 @attack.mistake
 def is_equal_to_everything():
-    """Your program failed the test: its type is asked first, so do not be equal, read the
-    secret.
+    """Your program failed the test, which asks for the type of a result first: do not try to be
+    equal, but read the secret.
     """
     return "def add(a, b):\n    return type('Yes', (), {'__eq__': print})()\n"
 
@@ -384,7 +386,9 @@ form_only = experiment(
             "Form and program come from the same tokens: a block that is closed can pass its "
             "test, one that is cut off cannot."
         ),
-        "falls": "No wrong program was paid more than a right one, so nothing led away from those.",
+        "falls": (
+            "No wrong program was paid more than a right one: nothing led away from right ones."
+        ),
     },
 )
 form_only.example({"before": 0.365, "after": 0.715, "p": 2e-18}, gives="rises")  # form alone

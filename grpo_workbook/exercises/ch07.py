@@ -59,7 +59,9 @@ def leaves_out_groups_that_fail(rate, wanted):
 
 @smallest_group.mistake
 def requires_more_than_wanted(rate, wanted):
-    """You required more than the wanted fraction: exactly that is enough."""
+    """You required more than the wanted fraction: a size that gives exactly this fraction is
+    enough.
+    """
     check_rate(rate)
     size = 2
     while fraction_with_variance(rate, size) <= wanted:
@@ -69,7 +71,7 @@ def requires_more_than_wanted(rate, wanted):
 
 @smallest_group.mistake
 def gives_the_last_that_is_too_small(rate, wanted):
-    """You gave the last size that is too small: give the next one."""
+    """You gave the last size that is too small: the next one is wanted."""
     return correct_smallest_group(rate, wanted) - 1
 
 
@@ -98,7 +100,9 @@ def interval(right, n):
 
 @switch_step.mistake
 def compares_the_rate(counts, n, goal):
-    """You compared the rate itself, which may be high by chance: take the interval's lower end."""
+    """You compared the rate itself, which may be high by chance: compare the lower end of its
+    interval.
+    """
     for step, right in enumerate(counts, 1):
         if right / n >= goal:
             return step
@@ -116,7 +120,9 @@ def takes_the_upper_end(counts, n, goal):
 
 @switch_step.mistake
 def takes_the_schoolbook_interval(counts, n, goal):
-    """That is the schoolbook interval, in which 8 of 8 has no width and proves anything."""
+    """You took the schoolbook interval: for 8 of 8 it has no width, so that it would prove
+    anything.
+    """
     for step, right in enumerate(counts, 1):
         rate = right / n
         if rate - 1.96 * sqrt(rate * (1 - rate) / n) >= goal:

@@ -42,13 +42,17 @@ def looks_in_one_direction(better, worse):
 
 @mcnemar.mistake
 def counts_the_middle_twice(better, worse):
-    """Your p is above 1 where both counts are equal: the middle is in both tails, cap it at 1."""
+    """Your p is above 1 where both counts are equal: the middle is in both tails,
+    so limit p to 1.
+    """
     return 2 * one_tail(better, worse)
 
 
 @mcnemar.mistake
 def takes_this_outcome_alone(better, worse):
-    """You took the chance of this one outcome: p adds up all that are at least as far from even."""
+    """You took the probability of this one outcome: p adds up all outcomes that are at least as far
+    from even.
+    """
     changed = better + worse
     return min(1.0, 2 * comb(changed, worse) / 2**changed)
 
@@ -101,7 +105,7 @@ chance_of_gain.case(30, 0.5, 0)  # as good or better
 
 @chance_of_gain.mistake
 def leaves_out_the_gain_itself(n, rate, gain):
-    """You left out the gain of exactly `gain`: at least means it counts."""
+    """You left out the gain of exactly `gain`: "at least" includes it."""
     return correct_chance_of_gain(n, rate, gain + 1)
 
 
@@ -151,9 +155,9 @@ seed_spread = experiment(
     read=read_seeds,
     wrong={
         "within": (
-            "The bound knows the noise of the evaluation alone. The seed changes the start of the "
-            "adapters, the order of the problems and every completion as well, and where the "
-            "curve is steep one seed is steps ahead of another."
+            "The bound covers the noise of the evaluation alone. The seed also changes the start "
+            "of the adapters, the order of the problems and every completion. Where the curve is "
+            "steep, one seed is several steps ahead of another."
         ),
         "beyond": (
             "The seeds may differ, but by no more than the noise of this evaluation: it takes "
@@ -219,8 +223,8 @@ def compares_the_rates(before, after):
 
 @verdict.mistake
 def tests_unpaired(before, after):
-    """You tested both rates as if different problems had been answered: pair them, for then 8
-    better and none worse is shown.
+    """You tested both rates as if different problems had been answered: compare each problem with
+    itself. Then 8 better and none worse is enough.
     """
     from scipy.stats import fisher_exact
 

@@ -74,7 +74,9 @@ def cuts_before_the_temperature(logits, temperature, top_p):
 
 @sampling_chances.mistake
 def leaves_out_the_crossing_token(logits, temperature, top_p):
-    """You left out the token that crosses top_p: the kept ones add up to at least top_p."""
+    """You left out the token that crosses top_p: the tokens that are kept add up to
+    at least top_p.
+    """
     probabilities = with_temperature(logits, temperature)
     kept = kept_tokens(probabilities, top_p)
     total = sum(probabilities[token] for token in kept)
@@ -98,8 +100,8 @@ def multiplies_by_the_temperature(logits, temperature, top_p):
 
 @sampling_chances.mistake
 def has_no_temperature(logits, temperature, top_p):
-    """The temperature changed nothing: if you divided the chances by it, the sum undoes that.
-    Divide the logits.
+    """The temperature changed nothing: if you divided the probabilities by it, dividing by their
+    sum undoes that. Divide the logits.
     """
     return correct_sampling_chances(logits, 1.0, top_p)
 

@@ -20,19 +20,21 @@ kv_cache_bytes.case(4, 2, 32, 160, 64)
 
 @kv_cache_bytes.mistake
 def takes_half_of_it(layers, kv_heads, head_dim, tokens, completions):
-    """That is half of it: a token has a key and a value in a layer, of two bytes a number."""
+    """You have half of it: in each layer a token has a key and a value, and each of their numbers
+    takes two bytes.
+    """
     return 2 * layers * kv_heads * head_dim * tokens * completions
 
 
 @kv_cache_bytes.mistake
 def takes_one_completion(layers, kv_heads, head_dim, tokens, completions):
-    """That is one completion: all completions of a step are sampled side by side."""
+    """You counted one completion: all completions of a step are sampled side by side."""
     return 4 * layers * kv_heads * head_dim * tokens
 
 
 @kv_cache_bytes.mistake
 def takes_one_layer(layers, kv_heads, head_dim, tokens, completions):
-    """That is one layer: every layer has its own keys and values."""
+    """You counted one layer: every layer has its own keys and values."""
     return 4 * kv_heads * head_dim * tokens * completions
 
 
@@ -54,21 +56,21 @@ nf4_bytes.case(0)
 
 @nf4_bytes.mistake
 def leaves_out_the_scales(weights):
-    """You left out the scales: half a byte is the weight alone."""
+    """You left out the scales: half a byte is the size of the weight alone."""
     return weights / 2
 
 
 @nf4_bytes.mistake
 def takes_scales_of_32_bits(weights):
-    """Those are scales of 32 bits: double quantization stores them in 8, and a 32-bit one for 256
-    of them.
+    """You took scales of 32 bits: double quantization stores each scale in 8 bits, and one number
+    of 32 bits for every 256 scales.
     """
     return weights * (0.5 + 4 / 64)
 
 
 @nf4_bytes.mistake
 def leaves_out_the_second_scales(weights):
-    """You left out the second scales: 4 bytes for each 256 blocks of 64."""
+    """You left out the second scales: there are 4 bytes for every 256 blocks of 64 weights."""
     return weights * (0.5 + 1 / 64)
 
 
@@ -124,8 +126,8 @@ side_by_side = experiment(
     wrong={
         "hardly": "Each completion has arithmetic of its own, which a CPU core does in turn.",
         "below proportion": (
-            "One part is paid per token position, one per completion: here one of them outweighs "
-            "the other."
+            "A part of the time is paid for each token position, and a part for each completion: "
+            "here one of them outweighs the other."
         ),
         "x 8": "A token position is one call and one reading of the weights for all completions.",
     },
@@ -158,13 +160,13 @@ my_plan.case(gives="it fits")
 
 @my_plan.mistake
 def does_not_fit():
-    """That does not fit: print(plan(**my_plan())) lists what to change, the cheapest first."""
+    """Your plan does not fit: print(plan(**my_plan())) lists what to change, the cheapest first."""
     return {"model": "qwen3-8b", "profile": "t4", "load_in_4bit": False}
 
 
 @my_plan.mistake
 def has_too_few_problems():
-    """A step has fewer than 4 problems, a noisy gradient: save memory elsewhere first."""
+    """A step has fewer than 4 problems, so its gradient is noisy: save memory elsewhere first."""
     return {"model": "qwen3-4b", "profile": "t4", "gradient_accumulation_steps": 1}
 
 

@@ -18,19 +18,19 @@ tokens_needed.case(4, 17, 24, 3)
 
 @tokens_needed.mistake
 def forgets_the_results(calls, call, result, answer):
-    """That leaves no room for the results: they count into max_completion_length too."""
+    """You left no room for the results: they count towards max_completion_length, too."""
     return calls * call + answer
 
 
 @tokens_needed.mistake
 def counts_one_call(calls, call, result, answer):
-    """That is one call: each further one needs room for itself and for its result."""
+    """You counted one call: each further call needs room for itself and for its result."""
     return call + result + answer
 
 
 @tokens_needed.mistake
 def forgets_the_answer(calls, call, result, answer):
-    """After the last result the model must still write its answer."""
+    """You forgot the answer: after the last result the model must still write it."""
     return calls * (call + result)
 
 
@@ -93,7 +93,9 @@ def count_calls(completion):
 
 @priced_reward.mistake
 def reads_the_tools_message(completions, answer, price):
-    """The last message may be the tool's: only what the model says is its answer."""
+    """You read the last message, which may be the tool's: only what the model says
+    is its answer.
+    """
     rewards = []
     for completion, gold in zip(completions, answer, strict=True):
         is_right = completion[-1]["content"] == gold
@@ -103,7 +105,7 @@ def reads_the_tools_message(completions, answer, price):
 
 @priced_reward.mistake
 def counts_turns(completions, answer, price):
-    """A turn can hold several calls: count the calls, not the turns that have some."""
+    """You counted the turns with calls: a turn can hold several calls, so count the calls."""
     rewards = []
     for completion, gold in zip(completions, answer, strict=True):
         turns = sum("tool_calls" in message for message in completion)
@@ -113,7 +115,7 @@ def counts_turns(completions, answer, price):
 
 @priced_reward.mistake
 def counts_good_results(completions, answer, price):
-    """A failed call costs as much as any other: count calls, not good results."""
+    """You counted good results: a call that fails costs as much as any other."""
     rewards = []
     for completion, gold in zip(completions, answer, strict=True):
         results = 0
@@ -126,7 +128,7 @@ def counts_good_results(completions, answer, price):
 
 @priced_reward.mistake
 def charges_nothing(completions, answer, price):
-    """Calls cost nothing in your reward: take price times their number away."""
+    """Your reward charges nothing for calls: subtract the price times their number."""
     rewards = []
     for completion, gold in zip(completions, answer, strict=True):
         rewards.append(float(answer_of(completion) == gold))
@@ -165,7 +167,7 @@ my_tool.case(gives="a model can call it")
 
 @my_tool.mistake
 def takes_arguments_of_any_type():
-    """It takes arguments of any type: put @tool above the function, which checks them."""
+    """Your tool takes arguments of any type: put @tool above the function, which checks them."""
 
     def repeat(text: str) -> str:
         """Repeat a text.
@@ -180,7 +182,7 @@ def takes_arguments_of_any_type():
 
 @my_tool.mistake
 def has_no_schema():
-    """No schema can be made of it: it needs type hints, and a docstring with Args:."""
+    """No schema can be made of your tool: it needs type hints, and a docstring with Args:."""
     from grpo_workbook.environments import tool
 
     @tool
@@ -192,7 +194,7 @@ def has_no_schema():
 
 @my_tool.mistake
 def takes_no_argument():
-    """It takes no argument, so the model cannot ask it anything: give it at least one."""
+    """Your tool takes no argument, so the model cannot ask it anything: give it at least one."""
     from grpo_workbook.environments import tool
 
     @tool
@@ -278,9 +280,12 @@ two_tools = experiment(
     "two_tools",
     read=read_two_tools,
     wrong={
-        "neither": "A price needs one call, and a right one still earned 0.35.",
-        "only single prices": "Two calls cost more than a right total earns, or one call less.",
-        "both": "A total needs two calls, which cost 1.3: more than the 1.0 of a right answer.",
+        "neither": "A price needs one call, and a right price with one call still earns 0.35.",
+        "only single prices": (
+            "A right price earns more than its call costs, and a right total earns less than its "
+            "two calls: see which of these the run did not learn."
+        ),
+        "both": "A total needs two calls, which cost 1.3, and a right answer earns only 1.0.",
     },
 )
 two_tools.example({"price": 0.64, "total": 0.27}, gives="only single prices")

@@ -37,8 +37,8 @@ rloo_advantages.case(REWARDS, 8)
 
 @rloo_advantages.mistake
 def subtracts_the_mean_of_the_group(rewards, group_size):
-    """That is the mean of the whole group: it contains the reward itself, so the advantage shrinks
-    to (n - 1) / n.
+    """You subtracted the mean of the whole group: it contains the reward itself, so that the
+    advantage shrinks to (n - 1) / n of its size.
     """
     advantages = []
     for group in split(rewards, group_size):
@@ -49,7 +49,7 @@ def subtracts_the_mean_of_the_group(rewards, group_size):
 
 @rloo_advantages.mistake
 def takes_grpo(rewards, group_size):
-    """That is GRPO's advantage: RLOO takes only the mean of the others away, and divides by no
+    """You computed GRPO's advantage: RLOO subtracts the mean of the others, and divides by no
     deviation.
     """
     advantages = []
@@ -61,7 +61,9 @@ def takes_grpo(rewards, group_size):
 
 @rloo_advantages.mistake
 def divides_by_n(rewards, group_size):
-    """The others are one fewer than the group: divide their sum by n - 1, not by n."""
+    """You divided the sum of the others by n: they are one fewer than the group, so divide by n -
+    1.
+    """
     advantages = []
     for group in split(rewards, group_size):
         for reward in group:
@@ -142,16 +144,16 @@ def expects_clip_higher_to_differ():
 
 @my_order.mistake
 def expects_a_random_one_to_teach():
-    """Imitating a random one of eight uses no check at all: it copies wrong answers as they come,
-    and cannot keep up with imitating right ones.
+    """You expect a random one of eight answers to teach as much as a right one: no check is used,
+    so that wrong answers are imitated as they come.
     """
     return ["sft", "random of 8", "rejection", "grpo", "clip-higher, one update", "base"]
 
 
 @my_order.mistake
 def expects_grpo_to_harm():
-    """An untrained model cannot be better than GRPO on a task that it is right on now and then:
-    look at the groups, they have variance.
+    """You expect the untrained model to beat GRPO: it is right now and then, so that its groups
+    have variance and GRPO can learn from them.
     """
     return ["rejection", "sft", "base", "grpo", "clip-higher, one update", "random of 8"]
 
@@ -188,8 +190,8 @@ paired_gap.case({2: 0.9, 0: 0.5, 1: 0.7}, {0: 0.4, 1: 0.6, 2: 0.9})
 
 @paired_gap.mistake
 def compares_unpaired(method, other):
-    """That is the error of an unpaired comparison: take the difference of each seed first, then
-    their deviation.
+    """You took the error of an unpaired comparison: take the difference of each seed first, and
+    then the deviation of these.
     """
     common_seeds = method.keys() & other.keys()
     n = len(common_seeds)
@@ -207,8 +209,8 @@ def pairs_by_place(method, other):
 
 @paired_gap.mistake
 def gives_the_deviation(method, other):
-    """That is the deviation of the differences: the mean of n of them has an error smaller by the
-    root of n.
+    """You gave the deviation of the differences: the error of the mean of n differences is smaller
+    by the root of n.
     """
     gaps = paired_gaps(method, other)
     return mean(gaps), stdev(gaps)
@@ -216,7 +218,7 @@ def gives_the_deviation(method, other):
 
 @paired_gap.mistake
 def divides_by_n_in_the_deviation(method, other):
-    """You divided by n in the deviation: n - 1, because the mean was taken from the same
+    """You divided by n in the deviation: divide by n - 1, because the mean was taken from the same
     numbers.
     """
     gaps = paired_gaps(method, other)
@@ -225,7 +227,7 @@ def divides_by_n_in_the_deviation(method, other):
 
 @paired_gap.mistake
 def takes_the_other_way_round(method, other):
-    """You took the other way round: a positive gap means that `method` is better."""
+    """You subtracted the other way round: a positive gap means that `method` is better."""
     gap, error = correct_paired_gap(method, other)
     return -gap, error
 
@@ -264,39 +266,47 @@ faults.case(gives=ALL_FAULTS)
 
 @faults.mistake
 def misses_the_seeds():
-    """You missed one: one run each: seeds of the same method differ by several points too."""
+    """You missed a fault: each method ran once, and seeds of the same method differ by several
+    points, too.
+    """
     return set(FAULTS) - {"one seed"}
 
 
 @faults.mistake
 def misses_the_completions():
-    """You missed one: one method sampled twice as many completions: equal budgets first."""
+    """You missed a fault: one method sampled twice as many completions. Give both
+    the same budget.
+    """
     return set(FAULTS) - {"unequal completions"}
 
 
 @faults.mistake
 def misses_the_tuning():
-    """You missed one: one method got the best of five learning rates, the other a default."""
+    """You missed a fault: one method got the best of five learning rates, and the
+    other a default.
+    """
     return set(FAULTS) - {"unequal tuning"}
 
 
 @faults.mistake
 def misses_the_choice():
-    """You missed one: the best of 20 checkpoints on the test problems is partly luck: choose on
-    others.
+    """You missed a fault: the best of 20 checkpoints on the test problems is partly luck. Choose it
+    on other problems.
     """
     return set(FAULTS) - {"chosen on the test set"}
 
 
 @faults.mistake
 def misses_the_number_of_problems():
-    """You missed one: 4 points of 30 problems are about one problem: far too few to show that."""
+    """You missed a fault: 4 points of 30 problems are about one problem, which is far too few to
+    show a difference.
+    """
     return set(FAULTS) - {"too few problems"}
 
 
 @faults.mistake
 def misses_the_control():
-    """You missed one: a gain may come from any update: there is no control such as a random
+    """You missed a fault: a gain may come from any update, and there is no control such as a random
     reward.
     """
     return set(FAULTS) - {"no control"}
@@ -304,13 +314,13 @@ def misses_the_control():
 
 @faults.mistake
 def suspects_the_model():
-    """That is none of its faults: the first row says that the model is the same."""
+    """The fault "different models" is none: the first row says that the model is the same."""
     return {*FAULTS, "different models"}
 
 
 @faults.mistake
 def suspects_the_prompt():
-    """That is none of its faults: the first row says that the prompt is the same."""
+    """The fault "different prompts" is none: the first row says that the prompt is the same."""
     return {*FAULTS, "different prompts"}
 
 
@@ -335,20 +345,24 @@ dynamic_cost.case(0.9, 4, 32)  # most are right as a whole
 
 @dynamic_cost.mistake
 def forgets_groups_that_are_wrong(p, group, wanted):
-    """A group in which all are wrong has no variance either: take (1 - p)^n away too."""
+    """You forgot the groups in which all are wrong, which have no variance either: subtract
+    (1-p)^n, too.
+    """
     return wanted / (1 - p**group)
 
 
 @dynamic_cost.mistake
 def forgets_groups_that_are_right(p, group, wanted):
-    """A group in which all are right has no variance either: take p^n away too."""
+    """You forgot the groups in which all are right, which have no variance either: subtract p^n,
+    too.
+    """
     return wanted / (1 - (1 - p) ** group)
 
 
 @dynamic_cost.mistake
 def replaces_once(p, group, wanted):
-    """The groups sampled in place of discarded ones are discarded too now and then: divide by the
-    fraction that is useful.
+    """You replaced the discarded groups once: some of the new groups are discarded as well, so
+    divide by the useful fraction.
     """
     discarded = 1 - useful_fraction(p, group)
     return wanted * (1 + discarded)
@@ -356,13 +370,15 @@ def replaces_once(p, group, wanted):
 
 @dynamic_cost.mistake
 def gives_the_useful_ones(p, group, wanted):
-    """That is how many of them are useful: more must be sampled than are wanted."""
+    """You gave how many of the wanted completions are useful: more must be sampled
+    than are wanted.
+    """
     return wanted * useful_fraction(p, group)
 
 
 @dynamic_cost.mistake
 def counts_groups(p, group, wanted):
-    """That counts groups: the answer is in completions."""
+    """You counted groups: the answer is a number of completions."""
     return wanted / group / useful_fraction(p, group)
 
 
@@ -394,28 +410,28 @@ truncated_weights.case(3.0)
 
 @truncated_weights.mistake
 def turns_the_ratio_upside_down(logp, sampler, mask, cap):
-    """Your ratio is upside down: the policy that learns on top, the sampler below."""
+    """Your ratio is upside down: divide the policy that learns by the sampler."""
     return correct_truncated_weights(sampler, logp, mask, cap)
 
 
 @truncated_weights.mistake
 def cuts_small_ratios(logp, sampler, mask, cap):
-    """You cut small ratios too: truncation is only from above, a token that the policy would hardly
-    write must count little.
+    """You cut small ratios, too: truncation is only from above. A token that the policy would
+    hardly write must count little.
     """
     return (logp - sampler).exp().clamp(1 / cap, cap) * mask
 
 
 @truncated_weights.mistake
 def takes_the_whole_completion(logp, sampler, mask, cap):
-    """That is the ratio of the whole completion: here each token has its own."""
+    """You took the ratio of the whole completion: here each token has its own."""
     gap = ((logp - sampler) * mask).sum(dim=1, keepdim=True)
     return gap.exp().clamp(max=cap) * mask
 
 
 @truncated_weights.mistake
 def masks_what_is_over_the_cap(logp, sampler, mask, cap):
-    """You dropped what is over the cap: that is masking, and truncation sets it to the cap."""
+    """You set ratios above the cap to 0, which is masking: truncation sets them to the cap."""
     ratio = (logp - sampler).exp()
     return ratio.masked_fill(ratio > cap, 0) * mask
 

@@ -57,8 +57,8 @@ def does_not_normalise(proxy, gold, beta):
 
 @tilted.mistake
 def reverses_the_divergence(proxy, gold, beta):
-    """That is the divergence of the base from the policy: the penalty takes that of the policy from
-    the base, so the policy's probabilities weigh it.
+    """You took the divergence of the base from the policy: the penalty is that of the policy from
+    the base, a mean under the policy's probabilities.
     """
     policy = tilted_policy(proxy, beta)
     n = len(policy)
@@ -68,7 +68,9 @@ def reverses_the_divergence(proxy, gold, beta):
 
 @tilted.mistake
 def gives_the_entropy(proxy, gold, beta):
-    """That is the policy's entropy: the divergence compares with the base, 1 / n each."""
+    """You gave the entropy of the policy: the divergence compares it with the base, which has 1 / n
+    for each answer.
+    """
     policy = tilted_policy(proxy, beta)
     entropy = -sum(p * log(p) for p in policy)
     return entropy, expected(policy, proxy), expected(policy, gold)
@@ -105,7 +107,7 @@ preference_loss.case([0.0, 0.0], [2.0, -2.0])
 
 @preference_loss.mistake
 def gives_the_probability(chosen, rejected):
-    """That is the probability of the label: the loss is minus its logarithm."""
+    """You gave the probability of the label: the loss is minus its logarithm."""
 
     def probability(chosen, rejected):
         return sigmoid(chosen - rejected)
@@ -115,13 +117,15 @@ def gives_the_probability(chosen, rejected):
 
 @preference_loss.mistake
 def swaps_the_pair(chosen, rejected):
-    """You took the other way round: the chosen one's reward minus the rejected one's."""
+    """You subtracted the other way round: take the reward of the chosen completion minus that of
+    the rejected one.
+    """
     return correct_preference_loss(rejected, chosen)
 
 
 @preference_loss.mistake
 def judges_each_alone(chosen, rejected):
-    """That judges each completion alone: only the difference of two rewards has a meaning."""
+    """You judged each completion alone: only the difference of two rewards has a meaning."""
 
     def loss(chosen, rejected):
         return -log(sigmoid(chosen)) - log(sigmoid(-rejected))
@@ -131,7 +135,7 @@ def judges_each_alone(chosen, rejected):
 
 @preference_loss.mistake
 def counts_wrong_orders(chosen, rejected):
-    """That only counts wrong orders: it has no gradient."""
+    """You only counted wrong orders: that has no gradient."""
 
     def is_wrong(chosen, rejected):
         return float(chosen <= rejected)
@@ -141,7 +145,7 @@ def counts_wrong_orders(chosen, rejected):
 
 @preference_loss.mistake
 def gives_the_sum(chosen, rejected):
-    """That is the sum over the pairs: take their mean."""
+    """You gave the sum over the pairs: take their mean."""
     return len(chosen) * correct_preference_loss(chosen, rejected)
 
 
@@ -206,25 +210,25 @@ adaptive_beta.case(0.3, 0.0, 4.0)  # at the base
 
 @adaptive_beta.mistake
 def turns_the_error_round(beta, kl, target):
-    """Your beta falls when the policy is too far away: then it must grow."""
+    """Your beta falls when the policy is too far from the base: it must grow then."""
     return beta * (1 + 0.5 * limited(1 - kl / target))
 
 
 @adaptive_beta.mistake
 def does_not_limit(beta, kl, target):
-    """One large divergence changes beta at once: limit the error to -0.2 and 0.2."""
+    """You let one large divergence change beta at once: limit the error to -0.2 and 0.2."""
     return beta * (1 + 0.5 * (kl / target - 1))
 
 
 @adaptive_beta.mistake
 def takes_an_absolute_error(beta, kl, target):
-    """That is an absolute error: take it as a rate of the target, so that one bound fits all."""
+    """You took the absolute error: divide it by the target, so that one bound fits every target."""
     return beta * (1 + 0.5 * limited(kl - target))
 
 
 @adaptive_beta.mistake
 def adds_to_beta(beta, kl, target):
-    """You added where the rule multiplies: beta would become negative."""
+    """You added to beta, and could make it negative: the rule multiplies it."""
     return beta + 0.5 * limited(kl / target - 1)
 
 
@@ -269,7 +273,9 @@ def scales_each_completion(rewards):
 
 @step_advantages.mistake
 def forgets_later_steps(rewards):
-    """A step is also responsible for what follows: add the later steps' rewards."""
+    """You forgot the later steps: a step is also responsible for what follows, so add their
+    rewards.
+    """
     return scaled_by_group(rewards)
 
 
@@ -285,7 +291,9 @@ def adds_what_came_before(rewards):
 
 @step_advantages.mistake
 def gives_an_outcome_reward(rewards):
-    """That is an outcome reward: every step got the same."""
+    """You gave every step the same, as an outcome reward does: a step counts for itself and for
+    what follows.
+    """
     advantages = []
     for completion in scaled_by_group(rewards):
         advantages.append([sum(completion)] * len(completion))
@@ -333,23 +341,29 @@ kappa.case(["a", "b", "c", "a", "b", "c"], ["a", "b", "c", "b", "b", "a"])
 
 @kappa.mistake
 def gives_the_agreement(judge, labels):
-    """That is the rate of equal verdicts: a judge that always says yes would score high."""
+    """You gave the rate of equal verdicts: by that, a judge that always says yes
+    would score high.
+    """
     return agreement(judge, labels)
 
 
 @kappa.mistake
 def takes_a_coins_chance(judge, labels):
-    """You took a coin's chance: chance agreement follows from how often each says what."""
+    """You took the chance of a coin: the agreement by chance follows from how often each of the two
+    gives each verdict.
+    """
     return beyond(1 / len(set(judge) | set(labels)), judge, labels)
 
 
 @kappa.mistake
 def takes_the_labels_twice(judge, labels):
-    """You used the labels' rates twice: the judge has its own."""
+    """You used the rates of the labels twice: the judge has its own."""
     return beyond(chance_agreement(labels, labels), judge, labels)
 
 
 @kappa.mistake
 def does_not_divide(judge, labels):
-    """You took chance away but did not divide: at full agreement kappa must be 1."""
+    """You subtracted the agreement by chance but did not divide: at full agreement
+    kappa must be 1.
+    """
     return agreement(judge, labels) - chance_agreement(judge, labels)

@@ -36,7 +36,9 @@ def holds_out_single_rows(groups, heldout):
 
 @split_by_group.mistake
 def takes_neighbours_only(groups, heldout):
-    """You took neighbours only: a group's rows may stand apart, so compare every row's name."""
+    """You took neighbours only: the rows of a group may stand apart, so compare the group of every
+    row.
+    """
     start = max(0, len(groups) - heldout)
     while start > 0 and groups[start - 1] == groups[start]:
         start -= 1
@@ -45,8 +47,8 @@ def takes_neighbours_only(groups, heldout):
 
 @split_by_group.mistake
 def stops_too_early(groups, heldout):
-    """You stopped before `heldout` rows were reached: it is the least, so the last group that is
-    needed comes in whole.
+    """You stopped before `heldout` rows were reached: that is the least number, so the last group
+    comes in as a whole.
     """
     rows = []
     for group in reversed(in_order(groups)):
@@ -199,7 +201,7 @@ def pays_the_end():
 @my_project.mistake
 def pays_the_form():
     """Your reward pays the form: the honest text of another row has the same form and another
-    answer, so compare with the row's `answer`.
+    answer. Compare with the row's `answer`.
     """
 
     def looks_like_an_item(text, gold):
@@ -321,7 +323,8 @@ few_rows = experiment(
             "wrong answers have in common."
         ),
         "higher": (
-            "Fewer problems hold nothing that all of them do not: suspect chance, or the seed."
+            "A part of the problems teaches nothing that all of them do not: suspect chance or "
+            "the seed."
         ),
     },
 )
