@@ -1,7 +1,6 @@
 """Numbers and answers in texts: what is read, what is not, and what counts as equal."""
 
 import random
-import time
 from fractions import Fraction
 
 import pytest
@@ -120,7 +119,7 @@ def test_a_broken_reference_raises_instead_of_scoring_zero():
         ("5 apples #### some", None),
     ],
 )
-def test_reference_answers(solution, answer):
+def test_a_reference_is_what_follows_its_mark(solution, answer):
     assert reference_answer(solution) == answer
 
 
@@ -134,7 +133,7 @@ def test_only_one_answer_block_counts():
 @pytest.mark.parametrize(
     "text", [GOOD, f"\n{GOOD}\n\n", "<reasoning>a</reasoning><answer>b</answer>"]
 )
-def test_well_formed(text):
+def test_both_parts_in_their_order_are_well_formed(text):
     assert is_well_formed(text)
 
 
@@ -156,11 +155,11 @@ def test_well_formed(text):
         "</reasoning></answer><reasoning><answer>",
     ],
 )
-def test_not_well_formed(text):
+def test_anything_around_or_missing_is_not_well_formed(text):
     assert not is_well_formed(text)
 
 
-def test_strict_and_lenient():
+def test_the_lenient_answer_is_the_last_number():
     assert is_leniently_right("The answer is 42.", "42")
     assert is_leniently_right("6*7=42\n#### 42", "42")
     assert not is_leniently_right("first 42, then 41", "42")
@@ -168,8 +167,8 @@ def test_strict_and_lenient():
     assert lenient_answer("it costs $1,000.50 now") == "$1,000.50"
 
 
-def test_a_huge_text_is_read_in_linear_time():
-    """A quadratic reader would need minutes for this; a linear one returns at once."""
+def test_a_huge_text_is_read():
+    """A quadratic reader would need minutes for each of these; a linear one returns at once."""
     assert not is_well_formed("<reasoning>" + " \n" * 500_000)
     assert lenient_answer("1," * 500_000) == "1"
     assert lenient_answer("12 " * 500_000 + "7") == "7"
@@ -489,7 +488,7 @@ def test_every_rational_is_read_back_from_every_way_to_write_it():
         ("<answer>" + "x" * 2000 + "</answer>", None),
     ],
 )
-def test_the_final_answer(text, answer):
+def test_the_final_answer_of_a_text_is_found(text, answer):
     assert extract_answer(text) == answer
 
 
@@ -524,23 +523,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_texts_cost_time_in_proportion_to_their_length(kind):
-    """Ten times the text may cost twenty times the time; a quadratic reader takes a hundred."""
-    functions = (
-        extract_answer,
-        lenient_answer,
-        tagged_answer,
-        is_well_formed,
-        parse_number,
-        read_answer,
-    )
-
-    def seconds(function, text):
-        started = time.perf_counter()
-        function(text)
-        return time.perf_counter() - started
-
-    for function in functions:
-        short, long = (HOSTILE[kind] * (n // len(HOSTILE[kind]) + 1) for n in (100_000, 1_000_000))
-        allowed = 20 * max(0.02, min(seconds(function, short) for _ in range(3)))
-        assert min(seconds(function, long) for _ in range(3)) < allowed, function.__name__
+def test_a_hostile_text_of_a_million_characters_is_never_right(kind):
+    """A quadratic reader would not come back from it (benchmarks/rewards.py measures the time)."""
+    text = HOSTILE[kind] * (1_000_000 // len(HOSTILE[kind]) + 1)
+    assert not is_well_formed(text)
+    assert tagged_answer(text) is None
+    assert parse_number(text) is None
+    assert read_answer(text) is None
+    assert not is_correct(extract_answer(text), "42")
+    assert not is_correct(lenient_answer(text), "42")

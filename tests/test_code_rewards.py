@@ -174,7 +174,7 @@ def test_one_row_without_a_usable_task_does_not_cost_the_step(sandbox):
         rewarded(unit_tests(sandbox), [FENCED], "")
 
 
-def test_it_needs_no_sandbox_of_yours_and_says_what_it_judges():
+def test_unit_tests_make_a_sandbox_of_their_own_and_name_their_columns():
     reward = unit_tests()
     assert rewarded(reward, [FENCED, "nonsense ("]) == [1.0, 0.0]
     assert (about(reward).role, about(reward).columns) == ("correctness", ("test", "entry_point"))

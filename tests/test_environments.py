@@ -287,8 +287,8 @@ def test_a_broken_tool_is_no_lost_game():
     assert server.get_reward() == 0.0
 
 
-@slow
 @pytest.fixture(scope="module")
+@slow
 def loaded():
     from grpo_workbook import load_model
 

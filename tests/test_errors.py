@@ -30,5 +30,5 @@ def test_plain_text_is_wrapped_as_ever():
     assert wrap(TEXTS[0], 40, "- ") == expected
 
 
-def test_controls_are_shown():
+def test_control_characters_are_shown_as_text():
     assert visible("a\x1b[2J\x07\rb\nc\u202e\ud83d") == "a\\x1b[2J\\x07\\rb\nc\\u202e\\ud83d"

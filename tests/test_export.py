@@ -461,7 +461,14 @@ files.swap_folder(Path({str(folder)!r}), lambda new: (new / "weights").write_tex
 
 # ------------------------------------------------------------------ the card
 
-WRONG, RIGHT = (Scores([""] * 400, *[[i < n for i in range(400)]] * 3) for n in (100, 370))
+
+def scores_with(right: int, n: int) -> Scores:
+    """The scores of n problems, of which so many are right by every measure."""
+    outcomes = [True] * right + [False] * (n - right)
+    return Scores([""] * n, outcomes, outcomes, outcomes)
+
+
+WRONG, RIGHT = scores_with(100, 400), scores_with(370, 400)
 REPORT = {
     "model": "data/tiny-qwen3",
     "backend": "unsloth",
@@ -543,8 +550,8 @@ def test_the_text_has_the_numbers(card):
     ):
         assert words in text, words
     assert "may be chance" not in text
-    a, b = (Scores([""] * 8, *[[i < n for i in range(8)]] * 3) for n in (4, 5))
-    doubtful = {**REPORT, "heldout": report_heldout({"sampled": a}, {"sampled": b})}
+    before, after = scores_with(4, 8), scores_with(5, 8)
+    doubtful = {**REPORT, "heldout": report_heldout({"sampled": before}, {"sampled": after})}
     assert "may be chance" in card(doubtful)[1]
 
 

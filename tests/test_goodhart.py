@@ -92,7 +92,7 @@ def test_each_step_is_found_and_paid_and_counts_for_what_led_to_it(adder, method
         assert advantages[j, each[-1][0] + 1 :].abs().sum() == 0
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["beta 0.3", "adaptive beta"])
 def test_a_penalty_is_paid_for_distance_alone(method, monkeypatch, tmp_path):
     """At the base it has no gradient of its own; away from it, beta times the divergence."""

@@ -9,10 +9,7 @@ from conftest import REPO, assert_names, environment, raises_naming
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 import gpu
-import gpu_contact
-import gpu_learning
 import gpu_models
-import gpu_report
 
 # Weights that the published models have, counted by their makers.
 PUBLISHED = {
@@ -149,15 +146,6 @@ def test_a_kernel_that_fails_ends_it_and_another_part_does_not(tmp_path):
     assert "no such kernel" in (tmp_path / "out" / "gpu.md").read_text()
 
 
-def test_a_chapter_draws_where_there_is_no_jupyter(monkeypatch):
-    from grpo_workbook import figures
-
-    for name, module in gpu_contact._no_notebook().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    figure = figures.diagram({"one": (0.2, 0.5, "one", "w"), "two": (0.8, 0.5, "two", "w")}, [])
-    figures.show(figure, "Two boxes")
-
-
 def test_the_time_is_kept_to_and_what_was_not_reached_is_said(tmp_path):
     result = run(
         "--tiny", "--device", "cpu", "--part", "learning", "--out", tmp_path, "--budget", "1.5"
@@ -190,80 +178,3 @@ def test_without_a_gpu_it_says_so(tmp_path):
     assert result.returncode == 2
     assert_names(result.stdout, "CUDA")
     assert list(tmp_path.iterdir()) == []
-
-
-def side(seconds, allocated):
-    peak = {"allocated": allocated, "reserved": allocated + 1}
-    return {
-        "seconds_per_step": seconds,
-        "completion_tokens_per_s": 8192 / seconds,
-        "peak": peak,
-        "estimate_gib": 9.5,
-    }
-
-
-SHAPES = {"steps": 7, "warm_up": 2, "batch": 32, "group": 8, "per_device": 8, "prompt_tokens": 256}
-SHAPES |= {"completion_tokens": 256, "rank": 32, "checkpointing": True}
-MACHINE = {
-    "gpu": "a GPU",
-    "memory_gib": 80.0,
-    "cuda": "13.0",
-    "python": "3.12.3",
-    "versions": {"torch": "2.13.0"},
-}
-
-
-def test_the_table_divides_plain_by_unsloth():
-    row = {
-        "model": "4B",
-        "shapes": SHAPES,
-        "weights": {"parameters": 4},
-        "unsloth": side(2.0, 8),
-        "plain": side(5.0, 12),
-    }
-    text = gpu_report.table({"machine": MACHINE, "speed": [row]})
-    assert "| 4B | unsloth | 2.00 | 4096 | 8.00 | 9 | 9.5 | 1.00 | 1.00 |" in text
-    assert "| 4B | plain | 5.00 | 1638 | 12.00 | 13 | 9.5 | 2.50 | 1.50 |" in text
-    row["plain"] = {"error": "exit status 1: CUDA out of memory"}
-    text = gpu_report.table(
-        {"machine": MACHINE, "speed": [row], "failures": ["speed, 4B, plain: out of memory"]}
-    )
-    assert "| 4B | plain | error: exit status 1: CUDA out of memory |" in text
-    assert "- speed, 4B, plain: out of memory" in text
-
-
-def test_failures_are_found_wherever_they_are():
-    problem = {"family": "qwen", "steps": 120, "problems": ["sampled after is 0.500"]}
-    results = {
-        "speed": [{"model": "4B", "unsloth": {"error": "killed"}, "plain": {"refused": "no"}}],
-        "learning": [problem, {"family": "gemma", "skipped": "the time of --budget was used up"}],
-    }
-    assert gpu.failures(results) == [
-        "learning, qwen: sampled after is 0.500",
-        "learning, gemma: the time of --budget was used up",
-        "speed, 4B, unsloth: killed",
-    ]
-
-
-def test_calls_on_one_machine_share_a_file_and_no_other_machine_does(tmp_path):
-    gpu.write_results(tmp_path, {"machine": MACHINE, "resume": []})
-    assert gpu.earlier(tmp_path, MACHINE)["resume"] == []
-    assert gpu.earlier(tmp_path, MACHINE | {"gpu": "another"}) == {}
-
-
-def test_the_bounds_are_those_of_the_main_run():
-    before, after = (
-        {"strict_sampled": s, "strict_greedy": g} for s, g in ((0.23, 0.46), (0.92, 0.99))
-    )
-    assert gpu_learning.accuracy_problems(before, after) == []
-    assert len(gpu_learning.accuracy_problems(after, before)) == 4
-    assert gpu_learning.metric_problems([{"loss": float("nan")}]) == [
-        "not logged: " + ", ".join(n for n in gpu_learning.NEEDED if n != "loss"),
-        "not finite: loss",
-    ]
-
-
-def test_unsloths_own_name_for_the_length_will_do():
-    log = [{name.split("|")[-1]: 1.0 for name in gpu_learning.NEEDED}]
-    assert "completion_length" in log[0]
-    assert gpu_learning.metric_problems(log) == []

@@ -213,7 +213,7 @@ def test_advantages_are_trls(numbers, trl_numbers):
             )
 
 
-def test_four_rewards():
+def test_the_advantages_of_four_rewards_by_hand():
     high = 0.5 / math.sqrt(1 / 3)  # the deviation from the mean, over the standard deviation
     expected = [high, high, -high, -high]
     assert group_advantages([1, 1, 0, 0], 4).tolist() == pytest.approx(expected, abs=3e-4)

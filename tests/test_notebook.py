@@ -40,7 +40,7 @@ def test_show_displays_the_source_as_it_is(monkeypatch):
 
 
 @pytest.mark.parametrize("path", sorted((REPO / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
-def test_it_is_the_first_code_cell_of_every_notebook(path):
+def test_the_set_up_is_the_first_code_cell_of_every_notebook(path):
     cells = nbformat.read(path, as_version=4).cells
     assert next(c for c in cells if c.cell_type == "code").source == CELL
     assert [c.cell_type for c in cells[:4]] == ["markdown", "markdown", "code", "markdown"]
@@ -56,7 +56,7 @@ def test_the_address_stands_in_one_place():
     assert not [t for t in texts if ADDRESS in t]
 
 
-def test_it_does_nothing_here(tmp_path):
+def test_the_set_up_does_nothing_outside_of_colab(tmp_path):
     result = run(
         f"{CELL}\nprint('grpo_workbook.notebook' in sys.modules, sys.path[0] == '')", tmp_path
     )

@@ -303,7 +303,7 @@ def short(notebook, name):
 
 @pytest.mark.notebook
 @pytest.mark.parametrize("name", NAMES)
-def test_it_runs_and_proves_what_it_says(name, tmp_path):
+def test_a_notebook_runs_and_proves_what_it_says(name, tmp_path):
     inputs = build.inputs_hash(REPO / "notebooks" / "source" / f"{name}.py")
     inputs += "" if FULL else " in short"
     if not ALL and passed().get(name) in (inputs, inputs.removesuffix(" in short")):

@@ -145,7 +145,7 @@ def test_an_unknown_model_is_named_with_those_that_are_known(name):
 @pytest.mark.parametrize(
     ("dtype", "four_bit"), [("bfloat16", True), ("bfloat16", False), ("float32", True)]
 )
-def test_weights(family, dtype, four_bit):
+def test_weights_are_those_that_a_loaded_model_holds(family, dtype, four_bit):
     """4-bit weights with the scales that bitsandbytes keeps, and what stays wide beside them."""
     model = load(family, dtype, four_bit)
     held = sum(p.nbytes for p in model.parameters())
@@ -230,7 +230,7 @@ def test_a_window_and_a_state_do_not_grow():
     assert hybrid.cached(1) > 10**6
 
 
-def test_logits(tiny):
+def test_logits_are_those_that_a_model_returns(tiny):
     with torch.no_grad():
         real = tiny["qwen"][0](torch.randint(5, 200, (2, 7))).logits
     assert logits_bytes(tiny_shape("qwen"), 2, 7) == real.nbytes

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -193,16 +194,17 @@ def test_everything_public_has_a_docstring():
                 )
         return found
 
-    paths = sorted((REPO / "grpo_workbook").rglob("*.py"))
-    assert [
-        name for p in paths for name in without(ast.parse(p.read_text(encoding="utf-8")), p.stem)
-    ] == []
+    missing = []
+    for path in sorted((REPO / "grpo_workbook").rglob("*.py")):
+        missing += without(ast.parse(path.read_text(encoding="utf-8")), path.stem)
+    assert missing == []
 
 
 def test_what_the_package_imports_is_what_it_says_it_needs():
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
     needed = [Requirement(r) for r in project["dependencies"]]
-    offered = [Requirement(r) for extra in project["optional-dependencies"].values() for r in extra]
+    extras = itertools.chain.from_iterable(project["optional-dependencies"].values())
+    offered = [Requirement(line) for line in extras]
     modules = {"PyYAML": "yaml", "ipython": "IPython", "pillow": "PIL"}
 
     def module(requirement):
@@ -224,11 +226,9 @@ def test_what_the_package_imports_is_what_it_says_it_needs():
 
 
 def test_each_package_is_pinned_once_and_within_the_range_that_is_asked_for():
-    lines = [
-        line
-        for f in [REPO / "requirements.txt", *sorted((REPO / "requirements").glob("*.txt"))]
-        for line in f.read_text().splitlines()
-    ]
+    lines = []
+    for file in [REPO / "requirements.txt", *sorted((REPO / "requirements").glob("*.txt"))]:
+        lines += file.read_text().splitlines()
     pins = [line.split("#")[0].strip().split("==") for line in lines if not line.startswith("#")]
     names = [canonicalize_name(name) for name, _ in pins]
     assert sorted(names) == sorted(set(names))

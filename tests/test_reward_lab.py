@@ -44,7 +44,7 @@ def test_score_sees_what_grpo_would_see():
     std = math.sqrt((9 + 4) / 8 - 0.625**2)
     expected = {"none": 0, "mean": 0.625, "std": std, "min": 0.0, "max": 3.0, "equal": 0.5}
     assert table.loc["total", list(expected)].to_dict() == pytest.approx(expected)
-    one_each = [row for row in ROWS for _ in range(4)]
+    one_each = [ROWS[0]] * 4 + [ROWS[1]] * 4
     again = score_rewards(functions, COMPLETIONS, one_each, group_size=4, weights=weights)
     assert again.groups == scored.groups
 
@@ -128,9 +128,8 @@ PENALTIES = ("overlong",)
 ROOMS = ("symbolic", "unit_tests", "code_format")
 
 
-def test_the_collection():
-    assert len(ATTACKS) == 96
-    assert len({a.family for a in ATTACKS}) == 16
+def test_the_attacks_are_many_and_all_different():
+    assert len({a.family for a in ATTACKS}) >= 16
     assert len({(a.family, a.name) for a in ATTACKS}) == len(ATTACKS)
     assert sum(len(a.text) >= 900_000 for a in ATTACKS) >= 10
     assert len({a.text for a in ATTACKS}) == len(ATTACKS)
@@ -333,10 +332,6 @@ def test_pairs_are_judged_in_order(checker):
     assert checker.counts["error"] == checker.counts["timeout"] == 0
 
 
-def test_nothing_is_nothing(checker):
-    assert checker.check([]) == []
-
-
 def test_a_number_as_gold_needs_no_worker():
     with SymbolicChecker() as checker:
         assert [o.verdict for o in checker.check([("72", "72"), ("2+70", "72")])] == [
@@ -445,7 +440,7 @@ def test_a_worker_whose_parent_was_killed_ends():
 
 
 @pytest.mark.parametrize("bad", [{"workers": 0}, {"time_limit": 0}, {"time_limit": float("nan")}])
-def test_bad_limits(bad):
+def test_limits_that_make_no_sense_are_named(bad):
     with raises_naming(WorkbookError, "workers"):
         SymbolicChecker(**bad)
 

@@ -66,7 +66,7 @@ def test_the_best_completion_earns_the_maximum():
         ("", 0.0),
     ],
 )
-def test_correctness(text, reward):
+def test_correctness_pays_for_one_right_answer_block(text, reward):
     assert correctness_reward([text], answer=["42"]) == [reward]
 
 
@@ -75,7 +75,7 @@ def test_a_broken_reference_is_an_error_and_not_a_zero():
         correctness_reward([GOOD], answer=["forty-two"])
 
 
-def test_strict_format():
+def test_strict_format_pays_for_the_form_alone():
     assert strict_format_reward([GOOD, GOOD + " bye", "42"]) == [1.0, 0.0, 0.0]
 
 
@@ -100,7 +100,7 @@ def test_strict_format():
         ("<answer>1</answer>" * 4, 0.0),
     ],
 )
-def test_incremental_format(text, reward):
+def test_incremental_format_pays_for_each_part(text, reward):
     assert incremental_format_reward([text]) == [reward]
 
 
@@ -223,7 +223,7 @@ def test_a_row_without_gold_is_left_out_and_numbers_are_texts_too():
     assert reward(texts, solution=[None, 5, 5.0, " ", "6"]) == [None, 1.0, 1.0, None, 0.0]
 
 
-def test_it_says_what_it_is_and_what_it_lacks():
+def test_a_reward_for_marked_answers_names_its_columns():
     reward = get_answer_reward("gold", "####")
     assert (about(reward).role, about(reward).columns) == ("correctness", ("gold",))
     assert reward.__name__ == "gold_answer_reward"
