@@ -17,7 +17,7 @@ from conftest import REPO, slow, until
 
 from grpo_workbook import WorkbookError
 from grpo_workbook.rewards import attacks
-from grpo_workbook.rewards.judges import PREFER, Judge, agreement, get_judge_reward, length_bias
+from grpo_workbook.rewards.judges import PREFER, Judge, agreement, get_judge_reward
 
 ROW = {"prompt": "What is 6 times 7?", "completion": "<answer>42</answer>"}
 
@@ -84,17 +84,16 @@ def numbered(n: int) -> list[dict]:
 
 def test_equal_questions_are_asked_once_and_remembered_in_a_file(endpoint, tmp_path):
     url, seen = endpoint(lambda text, n: "no" if fenced(text) == "3" else "Let me see.\n**Yes.**")
-    judge = Judge(url, "m", cache=tmp_path / "replies.jsonl", price=(1.0, 10.0))
+    judge = Judge(url, "m", cache=tmp_path / "replies.jsonl")
     assert ask(judge, *numbered(4), *numbered(2)) == [1, 1, 1, 0, 1, 1]
     assert len(seen) == 4
     assert (judge.counts["asked"], judge.counts["cached"]) == (4, 2)
     assert judge.tokens == [40, 8]
-    assert judge.cost == pytest.approx(120e-6)
     with (tmp_path / "replies.jsonl").open("a") as file:
         file.write('{"a killed wri')
-    again = Judge(url, "m", cache=tmp_path / "replies.jsonl", price=(1.0, 10.0))
+    again = Judge(url, "m", cache=tmp_path / "replies.jsonl")
     assert ask(again, *numbered(4)) == [1, 1, 1, 0]
-    assert (len(seen), again.cost) == (4, 0)
+    assert (len(seen), again.tokens) == (4, [0, 0])
     assert ask(Judge(url, "another", cache=tmp_path / "replies.jsonl"), *numbered(1)) == [1]
     assert len(seen) == 5
 
@@ -109,14 +108,9 @@ def test_what_gives_no_verdict_is_none_and_counted(endpoint):
     prose = "Yes and no: it depends on what is meant."
     url, _ = endpoint(lambda text, n: {"0": prose, "1": 500, "2": ""}.get(fenced(text), "no"))
     judge = Judge(url, "m", retries=0)
-    assert ask(judge, *numbered(8), ROW | {"completion": "x" * 30_000}) == [
-        *[None] * 3,
-        *[0] * 5,
-        None,
-    ]
-    names = ("unreadable", "server error", "too long", "verdicts")
-    assert [judge.counts[name] for name in names] == [2, 1, 1, 5]
-    assert "30" in judge.why["too long"]
+    assert ask(judge, *numbered(8)) == [*[None] * 3, *[0] * 5]
+    names = ("unreadable", "server error", "verdicts")
+    assert [judge.counts[name] for name in names] == [2, 1, 5]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +139,7 @@ def test_a_judge_that_likes_the_first_answer_decides_nothing(endpoint):
     judge = Judge(url, "m", PREFER, {"A": 1.0, "B": 0.0})
     assert asyncio.run(judge.compare([("6*7?", "42", "41"), ("1+1?", "3", "2")])) == [0.5, 0.5]
     assert judge.counts["position decided"] == 2
-    url, _ = endpoint(lambda text, n: "AB"[text.index("42") > text.index("41")])
+    url, _ = endpoint(lambda text, n: "AB"[text.index("\n42\n") > text.index("\n41\n")])
     fair = Judge(url, "m", PREFER, {"A": 1.0, "B": 0.0})
     assert asyncio.run(fair.compare([("6*7?", "42", "41"), ("6*7?", "41", "42")])) == [1.0, 0.0]
     assert fair.counts["position decided"] == 0
@@ -290,18 +284,10 @@ def test_a_judge_that_always_says_yes_agrees_by_chance_alone():
         agreement([None, None], [1, 0])
 
 
-def test_a_length_bias_is_seen_within_a_label():
-    lengths, labels = [1, 2, 3, 4] * 2, [0] * 4 + [1] * 4
-    assert length_bias([0, 0, 1, 1] * 2, labels, lengths) == 1.0
-    assert length_bias([0, 1, 1, 0] * 2, labels, lengths) == 0.5
-    longer_are_right = length_bias([0] * 4 + [1] * 4, labels, [1] * 4 + [9] * 4)
-    assert longer_are_right != longer_are_right  # NaN: labels explain it all
-
-
 def test_no_attack_text_breaks_a_request(endpoint):
     """Every attack of the lab arrives as one user message, in its fence, as valid JSON."""
     url, seen = endpoint(lambda text, n: "no")
-    judge = Judge(url, "m", max_characters=2_000_000)
+    judge = Judge(url, "m")
     texts = [a.text for a in attacks() if a.text.isprintable() or "\n" in a.text]
     assert ask(judge, *[ROW | {"completion": text} for text in texts]) == [0.0] * len(texts)
     assert all(len(request["messages"]) == 1 for request in seen)

@@ -12,9 +12,7 @@ from grpo_workbook.diagnosis import watch
 from grpo_workbook.environments import get_tool_answer_reward
 from grpo_workbook.evaluation import Scores, score
 from grpo_workbook.planning import KNOWN, plan
-from grpo_workbook.rewards import get_overlong_reward
-from grpo_workbook.rewards.contract import about, call
-from grpo_workbook.rewards.judges import get_judge_reward
+from grpo_workbook.rewards.contract import about
 from grpo_workbook.rewards.symbolic import get_symbolic_reward
 from grpo_workbook.sandbox import unit_tests
 
@@ -110,16 +108,6 @@ def test_every_reward_names_the_column_that_it_lacks_when_trl_calls_it(made, mis
     del data["gold"]
     with raises_naming(WorkbookError, f"'{missing}'", "prompt"):
         made(completions=["4"], **data)
-
-
-@pytest.mark.parametrize(
-    "factory",
-    [get_answer_reward, get_overlong_reward, get_symbolic_reward, get_judge_reward, unit_tests],
-)
-def test_a_factory_given_to_a_trainer_itself_says_to_call_it_first(factory):
-    """TRL would call it with the keywords of a reward."""
-    with raises_naming(WorkbookError, f"reward_funcs={factory.__name__}("):
-        call(factory, ["4"], answer=["4"])
 
 
 def test_a_reward_of_ones_own_is_marked_and_stays_what_it_is():

@@ -6,7 +6,6 @@ mark. The two format rewards judge the tags, and `get_overlong_reward` makes DAP
 """
 
 import functools
-import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +23,6 @@ from grpo_workbook.rewards.answers import (
 from grpo_workbook.rewards.contract import (
     Completion,
     RewardFunction,
-    makes_reward,
     reward,
     text_of,
 )
@@ -64,7 +62,6 @@ def correctness_reward(
     return rewards
 
 
-@makes_reward
 def get_answer_reward(
     column: str = "solution", marker: str | re.Pattern = "\\boxed{}", name: str | None = None
 ) -> RewardFunction:
@@ -73,11 +70,12 @@ def get_answer_reward(
         right = get_answer_reward("solution", marker="####")  # a column of your dataset
         trainer = GRPOTrainer(model, reward_funcs=[right], train_dataset=dataset)
 
-    `marker` is "\\boxed{}", "####", "<answer>", "json:KEY", or a regular expression with one group.
-    Several marked answers that differ count as none, and earn 0.0; a row without a reference gets
-    None. The reference is the last marked answer of the column, or else all of its text. Numbers
-    are compared as numbers (1,000.0 is 1000), everything else as text. `name` is the name in the
-    log, "solution_answer_reward" if it is left out.
+    `marker` is "\\boxed{}", "####", "<answer>", or a regular expression with one group, such as
+    r'"answer":\\s*"(.*?)"' for an answer in JSON. Several marked answers that differ count as none,
+    and earn 0.0; a row without a reference gets None. The reference is the last marked answer of
+    the column, or else all of its text. Numbers are compared as numbers (1,000.0 is 1000),
+    everything else as text. `name` is the name in the log, "solution_answer_reward" if it is left
+    out.
 
     Raises WorkbookError for a pattern with another number of groups, and, when it is called, if
     the dataset has no such column.
@@ -118,30 +116,10 @@ def _finder(marker: str | re.Pattern) -> Callable[[str], list[str]]:
     """The function that finds all answers with a marker of `get_answer_reward` in a text."""
     if isinstance(marker, str) and marker in MARKS:
         return functools.partial(marked_answers, mark=marker)
-    if isinstance(marker, str) and marker.startswith("json:"):
-        # By pattern and not by a parser: the JSON may stand in a fence, or break off.
-        return functools.partial(_json_values, pairs=_json_pairs(marker.removeprefix("json:")))
     pattern = re.compile(marker)
     if pattern.groups != 1:
         raise WorkbookError(f"the marker {marker!r} has {pattern.groups} groups: give it exactly 1")
     return pattern.findall
-
-
-def _json_pairs(key: str) -> re.Pattern:
-    """A pattern for `"key": value` with two groups: a quoted text and a number."""
-    quoted_key = re.escape(json.dumps(key))
-    # Atomic and possessive groups: a text of the policy's takes no quadratic time.
-    text = r'"(?>(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*)"'
-    number = r"-?\d[\d.eE+-]*+"
-    return re.compile(rf"(?a){quoted_key}\s*:\s*(?:({text})|({number}))")
-
-
-def _json_values(text: str, pairs: re.Pattern) -> list[str]:
-    """The values of a key wherever it stands in a text: the JSON around it may be incomplete."""
-    values = []
-    for quoted, number in pairs.findall(text):
-        values.append(json.loads(quoted, strict=False) if quoted else number)
-    return values
 
 
 @reward(role="format")
@@ -173,7 +151,6 @@ def tags_in_place(text: str) -> int:
     return len(TAGS)
 
 
-@makes_reward
 def get_overlong_reward(max_length: int | str, cache: int | None = None) -> RewardFunction:
     """Make DAPO's penalty (arXiv 2503.14476, eq. 13): 0 up to max_length - cache, then down to -1.
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from grpo_workbook.errors import WorkbookError
 
@@ -27,7 +27,6 @@ __all__ = [
     "call",
     "checked",
     "describe",
-    "makes_reward",
     "name_of",
     "require_columns",
     "reward",
@@ -37,8 +36,6 @@ __all__ = [
 Completion = str | list[dict[str, str]]
 RewardFunction = Callable[..., list[float | None]]
 F = TypeVar("F")
-P = ParamSpec("P")
-R = TypeVar("R")
 
 # What TRL passes beside the columns of the dataset.
 PASSED_BY_TRL = {
@@ -108,24 +105,6 @@ def reward(
         return wrapper
 
     return decorate
-
-
-def makes_reward(factory: Callable[P, R]) -> Callable[P, R]:
-    """Decorator for a function that makes a reward function.
-
-    Given to a trainer itself, without a call, it raises WorkbookError, which says what to write.
-    """
-
-    @functools.wraps(factory)
-    def make(*args: P.args, **kwargs: P.kwargs) -> R:
-        if "completions" in kwargs:
-            name = name_of(factory)
-            raise WorkbookError(
-                f"{name} makes a reward and is none itself: call it first, reward_funcs={name}(...)"
-            )
-        return factory(*args, **kwargs)
-
-    return make
 
 
 def require_columns(name: str, needed: Iterable[str], columns: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ ValueError, and code that swallowed the error has zeroed the rewards of whole ru
 takes it seconds, and "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So `decide` compares a
 reference that is a number exactly, as `is_correct` does, and calls a prediction wrong that offers
 several answers ("or", or a list if the reference is none). All other pairs go to a worker process.
-A late one is killed: "timeout". If one dies its pair is tried again, and is an "error" in the end.
+A late one is killed: "timeout". If one dies, its pair is an "error".
 
 Not covered: tasks to rewrite an expression, because the question's own form equals the answer.
 """
@@ -29,7 +29,6 @@ from grpo_workbook.rewards.answers import MAX_ANSWER, TO_ASCII, read_answer
 from grpo_workbook.rewards.contract import (
     Completion,
     RewardFunction,
-    makes_reward,
     reward,
     text_of,
 )
@@ -44,7 +43,6 @@ from grpo_workbook.rewards.statements import (
 __all__ = ["Outcome", "SymbolicChecker", "decide", "get_symbolic_reward"]
 
 START = 120.0  # seconds for a worker to import math-verify; about 1 on an idle machine
-MAX_TRIES = 4  # attempts at a pair if the worker dies
 DIGITS = 12  # decimals that must agree; with math-verify's 6, 1.414214 is the root of 2
 MEMORY = 2 << 30  # bytes of address space of a worker: stops a bomb before the machine is full
 # In forms that math-verify knows: also no ×, ÷, · and $
@@ -102,20 +100,19 @@ class SymbolicChecker:
         A prediction may be a completion, or None; without a mark its last statement ("so the sum
         is $2x$.") is the answer. Words of the question may be units.
         """
-        outcomes = [decide(*pair) for pair in pairs]
-        # What needs no algebra is decided already. The rest goes to the workers, and a pair whose
-        # worker died goes again.
-        for _ in range(MAX_TRIES):
-            futures = {}
-            for index, outcome in enumerate(outcomes):
-                if outcome is None:
-                    futures[index] = self._submit(pairs[index])
-            for index, future in futures.items():
-                outcomes[index] = self._wait_for(future)
-        died = Outcome("error", f"the worker died {MAX_TRIES} times on this pair")
-        judged = [outcome or died for outcome in outcomes]
-        self.counts.update(outcome.verdict for outcome in judged)
-        return judged
+        # all are submitted before the first is waited for, so that the workers run side by side
+        pending = []
+        for pair in pairs:
+            outcome = decide(*pair)
+            if outcome is None:  # it needs algebra
+                outcome = self._submit(pair)
+            pending.append(outcome)
+        outcomes = []
+        for result in pending:
+            outcome = result if isinstance(result, Outcome) else self._wait_for(result)
+            outcomes.append(outcome)
+            self.counts[outcome.verdict] += 1
+        return outcomes
 
     def judge(self, answer: str, reference: str) -> bool | None:
         """Whether an answer equals the reference; None without a verdict (for `score`)."""
@@ -132,12 +129,10 @@ class SymbolicChecker:
                 self._pool = ProcessPool(self.workers, initializer=_begin, context=context)
             answer = stated_answer(pair[0]) or ""
             reference = final_answer(pair[1]) or ""
-            return self._pool.schedule(
-                compare, [answer, reference, self.time_limit], timeout=self.time_limit
-            )
+            return self._pool.schedule(compare, [answer, reference], timeout=self.time_limit)
 
-    def _wait_for(self, future: ProcessFuture) -> Outcome | None:
-        """The outcome of a submitted pair; None if its worker died."""
+    def _wait_for(self, future: ProcessFuture) -> Outcome:
+        """The outcome of a submitted pair."""
         try:
             verdict, reason = future.result(START + self.time_limit)
         except TimeoutError:
@@ -145,11 +140,10 @@ class SymbolicChecker:
                 raise RuntimeError("no math-verify worker started") from None
             return Outcome("timeout", f"killed after {self.time_limit:g} s")
         except (ProcessExpired, BrokenProcessPool):
-            return None
+            return Outcome("error", "the worker died on this pair")
         return Outcome(verdict, reason)
 
 
-@makes_reward
 def get_symbolic_reward(checker: SymbolicChecker | None = None) -> RewardFunction:
     """Make a reward: 1.0 if the marked answer equals the column `answer` mathematically, else 0.0.
 
@@ -228,7 +222,7 @@ class _ProcessWithoutMain(SpawnProcess):
 def _begin() -> None:
     """Start a worker."""
     logging.disable(logging.CRITICAL)  # math-verify warns that its own time limit is off
-    compare("x+x", "2x", START)  # imports, and fills sympy's caches outside of any time limit
+    compare("x+x", "2x")  # imports, and fills sympy's caches outside of any time limit
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler would wait for a bomb's end
     with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
         import resource
@@ -236,21 +230,12 @@ def _begin() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
-def _set_alarm(seconds: int) -> None:
-    """Let the kernel end this process after some seconds, even within one long multiplication."""
-    if hasattr(signal, "alarm"):  # Windows has none
-        signal.alarm(seconds)
-
-
-def compare(answer: str, reference: str, time_limit: float) -> tuple[str, str]:
+def compare(answer: str, reference: str) -> tuple[str, str]:
     """The verdict of math-verify and its reason, as in `Outcome`; this runs in a worker."""
-    _set_alarm(int(2 * time_limit + 5))  # if the parent is gone
     try:
         return _verdict(_in_latex(answer), _in_latex(reference))
     except Exception as error:
         return "error", f"{type(error).__name__}: {str(error)[:200]}"
-    finally:
-        _set_alarm(0)
 
 
 def _verdict(answer: str, reference: str) -> tuple[str, str]:

@@ -1276,7 +1276,7 @@ report("diversity")
 
 # %%
 from grpo_workbook import correctness_reward
-from grpo_workbook.rewards.judges import Judge, agreement, get_judge_reward, length_bias
+from grpo_workbook.rewards.judges import Judge, agreement, get_judge_reward
 
 ONE = "{prompt}\n{fence}\n{completion}\n{fence}\nRight?"
 TWO = "{prompt}\n{fence}\n{first}\n{fence}\n{second}\n{fence}\nFirst better?"
@@ -1378,8 +1378,7 @@ def run_now(coroutine):
 
 
 url = f"http://127.0.0.1:{port}/v1"
-price = (0.5, 1.5)  # of a million tokens, read and written
-judge = Judge(url, str(folder), ONE, SAYS, price=price)
+judge = Judge(url, str(folder), ONE, SAYS)
 unseen = pool[1024:1184]
 labels = right[1024:1184]
 questions = []
@@ -1387,8 +1386,10 @@ for row in unseen:
     questions.append({"prompt": row["question"], "completion": row["text"]})
 verdicts = run_now(judge.ask(questions))
 print(dict(judge.counts))
-cost_of_run = 10_000 / len(questions) * judge.cost
-print(f"{sum(judge.tokens):,} tokens, {judge.cost:.4f} for {len(questions)} verdicts")
+read, written = judge.tokens
+cost = (0.5 * read + 1.5 * written) / 1e6  # 0.5 and 1.5 for a million tokens
+cost_of_run = 10_000 / len(questions) * cost
+print(f"{read + written:,} tokens, {cost:.4f} for {len(questions)} verdicts")
 print(f"a run of 10,000 completions: {cost_of_run:.2f}")
 
 # %% [markdown]
@@ -1417,13 +1418,11 @@ for place, row in enumerate(unseen):
     if row["gold"] in (1.0, 0.333):
         same_form.append(place)
 blind = show_agreement("the same, whole form", same_form)
-bias = length_bias(verdicts, labels, [len(row["text"]) for row in unseen])
-print(f"of two with the same label the longer one wins: {bias:.0%} (fair: 50%)")
 
 # %% [markdown]
-# Over all completions the kappa is 0.60, which many would accept. Among those in the requested form, the judge says
-# "right" to 33 of 34. A judge that hardly varies cannot agree beyond chance, so there its kappa is near 0 whatever the
-# labels are; even a narrow interval would then mean little. So this judge looks at the form. It was asked "Right?" and
+# Over all completions the kappa is 0.47, which many would call moderate. Among those in the requested form, the judge
+# says "right" to 31 of 34. A judge that hardly varies cannot agree beyond chance, so there its kappa is near 0 or below
+# it whatever the labels are; even a narrow interval would then mean little. So this judge looks at the form. It was asked "Right?" and
 # answers "well-formed?": the wording of a question does not prove what a judge looks at. Calibrate it on the cases
 # between which it will have to decide. As the policy learns the form, all of its completions will be of the second
 # kind.
@@ -1434,7 +1433,7 @@ print(f"of two with the same label the longer one wins: {bias:.0%} (fair: 50%)")
 # nothing:
 
 # %%
-pair_judge = Judge(url, str(folder), TWO, SAYS, price=price)
+pair_judge = Judge(url, str(folder), TWO, SAYS)
 asked_pairs = test_pairs[:30]
 questions_of_two = []
 for better, worse in asked_pairs:
@@ -1447,9 +1446,9 @@ print(f"{by_position} of {len(asked_pairs)} pairs are decided by position alone"
 print(f"of the other {len(decided)}, {sum(decided):.0f} in the order of gold")
 
 # %% [markdown]
-# Most pairs are decided by their position alone, so this judge has learned the order of the texts rather than their
-# quality. The few pairs that are left say little about its quality, and another run gives another rate. So count them
-# before you quote a percentage.
+# Nearly half of the pairs are decided by their position alone, so this judge looks at the order of the texts as much as
+# at their quality. The few pairs that are left say little about its quality, and another run gives another rate. So
+# count them before you quote a percentage.
 #
 # ### Attack it
 #
@@ -1498,7 +1497,8 @@ print(judge.text({"prompt": "6*7?", "completion": own_turn}))
 # Compare each attack with "wrong, in the whole form" and "wrong, the tag alone". An attack that passes more often than
 # both is a loophole of its own; where a plain wrong answer passes, no attack is needed. Here "the end of a fence"
 # passes on all eight problems. It cannot close the real fence, whose digits are random, but the judge is misled by a
-# text that looks like one. The other attacks never pass. (Eight problems are few: a rate of 50 % is four of them.)
+# text that looks like one. The first three attacks are in the whole form, so their rates are no news. The others never
+# pass. (Eight problems are few: a rate of 50 % is four of them.)
 #
 # Every judge has such a table, and a larger judge has other gaps. Make the table before training, and again with
 # completions of the trained policy. Fences, broken marks and strict replies stop a completion from leaving its place;
