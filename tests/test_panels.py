@@ -2,7 +2,7 @@
 
 from conftest import REPO, assert_names
 
-from grpo_workbook.diagnosis import compare_panels, diagnose, read_run, run_panels, side_by_side
+from grpo_workbook.diagnosis import diagnose, read_run, run_panels, side_by_side
 
 LOGS = REPO / "tests" / "diagnosis_logs"
 
@@ -33,38 +33,21 @@ def test_a_panel_is_named_after_what_was_logged():
     assert free.axes[2].get_title("left") == "entropy"
 
 
-def test_two_runs_share_the_panels_and_both_are_named():
-    runs = {name: read_run(LOGS / f"{name}_0.json") for name in ("healthy", "shows_work")}
-    figure, words = compare_panels(runs)
-    assert {t.get_text() for t in figure.axes[0].get_legend().get_texts()} == set(runs)
-    assert all(f"{name}: total from" in words for name in runs)
-
-
 def test_side_by_side_hides_the_empty_places():
     runs = {
         name: read_run(LOGS / f"{name}_0.json") for name in ("healthy", "beta_10", "cold_sampling")
     }
-    figure, words = side_by_side(runs, columns=2)
+    figure, words = side_by_side(runs)
     assert sum(a.get_visible() for a in figure.axes) == 3
     assert words.startswith("3 line charts over optimizer steps. reward. healthy from")
 
 
 def test_no_legend_lies_over_what_is_drawn():
-    run = read_run(LOGS / "healthy_1.json")
-    runs = {"healthy": run, "shows work": read_run(LOGS / "shows_work_0.json")}
-    for figure, _ in (run_panels(run), compare_panels(runs)):
+    for name in ("healthy_1", "shows_work_0"):
+        figure, _ = run_panels(read_run(LOGS / f"{name}.json"))
         figure.draw_without_rendering()
         for axes in figure.axes:
             box = axes.get_legend().get_window_extent()
             for line in axes.lines:
                 points = axes.transData.transform(line.get_xydata())
                 assert not [p for p in points if box.contains(*p)]
-
-
-def test_a_panel_of_two_runs_names_only_the_line_that_it_shows():
-    run = read_run(LOGS / "healthy_0.json")
-    figure, _ = compare_panels({"one": run, "other": run})
-    assert [a.get_title("left") for a in figure.axes] == [
-        "reward", "spread within the batch", "entropy", "tokens", "gradient norm",
-        "held-out problems",
-    ]  # fmt: skip

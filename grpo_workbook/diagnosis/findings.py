@@ -1,7 +1,7 @@
 """What the diagnosis can find: the catalogue and the bounds, read from findings.toml.
 
 A rule (rules.py) makes a Finding from its entry in the CATALOGUE and from what it has measured. The
-bounds that the rules compare with stand with their reasons in THRESHOLDS.
+bounds that the rules compare with stand with their reasons in findings.toml.
 """
 
 import tomllib
@@ -33,14 +33,6 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Threshold:
-    """A bound of the rules, and why it has this value."""
-
-    value: float
-    reason: str
-
-
-@dataclass(frozen=True)
 class Evidence:
     """A measured number, and the healthy values as text ("over 3")."""
 
@@ -69,9 +61,8 @@ class Finding:
 
 
 CATALOGUE = {name: Entry(**fields) for name, fields in DATA["findings"].items()}
-THRESHOLDS = {name: Threshold(**fields) for name, fields in DATA["thresholds"].items()}
-# bounds.sure is THRESHOLDS["sure"].value
-bounds = SimpleNamespace(**{name: threshold.value for name, threshold in THRESHOLDS.items()})
+# bounds.sure is the value of [thresholds.sure]
+bounds = SimpleNamespace(**{name: fields["value"] for name, fields in DATA["thresholds"].items()})
 
 
 def advice(name: str, settings: dict) -> str:
@@ -83,10 +74,6 @@ def advice(name: str, settings: dict) -> str:
         better = entry.to if value == 0 or entry.factor is None else value * entry.factor
         if better != value:
             sentences.append(f"{entry.setting} is {value:.4g} now: try {better:.4g}.")
-    elif entry.setting:
-        better = f"{entry.to:g}" if entry.factor is None else f"{entry.factor:g} times its value"
-        option = f"--set {entry.setting}=VALUE"
-        sentences.append(f"{entry.setting} is not in the log ({option}): try {better}.")
     if entry.then:
         sentences.append(f"If that was the cause, {entry.then}.")
     return " ".join(sentences)

@@ -1,4 +1,4 @@
-"""Figures of runs with text alternatives: six panels, two runs overlaid, many side by side."""
+"""Figures of runs with text alternatives: six panels of one run, or many runs side by side."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,22 +64,10 @@ def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -
     return draw(panels, title, alarms)
 
 
-def compare_panels(runs: Mapping[str, RunLog]) -> Drawn:
-    """The same panels for two to four runs, {name: run}: a colour each, one metric in a panel."""
-    panels = []
-    for heading, metrics in [("reward", {"reward": "total"}), *PANELS]:
-        metric, name = next(iter(metrics.items()))
-        panel = Panel(heading or name)
-        for label, run in runs.items():
-            panel.lines.append(Line(run, metric, f"{label}: {name}", label))
-        panels.append(panel)
-    return draw(panels, " and ".join(runs))
-
-
-def side_by_side(runs: Mapping[str, RunLog], metric: str = "reward", columns: int = 4) -> Drawn:
-    """One metric of many runs, {name: run}, as small charts, each with its own scale."""
-    panels = [Panel(name, [Line(run, metric, name, None)]) for name, run in runs.items()]
-    return draw(panels, metric, columns=columns, row_height=1.5)
+def side_by_side(runs: Mapping[str, RunLog]) -> Drawn:
+    """The reward of many runs, {name: run}, as small charts, each with its own scale."""
+    panels = [Panel(name, [Line(run, "reward", name, None)]) for name, run in runs.items()]
+    return draw(panels, "reward", columns=4, row_height=1.5)
 
 
 def draw(

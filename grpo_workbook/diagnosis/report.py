@@ -20,6 +20,7 @@ from grpo_workbook.diagnosis.runlog import RunLog, read_run
 from grpo_workbook.diagnosis.view import CALLS, View
 from grpo_workbook.errors import wrap
 
+WIDTH = 79  # of a terminal of 80 columns
 # "healthy" stands before the notes about a healthy run
 IMPORTANCE = [SEVERE, WARNING, FINE, NOTE]
 
@@ -94,28 +95,25 @@ def first_missing(entry: Entry, logged: list[str], known: set[str]) -> str:
     return "" if entry.asks in known else entry.asks
 
 
-def as_text(findings: Sequence[Finding], run: RunLog | None = None, width: int = 79) -> str:
-    """The findings for a terminal, then what is not known of the run and could not be judged.
-
-    width: columns of the terminal, of which one stays free.
-    """
+def as_text(findings: Sequence[Finding], run: RunLog | None = None) -> str:
+    """The findings for a terminal, then what is not known of the run and could not be judged."""
     lines = []
     for finding in findings:
         steps = f"step {finding.step}"
         if finding.until != finding.step:
             steps = f"steps {finding.step} to {finding.until}"
         lines.append(f"{finding.severity.upper()}  {finding.name}, {steps}")
-        lines += wrap(finding.means, width, "  ")
-        lines += wrap("; ".join(map(str, finding.evidence)), width, "  seen: ")
-        lines += wrap(finding.do, width, "  do:   ")
+        lines += wrap(finding.means, WIDTH, "  ")
+        lines += wrap("; ".join(map(str, finding.evidence)), WIDTH, "  seen: ")
+        lines += wrap(finding.do, WIDTH, "  do:   ")
         lines.append("")
     if run is not None:
         for note in run.notes:
-            lines += wrap(f"Not known: {note}", width)
+            lines += wrap(f"Not known: {note}", WIDTH)
         gaps = []
         for gap in unjudged(run):
             names = ", ".join(gap["findings"])
             gaps.append(f"{names} ({gap['how']})")
         if gaps:
-            lines += wrap(f"Not judged: {'; '.join(gaps)}", width)
+            lines += wrap(f"Not judged: {'; '.join(gaps)}", WIDTH)
     return "\n".join(lines).rstrip()

@@ -687,8 +687,6 @@ def about_the_loss(view: View) -> str:
     beta = view.settings.get("beta", kl_was_logged)
     notes = DATA["notes"]
     text = notes["loss_with_kl"] if beta else notes["loss_alone"]
-    if not beta and view.settings.get("loss_type") != "grpo":
-        text += notes["loss_by_lengths"]
     return text.format(f"{loss.abs().mean():.2g} on average")
 
 

@@ -1,4 +1,4 @@
-"""A run's log as one tidy table, from wherever it is; and the completions that TRL logged.
+"""A run's log as one tidy table, from wherever it is.
 
 `read_runs` finds the logs in a folder, has each read by formats.py, and makes a RunLog of the
 entries: a row for each optimizer step, a column for each metric.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -21,8 +21,6 @@ from grpo_workbook.rewards.contract import about, name_of
 
 # the files that may be logs, in a folder with others
 ENDINGS = (".ipynb", ".csv", ".tsv", ".json", ".jsonl", ".log", ".txt", ".out", ".db", ".html")
-# columns of TRL's table of completions that are no rewards
-NOT_REWARDS = ["step", "prompt", "completion", "advantage"]
 Source = str | Path | Mapping | list
 
 
@@ -263,45 +261,3 @@ def numbers_of(entry: dict) -> dict[str, float]:
             number = float(value)
             numbers[name] = number if math.isfinite(number) else math.nan
     return numbers
-
-
-class Sample(NamedTuple):
-    """A completion that TRL logged; `kind` is "best", "typical" or "worst" of its group."""
-
-    kind: str
-    prompt: str
-    completion: str
-    reward: float  # the plain sum of the rewards
-
-
-def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
-    """The best, a typical and the worst completion, by advantage, of the first groups of a step.
-
-    folder: a run's folder with TRL's logged completions in it.
-
-    Raises WorkbookError if the step was not logged.
-    """
-    paths = sorted(Path(folder).rglob("completions_*.parquet"))
-    if not paths:
-        raise WorkbookError(f"{readable(folder)} has no completions: set log_completions=True")
-    table: Any = pd.concat(map(pd.read_parquet, paths), ignore_index=True)
-    table["reward"] = table.drop(columns=NOT_REWARDS).sum(axis=1, numeric_only=True)
-    table["prompt"] = table["prompt"].map(plain_text)
-    rows = table[table["step"] == step]
-    if rows.empty:
-        steps = sorted(set(table["step"]))[:20]
-        raise WorkbookError(f"step {step} has no logged completions: choose from {steps}")
-    chosen = []
-    for prompt, group in list(rows.groupby("prompt", sort=False))[:groups]:
-        group = group.sort_values("advantage", ascending=False)
-        for name, position in (("best", 0), ("typical", len(group) // 2), ("worst", -1)):
-            row = group.iloc[position]
-            chosen.append(Sample(name, prompt, plain_text(row["completion"]), row["reward"]))
-    return chosen
-
-
-def plain_text(text: Any) -> str:
-    """A prompt or a completion as text; of a list of messages the last one's."""
-    if isinstance(text, str):
-        return text
-    return str(text[-1]["content"])

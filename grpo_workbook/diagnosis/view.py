@@ -200,23 +200,11 @@ class View:
         return False
 
     @cached_property
-    def rose_early(self) -> bool:
-        """The reward rose, as a line up to some step shows, is level now, and kept its gain."""
-        # one of many moments is easily high by chance
-        steepest = max([*self.t_values("reward"), 0.0]) - bounds.chance
-        if not steepest >= bounds.sure:
-            return False
-        variance = 0.0  # of the difference between the two windows' means
-        for window in (self.reward.head(self.width), self.reward.tail(self.width)):
-            variance += window.var() / max(1, len(window))
-        return self.gain >= bounds.kept * math.sqrt(variance)
-
-    @cached_property
     def rose(self) -> bool:
         """The reward or held-out accuracy rose beyond chance, and the reward did not fall again."""
         if self.fall.certain:
             return False
-        if self.heldout_rose or self.trend >= bounds.sure or self.rose_early:
+        if self.heldout_rose or self.trend >= bounds.sure:
             return True
         # from its lowest window: a slow start hides a rise from the line
         return deepest_fall(-self.reward).certain

@@ -458,16 +458,24 @@ print(f"\nthree probes in 20 steps took {share:.1%} of the steps' time")
 # %% [markdown]
 # ### What the model writes
 #
-# No metric replaces reading. For the first and the last step, the cell prints the best, a typical and the worst
-# completion of one group, with their rewards:
+# No metric replaces reading. With `log_completions=True` TRL writes a table of the completions for each logged step. For
+# the first and the last step, the cell prints the best, a typical and the worst completion of one group, with the sum of
+# their rewards:
 
 # %%
-from grpo_workbook.diagnosis import samples
+import pandas as pd
 
+logged = profile.output / "checkpoints" / "completions"
 for step in (1, 20):
-    for sample in samples(profile.output / "checkpoints", step):
-        text = " ".join(sample.completion.split())
-        print(f"step {step:2}  {sample.kind:8} {sample.reward:5.2f}  {text[:75]}")
+    rows = pd.read_parquet(logged / f"completions_{step:05}.parquet")
+    group = rows.head(8).sort_values("advantage", ascending=False)
+    places = {"best": 0, "typical": 4, "worst": 7}
+    for name, place in places.items():
+        row = group.iloc[place]
+        rewards = row.filter(like="_reward").sum()
+        message = row["completion"][-1]
+        text = message["content"].replace("\n", " ")
+        print(f"step {step:2}  {name:8} {rewards:5.2f}  {text[:75]}")
 
 # %% [markdown]
 # ### Trackio and TensorBoard
@@ -542,12 +550,25 @@ for name, finding in first_findings.items():
 # each panel shows one metric of the healthy run (solid) and of the gamed run (dashed):
 
 # %%
-from grpo_workbook.diagnosis import compare_panels
-
-both = {"healthy": healthy, "shows work": sick["shows_work"]}
-figure, words = compare_panels(both)
+titles = {
+    "reward": "reward", "completions/mean_length": "mean length, tokens",
+    "heldout/strict": "held-out accuracy, strict",
+}
+figure, grid = figures.new_panels(10.0, 2.8, len(titles), len(titles))
+words = []
+gamed = sick["shows_work"]
+for axes, metric in zip(grid, titles):
+    before = healthy.of(metric)
+    after = gamed.of(metric)
+    axes.plot(before.index, before, label="healthy")
+    axes.plot(after.index, after, "--", label="shows work")
+    axes.set_title(titles[metric], fontsize=9)
+    last = f"{before.iloc[-1]:.3g} healthy, {after.iloc[-1]:.3g} gamed"
+    words.append(f"{titles[metric]} at the end: {last}")
+grid[0].legend(frameon=False, fontsize=8)
+figure.supxlabel("optimizer step", fontsize=9)
 figure.suptitle("Gamed: the reward rises to its maximum, held-out accuracy falls to 0")
-figures.show(figure, words)
+figures.show(figure, f"Line charts of two runs: {'; '.join(words)}.")
 
 # %% [markdown]
 # The last steps of such a run have the highest reward and the worst policy. So judge steps by held-out accuracy, which
