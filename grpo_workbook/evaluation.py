@@ -452,30 +452,28 @@ def describe_gain(heldout: Mapping[str, Mapping[str, Any]]) -> list[str]:
         heldout: by way of decoding, as `report_heldout` gives it. The first way is described.
     """
     way, comparison = next(iter(heldout.items()))
-    parts = comparison["parts"]
     samples = comparison["samples"]
-    words = (
-        f"Strict accuracy ({way}) changed by {_points(comparison['strict']['gain'])} points: "
-        f"{_points(parts['form']['gain'])} form"
-    )
+    parts = comparison["parts"]
+    rows = [("form", parts["form"], "was right before, in another form")]
     if samples == 1:
-        return [
-            f"{words}, {_points(comparison['lenient']['gain'])} right answers in any form. One "
-            "answer to each problem does not show whether these are sharpening or new."
-        ]
-    rows = [
-        ("form", parts["form"], "was right before, in another form"),
-        ("sharpening", parts["sharpening"], f"was solved before in {samples - 1} tries"),
-        ("new", parts["new"], f"was not solved before in {samples - 1} tries"),
-        ("all three", comparison["strict"], f"strict accuracy, {way}"),
-        (f"pass@{samples}", comparison["lenient_pass"], f"is solved in {samples} tries"),
-    ]
-    if "greedy" in heldout:
+        meaning = "several samples tell which"
+        rows.append(("sharpening or new", comparison["lenient"], meaning))
+    else:
+        rows.append(
+            ("sharpening", parts["sharpening"], f"was solved before in {samples - 1} tries")
+        )
+        rows.append(("new", parts["new"], f"was not solved before in {samples - 1} tries"))
+    gains = ", ".join(f"{_points(part['gain'])} {name}" for name, part, _ in rows)
+    strict = comparison["strict"]
+    rows.append(("together", strict, f"strict accuracy, {way}"))
+    if samples > 1:
+        passes = comparison["lenient_pass"]
+        rows.append((f"pass@{samples}", passes, f"is solved in {samples} tries"))
+    if way != "greedy" and "greedy" in heldout:
         greedy = heldout["greedy"]["lenient"]
         rows.append(("greedy", greedy, "is solved by the greedy answer"))
     lines = [
-        f"{words}, {_points(parts['sharpening']['gain'])} sharpening, "
-        f"{_points(parts['new']['gain'])} new.",
+        f"Strict accuracy ({way}) changed by {_points(strict['gain'])} points: {gains}.",
         "",
         "| gain | points (95 % interval) | of what |",
         "| --- | --- | --- |",
