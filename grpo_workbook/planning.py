@@ -7,6 +7,7 @@ without recomputing). Not included: Unsloth's kernels keep less than Transformer
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +38,6 @@ __all__ = [
 ]
 
 GIB = 2**30
-MIB = 2**20
 WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # 4 bits; 8 bits per 64 weights; 32 per 256 of these
 LOGIT_CHUNKS = 4  # Unsloth splits the logits into at least this many pieces
@@ -271,18 +271,6 @@ class Settings:
         """Different problems in one optimizer step."""
         return self.completions_per_step // self.num_generations
 
-    def with_completions(self, completions: int, at_once: int) -> "Settings":
-        """The same with so many completions in a step, of which at most `at_once` learn at once."""
-        at_once = min(completions, at_once)
-        # A step has pieces of one size.
-        while completions % at_once != 0:
-            at_once -= 1
-        return replace(
-            self,
-            per_device_train_batch_size=at_once,
-            gradient_accumulation_steps=completions // at_once,
-        )
-
 
 def memory(shape: Shape, settings: Settings, gib: float = 0.0) -> Parts:
     """Bytes by part.
@@ -406,27 +394,26 @@ class Plan:
         return self.peak <= self.usable
 
     def __str__(self) -> str:
-        unit, unit_name = (GIB, "GiB") if self.peak > 4 * GIB else (MIB, "MiB")
         lines = [f"{self.model} on {self.device}: computed", ""]
         for phase, parts in self.parts.items():
-            lines.append(f"{phase:<34}{sum(parts.values()) / unit:8.2f} {unit_name}")
+            lines.append(f"{phase:<34}{sum(parts.values()) / GIB:8.2f} GiB")
             for part, size in parts.items():
                 bar = "#" * round(30 * size / self.peak)
-                lines.append(f"  {part:<32}{size / unit:8.2f}  {bar}".rstrip())
-        lines.append(f"{'in all: always + the larger':<34}{self.peak / unit:8.2f} {unit_name}")
+                lines.append(f"  {part:<32}{size / GIB:8.2f}  {bar}".rstrip())
+        lines.append(f"{'in all: always + the larger':<34}{self.peak / GIB:8.2f} GiB")
         lines.append("")
         if self.fits is None:
             lines.append("This machine's memory is unknown: give it with --memory.")
             return "\n".join(lines)
         verdict = "fits" if self.fits else "does not fit"
-        usable = f"{self.usable / unit:.2f} {unit_name} are usable ({USABLE:.0%}, assumed)."
+        usable = f"{self.usable / GIB:.2f} GiB are usable ({USABLE:.0%}, assumed)."
         lines.append(f"It {verdict}: {usable}")
         reached = self.peak
         for change in self.changes:
             reached = change.peak
             for name, (before, after) in change.fields.items():
                 lines.append(f"  {name} {before} -> {after}")
-            size = f"{change.peak / unit:.2f} {unit_name}"
+            size = f"{change.peak / GIB:.2f} GiB"
             lines.append(f"      {size}, and it costs {change.cost}")
         if reached > self.usable:
             lines.append("No setting is enough: choose a smaller model or a larger GPU.")
@@ -535,29 +522,35 @@ def _settings_of(profile: "str | Profile | GRPOConfig") -> dict[str, Any]:
             choices = ", ".join(PROFILES)
             raise WorkbookError(f"unknown profile {profile!r}: choose one of {choices}")
         table = PROFILES[profile]
-        settings = {name: table["grpo"][name] for name in GRPO_FIELDS}
-        settings["dtype"] = table["dtype"]
-        settings["load_in_4bit"] = True
-        settings["lora_rank"] = table["lora_rank"]
-        settings["max_prompt_length"] = table["max_prompt_length"]
-        return settings
-    if isinstance(profile, Profile):
-        settings = {name: profile.grpo[name] for name in GRPO_FIELDS}
-        settings["dtype"] = profile.dtype
-        settings["load_in_4bit"] = profile.loader["load_in_4bit"]
-        settings["lora_rank"] = profile.lora["r"]
-        settings["max_prompt_length"] = profile.max_prompt_length
-        return settings
-    settings = {name: getattr(profile, name) for name in GRPO_FIELDS}
-    settings["dtype"] = "float32"
-    if profile.fp16:
-        settings["dtype"] = "float16"
-    if profile.bf16:
-        settings["dtype"] = "bfloat16"
-    settings["load_in_4bit"] = False
-    settings["lora_rank"] = 16
-    settings["max_prompt_length"] = 512
-    return settings
+        grpo = table["grpo"]
+        others = {
+            "dtype": table["dtype"],
+            "load_in_4bit": True,
+            "lora_rank": table["lora_rank"],
+            "max_prompt_length": table["max_prompt_length"],
+        }
+    elif isinstance(profile, Profile):
+        grpo = profile.grpo
+        others = {
+            "dtype": profile.dtype,
+            "load_in_4bit": profile.loader["load_in_4bit"],
+            "lora_rank": profile.lora["r"],
+            "max_prompt_length": profile.max_prompt_length,
+        }
+    else:
+        grpo = vars(profile)
+        dtype = "float32"
+        if profile.fp16:
+            dtype = "float16"
+        if profile.bf16:
+            dtype = "bfloat16"
+        others = {
+            "dtype": dtype,
+            "load_in_4bit": False,
+            "lora_rank": 16,
+            "max_prompt_length": 512,
+        }
+    return {**{name: grpo[name] for name in GRPO_FIELDS}, **others}
 
 
 # ------------------------------------------------------------------ what makes it fit
@@ -567,10 +560,15 @@ def _settings_of(profile: "str | Profile | GRPOConfig") -> dict[str, Any]:
 
 
 def _smaller_pieces(settings: Settings) -> Settings | None:
-    if settings.per_device_train_batch_size == 1:
+    size = settings.per_device_train_batch_size
+    if size == 1:
         return None
-    half = settings.per_device_train_batch_size // 2
-    return settings.with_completions(settings.completions_per_step, at_once=half)
+    half = size // 2 if size % 2 == 0 else 1
+    return replace(
+        settings,
+        per_device_train_batch_size=half,
+        gradient_accumulation_steps=settings.completions_per_step // half,
+    )
 
 
 def _checkpointing(settings: Settings) -> Settings | None:
@@ -595,7 +593,13 @@ def _fewer_problems(settings: Settings) -> Settings | None:
     if settings.prompts_per_step == 1:
         return None
     completions = settings.prompts_per_step // 2 * settings.num_generations
-    return settings.with_completions(completions, at_once=settings.per_device_train_batch_size)
+    # A step has pieces of one size, none larger than before.
+    size = math.gcd(completions, settings.per_device_train_batch_size)
+    return replace(
+        settings,
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=completions // size,
+    )
 
 
 def _shorter_completions(settings: Settings) -> Settings | None:
@@ -607,9 +611,9 @@ def _shorter_completions(settings: Settings) -> Settings | None:
 # The cheapest first.
 CHANGES: list[tuple[Callable[[Settings], Settings | None], str]] = [
     (_smaller_pieces, "a little time: smaller pieces"),
+    (_four_bit, "time to unpack the weights, and a little accuracy"),
     (_checkpointing, "time: every layer is computed twice"),
     (_no_vllm, "time: Transformers samples the completions instead"),
-    (_four_bit, "time to unpack the weights, and a little accuracy"),
     (_fewer_problems, "a noisier gradient, so more steps"),
     (_shorter_completions, "answers that are cut off without a reward"),
 ]
@@ -617,35 +621,35 @@ CHANGES: list[tuple[Callable[[Settings], Settings | None], str]] = [
 
 def _changes_that_fit(shape: Shape, settings: Settings, gib: float, usable: float) -> list[Change]:
     """The cheapest changes that save memory, until the run fits or nothing is left to change."""
-    changes: list[Change] = []
-    size = peak(memory(shape, settings, gib))
-    start = settings  # before the current kind of change
-    while size > usable:
-        step = _cheapest_change(shape, settings, gib, size)
-        if step is None:
-            break
-        next_settings, cost, size = step
-        if changes and changes[-1].cost == cost:
-            changes.pop()  # the same kind of change once more: 8 -> 4 -> 2 is shown as 8 -> 2
-        else:
-            start = settings
-        settings = next_settings
-        changes.append(Change(_differences(start, settings), cost, size))
+    changes = []
+    parts = memory(shape, settings, gib)
+    missing = _missing_bytes(parts, usable)
+    for change, cost in CHANGES:
+        start = settings
+        while missing > 0:
+            candidate = change(settings)
+            if candidate is None:
+                break
+            candidate_parts = memory(shape, candidate, gib)
+            still_missing = _missing_bytes(candidate_parts, usable)
+            if still_missing >= missing:
+                break
+            settings = candidate
+            parts = candidate_parts
+            missing = still_missing
+        if settings != start:
+            changes.append(Change(_differences(start, settings), cost, peak(parts)))
     return changes
 
 
-def _cheapest_change(
-    shape: Shape, settings: Settings, gib: float, size: float
-) -> tuple[Settings, str, float] | None:
-    """The first of CHANGES that saves at least 1 % of `size`: (settings, cost, bytes)."""
-    for change, cost in CHANGES:
-        candidate = change(settings)
-        if candidate is None:
-            continue
-        candidate_size = peak(memory(shape, candidate, gib))
-        if candidate_size < 0.99 * size:
-            return candidate, cost, candidate_size
-    return None
+def _missing_bytes(parts: Parts, usable: float) -> float:
+    """How much sampling and learning need beyond what is usable, added up."""
+    always = sum(parts["always"].values())
+    missing = 0.0
+    for phase in ("sampling", "learning"):
+        needed = always + sum(parts[phase].values())
+        missing += max(0.0, needed - usable)
+    return missing
 
 
 def _differences(before: Settings, after: Settings) -> dict[str, tuple[Any, Any]]:

@@ -977,7 +977,7 @@ check("10.5", my_plan);
 #   larger peak must fit. By this computation, Qwen3-4B fits on a T4 in 4 bits with gradient checkpointing.
 # - 4 bits shrink the weights, LoRA shrinks the optimizer's state, and checkpointing shrinks the activations. The KV
 #   cache grows with all completions of a step, the activations with those that the model reads at once.
-# - If a run does not fit, take smaller pieces first, then checkpointing and 4 bits, then fewer or shorter completions.
+# - If a run does not fit, take smaller pieces first, then 4 bits and checkpointing, then fewer or shorter completions.
 # - Sampling will be slow, because a completion is written token by token. vLLM speeds it up.
 # - Several GPUs share a step. The completions of all processes together must be whole groups, and the advantages are
 #   those of whole groups.
