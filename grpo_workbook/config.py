@@ -272,12 +272,11 @@ def _lora_arguments(settings: dict, grpo: dict, seed: int) -> dict[str, Any]:
     }
 
 
-def check_grpo_config(args: Any, *, device: str, backend: str, load_in_4bit: bool) -> None:
+def check_grpo_config(args: Any, *, backend: str, load_in_4bit: bool) -> None:
     """Raise WorkbookError for values that TRL or Unsloth accepts and then ignores or misuses.
 
     Args:
         args: a GRPOConfig.
-        device: "cpu" or "cuda".
         backend: "unsloth" or "plain", see `load_policy`.
         load_in_4bit: whether the base is in 4-bit.
     """
@@ -290,11 +289,6 @@ def check_grpo_config(args: Any, *, device: str, backend: str, load_in_4bit: boo
                 "with the plain backend TRL merges the adapter into the 4-bit base and out again "
                 "at every step, which rounds the base: give use_vllm=False, or load_in_4bit=False"
             )
-    if backend == "unsloth" and device == "cuda" and args.use_adaptive_entropy:
-        raise WorkbookError(
-            "on a GPU Unsloth's trainer ignores use_adaptive_entropy: give entropy_coef for a "
-            "fixed bonus, or use the plain backend"
-        )
 
 
 def _check_steps_and_loss(args: Any) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 from grpo_workbook.errors import WorkbookError, first_line
 
 REPO = Path(__file__).resolve().parent.parent  # the clone; a package installed alone has none
-MIB = 2**20
 
 
 def readable(path: str | Path) -> str:
@@ -44,9 +43,6 @@ def whole_file(path: Path) -> Iterator[Path]:
     target = place_of(path)  # the target of a link: the link stays
     temporary = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
-        if target.exists() and not target.is_file():  # /dev/stdout: there is nothing to replace
-            yield target
-            return
         try:
             yield temporary
             os.replace(temporary, target)
@@ -77,22 +73,6 @@ def read_json(path: Path, fix: str = "start again with --overwrite") -> Any:
 
 
 # ---- folders
-
-
-def check_disk(output: Path, needed: int, what: str) -> None:
-    """Raise WorkbookError if `what` needs more bytes than the disk of `output` has free.
-
-    `output` need not exist yet.
-    """
-    existing = output.absolute()
-    while not existing.is_dir():
-        existing = existing.parent
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        raise WorkbookError(
-            f"{readable(output)} has {free / MIB:.0f} MiB free, but {what} needs about "
-            f"{needed / MIB:.0f} MiB: free some, or choose another disk"
-        )
 
 
 @contextlib.contextmanager

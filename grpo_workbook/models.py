@@ -217,16 +217,6 @@ def fingerprint(folder: str | Path | None) -> str | None:
     return digest.hexdigest()[:16]
 
 
-def check_positions(model: Any, tokens: int, fix: str) -> None:
-    """Raise WorkbookError if a prompt and its completion have more tokens than the model takes."""
-    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if most and tokens > most:
-        raise WorkbookError(
-            f"a prompt and its completion have up to {tokens:,} tokens, but this model was made "
-            f"for at most {most:,}: {fix}"
-        )
-
-
 def _read_field(path: Path, name: str) -> str | None:
     try:
         return json.loads(path.read_text(encoding="utf-8"))[name]

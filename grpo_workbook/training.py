@@ -56,7 +56,6 @@ def _load_with_unsloth(profile: Profile) -> tuple[Any, Any]:
     if profile.loader.get("fast_inference"):
         compat.let_vllm_sleep()
     import unsloth  # isort: skip  (before trl and transformers, which it patches)
-    import torch
     from transformers import set_seed
 
     set_seed(profile.seed)  # the adapters' initial weights
@@ -77,12 +76,6 @@ def _load_with_unsloth(profile: Profile) -> tuple[Any, Any]:
             f"the model {profile.model!r} cannot be loaded ({first_line(error)}): "
             "check the name, and the network for a hub id"
         ) from error
-    if profile.dtype == "float32" and model.dtype != torch.float32:  # Gemma 3 overflows float16
-        dtype = str(model.dtype).removeprefix("torch.")
-        raise WorkbookError(
-            f"Unsloth loads {profile.model_name} in {dtype} on a GPU without bfloat16: "
-            "give dtype='float16' (it computes in float32 all the same)"
-        )
     if only_text:  # a vLLM that runs beside the training refuses adapters of the other parts
         model = library.get_peft_model(model, **profile.lora, finetune_vision_layers=False)
     else:

@@ -83,21 +83,6 @@ def test_a_prompt_that_is_no_text(tmp_path, capsys):
     assert_names(refused(capsys, "check-data", tmp_path / "rows.jsonl"), "rows.jsonl")
 
 
-def test_a_prompt_beyond_the_models_positions(tmp_path, capsys):
-    row = {"question": "x y " * 50_000, "answer": "4"}
-    (tmp_path / "long.jsonl").write_text(json.dumps(row) + "\n")
-    call = evaluate(tmp_path, "qwen", "--data", tmp_path / "long.jsonl")
-    assert_names(refused(capsys, *call), "1,024", "--max-new-tokens")
-
-
-@pytest.mark.slow
-def test_a_run_beyond_the_models_positions(tmp_path, capsys):
-    out = tmp_path / "out"
-    message = refused(capsys, "run", "--max-prompt-length", "200000", "--output_dir", out)
-    assert_names(message, "1,024", "--max_prompt_length")
-    assert not out.exists()
-
-
 def test_a_parquet_file_without_rows(tmp_path, capsys):
     from datasets import Dataset
 

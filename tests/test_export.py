@@ -377,18 +377,6 @@ def test_a_killed_merge_leaves_nothing_under_the_name(in_a_run, tmp_path):
     assert not output.exists()
 
 
-def test_a_disk_that_is_too_small_is_named_before_anything_is_loaded(in_a_run, tmp_path):
-    """A real file system of 10 MB, mounted where only this process sees it."""
-    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
-        pytest.skip("this machine allows no user namespaces, so no small disk can be mounted")
-    line = f"exec {sys.executable} -m grpo_workbook merge {in_a_run} --output {tmp_path}/merged"
-    inside = f"mount -t tmpfs -o size=10m none {tmp_path} && {line}"
-    command, how = ["unshare", "-rm", "sh", "-c", inside], {"capture_output": True, "text": True}
-    result = subprocess.run(command, cwd=REPO, env=environment(), **how)
-    assert result.returncode == 2, result.stderr
-    assert_names(result.stderr, tmp_path / "merged", "MiB")
-
-
 # ------------------------------------------------------------------ folders that are swapped
 
 

@@ -10,7 +10,7 @@ import pytest
 from conftest import raises_naming
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import alone, check_disk, whole_file, write_json
+from grpo_workbook.files import alone, whole_file, write_json
 
 
 def test_an_error_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -68,10 +68,3 @@ def test_every_name_of_a_folder_has_the_same_lock(tmp_path, monkeypatch, name):
     with alone(work), refused, alone(Path(name)):
         pass
     assert set(os.listdir(tmp_path)) == {"work", ".work.lock"}
-
-
-def test_a_disk_that_is_too_small_is_named_before_the_folder_is_there(tmp_path):
-    check_disk(tmp_path / "not" / "yet", 1, "the run")
-    with raises_naming(WorkbookError, tmp_path / "not" / "yet", "the run", f"{2**50} MiB"):
-        check_disk(tmp_path / "not" / "yet", 2**70, "the run")
-    assert not (tmp_path / "not").exists()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPO, assert_names, environment
+from conftest import REPO, environment
 from test_loader import make
 
 # In a folder of its own: a CPU machine has no use for Triton, and its other tests go without.
@@ -119,20 +119,6 @@ told["steps"], told["saved"] = names["steps"], (profile.output / "adapter").is_d
 """
 
 
-REFUSED = """
-from grpo_workbook.errors import WorkbookError
-try:
-    if sys.argv[3] == "float32":
-        load_policy(choose_profile("smoke", **where, dtype="float32"))
-    else:
-        args = trl.GRPOConfig("x", **{**profile.grpo, "use_adaptive_entropy": True})
-        config.check_grpo_config(args, device="cuda", backend="unsloth", load_in_4bit=False)
-    told["said"] = "nothing"
-except WorkbookError as error:
-    told["said"] = str(error)
-"""
-
-
 def on_a_gpu(code: str, model: Path, *given, **env: str) -> dict:
     """What the code told, in a process that takes this machine for one with an L4."""
     code = START + code + "print(json.dumps(told))"
@@ -164,23 +150,11 @@ def test_float32_stays_float32_where_the_gpu_has_bfloat16(whose, tmp_path):
     assert told["gradient"] > 0
 
 
-def test_a_gemma_in_float32_is_refused_where_unsloth_would_take_float16(tmp_path):
-    gemma = REPO / "data" / "tiny-gemma3"
-    told = on_a_gpu(REFUSED, gemma, tmp_path, "float32", FAKE_CAPABILITY="7.5")
-    assert_names(told["said"], "float16", "dtype='float16'")
-    assert on_a_gpu(REFUSED, gemma, tmp_path, "float32") == {"said": "nothing"}  # an L4
-
-
 def test_a_gemma_is_trained_in_what_unsloth_takes_where_nothing_else_was_asked_for(tmp_path):
     told = on_a_gpu(TRAINS, REPO / "data" / "tiny-gemma3", tmp_path, "ours", FAKE_CAPABILITY="7.5")
     assert told["dtype"] == "float16"
     assert told["adapters"] == ["torch.float32"]
     assert told["gradient"] > 0
-
-
-def test_adaptive_entropy_is_refused_where_unsloth_would_ignore_it(tmp_path):
-    told = on_a_gpu(REFUSED, REPO / "data" / "tiny-qwen3", tmp_path, "entropy")
-    assert_names(told["said"], "use_adaptive_entropy", "entropy_coef")
 
 
 @pytest.mark.parametrize("family", ["tiny-qwen3", "gemma3"])

@@ -14,8 +14,8 @@ def test_a_vllm_beside_a_4bit_base_is_refused(tmp_path):
     values = {**choose_profile("smoke").grpo, "use_vllm": True}
     args = GRPOConfig(output_dir=str(tmp_path), **values)
     with raises_naming(WorkbookError, "use_vllm=False"):
-        check_grpo_config(args, device="cuda", backend="plain", load_in_4bit=True)
-    check_grpo_config(args, device="cuda", backend="plain", load_in_4bit=False)
+        check_grpo_config(args, backend="plain", load_in_4bit=True)
+    check_grpo_config(args, backend="plain", load_in_4bit=False)
 
 
 @pytest.mark.slow

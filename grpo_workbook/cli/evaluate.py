@@ -86,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
         device=profile.device,
         load_in_4bit=args.load_in_4bit,
     )
-    dataset = make_prompts(rows, args, model, tokenizer)
+    dataset = make_prompts(rows, args, tokenizer)
     scores = evaluation.evaluate(
         model,
         tokenizer,
@@ -124,17 +124,10 @@ def read_problems(args: argparse.Namespace) -> "Dataset":
     return rows
 
 
-def make_prompts(
-    rows: "Dataset", args: argparse.Namespace, model: Any, tokenizer: Any
-) -> "Dataset":
-    """The problems with their prompts. Raises WorkbookError if one is too long for the model."""
-    # As in training, so that a run and this command ask the same.
+def make_prompts(rows: "Dataset", args: argparse.Namespace, tokenizer: Any) -> "Dataset":
+    """The problems with their prompts, as in training: a run and this command ask the same."""
     fold = prompts.needs_folding(tokenizer)
-    dataset = to_dataset(rows, args.system_prompt, fold=fold)
-    longest = max(prompts.prompt_lengths(dataset, tokenizer)) + args.max_new_tokens
-    fix = "remove the long prompts, or lower --max-new-tokens"
-    models.check_positions(model, longest, fix)
-    return dataset
+    return to_dataset(rows, args.system_prompt, fold=fold)
 
 
 def make_report(

@@ -46,7 +46,6 @@ from grpo_workbook.evaluation import (
 )
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, read_json, readable, write_json
-from grpo_workbook.models import check_positions
 from grpo_workbook.notebook import use_one_thread
 from grpo_workbook.resume import Trained, train
 from grpo_workbook.rewards.contract import about, name_of
@@ -116,7 +115,7 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
 
     print(f"{profile}\n\nLoading the model")
     model, tokenizer = load_policy(run)
-    make_prompts(run, problems, model, tokenizer)
+    make_prompts(run, problems, tokenizer)
     facts: dict[str, Any] = {
         "linear4bit_layers": training.count_4bit_layers(model),
         "lora_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -170,7 +169,6 @@ def check_machine(run: options.Run) -> None:
         raise WorkbookError(f"--backend plain cannot train here: {reason}. Use --backend unsloth")
     check_grpo_config(
         run.args,
-        device=run.profile.device,
         backend=backend,
         load_in_4bit=run.profile.loader["load_in_4bit"],
     )
@@ -264,11 +262,9 @@ def load_policy(run: options.Run) -> tuple[Any, Any]:
         return training.load_policy(run.profile, run.options.backend)
 
 
-def make_prompts(run: options.Run, problems: Problems, model: Any, tokenizer: Any) -> None:
+def make_prompts(run: options.Run, problems: Problems, tokenizer: Any) -> None:
     """Make prompts of the rows, and drop those that are too long."""
     limit = run.profile.max_prompt_length
-    longest = limit + run.args.max_completion_length
-    check_positions(model, longest, "lower --max_prompt_length (longer prompts are dropped)")
     fold = needs_folding(tokenizer)
     for part, words in (("train", "training"), ("heldout", "held-out")):
         rows = data.to_dataset(getattr(problems, part), run.profile.system_prompt, fold=fold)
