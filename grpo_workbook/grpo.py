@@ -70,6 +70,7 @@ def group_advantages(
             f"rewards {tuple(values.shape)} are not one row of groups of {group_size} >= 2: give "
             "every prompt the same number of completions"
         )
+    # TRL takes NaN for "does not apply", which would hide a mistake in a reward.
     if not values.isfinite().all():
         number = int(values.isfinite().int().argmin())
         raise ValueError(f"reward {number} is {values[number]:g}: rewards must be finite")
@@ -84,6 +85,7 @@ def group_advantages(
     mean = centred.sum(dim=1, keepdim=True) / counts.clamp(min=1)
     advantages = (centred - mean) * scored
     if scale == "group":
+        # The deviations of a group add up to 0, so that n - 1 of its n scored rewards are free.
         squares = advantages.square().sum(dim=1, keepdim=True)
         std = (squares / (counts - 1).clamp(min=1)).sqrt()  # (groups, 1)
         advantages = advantages / (std + EPSILON_STD)

@@ -626,6 +626,7 @@ def _changes_that_fit(shape: Shape, settings: Settings, gib: float, usable: floa
     missing = _missing_bytes(parts, usable)
     for change, cost in CHANGES:
         start = settings
+        # Again and again, as 8 -> 4 -> 2, until it fits or this change saves nothing more.
         while missing > 0:
             candidate = change(settings)
             if candidate is None:
@@ -644,6 +645,7 @@ def _changes_that_fit(shape: Shape, settings: Settings, gib: float, usable: floa
 
 def _missing_bytes(parts: Parts, usable: float) -> float:
     """How much sampling and learning need beyond what is usable, added up."""
+    # The peak alone would not do: a change that helps the lower of the two is needed as well.
     always = sum(parts["always"].values())
     missing = 0.0
     for phase in ("sampling", "learning"):

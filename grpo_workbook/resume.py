@@ -400,6 +400,7 @@ def write_state(path: Path, state: dict) -> None:
     import torch
 
     torch.save(state, path)
+    # Read at once, so that a state is refused in this run and not in the one that is resumed.
     try:
         read_state(path)
     except UnpicklingError as error:

@@ -114,7 +114,7 @@ def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int)
     else:
         draw = random.Random(0)
         choices = [draw.sample(votes, k) for _ in range(MOST_CHOICES)]
-    won = 0.0
+    won = 0.0  # choices in which the reference has the majority, a tie as its part
     for choice in choices:
         counts = Counter(choice)
         counts.pop(None, None)
@@ -145,6 +145,7 @@ def paired_items(better: float, worse: float, power: float = 0.8) -> int:
 
     It takes about a second. Raises WorkbookError if 65,536 are not enough.
     """
+    # The power rises with the problems like a saw, so that a few less may be enough as well.
     most = 2**16
     if paired_power(most, better, worse) < power:
         raise WorkbookError(

@@ -319,6 +319,7 @@ class HeldoutProbe(Callback):
             self.best = {"step": state.global_step, "strict": scores.strict}
             if self.keep is not None and state.is_world_process_zero:
                 save_adapter(self.model, self.tokenizer, self.keep)
+        # The test is two-sided, but no more can be right here than at the best step.
         elif self.stop and paired_p_value(self.best["strict"], scores.strict) < 0.05:
             print(f"\nHeld-out accuracy has fallen: the best step was {self.best['step']}")
             control.should_training_stop = True
