@@ -99,11 +99,6 @@ def test_a_table_in_another_encoding(tmp_path, capsys, encoding):
     assert_names(message, "old.csv", bad_line, "UTF-8")
 
 
-def test_a_yaml_file_nested_too_deep(tmp_path, capsys):
-    (tmp_path / "deep.yaml").write_text("rewards: " + "[" * 5_000 + "]" * 5_000)
-    assert_names(refused(capsys, "run", "--config", tmp_path / "deep.yaml"), "deep.yaml")
-
-
 # ------------------------------------------------------------------ standard streams
 
 

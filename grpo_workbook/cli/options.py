@@ -290,33 +290,36 @@ def words_of(path: Path) -> list[str]:
 
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())  # YAML's errors have several lines
         raise WorkbookError(f"{path} cannot be read as YAML: {reason}") from None
     if not isinstance(config, dict):
         raise WorkbookError(f"{path} is not a mapping: write one `name: value` per line")
     words = []
     for name, value in config.items():
-        if value is None:
-            continue  # as if it were not given
-        if name in ("rewards", "judge"):
-            spec = ",".join(value) if isinstance(value, list) else str(value)
-            value = beside(spec, path.parent)
-        elif name in PATHS:
-            place = path.parent / Path(value).expanduser()
-            # What is not beside the file may be a hub id, a family, or a path from here.
-            if name == "output_dir" or place.exists():
-                value = place
-        if isinstance(value, list):
-            # argparse takes the items of a list as words of their own.
-            words += [f"--{name}", *[str(item) for item in value]]
-        elif isinstance(value, dict):
-            # GRPOConfig reads a text of JSON where it wants a dict.
-            words.append(f"--{name}={json.dumps(value)}")
-        else:
-            # One word, because argparse takes a value that begins with - for an option.
-            words.append(f"--{name}={value}")
+        if value is not None:  # else as if it were not given
+            words.extend(_words_for(name, value, path.parent))
     return words
+
+
+def _words_for(name: str, value: Any, folder: Path) -> list[str]:
+    """One entry of a YAML file in `folder` as argparse takes it."""
+    if name in ("rewards", "judge"):
+        spec = ",".join(value) if isinstance(value, list) else str(value)
+        value = beside(spec, folder)
+    elif name in PATHS:
+        place = folder / Path(value).expanduser()
+        # What is not beside the file may be a hub id, a family, or a path from here.
+        if name == "output_dir" or place.exists():
+            value = place
+    if isinstance(value, list):
+        # argparse takes the items of a list as words of their own.
+        return [f"--{name}", *[str(item) for item in value]]
+    if isinstance(value, dict):
+        # GRPOConfig reads a text of JSON where it wants a dict.
+        return [f"--{name}={json.dumps(value)}"]
+    # One word, because argparse takes a value that begins with - for an option.
+    return [f"--{name}={value}"]
 
 
 def _parse(words: list[str], *option_classes: type) -> tuple:
