@@ -118,7 +118,7 @@ def test_figures_have_their_words_beside_and_inside(main_runs, family):
     from PIL import Image
 
     folder = main_runs(family)[0] / "figures"
-    for name in ("rewards", "before_after", "health"):
+    for name in ("rewards", "before_after"):
         words = (folder / f"{name}.txt").read_text().strip()
         image = Image.open(folder / f"{name}.png")
         assert image.text["Description"] == words

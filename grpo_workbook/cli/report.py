@@ -70,19 +70,14 @@ def verdict(comparison: dict[str, Any]) -> list[str]:
 
 
 def draw(output: Path, log: list[dict[str, Any]], report: dict[str, Any]) -> None:
-    """Write figures/rewards.png, before_after.png and health.png with text alternatives (.txt)."""
-    # The diagnosis loads pandas, and --help imports this module.
-    from grpo_workbook.diagnosis import diagnose, read_run, run_panels
-
+    """Write figures/rewards.png and before_after.png with text alternatives (.txt)."""
     folder = output / "figures"
-    run = read_run(output)
     figures.save(*figures.reward_curves(log), folder / "rewards.png")
     figures.save(*figures.before_after(report["heldout"]), folder / "before_after.png")
     if "subset" in report:
         name = f"problems where {report['data']['subset']} is true"
         chart = figures.before_after(report["subset"], name)
         figures.save(*chart, folder / "before_after_subset.png")
-    figures.save(*run_panels(run, diagnose(run), "The run"), folder / "health.png")
 
 
 def versions() -> dict[str, str]:
