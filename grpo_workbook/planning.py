@@ -563,6 +563,7 @@ def _smaller_pieces(settings: Settings) -> Settings | None:
     size = settings.per_device_train_batch_size
     if size == 1:
         return None
+    # A step has pieces of one size.
     half = size // 2 if size % 2 == 0 else 1
     return replace(
         settings,
@@ -593,7 +594,7 @@ def _fewer_problems(settings: Settings) -> Settings | None:
     if settings.prompts_per_step == 1:
         return None
     completions = settings.prompts_per_step // 2 * settings.num_generations
-    # A step has pieces of one size, none larger than before.
+    # Again pieces of one size, none larger than before.
     size = math.gcd(completions, settings.per_device_train_batch_size)
     return replace(
         settings,

@@ -360,6 +360,7 @@ def _stateful(objects: Iterable) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     for thing in objects:
         # functools.wraps copies the attributes of an object, but not the methods of its class.
+        # So a wrapper, such as that of `watch`, is looked through for the object itself.
         while not hasattr(thing, "load_state_dict") and hasattr(thing, "__wrapped__"):
             thing = thing.__wrapped__
         is_model = hasattr(thing, "named_parameters")  # a reward model, which is not trained
