@@ -5,7 +5,6 @@
     python benchmarks/code_rewards.py --humaneval HumanEval.jsonl.gz   # also its 164 solutions
     python benchmarks/code_rewards.py --heavy      # from a process with torch and a model
     python benchmarks/code_rewards.py --long 10000 # also so many checks in a row: time, memory
-    python benchmarks/code_rewards.py --ablation   # only: which defence of one process stops what
 
 The speed is that of 64 completions in 8 groups of 8 (8 tasks, each with 5 assertions). Ratios
 compare rows of one call. The other ways run an attack in a process, namespaces and a folder that
@@ -17,7 +16,6 @@ import argparse
 import contextlib
 import ctypes
 import importlib.util
-import itertools
 import json
 import os
 import resource
@@ -261,39 +259,6 @@ def our_row(jobs: list[Job], solutions: list[Job], attacks: bool) -> dict:
     return found
 
 
-# ------------------------------------------------------------------ what each defence stops
-
-DEFENCES = ("hook", "snapshot", "doubt")  # of tests in one process; see together.py
-
-
-def ablation(file: str) -> None:
-    """How many cheats pass in one process with some of the defences.
-
-    The cheats are the attacks beside their test, or those of a file: a line has `program`, `test`,
-    `entry_point` and perhaps `setup`, as in tests/sandbox_cheats.jsonl.
-    """
-    jobs = []
-    if file:
-        for line in Path(file).read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            jobs.append(Job(row["program"], row["test"], row["entry_point"], row.get("setup", "")))
-    else:
-        attacks = [attack for attack in code_attacks() if attack.family == "beside its test"]
-        jobs = [Job(attack.program, attack.test, ENTRY_POINT) for attack in attacks]
-    print("| defences | pass | no verdict |\n| --- | --- | --- |")
-    for count in (0, 1, 2, 3):
-        for chosen in itertools.combinations(DEFENCES, count):
-            with Sandbox(workers=CORES, time_limit=LIMIT) as sandbox:
-                for worker in sandbox._workers:
-                    worker.options["without"] = [x for x in DEFENCES if x not in chosen]
-                verdicts = sandbox.check(jobs)
-            together = [verdict for verdict in verdicts if verdict.how.startswith("in one process")]
-            passed = sum(verdict.passed for verdict in together)
-            unsure = sum(verdict.fault == "test" for verdict in together)
-            name = " and ".join(chosen) or "the report alone"
-            print(f"| {name} | {passed} of {len(together)} | {unsure} |", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -304,13 +269,7 @@ def main() -> None:
         "--heavy", action="store_true", help="hold torch and a tiny model in this process"
     )
     parser.add_argument("--long", type=int, default=0, metavar="N", help="N checks in a row")
-    parser.add_argument(
-        "--ablation", metavar="FILE", nargs="?", const="", help="only judge cheats, or a file's"
-    )
     args = parser.parse_args()
-    if args.ablation is not None:
-        ablation(args.ablation)
-        return
     held = None
     if args.heavy:
         from transformers import AutoModelForCausalLM

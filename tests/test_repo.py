@@ -250,7 +250,7 @@ def test_nothing_loads_foreign_code_or_pickles():
     ]:
         text = path.read_text(encoding="utf-8")
         # which run programs and tests: the sandbox
-        if path.name in ("candidate.py", "judge.py", "together.py"):
+        if path.name in ("candidate.py", "tester.py", "together.py"):
             text = re.sub(r"\b(exec|eval)\(", "", text)
         assert not re.search(
             r"trust_remote_code\s*=|import pickle|torch\.load\(|os\.system|(?<![.\w])(eval|exec)\(",

@@ -360,17 +360,16 @@ def test_a_program_that_dies_half_way_gets_the_cases_before(sandbox):
     assert (verdict.outcome, verdict.cases_passed, verdict.cases) == ("error", 2, 4)
 
 
-@pytest.mark.slow
-def test_a_test_that_does_not_end_is_the_tests_fault_and_the_next_job_is_judged(monkeypatch):
-    monkeypatch.setattr("grpo_workbook.sandbox.pool.GRACE", 1.0)
-    with Sandbox(workers=1, time_limit=1.0) as made:
-        first, second = made.check([job(GOOD, "while True: pass", "add"), Job(GOOD, TEST, "add")])
-    assert (first.outcome, first.fault) == ("timeout", "test")
+def test_a_test_that_does_not_end_is_ended_and_the_next_job_is_judged():
+    with Sandbox(workers=1, time_limit=0.5) as made:
+        endless = job(GOOD, "add(1, 2)\nwhile True: pass", "add")
+        first, second = made.check([endless, Job(GOOD, TEST, "add")])
+    assert (first.outcome, first.passed) == ("timeout", False)
     assert second.passed
 
 
 def test_the_servers_own_modules_are_none_that_a_program_can_import(sandbox):
-    for name in ("wire", "jail", "judge", "candidate", "server"):
+    for name in ("wire", "jail", "tester", "candidate", "server"):
         verdict = sandbox.check([job(f"import {name}\ndef f(x): return x + 1")])[0]
         assert "ModuleNotFoundError" in verdict.reason
 
@@ -387,7 +386,7 @@ def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
         ("assert 1 == 1", "never calls"),
         ("def check(candidate):\n    pass", "never calls"),
         ("assert f(1 ==", "cannot be used: SyntaxError"),
-        ("assert f(object()) == 1", "only plain values"),
+        ("import re\nassert f(re.compile('a')) == 1", "only plain values"),
         ("import no_such_package\nassert f(3) == 4", "ModuleNotFoundError"),
         ("assert f(3) == wanted", "NameError"),
         ("import math\nassert f(3) == math.nothing", "AttributeError"),
@@ -460,7 +459,7 @@ ENDLESS = {
     "a power": ("def f(x): return 10**10", "assert 7 ** f(1) == 1"),
     "a pattern": ("def f(x): return '(a+)+$'", "import re\nassert re.match(f(1), 'a' * 60 + 'b')"),
     "a loop of the test": ("def f(x): return 0", "n = 0\nwhile n != 5: n += f(1)"),
-    "a Decimal": ("from decimal import Decimal\ndef f(x): return Decimal('1e999999999')", "assert int(f(1)) == 5"),
+    "a Decimal": ("from decimal import Decimal\ndef f(x): return Decimal('1e99999999')", "import decimal\nassert int(f(1)) == 5"),
     "a circle": ("class N: pass\ndef f(x):\n    n = N(); n.next = n; return n", "n = f(1)\nwhile n: n = n.next"),
     "all of an endless generator": ("def f(x):\n    while True: yield 1", "assert list(f(1)) == 5"),
     "a caught deadline": ("def f(x): return 0", "while f(1) == 0:\n    try:\n        while True: pass\n    except BaseException: pass"),
@@ -647,15 +646,6 @@ def test_what_a_test_does_to_its_process_reaches_the_program(quick, program, tes
     assert (wrong.passed, wrong.fault) == (False, "program"), str(wrong)
 
 
-@pytest.mark.parametrize("before", ["while True: pass", "9 ** (10**10)"])
-@pytest.mark.parametrize("name", ["f", "Solution().f"])
-def test_a_test_that_hangs_before_the_first_answer_is_at_fault(brief, name, before):
-    program = "def f(x): return x\nclass Solution:\n    f = staticmethod(f)"
-    test = f"def check(candidate):\n    {before}\n    assert candidate(3) == 3"
-    verdict = brief.check([Job(program, test, name)])[0]
-    assert (verdict.outcome, verdict.fault) == ("timeout", "test")
-
-
 @pytest.mark.parametrize("error", ["StopIteration", "StopAsyncIteration", "GeneratorExit", "KeyboardInterrupt", "SystemExit"])  # fmt: skip
 @pytest.mark.parametrize(
     "test",
@@ -692,13 +682,6 @@ def test_no_answer_does_not_let_an_argument_fit_it(sandbox, test, right):
     programs = [f"def f(d, k): {body}" for body in (right, "d.clear()", "d[k] = None")]
     passed = [v.passed for v in sandbox.check([job(p, test) for p in programs])]
     assert passed == [True, right == "d.clear()", False]
-
-
-def test_a_test_that_does_not_end_before_it_calls_the_program_is_at_fault(quick):
-    """The name of a function that the program has is no answer yet."""
-    test = "from solution import f\nwhile True: pass\nassert f(3) == 4"
-    (verdict,) = quick.check([job("def f(x): return x + 1", test, "")])
-    assert (verdict.outcome, verdict.fault) == ("timeout", "test")
 
 
 def test_a_program_that_runs_no_assertion_has_not_passed(sandbox):

@@ -1,54 +1,98 @@
 """What a test reports as it runs, and which comparisons are believed. Standard library only.
 
-source.py puts calls of `_workbook`, an `Assertions`, into the test's text.
+source.py puts calls of `_workbook`, a `Report`, into the test's text.
 """
 
 import contextlib
+import operator
 import sys
 import types
 from typing import Any
 
-from source import OPERATORS
-
 MAX_ITEMS, MAX_DEPTH = 50, 4  # of a container whose items are looked at
 MAX_WORDS = 400  # characters of an error's text
-COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
+# The last one: `math.isclose` asks for it.
+COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__float__")
 CONTAINERS = (list, tuple, set, frozenset)
 HEAP_TYPE = 1 << 9  # of type.__flags__: a class that was made while Python runs
 # Functions to which an empty list is close to anything.
 CLOSE = ("allclose", "isclose", "array_equiv", "assert_allclose", "assert_almost_equal")
 CLOSE += ("assert_array_equal", "assert_array_almost_equal", "assert_array_less", "assert_equal")
+OPERATORS = {
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "In": lambda member, container: member in container,
+    "NotIn": lambda member, container: member not in container,
+    "Sub": operator.sub,
+}
+# Errors after which nobody knows whether the program is right.
+CANNOT_RUN = ("Skipped", "ImportError", "ModuleNotFoundError", "FixtureLookupError", "NameError")
+# What an error says where a wall is its cause: the system, tempfile, sqlite3.
+REFUSALS = ("not permitted", "Permission denied", "temporary directory", "open database file")
 
 
-class Doubt(AssertionError):
-    """An object of the program says itself what it is equal to."""
+class NoAnswer(Exception):
+    """There is no value to judge: the outcome of the test, and whose fault that is."""
+
+    def __init__(self, outcome: str, reason: str, fault: str = "program"):
+        super().__init__(reason)
+        self.outcome, self.fault = outcome, fault
 
 
-def describe(error: BaseException) -> list[str]:
-    """The class and the text of an error, and the name that it is about."""
-    name, text = type(error).__name__, ""
-    with contextlib.suppress(Exception):  # a number may be too long
-        text = str(error)[:MAX_WORDS]
-    owner = getattr(error, "obj", None)
-    if isinstance(owner, types.ModuleType) and owner.__name__ != "solution":
-        return ["ImportError", f"{name}: {text}", ""]  # a package has no such function
-    if isinstance(error, AssertionError):
-        name = "AssertionError"
-    return [name, text, str(getattr(error, "name", ""))]
+class Report:
+    """What a test has reported so far; the test knows it as `_workbook`."""
 
-
-class Assertions:
-    """What a test needs as `_workbook`."""
-
-    errors: tuple = (Exception,)  # what an assertion raises; pytest's is no Exception
+    def __init__(self, job: dict):
+        # not the whole job, for a program may find this object
+        self.asked, self.walled = ["solution", *job["asked"]], job["walled"]
+        self.words: list[str] = []
+        self.failures: list[list] = []
+        self.counted: BaseException | None = None  # the last error that cost an assertion
+        self.errors: tuple = (Exception,)  # what an assertion raises; pytest's is no Exception
+        pytest = sys.modules.get("pytest")
+        if pytest is not None:
+            self.errors = (Exception, pytest.fail.Exception)
 
     def held(self, word: str) -> None:
-        """An assertion holds."""
-        raise NotImplementedError
+        """An assertion holds: its word goes into the report."""
+        self.words.append(word)
 
     def lost(self, number: int, error: BaseException) -> None:
-        """An assertion does not hold, or what it asks for raises an error."""
-        raise NotImplementedError
+        """An assertion does not hold, or (number 0) something else has failed."""
+        self.counted = error
+        self.failures.append([number, *self._explain(error)])
+
+    def fail(self, error: BaseException) -> None:
+        """Note an error outside of all assertions."""
+        if error is not self.counted:
+            self.lost(0, error)
+
+    def _explain(self, error: BaseException) -> list[str]:
+        """The outcome, the reason and the fault."""
+        if isinstance(error, NoAnswer):
+            return [error.outcome, str(error), error.fault]
+        name, text = type(error).__name__, ""
+        with contextlib.suppress(Exception):  # a number may be too long
+            text = str(error)[:MAX_WORDS]
+        reason = f"{name}: {text}"
+        if self.walled and any(words in text for words in REFUSALS):
+            return ["rejected", f"the walls do not let it run: {reason}", "test"]
+        if isinstance(error, AssertionError) or name == "Failed":
+            return ["failed", text or "an assertion does not hold", "program"]
+        if isinstance(error, MemoryError):
+            return ["out of memory", reason, "program"]
+        owner = getattr(error, "obj", None)
+        # a package that has no such function
+        is_of_package = isinstance(owner, types.ModuleType) and owner.__name__ != "solution"
+        if name not in CANNOT_RUN and not is_of_package:
+            return ["error", reason, "program"]
+        if getattr(error, "name", "") in self.asked:
+            return ["rejected", f"the program does not define it: {reason}", "program"]
+        return ["rejected", f"the test cannot run here: {reason}", "test"]
 
     def compare(self, name: str, left, right):
         """`left` and `right` compared by the operator of this name."""
@@ -57,7 +101,7 @@ class Assertions:
 
     def pair(self, name: str, left, right) -> tuple:
         """The first two arguments of a function that compares them."""
-        if name in CLOSE and _size(left) * _size(right) == 0 and _size(left) != _size(right):
+        if name in CLOSE and _is_empty(left) != _is_empty(right):
             raise AssertionError("an empty answer is close to no value")
         return left, right
 
@@ -65,81 +109,76 @@ class Assertions:
         """One side of a chain of comparisons."""
         return value
 
+    def copy(self, value, depth: int = 0):
+        """A copy of a container: an argument that the program cannot fit to its answer."""
+        if depth > MAX_DEPTH:
+            return value
+        if type(value) is dict:
+            return {key: self.copy(item, depth + 1) for key, item in value.items()}
+        if type(value) in CONTAINERS:
+            return type(value)(self.copy(item, depth + 1) for item in value)
+        return value
+
 
 def _refuse_empty(left, right) -> None:
     """NumPy takes an empty array for equal to any number."""
     kinds = {type(left).__name__, type(right).__name__}
-    if "ndarray" in kinds and _size(left) * _size(right) == 0 and _size(left) != _size(right):
+    if "ndarray" in kinds and _is_empty(left) != _is_empty(right):
         raise AssertionError("an empty array is no right answer")
 
 
-def _size(value) -> int:
+def _is_empty(value) -> bool:
     if type(value).__name__ == "ndarray":
-        return min(value.size, 1)
-    if isinstance(value, list | tuple):
-        return min(len(value), 1)
-    return 1
+        return value.size == 0
+    return isinstance(value, list | tuple) and not value
 
 
-class DoubtfulAssertions(Assertions):
+class DoubtfulReport(Report):
     """For a test that has the program's own objects: it doubts what they say of themselves.
 
     An object with the program's own `==` is compared only with objects of the same class and
     state. Else no one could tell it from one that is equal to everything.
     """
 
-    def __init__(self, libraries: tuple[str, ...], may_be_any: bool):
+    def __init__(self, job: dict, libraries: tuple[str, ...]):
+        super().__init__(job)
         self.libraries = libraries
-        self.may_be_any = may_be_any  # the test itself uses unittest.mock.ANY
-        self.known: dict[type, bool] = {}
+        self.uses_any = "ANY" in job["text"]
 
     def compare(self, name: str, left, right):
-        """As of `Assertions`; raises Doubt."""
+        """As of `Report`; raises NoAnswer where there is a doubt."""
         if name in ("In", "NotIn"):
-            self._check_member(left, right)
+            members = right
+            if type(right) is dict:
+                members = list(right)
+            for item in _items(members):
+                self._check(left, item)
         elif name != "Sub":
             self._check(left, right)
         return super().compare(name, left, right)
 
     def pair(self, name: str, left, right) -> tuple:
-        """As of `Assertions`; raises Doubt."""
+        """As of `Report`; raises NoAnswer where there is a doubt."""
         self._check(left, right)
         return super().pair(name, left, right)
 
     def alone(self, value):
-        """As of `Assertions`; raises Doubt."""
+        """As of `Report`; raises NoAnswer where there is a doubt."""
         if self._compares_itself(value):
-            raise Doubt(_says(value))
+            raise _doubt(value)
         return value
 
-    def _check_member(self, member, container) -> None:
-        if type(container) is dict:
-            container = list(container)
-        if type(container) not in CONTAINERS:
-            return
-        for item in list(container)[:MAX_ITEMS]:
-            self._check(member, item)
-
     def _check(self, left, right, depth: int = 0) -> None:
-        """Raise Doubt, or AssertionError, if an object decides by itself whether it is right."""
+        """Raise NoAnswer, or AssertionError, if an object decides by itself whether it is right."""
         if depth > MAX_DEPTH:
             return
-        ours, theirs = self._compares_itself(left), self._compares_itself(right)
-        if ours or theirs:
+        if self._compares_itself(left) or self._compares_itself(right):
             for value in (left, right):
-                self._refuse_equal_to_all(value)
+                if _is_equal(value, object()):
+                    raise AssertionError(f"a {type(value).__name__} is equal to everything")
             self._check_objects(left, right)
-        elif type(left) in CONTAINERS or type(right) in CONTAINERS or type(left) is dict:
-            self._check_items(left, right, depth)
-
-    def _check_items(self, left, right, depth: int) -> None:
-        lefts, rights = _items(left), _items(right)
-        if len(lefts) == len(rights):
-            for left_item, right_item in zip(lefts, rights, strict=True):
-                self._check(left_item, right_item, depth + 1)
-            return
-        for item in lefts + rights:
-            self._check(item, None, depth + 1)
+        for left_item, right_item in zip(_items(left), _items(right), strict=False):
+            self._check(left_item, right_item, depth + 1)
 
     def _check_objects(self, left, right) -> None:
         if left is right:
@@ -147,30 +186,22 @@ class DoubtfulAssertions(Assertions):
         # `tree.find(5) == None` is an honest question if the answer is no
         if left is None or right is None:
             if _is_equal(left, right):
-                raise Doubt(_says(right if left is None else left))
+                raise _doubt(right if left is None else left)
             return
         related = isinstance(left, type(right)) or isinstance(right, type(left))
         for value, other in ((left, right), (right, left)):
             if self._compares_itself(value) and not (related and self._compares_itself(other)):
-                raise Doubt(_says(value))
+                raise _doubt(value)
         states = _state(left), _state(right)
         same = any(states[0]) and states[0] == states[1]
         if _is_equal(left, right) and not same:
-            raise Doubt(f"{_says(left)}, and others of another state are equal to it")
-
-    def _refuse_equal_to_all(self, value) -> None:
-        is_any = type(value).__name__ == "_ANY" and self.may_be_any
-        if _is_equal(value, object()) and not is_any:
-            raise AssertionError(f"a {type(value).__name__} is equal to everything")
+            raise _doubt(left)
 
     def _compares_itself(self, value) -> bool:
-        cls = type(value)
-        if cls not in self.known:
-            self.known[cls] = any(self._is_own(cls, name) for name in COMPARISONS)
-        return self.known[cls]
+        """Whether its class has a comparison from the program, and not from a library."""
+        return any(self._is_own(type(value), name) for name in COMPARISONS)
 
     def _is_own(self, cls: type, name: str) -> bool:
-        """Whether the class has this method from the program, and not from a library."""
         for parent in type.__dict__["__mro__"].__get__(cls):
             method = type.__dict__["__dict__"].__get__(parent).get(name)
             if method is None:
@@ -178,8 +209,8 @@ class DoubtfulAssertions(Assertions):
             # Python's own types and most of C's were there before the program
             if not parent.__flags__ & HEAP_TYPE:
                 return False
-            if parent.__name__ == "_ANY":
-                return not self.may_be_any
+            if parent.__name__ == "_ANY":  # unittest.mock.ANY, which a test may use itself
+                return not self.uses_any
             code = getattr(method, "__code__", None)
             if code is None:  # of a package in C, if its module knows the class
                 module = sys.modules.get(parent.__module__)
@@ -188,19 +219,19 @@ class DoubtfulAssertions(Assertions):
         return False
 
 
-def _says(value) -> str:
-    return f"an object of the program, a {type(value).__name__}, decides what it is equal to"
+def _doubt(value) -> NoAnswer:
+    name = type(value).__name__
+    reason = f"an object of the program, a {name}, decides what it is equal to"
+    return NoAnswer("rejected", reason, "test")
 
 
 def _items(value) -> list:
-    """The first items of a container, in an order that does not depend on when they were put in."""
+    """The first items of a container; of a dict its keys and values."""
     if type(value) is dict:
-        items = [part for pair in value.items() for part in pair]
-    elif type(value) in CONTAINERS:
-        items = list(value)
-    else:
+        value = [*value.keys(), *value.values()]
+    if type(value) not in CONTAINERS:
         return []
-    return items[:MAX_ITEMS]
+    return list(value)[:MAX_ITEMS]
 
 
 def _is_equal(left, right) -> bool:

@@ -1,6 +1,6 @@
 """The program's side where only plain values cross: it answers calls, or runs as a script.
 
-This runs in a fork of server.py, and a program may change all of it: the judge believes nothing but
+This runs in a fork of server.py, and a program may change all of it: tester.py believes nothing but
 the values that arrive. Standard library only.
 """
 
@@ -61,68 +61,62 @@ def load(module: types.ModuleType, source: str, setup: str = "") -> None:
 
 
 def answer_calls(sock: socket.socket) -> None:
-    """Load the program, then answer calls until the judge hangs up.
+    """Load the program, then answer calls until tester.py hangs up.
 
-    A call is [an expression for the function, whether to find it anew, arguments, named ones]; an
-    answer is ["value", the result], ["raised", ...] or ["not plain", what it is].
+    A call is [an expression for the function, arguments, named ones]; an answer is ["value", the
+    result], or an outcome and what has gone wrong.
     """
-    wire.send(sock, ["ready"])
-    source, knows_numpy = wire.receive(sock)
+    wire.send(sock, "ready")
+    source = wire.receive(sock)
     module = types.ModuleType("solution")
     sys.modules["solution"] = module
+    functions = {}
+    answer = ["value", None]
     try:
         load(module, source)
-        answer = ["value", None]
     except BaseException as error:
-        answer = _raised(error)
-    functions = {}
+        answer = describe(error)
     while True:
         try:
             wire.send(sock, answer)
         except wire.NotPlain as problem:
-            wire.send(sock, ["not plain", str(problem)])
-        expression, anew, arguments, named = wire.receive(sock)
+            wire.send(sock, ["rejected", f"the program returned {problem}"])
+        expression, arguments, named = wire.receive(sock)
         try:
-            if anew or expression not in functions:
+            if expression not in functions:
                 functions[expression] = eval(expression, module.__dict__)
         except (NameError, AttributeError):
-            answer = ["missing", expression]
+            answer = ["rejected", f"the program does not define {expression}"]
             continue
         except BaseException as error:
-            answer = _raised(error)
+            answer = describe(error)
             continue
         try:
             values: Any = wire.decode(arguments), wire.decode(named)
             result = functions[expression](*values[0], **values[1])
-            answer = ["value", _encode(result, knows_numpy)]
+            if type(result) is types.CoroutineType:
+                result = run_coroutine(result)
+            answer = ["value", wire.encode(result)]
         except wire.NotPlain as problem:
-            answer = ["not plain", str(problem)]
+            answer = ["rejected", f"the program returned {problem}"]
         except BaseException as error:
-            answer = _raised(error)
+            answer = describe(error)
 
 
-def _encode(value, knows_numpy: bool):
-    """An answer for JSON; of a coroutine its result."""
-    if type(value) is types.CoroutineType:
-        import asyncio
+def run_coroutine(coroutine):
+    """What a coroutine returns."""
+    import asyncio  # not above: each fork of the server costs what it has in memory
 
-        value = asyncio.run(value)
-    if type(value).__module__ == "numpy" and not knows_numpy and getattr(value, "shape", 1) == ():
-        value = value.item()  # the judge would have to load NumPy for it
-    return wire.encode(value, loose=True)
+    return asyncio.run(coroutine)
 
 
-def _raised(error: BaseException) -> list:
-    """An exception: the names of its classes, its text, its arguments."""
-    names = [cls.__name__ for cls in type(error).__mro__]
-    text = type(error).__name__
+def describe(error: BaseException) -> list[str]:
+    """An exception as an outcome and a reason."""
+    text = ""
     with contextlib.suppress(Exception):
         text = str(error)[:MAX_WORDS]
-    try:
-        arguments = wire.encode(error.args)
-    except (wire.NotPlain, RecursionError):
-        arguments = ["t", text]
-    return ["raised", names, text, arguments]
+    outcome = "out of memory" if isinstance(error, MemoryError) else "error"
+    return [outcome, f"{type(error).__name__}: {text}"]
 
 
 # ------------------------------------------------------------------ scripts
@@ -130,7 +124,7 @@ def _raised(error: BaseException) -> list:
 
 def run_script(sock: socket.socket) -> None:
     """Run the program as a script on the input that comes over a socket of its own."""
-    wire.send(sock, ["ready"])
+    wire.send(sock, "ready")
     source = wire.receive(sock)
     _, (stream,), _, _ = socket.recv_fds(sock, 1, 1)
     os.dup2(stream, 0)
@@ -148,9 +142,9 @@ def run_script(sock: socket.socket) -> None:
             threads._shutdown()  # waits for its threads, as at the end of any script
     except SystemExit as error:
         if error.code not in (None, 0, False):
-            answer = _raised(error)
+            answer = describe(error)
     except BaseException as error:
-        answer = _raised(error)
+        answer = describe(error)
     with contextlib.suppress(Exception):
         atexit._run_exitfuncs()
         sys.stdout.flush()

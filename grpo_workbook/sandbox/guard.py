@@ -6,7 +6,6 @@ docs/measurements.md for what is known to pass.
 """
 
 import sys
-import types
 
 # What gives a program frames or code that are not its own.
 FRAMES = frozenset(
@@ -75,16 +74,16 @@ class Snapshot:
                 if isinstance(value, type) and value.__module__ == name:
                     self.places[f"{name}.{key}"] = value, _callables(value)
 
-    def changed(self) -> str:
-        """The first name that now stands for something else; "" if there is none."""
+    def refuse_changes(self) -> None:
+        """PermissionError if a name now stands for something else."""
         for place, (owner, functions) in self.places.items():
             present = vars(owner)
             for name, function in functions.items():
                 if present.get(name) is not function:
-                    return f"{place}.{name}"
-        return ""
+                    raise PermissionError(f"the program changes {place}.{name}")
 
 
 def _callables(owner) -> dict:
-    kinds = types.FunctionType | types.BuiltinFunctionType | type | classmethod | staticmethod
-    return {name: value for name, value in vars(owner).items() if isinstance(value, kinds)}
+    kinds = classmethod | staticmethod
+    named = vars(owner).items()
+    return {name: value for name, value in named if callable(value) or isinstance(value, kinds)}

@@ -1,42 +1,15 @@
 """Tests of input and output, as JSON: APPS, CodeContests, LiveCodeBench, DeepCoder.
 
-They name no function of Python's, so the judge compares by itself. Standard library only.
+They name no function of Python's, so the sandbox compares by itself. Standard library only.
 """
 
 import json
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
+Pairs = tuple[list[tuple], str]  # and the name of the function to call
 _FLOAT = re.compile(r"[+-]?(\d++\.?\d*+|\.\d++)([eE][+-]?\d{1,4})?", re.ASCII)
-
-
-class Pairs(NamedTuple):
-    """Inputs and outputs of a script, or the arguments of a function and its right results.
-
-    `function` is its name, "" for a script; then a pair is two texts, else two lists.
-    """
-
-    pairs: list[tuple]
-    function: str
-
-    def as_python(self) -> str:
-        """A test with an assertion for each pair, which finds them as `_pairs`."""
-        call = "candidate(*_pairs[{0}][0])" if self.function else "candidate(_pairs[{0}][0])"
-        line = f"assert _same({call}, _pairs[{{0}}][1]), 'the answer for input {{0}} is wrong'"
-        return "\n".join(line.format(number) for number in range(len(self.pairs)))
-
-    def entry_point(self, program: str) -> str:
-        """The function's name, in the class that LeetCode's programs have."""
-        if "class Solution" in program and self.function.isidentifier():
-            return f"Solution().{self.function}"
-        return self.function
-
-    def same(self, answer, wanted) -> bool:
-        """Whether an answer is right."""
-        if not self.function:
-            return same_output(answer, wanted)
-        return any(same_value(answer, result) for result in wanted)
 
 
 def is_json(test) -> bool:
@@ -45,7 +18,11 @@ def is_json(test) -> bool:
 
 
 def read_json(test: str, entry_point: str) -> Pairs | None:
-    """The pairs of a JSON test; None for what is no JSON, such as Python that starts with "["."""
+    """The pairs of a JSON test, and the function to call; None for what is no JSON.
+
+    Without a function ("") a pair is the input and the output of a script, as texts; else it is a
+    list of arguments and a list of right results.
+    """
     try:
         data = json.loads(test)
     except json.JSONDecodeError:
@@ -76,7 +53,7 @@ def _read_rows(rows: list, entry_point: str) -> Pairs:
 
 def _make_pairs(pairs: list[tuple], function: str | None, entry_point: str) -> Pairs:
     if function is None:
-        return Pairs([(_text(argument_text), _text(wanted)) for argument_text, wanted in pairs], "")
+        return [(_text(lines), _text(wanted)) for lines, wanted in pairs], ""
     calls = []
     for argument_text, wanted in pairs:
         if isinstance(argument_text, str):  # LiveCodeBench has each argument in a line of its own
@@ -86,7 +63,7 @@ def _make_pairs(pairs: list[tuple], function: str | None, entry_point: str) -> P
         if isinstance(wanted, list) and len(wanted) == 1:  # sometimes in a list of its own
             results.append(wanted[0])
         calls.append((argument_text, results))
-    return Pairs(calls, entry_point or str(function))
+    return calls, entry_point or str(function)
 
 
 def _text(value) -> str:

@@ -4,7 +4,7 @@ A test is judged in one of two ways, which its text alone chooses:
 
 - *by value*, where it gives the program plain values and gets some back. Test and program are in
   two processes, and the expected values never reach the program's: no program can give itself a
-  pass. `judge.py` lists what a program can be blamed for.
+  pass.
 - *in one process*, where it needs the program's own objects. Program and test run together, as
   pytest would run them. What shares a process can be attacked: the sandbox resists the cheats that
   are known from training, but not every one (docs/measurements.md).
@@ -26,19 +26,25 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import wire
 from grpo_workbook.sandbox.json_tests import is_json
+from grpo_workbook.sandbox.source import WORD, Test, Unusable, read_test
 
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 MAX_PROGRAM = 200_000  # characters
 MAX_TEST = 2_000_000  # characters
 MAX_REASON = 1_000  # characters
 MAX_TRIES = 3  # attempts at a job if the server dies
-GRACE = 1.0  # seconds beyond the time limit, before a judge that does not answer is ended
+MAX_SERVER = 150 << 20  # bytes of memory of a server, before it imports the next test's modules
+UNREADABLE = (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError)
+ENDED = "the program ended its process"
+# Modules whose functions the walls refuse.
+WALLED = {"socket", "subprocess", "multiprocessing", "threading", "os", "signal", "requests"}
+WORDS = re.compile(WORD + r"(\d+)")
 _ENTRY_POINT = re.compile(r"[^\W\d]\w*(\(\))?(\.[^\W\d]\w*)*")  # f, or Solution().f
 
 
@@ -80,6 +86,11 @@ class Verdict:
     def passed(self) -> bool:
         """Whether the test ran to its end and all its assertions held."""
         return self.outcome == "passed"
+
+    @property
+    def is_together(self) -> bool:
+        """Whether it was judged in one process with its test."""
+        return self.how.startswith("in one process")
 
     @property
     def fraction(self) -> float:
@@ -167,7 +178,7 @@ class Sandbox(contextlib.AbstractContextManager):
 
     def check(self, jobs: Sequence[Job]) -> list[Verdict]:
         """One Verdict per job, in order. Jobs run in parallel; invalid ones are rejected."""
-        verdicts: list[Any] = [_reject(job) for job in jobs]
+        verdicts: list[Any] = list(map(_reject, jobs))
         valid = [index for index, verdict in enumerate(verdicts) if verdict is None]
         # by test, so that each test is read once
         waiting = deque(sorted(valid, key=lambda index: jobs[index].test))
@@ -207,18 +218,16 @@ class Sandbox(contextlib.AbstractContextManager):
 
 
 class _Worker:
-    """One server with its judge: one job at a time.
-
-    A judge that a test may have changed judges no other test.
-    """
+    """One server: one job at a time."""
 
     def __init__(self, options: dict, require: str | None):
         self.options, self.require = options, require
         self.level = self.why = ""
         self.process = None
-        self.judge_sock: Any = None
-        self.test: tuple | None = None  # of the last job
-        self.is_clean = False  # whether the judge is as new
+        self.test_sock: Any = None  # to the process of the last test by value
+        self.test: Test | None = None  # which that is
+        self.loaded: set[str] = set()  # the modules that the server has imported
+        self.size = 0  # bytes of memory that it has
         self.lock = threading.Lock()
         self.has_judged = False
 
@@ -265,49 +274,127 @@ class _Worker:
                     verdict = self.ask(job, self.options["time_limit"])
                     self.has_judged = True
                     return verdict
-                except (OSError, EOFError, ValueError, TypeError, LookupError, wire.NotPlain):
+                except (OSError, EOFError):
                     self.stop()
         return Verdict("sandbox error", f"the server died {MAX_TRIES} times", "sandbox")
 
     def ask(self, job: Job, seconds: float) -> Verdict:
-        """The judge's verdict. A test that does not end may be at fault until the program answers.
-
-        The judge says "loading" and "started" if it loads the test's packages, and "answered".
-        """
-        test = job.test, job.entry_point, job.setup
-        if test != self.test and not self.is_clean:
-            self._renew_judge()
-        self.test, self.is_clean = test, False
-        deadline = time.monotonic() + seconds + GRACE
-        reason, fault = "the test did not end", "test"
-        wire.send(self.judge_sock, asdict(job) | {"seconds": seconds})
+        """The verdict on the job; OSError or EOFError if the server is gone."""
         try:
-            answer = wire.receive(self.judge_sock, deadline)
-            while isinstance(answer, str):
-                if answer == "answered":
-                    reason, fault = "the test did not end with the program's answers", "program"
-                else:
-                    left = wire.START_LIMIT if answer == "loading" else seconds + GRACE
-                    deadline = time.monotonic() + left
-                answer = wire.receive(self.judge_sock, deadline)
+            test = read_test(job.test, job.setup, job.entry_point)
+        except UNREADABLE as error:
+            reason = str(error)
+            if not isinstance(error, Unusable):
+                reason = f"the test cannot be used: {type(error).__name__}: {reason}"
+            return Verdict("rejected", printable(reason)[:MAX_REASON], "test")
+        self._load(test.modules)
+        started = time.monotonic()
+        way = "by value"
+        try:
+            if test.why:
+                way = f"in one process: {test.why}"
+                report = self._run_together(test, job, seconds)
+            else:
+                report = self._run_by_value(test, job, seconds)
+            outcome, reason, fault, passed = conclude(test, *report)
         except TimeoutError:
-            self.test = None
-            ms = 1e3 * (seconds + GRACE)
-            return Verdict("timeout", reason, fault, ms=ms, how="by value", isolation=self.level)
-        outcome, reason, fault, passed, cases, ms, way, traces = answer
-        self.is_clean = not traces and outcome != "timeout"
-        if outcome == "timeout":
-            self.test = None  # half an import, or a thread, may be left
-        reason = printable(reason)[:MAX_REASON]
-        return Verdict(outcome, reason, fault, passed, cases, ms, way, self.level)
+            self.test = None  # its process is still busy
+            outcome, reason, fault, passed = "timeout", "no end within the time limit", "program", 0
+        self._tell(wire.END)
+        return Verdict(
+            outcome,
+            printable(str(reason))[:MAX_REASON],
+            fault,
+            passed,
+            max(test.asserts, 1),
+            round(1e3 * (time.monotonic() - started), 3),
+            way,
+            self.level,
+        )
 
-    def _renew_judge(self) -> None:
-        """End the judge and all that a job has started, and get a new one."""
-        if self.judge_sock is not None:
-            self.judge_sock.close()
-        self.judge_sock, theirs = socket.socketpair()
+    def _load(self, modules: list[str]) -> None:
+        """Let the server import modules, for all processes that it starts from now on."""
+        missing = [name for name in modules if name not in self.loaded]
+        if not missing:
+            return
+        if self.size > MAX_SERVER:  # what earlier tests have imported is not needed any more
+            self.stop()
+            self.start()
+        self.sock.sendall(wire.IMPORT)
+        wire.send(self.sock, modules)
+        self.size = wire.receive(self.sock, time.monotonic() + wire.START_LIMIT)
+        self.loaded.update(modules)
+
+    def _message(self, test: Test, job: Job, words: list[str]) -> dict:
+        """What the process of a test gets. Words stand behind its assertions; the first ends it."""
+        return {
+            "text": WORDS.sub(lambda match: words[int(match[1])], test.text),
+            "end": words[0],
+            "setup": job.setup,
+            "entry_point": job.entry_point,
+            "functions": test.functions,
+            "modules": test.modules,
+            "asked": test.asked,
+            # whether a test can meet the walls
+            "walled": self.level != "full" or not WALLED.isdisjoint(test.modules),
+        }
+
+    def _run_by_value(self, test: Test, job: Job, seconds: float) -> tuple[list[str], list]:
+        """Run the test and the program apart: the words and what the test reports."""
+        if test is not self.test:
+            if self.test_sock is not None:
+                self.test_sock.close()
+            self.test_sock = self._fork(wire.TEST)
+            self.test = test
+        # no secret is needed: the program's process never sees the test
+        words = [f"{WORD}{number}" for number in range(test.asserts + 1)]
+        message = self._message(test, job, words)
+        message["free"] = test.free
+        message["is_script"] = test.is_script
+        if test.function:
+            message["entry_point"] = call_of(test.function, job)
+        wire.send(self.test_sock, message)
+        deadline = None
+        while True:
+            report = wire.receive(self.test_sock, deadline)
+            if report != "start":
+                return words, report
+            program = self._fork(wire.SCRIPT if test.is_script else wire.PROGRAM)
+            with program:
+                wire.send(program, job.program)
+                socket.send_fds(self.test_sock, [b"p"], [program.fileno()])
+            if deadline is None:  # what it takes to start is not the program's time
+                deadline = time.monotonic() + seconds
+
+    def _run_together(self, test: Test, job: Job, seconds: float) -> tuple[list[str], list]:
+        """Run program and test in one process: the words and what it reports."""
+        # a program cannot guess them, and finds them nowhere but in the test's own code
+        words = [os.urandom(8).hex() for _ in range(test.asserts + 1)]
+        message = self._message(test, job, words)
+        message["program"] = job.program
+        with self._fork(wire.TOGETHER) as sock:
+            wire.send(sock, message)
+            try:
+                return words, wire.receive(sock, time.monotonic() + seconds)
+            except TimeoutError:
+                raise
+            except (EOFError, ConnectionError):
+                return words, [words[0], [], [[0, "error", ENDED, "program"]]]
+            except (ValueError, RecursionError):
+                return words, []
+
+    def _fork(self, word: bytes) -> socket.socket:
+        """A socket to a new process of the server."""
+        ours, theirs = socket.socketpair()
         with theirs:
-            socket.send_fds(self.sock, [b"j"], [theirs.fileno()])
+            socket.send_fds(self.sock, [word], [theirs.fileno()])
+        wire.receive(ours, time.monotonic() + wire.START_LIMIT)
+        return ours
+
+    def _tell(self, word: bytes) -> None:
+        """Have the server do something, and wait until it has."""
+        self.sock.sendall(word)
+        wire.read(self.sock, 1, time.monotonic() + wire.START_LIMIT)
 
     def stop(self) -> None:
         """End the server."""
@@ -316,10 +403,47 @@ class _Worker:
         self.process.kill()
         self.process.wait()
         self.sock.close()
-        if self.judge_sock is not None:
-            self.judge_sock.close()
-        self.process = self.judge_sock = self.test = None
-        self.is_clean = False
+        if self.test_sock is not None:
+            self.test_sock.close()
+        self.process = self.test_sock = self.test = None
+        self.loaded.clear()
+        self.size = 0
+
+
+def conclude(test: Test, words: list[str], report: list) -> tuple[str, str, str, int]:
+    """The outcome, the reason, the fault and how many assertions hold.
+
+    A report is [the first word, the words behind assertions that hold, failures]; a failure is
+    [number of the assertion or 0, outcome, reason, fault]. It counts only if it is complete.
+    """
+    try:
+        end, reported, failures = report
+        held = {words.index(word) for word in reported}  # ValueError: it has made one up
+        if end != words[0]:
+            raise ValueError("it does not end as the test does")
+        lost, cut = set(), 0
+        for number, *_ in failures:
+            lost.add(number)
+            cut += number == 0  # an error outside of all assertions has cost one
+        passed = min(max(len(held - lost) - cut, 0), max(test.asserts, 1) - 1)
+        if failures:
+            _, outcome, reason, fault = failures[0]
+            if outcome not in OUTCOMES or outcome == "passed":
+                raise ValueError(f"an outcome {outcome!r}")
+            return outcome, reason, fault, passed
+    except (ValueError, TypeError):
+        return "error", "the report is not the test's", "program", 0
+    missing = len(test.required - held)
+    if missing:
+        return "failed", f"{missing} assertions were not reached", "program", passed
+    return "passed", "", "", max(test.asserts, 1)
+
+
+def call_of(function: str, job: Job) -> str:
+    """The expression for a function of JSON's tests: in the class that LeetCode's programs have."""
+    if "class Solution" in job.program and function.isidentifier():
+        return f"Solution().{function}"
+    return function
 
 
 def printable(text: str) -> str:

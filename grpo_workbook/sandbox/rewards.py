@@ -204,15 +204,18 @@ def _unsure(jobs: list[Job], verdicts: list[Verdict], require: str | None) -> li
 
     A program cannot put the fault on a test that another one of the batch passes.
     """
-    tests = [(job.test, job.entry_point, job.setup) for job in jobs]
-    passed = [test for test, verdict in zip(tests, verdicts, strict=True) if verdict.passed]
+    passed = []
+    for job, verdict in zip(jobs, verdicts, strict=True):
+        if verdict.passed:
+            passed.append((job.test, job.entry_point, job.setup))
     unsure = []
-    for test, verdict in zip(tests, verdicts, strict=True):
-        together = verdict.how != "by value" and verdict.how != ""
-        if verdict.fault == "sandbox" or (require == "by value" and together):
+    for job, verdict in zip(jobs, verdicts, strict=True):
+        if verdict.fault == "sandbox" or (require == "by value" and verdict.is_together):
             unsure.append(True)
         else:
-            unsure.append(verdict.fault == "test" and test not in passed)
+            unsure.append(
+                verdict.fault == "test" and (job.test, job.entry_point, job.setup) not in passed
+            )
     return unsure
 
 
@@ -239,7 +242,7 @@ def _log(log_metric, verdicts: list[Verdict], unsure: list[bool]) -> None:
     for outcome in {*counts, "timeout", "sandbox error"}:
         log_metric(f"code/{outcome}", counts[outcome] / len(verdicts))
     log_metric("code/no verdict", sum(unsure) / len(verdicts))
-    together = sum(verdict.how.startswith("in one process") for verdict in verdicts)
+    together = sum(verdict.is_together for verdict in verdicts)
     log_metric("code/in one process", together / len(verdicts))
 
 

@@ -5,6 +5,8 @@ import sys
 import types
 from collections.abc import Callable
 
+from candidate import run_coroutine
+
 # Of pytest's own plugins these would write files, print, or change how errors are caught.
 NO_PLUGINS = """cacheprovider terminal faulthandler doctest junitxml pastebin nose stepwise
 debugging setuponly setupplan threadexception unraisableexception logging""".split()
@@ -14,16 +16,27 @@ class Skipped(Exception):
     """A test was skipped, and so has judged nothing."""
 
 
-def run(module: types.ModuleType, functions: list[str], needs_pytest: bool, fail: Callable) -> None:
-    """Run the test functions and classes of the module; `fail` is called with each error."""
-    if needs_pytest:
-        _run_pytest(module, fail)
-        return
+def call_all(module: types.ModuleType, functions: list[str], fail: Callable) -> None:
+    """Call functions of a test; `check` and what has a parameter get the candidate."""
     for name in functions:
+        function = getattr(module, name)
+        takes = function.__code__.co_argcount - len(function.__defaults__ or ())
         try:
-            _call(getattr(module, name), getattr(module, "candidate", None))
+            result = function(getattr(module, "candidate", None)) if takes > 0 else function()
+            if isinstance(result, types.CoroutineType):
+                run_coroutine(result)
         except BaseException as error:
             fail(error)
+
+
+def run(module: types.ModuleType, job: dict, fail: Callable) -> None:
+    """Run the test functions and classes of the module; `fail` is called with each error."""
+    if "pytest" in job["modules"]:
+        others = [name for name in job["functions"] if not name.startswith("test")]
+        call_all(module, others, fail)
+        _run_pytest(module, job["text"], fail)
+        return
+    call_all(module, job["functions"], fail)
     unittest = sys.modules.get("unittest")
     if unittest is None:
         return
@@ -33,20 +46,6 @@ def run(module: types.ModuleType, functions: list[str], needs_pytest: bool, fail
         own = isinstance(member, type) and member.__module__ == module.__name__
         if own and issubclass(member, unittest.TestCase):
             _run_unittest(unittest, member, fail)
-
-
-def _call(function: Callable, candidate) -> None:
-    """Call it; `check` and what has a parameter get the candidate."""
-    takes = function.__code__.co_argcount - len(function.__defaults__ or ())
-    result = function(candidate) if takes > 0 else function()
-    if isinstance(result, types.CoroutineType):
-        _wait_for(result)
-
-
-def _wait_for(coroutine):
-    import asyncio  # not above: each fork of the server costs what it has in memory
-
-    return asyncio.run(coroutine)
 
 
 def _run_unittest(unittest, case_class: type, fail: Callable) -> None:
@@ -69,24 +68,24 @@ def _run_unittest(unittest, case_class: type, fail: Callable) -> None:
             fail(Skipped(why))
 
 
-def _run_pytest(module: types.ModuleType, fail: Callable) -> None:
+def _run_pytest(module: types.ModuleType, text: str, fail: Callable) -> None:
     """Run pytest on a module that has no file."""
     import pytest
 
     candidate = getattr(module, "candidate", None)
     if candidate is not None:
         vars(module)["candidate"] = pytest.fixture(name="candidate")(lambda: candidate)
-    keep = "caplog" in getattr(module, "__source__", "")
+    keep = "caplog" in text
     options = ["-s", "-c", os.devnull, "--rootdir", os.getcwd(), "--noconftest"]
     for name in NO_PLUGINS:
         if not (keep and name == "logging"):
             options.extend(["-p", f"no:{name}"])
-    code = pytest.main(options, plugins=[_make_plugin(module, candidate, fail)])
+    code = pytest.main(options, plugins=[_make_plugin(module, fail)])
     if code not in (0, 1, 5):  # passed, failed, nothing to run
         fail(ImportError(f"pytest ended with {code!r}"))
 
 
-def _make_plugin(module: types.ModuleType, candidate, fail: Callable):
+def _make_plugin(module: types.ModuleType, fail: Callable):
     import inspect
     from pathlib import Path
 
@@ -113,11 +112,8 @@ def _make_plugin(module: types.ModuleType, candidate, fail: Callable):
             if not inspect.iscoroutinefunction(function):
                 return None
             names = inspect.signature(function).parameters
-            _wait_for(function(**{name: pyfuncitem.funcargs[name] for name in names}))
+            run_coroutine(function(**{name: pyfuncitem.funcargs[name] for name in names}))
             return True
-
-        def pytest_fixture_setup(self, fixturedef, request):
-            return candidate if fixturedef.argname == "candidate" else None
 
         @pytest.hookimpl(wrapper=True)
         def pytest_runtest_makereport(self, item, call):

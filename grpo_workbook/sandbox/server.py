@@ -1,16 +1,15 @@
 """One server for each worker: it goes behind the walls of jail.py and forks all processes there.
 
-pool.py starts it and asks it for a judge (judge.py), which gets jobs straight from pool.py. So this
-process never sees a test, and no fork of it inherits one. A judge asks it for processes with model-
-written code: one that answers by value (candidate.py), or one that has program and test together
-(together.py). They can start, signal and trace no other process. Standard library only.
+pool.py asks it for processes: one that runs a test (tester.py), one with a program that answers by
+value or is a script (candidate.py), one that has program and test together (together.py). Each gets
+what it works on over a socket of its own, so this process never sees a test, and no fork of it
+inherits one. The forks can start, signal and trace no other process. Standard library only.
 """
 
 import contextlib
 import gc
 import os
 import resource
-import select
 import signal
 import socket
 import sys
@@ -18,7 +17,7 @@ from typing import Any
 
 import candidate
 import jail
-import judge
+import tester
 import together
 import wire
 
@@ -26,10 +25,14 @@ PRIVATE = "/tmp"  # with full isolation it is in memory, and emptied after each 
 LARGEST_FILE = 32 << 20  # bytes
 DESCRIPTORS = 64
 INTERPRETER = 64 << 20  # bytes of address space, where this process cannot look up its own
-BY_VALUE, SCRIPT, TOGETHER = b"v", b"s", b"t"  # what a judge asks for
-END, IMPORT = b"e", b"i"
-OWN_MODULES = """assertions candidate guard jail json_tests judge runner source together
-    wire""".split()
+# What the processes run that pool.py can ask for.
+FORKS = {
+    wire.TEST: tester.run,
+    wire.PROGRAM: candidate.answer_calls,
+    wire.SCRIPT: candidate.run_script,
+    wire.TOGETHER: together.run,
+}
+OWN_MODULES = """assertions candidate guard jail json_tests runner tester together wire""".split()
 
 
 def main() -> None:
@@ -59,8 +62,7 @@ class Server:
         self.lacks: list[str] = []
         self.level = options["level"]
         self.files = self.level == "full"
-        self.judge = self.program = 0  # process ids
-        self.requests: Any = None  # the socket of the judge
+        self.test = self.program = 0  # process ids
         self.below = self.size = None  # descriptors of files in /proc
         self.unclean = False  # whether something of a job is left
         self._enter()
@@ -87,14 +89,15 @@ class Server:
         proc = self._open("/proc")  # it shows what no program may see
         if self.files:
             jail.enter_namespaces(self.options["visible"])
-            self.nobody, self.inside = os.getuid() != os.geteuid(), True
+            is_nobody, self.apart = os.getuid() != os.geteuid(), True
         else:
             self.missing.append("no namespaces")
-            self.nobody, self.inside = jail.be_nobody(), jail.enter_user_namespace()
+            is_nobody = jail.be_nobody()
+            self.apart = jail.enter_user_namespace() or is_nobody
         self.limits = {resource.RLIMIT_CPU: int(self.options["time_limit"]) + 2}
         if sys.platform == "linux":
             # the limit may count no others' threads
-            alone = self.nobody or (self.inside and jail.threads_are_counted_by_namespace())
+            alone = is_nobody or (self.apart and jail.threads_are_counted_by_namespace())
             if not alone:
                 self.lacks.append(f"start {jail.SPARE_THREADS} threads")
             self.limits[resource.RLIMIT_NPROC] = jail.THREADS if alone else threads
@@ -122,7 +125,7 @@ class Server:
             self.lacks.append("read all your files")
             if self.missing:
                 self.missing.append(f"no Landlock: {error}")
-            if not (self.nobody or self.inside):
+            if not self.apart:
                 self.lacks.append("read your other processes' environment")
 
     def _filter_calls(self) -> None:
@@ -173,124 +176,76 @@ class Server:
     # ------------------------------------------------------------------ requests
 
     def serve(self) -> None:
-        """Do what pool.py and the judge ask for, until pool.py hangs up."""
+        """Do what pool.py asks for, until it hangs up."""
         while True:
-            sockets = [self.control]
-            if self.requests is not None:
-                sockets.append(self.requests)
-            ready, _, _ = select.select(sockets, [], [])
-            if self.unclean:
+            word, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
+            if not word or self.unclean:
                 os._exit(0)  # pool.py starts another server, with a new folder
-            if self.control in ready:
-                self._replace_judge()
+            if word == wire.END:
+                self._end_program()
+                self.control.sendall(b"k")
+            elif word == wire.IMPORT:
+                self._import(wire.receive(self.control))
+                wire.send(self.control, self._sizes()[1])
             else:
-                self._serve_judge()
-
-    def _replace_judge(self) -> None:
-        word, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
-        self._end_program()
-        if self.judge:
-            _kill(self.judge)
-            _reap(self.judge)
-            self.requests.close()
-        if not word:
-            os._exit(0)
-        ours, theirs = socket.socketpair()
-        self.judge = os.fork()
-        if not self.judge:
-            ours.close()
-            self._run(lambda: self._be_judge(descriptors[0], theirs))
-        os.close(descriptors[0])
-        theirs.close()
-        self.requests = ours
-
-    def _serve_judge(self) -> None:
-        requests = self.requests
-        try:
-            word, descriptors, _, _ = socket.recv_fds(requests, 1, 1)
-            if word in (BY_VALUE, SCRIPT, TOGETHER):
-                self._start_program(word, descriptors[0])
-                return
-            self._end_program()
-            if word == IMPORT:
-                self._import(wire.receive(requests))
-            if word:
-                requests.sendall(b"k")
-                return
-        except OSError:
-            pass
-        # it has ended: pool.py asks for another one
-        requests.close()
-        self.requests = None
-        _kill(self.judge)
-        _reap(self.judge)
-        self.judge = 0
+                self._start(word, descriptors[0])
 
     # ------------------------------------------------------------------ forks
 
-    def _start_program(self, word: bytes, descriptor: int) -> None:
-        memory = self._own_size() + (self.options["memory_mb"] << 20)
-        files = word == TOGETHER and self.files
+    def _start(self, word: bytes, descriptor: int) -> None:
+        """Fork the process that this word asks for; it ends the one before."""
+        if word == wire.TEST:
+            _end(self.test)
+        else:
+            self._end_program()
         limits = dict(self.limits)
+        memory = self.options["memory_mb"] << 20
+        if word == wire.TEST:
+            memory *= 2  # it has its own values and the program's
+            del limits[resource.RLIMIT_CPU]  # it judges many programs
         if sys.platform == "linux":  # macOS cannot limit the address space
-            limits[resource.RLIMIT_AS] = memory
+            limits[resource.RLIMIT_AS] = self._sizes()[0] + memory
+        files = word == wire.TOGETHER and self.files
         if not files:
             limits[resource.RLIMIT_FSIZE] = 0
-        self.program = os.fork()
-        if self.program:
-            os.close(descriptor)
-            return
-        run = candidate.run_script if word == SCRIPT else candidate.answer_calls
-        if word == TOGETHER:
-            run = together.run
-        self._run(lambda: self._be_program(descriptor, limits, run))
+        child = os.fork()
+        if child == 0:
+            self._be_child(word, descriptor, limits)
+        os.close(descriptor)
+        if word == wire.TEST:
+            self.test = child
+        else:
+            self.program = child
 
-    def _be_program(self, descriptor: int, limits: dict, run) -> None:
-        os.dup2(descriptor, 3)
-        os.closerange(4, DESCRIPTORS)  # on the others a program could ask for processes
-        self._put_up_last_walls(limits, run is together.run)
-        run(socket.socket(fileno=3))
-
-    def _be_judge(self, descriptor: int, requests: socket.socket) -> None:
-        limits = {resource.RLIMIT_FSIZE: 0}
-        if sys.platform == "linux":
-            limits[resource.RLIMIT_AS] = self._own_size() + (self.options["memory_mb"] << 21)
-        self.control.close()
-        self._put_up_last_walls(limits, shared=False)
-        options = self.options | {"files": self.files}
-        judge.serve(socket.socket(fileno=descriptor), requests, options)
-
-    def _put_up_last_walls(self, limits: dict, shared: bool) -> None:
-        if os.getppid() != 1:  # process 1 takes all others with it when it ends
-            jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.setsid()
-        jail.set_limits(limits)
-        if self.filters:
-            self.filters[shared].install()
-        gc.enable()
-
-    @staticmethod
-    def _run(work) -> None:
-        """Work in a fork, which never returns."""
+    def _be_child(self, word: bytes, descriptor: int, limits: dict) -> None:
+        """Put up the last walls and run; this never returns."""
         try:
-            work()
+            os.dup2(descriptor, 3)
+            os.closerange(4, DESCRIPTORS)  # on the others a program could ask for processes
+            if os.getppid() != 1:  # process 1 takes all others with it when it ends
+                jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.setsid()
+            jail.set_limits(limits)
+            if self.filters:
+                self.filters[word == wire.TOGETHER].install()
+            gc.enable()
+            FORKS[word](socket.socket(fileno=3))
         finally:
             os._exit(1)  # after any error the other side sees the end of the socket
 
-    def _own_size(self) -> int:
-        """Bytes of address space that a fork of this process starts with."""
+    def _sizes(self) -> tuple[int, int]:
+        """Bytes of address space that a fork of this process starts with, and of memory."""
         if self.size is None:
-            return INTERPRETER
-        pages = int(os.pread(self.size, 100, 0).split()[0])
-        return pages * resource.getpagesize()
+            return INTERPRETER, 0
+        pages = os.pread(self.size, 100, 0).split()
+        page = resource.getpagesize()
+        return int(pages[0]) * page, int(pages[1]) * page
 
     def _end_program(self) -> None:
         """Kill and reap all processes of a job, and empty /tmp."""
         if self.program:
-            with contextlib.suppress(OSError):
-                os.kill(-self.program, signal.SIGKILL)
-            _kill(self.program)
-            _reap(self.program)
+            _end(-self.program)
+            _end(self.program)
             self.program = 0
             self._end_descendants()
         if self.files:
@@ -302,12 +257,11 @@ class Server:
             if self.below is None:
                 return
             children = {int(pid) for pid in os.pread(self.below, 1 << 20, 0).split()}
-            children.discard(self.judge)
+            children.discard(self.test)
             if not children:
                 return
             for pid in children:
-                _kill(pid)
-                _reap(pid)
+                _end(pid)
 
     def _empty_folder(self) -> None:
         names = os.listdir(PRIVATE)
@@ -328,12 +282,12 @@ class Server:
                 self.unclean = True
 
 
-def _kill(pid: int) -> None:
+def _end(pid: int) -> None:
+    """Kill and reap a process, or all of a group (-pid); 0: none."""
+    if pid == 0:
+        return
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGKILL)
-
-
-def _reap(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
 

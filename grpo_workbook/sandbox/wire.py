@@ -6,13 +6,9 @@ never gets a value with an `__eq__` of the program's. Standard library only.
 
 import collections
 import contextlib
-import datetime
-import decimal
-import fractions
 import itertools
 import json
 import os
-import re
 import socket
 import struct
 import sys
@@ -22,13 +18,12 @@ from typing import Any
 
 MAX_MESSAGE = 64 << 20  # bytes of one message
 MAX_ITEMS = 1_000_000  # of an iterator
-START_LIMIT = 60.0  # seconds for a server to come up
-LARGE = 1 << 16  # bytes: what is longer takes a while to read
+# What pool.py asks the server for: processes, their end, and imports
+TEST, PROGRAM, SCRIPT, TOGETHER, END, IMPORT = b"q", b"v", b"s", b"t", b"e", b"i"
+START_LIMIT = 60.0  # seconds for a process to come up, or to import a test's modules
 # JSON's own types; a list of nothing else crosses as it is
 SCALARS = {bool, int, float, str, type(None)}
 MAX_INT = 1 << 1000  # larger ones cross in base 16, which takes linear time
-# no type with fields of its own
-_DTYPE = re.compile(r"[<>|=]?[?biufcSUMmO]\d*(\[\w+\])?")
 # The last one: else each thread takes 64 MB of addresses.
 _FOR_LITTLE_MEMORY = (
     "OPENBLAS_NUM_THREADS",
@@ -42,32 +37,12 @@ class NotPlain(Exception):
     """A value that cannot be sent."""
 
 
-def _make_array(dtype: str, shape: list | None, items):
-    """NumPy's array of this type and shape; a scalar if there is no shape."""
-    import numpy
-
-    if not _DTYPE.fullmatch(dtype):
-        raise ValueError(f"an array of {dtype}")
-    array = numpy.array(items, dtype=dtype)
-    if shape is None:
-        return array.reshape(())[()]
-    return array.reshape(shape)
-
-
 def _make_dict(*keys_and_values) -> dict:
     return dict(zip(keys_and_values[::2], keys_and_values[1::2], strict=True))
 
 
 def _items_of(value: dict) -> Iterator:
     return itertools.chain.from_iterable(value.items())
-
-
-def _make_defaultdict(content: dict) -> collections.defaultdict:
-    return collections.defaultdict(None, content)
-
-
-def _days_of(span: datetime.timedelta) -> list[int]:
-    return [span.days, span.seconds, span.microseconds]
 
 
 # What crosses: of each type its tag and its parts, of each tag what makes a value from them. A
@@ -81,48 +56,31 @@ def _crosses(tag: str, cls: type, parts: Callable, make: Callable) -> None:
     _MAKERS[tag] = make
 
 
-# containers
 _crosses("l", list, list, lambda *items: [*items])
 _crosses("t", tuple, list, lambda *items: items)
 _crosses("s", set, list, lambda *items: set(items))
 _crosses("f", frozenset, list, lambda *items: frozenset(items))
 _crosses("d", dict, _items_of, _make_dict)
-_crosses("deque", collections.deque, lambda x: [list(x), x.maxlen], collections.deque)
 _crosses("Counter", collections.Counter, lambda x: [dict(x)], collections.Counter)
-_crosses("OrderedDict", collections.OrderedDict, lambda x: [dict(x)], collections.OrderedDict)
-_crosses("defaultdict", collections.defaultdict, lambda x: [dict(x)], _make_defaultdict)
+_crosses("deque", collections.deque, lambda x: [list(x), x.maxlen], collections.deque)
 _crosses("keys", type({}.keys()), list, lambda *items: dict.fromkeys(items).keys())
 _crosses("values", type({}.values()), list, lambda *items: dict(enumerate(items)).values())
 _crosses("items", type({}.items()), list, lambda *items: dict(items).items())
-# bytes, numbers, ranges
 _crosses("b", bytes, lambda x: [x.hex()], bytes.fromhex)
-_crosses("B", bytearray, lambda x: [x.hex()], bytearray.fromhex)
 _crosses("c", complex, lambda x: [x.real, x.imag], complex)
-_crosses("Decimal", decimal.Decimal, lambda x: [str(x)], decimal.Decimal)
-_crosses("Fraction", fractions.Fraction, lambda x: [x.numerator, x.denominator], fractions.Fraction)
 _crosses("range", range, lambda x: [x.start, x.stop, x.step], range)
-_crosses("slice", slice, lambda x: [x.start, x.stop, x.step], slice)
 _crosses("...", type(...), lambda _: [], lambda: ...)
-# times
-_crosses("date", datetime.date, lambda x: [x.isoformat()], datetime.date.fromisoformat)
-_crosses("time", datetime.time, lambda x: [x.isoformat()], datetime.time.fromisoformat)
-_crosses("datetime", datetime.datetime, lambda x: [x.isoformat()], datetime.datetime.fromisoformat)
-_crosses("timezone", datetime.timezone, lambda x: [x.utcoffset(None)], datetime.timezone)
-_crosses("timedelta", datetime.timedelta, _days_of, datetime.timedelta)
-_TYPES = {cls.__name__: cls for cls in (*SCALARS, *_TAGS, type, object)}
-# what `encode` knows beside these: large integers, iterators, arrays, types
+# what `encode` knows beside these
 _MAKERS["int"] = lambda digits: int(digits, 16)
 _MAKERS["iterator"] = lambda *items: iter(items)
-_MAKERS["array"] = _make_array
-_MAKERS["type"] = _TYPES.__getitem__
-# A value of a subclass crosses as the content of the first of these classes that fits.
+# A value of another class crosses as the content of the first of these classes that fits.
 _CONTENT = [
     (bool, bool),
     (int, int.__int__),
     (float, float.__float__),
     (complex, complex),
     (str | collections.UserString, "".join),
-    (bytes, bytes),
+    (bytes | bytearray, bytes),
     (tuple, tuple),
     (list | collections.UserList, list),
     (Mapping, dict),
@@ -131,10 +89,11 @@ _CONTENT = [
 ]
 
 
-def encode(value: Any, loose: bool = False):
-    """A plain value as JSON's types. NotPlain for any other, such as a subclass of int.
+def encode(value: Any):
+    """A plain value as JSON's types; NotPlain for any other.
 
-    `loose`: an object of a subclass crosses as its content, and any iterator as its items.
+    An object of a subclass crosses as its content, a NumPy array as a list, an iterator as its
+    items.
     """
     cls = type(value)
     if cls is int:
@@ -145,17 +104,14 @@ def encode(value: Any, loose: bool = False):
         return ["flat", value]
     if cls in _TAGS:
         tag, parts = _TAGS[cls]
-        return [tag, *[encode(part, loose) for part in parts(value)]]
-    if cls is type and _TYPES.get(value.__name__) is value:
-        return ["type", value.__name__]
-    if cls.__module__ == "numpy" and hasattr(value, "dtype"):
-        shape = list(value.shape) if cls.__name__ == "ndarray" else None
-        return ["array", value.dtype.str, encode(shape), encode(value.tolist())]
-    if isinstance(value, Iterator) and (loose or cls.__module__ in ("builtins", "itertools")):
-        return ["iterator", *[encode(item, loose) for item in _first_items(value)]]
-    for base, content_of in _CONTENT if loose else ():
+        return [tag, *[encode(part) for part in parts(value)]]
+    if cls.__module__ == "numpy" and hasattr(value, "tolist"):
+        return encode(value.tolist())
+    if isinstance(value, Iterator):
+        return ["iterator", *[encode(item) for item in _first_items(value)]]
+    for base, content_of in _CONTENT:
         if isinstance(value, base):
-            return encode(content_of(value), loose)
+            return encode(content_of(value))
     name = f"{cls.__module__}.{cls.__qualname__}"[:200]
     raise NotPlain(f"a value of type {name}: only plain values can be sent")
 
@@ -204,21 +160,27 @@ def send(sock: socket.socket, message) -> None:
     sock.sendall(struct.pack("!I", len(data)) + data)
 
 
-def receive(sock: socket.socket, deadline: float | None = None, on_large=None):
+def receive(sock: socket.socket, deadline: float | None = None):
     """The next message. EOFError at the end, TimeoutError at the deadline (of time.monotonic).
 
-    `on_large` is called before a large message is read. ValueError for what is no message.
+    ValueError or RecursionError for what is no message.
     """
     size = struct.unpack("!I", read(sock, 4, deadline))[0]
     if size > MAX_MESSAGE:
         raise ValueError(f"a message of {size} bytes")
-    if size > LARGE and on_large is not None:
-        on_large()
     return json.loads(read(sock, size, deadline))
 
 
-def read(sock: socket.socket, size: int, deadline: float | None, to_end: bool = False) -> bytes:
-    """So many bytes, or `to_end` all until the end if there are less; errors as `receive`."""
+def read(sock: socket.socket, size: int, deadline: float | None = None) -> bytes:
+    """So many bytes; errors as `receive`."""
+    data = read_up_to(sock, size, deadline)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def read_up_to(sock: socket.socket, size: int, deadline: float | None = None) -> bytes:
+    """All bytes until the end, at most so many."""
     data = bytearray()
     while len(data) < size:
         if deadline is not None:
@@ -232,8 +194,6 @@ def read(sock: socket.socket, size: int, deadline: float | None, to_end: bool = 
         if not piece:
             break
         data.extend(piece)
-    if len(data) < size and not to_end:
-        raise EOFError
     return bytes(data)
 
 

@@ -212,8 +212,8 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
 #
 # Many tests need the program's own objects: they make a `Stack`, call its methods and expect an exception. Objects
 # cannot pass between processes. For such tests the sandbox runs program and test **in one process**, as pytest would,
-# with the same isolation from the rest of the machine. The sandbox decides this from the text of the test alone, so a
-# program cannot influence it.
+# with the same isolation from the rest of the machine. Tests that are written for pytest or unittest run in this way,
+# too. The sandbox decides this from the text of the test alone, so a program cannot influence it.
 
 # %%
 STACK_TEST = """
@@ -301,9 +301,9 @@ figures.show(figure, "Diagram: a test that calls the program with plain values a
              "needs the program's objects is judged in one process.")
 
 # %% [markdown]
-# The figure summarises the two ways. If your tests can do with plain values, write them so, and create the reward with
-# `unit_tests(require="by value")`: it is then `None` for every test that would need one process, and TRL leaves such a
-# completion out.
+# The figure summarises the two ways. If your tests can do with plain values, write them as plain assertions, without
+# pytest or unittest, and create the reward with `unit_tests(require="by value")`: it is then `None` for every test that
+# would need one process, and TRL leaves such a completion out.
 #
 # A verdict also contains how a program failed, and whose fault it was: the program's, the test's, or the sandbox's.
 
