@@ -267,6 +267,122 @@ def test_the_same_run_is_read_from_every_form(tmp_path, name):
         assert {f.name for f in diagnose(run)} <= {"healthy", "too_short", "saturated"}
 
 
+# What other trainers print for a step, and what of it is read beside the reward.
+OTHER_TRAINERS = {
+    "prime-rl": (
+        lambda s, r: (
+            f"02:33:28 SUCCESS Step {s} | Time: 73.77s | Reward: {r:.4f} | Throughput: 2408.9 "
+            f"tokens/s | Async Level: 1\n02:33:29    INFO Starting orchestrator step {s + 1}"
+        ),
+        {},
+    ),
+    "Megatron-SWIFT": (
+        lambda s, r: (
+            f"[2025-11-25 07:19:01] iteration {s:8}/    2174 | elapsed time per iteration (ms): "
+            f"215613.0 | learning rate: 4.5E-05 | reward: {r:.6E} | grad norm: 0.016 | number of "
+            "skipped iterations:   0 |"
+        ),
+        {"learning_rate": 4.5e-5, "grad_norm": 0.016},
+    ),
+    "minimind": (
+        lambda s, r: (
+            f"Epoch:[1/1]({s}/9751), Reward: {r:.4f}, KL_ref: 0.0100, Adv Std: 0.5, Actor Loss: "
+            "0.2000, Avg Response Len: 100.00, Learning Rate: 0.00000300"
+        ),
+        {"kl": 0.01, "loss": 0.2, "completions/mean_length": 100, "learning_rate": 3e-6},
+    ),
+    "NeMo-RL": (
+        lambda s, r: (
+            f"\x1b[1m===== Step {s}/1000 =====\x1b[0m\n📊 Training Results:\n  • Loss: 0.0123\n"
+            f"  • Avg Reward: {r:.4f}\n  • Mean Generation Length: 512.3"
+        ),
+        {"loss": 0.0123, "completions/mean_length": 512.3},
+    ),
+    "AReaL": (
+        lambda s, r: (
+            f"Epoch 1/10 Step {s % 7}/117 Train step {s}/1170 done.\n"
+            f"│ ppo_actor/task_reward/avg │ {r:.4e} │ ppo_actor/update/grad_norm │ 1.2000e-01 │"
+        ),
+        {"grad_norm": 0.12},
+    ),
+    "slime": (
+        lambda s, r: (
+            f"rollout {s}: {{'rollout/raw_reward': {r}, 'rollout/rewards': 0.0, "
+            f"'rollout/response_lengths': 98.0, 'rollout/step': {s}}}\n"
+            f"step {s}: {{'train/loss': 0.1, 'train/grad_norm': 0.2, 'train/step': {s}}}"
+        ),
+        {"completions/mean_length": 98, "loss": 0.1, "grad_norm": 0.2},
+    ),
+    "Tinker": (
+        lambda s, r: json.dumps({"step": s, "env/all/reward/total": r, "optim/lr": 1e-5}),
+        {"learning_rate": 1e-5},
+    ),
+    "verl": (
+        lambda s, r: f"(pid=1) step:{s} - actor/grad_norm:0.005 - critic/rewards/mean:{r:.4f}",
+        {"grad_norm": 0.005},
+    ),
+    "a table of one's own": (lambda s, r: f'{{"step": {s}, "reward_avg": {r}}}', {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trainer", OTHER_TRAINERS)
+def test_what_other_trainers_print_is_read(tmp_path, trainer):
+    form, others = OTHER_TRAINERS[trainer]
+    text = "\n".join(form(e["step"], e["reward"]) for e in ENTRIES)
+    run = read_run(save(tmp_path / "train.log", text))
+    is_the_run(run)
+    for metric, value in others.items():
+        assert run.table[metric].unique() == pytest.approx([value]), metric
+
+
+def test_evaluations_without_prefixes_are_no_steps(tmp_path):
+    """Unsloth logs the metrics of an evaluation under the names of training."""
+    with_evaluations = []
+    for number, entry in enumerate(ENTRIES):
+        with_evaluations.append(entry)
+        if number % 5 == 4:
+            evaluation = {"eval_loss": 1e-8, "eval_runtime": 62.4, "reward": 9.0, "epoch": 0.1}
+            with_evaluations.append(evaluation | {"step": entry["step"]})
+    is_the_run(read_run(with_evaluations))
+    printed = [without(entry, "step") for entry in with_evaluations]
+    path = save(tmp_path / "train.log", "\n".join(map(str, printed)))
+    is_the_run(read_run(path, settings={"logging_steps": EVERY}))
+
+
+def test_several_rows_of_one_step_are_one_with_their_mean():
+    """As the processes of a run log it, each for its own completions."""
+    rows = []
+    for step in range(1, 13):
+        for process in (0, 1):
+            rows.append(
+                {
+                    "step": step,
+                    "reward": step + process,
+                    "completions/max_length": 100 + process,
+                    "completions/min_length": 10 + process,
+                    "loss": 0.5 if process else None,
+                }
+            )
+    table = read_run(rows).table
+    assert list(table["reward"]) == [step + 0.5 for step in range(1, 13)]
+    lengths = table[["completions/max_length", "completions/min_length", "loss"]]
+    assert set(map(tuple, lengths.to_numpy())) == {(101, 10, 0.5)}
+
+
+def test_a_column_that_only_begins_with_reward_is_named(tmp_path):
+    rows = [{"step": s, "loss": 0.1, "reward_average": 0.1 * s} for s in range(1, 500)]
+    with pytest.raises(WorkbookError, match=r"reward_average.*Call the column.*`reward`"):
+        read_run(save(tmp_path / "a.jsonl", lines(rows)))
+    rows = [{"step": 1, "rewards/chosen": 0.1, "rewards/rejected": 0.2}]
+    with pytest.raises(WorkbookError, match="DPO"):
+        read_run(rows)
+
+
+def test_a_metric_with_trls_name_counts_before_another_name_for_it():
+    entries = [{"step": s, "reward": 0.1 * s, "reward_avg": 9.0} for s in range(1, 9)]
+    assert read_run(entries).table["reward"].max() < 1
+
+
 def test_tensorboard_from_its_folder_its_file_and_an_output_folder_without_checkpoints(tmp_path):
     folder = events(tmp_path / "out" / "runs" / "Nov22_host")
     (file,) = folder.iterdir()

@@ -34,8 +34,12 @@ BAR = r"\b(?P<position>\d{1,9})/(?P<length>\d{1,9}) \["
 # metrics as printed, {'loss': np.float64(0.1)}, also where the first brace was lost
 PRINTED = re.compile(rf"""{BAR}|(?:\{{\s*|^(?='loss))['"][^{{}}]{{5,20000}}\}}""", re.M)
 PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
-# step=1, Step 1/9
-BARE_PAIR = re.compile(rf"([a-z][\w/]*)(?: ?[=:] ?| (?=\d+[/\]]))({NUMBER})", re.I)
+# the step that a line is about
+STEP = re.compile(DATA["lines"]["step"], re.I)
+# reward=0.5, Reward: 0.5, "│ reward │ 0.5 │"; names of several words are those that are renamed
+WORDS = "|".join(re.escape(name) for name in RENAMED if " " in name)
+BARE_PAIR = re.compile(rf"({WORDS}|[a-z][\w/]*)(?: ?[=:] ?| *│ *)({NUMBER})", re.I)
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal
 # GRPOConfig(beta=0.04)
 ARGUMENT = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")
 # a minus sign as printed in books; bold cells and percent
@@ -81,7 +85,7 @@ def read_file(path: Path) -> Logs:
     if b"\0" in raw[:1000]:
         fix = "give a text in UTF-8, or a tracker's export as CSV"
         raise WorkbookError(f"is not a log: it is binary: {fix}")
-    text = raw.decode("utf-8-sig", errors="replace")
+    text = COLOUR.sub("", raw.decode("utf-8-sig", errors="replace"))
     with contextlib.suppress(json.JSONDecodeError):
         return read_json(json.loads(text))
     with contextlib.suppress(json.JSONDecodeError):
@@ -156,9 +160,18 @@ def split_columns(row: dict) -> dict[str, dict]:
     for column, value in row.items():
         run, _, metric = str(column).rpartition(" - ")
         # a chart has a metric's least and greatest value in a bin beside its mean
-        if value is not None and value != "" and not metric.endswith(("__MIN", "__MAX")):
-            parts.setdefault(run, {})[metric_name(metric)] = value
+        if value is None or value == "" or metric.endswith(("__MIN", "__MAX")):
+            continue
+        name = metric_name(metric)
+        part = parts.setdefault(run, {})
+        if name == metric or name not in part:  # TRL's own name counts before another one for it
+            part[name] = value
     return parts
+
+
+def is_evaluation(entry: Mapping) -> bool:
+    """Whether an entry is about an evaluation, whose metrics Unsloth logs without a prefix."""
+    return "loss" not in entry and any(name.startswith(("eval_", "eval/")) for name in entry)
 
 
 # ---- texts
@@ -222,6 +235,8 @@ def read_printed(text: str) -> Logs:
         entry = {metric_name(key): value for key, value in pairs}
         if "train_runtime" in entry or not {"reward", "loss"} & entry.keys():
             continue  # the summary at the end, or something else
+        if is_evaluation(entry):
+            continue
         entries.append(entry)
         bars.append(positions)
         positions = {}
@@ -252,12 +267,17 @@ def add_steps(log: Log, bars: list[dict[str, int]]) -> None:
 
 
 def read_pairs(text: str) -> Logs:
-    """Lines such as `step=1 reward=0.5` or `Step 10/500 | loss: 0.1 | reward: 0.5`."""
-    entries = []
+    """Lines such as `Step 10/500 | loss: 0.1 | reward: 0.5`, or such metrics below their step."""
+    entries: list[dict[str, str]] = []
     for line in text.splitlines():
-        entry = {metric_name(key): value for key, value in BARE_PAIR.findall(line)}
-        if "step" in entry and "reward" in entry:
-            entries.append(entry)
+        steps = STEP.findall(line)
+        if steps:
+            entries.append({"step": steps[-1]})  # the first may be that of an epoch
+        if not entries:
+            continue
+        for key, value in BARE_PAIR.findall(line):
+            entries[-1].setdefault(metric_name(key), value)
+    entries = [entry for entry in entries if "reward" in entry]
     return {"": Log(entries)} if entries else {}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from grpo_workbook.diagnosis.formats import STEPS, Log, read_source
+from grpo_workbook.diagnosis.formats import STEPS, Log, is_evaluation, read_source
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import read_json, readable
 from grpo_workbook.rewards.contract import about, name_of
@@ -180,24 +180,45 @@ def build(entries: list[dict], settings: dict) -> RunLog:
     if not entries:
         raise WorkbookError("the log is empty: no step was logged, or logging_steps is too large")
     notes: list[str] = []
-    numbered = number_steps(entries, settings, notes)
-    rows: dict[int, dict[str, float]] = {}
+    training = [entry for entry in entries if not is_evaluation(entry)]
+    numbered = number_steps(training, settings, notes)
+    logged: dict[int, dict[str, list[float]]] = {}
     broken: dict[str, int] = {}
     error = None
     for step, entry in last_try(numbered, notes):
         if "error" in entry:
             error = (step, f"{entry['error']} {entry.get('where') or ''}".strip())
             continue
-        row = rows.setdefault(step, {})
+        row = logged.setdefault(step, {})
         for name, value in numbers_of(entry).items():
-            row[name] = value
+            row.setdefault(name, []).append(value)
             if math.isnan(value):
                 broken.setdefault(name, step)
-    table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
+    table = table_of(logged)
     # a run that an exception ended may not have come to its first reward
     if error is None:
         check_for_rewards(list(table))
     return RunLog(table, settings, broken, error, tuple(notes))
+
+
+def table_of(logged: dict[int, dict[str, list[float]]]) -> pd.DataFrame:
+    """The values of each step and metric as a table with one value for them."""
+    rows = {}
+    for step, row in logged.items():
+        rows[step] = {name: combined(name, values) for name, values in row.items()}
+    return pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
+
+
+def combined(name: str, values: list[float]) -> float:
+    """One value of those that several entries have for a step, as the processes of a run log it."""
+    numbers = [value for value in values if not math.isnan(value)]
+    if not numbers:
+        return math.nan
+    if name.endswith(("/max", "max_length")):
+        return max(numbers)
+    if name.endswith(("/min", "min_length")):
+        return min(numbers)
+    return sum(numbers) / len(numbers)
 
 
 def number_steps(entries: list[dict], settings: dict, notes: list[str]) -> list[tuple[int, dict]]:
@@ -245,11 +266,11 @@ def last_try(numbered: list[tuple[int, dict]], notes: list[str]) -> list[tuple[i
 def check_for_rewards(metrics: list[str]) -> None:
     """Raise WorkbookError for the log of another trainer."""
     for metric in metrics:
-        # `chosen` is DPO's. If no function applied, there is frac_reward_zero_std and no reward
-        if re.match("(frac_)?reward(?!s/chosen)", metric):
+        # if no function applied there is frac_reward_zero_std alone; DPO has rewards/chosen
+        if re.fullmatch("reward|frac_reward_zero_std|rewards/(?!chosen|rejected).+/mean", metric):
             return
-    names = visible(", ".join(metrics))[:60]
-    fix = "is it of an SFT, DPO or PPO run? Give a whole log of TRL's GRPOTrainer"
+    names = visible(", ".join(sorted(metrics, key=lambda metric: "reward" not in metric)))[:60]
+    fix = "is it of an SFT, DPO or PPO run? Call the column of the total reward `reward`"
     raise WorkbookError(f"the log has no reward, only {names}: {fix}")
 
 
