@@ -49,6 +49,9 @@ OTHER_CAUSES = (
     "reward_flat",
     "reference_differs",
     "never_pays",
+    "always_pays",
+    "sampler_differs",
+    "lengths_grow",
     "generation_slow",
     "saturated",
     "too_short",
@@ -208,6 +211,68 @@ def history(steps=12, **metrics):
 )
 def test_what_no_recorded_run_shows_is_found_too(metrics, expected):
     assert diagnose(history(**metrics))[0].name == expected
+
+
+RATIO, DIFFERENCE = (
+    "sampling__importance_sampling_ratio__mean",
+    "sampling__sampling_logp_difference__mean",
+)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "difference", "differs"),
+    [
+        (0.04, 0.21, True),  # TRL issue 4772: nearly all completions are dropped
+        (0.05, 0.02, True),
+        (2.6, 0.02, True),
+        (1.0, 0.3, True),
+        (0.55, 0.01, False),  # long completions, programs that agree
+        (1.0, 0.012, False),
+        (0.0, 0.0, False),  # as Unsloth logs it where nothing was measured
+    ],
+)
+def test_a_sampler_that_disagrees_with_the_trainer_is_named(ratio, difference, differs):
+    names = {
+        f.name
+        for f in diagnose(history(24, **{RATIO: lambda s: ratio, DIFFERENCE: lambda s: difference}))
+    }
+    assert ("sampler_differs" in names) == differs
+
+
+def test_a_function_that_is_constant_above_its_least_is_named():
+    def named(value):
+        parts = {"rewards__json_reward__mean": value, "rewards__json_reward__std": lambda s: 0.0}
+        return {f.name: f.evidence[0].metric for f in diagnose(history(30, **parts))}
+
+    assert named(lambda s: 1.0)["always_pays"] == "rewards/json_reward/mean"
+    assert "always_pays" not in named(lambda s: 1.0 - 0.5 * (s == 3))
+    assert "always_pays" not in named(lambda s: 0.0)
+
+
+def test_lengths_that_grow_tenfold_are_named_and_are_a_note_while_the_reward_rises():
+    def grown(**rewards):
+        lengths = {"completions__mean_length": lambda s: 150 * 12.7 ** ((s - 1) / 119)}
+        return {f.name: f.severity for f in diagnose(real(**lengths, **rewards))}
+
+    assert grown()["lengths_grow"] == WARNING
+    assert grown(reward=lambda s: 0.01 * s + math.sin(7.3 * s))["lengths_grow"] == "note"
+    doubled = diagnose(real(completions__mean_length=lambda s: 150 + 2 * s))
+    assert "lengths_grow" not in {f.name for f in doubled}
+
+
+def test_a_few_steps_without_a_gradient_are_no_fault_of_a_run_near_its_maximum():
+    """Its first groups were all right, and so were most of the later ones."""
+    norms = {"grad_norm": lambda s: 0.0 if s <= 3 else 0.1, "reward_std": lambda s: 0.1}
+    near = {"reward": lambda s: 0.93 + 0.05 * (s % 2), "frac_reward_zero_std": lambda s: 0.9}
+    parts = {"rewards__correctness_reward__mean": lambda s: 0.93 + 0.05 * (s % 2)}
+    assert diagnose(history(60, **norms, **near, **parts))[0].name == "healthy"
+    norms["grad_norm"] = lambda s: 0.0
+    assert diagnose(history(60, **norms, **near, **parts))[0].name == "no_gradient"
+
+
+def test_a_reference_that_differs_does_not_hide_that_the_reward_is_flat():
+    names = {f.name for f in diagnose(real(kl=lambda s: 0.4))}
+    assert {"reference_differs", "reward_flat"} <= names
 
 
 def unscored(steps, missing):

@@ -260,7 +260,7 @@ def test_a_live_finding_must_stand_for_three_checks_and_is_sent_on():
     def train(health, control=None, **rank):
         state = TrainerState(max_steps=60, **rank)
         health.on_train_begin(None, state, control, model=torch.nn.Linear(1, 1))
-        for entry in real(34)["log_history"]:
+        for entry in real(50)["log_history"]:
             state.global_step = entry["step"]
             state.log_history.append(dict(entry))
             health.on_log(SimpleNamespace(), state, control, logs=entry)
@@ -268,7 +268,7 @@ def test_a_live_finding_must_stand_for_three_checks_and_is_sent_on():
     train(health)
     text, (title, words, level) = sent
     assert "reward_flat" in text
-    assert (title, level) == ("reward_flat at step 32", "WARN")
+    assert (title, level) == ("reward_flat at step 43", "WARN")
     assert "num_generations" in words or "larger groups" in words
 
     # each process of several looks, and stops, but one reports

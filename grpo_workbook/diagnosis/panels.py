@@ -88,7 +88,8 @@ def draw(
         if not axes.lines:
             axes.text(0.5, 0.5, "not logged", ha="center", color=GREY, transform=axes.transAxes)
         if axes.get_legend_handles_labels()[1]:
-            add_legend(axes, from_zero="entropy" in panel.title)
+            axes.margins(y=0.4)  # room for the legend above the lines
+            axes.legend(frameon=False, fontsize=7, loc="upper center", ncols=2, borderaxespad=0.1)
         for finding in alarms:
             axes.axvline(finding.step, color="black", linestyle=":", linewidth=1)
     if alarms:
@@ -115,12 +116,3 @@ def draw_line(axes: Any, line: Line, style: int) -> str:
     # the first and last values of few are far apart; means of up to 5 are less noisy
     ends = min(window, max(1, len(values) // 2))
     return f" from {values.head(ends).mean():.3g} to {values.tail(ends).mean():.3g}"
-
-
-def add_legend(axes: Any, from_zero: bool) -> None:
-    """A legend above the lines, for which the scale gets room."""
-    labels = axes.get_legend_handles_labels()[1]
-    low, high = axes.get_ylim()
-    room = 0.05 + 0.09 * ceil(len(labels) / 2)  # two labels in a row
-    axes.set_ylim(min(low, 0) if from_zero else low, high + (high - low) * room)
-    axes.legend(frameon=False, fontsize=7, loc="upper center", ncols=2, borderaxespad=0.1)

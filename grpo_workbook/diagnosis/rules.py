@@ -14,6 +14,7 @@ from grpo_workbook.diagnosis.view import (
     CALLING,
     CALLS,
     CUT_OFF,
+    DIFFERENCE,
     DOWN,
     EMPTY,
     FAILED,
@@ -25,6 +26,7 @@ from grpo_workbook.diagnosis.view import (
     LOST,
     MEMORY,
     MOVED,
+    RATIO,
     RESULTS,
     STRICT,
     UNIQUE,
@@ -189,6 +191,19 @@ def usual_from_the_start(view: View, values: Series) -> float:
     return min(first, last, values.mean())
 
 
+def lengths_grow(view: View) -> Finding | None:
+    """Completions become many times longer; a note if the reward rose or is high."""
+    lengths = view.of(LENGTH)
+    # less than ten tokens may well become a hundred
+    first, last = max(10.0, view.first(LENGTH)), view.last(LENGTH)
+    if not view.enough_for_two or not last >= bounds.longer * first:
+        return None
+    step = since(lengths >= bounds.longer * first / 2)
+    evidence = [(LENGTH, last, f"near its start of {first:.3g}")]
+    severity = NOTE if view.learned else None
+    return view.finding("lengths_grow", step, evidence, severity=severity)
+
+
 def length_limit(view: View, length: Series) -> float:
     """The limit of a completion's length, infinite where it is not known or very short."""
     limit = view.settings.get("max_completion_length", math.nan)
@@ -201,6 +216,30 @@ def length_limit(view: View, length: Series) -> float:
     if longest % 1 == 0 and (length == longest).sum() >= bounds.often:
         return longest
     return math.inf
+
+
+# ---- the program that samples
+
+
+def sampler_differs(view: View) -> Finding | None:
+    """vLLM and the trainer give the sampled tokens different probabilities."""
+    ratio, difference = view.last(RATIO), view.last(DIFFERENCE)
+    if not view.enough or probabilities_agree(ratio, difference):
+        return None
+    evidence = [
+        (RATIO, ratio, f"near 1, from {bounds.few_kept} to {bounds.many_times}"),
+        (DIFFERENCE, difference, f"under {bounds.other_probabilities}"),
+    ]
+    return view.finding("sampler_differs", view.table.index[0], evidence)
+
+
+def probabilities_agree(ratio: float, difference: float) -> bool:
+    """Whether the mean ratio and difference of two programs' probabilities are usual, or NaN."""
+    if not (ratio > 0 or difference > 0):
+        return True  # Unsloth logs 0 for both where it has not measured them
+    if ratio <= bounds.few_kept or ratio >= bounds.many_times:
+        return False
+    return not difference >= bounds.other_probabilities
 
 
 # ---- calls of tools
@@ -317,13 +356,25 @@ def format_ignored(view: View) -> Finding | None:
 
 
 def never_pays(view: View) -> Finding | None:
-    """Some reward functions, but not all, pay exactly the same in every step."""
-    weighted = [mean_of(name) for name, weight in view.weights.items() if weight > 0]
-    dead = [metric for metric in weighted if view.is_dead(metric)]
-    if not dead or len(dead) == len(view.weights):
-        return None
-    evidence = [(metric, view.last(metric), "exactly this in every step") for metric in dead]
-    return view.finding("never_pays", view.table.index[0], evidence)
+    """Some reward functions, but not all, pay exactly the same, 0 or a penalty, in every step."""
+    return constant_functions(view, "never_pays", view.is_dead)
+
+
+def always_pays(view: View) -> Finding | None:
+    """Some reward functions, but not all, pay exactly the same, above 0, in every step."""
+    return constant_functions(view, "always_pays", view.pays_always)
+
+
+def constant_functions(view: View, name: str, is_constant: Callable) -> Finding | None:
+    """The finding `name` about the functions with a weight whose metric is constant."""
+    evidence = []
+    for function, weight in view.weights.items():
+        metric = mean_of(function)
+        if weight > 0 and is_constant(metric):
+            evidence.append((metric, view.last(metric), "exactly this in every step"))
+    if not evidence or len(evidence) == len(view.weights):
+        return None  # that all are constant is another finding
+    return view.finding(name, view.table.index[0], evidence)
 
 
 def wrong_answers(view: View) -> Finding | None:
@@ -395,8 +446,15 @@ def silent_groups(view: View) -> Series:
 
 
 def began_without_gradient(view: View) -> bool:
-    """There was no gradient in the first steps, and the reward has not risen."""
-    return not view.rose and view.of("grad_norm").head(3).median() <= ROUNDING
+    """There was no gradient in the first window, and the reward has not risen."""
+    # a few steps are no evidence: in a run near its maximum all of a step may be right
+    return not view.rose and view.of("grad_norm").head(view.width).median() <= ROUNDING
+
+
+def all_are_right(view: View) -> bool:
+    """The run is near its maximum, has not left it, and began with a gradient."""
+    fell = view.gain < -bounds.level * view.highest
+    return view.high and not fell and not began_without_gradient(view)
 
 
 def no_gradient(view: View) -> Finding | None:
@@ -409,8 +467,8 @@ def no_gradient(view: View) -> Finding | None:
     rounding = rate > 0.25 and view.gradient <= ROUNDING
     if not view.enough or not (rate >= limit or rounding):
         return None
-    if view.high and view.gain >= 0 and not began_without_gradient(view):
-        return None  # all are right
+    if all_are_right(view):
+        return None
     evidence = [(silent.name, rate, f"under {limit}")]
     if view.gradient >= 0:  # it was logged
         evidence.append(("grad_norm", view.last("grad_norm"), f"over {ROUNDING}"))
@@ -514,13 +572,12 @@ def heldout_that_fell(view: View) -> Series | None:
 
 
 def heldout_that_is_level(view: View) -> Series | None:
-    """The held-out accuracy that ends below its start, else one that was measured twice."""
-    measured = [view.of(metric) for metric in (LENIENT, STRICT)]
-    measured = [accuracy for accuracy in measured if len(accuracy) >= 2]
-    for accuracy in measured:
-        if accuracy.iloc[-1] < accuracy.iloc[0]:
+    """A held-out accuracy that was measured twice."""
+    for metric in (LENIENT, STRICT):
+        accuracy = view.of(metric)
+        if len(accuracy) >= 2:
             return accuracy
-    return measured[0] if measured else None
+    return None
 
 
 # ---- the KL penalty
@@ -699,6 +756,8 @@ RULES: list[Callable[[View], Finding | None]] = [
     generation_slow,
     empty,
     truncated,
+    lengths_grow,
+    sampler_differs,
     tool_down,
     calls_fail,
     results_lost,
@@ -708,6 +767,7 @@ RULES: list[Callable[[View], Finding | None]] = [
     reward_constant,
     format_ignored,
     never_pays,
+    always_pays,
     wrong_answers,
     collapsed,
     no_gradient,

@@ -21,6 +21,8 @@ MOVED = "adapter/change"
 MEMORY = "memory/fraction"
 GENERATING = "time/generation_fraction"
 INVALID = "rewards/invalid_fraction"
+RATIO = "sampling/importance_sampling_ratio/mean"
+DIFFERENCE = "sampling/sampling_logp_difference/mean"
 STRICT, LENIENT = "heldout/strict", "heldout/lenient"
 CALLS = "tools/call_frequency"  # calls per completion
 FAILED = "tools/failure_frequency"
@@ -156,12 +158,18 @@ class View:
         high = max([1.0, *paid])
         return (value - low) / (high - low)
 
+    def is_constant(self, metric: str) -> bool:
+        """A function has paid exactly the same in all of some steps."""
+        paid = self.of(metric)
+        return len(paid) >= bounds.points and paid.min() == paid.max()
+
+    def pays_always(self, metric: str) -> bool:
+        """A function has paid exactly the same, more than 0, in all of some steps."""
+        return self.is_constant(metric) and self.last(metric) > 0
+
     def is_dead(self, metric: str) -> bool:
         """A function has paid exactly the same, 0 or a penalty, in all of many steps."""
-        paid = self.of(metric)
-        if not self.judgeable or len(paid) < bounds.points:
-            return False
-        return paid.min() == paid.max() <= 0
+        return self.judgeable and self.is_constant(metric) and self.last(metric) <= 0
 
     # ---- did the reward rise?
 

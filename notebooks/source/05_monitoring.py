@@ -497,7 +497,7 @@ print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
 # With vLLM look at two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and
 # `sampling/importance_sampling_ratio/*`. They compare the probabilities with which vLLM sampled the tokens and the
 # probabilities that the trainer computes for them. A mean ratio far from 1 means that vLLM and the trainer disagree,
-# and that TRL corrects, or drops, many completions.
+# and that TRL corrects, or drops, many completions. `diagnose` calls this finding `sampler_differs`.
 
 # %% [markdown]
 # ## Sick runs
