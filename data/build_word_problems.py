@@ -9,6 +9,9 @@ puts it into one of three pools, so that no two pools can have a problem in comm
     heldout    8 %   for measuring
     train     32 %   for GRPO
     tiny      60 %   for training the tiny models before the course (build_tiny_models.py)
+
+Each row names its kind, which is the template, and whether the kind is rare: the tiny models have learned from four
+worked examples of each rare kind, and from as many as they could use of the others.
 """
 
 import argparse
@@ -31,6 +34,15 @@ NAMES = """Ada Ben Carla Dana Emil Farid Grace Hugo Ines Jonas Kofi Lena Mira Ni
     Tara Uma Viktor Wanda Yusuf""".split()
 THINGS = """apples pens shells books stamps coins beads marbles cards stickers plums buttons candles ribbons
     tickets pencils""".split()
+
+RARE_KINDS = (
+    "bus_stop",
+    "three_friends",
+    "trays",
+    "find_and_lose",
+    "boxes_and_more",
+    "how_many_more",
+)
 
 Step = tuple[int, str, int]  # left, sign, right
 _SIGNS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}
@@ -117,10 +129,23 @@ class Problem:
     def result(self) -> int:
         return self.steps[-1][3]
 
-    def row(self) -> dict[str, str]:
-        """The problem in GSM8K's form: calculator marks in double angles, the result after four hashes."""
+    @property
+    def rare(self) -> bool:
+        """Whether the tiny models have seen only a few worked examples of this kind."""
+        return self.template in RARE_KINDS
+
+    def row(self) -> dict[str, str | bool]:
+        """The problem in GSM8K's form, and its kind.
+
+        The answer has calculator marks in double angles, and the result after four hashes.
+        """
         lines = [f"{a} {s} {b} = <<{a}{s}{b}={r}>>{r}" for a, s, b, r in self.steps]
-        return {"question": self.question, "answer": "\n".join([*lines, f"#### {self.result}"])}
+        return {
+            "question": self.question,
+            "answer": "\n".join([*lines, f"#### {self.result}"]),
+            "kind": self.template,
+            "rare": self.rare,
+        }
 
 
 def pool_of(template: str, operands: tuple[int, ...]) -> str:

@@ -250,9 +250,11 @@ def test_dataset_has_what_trl_and_the_rewards_read():
         "question": problems[0]["question"],
         "answer": "23",
         "solution": "29 - 6 = <<29-6=23>>23\n#### 23",
+        "kind": "sold_by_noon",
+        "rare": False,
     }
     dataset = to_dataset(problems)
-    assert dataset.column_names == ["prompt", "answer", "question", "solution"]
+    assert dataset.column_names == ["prompt", "answer", "question", "solution", "kind", "rare"]
     assert dataset[0]["prompt"] == chat_prompt(dataset[0]["question"])
     assert to_dataset(problems.to_list()).to_list() == dataset.to_list()
     with raises_naming(ValueError, "'answer'"):
@@ -421,7 +423,10 @@ def test_a_gpu_profile_takes_gsm8k(tmp_path, monkeypatch):
 def test_what_a_run_trains_on_and_is_measured_on(tmp_path):
     settings = {"heldout": 40, "seed": 0, "profile_name": "smoke"}
     train, heldout, leaked = load_split(**settings)
-    assert (len(train), len(heldout), leaked) == (2400, 40, 0)
+    assert (len(train), len(heldout), leaked) == (1319, 40, 0)
+    # The tiny models have seen few examples of some kinds: these are trained, and all are measured.
+    assert set(train["rare"]) == {True}
+    assert set(heldout["rare"]) == {True, False}
     rows = [{"question": f"What is {i} plus {i * i}?", "answer": "1"} for i in range(50)]
     path = write(tmp_path / "my.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     train, heldout, leaked = load_split(path, **settings)
@@ -443,5 +448,5 @@ def test_the_columns_of_ones_own_data_do_not_count_for_the_courses(tmp_path):
         answer_column="antwort",
         skip_invalid=True,
     )
-    assert (len(train), len(heldout)) == (2400, 5)
+    assert (len(train), len(heldout)) == (1319, 5)
     assert heldout["question"][0] == "What is 0 plus 0?"
