@@ -92,6 +92,7 @@ models: $(STAMP)
 	$(BIN)/python data/build_messages.py
 	$(BIN)/python data/build_orders.py
 	$(BIN)/python data/build_tiny_models.py
+	$(BIN)/python data/build_tiny_form.py
 	$(BIN)/python data/build_tiny_coder.py
 	$(BIN)/python data/build_tiny_tools.py
 	$(BIN)/python data/build_tiny_steps.py

@@ -66,7 +66,7 @@ class Case:
     expected: str | None
     why: str
     settings: dict = field(default_factory=dict)
-    model: str = "qwen"
+    model: str = str(REPO / "data" / "tiny-form")
     rewards: Callable | None = None  # () -> (functions, weights)
     dataset: Callable | None = None  # dataset -> dataset
     prepare: Callable | None = None  # (model, tokenizer) -> None, before the trainer is made

@@ -35,7 +35,7 @@ SYSTEM = "Work inside <reasoning> tags, then give the number inside <answer> tag
 # `strict`: an answer is right only in the asked form; `tokens`: the longest completion
 TASKS: dict[str, dict] = {
     "main": {
-        "model": "data/tiny-qwen3", "data": "data/word_problems", "system": SYSTEM,
+        "model": "data/tiny-form", "data": "data/word_problems", "system": SYSTEM,
         "rewards": PARTS, "strict": True, "tokens": 64, "budget": 1024,
     },
     "steps": {

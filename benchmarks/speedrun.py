@@ -24,12 +24,13 @@ from statistics import mean
 
 REPO = Path(__file__).resolve().parent.parent
 GOAL, HELDOUT = 0.9, 480
+MODEL = REPO / "data" / "tiny-form"
 HASHES = {  # the model and the data are fixed
-    "data/tiny-qwen3/config.json": "142d18ccaa10c171822c98183598a9d2",
-    "data/tiny-qwen3/model.safetensors": "39065b39ac9a390d1ef2ad241eb3cf60",
-    "data/tiny-qwen3/tokenizer.json": "aa787c38b00c7543ab42c179af1b43a3",
-    "data/word_problems/train.jsonl": "f6977791aab562609f1b15755a40cbdf",
-    "data/word_problems/heldout.jsonl": "777067dffc18fcdcb719533bd71a9f5b",
+    "data/tiny-form/config.json": "142d18ccaa10c171822c98183598a9d2",
+    "data/tiny-form/model.safetensors": "39065b39ac9a390d1ef2ad241eb3cf60",
+    "data/tiny-form/tokenizer.json": "aa787c38b00c7543ab42c179af1b43a3",
+    "data/word_problems/train.jsonl": "dd6bf7d71666ba1d679f9246e2c25360",
+    "data/word_problems/heldout.jsonl": "baa2967aacc8722ba181a82b746591a4",
 }
 ONLY_FASTER = dict.fromkeys(("skip_zero_advantages", "share_heads"), True)
 SHARED = ONLY_FASTER | dict.fromkeys(("share_prompts", "update_unpacked"), True)
@@ -220,7 +221,7 @@ def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> 
     for name, value in settings.items():
         if name not in TRICKS and name != "processes":
             arguments[name] = value
-    profile = choose_profile("smoke", model="qwen", seed=seed, grpo=arguments)
+    profile = choose_profile("smoke", model=MODEL, seed=seed, grpo=arguments)
     rows = to_dataset(load_problems(WORD_PROBLEMS["train"]))
     heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]))
     if trying:

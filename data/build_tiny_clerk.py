@@ -23,7 +23,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from build_messages import NAMES, PROBLEMS, Row, build, message, sample  # noqa: E402
 from build_orders import CITIES, DAYS, ITEMS, TEMPLATES, order, query  # noqa: E402
-from build_tiny_models import build_small, card_head, chat_batch, make_tokenizer  # noqa: E402
+from tiny_training import build_small, card_head, chat_batch, make_tokenizer  # noqa: E402
 
 from grpo_workbook.cli.new import PROMPTS  # noqa: E402
 from grpo_workbook.data import chat_prompt  # noqa: E402

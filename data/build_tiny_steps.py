@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from build_tiny_models import build_small, card_head, chat_batch, make_tokenizer  # noqa: E402
+from tiny_training import build_small, card_head, chat_batch, make_tokenizer  # noqa: E402
 
 from grpo_workbook.data import chat_prompt  # noqa: E402
 

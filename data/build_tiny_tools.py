@@ -25,7 +25,7 @@ from types import SimpleNamespace
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from build_tiny_models import begin, card_head, make_model, make_tokenizer, save, train  # noqa: E402
+from tiny_training import begin, card_head, make_model, make_tokenizer, save, train  # noqa: E402
 
 from grpo_workbook.config import CHAT_TEMPLATE_KWARGS  # noqa: E402
 from grpo_workbook.environments import GuessNumber, PriceList, multiply  # noqa: E402

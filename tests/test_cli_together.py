@@ -128,6 +128,8 @@ def test_accelerate_starts_two_that_learn_and_write_once(tmp_path):
     folder = tmp_path / "run"
     launcher = (*ACCELERATE, "--config_file", "configs/cpu_two_processes.yaml")
     options = (
+        "--model",
+        "data/tiny-form",  # its form is learned in few steps
         "--max_steps",
         "50",
         "--per_device_train_batch_size",

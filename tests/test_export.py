@@ -587,7 +587,8 @@ def test_a_main_runs_merged_model_and_its_cards(main_runs, family):
     prompts = [chat_prompt(example["question"]) for example in report["examples"]]
     texts = generate(*load_model(folder / "merged"), prompts, max_new_tokens=64)
     assert texts == [example["after"] for example in report["examples"]]
-    assert report["merge"]["heldout"]["strict"]["after"] > 0.9
+    greedy = report["heldout"]["greedy"]["strict"]["after"]
+    assert report["merge"]["heldout"]["strict"]["after"] >= greedy - 0.03
     for part in ("adapter", "merged"):
         card = ModelCard.load(folder / part / "README.md")
         found = {e.metric_name: e.metric_value for e in card.data.eval_results}

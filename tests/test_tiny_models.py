@@ -10,14 +10,15 @@ from grpo_workbook.config import SYSTEM_PROMPT
 from grpo_workbook.data import chat_prompt
 
 FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
+FORM = REPO / "data" / "tiny-form"
 
 
-@pytest.mark.parametrize("family", FOLDERS)
-def test_the_folder_is_small_and_safe_and_has_a_card(family):
-    files = [f for f in FOLDERS[family].rglob("*") if f.is_file()]
+@pytest.mark.parametrize("folder", [*FOLDERS.values(), FORM])
+def test_the_folder_is_small_and_safe_and_has_a_card(folder):
+    files = [f for f in folder.rglob("*") if f.is_file()]
     assert sum(f.stat().st_size for f in files) < 4_000_000
     assert {f.suffix for f in files} <= {".safetensors", ".json", ".jinja", ".md"}
-    card = (FOLDERS[family] / "README.md").read_text(encoding="utf-8")
+    card = (folder / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: apache-2.0")
 
 
@@ -98,23 +99,49 @@ def test_what_the_tiny_models_learn_from_is_only_the_tiny_pool(monkeypatch):
     import sys
 
     sys.path.insert(0, str(REPO / "data"))
+    import build_tiny_form as form
     import build_tiny_models as models
     import build_word_problems as words
 
-    drawn = []
-
-    def draw_problem(rng, pool):
-        drawn.append(words.draw_problem(rng, pool))
-        return drawn[-1]
-
-    monkeypatch.setattr(models, "draw_problem", draw_problem)
-    tokenizer = models.make_tokenizer("qwen")
-    rng = random.Random(1)
-    for write in (lambda rng, p: models.perfect(p), models.habit):
-        models.problem_batch(tokenizer, rng, 200, write)
     course = set()
     for split in words.SIZES:
         course.update((p.template, p.operands) for p in words.build(split))
+    drawn = []
+
+    def write_problem(rng, template, operands):
+        drawn.append(words.Problem(template.name, operands, "", ()))
+        return words_write_problem(rng, template, operands)
+
+    words_write_problem = words.write_problem
+    for module in (words, models):  # draw_problem is of `words`
+        monkeypatch.setattr(module, "write_problem", write_problem)
+    examples = models.rare_examples(models.DRAW)
+    tokenizer = models.make_tokenizer("qwen", models.tokenizer_texts())
+    rng = random.Random(1)
+    models.answer_batch(tokenizer, rng, 200, examples)
+    form.problem_batch(tokenizer, rng, 200, form.habit)
     assert len(drawn) > 3000
-    assert all(words.pool_of(p.template, p.operands) == "tiny" for p in drawn)
+    for problem in drawn:
+        assert words.pool_of(problem.template, problem.operands) == "tiny"
     assert not {(p.template, p.operands) for p in drawn} & course
+
+
+def test_the_rare_kinds_have_four_examples_each_and_the_common_ones_new_problems():
+    import random
+    import sys
+    from collections import Counter
+
+    sys.path.insert(0, str(REPO / "data"))
+    import build_tiny_models as models
+
+    examples = models.rare_examples(models.DRAW)
+    counts = Counter(problem.template for problem in examples)
+    assert counts == dict.fromkeys(models.RARE_KINDS, 4)
+    assert len({(p.template, p.operands) for p in examples}) == len(examples)
+    rng = random.Random(1)
+    common = [models.common_problem(rng) for _ in range(500)]
+    assert not any(problem.rare for problem in common)
+    assert len({problem.template for problem in common}) == 10
+    # Nothing is weakened: every answer that is learned from is right, in the asked form.
+    for problem in [*examples, *common]:
+        assert models.right_answer(problem).endswith(f"<answer>{problem.result}</answer>")
