@@ -905,6 +905,27 @@ def test_a_forged_call_raises_nothing_in_the_test(sandbox):
     assert (verdict.outcome, verdict.fault) == ("error", "program"), verdict
 
 
+FORGE_REPORT = """
+import json, os, struct
+def send(report):
+    data = json.dumps(report).encode()
+    os.write(3, struct.pack("!I", len(data)) + data)
+class A:
+    def __init__(self): send({report}); os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "report",
+    ["[]", "5", "['', [], []]", "['', [], [[1, 'sandbox error', '', 'sandbox']]]", "[[], {}, [5]]"],
+)
+def test_a_forged_report_is_the_programs_fault(sandbox, report):
+    program = FORGE_REPORT.replace("{report}", report)
+    (verdict,) = sandbox.check([job(program, "from solution import A\nassert A()", "")])
+    assert (verdict.outcome, verdict.fault) == ("error", "program"), str(verdict)
+    assert verdict.reason == "the report is not the test's"
+
+
 def test_what_a_script_does_at_its_exit_counts(sandbox):
     script = "import atexit\natexit.register(lambda: print(int(input()) + 1))"
     (verdict,) = sandbox.check([Job(script, '{"inputs": ["1"], "outputs": ["2"]}', "")])

@@ -35,6 +35,7 @@ from grpo_workbook.sandbox.json_tests import is_json
 from grpo_workbook.sandbox.source import WORD, Test, Unusable, read_test
 
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
+REPORTED = ("failed", "error", "out of memory", "rejected")  # by the process of a test
 MAX_PROGRAM = 200_000  # characters
 MAX_TEST = 2_000_000  # characters
 MAX_REASON = 1_000  # characters
@@ -428,8 +429,8 @@ def conclude(test: Test, words: list[str], report: list) -> tuple[str, str, str,
         passed = min(max(len(held - lost) - cut, 0), max(test.asserts, 1) - 1)
         if failures:
             _, outcome, reason, fault = failures[0]
-            if outcome not in OUTCOMES or outcome == "passed":
-                raise ValueError(f"an outcome {outcome!r}")
+            if outcome not in REPORTED or fault not in ("program", "test"):
+                raise ValueError(f"an outcome {outcome!r}, a fault {fault!r}")
             return outcome, reason, fault, passed
     except (ValueError, TypeError):
         return "error", "the report is not the test's", "program", 0
