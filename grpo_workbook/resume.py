@@ -25,10 +25,9 @@ import os
 import shutil
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +43,7 @@ __all__ = ["Trained", "keep_exact", "last_checkpoint", "stop_on_interrupt", "tra
 MANIFEST = "manifest.json"
 TRAINER_STATE = "trainer_state.json"  # the last file that the Trainer writes
 EARLIER = "earlier_checkpoints.json"  # beside the checkpoints: which ones a new run found there
-PROCESS_STATE = "exact_{}.pt"  # what we keep for one process
+PROCESS_STATE = "exact_{}.safetensors"  # what we keep for one process
 
 # A checkpoint's position in data and completions is valid only for the same values of these.
 SETUP = (
@@ -65,15 +64,6 @@ KEPT = (
     "_total_loss_scalar",  # and before it
     "_globalstep_last_logged",
 )
-# What torch.load needs to know so that it reads a number of NumPy, such as a mean.
-NUMPY_NUMBERS = [
-    np._core.multiarray.scalar,  # pyright: ignore[reportAttributeAccessIssue]
-    np.dtype,
-    np.dtypes.Float64DType,
-    np.dtypes.Float32DType,
-    np.dtypes.Int64DType,
-    np.dtypes.BoolDType,
-]
 LOST = (
     "{} was written without exact resuming, so training continues as TRL does. Lost are "
     "completions that were sampled and not used, the order of the data after the first epoch, "
@@ -397,27 +387,57 @@ def _check_setup(checkpoint: Path, trainer: Any) -> None:
 
 
 def write_state(path: Path, state: dict) -> None:
-    """Write a state that `read_state` reads. Raises WorkbookError for one that it cannot read."""
-    import torch
+    """Write tensors as safetensors, the rest as JSON in its metadata.
 
-    torch.save(state, path)
-    # Read at once, so that a state is refused in this run and not in the one that is resumed.
+    Raises WorkbookError for values that are neither.
+    """
+    from safetensors.torch import save_file
+
+    tensors: dict[str, Any] = {}
     try:
-        read_state(path)
-    except UnpicklingError as error:
-        _, _, cause = str(error).partition("WeightsUnpickler error: ")
+        text = json.dumps(_encode(state, tensors))
+    except TypeError as error:
         raise WorkbookError(
-            f"a checkpoint cannot keep this state ({cause.partition('. ')[0]}): return plain "
-            "values and tensors from state_dict()"
+            f"a checkpoint cannot keep this state ({error}): return plain values and tensors from "
+            "state_dict()"
         ) from error
+    save_file(tensors, path, metadata={"state": text})
 
 
 def read_state(path: Path) -> dict:
-    """Read a state from `write_state`, on the CPU. No code in the file is run."""
+    """Read a state from `write_state`, on the CPU. Nothing is unpickled."""
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        return _decode(json.loads(file.metadata()["state"]), file)
+
+
+def _encode(value: Any, tensors: dict[str, Any]) -> Any:
+    """The value as JSON takes it; its tensors go into `tensors`."""
     import torch
 
-    with torch.serialization.safe_globals(NUMPY_NUMBERS):
-        return torch.load(path, map_location="cpu", weights_only=True)
+    if isinstance(value, torch.Tensor):
+        name = str(len(tensors))
+        # A copy, because safetensors refuses tensors that share memory.
+        tensors[name] = value.detach().cpu().clone().contiguous()
+        return {"tensor": name}
+    if isinstance(value, np.generic):  # a number of NumPy, such as a mean
+        return value.item()
+    if isinstance(value, Mapping):  # as pairs, because keys may be numbers
+        return {"pairs": [[key, _encode(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_encode(item, tensors) for item in value]
+    return value
+
+
+def _decode(value: Any, file: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, file) for item in value]
+    if isinstance(value, dict) and "tensor" in value:
+        return file.get_tensor(value["tensor"])
+    if isinstance(value, dict):
+        return {key: _decode(item, file) for key, item in value["pairs"]}
+    return value
 
 
 # ---- checkpoints on the disk
