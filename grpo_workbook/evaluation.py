@@ -9,6 +9,7 @@ readable form. *Greedy* takes the most likely token at every position; *sampled*
 is the policy that GRPO trains.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -134,6 +135,7 @@ def evaluate(
     dataset: "Dataset",
     *,
     rewards: Sequence[Callable] = (),
+    right_at: float | None = None,
     judge: "Judge | WholeJudge | None" = None,
     samples: int = 1,
     sample: bool = False,
@@ -149,15 +151,18 @@ def evaluate(
         print(before.rate, before.interval)
 
     Args:
-        rewards: functions that score the completions instead, as in training: a completion is right
-            if the first of them gives 1. The dataset then needs the columns that they read, and
-            no `answer`.
+        rewards: functions that score the completions instead, as in training: the first of them
+            says which are right. The dataset then needs the columns that they read, and no
+            `answer`.
+        right_at: a completion is right if the first reward gives it at least this. Default: 1, for
+            a reward that gives 0 to what is wrong and 1 to what is right.
         judge: compares answers that are not numbers (see `score`).
         samples: completions for each problem; several need sample=True.
         sample, temperature, max_new_tokens, batch_size, seed, progress: as in `generate`.
 
     Raises:
-        WorkbookError: for a missing column, and for an impossible number of samples.
+        WorkbookError: for a missing column, for an impossible number of samples, and for a value
+            above 1 of the first reward if `right_at` is left out.
     """
     if rewards:
         require_columns("evaluate", ["prompt"], dataset.column_names)
@@ -172,7 +177,8 @@ def evaluate(
     completions = complete(model, tokenizer, prompts, sampling, progress=progress)
     texts = [completion.text for completion in completions]
     if rewards:
-        scores = score_by_rewards(texts, rows, rewards)
+        token_ids = [completion.tokens for completion in completions]
+        scores = score_by_rewards(texts, token_ids, rows, rewards, right_at)
     else:
         scores = score(texts, list(rows["answer"]), judge=judge, prompts=prompts)
     return replace(
@@ -267,14 +273,38 @@ def score(
     return Scores(list(texts), strict, lenient, well_formed, unjudged=unjudged)
 
 
-def score_by_rewards(texts: Sequence[str], rows: "Dataset", rewards: Sequence[Callable]) -> Scores:
-    """Judge completions by reward functions: right is what the first of them gives 1."""
+def score_by_rewards(
+    texts: Sequence[str],
+    token_ids: Sequence[list[int]],
+    rows: "Dataset",
+    rewards: Sequence[Callable],
+    right_at: float | None,
+) -> Scores:
+    """Judge completions by reward functions: right is what the first gives at least `right_at`."""
     columns = {name: list(rows[name]) for name in rows.column_names}
     values = {}
     for function in rewards:
-        values[name_of(function)] = call(function, texts, **columns)
-    right = [value == 1 for value in values[name_of(rewards[0])]]
+        values[name_of(function)] = call(function, texts, completion_ids=token_ids, **columns)
+    name = name_of(rewards[0])
+    if right_at is None:
+        right_at = 1.0
+        _check_range(name, values[name])
+    right = [value is not None and value >= right_at for value in values[name]]
     return Scores(list(texts), strict=right, lenient=right, well_formed=right, rewards=values)
+
+
+def _check_range(name: str, values: Sequence[float | None]) -> None:
+    """Raise WorkbookError if a value is above 1, and warn if none is 1: else what is right?"""
+    numbers = {value for value in values if value is not None}
+    if not numbers or max(numbers) == 1 or numbers == {0}:
+        return
+    message = (
+        f"{name} gave values from {min(numbers):g} to {max(numbers):g}, where 1 would be right: "
+        f"say from which value on a completion is right, such as right_at={max(numbers):g}"
+    )
+    if max(numbers) > 1:
+        raise WorkbookError(message)
+    warnings.warn(f"{message}. Without it none counts as right", stacklevel=4)
 
 
 def _is_right(

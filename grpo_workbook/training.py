@@ -374,6 +374,7 @@ def pass_rates(
         dataset,
         samples=samples,
         rewards=[success],
+        right_at=0.5,
         sample=True,
         max_new_tokens=max_new_tokens,
         temperature=temperature,

@@ -27,6 +27,7 @@ from grpo_workbook.evaluation import (
     report_heldout,
     score,
 )
+from grpo_workbook.rewards import correctness_reward, get_overlong_reward
 from grpo_workbook.rewards.answers import TAGS, is_correct, is_well_formed, tagged_answer
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
@@ -163,6 +164,49 @@ def test_a_plain_model_and_a_dataset_are_enough(tiny):
     without_answer = dataset.select_columns(["prompt", "answer"]).rename_column("answer", "gold")
     with raises_naming(WorkbookError, "'answer'", "prompt, gold"):
         evaluate(model, tokenizer, without_answer)
+
+
+def test_a_reward_of_another_scale_says_from_where_on_an_answer_is_right(tiny):
+    model, tokenizer = tiny["qwen"]
+    dataset = problems(8)
+    settings = {"max_new_tokens": 48}
+
+    def correct(prompts, completions, answer, **columns):
+        return correctness_reward(completions, answer=answer, prompts=prompts)
+
+    def two_points(**columns):
+        return [2 * value for value in correct(**columns)]
+
+    def half_a_point(**columns):
+        return [value / 2 for value in correct(**columns)]
+
+    measured = evaluate(model, tokenizer, dataset, rewards=[correct], **settings)
+    assert 0.5 < measured.rate <= 1
+    with raises_naming(WorkbookError, "two_points", "from 0 to 2", "right_at=2"):
+        evaluate(model, tokenizer, dataset, rewards=[two_points], **settings)
+    scores = evaluate(model, tokenizer, dataset, rewards=[two_points], right_at=2, **settings)
+    assert scores.strict == measured.strict
+    with pytest.warns(UserWarning, match=r"half_a_point.*from 0 to 0.5.*right_at=0.5"):
+        evaluate(model, tokenizer, dataset, rewards=[half_a_point], **settings)
+    scores = evaluate(model, tokenizer, dataset, rewards=[half_a_point], right_at=0.5, **settings)
+    assert scores.strict == measured.strict
+
+
+def test_rewards_get_the_tokens_that_were_generated_and_a_state(tiny):
+    model, tokenizer = tiny["qwen"]
+    seen = {}
+
+    async def looks(completions, completion_ids, **columns):
+        seen.update(ids=completion_ids, state=columns["trainer_state"])
+        return [1.0] * len(completions)
+
+    overlong = get_overlong_reward(10)
+    scores = evaluate(model, tokenizer, problems(4), rewards=[looks, overlong], max_new_tokens=40)
+    assert [len(ids) for ids in seen["ids"]] == list(scores.tokens)
+    assert tokenizer.batch_decode(seen["ids"], skip_special_tokens=True) == scores.completions
+    assert seen["state"].is_world_process_zero
+    # All completions have more than 10 tokens, though fewer than 10 words.
+    assert scores.rewards["overlong_reward"] == [-1.0] * 4
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from conftest import REPO, assert_names, environment, finished, raises_naming, u
 
 from grpo_workbook import config
 from grpo_workbook.cli.rewards import parse_rewards
+from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import score as measure
 from grpo_workbook.rewards import (
@@ -68,27 +69,33 @@ def test_the_total_is_trls():
 
 
 def test_the_rewards_get_what_trl_gives_them():
+    from transformers import TrainerState
+
     seen = {}
 
     def looks(completions, prompts, completion_ids, trainer_state, answer, question, **columns):
         seen.update(completions=completions, prompts=prompts, ids=completion_ids)
-        seen.update(answer=answer, question=question, rest=sorted(columns))
+        seen.update(answer=answer, question=question, state=trainer_state, rest=sorted(columns))
         return [0.0] * len(completions)
 
     rows = [{"prompt": [{"role": "user", "content": "q"}], "answer": "1", "question": "q"}]
-    score_rewards([looks], ["a b", "b"], rows, group_size=2)
+    tokenizer = load_tokenizer(REPO / "data" / "tiny-qwen3")
+    ids = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in ("a b", "b")]
+    score_rewards([looks], ["a b", "b"], rows, group_size=2, tokenizer=tokenizer)
     assert seen == {
         "completions": [[{"role": "assistant", "content": text}] for text in ("a b", "b")],
         "prompts": [rows[0]["prompt"]] * 2,
-        "ids": [["a", "b"], ["b"]],
+        "ids": ids,
         "answer": ["1"] * 2,
         "question": ["q"] * 2,
+        "state": TrainerState(epoch=0.0, max_steps=1),
         "rest": ["log_extra", "log_metric"],
     }
-    score_rewards(
-        [looks], ["a b", "b"], [{"prompt": "q", "answer": "1", "question": "q"}], group_size=2
-    )
+    rows = [{"prompt": "q", "answer": "1", "question": "q"}]
+    score_rewards([looks], ["a b", "b"], rows, group_size=2, tokenizer=tokenizer)
     assert seen["completions"] == ["a b", "b"]
+    with raises_naming(WorkbookError, "looks", "completion_ids", "tokenizer"):
+        score_rewards([looks], ["a b", "b"], rows, group_size=2)
 
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, math.nan], ["one", "0"], None])
@@ -157,6 +164,7 @@ def test_every_attack_is_judged_within_the_range(name):
     texts = [honest(), *(a.text for a in ATTACKS)]
     columns = {"answer": "42", "test": "assert add(2, 3) == 5", "entry_point": "add"}
     columns = {name: [value] * len(texts) for name, value in columns.items()}
+    columns["completion_ids"] = [text.encode("utf-8", "replace") for text in texts]  # its bytes
     values = function(completions=texts, **columns)
     chat = function(completions=[[{"role": "assistant", "content": t}] for t in texts], **columns)
     assert values == chat

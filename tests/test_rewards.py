@@ -1,5 +1,6 @@
 """The rewards of the floor: what they pay, by name and weight, joined, from a user's own file."""
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from conftest import REPO, environment, raises_naming
 from grpo_workbook import config, rewards
 from grpo_workbook.cli.rewards import beside, file_hashes, load_reward, try_rewards
 from grpo_workbook.cli.rewards import parse_rewards as parse_with_files
-from grpo_workbook.data import to_dataset
+from grpo_workbook.data import load_tokenizer, to_dataset
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import (
     correctness_reward,
@@ -21,7 +22,7 @@ from grpo_workbook.rewards import (
     strict_format_reward,
     text_of,
 )
-from grpo_workbook.rewards.contract import RewardInfo, about, name_of
+from grpo_workbook.rewards.contract import RewardInfo, about, call, name_of
 from grpo_workbook.rewards.specs import REGISTRY
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
@@ -138,7 +139,7 @@ def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
 )
 def test_overlong_is_dapos_equation_13(tokens, penalty):
     assert get_overlong_reward(100, 20)(["x"], completion_ids=[[7] * tokens]) == [penalty]
-    assert get_overlong_reward(100)(["x " * tokens]) == [penalty]
+    assert get_overlong_reward(100)(["x"], completion_ids=[[7] * tokens]) == [penalty]
 
 
 @pytest.mark.parametrize("bad", [0, "many", "-3"])
@@ -324,9 +325,6 @@ def wants_level(completions, level, **kwargs):
 def closed(completions):
     return [0.0] * len(completions)
 
-async def later(completions, **kwargs):
-    return [0.0] * len(completions)
-
 def too_few(completions, **kwargs):
     return [1.0]
 
@@ -340,7 +338,41 @@ def numpy_numbers(completions, **kwargs):
 def correctness_reward(completions, **kwargs):
     return [1.0] * len(completions)
 """
+OTHER_FORMS = """
+import functools
+
+async def awaited(completions, **kwargs):
+    return [1.0] * len(completions)
+
+class Pays:
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self, completions, **kwargs):
+        return [self.value] * len(completions)
+
+class PaysLater(Pays):
+    async def __call__(self, completions, **kwargs):
+        return [self.value] * len(completions)
+
+def scaled(completions, scale, **kwargs):
+    return [scale] * len(completions)
+
+an_object = Pays(0.25)
+a_slow_object = PaysLater(0.5)
+half = functools.partial(scaled, scale=0.5)
+tenth = functools.partial(scaled, scale=0.1)
+short = lambda completion_ids, **kwargs: [float(len(ids) < 4) for ids in completion_ids]
+has_step = lambda completions, trainer_state, **kwargs: [
+    float(trainer_state.is_world_process_zero and trainer_state.global_step == 0)
+] * len(completions)
+"""
 ROWS = [{"question": f"What is {n}+1?", "answer": str(n + 1), "levle": "easy"} for n in (2, 5)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer(REPO / "data" / "tiny-qwen3")
 
 
 @pytest.fixture
@@ -354,7 +386,7 @@ def completions(*texts):
     return [[{"role": "assistant", "content": text}] for text in texts]
 
 
-def test_a_function_of_ones_own_is_a_reward_like_any_other(rewards_py):
+def test_a_function_of_ones_own_is_a_reward_like_any_other(rewards_py, tokenizer):
     functions, weights = parse_with_files(
         f"{rewards_py}:my_reward:2.5, strict_format, {rewards_py}:numpy_numbers"
     )
@@ -365,7 +397,38 @@ def test_a_function_of_ones_own_is_a_reward_like_any_other(rewards_py):
     assert functions[0](prompts=["", ""], completions=texts, answer=["3", "6"]) == [1.0, 0.0]
     assert [type(v) for v in functions[2](completions=completions("", ""))] == [float, float]
     assert about(load_reward(f"{rewards_py}:wants_level")).role == "difficulty"
-    try_rewards(functions, list(to_dataset(ROWS)))
+    try_rewards(functions, list(to_dataset(ROWS)), tokenizer)
+
+
+def test_async_functions_objects_and_partials_are_rewards_by_their_names(tmp_path, tokenizer):
+    (tmp_path / "forms.py").write_text(OTHER_FORMS)
+    pays = {
+        "awaited": 1.0,
+        "an_object": 0.25,
+        "a_slow_object": 0.5,
+        "half": 0.5,
+        "tenth": 0.1,
+        "short": 1.0,
+        "has_step": 1.0,
+    }
+    functions, _ = parse_with_files(",".join(f"{tmp_path}/forms.py:{name}" for name in pays))
+    assert [function.__name__ for function in functions] == list(pays)
+    try_rewards(functions, list(to_dataset(ROWS)), tokenizer)
+    for function, value in zip(functions, pays.values(), strict=True):
+        assert call(function, ["7", ""], tokenizer=tokenizer) == [value, value]
+    with raises_naming(WorkbookError, "Pays", "class"):
+        load_reward(f"{tmp_path}/forms.py:Pays")
+
+
+def test_an_async_reward_runs_where_a_loop_is_running_as_in_a_notebook():
+    async def awaited(completions, **columns):
+        await asyncio.sleep(0)
+        return [1.0] * len(completions)
+
+    async def cell():
+        return call(awaited, ["a", "b"])
+
+    assert asyncio.run(cell()) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("name", ["my_rewrad", "LIMIT"])
@@ -401,22 +464,20 @@ def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
     [
         ("wants_level", ["'level'", "levle"]),
         ("too_few", ["4 completions"]),
-        ("breaks", ["step 1", "ZeroDivisionError", "line 23"]),
+        ("breaks", ["step 1", "ZeroDivisionError", "line 20"]),
         ("closed", ["step 1", "TypeError", "**kwargs"]),
-        ("later", []),
     ],
 )
-@pytest.mark.filterwarnings("ignore:coroutine")
-def test_a_slip_shows_before_training(rewards_py, name, named):
+def test_a_slip_shows_before_training(rewards_py, tokenizer, name, named):
     functions, _ = parse_with_files(f"{rewards_py}:{name}")
     with raises_naming(WorkbookError, name, *named):
-        try_rewards(functions, list(to_dataset(ROWS)))
+        try_rewards(functions, list(to_dataset(ROWS)), tokenizer)
 
 
 def test_a_reward_of_the_course_wants_its_columns_before_training():
     rows = [{"prompt": "6*7?", "solution": "42"}]
     with raises_naming(WorkbookError, "correctness_reward", "'answer'", "solution"):
-        try_rewards([correctness_reward], rows)
+        try_rewards([correctness_reward], rows, None)
 
 
 def test_two_rewards_of_one_name_would_share_a_metric(rewards_py):
@@ -460,11 +521,13 @@ def huge(completions, **kwargs):
         ("huge", []),
     ],
 )
-def test_what_a_hostile_function_does_is_an_error_and_never_a_number(tmp_path, name, named):
+def test_what_a_hostile_function_does_is_an_error_and_never_a_number(
+    tmp_path, tokenizer, name, named
+):
     (tmp_path / "böse Datei.py").write_text(HOSTILE)
     functions = parse_with_files(f"{tmp_path / 'böse Datei.py'}:{name}")[0]
     with raises_naming(WorkbookError, name, *named):
-        try_rewards(functions, list(to_dataset(ROWS)))
+        try_rewards(functions, list(to_dataset(ROWS)), tokenizer)
 
 
 def test_a_function_that_fails_while_training_is_named_with_step_and_line(tmp_path):

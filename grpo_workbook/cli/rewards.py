@@ -1,4 +1,4 @@
-"""Rewards by name on the command line, and reward functions from the user's own files.
+"""Rewards by name on the command line, and rewards from the user's own files.
 
 `parse_rewards` knows every reward of the package, and FILE.py:FUNCTION, which `load_reward` loads.
 An exception in such a function becomes an error that names the file and the line, never a zero.
@@ -78,8 +78,10 @@ def beside(spec: str, folder: Path) -> str:
 def load_reward(where: str) -> RewardFunction:
     """The reward FILE.py:FUNCTION. This runs the file: give only one that you trust.
 
-    Raises WorkbookError if there is no such file or function, or the file cannot be run. The
-    function raises WorkbookError for whatever goes wrong in it.
+    FUNCTION is the name of a function, async or not, of a functools.partial, or of an object with
+    `__call__`; the latter two have that name in the log. Raises WorkbookError if there is no such
+    file or function, or the file cannot be run. The reward raises WorkbookError for whatever goes
+    wrong in it.
     """
     file, _, name = where.strip().rpartition(":")
     # A text without a colon is taken for the file, so that the error below names it.
@@ -101,15 +103,25 @@ def load_reward(where: str) -> RewardFunction:
             cause = _cause(error, path)
             raise WorkbookError(f"{path}: {name} failed in step {step}: {cause}") from error
 
+    # An object and a partial have no name of their own, and every lambda the same one.
+    if getattr(function, "__name__", "<lambda>") == "<lambda>":
+        own_reward.__name__ = name
     # `try_rewards` and `file_hashes` know a user's function by this file.
     describe(own_reward, replace(about(function), file=path))
     return own_reward
 
 
 def _function_in(path: Path, name: str) -> RewardFunction:
-    """A function of the user's file by its name."""
+    """A function, a partial or a callable object of the user's file by its name."""
     content = _content_of(path, path.stat().st_mtime_ns)
-    functions = {key: value for key, value in content.items() if inspect.isfunction(value)}
+    functions = {}
+    for key, value in content.items():
+        if callable(value) and not inspect.isclass(value):
+            functions[key] = value
+    if inspect.isclass(content.get(name)):
+        raise WorkbookError(
+            f"{name} in {path} is a class: write `reward = {name}(...)` and give {path}:reward"
+        )
     if name not in functions:
         raise WorkbookError(f"{path} has no function {name!r}: {nearest(name, functions)}")
     return functions[name]
@@ -164,7 +176,13 @@ def judge_for(answers: str, where: str | None = None) -> Judge | WholeJudge | No
 
         def is_right(completion: str, answer: str) -> bool:
             # Rewards read columns of the data. Here there is no prompt, which is an empty chat.
-            return call(function, [completion], prompt=[[]], answer=[answer]) == [1.0]
+            (value,) = call(function, [completion], prompt=[[]], answer=[answer])
+            if value is not None and value > 1:
+                raise WorkbookError(
+                    f"{where} gave {value:g} to an answer: a judge gives 1 to a right answer, and "
+                    "less to any other"
+                )
+            return value == 1
 
         return WholeJudge(is_right)
     if answers == "text":
@@ -172,7 +190,9 @@ def judge_for(answers: str, where: str | None = None) -> Judge | WholeJudge | No
     return None
 
 
-def try_rewards(functions: Sequence[Callable], rows: Sequence[Mapping[str, Any]]) -> None:
+def try_rewards(
+    functions: Sequence[Callable], rows: Sequence[Mapping[str, Any]], tokenizer: Any
+) -> None:
     """Raise WorkbookError if a column is missing, or a user's function fails on made-up texts."""
     texts = []
     columns: dict[str, list] = {name: [] for name in rows[0]}
@@ -186,4 +206,4 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[Mapping[str, Any]]
         info = about(function)
         require_columns(name_of(function), info.columns, columns)
         if info.file is not None:
-            call(function, texts, **columns)
+            call(function, texts, tokenizer=tokenizer, **columns)

@@ -49,6 +49,7 @@ from grpo_workbook.files import alone, read_json, readable, write_json
 from grpo_workbook.notebook import use_one_thread
 from grpo_workbook.resume import Trained, train
 from grpo_workbook.rewards.contract import about, name_of
+from grpo_workbook.rewards.lab import honest
 
 PARTS = (
     "run.json",
@@ -204,7 +205,9 @@ def load_problems(run: options.Run) -> Problems:
         )
     # A reward that fails is found on two rows, and not after the model has been loaded.
     first_rows: Any = data.to_dataset(train_rows.select(range(min(2, len(train_rows)))))
-    try_rewards(run.functions, list(first_rows))
+    with PartialState().main_process_first():
+        tokenizer = data.load_tokenizer(run.profile.model)
+    try_rewards(run.functions, list(first_rows), tokenizer)
     sources = {"train": user_options.data, "heldout": user_options.heldout_data}
     # The course's data have no name of the user's. GSM8K has one on the hub, which the card links.
     if not own and course_data(run.profile.name) is GSM8K:
@@ -221,6 +224,9 @@ def load_problems(run: options.Run) -> Problems:
     if facts["subset"] is not None:
         select_true(heldout_rows, facts["subset"])  # an error before the model is loaded
     judge = judge_for(answers, user_options.judge)
+    if isinstance(judge, WholeJudge):  # its faults, too, are found before the model is loaded
+        answer = first_rows[0]["answer"]
+        judge.is_right(honest(answer), answer)
     return Problems(train_rows, heldout_rows, judge, facts)
 
 

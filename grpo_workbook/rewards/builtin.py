@@ -164,13 +164,11 @@ def get_overlong_reward(max_length: int | str, cache: int | None = None) -> Rewa
 
     @reward(role="length")
     def overlong_reward(
-        completions: Sequence[Completion], completion_ids: Sequence | None = None, **columns: Any
+        completions: Sequence[Completion], completion_ids: Sequence, **columns: Any
     ) -> list[float | None]:
         # Imported when called: TRL must come after Unsloth.
         from trl.rewards.other_rewards import get_soft_overlong_punishment
 
-        # Without token ids, words are counted; of a text far over the limit only so many.
-        tokens = completion_ids or [text_of(text).split(None, limit) for text in completions]
-        return get_soft_overlong_punishment(limit, soft_limit)(tokens)
+        return get_soft_overlong_punishment(limit, soft_limit)(completion_ids)
 
     return overlong_reward

@@ -3,18 +3,21 @@
 TRL calls a reward with keywords: prompts, completions and each column of the dataset, as lists. It
 returns one number for each completion, or None where it does not apply. A completion is a text, or
 with chat prompts `[{"role": "assistant", "content": text}]`. The `__name__` of a function is its
-name in the log. Rewards go from 0 to 1 and penalties from -1 to 0, and none of them hides an error.
+name in the log. An object with `__call__`, a functools.partial and an async function are rewards,
+too. Rewards go from 0 to 1 and penalties from -1 to 0, and none of them hides an error.
 
 `@reward(...)` attaches a `RewardInfo`, and everybody else reads it with `about`.
 """
 
+import asyncio
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from grpo_workbook.errors import WorkbookError
@@ -65,6 +68,8 @@ class RewardInfo:
 
 def about(function: Any) -> RewardInfo:
     """What a reward function says about itself; an empty RewardInfo for one without @reward."""
+    while isinstance(function, functools.partial) and not hasattr(function, "reward_info"):
+        function = function.func
     return getattr(function, "reward_info", RewardInfo())
 
 
@@ -124,7 +129,7 @@ def require_columns(name: str, needed: Iterable[str], columns: Iterable[str]) ->
 
 def name_of(function: Callable) -> str:
     """The name of a reward function in the log; for a functools.partial that of its function."""
-    if isinstance(function, functools.partial):
+    while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
 
@@ -145,9 +150,12 @@ def checked(
 ) -> list[float | None]:
     """Call a reward as TRL does, with keywords, and return its values as floats.
 
-    Raises WorkbookError if they are not one finite number, or None, for each completion.
+    An async reward is awaited. Raises WorkbookError if the values are not one finite number, or
+    None, for each completion.
     """
     values = function(completions=completions, **columns)  # one for each completion
+    if inspect.isawaitable(values):
+        values = asyncio.run_coroutine_threadsafe(_finish(values), _event_loop()).result()
     rewards = _as_floats(values)
     if rewards is None or len(rewards) != len(completions):
         raise WorkbookError(
@@ -155,6 +163,18 @@ def checked(
             f"return {len(completions)} finite numbers or None"
         )
     return rewards
+
+
+async def _finish(values: Awaitable) -> Any:
+    return await values
+
+
+@functools.cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """The loop of all async rewards, in a thread of its own: a notebook's own loop is running."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
 
 
 def _as_floats(values: Any) -> list[float | None] | None:
@@ -175,28 +195,57 @@ def _as_floats(values: Any) -> list[float | None] | None:
 
 
 def call(
-    function: Callable, completions: Sequence[Completion], **columns: Any
+    function: Callable,
+    completions: Sequence[Completion],
+    *,
+    tokenizer: Any = None,
+    completion_ids: Sequence[Sequence[int]] | None = None,
+    **columns: Any,
 ) -> list[float | None]:
     """The checked rewards of completions, outside of training.
 
         call(correctness_reward, ["<answer>42</answer>"], answer=["42"])
 
-    `columns` are columns of the dataset, `prompt` among them if you have it. Beside these the
-    reward gets everything that TRL would pass: with chat prompts the completions become chats, and
-    `completion_ids` are the words of the texts.
+    Beside the columns the reward gets everything that TRL would pass; with chat prompts the
+    completions become chats. `trainer_state` is a TrainerState before the first step.
+
+    Args:
+        function: the reward function.
+        completions: texts or chats.
+        tokenizer: makes the `completion_ids` of the texts, with the end token, if they are not
+            given.
+        completion_ids: the token ids of each completion, as they were generated.
+        columns: columns of the dataset, `prompt` among them if you have it.
+
+    Raises:
+        WorkbookError: if the reward breaks the contract, and if it reads token ids that are not
+            known.
     """
     texts = [text_of(completion) for completion in completions]
     prompts = columns.pop("prompt", [""] * len(texts))
     # TRL gives chats for chats, and texts for texts.
     if len(prompts) > 0 and isinstance(prompts[0], list):
         completions = [[{"role": "assistant", "content": text}] for text in texts]
+    named = inspect.signature(function).parameters
+    if completion_ids is None and tokenizer is not None:
+        encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
+        completion_ids = [[*token_ids, tokenizer.eos_token_id] for token_ids in encoded]
+    if completion_ids is not None:
+        columns["completion_ids"] = completion_ids
+    elif "completion_ids" in named:
+        raise WorkbookError(
+            f"{name_of(function)} reads completion_ids, the token ids of the completions, which "
+            "texts alone do not have: give a tokenizer"
+        )
+    # Transformers takes seconds to load, and must be loaded after Unsloth.
+    if "trainer_state" in named or "transformers" in sys.modules:
+        from transformers import TrainerState
+
+        columns["trainer_state"] = TrainerState(epoch=0.0, max_steps=1)
     return checked(
         function,
         completions,
         prompts=prompts,
-        completion_ids=[text.split() for text in texts],
-        # what rewards read of TRL's TrainerState
-        trainer_state=SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[]),
         log_extra=_log_nothing,
         log_metric=_log_nothing,
         **columns,

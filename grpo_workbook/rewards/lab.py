@@ -126,11 +126,13 @@ def score_rewards(
     *,
     group_size: int,
     weights: Sequence[float] | None = None,
+    tokenizer: Any = None,
 ) -> Scored:
     """Every reward for every completion, group by group, as GRPO would see them.
 
     `rows` are rows of the dataset, one for each group or for each completion; the rewards get their
-    columns. The weights are 1 if they are left out. Raises WorkbookError for numbers of them that
+    columns. The weights are 1 if they are left out. A reward that reads `completion_ids` needs the
+    tokenizer. Raises WorkbookError for numbers of them that
     do not fit, and for a reward that breaks the contract.
     """
     count = len(completions)
@@ -148,7 +150,7 @@ def score_rewards(
     values = {}
     total = [0.0] * count  # the sum that GRPO compares
     for function, name, weight in zip(functions, names, weights, strict=True):
-        values[name] = call(function, completions, **columns)
+        values[name] = call(function, completions, tokenizer=tokenizer, **columns)
         for index, value in enumerate(values[name]):
             total[index] += weight * (value or 0.0)  # None counts as 0, as in TRL's sum
     values["total"] = total
