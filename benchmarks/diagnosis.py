@@ -458,7 +458,14 @@ def train(name: str, seed: int, out: Path) -> None:
         "smoke",
         model=str(TINY_TOOLS) if case.acts else case.model,
         seed=seed,
-        grpo={"max_steps": STEPS, "save_strategy": "no", **case.settings},
+        grpo={
+            "max_steps": STEPS,
+            # As the logs were recorded.
+            "learning_rate": 1e-3,
+            "per_device_train_batch_size": 64,
+            "save_strategy": "no",
+            **case.settings,
+        },
     )
     model, tokenizer = load_policy(profile)  # before TRL: it loads Unsloth
     from transformers import PrinterCallback

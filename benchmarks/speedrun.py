@@ -217,7 +217,11 @@ def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> 
     from grpo_workbook.training import Callback, count_4bit_layers
 
     use_one_thread()
-    arguments = {"save_strategy": "no"}
+    arguments = {
+        "save_strategy": "no",
+        "learning_rate": 1e-3,
+        "per_device_train_batch_size": 64,
+    }
     for name, value in settings.items():
         if name not in TRICKS and name != "processes":
             arguments[name] = value

@@ -49,7 +49,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_profile(tmp_p
     assert (run.args.max_steps, run.args.learning_rate) == (9, 1e-4)
     assert (run.args.max_grad_norm, run.args.adam_beta1) == (0.5, 0.8)
     assert run.args.num_generations == 8
-    assert "training 9 steps of 64 completions" in str(run.profile)
+    assert "training 9 steps of 80 completions" in str(run.profile)
     assert run.options.overwrite
     assert run.settings["max_steps"] == 9
     assert run.settings["adam_beta1"] == 0.8
