@@ -135,7 +135,7 @@ put a real model into your YAML file.
 
 KNOWS
 - **Shows it badly**, on purpose; the table says how often. Else there are words around the answer, a wrong value or
-  a missing field.
+  a missing field. So what training adds is form and sharpening, and no new skill.
 - **Never saw** a training or held-out row of the template: a hash of the text keeps the pools apart.
 
 | | held-out rows, word for word as the reference (float32) |

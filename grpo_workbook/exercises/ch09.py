@@ -1,6 +1,6 @@
 """The exercises of notebook 09_merge_and_inference."""
 
-from math import comb, exp
+from math import comb, exp, sqrt
 
 from grpo_workbook.exercises.tasks import exercise, experiment
 
@@ -106,7 +106,157 @@ def has_no_temperature(logits, temperature, top_p):
     return correct_sampling_chances(logits, 1.0, top_p)
 
 
-# 09.2 and 09.3: the same problems with another prompt, and with fewer bits
+# 09.2: the wrong merges, by their logits
+
+
+def spread_of(logits):
+    """The mean variance of the logits at a position."""
+    total = 0.0
+    for row in logits:
+        mean = sum(row) / len(row)
+        total += sum((logit - mean) ** 2 for logit in row) / len(row)
+    return total / len(logits)
+
+
+def differences(reference, merged):
+    """All differences of two tables of logits (positions, vocabulary), as one list."""
+    result = []
+    for ours, theirs in zip(reference, merged, strict=True):
+        result.extend(new - old for old, new in zip(ours, theirs, strict=True))
+    return result
+
+
+def relative_difference(reference, merged):
+    """The root mean square of the differences, in units of the logits' standard deviation."""
+    changes = differences(reference, merged)
+    square = sum(change**2 for change in changes) / len(changes)
+    return sqrt(square / spread_of(reference))
+
+
+def above(limit, measure, reference, merges):
+    """The names of the merges whose measure is above the limit."""
+    return [name for name, logits in merges.items() if measure(reference, logits) > limit]
+
+
+def correct_wrong_merges(reference, merges, limit):
+    """The solution."""
+    return above(limit, relative_difference, reference, merges)
+
+
+def moved(logits, change):
+    """The logits with `change(position, token)` added, in units of their standard deviation."""
+    scale = sqrt(spread_of(logits))
+    result = []
+    for position, row in enumerate(logits):
+        result.append([x + scale * change(position, token) for token, x in enumerate(row)])
+    return result
+
+
+def likeliest(row):
+    """The token with the largest logit."""
+    return row.index(max(row))
+
+
+def rounded(position, token):
+    """The rounding of a right merge: 0.3 % of the spread, up and down in turns."""
+    return 0.003 if (position + token) % 2 else -0.003
+
+
+def half_as_large(position, token):
+    """A wrong merge: 10 % of the spread, up and down in turns."""
+    return 0.1 if (position + token) % 2 else -0.1
+
+
+def one_outlier(position, token):
+    """A right merge with one logit that is 6 % of the spread off."""
+    return 0.06 if (position, token) == (2, 3) else 0.0
+
+
+def tie_turned(position, token):
+    """A right merge that changes the order of two logits that are nearly the same."""
+    return 0.002 if (position, token) == (1, 2) else 0.0
+
+
+POSITIONS = [  # the logits of five tokens at six positions
+    [6.0, 1.0, -2.0, 0.5, -3.0],
+    [-1.0, 4.0, 3.998, -2.0, 0.0],  # nearly a tie
+    [0.0, -3.0, 5.0, 1.0, -1.0],
+    [2.0, -1.0, 0.0, -4.0, 7.0],
+    [-2.0, 3.0, -1.0, 5.5, 0.0],
+    [1.0, -2.0, 0.0, -1.0, 4.5],
+]
+SMALL = [[logit / 100 for logit in row] for row in POSITIONS]
+LARGE = [[50 * logit for logit in row] for row in POSITIONS]
+
+
+def three_merges(logits):
+    """One wrong merge, which chooses the same tokens, among two right ones."""
+    return {
+        "first": moved(logits, tie_turned),
+        "second": moved(logits, half_as_large),
+        "third": moved(logits, rounded),
+    }
+
+
+wrong_merges = exercise("09.2", "wrong_merges", solution=correct_wrong_merges)
+wrong_merges.case(POSITIONS, three_merges(POSITIONS), 0.02)
+wrong_merges.case(SMALL, three_merges(SMALL), 0.02)  # small logits: small differences
+wrong_merges.case(LARGE, three_merges(LARGE), 0.02)
+wrong_merges.case(POSITIONS, {"outlier": moved(POSITIONS, one_outlier)}, 0.02)  # accepted
+wrong_merges.case(POSITIONS, {"same": POSITIONS}, 0.02)
+
+
+@wrong_merges.mistake
+def compares_tokens(reference, merges, limit):
+    """You compared the tokens that are chosen: a wrong merge can choose the same ones, and rounding
+    can turn a tie. Compare the logits themselves.
+    """
+
+    def other_tokens(ours, theirs):
+        pairs = zip(ours, theirs, strict=True)
+        other = [likeliest(old) != likeliest(new) for old, new in pairs]
+        return sum(other) / len(other)
+
+    return above(limit, other_tokens, reference, merges)
+
+
+@wrong_merges.mistake
+def ignores_the_spread(reference, merges, limit):
+    """You did not divide by the spread of the logits: a difference of 0.1 is large for logits
+    between -0.05 and 0.05 and nothing for those between -300 and 300.
+    """
+
+    def root_mean_square(ours, theirs):
+        changes = differences(ours, theirs)
+        return sqrt(sum(change**2 for change in changes) / len(changes))
+
+    return above(limit, root_mean_square, reference, merges)
+
+
+@wrong_merges.mistake
+def takes_the_largest(reference, merges, limit):
+    """You took the largest difference: one logit that is off does not make a merge wrong, so take
+    the root mean square over all of them.
+    """
+
+    def largest(ours, theirs):
+        return max(map(abs, differences(ours, theirs))) / sqrt(spread_of(ours))
+
+    return above(limit, largest, reference, merges)
+
+
+@wrong_merges.mistake
+def lets_signs_cancel(reference, merges, limit):
+    """You averaged the differences with their signs, which cancel: square them first."""
+
+    def mean_difference(ours, theirs):
+        changes = differences(ours, theirs)
+        return abs(sum(changes) / len(changes)) / sqrt(spread_of(ours))
+
+    return above(limit, mean_difference, reference, merges)
+
+
+# 09.3: the same problems with fewer bits
 
 
 def read_paired(measured):
@@ -124,29 +274,6 @@ def read_paired(measured):
         return "rises", sentence
     return "falls", sentence
 
-
-other_prompt = experiment(
-    "09.2",
-    "other_prompt",
-    read=read_paired,
-    wrong={
-        "falls": (
-            "The form followed the turn of the assistant here, and not the words before it: do "
-            "not rely on that with another prompt or model."
-        ),
-        "stays": (
-            "The answers changed more than chance would change them: the system prompt is a part "
-            "of what the model was trained on, so it belongs to the model."
-        ),
-        "rises": (
-            "A prompt that the rewards never saw is rarely better than the one of training; look "
-            "at the completions before you believe it."
-        ),
-    },
-)
-# without a system prompt, and with the same in other words
-other_prompt.example({"better": 0, "worse": 15, "problems": 120}, gives="falls")
-other_prompt.example({"better": 1, "worse": 0, "problems": 120}, gives="stays")
 
 fewer_bits = experiment(
     "09.3",
@@ -167,4 +294,4 @@ fewer_bits = experiment(
         ),
     },
 )
-fewer_bits.example({"better": 1, "worse": 0, "problems": 120}, gives="stays")
+fewer_bits.example({"better": 2, "worse": 2, "problems": 120}, gives="stays")

@@ -6,7 +6,7 @@
 # the merged model.
 #
 # **After this notebook you can** choose a form to ship, merge an adapter into its base and prove that the merge was
-# computed correctly, recognise a wrong merge although it answers well, generate in batches, choose sampling settings by
+# computed correctly, recognise a wrong merge although it still answers, generate in batches, choose sampling settings by
 # measurement, and serve the model over HTTP.
 #
 # **Time:** about 3 minutes on two CPU cores; a short training run is a third of it. Reading takes about 35 minutes. **You
@@ -142,7 +142,9 @@ figures.show(figure, words)
 # %% [markdown]
 # ## An adapter worth merging
 #
-# To get an adapter, we do a short training run, set up as in chapter 04: 4-bit base, LoRA, TRL's trainer.
+# To get an adapter, we do a short training run, set up as in chapter 04: 4-bit base, LoRA, TRL's trainer. As there, the
+# policy trains on the *rare* kinds of word problem, of which the base has seen only four worked examples each, and we
+# measure held-out problems of these kinds.
 
 # %%
 import os
@@ -150,7 +152,7 @@ import os
 from grpo_workbook import choose_profile, use_one_thread
 
 use_one_thread()
-profile = choose_profile("smoke", heldout=120, grpo={"max_steps": 24})
+profile = choose_profile("smoke", heldout=120, grpo={"max_steps": 60})
 if os.path.isdir(profile.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
 import unsloth
@@ -168,7 +170,14 @@ from statistics import mean
 
 from grpo_workbook import data, evaluate, load_problems, paired_p_value, to_dataset
 
-rows = load_problems(data.WORD_PROBLEMS["heldout"]).select(range(profile.heldout))
+
+
+def is_rare(row):
+    return row["rare"]
+
+
+rows = load_problems(data.WORD_PROBLEMS["heldout"]).filter(is_rare)
+rows = rows.select(range(profile.heldout))
 heldout = to_dataset(rows)
 
 
@@ -195,7 +204,7 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 folder = profile.output / "chapter_09"
-train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
+train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).filter(is_rare))
 args = GRPOConfig(
     output_dir=str(folder / "checkpoints"), reward_weights=[2.0, 0.5, 0.5],
     **profile.grpo,
@@ -311,8 +320,9 @@ print(f"accepted (limits: {limits}):", export.is_proved(proof))
 # %% [markdown]
 # ## Three merges that are wrong
 #
-# Why compare logits, and not simply count right answers? Because a wrong merge can answer well. We make three wrong
-# merges:
+# Why compare logits, and not simply count right answers? Because a wrong merge still answers most of what the right one
+# does, and a count of right answers is noisy: with 120 problems, only a loss of about ten points can be told from chance.
+# We make three wrong merges:
 #
 # - `alpha / r` is left out (here it is 2, so the update is half as large);
 # - the adapter is added twice;
@@ -378,10 +388,11 @@ for name, numbers in results.items():
     print("accepted" if numbers["proved"] else "refused")
 
 # %% [markdown]
-# Read the lines "alpha / r left out" and "into 4-bit weights". Hardly a token changes and greedy accuracy does not
-# fall. Yet each of these models is a different policy: its logits differ by more than a quarter of their spread. A
-# check of greedy accuracy would have accepted both merges; the comparison of logits refuses them. With sampling both
-# models get fewer answers right, but with 120 problems the loss without `alpha / r` could still be chance.
+# Read the lines "alpha / r left out" and "into 4-bit weights". Both models choose the same token as the policy at nearly
+# 99 % of the positions, which is within the limit of the check. Yet each of them is a different policy: its logits differ
+# by 14 and 20 % of their spread, against 0.2 % for the right merge, and it loses ten or more points of greedy accuracy.
+# One token in a hundred decides an answer of 28 tokens quite often. The logits show the fault beyond doubt on the same
+# problems on which the accuracy barely does.
 
 # %% [markdown]
 # ## How far from the trained policy?
@@ -446,8 +457,8 @@ figures.show(figure, f"Arrows from the trained policy to three merged models. {e
 # %% [markdown]
 # The merge into the unpacked base stays closest to the trained policy, but it keeps the 4-bit rounding errors for good.
 # The original 16-bit base with this adapter is a combination that training never saw. So the logits of this merge
-# differ from the policy's by more than a tenth of their spread, although the merge was computed correctly. Both ways
-# are legitimate: measure the one that you ship. With 120 problems the intervals of the 16-bit and the unpacked model
+# differ from the policy's by a tenth of their spread, although the merge was computed correctly. Both ways are
+# legitimate: measure the one that you ship. With 120 problems the intervals of the 16-bit and the unpacked model
 # overlap widely, so these scores do not rank the two.
 
 # %% [markdown]
@@ -484,7 +495,7 @@ print(f"strict, greedy: policy {strict['before']:.1%}, merged {strict['after']:.
 # ## Generating with plain Transformers
 #
 # The `pipeline` takes a chat and returns it with one more turn. Give it the system prompt of training, because the
-# model learned with it (exercise 09.2 measures what happens without).
+# model learned with it.
 
 # %%
 from transformers import pipeline
@@ -652,7 +663,7 @@ figure.axes[0].fill_between(temperatures, low, high, color=figures.BLUE, alpha=0
 figures.show(figure, words)
 
 # %% [markdown]
-# At low temperatures the eight answers are nearly always the same, so a vote adds nothing. As the temperature rises,
+# At low temperatures the eight answers have few different texts, so a vote adds nothing. As the temperature rises,
 # the accuracy of single answers falls first, and that of the vote later. 60 problems show this shape, but they are too
 # few to choose between two neighbouring temperatures. For that, plan the number of problems as in chapter 08, and take
 # problems that you do not report later. For a single answer choose a low temperature. For voting or for training
@@ -789,7 +800,7 @@ for label, source, beside, load_in_4bit in forms:
 # for its second path, and 4-bit weights take time to unpack (not measured here). Run this cell on the GPU with your own
 # model.
 #
-# Compare the last line with the merge *into* 4-bit weights above: in the stored run, 85 % against 69 % of the sampled
+# Compare the last line with the merge *into* 4-bit weights above: in the stored run, 68.3 % against 59.2 % of the greedy
 # answers are right. Both models end in 4 bits. In the merge into 4-bit weights, the weights already lay on the levels,
 # so small updates were lost. Here the sum of the original weights and the update is rounded only once.
 #
@@ -852,12 +863,12 @@ proved = {
     "port_closed": closed,
 }
 (profile.output / "notebook_09.json").write_text(json.dumps(proved, indent=2))
-assert trainer.state.global_step == 24 == len(log)
+assert trainer.state.global_step == 60 == len(log)
 assert all(entry["step_time"] > 0 for entry in log)
 assert served_answer == "".join(pieces)
 if profile.name == "smoke":
-    assert proved["after"] > proved["before"] + 0.3, "no gain"
-    assert p_value < 1e-6, "no gain"
+    assert proved["after"] > proved["before"] + 0.1, "no gain"
+    assert p_value < 0.01, "no gain"
     verdicts = [numbers["proved"] for numbers in results.values()]
     assert verdicts == [True, False, False, False]
     assert served["merged, 4-bit NF4"] > served["merged, 16-bit"] - 0.1
@@ -919,48 +930,50 @@ check("09.1", sampling_chances);
 # </details>
 
 # %% [markdown]
-# ### Exercise 09.2 · `other_prompt` · medium · 8 minutes
+# ### Exercise 09.2 · `wrong_merges` · medium · 12 minutes
 #
-# This is an experiment. Training and serving used the same system prompt. If you leave it out, does the strict rate of
-# the greedy answers fall, stay or rise? (*Stays*: the paired test of chapter 08 shows no change at 0.05.) Predict, then
-# run. Afterwards try a prompt of your own words, and a temperature of 1.
+# Find the wrong merge among three by its logits. `reference` has the logits of the base with its adapter, one list with
+# the logits of all tokens for each position. `merges` has the same of each merge, by its name. The *relative difference*
+# of a merge is the root mean square of all differences of its logits from the reference, divided by the square root of
+# the reference's mean variance at a position. Return the names of the merges for which it is above `limit`.
 
 # %% tags=["exercise"]
-from grpo_workbook import statistics
-from grpo_workbook.exercises import predict
-
-prediction = ...  # "falls", "stays" or "rises"
-
-
-def other_prompt(system_prompt="") -> dict:
-    """The same problems with the prompt of training and with another: change it."""
-    with_it = ask(model)
-    other = evaluate(
-        model, tokenizer, to_dataset(rows, system_prompt), seed=profile.seed,
-        batch_size=profile.eval_batch_size, max_new_tokens=64,
-    )
-    print(f"{with_it.rate:.1%} strict, {other.rate:.1%} with the other prompt")
-    better, worse = statistics.changed(with_it.strict, other.strict)
-    return {"better": len(better), "worse": len(worse), "problems": len(rows)}
+def wrong_merges(
+    reference: list[list[float]], merges: dict[str, list[list[float]]], limit: float
+) -> list[str]:
+    raise NotImplementedError
 
 
-predict("09.2", prediction, other_prompt);
+check("09.2", wrong_merges);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# In training every completion followed this prompt. Has the model learned to use the form after this prompt, or in
-# every answer?
+# Compute two means: that of the squared differences, over all positions and tokens, and that of the variance, over the
+# positions (`torch.tensor(reference).var(-1)`). Compare the root of their quotient with the limit. Which token a merge
+# would choose plays no part.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "falls"
-# ```
+# import torch
 #
-# The weights were trained on texts that all begin with that prompt. Store the prompt with the model, as the card does.
+#
+# def wrong_merges(
+#     reference: list[list[float]], merges: dict[str, list[list[float]]], limit: float
+# ) -> list[str]:
+#     ours = torch.tensor(reference)  # (positions, vocabulary)
+#     variance = ours.var(-1).mean()
+#     wrong = []
+#     for name, logits in merges.items():
+#         difference = torch.tensor(logits) - ours
+#         relative = (difference.square().mean() / variance).sqrt()
+#         if relative > limit:
+#             wrong.append(name)
+#     return wrong
+# ```
 #
 # </details>
 
@@ -972,6 +985,9 @@ predict("09.2", prediction, other_prompt);
 # the same problems. From 16 to 4 bits, does the strict rate of the greedy answers fall, stay or rise?
 
 # %% tags=["exercise"]
+from grpo_workbook import statistics
+from grpo_workbook.exercises import predict
+
 prediction = ...  # "falls", "stays" or "rises"
 
 
@@ -981,7 +997,8 @@ def fewer_bits() -> dict:
     BASE = profile.model  # yours
     DATA = data.WORD_PROBLEMS["heldout"]  # yours
     merge(BASE, ADAPTER, folder / "mine")
-    problems = to_dataset(load_problems(DATA).select(range(profile.heldout)))
+    mine_rows = load_problems(DATA).filter(is_rare)  # yours: without the filter
+    problems = to_dataset(mine_rows.select(range(profile.heldout)))
     strict = []
     for bits in (16, 4):
         mine, words = load_model(
@@ -1023,7 +1040,8 @@ predict("09.3", prediction, fewer_bits);
 # merge it in 16 bits, and quantize only after that. How do you know that the form still does what was trained? Compare
 # its logits, and measure its accuracy.
 #
-# - Merge into 16-bit weights, and check the merge by its logits: a wrong merge can answer as well as the right one.
+# - Merge into 16-bit weights, and check the merge by its logits: a wrong merge still answers, and chooses nearly the
+#   same tokens.
 # - The check proves that the merge was computed correctly. The merged model is still not quite the policy that was
 #   trained on the 4-bit base, so measure the model that you ship, with sampled answers too.
 # - Generate with left padding, an attention mask, and the system prompt of training.
