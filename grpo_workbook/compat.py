@@ -139,12 +139,14 @@ def is_failed_write(error: BaseException) -> bool:
 
 
 def save_under_own_names(model: Any) -> None:
-    """Let a text part that was loaded by a key_mapping be saved under its own names.
+    """Let a model that was converted when it was loaded be saved as it is now.
 
-    Transformers 5.17 keeps the mapping on the model (`_weight_conversions`) and turns it around
-    when it saves: the text part would get the names of the whole checkpoint, as if it had vision.
+    Transformers 5.17 keeps the conversions on the model (`_weight_conversions`) and turns them
+    around when it saves. A text part, loaded by a key_mapping, would get the names of the whole
+    checkpoint, as if it had vision. Weights that were loaded in 4-bit and dequantized cannot be
+    turned around: NotImplementedError.
     """
-    del model._weight_conversions
+    vars(model).pop("_weight_conversions", None)
 
 
 def unplaced_weights(model: Any, adapter: str) -> list[str]:

@@ -1,8 +1,9 @@
 """Save an adapter, merge it into 16-bit weights with a proof, and write the model's card.
 
 The proof of a merge: on the same tokens the merged model must give the logits of the base with its
-adapter, and it must solve as many held-out problems as the policy. `merge` writes nothing that
-fails it.
+adapter (else the merge is bad), and it must solve as many held-out problems as the policy. A policy
+that was trained on the base in 4-bit may solve fewer on the 16-bit base: that is the change of
+base, which `merge(dequantize=True)` avoids. `merge` writes nothing that fails the proof.
 """
 
 import json
@@ -83,6 +84,7 @@ def merge(
     heldout: "Dataset | None" = None,
     policy: Scores | None = None,
     judge: Judge | WholeJudge | None = None,
+    dequantize: bool = False,
     max_new_tokens: int | None = None,
     batch_size: int = 32,
 ) -> dict[str, Any]:
@@ -99,16 +101,21 @@ def merge(
         policy: the trained policy's greedy Scores on `heldout`. Default: the base with the adapter
             answers.
         judge: for answers that are not numbers, as in `evaluation.score`.
+        dequantize: merge into the base as it is in 4-bit training: rounded to NF4, in 16-bit
+            weights. Then the merged model is the policy up to the rounding of the sum.
         max_new_tokens: of an answer; default as in the adapter's run, or 256.
         batch_size: prompts at a time.
 
     Returns:
-        The proof: how far the logits differ, and under "heldout" the `evaluation.Comparison` of the
-        policy (before) and the merged model (after), with the first answers of the merged model.
+        The proof: how far the logits of the merged model differ from those of the base with its
+        adapter (the merge error), and under "base_change" how far the latter differ from those of
+        the base in 4-bit with the adapter; None if the run trained in 16 bits. Under "heldout" the
+        `evaluation.Comparison` of the policy (before) and the merged model (after), with the first
+        answers of the merged model.
 
     Raises:
-        WorkbookError: for bad input; and, with the numbers, if the merged model is not the same.
-            Then `folder` stays as it was.
+        WorkbookError: for bad input; and, with the numbers, if the merged model is not the same: it
+            says whether the merge or the change of base is the cause. `folder` stays as it was.
     """
     adapter, _ = models.find_adapter(adapter)
     base = models.find_model(base or models.base_of(adapter))
@@ -133,7 +140,8 @@ def merge(
     proof: dict[str, Any] = {}
 
     def write(target: Path) -> None:
-        proof.update(_merge_into(target, base, adapter, problems, sampling))
+        in_4bit = settings.get("load_in_4bit", True)
+        proof.update(_merge_into(target, base, adapter, problems, sampling, in_4bit, dequantize))
         if not is_proved(proof):
             raise WorkbookError(f"{_why_not(proof)}. Nothing was written")
         write_card(target, {**report, "merge": proof}, settings, base=base)
@@ -143,18 +151,26 @@ def merge(
 
 
 def _merge_into(
-    target: Path, base: str, adapter: str, problems: Problems, sampling: Sampling
+    target: Path,
+    base: str,
+    adapter: str,
+    problems: Problems,
+    sampling: Sampling,
+    in_4bit: bool,  # whether the adapter was trained on the base in 4-bit
+    dequantize: bool,
 ) -> dict[str, Any]:
     """Write the merged model, and return the proof. Only one model is in memory at a time."""
     from accelerate.utils.memory import clear_device_cache
 
     # In the dtype of the files, until _place has chosen one. `merge` has compared the base by its
     # hash, so that another name for it is no error here.
-    model, tokenizer = models.load_model(base, adapter, dtype="auto", any_base=True)
+    model, tokenizer = models.load_model(
+        base, adapter, dtype="auto", dequantize=dequantize, any_base=True
+    )
     if getattr(model.config, "quantization_config", None):
         raise WorkbookError(
             f"{readable(base)} has quantized weights, which would round the merge: give its 16-bit "
-            "model with --base"
+            "model with --base, or merge into its dequantized weights with --dequantize"
         )
     device, dtype = _place(model.num_parameters())
     prompts = problems.prompts
@@ -174,9 +190,21 @@ def _merge_into(
     # Loaded again, so that the proof is about the files and not about what was in memory.
     merged, tokenizer = models.load_model(target, dtype=dtype, device=device)
     after = read_logits(merged, tokenizer, prompts, texts)
-    proof: dict[str, Any] = logit_differences(before, after)
+    merged_texts = []
     if problems.answers is not None:
         merged_texts = _greedy_answers(merged, tokenizer, prompts, None, sampling)
+    proof: dict[str, Any] = logit_differences(before, after)
+    proof["dequantized"] = dequantize
+    proof["base_change"] = None
+    if in_4bit:
+        del merged
+        clear_device_cache(garbage_collection=True)
+        packed, tokenizer = models.load_model(
+            base, adapter, dtype=dtype, device=device, load_in_4bit=True, any_base=True
+        )
+        in_training = read_logits(packed, tokenizer, prompts, texts)
+        proof["base_change"] = logit_differences(in_training, before)
+    if problems.answers is not None:
         policy = problems.policy
         if policy is None:
             policy = score(texts, problems.answers, judge=problems.judge, prompts=prompts)
@@ -202,9 +230,7 @@ def is_proved(proof: Mapping[str, Any]) -> bool:
     The held-out accuracy must not lie below the 95 % interval of the policy's, unless chance can
     explain it (p of 0.01 or more). A higher one is fine: 16 bits may answer better than 4.
     """
-    if not proof["same_greedy_tokens"] >= SAME_TOKENS:  # False for NaN, too
-        return False
-    if not proof["relative_logit_difference"] <= RELATIVE:
+    if not _is_same(proof):
         return False
     if "heldout" not in proof:
         return True
@@ -213,22 +239,40 @@ def is_proved(proof: Mapping[str, Any]) -> bool:
     return strict["after"] >= lowest or strict["p_value"] >= 0.01
 
 
-def _why_not(proof: Mapping[str, Any]) -> str:
-    """The numbers of a proof that failed, as a sentence without its full stop."""
-    sentence = (
-        f"the merged model is not the same: its logits differ by "
-        f"{proof['relative_logit_difference']:.1%} of their spread (at most {RELATIVE:.0%}), it "
-        f"chooses the same token at {proof['same_greedy_tokens']:.2%} of the positions (at least "
-        f"{SAME_TOKENS:.0%})"
+def _is_same(differences: Mapping[str, Any]) -> bool:
+    """Whether two models are the same up to rounding, by their logits; False for NaN, too."""
+    return (
+        differences["same_greedy_tokens"] >= SAME_TOKENS
+        and differences["relative_logit_difference"] <= RELATIVE
     )
-    if "heldout" not in proof:
-        return sentence
+
+
+def _why_not(proof: Mapping[str, Any]) -> str:
+    """The cause and the numbers of a proof that failed, as a sentence without its full stop."""
+    merge_error = (
+        f"its logits differ by {proof['relative_logit_difference']:.1%} of their spread (at most "
+        f"{RELATIVE:.0%}) from those of the base with the adapter, and it chooses the same token "
+        f"at {proof['same_greedy_tokens']:.2%} of the positions (at least {SAME_TOKENS:.0%})"
+    )
+    if not _is_same(proof):
+        return f"the merged model is not the same: {merge_error}"
     strict = proof["heldout"]["strict"]
     low, high = strict["before_interval"]
+    answers = (
+        f"it solves {strict['after']:.1%} of {proof['heldout']['n']} held-out problems, but the "
+        f"trained policy {strict['before']:.1%} (95 % interval {low:.1%} to {high:.1%})"
+    )
+    base_change = proof["base_change"]
+    if base_change is None or _is_same(base_change):
+        return (
+            f"the merge is right ({merge_error}), but the merged model is another policy: {answers}"
+        )
     return (
-        f"{sentence}, and it solves {strict['after']:.1%} of {proof['heldout']['n']} held-out "
-        f"problems, but the trained policy {strict['before']:.1%} (95 % interval {low:.1%} to "
-        f"{high:.1%})"
+        f"the merge is right ({merge_error}), but the change of base is not: with the 16-bit base "
+        f"instead of the 4-bit base of the training, the logits differ by "
+        f"{base_change['relative_logit_difference']:.1%} and the same token is chosen at "
+        f"{base_change['same_greedy_tokens']:.2%} of the positions. So {answers}. Merge into the "
+        "dequantized 4-bit base: dequantize=True, or --dequantize"
     )
 
 

@@ -32,6 +32,7 @@ def load_model(
     dtype: Any = "float32",
     device: str = "cpu",
     load_in_4bit: bool = False,
+    dequantize: bool = False,
     any_base: bool = False,
 ) -> tuple[Any, Any]:
     """(model in evaluation mode, tokenizer), by plain Transformers, and PEFT for an adapter.
@@ -44,6 +45,8 @@ def load_model(
         dtype: of all weights that are not in 4-bit: a text such as "float32", or "auto".
         device: "cpu" or "cuda".
         load_in_4bit: as NF4, as in training.
+        dequantize: round the weights to NF4, and unpack them again to `dtype`: the base that an
+            adapter saw in 4-bit training, in layers that can be merged.
         any_base: use the adapter on another base than the one that it was trained on, too.
 
     Raises:
@@ -53,7 +56,7 @@ def load_model(
     model_name = find_model(name)
     if adapter is None:
         tokenizer = load_tokenizer(model_name)
-        return load_base(model_name, dtype, device, load_in_4bit).eval(), tokenizer
+        return load_base(model_name, dtype, device, load_in_4bit, dequantize).eval(), tokenizer
 
     folder, other_base = find_adapter(adapter, model_name)
     if other_base and not any_base:
@@ -61,16 +64,18 @@ def load_model(
     # PEFT alone saves no tokenizer. `export.save_adapter` saves that of the training.
     has_tokenizer = (Path(folder) / "tokenizer_config.json").is_file()
     tokenizer = load_tokenizer(folder if has_tokenizer else model_name)
-    base = load_base(model_name, dtype, device, load_in_4bit)
+    base = load_base(model_name, dtype, device, load_in_4bit, dequantize)
     return _add_adapter(base, folder, model_name).eval(), tokenizer
 
 
-def load_base(model: str, dtype: Any, device: str, load_in_4bit: bool) -> Any:
+def load_base(
+    model: str, dtype: Any, device: str, load_in_4bit: bool, dequantize: bool = False
+) -> Any:
     """A language model from safetensors.
 
     Args:
         model: a folder, or a hub id.
-        dtype, device, load_in_4bit: as in `load_model`.
+        dtype, device, load_in_4bit, dequantize: as in `load_model`.
 
     Raises:
         WorkbookError: if it cannot be loaded, or lacks weights.
@@ -78,12 +83,14 @@ def load_base(model: str, dtype: Any, device: str, load_in_4bit: bool) -> Any:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     settings: dict[str, Any] = {}
-    if load_in_4bit:  # None would replace the config of a model that is saved in 4-bit
+    if (
+        load_in_4bit or dequantize
+    ):  # None would replace the config of a model that is saved in 4-bit
         settings["quantization_config"] = BitsAndBytesConfig(
             load_in_4bit=True,
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=dtype,
+            bnb_4bit_compute_dtype=None if dtype == "auto" else dtype,
         )
     try:
         part = text_part(model)
@@ -105,7 +112,9 @@ def load_base(model: str, dtype: Any, device: str, load_in_4bit: bool) -> Any:
             f"{readable(model)} cannot be loaded from safetensors ({first_line(error)}): check the "
             "name, and the network for a hub id"
         ) from error
-    if part:
+    if dequantize:
+        base = base.dequantize()
+    if part or dequantize:
         compat.save_under_own_names(base)
     return base
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import REPO, assert_names, environment, raises_naming, slow
+from datasets import Dataset
 
 from grpo_workbook.cli import main
 from grpo_workbook.data import chat_prompt, load_problems
@@ -32,6 +33,7 @@ from grpo_workbook.statistics import wilson_interval
 ROWS = load_problems(REPO / "data" / "word_problems" / "heldout.jsonl").to_list()[:40]
 PROMPTS = [chat_prompt(row["question"]) for row in ROWS[:12]]
 TINY = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
+FORM = REPO / "data" / "tiny-form"  # it solves a third of the problems
 
 
 def lora(base, folder, std=0.02, **config):
@@ -296,8 +298,10 @@ def test_a_base_in_4bit_is_refused(tmp_path):
     tokenizer.save_pretrained(tmp_path / "base")
     adapter = lora(TINY["qwen"], tmp_path / "adapter", target_modules=["q_proj"])
     (adapter / "base.json").unlink()
-    with raises_naming(WorkbookError, tmp_path / "base", "--base"):
+    with raises_naming(WorkbookError, tmp_path / "base", "--base", "--dequantize"):
         merge(tmp_path / "base", adapter, tmp_path / "merged")
+    proof = merge(tmp_path / "base", adapter, tmp_path / "merged", dequantize=True)
+    assert is_proved(proof)
 
 
 def test_bad_input_is_named(in_a_run, tmp_path, capsys):
@@ -347,18 +351,44 @@ def test_the_runs_own_prompt_asks_and_stands_on_the_card(in_a_run, tmp_path, cap
 
 @pytest.mark.slow
 def test_heldout_rows_and_the_policys_scores_are_taken(tmp_path):
-    from datasets import Dataset
-
-    adapter = lora(TINY["qwen"], tmp_path / "adapter")
+    adapter = lora(FORM, tmp_path / "adapter")
     rows = [{"prompt": p, "answer": r["answer"]} for p, r in zip(PROMPTS, ROWS, strict=False)]
     heldout, how = Dataset.from_list(rows), {"max_new_tokens": 48}
-    policy = evaluate(*load_model(TINY["qwen"], adapter, load_in_4bit=True), heldout, **how)
+    policy = evaluate(*load_model(FORM, adapter, load_in_4bit=True), heldout, **how)
     proof = merge(None, adapter, tmp_path / "m", heldout=heldout, policy=policy, **how)
     assert proof["heldout"]["strict"]["before_interval"] == wilson_interval(policy.strict)
     better = replace(policy, strict=[True] * 12)
     with raises_naming(WorkbookError, "12 held-out problems", "100.0%"):
         merge(None, adapter, tmp_path / "m", heldout=heldout, policy=better, **how)
     assert (tmp_path / "m" / "model.safetensors").is_file()  # the old one
+
+
+@pytest.mark.slow
+def test_the_change_of_base_is_told_apart_from_the_merge(tmp_path, capsys):
+    """An adapter of almost nothing, trained on a base in 4-bit: only the base can differ."""
+    adapter = lora(FORM, tmp_path / "adapter", std=1e-5)
+    heldout = Dataset.from_list(
+        [{"prompt": p, "answer": r["answer"]} for p, r in zip(PROMPTS, ROWS, strict=False)]
+    )
+    policy = evaluate(*load_model(FORM, adapter, load_in_4bit=True), heldout, max_new_tokens=48)
+    output = tmp_path / "merged"
+    settings = {"heldout": heldout, "max_new_tokens": 48}
+    # As if the 4-bit base had solved all problems, as it does for a policy that needs its rounding.
+    better = replace(policy, strict=[True] * 12)
+    with raises_naming(WorkbookError, "the merge is right", "change of base", "--dequantize"):
+        merge(None, adapter, output, policy=better, **settings)
+
+    proof = merge(None, adapter, output, policy=policy, dequantize=True, **settings)
+    assert proof["relative_logit_difference"] < 0.005
+    assert proof["base_change"]["relative_logit_difference"] < 0.02
+    assert proof["base_change"]["same_greedy_tokens"] > 0.98
+    assert proof["merged_answers"] == policy.completions[:5]
+    assert "rounded to NF4" in (output / "README.md").read_text()
+    arguments = ["--output", str(output), "--overwrite"]
+    assert main(["merge", str(adapter), *arguments, "--dequantize"]) == 0
+    assert "rounded to NF4" in capsys.readouterr().out
+    assert main(["merge", str(adapter), *arguments]) == 0
+    assert "change of base" in capsys.readouterr().out
 
 
 @pytest.mark.slow

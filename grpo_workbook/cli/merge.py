@@ -22,6 +22,11 @@ OPTIONS = [
     option("adapter", metavar="ADAPTER", help="the folder of a saved LoRA adapter"),
     option("--output", type=Path, required=True, metavar="DIR"),
     option("--base", metavar="MODEL", help="default: the one that the adapter names"),
+    option(
+        "--dequantize",
+        action="store_true",
+        help="into the base as in 4-bit training: rounded to NF4, in 16-bit weights",
+    ),
     option("--data", metavar="SOURCE", help="held-out problems; default: the run's"),
     option("--overwrite", action="store_true", help="replace an existing model"),
 ]
@@ -38,9 +43,10 @@ def main(args: argparse.Namespace) -> int:
         # Texts would need a judge, for which this command has no option.
         rows = load_problems(args.data, answers="number")
         heldout = to_dataset(rows, settings.get("system_prompt"))
-        merge(args.base, args.adapter, args.output, heldout=heldout)
+        merge(args.base, args.adapter, args.output, heldout=heldout, dequantize=args.dequantize)
     else:  # the run's own problems, whose answers may be texts
-        merge(args.base, args.adapter, args.output, judge=judge_for("text"))
+        judge = judge_for("text")
+        merge(args.base, args.adapter, args.output, judge=judge, dequantize=args.dequantize)
     show_card(args.output, "The merge, proved")
     print(f"{readable(args.output)}: 16-bit safetensors for plain Transformers")
     return 0
