@@ -194,8 +194,10 @@ check("13.2", preference_loss);
 # %% [markdown]
 # ### Pairs
 #
-# The course's base model answers 320 problems, four times each. Gold is chapter 04's weighted sum of rewards divided by
-# 3, so it goes from 0 to 1; 1 means a right answer in exactly the requested form.
+# The base model of this chapter is *tiny-form*, which can solve the problems and was trained, on purpose, to write its
+# answers in messy forms ([its card](../data/tiny-form/README.md)); so its answers differ in form and in the number. It
+# answers 320 problems, four times each. Gold is chapter 04's weighted sum of rewards divided by 3, so it goes from 0 to
+# 1; 1 means a right answer in exactly the requested form.
 
 # %%
 import json
@@ -212,7 +214,7 @@ from grpo_workbook import config, data, generate, load_problems, to_dataset
 from grpo_workbook.grpo import combine_rewards
 
 profile = choose_profile(default="smoke")
-TINY = config.DATA / "tiny-qwen3"
+TINY = config.DATA / "tiny-form"
 tokenizer = AutoTokenizer.from_pretrained(TINY)
 base = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
 functions, weights = parse_rewards(config.REWARDS)
@@ -527,7 +529,7 @@ def goodhart(judge, beta, steps=24):
     log = []
     for entry in trainer.state.log_history[:-1]:
         log.append({
-            "proxy": entry["rewards/tiny-qwen3/mean"],
+            "proxy": entry["rewards/tiny-form/mean"],
             "gold": entry["rewards/gold/mean"],
             "kl": entry["kl"],  # per token
             "tokens": entry["completions/mean_length"],
