@@ -113,6 +113,7 @@ def tools_profile(seed=None):
     if profile.name != "smoke":
         return profile  # a GPU: its own model can call tools
     changes["per_device_train_batch_size"] = 32
+    changes["learning_rate"] = 1e-3
     return choose_profile("smoke", model=TINY_TOOLS, seed=seed, grpo=changes)
 
 
