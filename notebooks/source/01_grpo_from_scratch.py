@@ -671,20 +671,25 @@ check("01.4", training_step);
 # %% [markdown]
 # ## A trainer from your functions
 #
-# Now train a real model. The policy is the course's tiny Qwen3, which can do the arithmetic but seldom writes its
-# answer in the requested form. Its own weights stay frozen; beside each matrix a small pair of matrices is trained, a
-# **LoRA adapter** (chapter 04).
+# Now train a real model. The policy is the course's tiny Qwen3 ([its card](../data/tiny-qwen3/README.md)), which has
+# learned by imitating right answers. It saw thousands of word problems of ten common kinds, but only four worked
+# examples of each of six **rare** kinds, and it answers most problems of the rare kinds wrongly. We train it on these
+# kinds and measure it on others of the same kinds. Its own weights stay frozen; beside each matrix a small pair of
+# matrices is trained, a **LoRA adapter** (chapter 04).
 
 # %%
 import unsloth  # for the run in TRL below; it must come before Transformers
 from grpo_workbook import choose_profile, data, load_problems, to_dataset
+from grpo_workbook.data.splitting import select_true
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 profile = choose_profile("smoke", load_in_4bit=False)
 tokenizer = AutoTokenizer.from_pretrained(profile.model, padding_side="left")
-train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
-heldout = to_dataset(load_problems(data.WORD_PROBLEMS["heldout"]))
+train_problems = load_problems(data.WORD_PROBLEMS["train"])
+heldout_problems = load_problems(data.WORD_PROBLEMS["heldout"])
+train_set = to_dataset(select_true(train_problems, "rare"))
+heldout = to_dataset(select_true(heldout_problems, "rare"))
 rows = list(train_set)
 lora = LoraConfig(
     r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"
@@ -759,7 +764,7 @@ def logprobs(policy, ids, T):
 
 # %% [markdown]
 # **Second part: reward them.** An answer earns 2 for the right number in an answer block and up to 1 for its form
-# (chapter 03), so at most 3.
+# (chapter 03), so at most 3. This model nearly always writes the requested form, so most of its answers earn 1 or 3.
 
 # %%
 from grpo_workbook import (
@@ -798,6 +803,9 @@ for group in rewards.view(8, 8).sort(dim=1, descending=True).values:
     print(f"{numbers}   mean {group.mean():.2f}   deviation {group.std():.2f}")
 
 # %% [markdown]
+# Four of these eight groups teach nothing, because all of their rewards are equal: in three of them every answer is
+# wrong, and in one every answer is right.
+#
 # **Third part: the update.** The loss comes from your functions. The tokens' losses become one number as in exercise
 # 01.4: their sum, divided by the number of tokens. The reference is the model with its adapter switched off. It is
 # needed only for the KL divergence, which is logged even if `beta` is 0.
@@ -910,13 +918,13 @@ figures.show(
 
 # %% [markdown]
 # In update 1 all ratios are 1 and nothing is clipped. From update 2 on, some tokens have no gradient. A ratio near 0
-# belongs to a token that has become nearly impossible, and a ratio of 16 to a token that has become 16 times as likely.
+# belongs to a token that has become nearly impossible, and a ratio of 41 to a token that has become 41 times as likely.
 # Exercise 01.5 asks whether it pays to use a batch several times.
 #
 # ## Train it
 #
 # First measure the model before training. *Strict* means right and well-formed, *lenient* means right in any readable
-# form. The model never trains on the 480 held-out problems.
+# form. The model never trains on the 257 held-out problems.
 
 # %%
 from grpo_workbook import evaluate
@@ -950,9 +958,14 @@ after = ask_heldout_problems(policy, heldout)
 print(after)
 
 # %% [markdown]
-# Your functions trained a language model. Compare *strict* and *lenient*: as in chapter 00, most of the gain is in the
-# form, and a smaller part is in the number. `grpo_workbook/grpo_trainer.py` has the same trainer as a class with all
-# loss types. On the same answers its losses and gradients agree with TRL's to 1e-5 (`tests/test_grpo.py`).
+# Your functions trained a language model: 30 % of its answers were right before, and 50 % are right now. *Strict* and
+# *lenient* are the same in both lines, because the model wrote the requested form before, too. So this is not a gain in
+# form, as in chapter 00: more of the numbers are right. The rewards did not show the model how to solve a problem; they
+# only told which of its own answers are right. [Chapter 04](04_grpo_run.ipynb) trains this model for longer, and asks
+# how much of the gain is on problems that the model had solved now and then before, and how much on others.
+#
+# `grpo_workbook/grpo_trainer.py` has the same trainer as a class with all loss types. On the same answers its losses and
+# gradients agree with TRL's to 1e-5 (`tests/test_grpo.py`).
 #
 # ## The same in TRL
 #
@@ -960,7 +973,8 @@ print(after)
 # settings is one of the pieces above: `num_generations` is the group size, `scale_rewards` chooses the standard
 # deviation, `num_iterations` is the number of updates, `epsilon` is the clip, `beta` is the weight of the KL penalty,
 # and `loss_type` chooses how the tokens' losses become one number. The profile contains all of these settings. The next
-# cell replaces three of its values, so that both runs have the same number of steps and the same learning rates.
+# cell replaces four of its values, so that both runs have the same number of steps, the same learning rates and the
+# same number of answers in a step.
 # `load_policy` loads the model and a fresh adapter with Unsloth.
 
 # %%
@@ -968,7 +982,10 @@ from grpo_workbook import RewardBar, load_policy
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-settings = {**profile.grpo, "max_steps": 40, "learning_rate": 2e-3, "warmup_steps": 0}
+settings = {
+    **profile.grpo, "max_steps": 40, "learning_rate": 2e-3, "warmup_steps": 0,
+    "per_device_train_batch_size": 64,
+}
 args = GRPOConfig(
     output_dir=str(profile.output / "scratch"), reward_weights=[2.0, 0.5, 0.5],
     **{**settings, "save_strategy": "no"},
@@ -995,7 +1012,7 @@ trl_log = [entry for entry in trainer.state.log_history if "reward" in entry]
 table["TRL's reward"] = [entry["reward"] for entry in trl_log]
 panels_of = {
     "The reward rises, as TRL's does": ["reward", "TRL's reward"],
-    "Groups agree more": ["group_std", "frac_reward_zero_std"],
+    "About half of the groups teach nothing": ["group_std", "frac_reward_zero_std"],
     "The KL stays small, with jumps": ["kl"],
     "The loss stays near 0, which says little": ["loss"],
 }
@@ -1019,9 +1036,10 @@ figures.show(figure, text)
 # **The value of the loss does not show progress.** At a ratio of 1 the loss of each token is minus the advantage of its
 # answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers. The
 # gradient of the loss is not 0, and the gradient moves the model. So watch the reward and `frac_reward_zero_std`, the
-# fraction of groups that teach nothing: this fraction rises as more groups contain only right answers. The KL curve has
-# jumps, because k3 grows with $\pi_{ref} / \pi$: a single token that the policy rates far less likely than the
-# reference can make most of a step's KL.
+# fraction of groups that teach nothing. Read these two together, because a group teaches nothing when all of its
+# answers are wrong, and also when all of them are right. The KL curve has jumps, because k3 grows with
+# $\pi_{ref} / \pi$: a single token that the policy rates far less likely than the reference can make most of a step's
+# KL.
 
 # %% [markdown]
 # ## For the curious: variants of the loss
@@ -1114,11 +1132,14 @@ figures.show(figure, f"{words}38 tokens, panel by panel: {', '.join(counts)}.")
 # %% tags=["remove-cell"]
 import json
 
+from grpo_workbook import compare
+
 profile.output.mkdir(parents=True, exist_ok=True)
 proved = {
     "steps": len(log),
     "before": before.rate,
     "after": after.rate,
+    "p_value": compare(before, after).strict.p_value,
     "trl_after": trl_after.rate,
     "log": log,
 }
@@ -1126,8 +1147,9 @@ proved = {
 assert [metrics["step"] for metrics in log] == list(range(1, 41))
 assert all(metrics["tokens"] > 0 for metrics in log)
 assert sum(metrics["grad_norm"] > 0 for metrics in log) > 30
-assert proved["after"] >= 0.8 and proved["before"] < 0.35, "the model did not learn"
-assert proved["trl_after"] >= 0.8, "TRL's model did not learn"
+assert proved["after"] > proved["before"] + 0.08, "the model did not learn"
+assert proved["p_value"] < 1e-3, "the gain may be chance"
+assert proved["trl_after"] > proved["before"] + 0.08, "TRL's model did not learn"
 assert outside[1] > 0 and ratios[0].sub(1).abs().max() < 1e-4, "no ratio left 1"
 
 # %% [markdown]
@@ -1166,19 +1188,21 @@ predict("01.5", prediction, run);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# One run makes four updates of Adam, the other 16. The clip stops a token once its ratio has moved by 20 %. Look at the
-# output of the five updates above: how many tokens were clipped?
+# One run makes four updates of Adam, the other 16. The clip stops a token once its ratio has moved by 20 %, which
+# happened to few tokens in the five updates above. But how many of the groups in such a batch teach anything?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "better"
+# prediction = "the same"
 # ```
 #
-# Most tokens are not clipped, so the later updates still have a gradient. After only four updates the mean reward is
-# still far from its maximum, so more updates should help. If your run says "the same", measure on all 480 problems.
+# In our run 64 of 160 problems were right after one update a batch and 54 after four; without training it is about 49.
+# Four batches have 32 groups, and in about half of these all rewards are equal. Using the few other groups more often
+# adds no information: the later updates fit the policy to the same few answers. Where most groups teach, several updates
+# of a batch can pay.
 #
 # </details>
 
