@@ -57,7 +57,7 @@ def test_the_model_measurably_learns(main_runs, family):
     assert held["sampled"]["n"] >= 400
     for way in ("sampled", "greedy"):
         assert held[way]["strict"]["gain"] > 0
-        assert held[way]["strict"]["p_value"] < 1e-6
+        assert held[way]["strict"]["p_value"] < 1e-3
 
 
 @pytest.mark.parametrize("family", FAMILIES)
