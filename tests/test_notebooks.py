@@ -237,7 +237,9 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "[2.0, 0.5], steps=16": "[2.0, 0.5], steps=4",
         "[1.0], steps=24": "[1.0], steps=4",
     },
-    "08_evaluation": {'heldout=160, grpo={"max_steps": 40}': 'heldout=40, grpo={"max_steps": 2}'},
+    "08_evaluation": {
+        'heldout=160, grpo={"max_steps": 60}': 'heldout=40, grpo={"max_steps": 2}',
+    },
     "09_merge_and_inference": {
         'heldout=120, grpo={"max_steps": 60}': 'heldout=30, grpo={"max_steps": 2}',
         "heldout.select(range(60))": "heldout.select(range(12))",
@@ -266,7 +268,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "if not label][:8]": "if not label][:2]",
     },
     "14_capstone": {
-        "MY_STEPS = 32\nMY_HELDOUT = 120": "MY_STEPS = 4\nMY_HELDOUT = 24",
+        "MY_STEPS = 60\nMY_HELDOUT = 120": "MY_STEPS = 4\nMY_HELDOUT = 24",
     },
 }
 
@@ -450,9 +452,10 @@ def trained_two_trainers_in_a_row(folder, proved):
 
 @proof("08_evaluation", "notebook_08.json")
 def evaluation_saw_the_gain(folder, proved):
-    assert proved["steps"] == 40
-    assert proved["strict"]["after"] > proved["strict"]["before"] + 0.3
+    assert proved["steps"] == 60
+    assert proved["strict"]["after"] > proved["strict"]["before"] + 0.2
     assert proved["p_value"] < 1e-6
+    assert proved["greedy"]["after"] > proved["greedy"]["before"] + 0.2
     assert any(line.startswith("strict accuracy rose from") for line in proved["command"])
 
 
@@ -547,9 +550,10 @@ def found_where_a_learned_reward_stops_helping(folder, proved):
 
 @proof("14_capstone", "capstone/notebook_14.json")
 def took_a_raw_file_to_a_proved_model(folder, proved):
-    assert proved["steps"] == 32
+    assert proved["steps"] == 60
     assert proved["linear4bit_layers"] == 4 * 7
-    assert proved["heldout"]["sampled"]["strict"]["gain"] > 0.3
+    assert proved["heldout"]["sampled"]["strict"]["gain"] > 0.2
+    assert proved["heldout"]["greedy"]["lenient"]["gain"] > 0.2
     assert proved["p_value"] < 1e-6
     assert proved["leaks"] > 0  # of the rows as they came: the split has none
     rows = proved["rows"]
@@ -565,4 +569,5 @@ def took_a_raw_file_to_a_proved_model(folder, proved):
     assert (capstone / "merged" / "model.safetensors").is_file()
     card = (capstone / "merged" / "README.md").read_text(encoding="utf-8")
     assert card.count("- [x] ") == 12
-    assert "No new skill was shown" in card  # the gain is form and reliability
+    assert abs(proved["heldout"]["sampled"]["parts"]["form"]["gain"]) < 0.05
+    assert "| sharpening |" in card

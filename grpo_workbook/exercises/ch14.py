@@ -294,20 +294,20 @@ first_draft = experiment(
     read=read_paired,
     wrong={
         "rise": (
-            "The draft pays for the number wherever it stands and for two opening tags, so a clean "
-            "answer block earns no more than the text that the model wrote before."
+            "The draft pays for the number wherever it stands, and the steps were too few to show "
+            "a gain on so many problems."
         ),
         "stay": (
-            "A hedge and a text behind the answer cost nothing under the draft, and with more "
-            "steps they spread: read the completions."
+            "The draft pays for the right number, too, so it can teach some of the skill; and a "
+            "hedge costs nothing under it, which spreads with more steps. Read the completions."
         ),
         "fall": (
-            "The draft does not pay for the strict form, but strict accuracy was low already, so "
-            "few problems can get worse."
+            "The base writes the form already, and the draft pays for the right number: nothing "
+            "pushes the answers away from the form in so few steps."
         ),
     },
 )
-first_draft.example(evaluations(6, 5, 12, 97), gives="stay")
+first_draft.example(evaluations(38, 22, 11, 49), gives="stay")
 
 few_rows = experiment(
     "14.4",
@@ -315,8 +315,8 @@ few_rows = experiment(
     read=read_few_rows,
     wrong={
         "lower": (
-            "The form is the same in every problem, so a few of them teach it, and the form is "
-            "most of the gain here."
+            "The few problems taught as much as all of them did, as they do where the gain is "
+            "mostly form."
         ),
         "no difference": (
             "The few problems were learned by heart, or lack what the others have: see what the "
@@ -328,4 +328,4 @@ few_rows = experiment(
         ),
     },
 )
-few_rows.example(evaluations(93, 5, 9, 13), gives="no difference")
+few_rows.example(evaluations(49, 3, 42, 26), gives="lower")

@@ -65,7 +65,7 @@ ANSWER_COLUMN = "answer"
 ANSWER_FORM = "auto"  # "number" or "text" settles it for all rows
 MY_PROMPT = "Work inside <reasoning> tags, then give the number inside <answer> tags."
 MY_PROFILE = "smoke"  # the tiny model; None: the model that fits your GPU
-MY_STEPS = 32
+MY_STEPS = 60
 MY_HELDOUT = 120  # problems that training never sees
 MY_JUDGE = None  # for answers that are texts: a function (answer, reference) -> bool
 
@@ -95,6 +95,8 @@ print(profile)
 # ## 1 · The raw file
 #
 # If you gave no file, the next cell writes one: 720 word problems of the course, with the faults that real files have.
+# They are of the six *rare* kinds, of which the tiny model has seen only four worked examples each ([its
+# card](../data/tiny-qwen3/README.md)), so there is something to learn.
 # Some rows repeat another row, some contradict another row, and some have no answer. The columns also have other names
 # than the course's.
 
@@ -107,6 +109,7 @@ from grpo_workbook import data, load_problems
 
 def write_example(path):
     problems = load_problems(data.WORD_PROBLEMS["train"])
+    problems = problems.filter(lambda row: row["rare"])
     rows = list(zip(problems["question"][:720], problems["answer"][:720]))
     faults = []
     for question, answer in rows[:40]:
@@ -479,8 +482,10 @@ figures.show(figure, f"{title}. {words}")
 
 # %% [markdown]
 # The horizontal axis is the number of right completions in a group of eight, and a bar counts the groups with that
-# number. If most groups had no right completion, you would take easier problems or teach the form by SFT first. If most
-# groups had only right completions, you would take harder problems.
+# number. In half of the groups no completion is right here, so these problems are hard for the model; they begin to
+# teach when training on the others has made a right completion likely enough. If nearly all groups had no right
+# completion, you would take easier problems or teach some answers by SFT first. If most groups had only right
+# completions, you would take harder problems.
 
 # %% [markdown]
 # ## 5 · Plan: memory and problems
@@ -518,12 +523,17 @@ for worse in (0.03, 0.1):
 #
 # Measure the model on the held-out problems before training. *Strict* counts answers that are right and in the
 # requested form. *Sampled* draws each token at temperature 1, as in training; *greedy* takes the most likely token each
-# time.
+# time. Each problem gets eight sampled answers, because step 9 asks which problems the untrained model solves at least
+# once.
 
 # %%
+TRIES = 8  # sampled answers to each problem
+
+
 def ask_heldout_problems(model, sample):
     return evaluate(
-        model, tokenizer, heldout_set, sample=sample, judge=MY_JUDGE,
+        model, tokenizer, heldout_set, sample=sample, samples=TRIES if sample else 1,
+        judge=MY_JUDGE,
         max_new_tokens=profile.grpo["max_completion_length"],
         batch_size=profile.eval_batch_size, seed=profile.seed,
     )
@@ -539,11 +549,12 @@ print(before_sampled.completions[0])
 # ## 7 · The run
 #
 # `GRPOConfig` and `GRPOTrainer` are TRL's own classes. `watch` adds counters to the rewards, which the diagnosis reads.
-# `HealthCallback` diagnoses the log during the run and stops a run that cannot recover. If you interrupt the cell,
-# `stop_on_interrupt` ends the run after the current step, so that you can use what was learned so far.
+# `HealthCallback` diagnoses the log during the run and stops a run that cannot recover. `HeldoutProbe` lets the policy
+# answer 60 held-out problems every 20 steps, so that step 8 shows a curve; nothing is chosen by it. If you interrupt
+# the cell, `stop_on_interrupt` ends the run after the current step, so that you can use what was learned so far.
 
 # %%
-from grpo_workbook import Float32Adapters, RewardBar
+from grpo_workbook import Float32Adapters, HeldoutProbe, RewardBar
 from grpo_workbook.diagnosis import HealthCallback, watch
 from grpo_workbook.resume import stop_on_interrupt
 from transformers import PrinterCallback
@@ -553,10 +564,14 @@ watched = watch(reward_functions)
 args = GRPOConfig(
     output_dir=str(folder / "checkpoints"), reward_weights=weights, **profile.grpo
 )
+probe = HeldoutProbe(
+    policy, tokenizer, heldout_set, every=20, problems=60, judge=MY_JUDGE,
+    max_new_tokens=profile.grpo["max_completion_length"], seed=profile.seed,
+)
 trainer = GRPOTrainer(
     policy, watched, args, train_set, processing_class=tokenizer,
     callbacks=[
-        Float32Adapters(policy), RewardBar(),
+        Float32Adapters(policy), RewardBar(), probe,
         HealthCallback(watched, stop_on={"nan", "collapsed"}),
     ],
 )
@@ -590,7 +605,7 @@ print(len(log), "of", profile.grpo["max_steps"], "steps are in the log")
 #
 # Did anything go wrong during training? `read_run` and `diagnose` read the folder; the command line has the same as
 # `python -m grpo_workbook diagnose FOLDER`. If they find something severe, correct it and train again *before* you look
-# at the held-out problems.
+# at the held-out problems again.
 
 # %%
 from grpo_workbook.diagnosis import as_text, diagnose, read_run, run_panels
@@ -603,7 +618,8 @@ figures.show(figure, words)
 
 # %% [markdown]
 # In each panel the horizontal axis is the training step; a thin line shows the logged values, the thick line their
-# moving average. Held-out problems were not measured during training.
+# moving average. The panel of the held-out problems has the four measurements of `HeldoutProbe`, one sampled answer to
+# each of 60 problems: strict and lenient are the same here.
 #
 # ## 9 · What did it gain?
 #
@@ -611,21 +627,21 @@ figures.show(figure, words)
 
 # %%
 from grpo_workbook import compare
+from grpo_workbook.evaluation import describe_gain, report_heldout
 
 after_sampled = ask_heldout_problems(policy, sample=True)
 after_greedy = ask_heldout_problems(policy, sample=False)
-sampled = compare(before_sampled, after_sampled)
-greedy = compare(before_greedy, after_greedy)
-print(sampled)
+heldout_report = report_heldout(
+    {"sampled": before_sampled, "greedy": before_greedy},
+    {"sampled": after_sampled, "greedy": after_greedy},
+)
+print(compare(before_sampled, after_sampled))
 
 # %% [markdown]
-# How does the gain look with greedy decoding? And how much of it is form? *Lenient* accepts the right number in any
-# readable form.
+# How does the gain look with greedy decoding, and within eight tries? *Lenient* accepts the right number in any
+# readable form, and *pass@8* is the rate of problems of which at least one of eight answers is right.
 
 # %% tags=["hide-input"]
-from dataclasses import asdict
-
-heldout_report = {"sampled": asdict(sampled), "greedy": asdict(greedy)}
 figure, words = figures.before_after(heldout_report)
 figures.show(figure, words)
 
@@ -633,36 +649,32 @@ figures.show(figure, words)
 # Each pair of bars is accuracy on the held-out problems before and after training, with 95 % intervals.
 #
 # A gain in *strict* accuracy can mean three different things. A reader of your model card will think of the third one,
-# so find out which of them it is:
+# so find out which of them it is ([chapter 08](08_evaluation.ipynb)):
 #
 # 1. **Form**: more answers have the requested form.
-# 2. **Reliability**: the model gives its right answers more often when it samples. Compare lenient accuracy, sampled.
-# 3. **Skill**: the model solves problems for which its best guess was wrong before. Compare lenient accuracy, greedy.
+# 2. **Sharpening**: what the model solved in some of its tries, it now solves in most of them.
+# 3. **New**: the model solves problems that it solved in none of its tries before.
+#
+# `describe_gain` divides the gain into these parts, and the model card will show the same table:
 
 # %%
-form = sampled.well_formed.sentence("the rate of well-formed answers")
-reliability = sampled.lenient.sentence("lenient accuracy, sampled,")
-skill = greedy.lenient
-best_guess = skill.sentence("lenient accuracy, greedy,")
-if skill.gain > 0 and skill.p_value < 0.05:
-    verdict = "The model also solves problems that it could not solve before."
-else:
-    verdict = "No new skill was shown: the strict gain is form and reliability."
-gain_sentences = [f"Form: {form}", f"Reliability: {reliability}"]
-gain_sentences += [f"Skill: {best_guess}", verdict]
-for sentence in gain_sentences:
-    print(sentence)
+from IPython.display import Markdown
+
+gain_lines = describe_gain(heldout_report)
+Markdown("\n".join(gain_lines))
 
 # %% [markdown]
-# In the example, the model did not get better at arithmetic: its best guesses were already right in 95.8 % of the
-# problems before training. The course built this model so that it answers in the wrong form and unreliably ([its
-# card](../data/tiny-qwen3/README.md) has the numbers), and training corrected that. With a real model and a real task,
-# ask the same question before you claim a gain.
+# Here none of the gain is form, because the base nearly always writes the requested form ([its
+# card](../data/tiny-qwen3/README.md)). Two fifths of it is sharpening, and three fifths are on problems that the base
+# solved in none of its other seven tries. The rates of one greedy answer say the same: 40.8 % of the problems before,
+# and 75.8 % after. "New" depends on the number of tries: with 64 of them the base solves more ([chapter
+# 08](08_evaluation.ipynb)). And a tiny model's result is a hypothesis about large ones. With a real model and a real
+# task, ask the same question before you claim a gain.
 
 # %% [markdown]
 # ## 10 · Report, merge, card
 #
-# The report collects the numbers of the run. The sentences above are its verdict.
+# The report collects the numbers of the run.
 
 # %%
 from statistics import mean
@@ -685,7 +697,6 @@ report["lora_parameters"] = trainable
 report["reward_weights"] = reward_weights
 report["rewards"] = reward_means
 report["heldout"] = heldout_report
-report["verdict"] = gain_sentences
 report["data"] = {"source": source, "dropped_leaked": dropped_leaked}
 report["data"]["train"] = len(train_set)
 report["data"]["heldout"] = len(heldout_set)
@@ -777,12 +788,12 @@ def check_results(folder):
     facts = [report["data"]["source"], *report["reward_weights"], *rates]
     missing = [fact for fact in facts if fact not in card]
     same = f"same token at {report['merge']['same_greedy_tokens']:.1%} of the places"
-    verdict = report["verdict"][-1]
+    kind_of_gain = describe_gain(report["heldout"])[0]
     checks = {}
     checks["training ended"] = (steps == wanted, f"{steps} of {wanted} steps")
     checks["no severe finding"] = (not severe, ", ".join(severe) or "none")
     checks["strict accuracy rose beyond chance"] = (gained, " to ".join(rates))
-    checks["the card says what the gain is"] = (verdict in card, verdict)
+    checks["the card says what the gain is"] = (kind_of_gain in card, kind_of_gain)
     checks["the merge is proved"] = (is_proved(report["merge"]), same)
     evidence = ", ".join(missing) or "all found"
     checks["the card names data, rewards, numbers"] = (not missing, evidence)
@@ -828,14 +839,14 @@ print("failed:", ", ".join(failed))
 #
 # - I read 50 completions from before training and 50 from after it, right ones as well as wrong ones.
 # - The held-out problems are what users will ask, and not what was easy to collect.
-# - I looked at the held-out set once. No reward, step or checkpoint was chosen by it.
+# - I chose no reward, step or checkpoint by the held-out set. The curve in step 8 was looked at and used for nothing.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the automatic run on every change: it fails if training did not happen or did not help.
 
 # %% tags=["remove-cell"]
 proved = {"steps": trainer.state.global_step, "heldout": heldout_report}
-proved["p_value"] = sampled.strict.p_value
+proved["p_value"] = heldout_report["sampled"]["strict"]["p_value"]
 proved["leaks"] = naive_leaks
 proved["rows"] = rows_left
 proved["through"] = through
@@ -847,7 +858,8 @@ files.write_json(folder / "notebook_14.json", proved)
 if profile.name == "smoke":
     assert trainer.state.global_step == MY_STEPS == len(log)
     assert after_sampled.rate > before_sampled.interval[1], "no gain"
-    assert sampled.strict.p_value < 1e-6, "no gain"
+    assert proved["p_value"] < 1e-6, "no gain"
+    assert heldout_report["greedy"]["lenient"]["p_value"] < 0.01, "form alone"
     assert all(proved["checklist"].values()), checks
 
 # %% [markdown]
@@ -999,8 +1011,8 @@ check("14.2", my_project);
 # ### Exercise 14.3 · `first_draft` · medium · 6 minutes
 #
 # What if nobody had attacked the draft? Train 16 steps with it. It pays 2 for the right number anywhere and 1 for the
-# two opening tags. Does the strict held-out accuracy `"rise"` or `"fall"`? Answer `"stay"` if you expect no clear
-# change (the paired test gives p of 0.05 or more).
+# two opening tags. Does the strict held-out accuracy of the greedy answers `"rise"` or `"fall"`? Answer `"stay"` if you
+# expect no clear change (the paired test gives p of 0.05 or more).
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1025,9 +1037,9 @@ def train_again(functions, weights, rows, steps):
 def first_draft() -> dict:
     """16 steps with the draft's rewards: change the draft, or the number of steps."""
     drafted = train_again([draft_right, draft_form], [2.0, 1.0], train_set, steps=16)
-    scores = ask_heldout_problems(drafted, sample=True)
+    scores = ask_heldout_problems(drafted, sample=False)
     print(scores.completions[0])
-    return {"before": before_sampled.strict, "after": scores.strict}
+    return {"before": before_greedy.strict, "after": scores.strict}
 
 
 predict("14.3", prediction, first_draft);
@@ -1046,9 +1058,10 @@ predict("14.3", prediction, first_draft);
 # prediction = "stay"
 # ```
 #
-# Measured with seed 0: the draft's own reward rose from 2.4 to 2.7 of 3, while of 120 problems 18 were strictly right
-# before and 11 after (p = 0.14). Read the printed completion: after the answer block it gives another number. The draft
-# does not penalise this, and a second number is a second chance to be right.
+# Measured with seed 0: of 120 problems 49 were strictly right before and 60 after (p = 0.08). This base writes the form
+# already, so the draft pays mostly for the number, and 16 steps are too few to show a gain. The draft's gaps remain: it
+# also pays for a second number behind the answer, and a second number is a second chance to be right. Train longer and
+# read the completions.
 #
 # </details>
 
@@ -1056,8 +1069,8 @@ predict("14.3", prediction, first_draft);
 # ### Exercise 14.4 · `few_rows` · medium · 6 minutes
 #
 # How many rows does *your* project need? Train again for as many steps as above, but only on the first 16 training
-# problems (`train_again` comes from exercise 14.3). Is the strict held-out accuracy `"lower"` or `"higher"` than that
-# of the run above? Answer `"no difference"` if you expect a paired test with p of 0.05 or more.
+# problems (`train_again` comes from exercise 14.3). Is the strict held-out accuracy of the greedy answers `"lower"` or
+# `"higher"` than that of the run above? Answer `"no difference"` if you expect a paired test with p of 0.05 or more.
 
 # %% tags=["exercise"]
 prediction = ...  # "lower", "higher" or "no difference"
@@ -1067,8 +1080,8 @@ def few_rows() -> dict:
     """The same run on 16 problems: change their number."""
     few = train_set.select(range(16))
     taught = train_again(reward_functions, weights, few, steps=MY_STEPS)
-    scores = ask_heldout_problems(taught, sample=True)
-    return {"before": after_sampled.strict, "after": scores.strict}
+    scores = ask_heldout_problems(taught, sample=False)
+    return {"before": after_greedy.strict, "after": scores.strict}
 
 
 predict("14.4", prediction, few_rows);
@@ -1076,22 +1089,22 @@ predict("14.4", prediction, few_rows);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Look at *strict* and *lenient* above: what makes up most of the gain? How many different problems does a model need to
-# learn that?
+# Look at the kinds of gain above. There are six kinds of problem with many different numbers. Can 16 problems show all
+# that a model has to learn? And what can it learn by heart?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "no difference"
+# prediction = "lower"
 # ```
 #
-# Measured with seed 0: 102 of 120 with 590 problems, 98 with 16 (p = 0.42). Most of the gain is the form, which is the
-# same in every problem. So a first run of your own needs few rows, as long as the model solves them sometimes.
-# [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained Qwen2.5-Math-1.5B on a single problem, and MATH-500 rose
-# from 36.0 % to 73.6 %. Still, 120 held-out problems show only differences from about eleven points on, and a new skill
-# takes more rows than a form.
+# Measured with seed 0: 91 of 120 greedy answers are strictly right with 590 problems, and 52 with 16 (p = 9e-10),
+# hardly more than the 49 before training. The reward on the 16 problems rises higher than in the run above, to 2.8 of
+# 3: the model has learned these problems and not the skill. A form is the same in every problem, so a few rows teach
+# it. A skill needs many. Large models can differ: [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained
+# Qwen2.5-Math-1.5B on a single problem, and MATH-500 rose from 36.0 % to 73.6 %.
 #
 # </details>
 
@@ -1104,10 +1117,10 @@ predict("14.4", prediction, few_rows);
 # - Attack the rewards before training, also with texts made from your own rows.
 # - Look at the untrained model's groups: only groups with different rewards teach.
 # - Measure the same held-out problems before and after training, in pairs, and read the diagnosis of the run.
-# - Say what the gain is: form, reliability or skill. Here it was form and reliability.
+# - Say what kind of gain it is: form, sharpening or new. Here it was sharpening and new.
 # - Prove the merge, and let the model card name data, rewards and numbers.
 # - Let a checklist read the files. Check yourself what it cannot: read completions, ask whether the held-out problems
-#   are what users will ask, and look at the held-out set only once.
+#   are what users will ask, and choose nothing by the held-out set.
 #
 # This was the last chapter. `python -m grpo_workbook run --config my.yaml` does the steps 6 to 10 in one command
 # ([templates/my_project](../templates/my_project/README.md)), and [chapter 00](00_start_here.ipynb) has the map.
