@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_workbook import statistics
 from grpo_workbook.data import render
+from grpo_workbook.data.prompts import prefilled_tag
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import call
 from grpo_workbook.rewards.answers import (
+    after_prompt,
     extract_answer,
     is_correct,
     is_well_formed,
@@ -55,6 +57,7 @@ class Sampling:
     temperature: float = 1.0
     batch_size: int = 32  # prompts at a time; every batch has its own seed, so this matters
     seed: int = 0
+    chat_template_kwargs: Mapping[str, Any] | None = None  # as in `data.render`
 
 
 @dataclass(frozen=True)
@@ -143,12 +146,15 @@ def evaluate(
     max_new_tokens: int = 256,
     batch_size: int = 32,
     seed: int = 0,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
     progress: str | None = None,
 ) -> Scores:
     """Let the model answer each row of the dataset (`prompt`, `answer`), and score the answers.
 
         before = evaluate(model, tokenizer, heldout, rewards=[right], max_new_tokens=256)
         print(before.rate, before.interval)
+
+    Where the chat template ends the prompt in <reasoning> or <think>, the form counts from there.
 
     Args:
         rewards: functions that score the completions instead, as in training: the first of them
@@ -158,7 +164,8 @@ def evaluate(
             a reward that gives 0 to what is wrong and 1 to what is right.
         judge: compares answers that are not numbers (see `score`).
         samples: completions for each problem; several need sample=True.
-        sample, temperature, max_new_tokens, batch_size, seed, progress: as in `generate`.
+        sample, temperature, max_new_tokens, batch_size, seed, chat_template_kwargs, progress: as in
+            `generate`.
 
     Raises:
         WorkbookError: for a missing column, for an impossible number of samples, and for a value
@@ -173,16 +180,21 @@ def evaluate(
 
     rows = repeated(dataset, samples)
     prompts = list(rows["prompt"])
-    sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed)
+    sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed, chat_template_kwargs)
     completions = complete(model, tokenizer, prompts, sampling, progress=progress)
     texts = [completion.text for completion in completions]
     if rewards:
         token_ids = [completion.tokens for completion in completions]
         scores = score_by_rewards(texts, token_ids, rows, rewards, right_at)
     else:
-        scores = score(texts, list(rows["answer"]), judge=judge, prompts=prompts)
+        tag = ""
+        if not isinstance(judge, WholeJudge):
+            tag = prefilled_tag(tokenizer, chat_template_kwargs)
+        formed = [after_prompt(text, tag) for text in texts]
+        scores = score(formed, list(rows["answer"]), judge=judge, prompts=prompts)
     return replace(
         scores,
+        completions=texts,
         samples=samples,
         tokens=[len(completion.tokens) for completion in completions],
         ended=[completion.ended for completion in completions],
@@ -205,6 +217,7 @@ def measure(
     max_new_tokens: int = 256,
     batch_size: int = 32,
     seed: int = 0,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> dict[str, Scores]:
     """The scores of a policy on the held-out problems, by way of decoding, for `report_heldout`.
 
@@ -223,6 +236,7 @@ def measure(
             max_new_tokens=max_new_tokens,
             batch_size=batch_size,
             seed=seed,
+            chat_template_kwargs=chat_template_kwargs,
             progress=f"held-out problems, {way}",
         )
     return scores
@@ -592,6 +606,7 @@ def generate(
     max_new_tokens: int = 256,
     batch_size: int = 32,
     seed: int = 0,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
     progress: str | None = None,
 ) -> list[str]:
     """The model's completion of each prompt.
@@ -603,9 +618,10 @@ def generate(
         batch_size: prompts at a time. Each batch has a seed of its own, so that several processes
             share the work and get what one would get; another batch size samples other texts.
         seed: of the samples.
+        chat_template_kwargs: those of the training's GRPOConfig, as in `data.render`.
         progress: the label of a bar, or None for no bar.
     """
-    sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed)
+    sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed, chat_template_kwargs)
     completions = complete(model, tokenizer, prompts, sampling, progress=progress)
     return [completion.text for completion in completions]
 
@@ -638,7 +654,7 @@ def complete(
         texts = list(prompts)
         add_special_tokens = True
     else:
-        texts = render(prompts, tokenizer)
+        texts = render(prompts, tokenizer, sampling.chat_template_kwargs)
         add_special_tokens = False  # the chat template has written them
     # A batch has prompts of similar length, so that it needs little padding.
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))

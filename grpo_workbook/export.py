@@ -87,6 +87,7 @@ def merge(
     dequantize: bool = False,
     max_new_tokens: int | None = None,
     batch_size: int = 32,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
@@ -105,6 +106,7 @@ def merge(
             weights. Then the merged model is the policy up to the rounding of the sum.
         max_new_tokens: of an answer; default as in the adapter's run, or 256.
         batch_size: prompts at a time.
+        chat_template_kwargs: as in `data.render`; default as in the adapter's run.
 
     Returns:
         The proof: how far the logits of the merged model differ from those of the base with its
@@ -134,7 +136,9 @@ def merge(
         if "answer" in heldout.column_names:
             problems.answers = list(heldout["answer"])
     tokens: int = max_new_tokens or settings.get("max_completion_length", 256)
-    sampling = Sampling(tokens, batch_size=batch_size)
+    if chat_template_kwargs is None and "chat_template_kwargs" in settings:
+        chat_template_kwargs = settings["chat_template_kwargs"] or {}
+    sampling = Sampling(tokens, batch_size=batch_size, chat_template_kwargs=chat_template_kwargs)
     # swap_folder calls `write` with a new folder, which replaces the old one if nothing is raised.
     # The proof comes out of it in this dict.
     proof: dict[str, Any] = {}
@@ -179,7 +183,7 @@ def _merge_into(
 
     model = model.to(device=device, dtype=dtype)
     texts = _greedy_answers(model, tokenizer, prompts, problems.policy, sampling)
-    before = read_logits(model, tokenizer, prompts, texts)
+    before = read_logits(model, tokenizer, prompts, texts, sampling.chat_template_kwargs)
     # Added up in the dtype of the comparison, float32 where it fits, and rounded once.
     model = model.merge_and_unload().bfloat16()
     model.save_pretrained(target)
@@ -189,7 +193,7 @@ def _merge_into(
 
     # Loaded again, so that the proof is about the files and not about what was in memory.
     merged, tokenizer = models.load_model(target, dtype=dtype, device=device)
-    after = read_logits(merged, tokenizer, prompts, texts)
+    after = read_logits(merged, tokenizer, prompts, texts, sampling.chat_template_kwargs)
     merged_texts = []
     if problems.answers is not None:
         merged_texts = _greedy_answers(merged, tokenizer, prompts, None, sampling)
@@ -202,7 +206,7 @@ def _merge_into(
         packed, tokenizer = models.load_model(
             base, adapter, dtype=dtype, device=device, load_in_4bit=True, any_base=True
         )
-        in_training = read_logits(packed, tokenizer, prompts, texts)
+        in_training = read_logits(packed, tokenizer, prompts, texts, sampling.chat_template_kwargs)
         proof["base_change"] = logit_differences(in_training, before)
     if problems.answers is not None:
         policy = problems.policy
@@ -280,7 +284,12 @@ def _why_not(proof: Mapping[str, Any]) -> str:
 
 
 def compare_logits(
-    ours: Any, merged: Any, tokenizer: Any, prompts: Sequence, completions: Sequence[str]
+    ours: Any,
+    merged: Any,
+    tokenizer: Any,
+    prompts: Sequence,
+    completions: Sequence[str],
+    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
     """How far two models differ on the same tokens: prompts with their completions.
 
@@ -289,13 +298,17 @@ def compare_logits(
         deviation of the logits; the fraction of positions where both choose the same token. A NaN
         among the logits makes both differences NaN.
     """
-    before = read_logits(ours, tokenizer, prompts, completions)
-    after = read_logits(merged, tokenizer, prompts, completions)
+    before = read_logits(ours, tokenizer, prompts, completions, chat_template_kwargs)
+    after = read_logits(merged, tokenizer, prompts, completions, chat_template_kwargs)
     return logit_differences(before, after)
 
 
 def read_logits(
-    model: Any, tokenizer: Any, prompts: Sequence, completions: Sequence[str]
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence,
+    completions: Sequence[str],
+    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> "list[Tensor]":
     """The logits of each completion, on the CPU, as far as LOGIT_BYTES go.
 
@@ -309,7 +322,8 @@ def read_logits(
     room = LOGIT_BYTES // (4 * model.config.vocab_size)  # positions
     # An equal share for each completion. If that is little, fewer completions are read instead.
     longest = max(64, room // len(prompts))
-    for prompt, completion in zip(render(prompts, tokenizer), completions, strict=True):
+    rendered = render(prompts, tokenizer, chat_template_kwargs)
+    for prompt, completion in zip(rendered, completions, strict=True):
         # Apart from each other, because no token of a completion reaches into its prompt.
         encoded = tokenizer([prompt, completion], add_special_tokens=False)["input_ids"]
         context, answer = encoded[0], encoded[1][:longest]

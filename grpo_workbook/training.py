@@ -6,7 +6,7 @@ their difficulty before a training.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -234,7 +234,8 @@ class HeldoutProbe(Callback):
 
         trainer = GRPOTrainer(model, ..., callbacks=[HeldoutProbe(model, tokenizer, heldout)])
 
-    It samples one completion for each problem, and logs the rates heldout/strict, heldout/lenient
+    It samples one completion for each problem, with the chat_template_kwargs of the trainer's
+    GRPOConfig, and logs the rates heldout/strict, heldout/lenient
     and heldout/well_formed, and heldout/seconds. `seen` keeps (step, completions) of each probe,
     and `best` the step with the most strictly right completions.
 
@@ -313,6 +314,7 @@ class HeldoutProbe(Callback):
             temperature=self.temperature,
             batch_size=self.batch_size,
             seed=self.seed,
+            chat_template_kwargs=args.chat_template_kwargs or {},  # None, too, is no option for TRL
         )
         self.seen.append((state.global_step, scores.completions))
         if self.best["step"] < 0 or sum(scores.strict) > sum(self.best["strict"]):
@@ -348,6 +350,7 @@ def pass_rates(
     temperature: float = 1.0,
     batch_size: int = 32,
     seed: int = 0,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
     progress: str | None = "pass rates",
 ) -> list[float]:
     """How often each problem is solved.
@@ -358,7 +361,8 @@ def pass_rates(
         samples: completions for each row.
         success: a reward function; above 0.5 a completion counts as solved. None, which means that
             the reward does not apply, does not.
-        max_new_tokens, temperature, batch_size, seed, progress: as in `evaluation.evaluate`.
+        max_new_tokens, temperature, batch_size, seed, chat_template_kwargs, progress: as in
+            `evaluation.evaluate`.
 
     Returns:
         For each row the fraction of its completions that are solved.
@@ -380,6 +384,7 @@ def pass_rates(
         temperature=temperature,
         batch_size=batch_size,
         seed=seed,
+        chat_template_kwargs=chat_template_kwargs,
         progress=progress,
     )
     assert scores.rewards is not None

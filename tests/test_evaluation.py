@@ -1,5 +1,6 @@
 """evaluate, score, generate, compare: batches, seeds, several processes."""
 
+import copy
 import json
 import random
 import sys
@@ -12,7 +13,7 @@ from datasets import Dataset
 
 from grpo_workbook import evaluation
 from grpo_workbook.config import DATA
-from grpo_workbook.data import chat_prompt
+from grpo_workbook.data import chat_prompt, render
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import (
     Generated,
@@ -28,7 +29,13 @@ from grpo_workbook.evaluation import (
     score,
 )
 from grpo_workbook.rewards import correctness_reward, get_overlong_reward
-from grpo_workbook.rewards.answers import TAGS, is_correct, is_well_formed, tagged_answer
+from grpo_workbook.rewards.answers import (
+    TAGS,
+    after_prompt,
+    is_correct,
+    is_well_formed,
+    tagged_answer,
+)
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 ROWS = [
@@ -207,6 +214,54 @@ def test_rewards_get_the_tokens_that_were_generated_and_a_state(tiny):
     assert seen["state"].is_world_process_zero
     # All completions have more than 10 tokens, though fewer than 10 words.
     assert scores.rewards["overlong_reward"] == [-1.0] * 4
+
+
+def with_template(tiny, ending):
+    """The tiny model with a chat template that ends each prompt in this, too."""
+    model, tokenizer = tiny["qwen"]
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template += ending
+    return model, tokenizer
+
+
+def test_the_prompt_is_that_of_the_trainings_config(tiny):
+    """As Qwen3's template: thinking is on unless it is switched off."""
+    ending = (
+        "{%- if enable_thinking is not defined or enable_thinking %}{{- '<think>' -}}{% endif %}"
+    )
+    _, tokenizer = with_template(tiny, ending)
+    prompts = [chat_prompt("6*7?")]
+    on, off = {"enable_thinking": True}, {"enable_thinking": False}
+    assert render(prompts, tokenizer) == render(prompts, tokenizer, off)
+    assert render(prompts, tokenizer, on) == render(prompts, tokenizer, {})
+    for options, ends_in_tag in ((on, True), (off, False), ({}, True)):
+        trained_on = tokenizer.apply_chat_template(
+            prompts, tokenize=False, add_generation_prompt=True, **options
+        )
+        assert render(prompts, tokenizer, options) == trained_on
+        assert trained_on[0].endswith("<think>") == ends_in_tag
+    model = tiny["qwen"][0]
+    texts = [
+        generate(model, tokenizer, prompts, max_new_tokens=24, chat_template_kwargs=options)
+        for options in (on, off)
+    ]
+    as_text = render(prompts, tokenizer, on)[0]
+    ids = tokenizer(as_text, return_tensors="pt", add_special_tokens=False)
+    out = model.generate(**ids, max_new_tokens=24, do_sample=False)
+    answer = out[0, ids["input_ids"].shape[1] :]
+    assert texts[0] == [tokenizer.decode(answer, skip_special_tokens=True)]
+    assert texts[0] != texts[1]
+
+
+def test_the_form_counts_from_a_tag_that_the_template_has_opened(tiny):
+    model, tokenizer = with_template(tiny, "{{- '<reasoning>\\n' -}}")
+    dataset = problems(12)
+    scores = evaluate(model, tokenizer, dataset, max_new_tokens=48)
+    assert not any(text.startswith("<reasoning>") for text in scores.completions)
+    assert sum(scores.strict) == sum(scores.lenient) > 6
+    thought = "6*7, so 42</think>\n" + GOOD
+    assert is_well_formed(after_prompt(thought, "<think>"))
+    assert not is_well_formed(after_prompt(thought, ""))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ examples:
 """
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +18,19 @@ from grpo_workbook import evaluation, models, statistics
 from grpo_workbook.cli import READING, option
 from grpo_workbook.cli.report import verdict, versions
 from grpo_workbook.cli.rewards import judge_for
-from grpo_workbook.config import SYSTEM_PROMPT, Profile, choose_profile
+from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, SYSTEM_PROMPT, Profile, choose_profile
 from grpo_workbook.data import load_problems, prompts, splitting, to_dataset
 from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.evaluation import Scores
+from grpo_workbook.export import run_of
 from grpo_workbook.files import read_json, readable, write_json
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 # What must be the same for both sides of a comparison; else the report says so.
-SETTINGS = ("max_new_tokens", "system_prompt", "dtype", "load_in_4bit")
+SETTINGS = ("max_new_tokens", "system_prompt", "chat_template_kwargs", "dtype", "load_in_4bit")
 
 
 def count(text: str) -> int:
@@ -52,6 +54,12 @@ OPTIONS = [
         default=SYSTEM_PROMPT,
         metavar="TEXT",
         help="default: the course's; '' for none",
+    ),
+    option(
+        "--chat-template-kwargs",
+        type=json.loads,
+        metavar="JSON",
+        help="of the training's GRPOConfig; default: the adapter's run, or thinking off",
     ),
     option("--samples", type=count, default=1, metavar="N", help="answers to each problem (1)"),
     option("--seed", type=int, default=0, metavar="N", help="of the samples"),
@@ -78,6 +86,11 @@ def main(args: argparse.Namespace) -> int:
     # Device and dtype are those of a run on this machine.
     profile = choose_profile(model=args.model)
     rows = read_problems(args)
+    if args.chat_template_kwargs is None:
+        args.chat_template_kwargs = CHAT_TEMPLATE_KWARGS
+        if args.adapter:
+            _, settings = run_of(args.adapter)
+            args.chat_template_kwargs = settings.get("chat_template_kwargs", CHAT_TEMPLATE_KWARGS)
 
     model, tokenizer = models.load_model(
         profile.model,
@@ -97,6 +110,7 @@ def main(args: argparse.Namespace) -> int:
         max_new_tokens=args.max_new_tokens,
         batch_size=args.batch_size,
         seed=args.seed,
+        chat_template_kwargs=args.chat_template_kwargs,
         progress="answering",
     )
     report = make_report(rows, scores, args, profile)
@@ -148,6 +162,7 @@ def make_report(
         # A comparison looks at the content: the same problems may be in another file.
         "data_sha256": splitting.sha256_of(rows.to_list()),
         "system_prompt": args.system_prompt,
+        "chat_template_kwargs": args.chat_template_kwargs,
         "samples": args.samples,
         "temperature": 1.0 if args.samples > 1 else 0.0,
         "max_new_tokens": args.max_new_tokens,
@@ -215,7 +230,7 @@ def compare_with(
     if baseline["data_sha256"] != report["data_sha256"]:
         raise WorkbookError("the baseline answered other problems: measure both on the same --data")
     notes = []
-    different = [name for name in SETTINGS if baseline[name] != report[name]]
+    different = [name for name in SETTINGS if baseline.get(name, report[name]) != report[name]]
     if different:
         notes.append(f"the baseline has other settings: {', '.join(different)}")
     # `report_heldout` takes scores by way of decoding. Here each side has one way.

@@ -31,7 +31,7 @@ from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, v
 from grpo_workbook.cli.rewards import file_hashes, judge_for, try_rewards
 from grpo_workbook.cli.together import count, is_main, once, together
 from grpo_workbook.config import check_grpo_config
-from grpo_workbook.data.prompts import needs_folding
+from grpo_workbook.data.prompts import needs_folding, prefilled_tag
 from grpo_workbook.data.reading import GSM8K
 from grpo_workbook.data.splitting import course_data, select_true, sha256_of
 from grpo_workbook.errors import WorkbookError
@@ -271,10 +271,19 @@ def load_policy(run: options.Run) -> tuple[Any, Any]:
 def make_prompts(run: options.Run, problems: Problems, tokenizer: Any) -> None:
     """Make prompts of the rows, and drop those that are too long."""
     limit = run.profile.max_prompt_length
+    tag = prefilled_tag(tokenizer, run.args.chat_template_kwargs or {})
+    if tag and any(about(function).role == "format" for function in run.functions):
+        raise WorkbookError(
+            f"the chat template ends each prompt in {tag}, which no reward sees: TRL passes the "
+            "completion alone, so the format rewards would judge every completion without it. "
+            "Give a model whose template leaves it out, or --rewards without a format"
+        )
     fold = needs_folding(tokenizer)
     for part, words in (("train", "training"), ("heldout", "held-out")):
         rows = data.to_dataset(getattr(problems, part), run.profile.system_prompt, fold=fold)
-        kept, dropped = data.drop_long_prompts(rows, tokenizer, limit, f"the {words} data")
+        kept, dropped = data.drop_long_prompts(
+            rows, tokenizer, limit, f"the {words} data", run.args.chat_template_kwargs or {}
+        )
         setattr(problems, part, kept)
         problems.facts[part] = len(kept)
         problems.facts[f"dropped_too_long_{part}"] = dropped
@@ -373,6 +382,7 @@ def measure_policy(run: options.Run, model: Any, tokenizer: Any, problems: Probl
             max_new_tokens=run.args.max_completion_length,
             batch_size=run.profile.eval_batch_size,
             seed=run.profile.seed,
+            chat_template_kwargs=run.args.chat_template_kwargs or {},
         )
     return measured
 

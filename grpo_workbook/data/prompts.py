@@ -1,6 +1,6 @@
 """From rows to the model's input: chat prompts, chat templates, and lengths in tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,23 +104,52 @@ def needs_folding(tokenizer: "Tokenizer") -> bool:
     return "SYSTEM TEXT" not in text
 
 
-def render(prompts: Sequence[Chat], tokenizer: Any) -> list[str]:
-    """Each conversation as the text that the model reads, up to the start of its own turn."""
+def render(
+    prompts: Sequence[Chat],
+    tokenizer: Any,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Each conversation as the text that the model reads, up to the start of its own turn.
+
+    `chat_template_kwargs` are those of the GRPOConfig that the policy is trained with, such as
+    {"enable_thinking": True}. All that measures a policy takes them by this name. Default: those of
+    the profiles, which switch thinking off.
+    """
+    options: Any = chat_template_kwargs
+    if options is None:
+        options = CHAT_TEMPLATE_KWARGS
     return tokenizer.apply_chat_template(
-        list(prompts), tokenize=False, add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS
+        list(prompts), tokenize=False, add_generation_prompt=True, **options
     )
 
 
-def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
+def prefilled_tag(tokenizer: Any, chat_template_kwargs: Mapping[str, Any] | None = None) -> str:
+    """The opening tag with which the template ends each prompt, <reasoning> or <think>, or ""."""
+    prompt = render([chat_prompt("?", None)], tokenizer, chat_template_kwargs)[0].rstrip()
+    for tag in ("<reasoning>", "<think>"):
+        if prompt.endswith(tag):
+            return tag
+    return ""
+
+
+def prompt_lengths(
+    dataset: "Dataset",
+    tokenizer: "Tokenizer",
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+) -> list[int]:
     """The length of each prompt in tokens, with the template and the generation prompt."""
-    texts = render(dataset["prompt"][:], tokenizer)
+    texts = render(dataset["prompt"][:], tokenizer, chat_template_kwargs)
     # The template has written the special tokens. Not verbose: it would warn of long texts.
     encoded = tokenizer(texts, add_special_tokens=False, verbose=False)
     return [len(token_ids) for token_ids in encoded["input_ids"]]
 
 
 def drop_long_prompts(
-    dataset: "Dataset", tokenizer: "Tokenizer", max_prompt_length: int, name: str = "the data"
+    dataset: "Dataset",
+    tokenizer: "Tokenizer",
+    max_prompt_length: int,
+    name: str = "the data",
+    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> tuple["Dataset", int]:
     """Drop the rows whose prompt is too long: TRL truncates no prompt.
 
@@ -129,6 +158,7 @@ def drop_long_prompts(
         tokenizer: the model's.
         max_prompt_length: in tokens, with the template and the generation prompt.
         name: what the error calls the data.
+        chat_template_kwargs: as in `render`.
 
     Returns:
         The rows that fit, and how many were dropped.
@@ -136,7 +166,7 @@ def drop_long_prompts(
     Raises:
         WorkbookError: no prompt fits.
     """
-    lengths = prompt_lengths(dataset, tokenizer)
+    lengths = prompt_lengths(dataset, tokenizer, chat_template_kwargs)
     fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
     if not fitting:
         problem = f"{name} has no prompt of at most {max_prompt_length} tokens"

@@ -7,7 +7,7 @@ in `_tool_call_loop`, token by token.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,7 @@ def play_episodes(
     sample: bool = False,
     batch_size: int = 32,
     seed: int = 0,
+    chat_template_kwargs: Mapping[str, Any] = CHAT_TEMPLATE_KWARGS,
 ) -> list[Episode]:
     """Let the model act for each row.
 
@@ -64,6 +65,7 @@ def play_episodes(
         sample: sample at temperature 1 instead of taking the most likely token.
         batch_size: rows that are played at once.
         seed: of the sampling.
+        chat_template_kwargs: those of the training's GRPOConfig, as in `data.render`.
 
     Returns:
         An Episode for each row.
@@ -78,6 +80,7 @@ def play_episodes(
         sample=sample,
         seed=seed,
         batch_size=batch_size,
+        chat_template_kwargs=chat_template_kwargs,
     )
     episodes: list[Episode] = []
     with undisturbed(model):
@@ -86,7 +89,9 @@ def play_episodes(
             torch.manual_seed(seed * SEEDS_APART + start)
             batch = []
             for row in rows[start : start + batch_size]:
-                batch.append(_start_episode(tokenizer, row, tools, environment))
+                batch.append(
+                    _start_episode(tokenizer, row, tools, environment, chat_template_kwargs)
+                )
             _play_batch(model, tokenizer, batch, sampling, max_turns)
             episodes.extend(batch)
     return episodes
@@ -97,6 +102,7 @@ def _start_episode(
     row: dict[str, Any],
     tools: Sequence[Callable],
     environment: Callable | None,
+    chat_template_kwargs: Mapping[str, Any],
 ) -> Episode:
     """The episode of a row before the model's first turn."""
     chat = list(row["prompt"])
@@ -114,7 +120,7 @@ def _start_episode(
         tools=functions or None,
         add_generation_prompt=True,
         return_dict=False,
-        **CHAT_TEMPLATE_KWARGS,
+        **chat_template_kwargs,
     )
     return Episode(instance, {function.__name__: function for function in functions}, prompt_ids)
 
@@ -141,7 +147,9 @@ def _play_batch(
         have_results = []
         for episode in playing:
             results = _call_tools(episode)
-            result_ids = _result_ids(tokenizer, template, results)
+            result_ids = _result_ids(
+                tokenizer, template, results, sampling.chat_template_kwargs or {}
+            )
             # A result that does not fit is dropped, and the episode ends with the call: as in TRL,
             # where the tool has run all the same.
             fits = len(episode.ids) + len(result_ids) <= limit
@@ -215,7 +223,12 @@ def _template_for_results(tokenizer: Any) -> str | None:
     return get_training_chat_template(tokenizer)
 
 
-def _result_ids(tokenizer: Any, template: str | None, results: list[dict]) -> list[int]:
+def _result_ids(
+    tokenizer: Any,
+    template: str | None,
+    results: list[dict],
+    chat_template_kwargs: Mapping[str, Any],
+) -> list[int]:
     """The tokens of tool results, and of the header of the model's next turn.
 
     They are what a conversation with the results has more than one without them.
@@ -236,7 +249,7 @@ def _result_ids(tokenizer: Any, template: str | None, results: list[dict]) -> li
             tokenize=True,
             chat_template=template,
             return_dict=False,
-            **CHAT_TEMPLATE_KWARGS,
+            **chat_template_kwargs,
         )
 
     prefix = tokens(conversation, add_generation_prompt=False)

@@ -16,6 +16,7 @@ from grpo_workbook.errors import WorkbookError
 
 __all__ = [
     "TAGS",
+    "after_prompt",
     "extract_answer",
     "is_correct",
     "is_well_formed",
@@ -318,6 +319,18 @@ def lenient_answer(text: str) -> str | None:
             return final
     numbers = _LAST.findall(text[-4_000:].translate({0x2212: "-", 0x2013: "-"}))
     return numbers[-1] if numbers else None
+
+
+def after_prompt(text: str, prefilled_tag: str) -> str:
+    """The part of a completion whose form counts, if the prompt ended in an opening tag.
+
+    With <reasoning> it is the completion behind that tag, with <think> what follows the thought.
+    """
+    if prefilled_tag == "<reasoning>":
+        return prefilled_tag + text
+    if prefilled_tag == "<think>" and "</think>" in text:
+        return text.partition("</think>")[2]
+    return text
 
 
 def is_well_formed(text: str) -> bool:
