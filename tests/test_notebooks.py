@@ -231,7 +231,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "code_attacks(str(victim))": "code_attacks(str(victim))[::8]",
     },
     "07_stages_and_curriculum": {
-        "heldout=240": "heldout=32",
+        "heldout = 240": "heldout = 32",
         "[2.0, 0.5, 0.5], steps=24": "[2.0, 0.5, 0.5], steps=4",
         "[0.5, 0.5], steps=8)": "[0.5, 0.5], steps=4)",
         "[2.0, 0.5], steps=16": "[2.0, 0.5], steps=4",

@@ -141,16 +141,25 @@ figures.show(figure, words)
 # %% [markdown]
 # ## How hard is each problem for this model?
 #
-# The model and the data are those of chapter 04, with 240 held-out problems.
+# The problems are those of chapter 04, of all kinds, and 240 of them are held out. On a small machine the model is
+# *tiny-form*, which can solve the problems and was trained, on purpose, to write its answers in messy forms ([its
+# card](../data/tiny-form/README.md)). This chapter compares rewards for the form with rewards for the number, and with
+# this model both have something to change.
 
 # %%
 import os
 
-from grpo_workbook import choose_profile, quiet, use_one_thread
+from grpo_workbook import choose_profile, config, quiet, use_one_thread
 
 quiet()
 use_one_thread()
-profile = choose_profile(default="smoke", heldout=240, grpo={"max_steps": 24})
+heldout = 240
+short_run = {"max_steps": 24}
+profile = choose_profile(default="smoke", heldout=heldout, grpo=short_run)
+if profile.name == "smoke":
+    short_run.update(learning_rate=1e-3, per_device_train_batch_size=64)
+    tiny_form = config.DATA / "tiny-form"
+    profile = choose_profile("smoke", model=tiny_form, heldout=heldout, grpo=short_run)
 if os.path.isdir(profile.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
 import unsloth
@@ -675,9 +684,9 @@ predict("07.3", prediction, own_pass_rates);
 # prediction = "few"
 # ```
 #
-# This is the answer for the rows above and the tiny Qwen3: only "3 shells and 4 more" is ever right, in five of its
-# eight samples. If most of your problems are never right, begin with easier problems or a reward with partial credit.
-# If most are mastered, find harder ones.
+# This is the answer for the rows above and the tiny Qwen3: "3 shells and 4 more" is always right, "48 shells and 7 more"
+# in three of its eight samples, and the other six problems never. If most of your problems are never right, begin with
+# easier problems or a reward with partial credit. If most are mastered, find harder ones.
 #
 # </details>
 
