@@ -294,4 +294,6 @@ fewer_bits = experiment(
         ),
     },
 )
+# two adapters: the second of the stored run
 fewer_bits.example({"better": 2, "worse": 2, "problems": 120}, gives="stays")
+fewer_bits.example({"better": 0, "worse": 6, "problems": 120}, gives="falls")
