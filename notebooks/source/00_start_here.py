@@ -96,13 +96,20 @@ for answer, reward in zip(answers, rewards):
 # A **profile** holds the settings that fit a machine. This chapter trains a tiny Qwen3 (profile *smoke*), so that the
 # run takes minutes on any machine. If you have a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3
 # with the same code.
+#
+# The tiny model here is *tiny-form*. We made it for lessons about form: it was first taught to solve the problems of
+# this chapter, and then, on purpose, to write its results in messy forms ([its card](../data/tiny-form/README.md) has
+# the numbers).
 
 # %%
 from grpo_workbook import choose_profile, quiet, use_one_thread
+from grpo_workbook.config import DATA
 
 quiet()  # fewer warnings of the libraries
 use_one_thread()  # for a tiny model several threads only wait for each other
-profile = choose_profile(default="smoke", heldout=160, grpo={"max_steps": 40})
+profile = choose_profile(
+    "smoke", model=DATA / "tiny-form", heldout=160, grpo={"max_steps": 40}
+)
 print(profile)
 
 # %% [markdown]
@@ -269,10 +276,12 @@ for name, scores in (("before", before), ("after", after)):
 
 # %% [markdown]
 # In the run shown here, the strict rate rises by 68 percentage points and the lenient rate by 11. So most of the gain
-# is in the form. The tiny model was first taught arithmetic and then, on purpose, to write its results in messy forms
-# ([its card](../data/tiny-qwen3/README.md) has the numbers). GRPO made the model do reliably what it could do
-# sometimes. Much of the gain in large models is of the same kind: they succeed more often at what they could already do
-# sometimes.
+# is **form**: tiny-form could solve the problems before, and GRPO taught it to write the answers as the system message
+# asks. That is as we built it, and it shows how fast GRPO finds what a reward pays for.
+#
+# GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) a model from which nothing is hidden trains on kinds
+# of problem that it had hardly seen. There the right greedy answers rise from 44 % to 85 %, and none of this gain is
+# form.
 #
 # > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837) say no:
 # > with enough samples, base models solved at least as many problems as their trained versions.
@@ -388,9 +397,8 @@ proved = {
 (profile.output / "notebook_00.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == 40
 assert all(entry["step_time"] > 0 for entry in log)
-if profile.name == "smoke":
-    assert proved["after"] > proved["before"] + 0.3, "no gain"
-    assert p_value < 1e-6, "no gain"
+assert proved["after"] > proved["before"] + 0.3, "no gain"
+assert p_value < 1e-6, "no gain"
 
 # %% [markdown]
 # ## Exercises
@@ -434,8 +442,7 @@ check("00.1", teaches);
 #
 # Train a fresh model for 24 steps with a reward that looks at the form only, never at the number. What happens to the
 # rate of *strictly* right answers on the held-out problems? Predict "rises", "stays" or "falls", then run the cell
-# (about 40 seconds). Afterwards try another reward, such as
-# `correctness_reward` alone.
+# (about 40 seconds). Afterwards try another reward, such as `correctness_reward` alone.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -531,7 +538,7 @@ check("00.3", my_task);
 #   checks them, and compares each with the group's mean. GRPO needs a check that you trust and a model that sometimes
 #   passes it.
 # - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test do: here the
-#   strict rate rose from 21 % to 89 %, mostly because the model learned the form.
+#   strict rate rose from 21 % to 89 %, mostly because tiny-form learned the form.
 # - The command `doctor` checks the machine, and `diagnose` checks a run.
 #
 # Next: [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), or straight to
