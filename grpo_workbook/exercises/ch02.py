@@ -1,52 +1,112 @@
 """The exercises of notebook 02_dataset_prep."""
 
 import random
+import re
 from collections import Counter
 
 from grpo_workbook.exercises.tasks import direction, exercise, experiment
 
-# 02.1: the score without the leaked problems
-
-honest_score = exercise("02.1", "honest_score")
-honest_score.case(0.5, 0.0, gives=0.5)
-honest_score.case(0.55, 0.1, gives=0.5)
-honest_score.case(0.6, 0.5, gives=0.2)
-honest_score.case(0.25, 0.25, gives=0.0)  # only the leaks were right
-honest_score.case(1.0, 0.3, gives=1.0)
-honest_score.case(1.0, 1.0, raises=ValueError)
-honest_score.case(0.9, -0.1, raises=ValueError)
+# 02.1: the training rows that are held out too
 
 
-def check_rate(leaked_rate):
-    """Raise ValueError for a rate of leaks that leaves no honest problem, or is none."""
-    if not 0 <= leaked_rate < 1:
-        raise ValueError(f"a leaked rate of {leaked_rate}")
+def read_question(question):
+    """The numbers of a question in order, and the set of its words."""
+    return re.findall(r"\d+", question), set(re.findall(r"[a-z]+", question.lower()))
 
 
-@honest_score.mistake
-def subtracts_only(measured, leaked_rate):
-    """You only subtracted the leaked points: the remaining points come from fewer problems, so
-    divide by the fraction of those.
+def correct_rows_to_drop(train, heldout):
+    """The solution."""
+    return rows_of_pairs(train, heldout, same_numbers=True, similar_words=True)
+
+
+def rows_of_pairs(train, heldout, *, same_numbers, similar_words):
+    """The training rows that agree with a held-out row in the properties that are asked for."""
+    rows = []
+    for row, question in enumerate(train):
+        numbers, words = read_question(question)
+        for other in heldout:
+            other_numbers, other_words = read_question(other)
+            if same_numbers and numbers != other_numbers:
+                continue
+            if similar_words and len(words & other_words) < 0.8 * len(words | other_words):
+                continue
+            rows.append(row)
+            break
+    return rows
+
+
+SHELLS = "Ana has 12 red shells and finds 5 more. How many red shells does Ana have now?"
+BOOK = "A book costs 12 euros and a pen costs 5 euros. How much more does the book cost?"
+HELDOUT = ["A bus carries 30 people and 4 get off. How many people are left?", SHELLS, BOOK]
+NOT_HELD_OUT = [
+    SHELLS.replace("12", "31"),  # the same sentence with another number
+    "Max buys 12 pears and 5 plums. How much fruit is that?",  # the same numbers, another problem
+    # the numbers of the book and the pen, exchanged
+    "A book costs 5 euros and a pen costs 12 euros. How much more does the pen cost?",
+]
+
+rows_to_drop = exercise("02.1", "rows_to_drop", solution=correct_rows_to_drop)
+rows_to_drop.case([NOT_HELD_OUT[0], SHELLS, BOOK], HELDOUT)
+rows_to_drop.case([NOT_HELD_OUT[1], SHELLS.lower().replace(".", ",")], HELDOUT)
+rows_to_drop.case([SHELLS.replace("Ana", "Ben"), NOT_HELD_OUT[0]], HELDOUT)  # another name
+rows_to_drop.case(NOT_HELD_OUT, HELDOUT)
+rows_to_drop.case([], HELDOUT)
+
+
+@rows_to_drop.mistake
+def finds_unchanged_copies(train, heldout):
+    """You found only copies that are equal letter by letter: compare numbers and words instead."""
+    rows = []
+    for row, question in enumerate(train):
+        if question in heldout:
+            rows.append(row)
+    return rows
+
+
+@rows_to_drop.mistake
+def finds_copies_with_the_same_words(train, heldout):
+    """You missed copies with another name: 80 % of the words in common are enough."""
+    known = [read_question(question) for question in heldout]
+    rows = []
+    for row, question in enumerate(train):
+        if read_question(question) in known:
+            rows.append(row)
+    return rows
+
+
+@rows_to_drop.mistake
+def compares_only_numbers(train, heldout):
+    """You dropped other problems that happen to have the same numbers: compare the words too."""
+    return rows_of_pairs(train, heldout, same_numbers=True, similar_words=False)
+
+
+@rows_to_drop.mistake
+def compares_only_words(train, heldout):
+    """You dropped new problems from the same sentence: with other numbers it is another problem."""
+    return rows_of_pairs(train, heldout, same_numbers=False, similar_words=True)
+
+
+@rows_to_drop.mistake
+def forgets_the_order_of_numbers(train, heldout):
+    """You compared the numbers without their order: 12 - 5 and 5 - 12 are two problems."""
+    rows = []
+    for row, question in enumerate(train):
+        numbers, words = read_question(question)
+        for other in heldout:
+            other_numbers, other_words = read_question(other)
+            similar = len(words & other_words) >= 0.8 * len(words | other_words)
+            if sorted(numbers) == sorted(other_numbers) and similar:
+                rows.append(row)
+                break
+    return rows
+
+
+@rows_to_drop.mistake
+def returns_heldout_rows(train, heldout):
+    """You returned rows of the held-out file: drop from the training file, so that the held-out
+    file stays the same and scores remain comparable.
     """
-    check_rate(leaked_rate)
-    return measured - leaked_rate
-
-
-@honest_score.mistake
-def scales_the_whole_score(measured, leaked_rate):
-    """You scaled the whole score down: only the leaked problems' points are undeserved."""
-    check_rate(leaked_rate)
-    return measured * (1 - leaked_rate)
-
-
-@honest_score.mistake
-def lets_an_impossible_rate_through(measured, leaked_rate):
-    """You accepted an impossible rate: below 0 there is none, and from 1 on no honest problem is
-    left. Raise ValueError.
-    """
-    if leaked_rate == 1:
-        return 0.0
-    return (measured - leaked_rate) / (1 - leaked_rate)
+    return correct_rows_to_drop(heldout, train)
 
 
 # 02.2: the same problems with another prompt
@@ -171,7 +231,7 @@ def additions(rows, numbers=1000):
 
 @my_rows.mistake
 def makes_too_few_rows():
-    """You have too few rows: with fewer than 64 a model memorizes them."""
+    """You have too few rows: a fifth of fewer than 64, held out, cannot measure a gain."""
     return [{"question": question, "answer": str(total)} for question, total in additions(20)]
 
 

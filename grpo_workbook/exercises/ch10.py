@@ -2,82 +2,131 @@
 
 from grpo_workbook.exercises.tasks import exercise, experiment
 
-# 10.1: the memory of the key-value cache
+# 10.1: the completions whose cache fits
 
 
-def correct_kv_cache_bytes(layers, kv_heads, head_dim, tokens, completions):
-    """The solution."""
-    numbers = 2 * layers * kv_heads * head_dim * tokens * completions  # keys and values
+def bytes_of_completion(layers, kv_heads, head_dim, tokens):
+    """The key-value cache of one completion in 16 bits."""
+    numbers = 2 * layers * kv_heads * head_dim * tokens  # keys and values
     return 2 * numbers  # two bytes each
 
 
-# the arguments: layers, kv_heads, head_dim, tokens, completions
-kv_cache_bytes = exercise("10.1", "kv_cache_bytes", solution=correct_kv_cache_bytes)
-kv_cache_bytes.case(28, 8, 128, 896, 32)
-kv_cache_bytes.case(36, 8, 128, 1, 1)  # one token of Qwen3-4B
-kv_cache_bytes.case(4, 2, 32, 160, 64)
-
-
-@kv_cache_bytes.mistake
-def takes_half_of_it(layers, kv_heads, head_dim, tokens, completions):
-    """You have half of it: in each layer a token has a key and a value, and each of their numbers
-    takes two bytes.
-    """
-    return 2 * layers * kv_heads * head_dim * tokens * completions
-
-
-@kv_cache_bytes.mistake
-def takes_one_completion(layers, kv_heads, head_dim, tokens, completions):
-    """You counted one completion: all completions of a step are sampled side by side."""
-    return 4 * layers * kv_heads * head_dim * tokens
-
-
-@kv_cache_bytes.mistake
-def takes_one_layer(layers, kv_heads, head_dim, tokens, completions):
-    """You counted one layer: every layer has its own keys and values."""
-    return 4 * kv_heads * head_dim * tokens * completions
-
-
-# 10.2: the memory of weights in 4 bits
-
-
-def correct_nf4_bytes(weights):
+def correct_largest_step(free, layers, kv_heads, head_dim, tokens, group):
     """The solution."""
-    scales = 1 / 64  # a byte for each block of 64
-    second_scales = 4 / (64 * 256)  # 4 bytes for each 256 blocks
-    return weights * (0.5 + scales + second_scales)
+    group_bytes = group * bytes_of_completion(layers, kv_heads, head_dim, tokens)
+    return free // group_bytes * group
 
 
-nf4_bytes = exercise("10.2", "nf4_bytes", solution=correct_nf4_bytes)
-nf4_bytes.case(64 * 256)
-nf4_bytes.case(3_633_315_840)
-nf4_bytes.case(0)
+GIB = 2**30
+# the arguments: free, layers, kv_heads, head_dim, tokens, group
+largest_step = exercise("10.1", "largest_step", solution=correct_largest_step)
+largest_step.case(9 * GIB, 36, 8, 128, 896, 8)  # Qwen3-4B
+largest_step.case(15 * GIB, 28, 8, 128, 1536, 16)  # Qwen3-1.7B
+largest_step.case(GIB, 36, 8, 128, 1024, 8)  # seven completions would fit, but no group
 
 
-@nf4_bytes.mistake
-def leaves_out_the_scales(weights):
+@largest_step.mistake
+def forgets_the_values(free, layers, kv_heads, head_dim, tokens, group):
+    """You have twice too many: in each layer a token has a key and a value, and each of their
+    numbers takes two bytes.
+    """
+    group_bytes = group * bytes_of_completion(layers, kv_heads, head_dim, tokens) // 2
+    return free // group_bytes * group
+
+
+@largest_step.mistake
+def takes_one_layer(free, layers, kv_heads, head_dim, tokens, group):
+    """You counted one layer: every layer has its own keys and values."""
+    group_bytes = group * bytes_of_completion(1, kv_heads, head_dim, tokens)
+    return free // group_bytes * group
+
+
+@largest_step.mistake
+def leaves_a_group_incomplete(free, layers, kv_heads, head_dim, tokens, group):
+    """You left the last group incomplete, which TRL refuses: round down to whole groups."""
+    return free // bytes_of_completion(layers, kv_heads, head_dim, tokens)
+
+
+@largest_step.mistake
+def counts_groups(free, layers, kv_heads, head_dim, tokens, group):
+    """You returned the number of groups: multiply by the completions of a group."""
+    return correct_largest_step(free, layers, kv_heads, head_dim, tokens, group) // group
+
+
+# 10.2: whether the base model has to be in 4 bits
+
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # a weight, its part of a scale and of a second scale
+
+
+def base_that_fits(in_16_bits, in_4_bits, usable):
+    """The word for what fits, from the GiB that the run takes with each base."""
+    if in_16_bits <= usable:
+        return "16 bits"
+    if in_4_bits <= usable:
+        return "4 bits"
+    return "neither"
+
+
+def correct_choose_base(linear_weights, other_weights, rest, usable):
+    """The solution."""
+    in_16_bits = 2 * (linear_weights + other_weights) / GIB
+    in_4_bits = (NF4_BYTES * linear_weights + 2 * other_weights) / GIB
+    return base_that_fits(in_16_bits + rest, in_4_bits + rest, usable)
+
+
+choose_base = exercise("10.2", "choose_base", solution=correct_choose_base)
+choose_base.case(3_633_315_840, 389_152_768, 6.63, 13.52, gives="4 bits")  # Qwen3-4B, T4
+choose_base.case(GIB, 0, 1.0, 3.1, gives="16 bits")  # 2 GiB of weights
+choose_base.case(GIB, 0, 1.0, 2.5, gives="4 bits")
+choose_base.case(GIB, 0, 1.0, 1.52, gives="4 bits")  # 0.516 GiB of weights
+choose_base.case(GIB, 0, 1.0, 1.51, gives="neither")
+choose_base.case(GIB, GIB // 2, 1.0, 2.0, gives="neither")  # 1 GiB of embeddings
+
+
+@choose_base.mistake
+def forgets_the_rest(linear_weights, other_weights, rest, usable):
+    """You compared the weights alone: the run also needs the rest."""
+    return correct_choose_base(linear_weights, other_weights, 0.0, usable)
+
+
+@choose_base.mistake
+def counts_in_gigabytes(linear_weights, other_weights, rest, usable):
+    """You divided by 10 to the power of 9: a GiB has 2 to the power of 30 bytes, 7 % more."""
+    in_16_bits = 2 * (linear_weights + other_weights) / 1e9
+    in_4_bits = (NF4_BYTES * linear_weights + 2 * other_weights) / 1e9
+    return base_that_fits(in_16_bits + rest, in_4_bits + rest, usable)
+
+
+@choose_base.mistake
+def leaves_out_the_scales(linear_weights, other_weights, rest, usable):
     """You left out the scales: half a byte is the size of the weight alone."""
-    return weights / 2
+    in_16_bits = 2 * (linear_weights + other_weights) / GIB
+    in_4_bits = (linear_weights / 2 + 2 * other_weights) / GIB
+    return base_that_fits(in_16_bits + rest, in_4_bits + rest, usable)
 
 
-@nf4_bytes.mistake
-def takes_scales_of_32_bits(weights):
+@choose_base.mistake
+def takes_scales_of_32_bits(linear_weights, other_weights, rest, usable):
     """You took scales of 32 bits: double quantization stores each scale in 8 bits, and one number
     of 32 bits for every 256 scales.
     """
-    return weights * (0.5 + 4 / 64)
+    in_16_bits = 2 * (linear_weights + other_weights) / GIB
+    in_4_bits = ((0.5 + 4 / 64) * linear_weights + 2 * other_weights) / GIB
+    return base_that_fits(in_16_bits + rest, in_4_bits + rest, usable)
 
 
-@nf4_bytes.mistake
-def leaves_out_the_second_scales(weights):
-    """You left out the second scales: there are 4 bytes for every 256 blocks of 64 weights."""
-    return weights * (0.5 + 1 / 64)
+@choose_base.mistake
+def quantizes_everything(linear_weights, other_weights, rest, usable):
+    """You stored the embeddings in 4 bits too: only the linear layers are quantized."""
+    weights = linear_weights + other_weights
+    return base_that_fits(2 * weights / GIB + rest, NF4_BYTES * weights / GIB + rest, usable)
 
 
-@nf4_bytes.mistake
-def takes_4_bytes(weights):
-    """You counted 4 bytes for each weight: it is 4 bits."""
-    return weights * 4.0
+@choose_base.mistake
+def always_takes_4_bits(linear_weights, other_weights, rest, usable):
+    """You chose 4 bits although 16 fit: unpacking the weights costs time in every pass."""
+    in_4_bits = (NF4_BYTES * linear_weights + 2 * other_weights) / GIB
+    return base_that_fits(usable + 1, in_4_bits + rest, usable)
 
 
 # 10.3: a step in smaller pieces

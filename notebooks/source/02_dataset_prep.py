@@ -5,7 +5,7 @@
 # rows that TRL can train on, and checks for everything that would ruin a run before the run begins.
 #
 # **After this notebook you can** see exactly what the model reads, build a dataset with `load_dataset(...).map(...)`,
-# find invalid rows, repeats and leaks, check whether *your* model can learn from the problems, and make a split that you
+# check whether *your* model can learn from the problems, find invalid rows, repeats and leaks, and make a split that you
 # can trust.
 #
 # **Time:** about half a minute on two CPU cores, and 40 minutes of reading. Only one exercise trains. **You need**
@@ -14,9 +14,10 @@
 # %% [markdown]
 # ## A model that lost its answers
 #
-# Here is a failure that happens in practice. A model answers 160 problems. Then it answers the same problems again with
-# another *chat template*, that is, with another text around the messages. Nothing else changes. First load the model of
-# chapter 00 and its held-out problems:
+# A model is trained, saved, and served by another program. There its answers are suddenly wrong, although its weights are
+# the same. A common cause is the *chat template*, the text that a program writes around the messages of a conversation:
+# the two programs use different ones. The next cells repeat this failure. First load the model of chapter 00 and its
+# held-out problems:
 
 # %%
 from grpo_workbook import (
@@ -33,8 +34,9 @@ questions = to_dataset(heldout.select(range(160)))
 
 # %% [markdown]
 # A **chat template** turns a conversation into the text that the model reads. Every family of models has its own, and
-# TRL carries copies of them. The next cell asks the tiny model with its own template, and then with the template of the
-# real Qwen3, which the tiny model has never seen.
+# TRL carries copies of them. The next cell asks the tiny model 160 problems with its own template, and then the same
+# problems with the template of the real Qwen3, which the tiny model has never seen. An answer counts here if its number
+# is right, in whatever form.
 
 # %%
 import copy
@@ -46,7 +48,7 @@ def with_template(name):
     changed = copy.deepcopy(tokenizer)
     template = files("trl") / "chat_templates" / f"{name}.jinja"
     changed.chat_template = template.read_text(encoding="utf-8")
-    changed.bos_token = "<bos>"
+    changed.bos_token = "<bos>"  # some templates begin with it
     return changed
 
 
@@ -64,9 +66,9 @@ for name, with_tokenizer in runs.items():
     print(f"{name:8} template: the number is right in {right} of {scores.n}")
 
 # %% [markdown]
-# No error and no warning appeared, but the model could no longer read its prompts. A large model suffers less from a
-# wrong template, but it, too, works best with the template of its training. So this chapter first shows, layer by
-# layer, what the model reads.
+# No error and no warning appeared, but with the other template the model lost most of its right answers. A large model
+# has seen more kinds of text and may lose less, but it, too, was trained with one template. So this chapter first shows,
+# layer by layer, what the model reads.
 #
 # ## From a row to tokens
 #
@@ -93,7 +95,8 @@ prompt = [
 
 # %% [markdown]
 # The model does not see this list of messages. The chat template turns the list into one text, with special tokens
-# around each turn. The last line opens the assistant's turn, and the model continues from there.
+# around each turn. With `add_generation_prompt=True` the last line opens the assistant's turn, and the model continues
+# from there. (`enable_thinking` concerns Qwen3; the section after the next figure explains it.)
 
 # %%
 text = tokenizer.apply_chat_template(
@@ -190,7 +193,7 @@ figures.show(
 # %% [markdown]
 # Before training, find out two things about a chat template. Where does it put a system message? And what does it add
 # if there is no system message? The next cell, which is folded, answers both questions for six templates. Gemma 1
-# refuses a system message. Without one, Qwen2.5 adds a system message of its own, and Llama 3.1 adds a date. If a
+# refuses a system message. Without one, Qwen2.5 adds a system message of its own, and Llama 3.1 adds two dates. If a
 # template refuses your system message, `to_dataset(..., fold=True)` puts it into the user's turn. The command `run`
 # does this automatically.
 
@@ -306,30 +309,62 @@ print(hard[0]["question"], hard[0]["answer"])
 # %% [markdown]
 # ## Can *your* model learn from these problems?
 #
-# GRPO learns from groups in which some answers are right and some are wrong. Whether a problem gives such a group
-# depends on the model. So before training, let the model answer each problem of a small sample eight times:
+# GRPO learns from groups in which some answers are right and some are wrong. If all answers of a group are right, or all
+# are wrong, the correctness reward is the same for all of them, and no answer gets an advantage from it (chapter 01).
+# Whether a problem gives a mixed group depends on the model. So before training, let the model answer each problem of a
+# small sample eight times, as a group of eight would. An answer is right here if the correctness reward pays for it,
+# that is, if the right number stands inside the answer tags. The cell does so for four sources. Two are word problems: of
+# the *common* kinds, the tiny model has practised thousands, and of the *rare* kinds it has seen four examples each.
 
 # %%
+import numpy as np
 from grpo_workbook.training import pass_rates
 
-sources = {"word problems": train, "easy sums": easy, "hard sums": hard}
+is_rare = np.array(train["rare"])
+common = train.select(np.flatnonzero(~is_rare))
+rare = train.select(np.flatnonzero(is_rare))
+sources = {"common kinds": common, "rare kinds": rare}
+sources["easy sums"] = easy
+sources["hard sums"] = hard
+solve_rates = {}  # source -> for each of its 32 problems the fraction of right answers
 for name, rows in sources.items():
     some = to_dataset(rows.select(range(32)))
-    rates = pass_rates(
+    solve_rates[name] = pass_rates(
         model, tokenizer, some, samples=8, max_new_tokens=64,
         batch_size=profile.eval_batch_size, progress=None,
     )
-    never = rates.count(0.0)
-    always = rates.count(1.0)
-    print(f"{name:14} mean {sum(rates) / 32:4.0%}", end="   ")
-    print(f"never right {never:2} of 32, always right {always}")
 
 # %% [markdown]
-# If the answers to a problem are never right, or always right, its groups have zero variance and teach nothing. The
-# word problems suit this model. Of each kind of sums, 31 of 32 were never answered correctly, although the easy ones
-# are as simple as `4 - 1`: the tiny model knows only its own word problems. In a run on the sums the reward would stay
-# flat, and nothing in the data file would show why. Eight samples are few: a problem that the model solves once in
-# twenty tries will often look hopeless. [Chapter 07](07_stages_and_curriculum.ipynb) filters problems by these rates.
+# In the next figure, each panel is one source. A bar counts the problems that were answered right so many times. Blue
+# problems gave a mixed group; grey ones were never right, or right each time:
+
+# %% tags=["hide-input"]
+figure, panels = figures.new_panels(10, 2.7, count=4, across=4)
+sentences = []
+for axes, (name, rates) in zip(panels, solve_rates.items()):
+    right_answers = np.rint(8 * np.array(rates)).astype(int)
+    counts = np.bincount(right_answers, minlength=9)
+    colours = [figures.GREY] + [figures.BLUE] * 7 + [figures.GREY]
+    axes.bar(range(9), counts, color=colours)
+    mixed = int(counts[1:8].sum())
+    axes.set_title(f"{name}: {mixed} of 32 mixed", fontsize=10)
+    axes.set(xticks=range(0, 9, 2), ylim=(0, 33), xlabel="right answers of 8")
+    never, always = counts[0], counts[8]
+    sentences.append(f"{name}: {mixed} mixed, {never} never, {always} always right")
+panels[0].set_ylabel("problems")
+figure.suptitle("Which of these sources can teach this model to be right?")
+words = "Bars of how often 32 problems were answered right in eight tries. "
+figures.show(figure, words + "; ".join(sentences))
+
+# %% [markdown]
+# In training, a grey problem takes as much time as a blue one, but teaches nothing about being right. (A format reward
+# may still differ within its group. The model then learns the form and no arithmetic.) So train on a source with mostly
+# blue problems. A person would call sums such as `4 - 1` easier than a word problem. The model need not agree: what it
+# can solve depends on what it was trained on, and nothing in a data file shows that.
+#
+# Eight tries are few. A problem that the model solves once in twenty tries is never right in eight of them in two cases
+# out of three (0.95⁸ = 0.66), so a grey bar at 0 also contains problems that a longer run could learn. [Chapter
+# 07](07_stages_and_curriculum.ipynb) filters problems by these rates.
 
 # %% [markdown]
 # ## Invalid rows
@@ -397,12 +432,12 @@ except TypeError as error:
     print(error)
 
 # %% [markdown]
-# Truncation would be wrong anyway, because a word problem ends with its question. So measure the prompts in tokens,
-# with the model's own tokenizer and template, and drop the rows that are over your budget. Before you drop them, look
-# at the rows that the budget would drop. The next cell chooses a budget that about nine tenths of the prompts fit:
+# Truncation would be wrong anyway. The old argument cut a prompt from the left, so a long prompt lost its system message
+# and the first facts of its problem, and the model was then penalised for wrong answers to a question that it could not
+# read. So measure the prompts in tokens, with the model's own tokenizer and template, and drop the rows that are over
+# your budget. But look at these rows first. The next cell chooses a budget that about nine tenths of the prompts fit:
 
 # %%
-import numpy as np
 from grpo_workbook import drop_long_prompts
 from grpo_workbook.data.prompts import prompt_lengths
 
@@ -413,16 +448,15 @@ fitting, long_prompts = drop_long_prompts(train_set, tokenizer, budget)
 print(f"a budget of {budget} tokens drops {long_prompts} of {len(train_set)} prompts")
 
 # %% [markdown]
-# A problem with more steps in its solution is harder. The figure counts the problems by the length of their prompts,
-# separately for one and two steps. The dotted line is the budget.
+# A budget can change what a dataset is about. The figure counts the problems by the length of their prompts. Grey
+# problems have one step in their solution, and blue ones, on top of them, have two. The dotted line is the budget.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.8)
 bins = np.arange(lengths.min(), lengths.max() + 2) - 0.5
-one_step = lengths[steps == 1]
-two_steps = lengths[steps == 2]
-axes.hist(one_step, bins, color=figures.GREY, alpha=0.6, label="one step")
-axes.hist(two_steps, bins, color=figures.BLUE, alpha=0.6, label="two steps")
+parts = [lengths[steps == 1], lengths[steps == 2]]
+colours = [figures.GREY, figures.BLUE]
+axes.hist(parts, bins, stacked=True, color=colours, label=["one step", "two steps"])
 axes.axvline(budget + 0.5, color="black", linestyle=":")
 axes.text(budget + 1, axes.get_ylim()[1] * 0.9, "dropped →")
 of_all = float((steps == 2).mean())
@@ -438,9 +472,10 @@ figures.show(
 )
 
 # %% [markdown]
-# The budget dropped only problems with two steps, that is, the harder ones. On the other hand, long prompts cost
-# memory, because a prompt is stored once per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one
-# problem. Use the profile's budget (`profile.max_prompt_length`) unless your memory requires a smaller one.
+# The title compares the share of two-step problems among all problems and among those that the budget drops: long prompts
+# are not a random sample, so a budget makes the training set easier. On the other hand, long prompts cost memory, because
+# a prompt is stored once per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem. Use the
+# profile's budget (`profile.max_prompt_length`) unless your memory requires a smaller one.
 
 # %% [markdown]
 # ## Duplicates
@@ -461,16 +496,17 @@ print("the same:       ", duplicates.same_questions(texts))
 print("nearly the same:", duplicates.near_duplicates(texts))
 
 # %% [markdown]
-# Rows 0 and 1 differ only in case and punctuation. Row 2 is a **near-duplicate** of row 0: the same numbers, and at
-# least 80 % of the words in common. Row 3 has other numbers, so it is another problem from the same **sentence
-# template**.
+# Each output maps a row to the earlier row that it repeats. Rows 0 and 1 differ only in case and punctuation. Row 2 is a
+# **near-duplicate** of row 0: it has the same numbers in the same order, and at least 80 % of the words in common (words
+# in both questions, divided by words in either). Row 3 has other numbers, so it is another problem from the same
+# **sentence template**.
 #
 # ## Leakage
 #
 # A **leak** is a problem that is in both sets, for training and held out, unchanged or as a near-duplicate. A wrong
-# template makes a score worse; a leak is more dangerous, because it makes the score *better*. By how much? Take a
-# "model" that has only memorized the training set and guesses the commonest answer for everything else. The next cell
-# replaces more and more of the held-out rows by copies of training rows.
+# template makes a score worse, and somebody will look for the cause. A leak makes the score *better*, and nobody looks.
+# How much better? Take a "model" that has only memorized the training set and guesses the commonest answer for
+# everything else. The next cell replaces more and more of the held-out rows by copies of training rows.
 
 # %%
 from collections import Counter
@@ -486,8 +522,11 @@ for leaks in (0, 24, 120, 240):
     print(f"{leaks / 480:4.0%} of the held-out rows are leaks: score {right / 480:.1%}")
 
 # %% [markdown]
-# This "model" has no skill at all. The score of a real model that memorizes rises too, and nothing in its training
-# curve shows that the score is too high. So look for leaks before training, and drop them from the training set.
+# This "model" has no skill at all. Real models memorize, too: [Wu et al. 2025](https://arxiv.org/abs/2507.10532) gave
+# Qwen2.5-Math-7B the first 60 % of each problem of MATH-500, a well-known test set, and it wrote the rest of 54.6 % of
+# them word for word. On such a test set, even training with random rewards seemed to help. You cannot undo a leak into
+# somebody's pretraining, so also measure with problems that are newer than the model, or made by a program. But leaks
+# between your own two files can be found, and dropped from the training set:
 
 # %%
 from datasets import Dataset
@@ -500,47 +539,115 @@ print(len(safe), "training rows are left,", dropped, "dropped")
 print(len(leaked_rows(train, heldout)), "leaks in the course's own split")
 
 # %% [markdown]
-# ### Exercise 02.1 · `honest_score` · medium · 8 minutes
+# In the exercise below, you get a training file and a held-out file that share problems. The next cell prepares this pair.
+# It puts copies of held-out rows into the training file: some unchanged, some in capitals without punctuation, and some
+# with a word more.
+
+# %%
+import random
+
+heldout_questions = heldout["question"][:160]
+heldout_answers = heldout["answer"][:160]
+suspect_questions = train["question"][:640]
+suspect_answers = train["answer"][:640]
+for number, place in enumerate(random.Random(0).sample(range(640), 48)):
+    question = heldout_questions[number]
+    capitals = question.upper().replace(",", "").replace(".", "").replace("?", "")
+    copies = [question, capitals, f"Quiz: {question}"]
+    suspect_questions[place] = copies[number % 3]
+    suspect_answers[place] = heldout_answers[number]
+
+# %% [markdown]
+# ### Exercise 02.1 · `rows_to_drop` · medium · 12 minutes
 #
-# Some held-out problems were leaks, and the model answered all of those right, because it knew them. `measured` is the
-# model's score on all held-out problems, and `leaked_rate` is the fraction of leaks among these problems. Return the
-# model's score on the held-out problems that are not leaks. If `leaked_rate` is below 0, or 1 or more, raise
-# `ValueError`.
+# Find the leaks yourself. `train` and `heldout` are lists of questions. Return the indices of the training questions that
+# must go, from small to large. A training question must go if some held-out question has the same numbers in the same
+# order, and at least 80 % of the words in common: the number of words in both, divided by the number of words in
+# either. A word is a run of letters, in lower case, and counts once in a question; a number is a run of digits.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
 
 
-def honest_score(measured: float, leaked_rate: float) -> float:
+def rows_to_drop(train: list[str], heldout: list[str]) -> list[int]:
     raise NotImplementedError
 
 
-check("02.1", honest_score);
+check("02.1", rows_to_drop);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `measured = leaked_rate * 1 + (1 - leaked_rate) * honest`. Solve for `honest`.
+# `re.findall(r"[a-z]+", text.lower())` finds the words, `re.findall(r"\d+", text)` the numbers. Compare the numbers as
+# lists and the words as sets: `a & b` has the words in both sets, `a | b` those in either.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def honest_score(measured: float, leaked_rate: float) -> float:
-#     if not 0 <= leaked_rate < 1:
-#         raise ValueError(f"the leaked rate is {leaked_rate}: it must be at least 0 and below 1")
-#     return (measured - leaked_rate) / (1 - leaked_rate)
+# def rows_to_drop(train: list[str], heldout: list[str]) -> list[int]:
+#     import re
+#
+#     def read(text):
+#         words = set(re.findall(r"[a-z]+", text.lower()))
+#         return re.findall(r"\d+", text), words
+#
+#     known = [read(text) for text in heldout]
+#     rows = []
+#     for row, text in enumerate(train):
+#         numbers, words = read(text)
+#         for other_numbers, other_words in known:
+#             alike = len(words & other_words) >= 0.8 * len(words | other_words)
+#             if numbers == other_numbers and alike:
+#                 rows.append(row)
+#                 break
+#     return rows
 # ```
 #
 # </details>
+#
+# Does it matter? Here is a "model" without any skill: it answers with the answer of the training question that has most
+# words and numbers in common with the one asked. The cell prints its held-out score with the suspect file, after
+# dropping the training rows that are equal to a held-out question letter by letter, and after dropping yours:
+
+# %%
+suspect_pieces = [set(duplicates.pieces(text)) for text in suspect_questions]
+
+
+def score_without(dropped_rows):
+    """Held-out accuracy of answering as the most similar training question."""
+    right = 0
+    for question, answer in zip(heldout_questions, heldout_answers):
+        asked = set(duplicates.pieces(question))
+        best, best_answer = 0.0, ""
+        for row, known_pieces in enumerate(suspect_pieces):
+            similarity = len(asked & known_pieces) / len(asked | known_pieces)
+            if similarity > best and row not in dropped_rows:
+                best, best_answer = similarity, suspect_answers[row]
+        right += best_answer == answer
+    return right / len(heldout_questions)
+
+
+equal = [i for i in range(640) if suspect_questions[i] in heldout_questions]
+print(f"as it came: {score_without([]):.1%}")
+print(f"without {len(equal)} equal rows: {score_without(equal):.1%}")
+try:
+    drop = rows_to_drop(suspect_questions, heldout_questions)
+    print(f"without your {len(drop)} rows: {score_without(drop):.1%}")
+except NotImplementedError:
+    print("Write rows_to_drop first, then run this cell again.")
+
+# %% [markdown]
+# A comparison letter by letter removes a third of the leaks and leaves a score that is still too high. What remains
+# without any leak is what similar problems are worth: some of them have the same answer by chance.
 
 # %% [markdown]
 # ## Diversity
 #
-# Rows that are all alike can teach a form, but little else. Three numbers show cheaply how diverse the rows are: the
-# number of sentence templates, the rate of the commonest answer (a model that always guesses this answer is right at
-# this rate), and the number of repeated rows.
+# A score on rows that are all alike says little about other problems. Three numbers show cheaply how diverse the rows
+# are: the number of different sentences once all numbers are masked, the rate of the commonest answer (a model that
+# always guesses this answer is right at this rate), and the number of repeated rows.
 
 # %%
 sources = {"word problems": train, "knowledge": knowledge, "easy sums": easy}
@@ -550,12 +657,15 @@ for name, rows in sources.items():
     commonest = table["answer"].value_counts(normalize=True).max()
     repeats = len(duplicates.same_questions(table["question"]))
     print(
-        f"{name:14} templates {templates_used:4} of {len(table):4}   "
+        f"{name:14} sentences {templates_used:4} of {len(table):4}   "
         f"commonest answer {commonest:.1%}   repeats {repeats}"
     )
 
 # %% [markdown]
-# All easy sums use one sentence with plus or minus, and 68 of the 200 are repeats. They cannot measure reasoning.
+# All easy sums use one sentence, with a plus or a minus, and a third of them are repeats. The other counts are upper
+# bounds. The word problems, for example, come from only 16 kinds of problem: other names and things make many different
+# sentences of one kind. A held-out score on them shows that a skill carries over to new numbers, not to new kinds of
+# problem.
 
 # %% [markdown]
 # ## A split that you can trust
@@ -649,7 +759,8 @@ for name, part in {"train": my_train, "heldout": my_heldout}.items():
 # %% [markdown]
 # In the figure, each grey bar shows how many rows are left after a step; the two blue bars are the two files. The lines
 # below the figure give the reason for each invalid row. If a step drops more rows than you expected, read those rows
-# before you go on.
+# before you go on. Few held-out rows measure a gain only roughly: with 26 of them, the 95 % interval of an accuracy of
+# one half reaches 19 points up and down ([chapter 08](08_evaluation.ipynb)).
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.6)
@@ -659,8 +770,8 @@ axes.bar_label(bars, padding=4)
 axes.invert_yaxis()
 axes.grid(False)
 title = f"{counts['in the file']} rows in the file, {len(my_train)} left for training"
-if len(my_train) < 64:
-    title += " (below 64 a model memorizes them)"
+if len(my_heldout) < 64:
+    title += f"; {len(my_heldout)} held out measure a gain only roughly"
 axes.set(xlabel="rows", title=title)
 words = ", ".join([f"{count} {name}" for name, count in counts.items()])
 figures.show(figure, f"Rows after each step: {words}.")
@@ -687,13 +798,13 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # %% [markdown]
 # ## Exercises
 #
-# Write the function, or predict what a change will do, and run the cell. The table in chapter 00 counts what
-# you have solved.
+# Exercise 02.1 stands above. Write the function, or predict what a change will do, and run the cell. The table in
+# chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 02.2 · `other_prompt` · easy · 5 minutes
 #
-# With another template, the tiny model found hardly any right number. What happens if you keep its own template and
+# With another template, the tiny model lost most of its right numbers. What happens if you keep its own template and
 # only leave out the system message? The model answers the same 160 problems with and without this message. How often
 # does it find the right number, in any form, without the message? Predict "about as often", "less often" (down to 40 %
 # of the rate before) or "hardly ever". The run takes about five seconds. Then try another change, such as a question

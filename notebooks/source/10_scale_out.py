@@ -9,11 +9,11 @@
 # dropped.
 #
 # **Time:** about 2 minutes on two CPU cores. Reading takes about 30 minutes. **You need** chapter 04. All measurements
-# here are of the tiny model. The numbers for large models are computed: nothing in this chapter was measured on a GPU.
+# here are of the tiny model on a CPU. The numbers for large models are computed from formulas, which a section below
+# checks on the tiny model: nothing in this chapter was measured on a GPU.
 
 # %% [markdown]
-# The measurements of this chapter use the tiny model. Unsloth must be imported before TRL and Transformers, because it
-# changes parts of both.
+# First the set-up. Unsloth must be imported before TRL and Transformers, because it changes parts of both.
 
 # %%
 import os
@@ -56,9 +56,11 @@ text = str(wish)
 print(text[text.index("in all") :])
 
 # %% [markdown]
-# Smaller pieces (`per_device_train_batch_size`) cost hardly anything, because the same gradient is added up in more
-# parts. With one completion at a time, even gradient checkpointing can stay off. Fewer completions in a step, however,
-# change the training itself: the gradient gets noisier. `plan` is also a command, for any model and memory:
+# Smaller pieces (`per_device_train_batch_size`) give the same gradient, added up in more parts. They cost some time,
+# because a GPU computes large pieces more efficiently, and they leave the training as it is. With one completion at a
+# time, even gradient checkpointing can stay off. Fewer completions in a step, however, change the training itself: the
+# gradient gets noisier. `plan` is also a command, for any model and memory. This is a GPU of 12 GB, of which PyTorch sees
+# about 11.6 GiB:
 #
 # ```bash
 # python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --gradient-accumulation-steps 8
@@ -117,7 +119,8 @@ figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. 
 
 # %% [markdown]
 # Grey is the memory that is always needed. Blue is the KV cache, which grows with every token. Each orange tooth is one
-# piece of the update. Both peaks stay below the dashed line, so the run fits.
+# piece of the update: the memory rises through the forward pass, jumps where the logits are computed, and falls while
+# the backward pass gives the layers' memory back. Both peaks stay below the dashed line, so the run fits.
 #
 # Now compute both peaks for other settings, each of which changes one part:
 
@@ -132,36 +135,45 @@ settings = {
         "gradient_checkpointing": False, "per_device_train_batch_size": 1,
         "gradient_accumulation_steps": 32},
 }
-peaks = {}  # GiB while sampling, GiB while learning
+peaks = {}  # GiB always, while sampling, while learning
 for name, values in settings.items():
     parts = plan("Qwen/Qwen3-4B", "t4", **values).parts
     always = sum(parts["always"].values())
     sampling = always + sum(parts["sampling"].values())
     learning = always + sum(parts["learning"].values())
-    peaks[name] = (sampling / GIB, learning / GIB)
+    peaks[name] = (always / GIB, sampling / GIB, learning / GIB)
 
 # %% [markdown]
-# In the next figure, the upper bar of each pair is the peak of sampling, the lower one that of the update. A setting
-# fits if both bars end before the dashed line:
+# In the next figure, the upper bar of each pair is the peak of sampling, the lower one that of the update. The grey part
+# of both is the memory that is always needed. A setting fits if both bars end before the dashed line. (The axis ends at
+# 20 GiB; a longer bar is cut off there and has its length as a number.)
 
 # %% tags=["hide-input"]
-names = list(peaks)
-sampling, learning = np.array(list(peaks.values())).T
-places = np.arange(len(names))
-figure, (axes,) = figures.new_panels(8.0, 3.6)
-upper = axes.barh(places - 0.2, sampling, 0.36, color=figures.BLUE, label="sampling")
-lower = axes.barh(places + 0.2, learning, 0.36, color=figures.ORANGE, hatch="//",
-                  edgecolor="white", label="update")
-for bars in (upper, lower):
-    axes.bar_label(bars, fmt="%.1f", padding=4, fontsize=9, backgroundcolor="white")
-axes.axvline(usable, color="black", linestyle="--", lw=1)
-axes.set(yticks=places, yticklabels=names, xlabel="GiB")
+table = np.array(list(peaks.values()))
+floors, sampling, learning = table.T
+places = np.arange(len(peaks))
+figure, (axes,) = figures.new_panels(8.5, 3.8)
+bars = {"sampling": (sampling, -0.2, figures.BLUE, ""),
+        "update": (learning, 0.2, figures.ORANGE, "//")}
+for label, (heights, shift, colour, hatch) in bars.items():
+    added = heights - floors
+    axes.barh(places + shift, floors, 0.36, color="#CCCCCC")
+    axes.barh(places + shift, added, 0.36, left=floors, color=colour, hatch=hatch,
+              edgecolor="white", label=label)
+    for place, height in zip(places + shift, heights):
+        note = f"{height:.1f}" if height <= usable else f"{height:.1f}: too much"
+        look = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        axes.text(min(height, 16) + 0.3, place, note, va="center", fontsize=9,
+                  bbox=look)  # the number of a bar that is cut off stands on it
+axes.axvline(usable, color="black", linestyle="--", lw=1, zorder=0)
+axes.set(yticks=places, yticklabels=list(peaks), xlabel="GiB", xlim=(0, 20))
 axes.invert_yaxis()
 axes.grid(False)
-axes.set_title("Qwen3-4B; the dashed line is what a T4 can use", loc="left")
+axes.set_title(f"Qwen3-4B; the dashed line is what a T4 can use: {usable:.1f} GiB",
+               loc="left")
 figure.legend(loc="outside lower center", ncols=2, frameon=False)
 pairs = []
-for name, first, second in zip(names, sampling, learning):
+for name, (_, first, second) in peaks.items():
     pairs.append(f"{name}: {first:.1f} and {second:.1f}")
 figures.show(figure, f"Bars of the memory of Qwen3-4B in GiB, while sampling and "
              f"during the update. {'; '.join(pairs)}. A T4 can use {usable:.1f}.")
@@ -177,7 +189,7 @@ figures.show(figure, f"Bars of the memory of Qwen3-4B in GiB, while sampling and
 #
 # Does `plan` compute correctly? The tiny model is small enough to measure each part. Unfold a cell to see how. First
 # the weights: the bytes that were measured, beside the bytes that the formula gives. (The formula includes the scales
-# of NF4, which `parameters()` leaves out.)
+# of NF4, which `parameters()` leaves out. So in 4 bits the computed number is a little larger.)
 
 # %% tags=["hide-input"]
 from grpo_workbook import load_model
@@ -382,12 +394,14 @@ figures.show(
 
 # %% [markdown]
 # Each bar is the time from the beginning to the end of one part. Sampling is one long bar; then forward and backward
-# passes alternate, once for each piece.
+# passes alternate, once for each piece. The rewards and the optimizer take so little time that their bars are lines.
 #
-# With longer completions, sampling takes a larger share of the step, because a completion is written token by token,
-# while the update reads all its tokens at once. On a GPU, the model has to read all its weights for each new token, and
-# this takes about as long for thirty completions as for one. So there are two ways to a faster step: several GPUs share
-# the work, or a faster program than `generate` samples.
+# This is a small model with short completions on a CPU, so measure your own run, too. On a GPU expect sampling to be slow
+# ([TRL's documentation](https://huggingface.co/docs/trl/speeding_up_training) says so as well). The update reads all
+# tokens of its completions at once, but sampling writes one token after the other, and for each of them the GPU has to
+# read all weights of the model from its memory. With few completions this reading takes longer than the arithmetic, so
+# most of the GPU waits. There are two ways to a faster step: several GPUs share the work, or a faster program than
+# `generate` samples.
 
 # %% [markdown]
 # ## Several GPUs
@@ -623,63 +637,62 @@ for name, loading in loadings.items():
 
 # %%
 lengths = [32, 128, 512, 2048, 8192]
-weights = {}  # sampler -> for each length (above 1/3, below 1/3, dropped)
+ratios = {}  # sampler -> for each length the quantiles 5, 50, 95 % of the ratio
 for name, steps in apart.items():
-    weights[name] = []
+    ratios[name] = []
     for length in lengths:
         chosen = torch.randint(len(steps), (400, length))
-        ratio = steps[chosen].sum(1).exp()
-        dropped = (ratio > 3).float().mean().item()
-        small = (ratio < 1 / 3).float().mean().item()
-        above = 1 - dropped - small
-        weights[name].append((above, small, dropped))
+        ratio = steps[chosen].sum(1).exp().numpy()
+        ratios[name].append(np.quantile(ratio, [0.05, 0.5, 0.95]))
 
 # %% [markdown]
-# For each length, the figure shows the fraction of completions with a ratio (here called *weight*) above 1/3, with a
-# ratio below 1/3, and of those that are dropped:
+# In the figure, each line is the median ratio of completions of this length, and its band contains nine tenths of them.
+# At a ratio of 1 a completion counts fully, at 0.01 it hardly counts, and above the dotted line it is dropped:
 
 # %% tags=["hide-input"]
-figure, grid = figures.new_panels(9.0, 3.2, 2, 2)
-colours = [figures.PALE["data"], "#BBBBBB", figures.ORANGE]
+figure, (axes,) = figures.new_panels(8.0, 3.6)
+colours = {"bfloat16": figures.BLUE, "4-bit": figures.ORANGE}
 sentences = []
-for axes, (name, shares) in zip(grid, weights.items()):
-    above, small, dropped = zip(*shares)
-    axes.stackplot(lengths, above, small, dropped, colors=colours,
-                   labels=["weight above 1/3", "weight below 1/3", "dropped"])
-    axes.set_xscale("log", base=2)
-    axes.set(xticks=lengths, xticklabels=lengths, xlim=(32, 8192), ylim=(0, 1))
-    axes.set_xlabel("tokens of a completion")
-    sentences.append(f"{name} sampler, 2,048 tokens: {above[3]:.0%} have a weight "
-                     f"above 1/3, {dropped[3]:.0%} are dropped")
-grid[0].set_title("a bfloat16 sampler", fontsize=11)
-grid[1].set_title("a 4-bit sampler (an exaggeration)", fontsize=11)
-grid[0].set_ylabel("fraction of the completions")
-handles = grid[0].get_legend_handles_labels()
-figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
-figures.show(figure, "What sequence_mask does to completions of 32 to 8,192 tokens, "
-             f"joined from measured differences. {'. '.join(sentences)}.")
+for name, quantiles in ratios.items():
+    low, median, high = np.array(quantiles).T
+    dash = "-" if name == "bfloat16" else "--"
+    axes.fill_between(lengths, low, high, color=colours[name], alpha=0.2)
+    axes.plot(lengths, median, dash, color=colours[name], label=f"{name} sampler")
+    band = f"nine tenths from {low[-1]:.2g} to {high[-1]:.2g}"
+    sentences.append(f"{name}, 8,192 tokens: median {median[-1]:.2g}, {band}")
+axes.axhline(3, color="black", linestyle=":", lw=1)
+axes.text(33, 3.4, "dropped", fontsize=9)
+axes.set_xscale("log", base=2)
+axes.set_yscale("log")
+axes.set(xticks=lengths, xticklabels=lengths, xlim=(32, 8192), ylim=(1e-4, 20))
+axes.set(xlabel="tokens of a completion", ylabel="ratio of the completion")
+axes.set_title("The longer the completion, the further its ratio is from 1", loc="left")
+axes.legend(frameon=False, loc="lower left")
+figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
+             f"measured differences. {'. '.join(sentences)}.")
 
 # %% [markdown]
-# The bfloat16 sampler does little harm up to 2,048 tokens. The 4-bit sampler is further away from the trainer. Few of
-# its completions are dropped, but most long ones get a small weight, so they hardly count: on average the trainer gives
-# a sampled token a little less probability than the sampler did, so the product shrinks with the length. When vLLM
-# samples, watch three metrics:
+# The ratios of the bfloat16 sampler stay closer to 1 than those of the 4-bit sampler, which differs more at each token.
+# Why do the medians fall? The sampler wrote the tokens, so on average it gave them a little more probability than the
+# trainer does: the mean of the logarithm is minus the KL divergence of the two. The mean of the *ratio* is 1 all the
+# same. Many completions with a small ratio are balanced by a few with a very large one, and just those are dropped. So
+# long completions lose weight on the whole. When vLLM samples, watch three metrics:
 #
-# - `sampling/sampling_logp_difference/mean` is the mean difference per token. It jumps if the sampler has stale
-#   weights.
+# - `sampling/sampling_logp_difference/mean` is the mean size of the difference per token, as printed above. It jumps if
+#   the sampler has stale weights.
 # - `sampling/importance_sampling_ratio/mean` is near 1 in a healthy run. Dropped completions count as 0.
 # - `sampling/importance_sampling_ratio/min` is 0 if a completion was dropped.
 #
 # If long completions are lost, you can choose `vllm_importance_sampling_mode="token_truncate"`. It multiplies the loss
 # of each token by the token's own ratio, limited to 3, and drops nothing. This trades variance for bias: the ratio of
 # the whole completion would be exact, whereas a token's own ratio ignores that the tokens before it came from the
-# sampler, too. The course has not measured which of the two trains better.
+# sampler, too. This course has not measured which of the two trains better.
 
 # %% [markdown]
 # ## Settings by GPU
 #
-# The course has profiles for three sizes of GPU. Their values are common ones that fit according to `plan`. Here are
-# two of the profiles:
+# The course has profiles for three sizes of GPU. Their values are common ones that fit according to `plan`; none has
+# been tuned on its GPU. Here are two of the profiles:
 
 # %%
 from grpo_workbook import PROFILES
@@ -703,11 +716,12 @@ for name in (
 # %% [markdown]
 # | setting | why it has this value |
 # | --- | --- |
-# | `dtype` | A T4 has no bfloat16, so it takes float16. Gemma 3, Gemma 4 and Qwen3.5 overflow in float16, so Unsloth computes them in 32 bits there |
-# | `load_in_4bit` (True) | It saves 2 GiB with a model of 1.7 B weights and 5 GiB with 4 B. The price is time, because a weight is unpacked whenever it is used. On 80 GB the 8 B model would fit in 16 bits, too, but 4 bits leave vLLM's cache 18 GiB instead of 8 (`plan`) |
-# | `lora_rank` | 32 is enough, because reinforcement learning needs little capacity |
+# | `qwen` | the model. Qwen3-4B fits on a T4, too (first section), but a smaller model takes less time, and a T4 is slow |
+# | `dtype` | A T4 has no bfloat16, so it takes float16. Gemma 3, Gemma 4 and Qwen3.5 overflow or get NaN gradients in float16, so Unsloth computes them in 32 bits there |
+# | `load_in_4bit` (True) | It saves 2 GiB with a model of 1.7 B weights and 5 GiB with 4 B. The price is time, because a weight is unpacked whenever it is used. On 80 GB the 8 B model would fit in 16 bits, too, but 4 bits leave vLLM's cache 18 GiB instead of 8.5 (`plan`) |
+# | `lora_rank` | 32 is enough, because reinforcement learning needs little capacity: even rank 1 matched full training in [Schulman et al. 2025](https://thinkingmachines.ai/blog/lora/) |
 # | `num_generations` | 8; up to 16 with harder problems, because small groups are more often zero-variance groups (chapter 01) |
-# | completions in a step | 32 completions are four problems, which gives a noisy gradient; 128 give a steadier one. LoRA gains less from very large batches than full training |
+# | completions in a step | 32 completions are four problems, which gives a noisy gradient; 128 give a steadier one. LoRA gains less from very large batches than full training (same study, for supervised training) |
 # | `per_device_train_batch_size` | as many as fit. The rest is accumulated, which changes only the time |
 # | `max_completion_length` | 512 is enough for two steps of arithmetic. Long reasoning needs more |
 # | `learning_rate` | LoRA: start at 1e-5 and try 5e-5. Full training: 1e-6. It does not depend on the GPU (chapter 04) |
@@ -763,74 +777,124 @@ assert with_measured < without_measured / 5
 # Run a cell to check your answer. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
-# ### Exercise 10.1 · `kv_cache_bytes` · easy · 5 minutes
+# ### Exercise 10.1 · `largest_step` · medium · 8 minutes
 #
-# Return the bytes of the KV cache in 16 bits for `completions` texts of `tokens` tokens each. Each of the `layers`
-# layers keeps, for every token, a key and a value in each of `kv_heads` heads of width `head_dim`.
+# How many completions can a step have? Return the largest number of completions whose KV cache in 16 bits fits into
+# `free` bytes. Each completion has `tokens` tokens, its prompt included. Each of the `layers` layers keeps, for every
+# token, a key and a value in each of `kv_heads` heads of width `head_dim`. A step consists of whole groups of `group`
+# completions; if not even one group fits, return 0.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check, predict
 
 
-def kv_cache_bytes(
-    layers: int, kv_heads: int, head_dim: int, tokens: int, completions: int
+def largest_step(
+    free: int, layers: int, kv_heads: int, head_dim: int, tokens: int, group: int
 ) -> int:
     raise NotImplementedError
 
 
-check("10.1", kv_cache_bytes);
+check("10.1", largest_step);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
 # One token in one layer takes a key and a value of `kv_heads * head_dim` numbers each, with two bytes per number. For
-# Qwen3-4B (36, 8, 128) that makes 147,456 bytes per token over all layers.
+# Qwen3-4B (36, 8, 128) that makes 147,456 bytes per token over all layers. How many bytes does a whole group take?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def kv_cache_bytes(
-#     layers: int, kv_heads: int, head_dim: int, tokens: int, completions: int
+# def largest_step(
+#     free: int, layers: int, kv_heads: int, head_dim: int, tokens: int, group: int
 # ) -> int:
-#     values = 2 * kv_heads * head_dim  # a key and a value
-#     return 2 * values * layers * tokens * completions
+#     numbers = 2 * kv_heads * head_dim  # a key and a value
+#     bytes_of_completion = 2 * numbers * layers * tokens
+#     return free // (bytes_of_completion * group) * group
 # ```
 #
 # </details>
+#
+# Take your number into a run of Qwen3-4B on a T4. `plan` also counts some smaller parts, such as the prompts and a copy
+# of one layer's cache, so the largest step that it allows has a little less:
+
+# %%
+always_needed = sum(t4.parts["always"].values())
+free = int(t4.usable - always_needed)
+try:
+    step = largest_step(free, 36, 8, 128, 384 + 512, 8)
+    print(f"the cache of {step} completions fits")
+    for pieces in range(step // 8, 0, -1):
+        if plan("Qwen/Qwen3-4B", "t4", gradient_accumulation_steps=pieces).fits:
+            print(f"plan allows {8 * pieces}: gradient_accumulation_steps={pieces}")
+            break
+except NotImplementedError:
+    print("Write largest_step first, then run this cell again.")
 
 # %% [markdown]
-# ### Exercise 10.2 · `nf4_bytes` · medium · 8 minutes
+# ### Exercise 10.2 · `choose_base` · medium · 10 minutes
 #
-# In NF4 with double quantization, a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Every 256 of
-# these scales share another scale, of 32 bits. How many bytes do `weights` weights take? Blocks that are not full count
-# in proportion, so the result may be a fraction.
+# Do you need a base model in 4 bits? In NF4 with double quantization, a weight takes 4 bits. Each block of 64 weights has
+# a scale of 8 bits, and every 256 of these scales share another scale, of 32 bits. Only the linear layers are stored in
+# this way; the other weights (embeddings, norms) stay in 16 bits. `rest` is the memory that the run needs besides the
+# weights, and `usable` what the GPU has, both in GiB (2³⁰ bytes). Return `"16 bits"` if the run fits with all weights in
+# 16 bits, which is faster. Return `"4 bits"` if it only fits in NF4, and `"neither"` if it does not fit at all.
 
 
 # %% tags=["exercise"]
-def nf4_bytes(weights: int) -> float:
+def choose_base(
+    linear_weights: int, other_weights: int, rest: float, usable: float
+) -> str:
     raise NotImplementedError
 
 
-check("10.2", nf4_bytes);
+check("10.2", choose_base);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Add up what one weight takes: its own bits, its part of its block's scale, and its part of the scale's scale. A byte
-# has 8 bits.
+# Add up what one weight takes in NF4: its own bits, its part of its block's scale, and its part of the scale's scale. A
+# byte has 8 bits.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def nf4_bytes(weights: int) -> float:
-#     return weights * (0.5 + 1 / 64 + 4 / (64 * 256))
+# def choose_base(
+#     linear_weights: int, other_weights: int, rest: float, usable: float
+# ) -> str:
+#     nf4 = 0.5 + 1 / 64 + 4 / (64 * 256)  # bytes for a weight
+#     in_16_bits = 2 * (linear_weights + other_weights) / 2**30
+#     in_4_bits = (nf4 * linear_weights + 2 * other_weights) / 2**30
+#     if in_16_bits + rest <= usable:
+#         return "16 bits"
+#     if in_4_bits + rest <= usable:
+#         return "4 bits"
+#     return "neither"
 # ```
 #
 # </details>
+#
+# Compare your choice for Qwen3-4B, with the settings for the T4, with what `plan` says for three sizes of GPU:
+
+# %%
+shape_4b = find_shape("Qwen/Qwen3-4B")
+weights_16 = weight_bytes(shape_4b, "bfloat16", False)
+weights_4 = weight_bytes(shape_4b, "bfloat16", True)
+nf4_bytes = 0.5 + 1 / 64 + 4 / (64 * 256)
+linear = round((weights_16 - weights_4) / (2 - nf4_bytes))
+others = round(weights_16 / 2) - linear
+rest = (t4.peak - weights_4) / GIB
+try:
+    for name, gib in {"12 GB": 11.6, "16 GB": 14.7, "24 GB": 22.1}.items():
+        wide = plan("Qwen/Qwen3-4B", "t4", gib=gib, load_in_4bit=False)
+        choice = choose_base(linear, others, rest, wide.usable / GIB)
+        print(f"{name}: you choose {choice}; in 16 bits it fits: {wide.fits}")
+except NotImplementedError:
+    print("Write choose_base first, then run this cell again.")
 
 # %% [markdown]
 # ### Exercise 10.3 · `smaller_pieces` · medium · 8 minutes
@@ -971,14 +1035,15 @@ check("10.5", my_plan);
 # %% [markdown]
 # ## Summary
 #
-# Does the model fit, and what will be slow?
+# Does this model fit on my GPU, and what will be slow?
 #
 # - `plan` computes the memory before the run. A step is sampling, then the update; each has its peak of memory, and the
 #   larger peak must fit. By this computation, Qwen3-4B fits on a T4 in 4 bits with gradient checkpointing.
 # - 4 bits shrink the weights, LoRA shrinks the optimizer's state, and checkpointing shrinks the activations. The KV
 #   cache grows with all completions of a step, the activations with those that the model reads at once.
 # - If a run does not fit, take smaller pieces first, then 4 bits and checkpointing, then fewer or shorter completions.
-# - Sampling will be slow, because a completion is written token by token. vLLM speeds it up.
+# - Measure where the time goes. Expect sampling to be slow, because a completion is written token by token; vLLM is made
+#   to speed it up.
 # - Several GPUs share a step. The completions of all processes together must be whole groups, and the advantages are
 #   those of whole groups.
 # - With vLLM, watch the sampling metrics: TRL's correction can drop long completions, or leave them almost no weight.
