@@ -130,11 +130,9 @@ other_prompt = experiment(
     "other_prompt",
     read=read_other_prompt,
     wrong={
-        "about as often": "A small model misses a sentence that was always there in its training.",
-        "less often": (
-            "Look at some answers to both prompts: how far is the new one from those of training?"
-        ),
-        "hardly ever": "This change was not so far from what the model was trained on.",
+        "about as often": "The prompt has changed too much: look at some answers to it.",
+        "less often": "Compare the two prompts: which tokens are strange to the model?",
+        "hardly ever": "The template of Qwen3 had strange tokens: which are strange here?",
     },
 )
 # the template of Qwen3, no system message, and the model's own template

@@ -836,11 +836,12 @@ predict("02.2", prediction, other_prompt);
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "less often"
+# prediction = "about as often"
 # ```
 #
-# Every difference from the prompts of training can cost accuracy. Use one template and one system message for training,
-# evaluation and serving.
+# The tokens around the question are those of training, and the question is the same. A change by a few points can be
+# chance among 160 problems (chapter 08). Another model may miss its system message much more, so measure each change of
+# a prompt. It is safest to use one template and one system message for training, evaluation and serving.
 #
 # </details>
 
@@ -849,8 +850,8 @@ predict("02.2", prediction, other_prompt);
 #
 # How much data does GRPO need? Train for 24 steps on one single problem: in every step, all groups answer the same
 # question. What happens to the rate of strictly right answers on 160 *other* problems? Predict "rises", "stays" or
-# "falls". The run takes about 40 seconds, with the trainer of chapter 01. Then train on 8 problems (`range(8)`) and
-# compare.
+# "falls". The run takes about 40 seconds, with the trainer of chapter 01 and the model *tiny-form*, which can solve the
+# problems but writes its answers in messy forms. Then train on 8 problems (`range(8)`) and compare.
 
 # %% tags=["exercise"]
 prediction = ...  # "rises", "stays" or "falls"
@@ -859,22 +860,25 @@ prediction = ...  # "rises", "stays" or "falls"
 def one_problem() -> dict:
     """Held-out accuracy before and after 24 steps on one problem: change how many."""
     from grpo_workbook import ScratchTrainer, parse_rewards
-    from grpo_workbook.config import REWARDS
+    from grpo_workbook.config import DATA, REWARDS
     from peft import LoraConfig, get_peft_model
 
     lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")
-    base, _ = load_model(profile.model, dtype=profile.dtype, device=profile.device)
+    base, form_tokenizer = load_model(DATA / "tiny-form", dtype=profile.dtype, device=profile.device)
     rewards, weights = parse_rewards(REWARDS)
-    trainer = ScratchTrainer(get_peft_model(base, lora), tokenizer, rewards, weights)
+    before = evaluate(
+        base, form_tokenizer, questions, sample=True, max_new_tokens=64,
+        batch_size=profile.eval_batch_size,
+    )
+    trainer = ScratchTrainer(get_peft_model(base, lora), form_tokenizer, rewards, weights)
     problems = [train_set[i] for i in range(1)]
     batch = problems * (8 // len(problems))
     zero_variance = []
     for _ in range(24):
         metrics = trainer.step(batch)
         zero_variance.append(metrics["frac_reward_zero_std"])
-    before = ask(questions, tokenizer)
     after = evaluate(
-        trainer.model, tokenizer, questions, sample=True, max_new_tokens=64,
+        trainer.model, form_tokenizer, questions, sample=True, max_new_tokens=64,
         batch_size=profile.eval_batch_size,
     )
     return {"before": before.rate, "after": after.rate, "zero": zero_variance}
