@@ -1012,7 +1012,7 @@ trl_log = [entry for entry in trainer.state.log_history if "reward" in entry]
 table["TRL's reward"] = [entry["reward"] for entry in trl_log]
 panels_of = {
     "The reward rises, as TRL's does": ["reward", "TRL's reward"],
-    "About half of the groups teach nothing": ["group_std", "frac_reward_zero_std"],
+    "Many groups teach nothing": ["group_std", "frac_reward_zero_std"],
     "The KL stays small, with jumps": ["kl"],
     "The loss stays near 0, which says little": ["loss"],
 }
