@@ -330,17 +330,20 @@ for name, text in samples.items():
 # %% [markdown]
 # ## What would GRPO see on step 1?
 #
-# Before you train, let the model answer a few problems and score the groups. The next cell loads the course's model
-# before any GRPO (chapter 04 trains it) and samples eight completions for each of eight problems, as training would:
+# Before you train, let the model answer a few problems and score the groups. This chapter's model is *tiny-form*, which
+# can solve the course's word problems and was trained, on purpose, to write its answers in messy forms ([its
+# card](../data/tiny-form/README.md)), so that rewards for the form have something to change. The next cell loads it and
+# samples eight completions for each of eight problems, as training would:
 
 # %%
 from grpo_workbook import (
     choose_profile, data, generate, load_policy, load_problems, to_dataset,
     use_one_thread,
 )
+from grpo_workbook.config import DATA
 
 use_one_thread()
-profile = choose_profile(default="smoke")
+profile = choose_profile("smoke", model=DATA / "tiny-form")
 model, tokenizer = load_policy(profile)
 train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
 rows = list(train_set.select(range(8)))
@@ -472,30 +475,38 @@ paid["ours"] = np.array(correctness_reward(texts, references)) == 1
 print(paid[["course's", "ours"]].sum().to_string())
 
 # %% [markdown]
-# The figure counts the attacks by kind. Grey bars are all attacks of a kind, orange bars those that the Hugging Face
-# course's reward pays in full, and blue bars those that ours pays in full.
+# The figure counts the attacks by kind: each row is one way to cheat. The grey bar is the number of attacks of that
+# kind. The orange bar counts those that fool the Hugging Face course's reward, and the thin blue bar those that fool
+# ours. A reward is fooled if it pays an attack in full.
 
 # %% tags=["hide-input"]
 through = paid.groupby("kind", sort=False)[["course's", "ours"]].sum()
 through["attacks"] = paid.groupby("kind", sort=False).size()
 fooled = through.sum()
 figure, (axes,) = figures.new_panels(7.5, 4.6)
-axes.barh(through.index, through["attacks"], color="#DDDDDD", label="attacks")
+axes.barh(through.index, through["attacks"], color="#DDDDDD", label="our attacks")
 axes.barh(
     through.index, through["course's"], 0.5, color=figures.ORANGE, hatch="//",
-    edgecolor="white", label="paid by the Hugging Face course's reward",
+    edgecolor="white", label="fool the Hugging Face course's reward",
 )
-axes.barh(through.index, through["ours"], 0.25, color=figures.BLUE, label="by ours")
+axes.barh(through.index, through["ours"], 0.25, color=figures.BLUE, label="fool ours")
 axes.invert_yaxis()
 axes.grid(False)
 course, ours = fooled.iloc[0], fooled.iloc[1]
-title = f"Paid as correct: {course} of {len(paid)} attacks, by ours {ours}"
+title = (
+    f"Of our {len(paid)} attacks, {course} fool the correctness reward of the\n"
+    f"Hugging Face course, and {ours} fool the correctness reward of this course"
+)
 axes.set(xlabel="number of attacks", title=title)
 figure.legend(frameon=False, loc="outside lower center", ncols=3)
 words = []
 for name, row in through.iterrows():
     words.append(f"{name} {row.iloc[0]} and {row.iloc[1]} of {row['attacks']}")
-figures.show(figure, f"Bar chart. Paid by the course's, by ours: {'; '.join(words)}.")
+figures.show(
+    figure,
+    "Bar chart of the attacks that fool the Hugging Face course's reward and ours, by "
+    f"kind: {'; '.join(words)}.",
+)
 
 # %% [markdown]
 # Not all of these are equally bad. Read some of the attacks that only the Hugging Face course's reward pays for:
@@ -712,7 +723,7 @@ for group in ([3.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0], [2.1, 2.0, 2.0, 2.0]):
 # %% [markdown]
 # ### On a real run
 #
-# `train` trains a fresh copy of the course's model. `scale_rewards` chooses the divisor of the advantages: the
+# `train` trains a fresh copy of tiny-form. `scale_rewards` chooses the divisor of the advantages: the
 # `"group"`'s standard deviation (the default), the whole `"batch"`'s, or `"none"`.
 
 # %%
@@ -722,7 +733,7 @@ from trl import GRPOTrainer
 
 
 def train(reward_functions, reward_weights, steps=20, scale_rewards="group"):
-    """Train the untrained model, and return the trainer with its log."""
+    """Train a fresh tiny-form, and return the trainer with its log."""
     changes = {"max_steps": steps, "scale_rewards": scale_rewards}
     args = GRPOConfig(
         output_dir=str(profile.output / "rewards"), reward_weights=reward_weights,
@@ -786,7 +797,7 @@ figures.show(
 )
 
 # %% [markdown]
-# The phrase rises to 91 %. The strict form falls to 0 %, because a completion that writes the phrase outside of the two
+# The phrase rises to 80 %. The strict form falls to 0 %, because a completion that writes the phrase outside of the two
 # blocks does not have this form.
 
 # %% [markdown]
@@ -919,6 +930,7 @@ for adamw in (True, False):
 
 # %% tags=["remove-cell"]
 batch = next(iter(trainer.get_train_dataloader()))
+size = trainer.args.per_device_train_batch_size
 gaps = {}
 for way in WAYS:
     trainer.multi_objective_aggregation = "sum_then_normalize"
@@ -928,9 +940,9 @@ for way in WAYS:
     else:
         trainer.scale_rewards = way
     trainer._generate_and_score_completions(batch)
-    logged = [list(trainer._logs["rewards"][f.__name__])[-64:] for f in judges]
-    ours = advantages(torch.tensor(logged).reshape(3, 8, 8), [2.0, 0.1, 0.0], way)
-    theirs = torch.tensor(list(trainer._logs["advantages"])[-64:]).reshape(8, 8)
+    logged = [list(trainer._logs["rewards"][f.__name__])[-size:] for f in judges]
+    ours = advantages(torch.tensor(logged).reshape(3, -1, 8), [2.0, 0.1, 0.0], way)
+    theirs = torch.tensor(list(trainer._logs["advantages"])[-size:]).reshape(-1, 8)
     gaps[way] = (ours - theirs).abs().max().item()
 assert max(gaps.values()) < 1e-3, gaps
 proved = {"steps": trainer.state.global_step, "gaps": gaps, "curves": curves}
@@ -1042,9 +1054,9 @@ predict("03.3", prediction, run);
 # prediction = "falls"
 # ```
 #
-# In our run the form went from 6 % to 37 % of the completions, and the right ones among them from 67 % to 26 %. The
-# reward ignores the number, so it does not reinforce the calculation that makes the number right. Pay for the form only
-# together with the answer, and report both rates.
+# In our run (64 completions in a step, learning rate 1e-3) the form went from 6 % to 37 % of the completions, and the
+# right ones among them from 67 % to 26 %. The reward ignores the number, so it does not reinforce the calculation that
+# makes the number right. Pay for the form only together with the answer, and report both rates.
 #
 # </details>
 
