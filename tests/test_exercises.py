@@ -200,20 +200,28 @@ def test_nothing_runs_before_a_prediction_is_made(progress, monkeypatch, capsys)
     assert "99.1" in progress.read_text()
 
 
+CALL = "beyond_the_tries([[False, False], [True, False]], [True, True])"
+
+
+def right_count(tries, greedy):
+    """The solution of exercise 04.3."""
+    pairs = zip(tries, greedy, strict=True)
+    return sum(is_right and not any(problem) for problem, is_right in pairs)
+
+
 def test_an_unknown_mistake_is_shown_its_case():
-    message = exercises.judge("04.2", lambda shapes, rank: 7).message
-    assert_names(message, "lora_parameters([(128, 128)], 16)", "give 4096", "gave 7")
+    message = exercises.judge("04.3", lambda tries, greedy: 7).message
+    assert_names(message, CALL, "give 1", "gave 7")
 
 
 def test_a_learners_exception_is_shown_with_its_arguments_and_line(progress, capsys):
-    def lora_parameters(shapes, rank):
-        return sum(rank * a for a, b, c in shapes)
+    def beyond_the_tries(tries, greedy):
+        return sum(a for a, b, c in tries)
 
-    result = exercises.check("04.2", lora_parameters)
+    result = exercises.check("04.3", beyond_the_tries)
     assert result.status == "wrong"
-    call = "lora_parameters([(128, 128)], 16)"
-    line = "return sum(rank * a for a, b, c in shapes)"
-    assert_names(capsys.readouterr().out, call, "give 4096", "raised ValueError", line)
+    line = "return sum(a for a, b, c in tries)"
+    assert_names(capsys.readouterr().out, CALL, "give 1", "raised ValueError", line)
 
 
 class _Wordless(Exception):
@@ -233,10 +241,10 @@ class _Wordless(Exception):
     ],
 )
 def test_whatever_a_learner_raises_check_does_not(error, progress):
-    def lora_parameters(shapes, rank):
+    def beyond_the_tries(tries, greedy):
         raise error
 
-    result = exercises.check("04.2", lora_parameters)
+    result = exercises.check("04.3", beyond_the_tries)
     assert result.status == "wrong"
     assert f"raised {type(error).__name__}" in result.message
     assert len(result.message) < 600
@@ -253,7 +261,7 @@ class _Broken(list):
         raise RuntimeError("repr")
 
 
-@pytest.mark.parametrize("number", ["01.1", "03.1", "04.2"])
+@pytest.mark.parametrize("number", ["01.1", "03.1", "04.3"])
 def test_a_result_that_cannot_be_compared_is_wrong(number):
     import torch
 
@@ -271,30 +279,31 @@ def test_a_result_that_cannot_be_compared_is_wrong(number):
 
 
 def test_ctrl_c_is_no_wrong_answer():
-    def lora_parameters(shapes, rank):
+    def beyond_the_tries(tries, greedy):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        exercises.judge("04.2", lora_parameters)
+        exercises.judge("04.3", beyond_the_tries)
 
 
 def test_what_is_no_function_is_named():
-    result = exercises.judge("04.2", 4096)
+    result = exercises.judge("04.3", 4096)
     assert result.status == "wrong"
-    assert_names(result.message, "lora_parameters", 4096)
+    assert_names(result.message, "beyond_the_tries", 4096)
 
 
 def test_a_function_that_changes_its_arguments_does_not_spoil_the_cases():
-    def lora_parameters(shapes, rank):
-        total = 0
-        while shapes:
-            a, b = shapes.pop()
-            total += rank * (a + b)
-        return total
+    def beyond_the_tries(tries, greedy):
+        count = 0
+        while tries:
+            problem = tries.pop()
+            if greedy.pop() and not any(problem):
+                count += 1
+        return count
 
     assert (
-        exercises.judge("04.2", lora_parameters).status
-        == exercises.judge("04.2", lora_parameters).status
+        exercises.judge("04.3", beyond_the_tries).status
+        == exercises.judge("04.3", beyond_the_tries).status
         == "solved"
     )
 
@@ -303,20 +312,11 @@ def test_numbers_of_numpy_and_torch_are_numbers():
     import numpy as np
     import torch
 
-    def right(shapes, rank):
-        return sum(rank * (a + b) for a, b in shapes)
-
-    assert (
-        exercises.judge("04.2", lambda shapes, rank: np.int64(right(shapes, rank))).status
-        == "solved"
-    )
-    assert (
-        exercises.judge("04.2", lambda shapes, rank: torch.tensor(right(shapes, rank))).status
-        == "solved"
-    )
-    assert (
-        exercises.judge("04.2", lambda shapes, rank: float(right(shapes, rank))).status == "wrong"
-    )
+    for number in (np.int64, torch.tensor):
+        result = exercises.judge("04.3", lambda *given, kind=number: kind(right_count(*given)))
+        assert result.status == "solved"
+    result = exercises.judge("04.3", lambda *given: float(right_count(*given)))
+    assert result.status == "wrong"
 
 
 def test_a_wrong_number_is_named():
@@ -327,8 +327,8 @@ def test_a_wrong_number_is_named():
 def test_a_damaged_progress_file_is_kept_aside(progress, capsys):
     progress.parent.mkdir(parents=True)
     progress.write_text("{broken")
-    assert record("04.2") is None
-    assert set(solved()) == {"04.2"}
+    assert record("04.3") is None
+    assert set(solved()) == {"04.3"}
     assert progress.with_suffix(".damaged").read_text() == "{broken"
 
 
@@ -341,7 +341,7 @@ def test_a_folder_in_place_of_the_progress_file_is_reported(tmp_path, monkeypatc
 def test_progress_that_cannot_be_written_does_not_unsolve(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path / "file" / "progress.json"))
-    result = exercises.check("04.2", lambda shapes, rank: sum(rank * (a + b) for a, b in shapes))
+    result = exercises.check("04.3", right_count)
     assert result.status == "solved"
     assert_names(capsys.readouterr().out, "Solved", "GRPO_WORKBOOK_PROGRESS")
 
@@ -353,8 +353,8 @@ def test_progress_in_the_home_folder_and_behind_a_link(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", "~/mine.json")
     (tmp_path / "mine.json").symlink_to(tmp_path / "far.json")
-    assert record("04.2") is None
-    assert set(json.loads((tmp_path / "far.json").read_text())["solved"]) == {"04.2"}
+    assert record("04.3") is None
+    assert set(json.loads((tmp_path / "far.json").read_text())["solved"]) == {"04.3"}
     assert (tmp_path / "mine.json").is_symlink()
 
 

@@ -1,7 +1,6 @@
 """The exercises of notebook 04_grpo_run."""
 
 import re
-from statistics import mean
 
 from grpo_workbook.exercises.tasks import exercise, experiment
 
@@ -135,77 +134,10 @@ def compares_all_with_the_first_answer(completions, answer, **columns):
     return rewards
 
 
-# 04.2: how many numbers a LoRA adapter trains
-
-lora_parameters = exercise("04.2", "lora_parameters")
-lora_parameters.case([(128, 128)], 16, gives=4096)
-lora_parameters.case([(128, 128), (128, 64), (256, 128)], 8, gives=6656)
-# an MLP layer: B is four times as large as A
-lora_parameters.case([(2048, 8192)], 32, gives=327680)
-lora_parameters.case([], 16, gives=0)
+# 04.2: the chapter's rewards swapped for the learner's own, and a training with it
 
 
-@lora_parameters.mistake
-def counts_the_frozen_weight(shapes, rank):
-    """You counted the frozen weight W (in x out): count the two thin matrices A and B beside it."""
-    return sum(inputs * outputs for inputs, outputs in shapes)
-
-
-@lora_parameters.mistake
-def counts_only_a(shapes, rank):
-    """You counted only A (rank x in): B is out x rank."""
-    return sum(rank * inputs for inputs, _ in shapes)
-
-
-@lora_parameters.mistake
-def takes_b_to_be_as_large_as_a(shapes, rank):
-    """You took B to be as large as A: B has a row for each output, A a column for each input."""
-    return sum(2 * rank * inputs for inputs, _ in shapes)
-
-
-# 04.3: an adapter of rank 1
-
-
-def read_rank_one(measured):
-    """From each step's reward: the mean of the last 5 steps is good to about 10 % of the rise."""
-    start = mean(measured["run"][:2])
-    thin = mean(measured["rank_1"][-5:]) - start
-    run = mean(measured["run"][-5:]) - start
-    sentence = f"The reward rose by {thin:.2f}, in the chapter's run by {run:.2f}."
-    if thin >= 0.8 * run:
-        return "as fast", sentence
-    if thin > 0.2 * run:
-        return "slower", sentence
-    return "not at all", sentence
-
-
-rank_one = experiment(
-    "04.3",
-    "rank_one",
-    read=read_rank_one,
-    wrong={
-        "as fast": (
-            "At rank 1 one column of B and one row of A move the layer, and not 16 of each: "
-            "with the same learning rate it changes less."
-        ),
-        "slower": (
-            "What counts is how far the layers move: compare r, lora_alpha / r and the learning "
-            "rate."
-        ),
-        "not at all": (
-            "A rank of 1 can still say 'more of this': a step of RL carries little information."
-        ),
-    },
-)
-# measured: rewards that rose by 0.39 and 1.37 (their means here, not each step)
-THIN_REWARDS = [1.4] * 10 + [1.79] * 5
-RUN_REWARDS = [1.4] * 10 + [2.77] * 5
-rank_one.example({"rank_1": THIN_REWARDS, "run": RUN_REWARDS}, gives="slower")
-
-# 04.4: problems of the learner's own, before and after
-
-
-def read_my_problems(measured):
+def read_accuracy(measured):
     """From what was right of the same problems before and after, by a paired test."""
     from grpo_workbook.statistics import paired_p_value  # SciPy: only when it is needed
 
@@ -220,17 +152,113 @@ def read_my_problems(measured):
     return "fewer", sentence
 
 
+swap_the_reward = experiment(
+    "04.2",
+    "swap_the_reward",
+    read=read_accuracy,
+    wrong={
+        "more": (
+            "Look at what separates the rewards within a group: only where a right answer earns "
+            "clearly more than a wrong one do right answers become likelier."
+        ),
+        "fewer": (
+            "A short answer earns more only if it is right: within a group the right answers, "
+            "long or short, are above all wrong ones."
+        ),
+        "no difference": (
+            "Most groups have right and wrong completions. Your reward tells them apart as the "
+            "chapter's rewards do, so it has a gradient from the first step."
+        ),
+    },
+)
+# measured: 100 and 140 of 257 (here so that 45 got better and 5 worse)
+swap_the_reward.example(
+    {"before": [1] * 100 + [0] * 157, "after": [1] * 95 + [0] * 5 + [1] * 45 + [0] * 112},
+    gives="more",
+)
+
+# 04.3: problems that one answer solves after training, and that no try solved before
+
+beyond_the_tries = exercise("04.3", "beyond_the_tries")
+beyond_the_tries.case([[False, False], [True, False]], [True, True], gives=1)
+beyond_the_tries.case([[False, True], [True, True], [True, False]], [True] * 3, gives=0)
+beyond_the_tries.case(
+    [[False, False], [False, False], [False, True]], [True, False, False], gives=1
+)
+beyond_the_tries.case([[False], [False], [False], [True]], [True, True, False, True], gives=2)
+beyond_the_tries.case([[True, False], [False, False], [False, False]], [False, True, True], gives=2)
+
+
+def count_problems(tries, greedy, counts):
+    """How many problems `counts(tries of the problem, whether greedy is right)` accepts."""
+    number = 0
+    for problem, is_right in zip(tries, greedy, strict=True):
+        if counts(problem, is_right):
+            number += 1
+    return number
+
+
+@beyond_the_tries.mistake
+def looks_at_the_first_try_alone(tries, greedy):
+    """You looked at the first try alone: a problem that any of the tries solved is not beyond
+    them.
+    """
+    return count_problems(tries, greedy, lambda problem, is_right: is_right and not problem[0])
+
+
+@beyond_the_tries.mistake
+def forgets_the_greedy_answer(tries, greedy):
+    """You counted every problem that no try solved: the trained model's greedy answer must be
+    right, too.
+    """
+    return count_problems(tries, greedy, lambda problem, is_right: not any(problem))
+
+
+@beyond_the_tries.mistake
+def forgets_the_tries(tries, greedy):
+    """You counted all right greedy answers: leave out the problems that a try solved before."""
+    return sum(greedy)
+
+
+@beyond_the_tries.mistake
+def wants_one_wrong_try_only(tries, greedy):
+    """You counted a problem as soon as one of its tries was wrong: all of them must be wrong."""
+    return count_problems(tries, greedy, lambda problem, is_right: is_right and not all(problem))
+
+
+@beyond_the_tries.mistake
+def subtracts_the_counts(tries, greedy):
+    """You subtracted the number of problems that were solved before from the number after: the two
+    may be different problems, so compare problem by problem.
+    """
+    return sum(greedy) - count_problems(tries, greedy, lambda problem, is_right: any(problem))
+
+
+@beyond_the_tries.mistake
+def returns_a_fraction(tries, greedy):
+    """You returned a fraction of the problems: return their number."""
+    number = count_problems(tries, greedy, lambda problem, is_right: is_right and not any(problem))
+    return number / len(tries)
+
+
+# 04.4: problems of the learner's own, before and after
+
 my_problems = experiment(
     "04.4",
     "my_problems",
-    read=read_my_problems,
+    read=read_accuracy,
     wrong={
-        "more": "The form carries over, but an answer counts only with the right number in it.",
+        "more": (
+            "GRPO reinforces calculations that succeed sometimes: it cannot teach a sum that the "
+            "model never computes."
+        ),
         "fewer": (
-            "Training changed the form, and the model lost no arithmetic that these problems need."
+            "A model that solves none of the problems before training has nothing to lose: look at "
+            "the size of the sums."
         ),
         "no difference": (
-            "The form was learned for every problem, and it counts wherever the sum is right."
+            "Compare your sentences and numbers with the training problems: what was trained "
+            "carries over to problems that are close to them."
         ),
     },
 )

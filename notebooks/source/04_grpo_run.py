@@ -6,24 +6,29 @@
 # lacks.
 #
 # **After this notebook you can** load a model in 4 bits, give it LoRA adapters, train it with GRPO through Unsloth and
-# TRL, and say with an interval and a paired test whether it improved on problems it never saw.
+# TRL, say with an interval and a paired test whether it improved on problems it never saw, and say what kind of gain it
+# is.
 #
 # **Time:** about 4 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. Reading
 # takes about 40 minutes. **You need** chapter 00; chapters 01 to 03 explain the algorithm, the data and the rewards.
 #
 # On a GPU the same cells train Qwen3 or Gemma 3. On a T4, Qwen3-1.7B would take about 4 hours of training plus up to
-# one hour of evaluation (an estimate from the profile, not measured). To finish within minutes there too, first run
+# two hours of evaluation (an estimate from the profile, not measured). To finish within minutes there too, first run
 # `%env GRPO_WORKBOOK_PROFILE=smoke`: the notebook then trains the tiny model.
 
 # %% [markdown]
 # ## The script
 #
-# The script trains the course's tiny Qwen3, so that it runs on any machine. The first lines set the paths of the model
-# and of the problems, and the system prompt:
+# The script trains the course's tiny Qwen3, so that it runs on any machine. This model first learned arithmetic, then
+# imitated right answers to word problems ([its card](../data/tiny-qwen3/README.md)). Ten kinds of problem were common
+# among these answers. Six other kinds were **rare**, with four worked examples of each, and the model often gets them
+# wrong. The script trains it on these six kinds, with rewards and without any worked answer. The first lines set the
+# paths of the model and of the problems, and the system prompt:
 
 # %%
 import os
 
+import torch
 from grpo_workbook import PROFILES, choose_profile, data, quiet, use_one_thread
 
 quiet()  # no loading bars, no advice
@@ -39,7 +44,6 @@ SYSTEM = "Work inside <reasoning> tags, then give the number inside <answer> tag
 # The rest is a complete GRPO training that calls the libraries directly:
 
 # %%
-import torch
 from unsloth import FastLanguageModel  # before TRL, because it changes parts of TRL
 from datasets import load_dataset
 from transformers import PrinterCallback
@@ -60,10 +64,11 @@ def right_answer(completions, answer, **columns):
         rewards.append(float(f"<answer>{right}</answer>" in text))
     return rewards
 
-train_set = load_dataset("json", data_files=PROBLEMS, split="train").map(to_prompt)
+train_set = load_dataset("json", data_files=PROBLEMS, split="train")
+train_set = train_set.filter(lambda row: row["rare"]).map(to_prompt)
 args = GRPOConfig(
-    output_dir="outputs/script", max_steps=10, learning_rate=1e-3, num_generations=8,
-    per_device_train_batch_size=64, max_completion_length=64, logging_steps=1,
+    output_dir="outputs/script", max_steps=30, learning_rate=1.5e-3, num_generations=8,
+    per_device_train_batch_size=80, max_completion_length=64, logging_steps=1,
     report_to="none", use_cpu=not torch.cuda.is_available(),
 )
 trainer = GRPOTrainer(model, right_answer, args, train_set, processing_class=tokenizer)
@@ -72,24 +77,30 @@ trainer.train();
 
 # %% [markdown]
 # TRL logs many numbers, which [chapter 05](05_monitoring.ipynb) explains. One of them is `reward`, the mean reward of a
-# step's completions. Here it is the fraction of completions that contain the right answer.
+# step's completions. Here it is the fraction of completions that contain the right answer. It varies from step to step,
+# because some problems are harder than others, so the cell prints the mean of ten steps:
 
 # %%
-for entry in trainer.state.log_history:
-    if "reward" in entry:
-        print(f"step {entry['step']:2}  reward {entry['reward']:.2f}")
+from statistics import mean
+
+rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
+for start in range(0, len(rewards), 10):
+    ten_steps = rewards[start : start + 10]
+    last_step = start + len(ten_steps)
+    print(f"steps {start + 1:2} to {last_step:2}  reward {mean(ten_steps):.2f}")
 
 # %% [markdown]
-# The reward rises. To train a real model on GSM8K, a public set of grade-school word problems, change these values of
-# the script:
+# The reward rises, though not steadily. To train a real model on GSM8K, a public set of grade-school word problems,
+# change these values of the script:
 #
 # | in the script | here | Qwen3-1.7B on a GPU with 16 GB |
 # | --- | --- | --- |
 # | `MODEL` | the tiny Qwen3 | `"Qwen/Qwen3-1.7B"` |
 # | `load_dataset(...)` | `"json", data_files=PROBLEMS` | `"openai/gsm8k", "main"` |
+# | `.filter(...)` | the rare kinds | leave it out |
 # | `r`, `lora_alpha` | 16, 32 | 32, 64 |
-# | `max_steps`, `learning_rate` | 10, 1e-3 | 250, 1e-5 |
-# | `per_device_train_batch_size` | 64 | 8, with `gradient_accumulation_steps=4` |
+# | `max_steps`, `learning_rate` | 30, 1.5e-3 | 250, 1e-5 |
+# | `per_device_train_batch_size` | 80 | 8, with `gradient_accumulation_steps=4` |
 # | `max_completion_length` | 64 | 512, with `chat_template_kwargs={"enable_thinking": False}` |
 # | precision | chosen by TRL | on a T4 `bf16=False, fp16=True`, because it has no bfloat16 |
 #
@@ -274,8 +285,8 @@ print(f"{trainable:,} adapter weights will learn")
 # %% [markdown]
 # ## Step 2: the problems, and some that are held out
 #
-# The tiny model trains on word problems of one and two steps in GSM8K's form: the answer ends in `#### N`. The profiles
-# for GPUs use GSM8K itself. `load_split` does what the script did with `load_dataset(...)`, checks every row, and also
+# The tiny model trains on word problems in GSM8K's form: the answer ends in `#### N`. The profiles for GPUs use GSM8K
+# itself. `load_split` does what the script did with `load_dataset(...)` and `.filter(...)`, checks every row, and also
 # returns **held-out** problems. No held-out problem has both the sentence pattern and the numbers of a training
 # problem.
 
@@ -289,6 +300,22 @@ print(example["question"])
 print(example["solution"])
 
 # %% [markdown]
+# The held-out problems are of all 16 kinds. The rare ones are the task of this run, so 120 of them are measured apart,
+# with 16 sampled answers to each. (GSM8K has no rare kinds, and answers to it take longer. So on a GPU the first 120
+# problems get 4 answers each.)
+
+# %%
+from grpo_workbook.data.splitting import select_true
+
+task, tries = "held-out problems", 4
+rare_rows = heldout_rows
+if "rare" in heldout_rows.column_names:
+    task, tries = "problems of the rare kinds", 16
+    rare_rows = select_true(heldout_rows, "rare")
+rare_rows = rare_rows.select(range(min(120, len(rare_rows))))
+print(f"{len(rare_rows)} {task} are measured apart, with {tries} tries each")
+
+# %% [markdown]
 # TRL expects a column `prompt`. Here it is a conversation, as the script's `.map(to_prompt)` made it. TRL passes every
 # other column to the reward functions, and ours need `answer`. TRL does not truncate prompts, so `drop_long_prompts`
 # removes those that are too long.
@@ -298,6 +325,7 @@ from grpo_workbook import drop_long_prompts, render, to_dataset
 
 train_set = to_dataset(train_rows)
 heldout_set = to_dataset(heldout_rows)
+rare_set = to_dataset(rare_rows)
 train_set, dropped = drop_long_prompts(train_set, tokenizer, profile.max_prompt_length)
 print(dropped, "dropped\n")
 print(train_set[0])
@@ -351,35 +379,49 @@ table
 # rate counts answers that are right and well-formed. The *lenient* rate counts right answers in any readable form. A
 # *sampled* answer draws each token at random with the model's own probabilities (temperature 1), as training does. A
 # *greedy* answer takes the most likely token each time. In parentheses, each rate is followed by its 95 % confidence
-# interval (Wilson's, [chapter 08](08_evaluation.ipynb)).
+# interval ([chapter 08](08_evaluation.ipynb)).
 
 # %%
-from grpo_workbook import evaluate
+from grpo_workbook.evaluation import measure
 
 longest = profile.grpo["max_completion_length"]
 
 
-def ask_heldout_problems(policy, sample):
-    return evaluate(
-        policy, tokenizer, heldout_set, sample=sample, seed=profile.seed,
+def ask(policy, problems, ways, samples=1):
+    """Scores by way of decoding: one greedy answer to each problem, or sampled ones."""
+    return measure(
+        policy, tokenizer, problems, ways=ways, samples=samples, seed=profile.seed,
         batch_size=profile.eval_batch_size, max_new_tokens=longest,
     )
 
 
-before_sampled = ask_heldout_problems(model, sample=True)
-before_greedy = ask_heldout_problems(model, sample=False)
-print("sampled,", before_sampled)
-print("greedy, ", before_greedy)
+before_all = ask(model, heldout_set, ways=["greedy"])
+before_rare = ask(model, rare_set, ways=["sampled", "greedy"], samples=tries)
+print("all kinds, greedy:", before_all["greedy"])
+for way, scores in before_rare.items():
+    print(f"{task}, {way}:", scores)
 
 # %% [markdown]
-# The model's greedy answers have the right number in 99 % of the problems and the right form in 46 %: it can do the
-# arithmetic and misses the form. We made it so on purpose. The tiny model was first trained on the arithmetic, and then
-# on answers in messy forms ([its card](../data/tiny-qwen3/README.md)), so that GRPO has something to improve within
-# minutes. Read some sampled completions:
+# The last two lines of the output are the task: the problems of the rare kinds. Nearly all answers have the right form,
+# and the strict and the lenient rate are nearly equal. So this model has no form to learn: what it lacks is the right
+# number. But it is not lost either. The next cell counts the problems that at least one of the 16 tries solves (this
+# rate is called pass@16) and prints some wrong answers:
 
 # %%
-for completion in before_sampled.completions[1:5]:
-    print(completion, end="\n---\n")
+from grpo_workbook.evaluation import passed
+
+solved_before = passed(before_rare["sampled"].strict, tries)
+print(f"pass@{tries}: {mean(solved_before):.1%}\n")
+answers = zip(rare_set, before_rare["greedy"].completions, before_rare["greedy"].strict)
+wrong = [(row, text) for row, text, is_right in answers if not is_right]
+for row, text in wrong[:4]:
+    print(f"{row['question']}  (right: {row['answer']})")
+    print("   ", " ".join(text.split()))
+
+# %% [markdown]
+# The model often copies a wrong number from the question, or goes on with a number that it has not computed. GRPO can
+# only reinforce answers that occur. Here 33 % of the sampled answers are right, and 16 tries solve 64 % of the
+# problems, so right answers occur in many groups.
 
 # %% [markdown]
 # ## Step 5: the configuration
@@ -414,7 +456,7 @@ for name, value in profile.grpo.items():
 # The learning rates come from TRL's page [LoRA Without
 # Regret](https://huggingface.co/docs/trl/main/en/lora_without_regret): with LoRA, 1e-5 for a model of 3B weights and
 # 5e-5 for one of 0.6B; with full fine-tuning, 1e-6. With a fixed `lora_alpha` the best rate hardly depends on the rank.
-# Our tiny model, with less than a million weights, uses 1e-3. That page also advises fewer than 32 completions in a
+# Our tiny model, with less than a million weights, uses 1.5e-3. That page also advises fewer than 32 completions in a
 # step with LoRA. Larger batches, as in the table, are common, but they go against this advice.
 #
 # `loss_type="dapo"` takes from the algorithm DAPO only its average over tokens (chapter 01). The rest of DAPO is off
@@ -468,7 +510,7 @@ figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and
 # GPU Unsloth removes that cast; on any machine the callback `Float32Adapters` converts the adapters back to float32.
 # The cast matters at the learning rates of large models. Take an A with 2,048 inputs and PEFT's initial values: in
 # bfloat16, an update of 1e-5 leaves 82 % of its weights exactly as they were, and an update of 5e-5 leaves 29 %
-# unchanged. (At this run's 1e-3 no update is lost; it is only rounded.)
+# unchanged. (At this run's 1.5e-3 no update is lost; it is only rounded.)
 #
 # `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
 
@@ -502,21 +544,19 @@ last_steps = (table.index - 1) // tenth * tenth + tenth
 table.filter(items=columns).groupby(last_steps).mean().round(3)
 
 # %% [markdown]
-# The model learns the form first, because the form is the same for every problem. Then the reward rises slowly, as
-# mistakes in the sampled arithmetic become rarer. More and more groups have zero variance, because all of their
-# completions are right.
+# The form is nearly perfect from the start, so the rise of the reward comes from the numbers. About four in ten groups
+# have zero variance, because all of their completions are right or all are wrong: they teach nothing, and the other
+# groups do the work.
 #
 # In the figure, the bold lines are means of seven steps and the pale lines are single steps. The total is the weighted
 # sum, at most 3; the other three lines are its parts before weighting, each at most 1.
 
 # %% tags=["hide-input"]
-from statistics import mean
-
 figure, words = figures.reward_curves(log)
-first = mean(entry["reward"] for entry in log[:5])
-last = mean(entry["reward"] for entry in log[-5:])
+first = mean(entry["reward"] for entry in log[:10])
+last = mean(entry["reward"] for entry in log[-10:])
 rise = f"{first:.1f} to {last:.1f} of 3"
-figure.axes[0].set_title(f"Form first, then fewer mistakes: {rise}")
+figure.axes[0].set_title(f"Mean of ten steps: {rise}; the form does not change")
 figures.show(figure, words)
 
 # %% [markdown]
@@ -529,43 +569,133 @@ figures.show(figure, words)
 # %%
 from grpo_workbook.evaluation import report_heldout
 
-after_sampled = ask_heldout_problems(model, sample=True)
-after_greedy = ask_heldout_problems(model, sample=False)
-results = report_heldout(
-    {"sampled": before_sampled, "greedy": before_greedy},
-    {"sampled": after_sampled, "greedy": after_greedy},
-)
-figure, words = figures.before_after(results)
-gain = f"{before_sampled.rate:.0%} to {after_sampled.rate:.0%}"
-figure.axes[0].set_title(f"{len(heldout_set)} held-out problems: {gain} strict")
+after_all = ask(model, heldout_set, ways=["greedy"])
+after_rare = ask(model, rare_set, ways=["sampled", "greedy"], samples=tries)
+results = report_heldout(before_rare, after_rare)
+figure, words = figures.before_after(results, task)
 figures.show(figure, words)
 
 # %% [markdown]
-# These are all rates after training, in the form in which the baseline was printed above:
-
-# %%
-print("sampled,", after_sampled)
-print("greedy, ", after_greedy)
-
-# %% [markdown]
-# Most of the gain is form. In any readable form (*lenient*), the sampled answers were right in 71 % of the problems
-# before training and in 92 % after it. The greedy answers were right in 99 % before training, and this rate did not
-# rise. So the run shows no new arithmetic: the model learned the form, and its *sampled* answers came closer to the
-# greedy ones.
-#
-# Could the strict gain be chance? If training had no effect, a problem whose outcome changed would be as likely to get
-# better as to get worse, like the toss of a coin. McNemar's exact test computes how likely coins would give a result at
-# least as one-sided as this one. That probability is the p-value:
+# Could the gain be chance? Look at the greedy answers, one for each problem. If training had no effect, a problem whose
+# answer changed would be as likely to get better as to get worse, like the toss of a coin. McNemar's exact test
+# computes how likely coins would give a result at least as one-sided as this one. That probability is the p-value:
 
 # %%
 from grpo_workbook import paired_p_value
 
-for name, scores in (("before", before_sampled), ("after", after_sampled)):
+greedy_before, greedy_after = before_rare["greedy"], after_rare["greedy"]
+for name, scores in (("before", greedy_before), ("after", greedy_after)):
     low, high = scores.interval
-    print(f"strict, {name:6} {scores.rate:.1%}, interval {low:.1%} to {high:.1%}")
-p_value = paired_p_value(before_sampled.strict, after_sampled.strict)
-print(f"p = {p_value:.1g}")
+    print(f"greedy, {name:6} {scores.rate:.1%}, interval {low:.1%} to {high:.1%}")
+p_value = paired_p_value(greedy_before.strict, greedy_after.strict)
+change = results["greedy"]["strict"]
+print(f"{change['better']} got better, {change['worse']} worse: p = {p_value:.1g}")
 
+# %% [markdown]
+# The run trained on the rare kinds only. Did the model forget the others? These are the rates on the held-out problems
+# of all kinds, and in the last line on those of the common kinds:
+
+# %%
+everything = report_heldout(before_all, after_all)
+strict = everything["greedy"]["strict"]
+print(f"all kinds, greedy: {strict['before']:.1%} before, {strict['after']:.1%} after")
+if "rare" in heldout_set.column_names:
+    common = [not row["rare"] for row in heldout_set]
+    rates = {}
+    for name, scores in (("before", before_all), ("after", after_all)):
+        right = []
+        for is_right, is_common in zip(scores["greedy"].strict, common):
+            if is_common:
+                right.append(is_right)
+        rates[name] = mean(right)
+    print(f"common kinds: {rates['before']:.1%} before, {rates['after']:.1%} after")
+
+# %% [markdown]
+# ## What kind of gain is it?
+#
+# "The model improved" can mean three things:
+#
+# - **form**: the answer was right before, and now it has the form that was asked for;
+# - **sharpening**: the problem was solved in some of the earlier tries, and now the right answer is likely;
+# - **new**: the problem was solved in none of the earlier tries, and now it is.
+#
+# `describe_gain` divides the strict gain into these parts. It assigns a problem by all tries but one, and counts the
+# gain on the one that was left out, because a problem that was merely unlucky would seem to gain by itself.
+
+# %%
+from grpo_workbook.evaluation import describe_gain
+from IPython.display import Markdown, display
+
+text = "\n".join(describe_gain(results))
+display(Markdown(text))
+
+# %% [markdown]
+# None of the gain is form. About half of it is sharpening, and the other half is on problems that the model had not
+# solved in any of the other 15 tries. Sharpening alone would leave pass@16 as it was; here it rises by 28 points, from
+# 64.2 % to 92.5 %.
+#
+# "New" depends on the number of tries: with more of them, the model before training would have solved some of these
+# problems. [Chapter 08](08_evaluation.ipynb) draws this for up to 64 tries. And "new" does not mean new arithmetic. The
+# model could add, subtract and multiply before training, and it solved other kinds of problem. GRPO taught it to do so
+# in the rare kinds. A kind of problem that the model never solves would stay unsolved, because none of its groups would
+# have a right answer.
+
+# %% tags=["hide-input"]
+if "kind" in rare_set.column_names:
+    kinds = pd.DataFrame({"kind": list(rare_set["kind"])})
+    kinds["before"] = greedy_before.strict
+    kinds["after"] = greedy_after.strict
+    rates = kinds.groupby("kind").mean().sort_values("before")
+    display(rates.round(2))
+
+# %% [markdown]
+# The table has the greedy accuracy on each rare kind before and after training.
+#
+# ### Would something else have gained as much?
+#
+# A gain proves little before other explanations are excluded. Perhaps any training would have helped, or more practice
+# with the old data. `benchmarks/controls.py` makes the run of this chapter again beside **controls**. Each of them
+# starts from the same base and takes as many steps of as many sequences. In the table *base* is the model before
+# training, and *main* is the run of this chapter:
+#
+# - *random*: the same run, with a reward that is the toss of a coin;
+# - *more*: more supervised training on the model's own data, with as few rare examples as before;
+# - *rebalanced*: the same, with the four examples of each rare kind in half of the places;
+# - *worked*: supervised training on worked answers to the problems that GRPO trains on.
+
+# %% tags=["hide-input"]
+import json
+
+from grpo_workbook import files
+
+stored = json.loads((files.REPO / "benchmarks" / "controls.json").read_text())
+lines = []
+for run in stored:
+    if run["family"] == "qwen" and run["seed"] == 0:
+        line = {"run": run["run"]}
+        line["greedy"] = 100 * mean(run["greedy"])
+        line["sampled"] = 100 * run["sampled"]
+        line["pass@16"] = 100 * run["pass_at_k"]["16"]
+        lines.append(line)
+controls = pd.DataFrame(lines).set_index("run")
+controls.round(1)
+
+# %% [markdown]
+# The numbers are percentages of the held-out problems of the rare kinds: *greedy* of all 257, the others of the first
+# 120.
+#
+# - Training as such does not help. With a *random* reward no answer is right in the end: the advantages are noise, and
+#   120 steps of noise at this learning rate destroy what the model knew. So the gain comes from the information in the
+#   reward.
+# - *More* of the old data hardly helps: the greedy rate rises from 39 % to 41 %.
+# - *Rebalanced*, the same data bring it to 49 %. So 10 of GRPO's 44 points could be had without any reward, by
+#   practising the 24 rare examples more often.
+# - Imitating *worked* answers wins, with 95 %. Where such answers exist, use them. GRPO reached 82 % from a check
+#   alone, and that is what it is for.
+#
+# All of this holds for a model of less than a million weights. For large models it is a hypothesis that you can test in
+# the same way.
+#
 # %% [markdown]
 # One run with one seed shows that *this* model improved. How much another seed would gain is a question for [chapter
 # 08](08_evaluation.ipynb).
@@ -595,7 +725,7 @@ clear_device_cache(garbage_collection=True)
 # %%
 proof = merge(
     profile.model, profile.output / "adapter", profile.output / "merged",
-    heldout=heldout_set, policy=after_greedy, batch_size=profile.eval_batch_size,
+    heldout=heldout_set, policy=after_all["greedy"], batch_size=profile.eval_batch_size,
     max_new_tokens=longest,
 )
 
@@ -627,12 +757,11 @@ for row, text in zip(heldout_set, proof["merged_answers"]):
 # This cell is for the automatic run on every change: it fails if training did not happen or did not help.
 
 # %% tags=["remove-cell"]
-import json
-
 profile.output.mkdir(parents=True, exist_ok=True)
 proved = {
     "steps": steps,
-    "heldout": results,
+    "heldout": everything,
+    "rare": results,
     "p_value": p_value,
     "merge": proof,
     "linear4bit_layers": in_4bit,
@@ -642,9 +771,11 @@ assert steps == profile.grpo["max_steps"] == len(log)
 assert all(entry["step_time"] > 0 for entry in log)
 assert trained_formats == {torch.float32}, "not the weights that were meant"
 if profile.name == "smoke":
-    assert after_sampled.rate > before_sampled.interval[1] and p_value < 1e-6, "no gain"
+    assert greedy_after.rate > greedy_before.interval[1] and p_value < 1e-6, "no gain"
+    passes = results["sampled"]["strict_pass"]
+    assert passes["gain_interval"][0] > 0, "no more problems are solved in 16 tries"
     assert proof["same_greedy_tokens"] > 0.99, "the merged model is a different one"
-    assert greedy["after"] > after_greedy.rate - 0.05
+    assert greedy["after"] > after_all["greedy"].rate - 0.05
 
 # %% [markdown]
 # ## Your own project
@@ -724,15 +855,26 @@ check("04.1", my_reward);
 # ```
 #
 # </details>
+
+# %% [markdown]
+# ### Exercise 04.2 · `swap_the_reward` · medium · 10 minutes
 #
-# Now train a fresh model with your reward (about a minute). The cell begins once the check is passed:
+# Now swap the chapter's three rewards for your own, and train a fresh copy of the base with it on the rare kinds. Your
+# reward pays more for shorter answers. After 40 steps, will *more* greedy answers to the rare kinds be right, *fewer*,
+# or is there *no difference* (p of the paired test is 0.05 or more)? Write down your prediction, then run the cell
+# (about a minute). It also prints the mean length and an answer.
 
-# %%
-from grpo_workbook.exercises import judge
+# %% tags=["exercise"]
+from grpo_workbook.exercises import predict
 
-if judge("04.1", my_reward).status == "solved":
+prediction = ...  # "more", "fewer" or "no difference"
+
+
+def swap_the_reward() -> dict:
+    """40 steps with `my_reward` alone: change it, or `own_steps`, and run again."""
+    own_steps = 40
     policy, _ = load_policy(profile)
-    settings = {**profile.grpo, "max_steps": 24, "save_strategy": "no"}
+    settings = {**profile.grpo, "max_steps": own_steps, "save_strategy": "no"}
     own_args = GRPOConfig(output_dir=str(profile.output / "my_reward"), **settings)
     own_trainer = GRPOTrainer(
         policy, [my_reward], own_args, train_set, processing_class=tokenizer,
@@ -740,107 +882,94 @@ if judge("04.1", my_reward).status == "solved":
     )
     own_trainer.remove_callback(PrinterCallback)
     own_trainer.train()
-    short = ask_heldout_problems(policy, sample=True)
-    for name, scores in (("before", before_sampled), ("after", short)):
-        lenient = mean(scores.lenient)
-        tokens = mean(scores.tokens)
-        print(f"{name:6} right in any form {lenient:.1%}, {tokens:.0f} tokens")
-    print(short.completions[0])
+    trained = ask(policy, rare_set, ways=["greedy"])["greedy"]
+    for name, scores in (("before", greedy_before), ("after", trained)):
+        print(f"{name:6} {mean(scores.tokens):.1f} tokens")
+    print(trained.completions[0])
+    return {"before": greedy_before.strict, "after": trained.strict}
+
+
+predict("04.2", prediction, swap_the_reward);
 
 # %% [markdown]
-# Compare the lengths and the rates, and read the completion. What did the model leave out? We ran this with the
-# solution above and measured on 160 held-out problems. (The cell measures on the profile's problems, so its rate before
-# training differs from ours.) After 24 steps the mean length had fallen from 26 to 24 tokens, and the answers that are
-# right in any form had risen from 79 % to 86 %.
+# <details><summary>Hint</summary>
 #
-# Then train for 48 steps. In our run 88 % were right in any form, but the *strictly* right answers fell from 21 % to 0:
-# the model no longer wrote `</reasoning>`. The tag costs 12 characters, and this reward never asks for it. So the model
-# learned what the reward pays for, and lost what we had left out of the reward.
+# In most groups some completions are right and some are wrong. What separates their rewards more, being right or being
+# short? And what separates them in a group in which all completions are right?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "more"
+# ```
+#
+# We ran this with the solution of 04.1: before training 44 % of the 120 greedy answers were right, and after 40 steps
+# 66 % (p = 3e-6). A right answer earns at least 0.5 more than a wrong one, which outweighs any difference in length.
+# The mean length hardly changed (27.4 and 27.3 tokens), because this model writes all its answers in one form, and a
+# reward can only select among the completions that are sampled.
+#
+# A model that varies its form finds what the reward forgets. We also trained *tiny-form*, the model of chapter 00, with
+# this reward: after 48 steps (of 64 completions, learning rate 1e-3) 88 % of its answers were right in any form, but
+# the *strict* rate had fallen from 21 % to 0. It no longer wrote `</reasoning>`, a tag that costs 12 characters and
+# that the reward never asks for.
+#
+# </details>
 
 # %% [markdown]
-# ### Exercise 04.2 · `lora_parameters` · easy · 5 minutes
+# ### Exercise 04.3 · `beyond_the_tries` · easy · 6 minutes
 #
-# To a frozen matrix of size `inputs x outputs`, LoRA of rank r adds A (r x inputs) and B (outputs x r). Given a list of
-# such `(inputs, outputs)`, how many weights learn in all?
+# How many problems does the trained model solve with *one* greedy answer although the model before training solved them
+# in *none* of its tries? `tries` has a list for each problem, with `True` for each try that was right. `greedy` has one
+# `True` or `False` for each problem: whether the trained model's greedy answer is right.
 
 # %% tags=["exercise"]
-def lora_parameters(shapes: list[tuple[int, int]], rank: int) -> int:
+def beyond_the_tries(tries: list[list[bool]], greedy: list[bool]) -> int:
     raise NotImplementedError
 
 
-check("04.2", lora_parameters);
+check("04.3", beyond_the_tries);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Each pair adds `rank * inputs + outputs * rank`. Compare with the number printed above: take
-# `[(m.in_features, m.out_features) for n, m in model.named_modules() if n.endswith("base_layer")]` and rank 16.
+# Go through `zip(tries, greedy)`. `any(tries_of_a_problem)` is `True` if at least one try was right.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def lora_parameters(shapes: list[tuple[int, int]], rank: int) -> int:
-#     return sum(rank * (inputs + outputs) for inputs, outputs in shapes)
+# def beyond_the_tries(tries: list[list[bool]], greedy: list[bool]) -> int:
+#     count = 0
+#     for tries_of_a_problem, is_right in zip(tries, greedy):
+#         if is_right and not any(tries_of_a_problem):
+#             count += 1
+#     return count
 # ```
 #
 # </details>
+#
+# Once the check is passed, the next cell applies your function to this chapter's run, with the first 1, 2, 4, 8 and all
+# 16 tries of the model before training:
+
+# %%
+from grpo_workbook.exercises import judge
+
+if judge("04.3", beyond_the_tries).status == "solved":
+    right = before_rare["sampled"].strict
+    for k in (1, 2, 4, 8, 16):
+        first_tries = []
+        for start in range(0, len(right), tries):
+            first_tries.append(right[start : start + tries][:k])
+        count = beyond_the_tries(first_tries, greedy_after.strict)
+        print(f"{count} of {len(first_tries)} problems go beyond {k} tries")
 
 # %% [markdown]
-# ### Exercise 04.3 · `rank_one` · medium · 6 minutes
-#
-# According to the table of settings, reinforcement learning needs only a small rank. Test this: train the base again
-# with rank 1, on the same problems with the same learning rate. Then 8,192 weights learn instead of 131,072. After 15
-# steps (half a minute), has the reward risen `"as fast"` as in the run above (at least 80 % of its gain), `"slower"`,
-# or `"not at all"` (less than 20 %)?
-
-# %% tags=["exercise"]
-from grpo_workbook.exercises import predict
-
-prediction = ...  # "as fast", "slower" or "not at all"
-
-
-def rank_one() -> dict:
-    """15 steps with thinner adapters: change what you like, one thing at a time."""
-    # the rate does not fall within the 15 steps, as it hardly does in the run above
-    changes = {"max_steps": 15, "lr_scheduler_type": "constant_with_warmup"}
-    thin = choose_profile(lora_rank=1, grpo={**changes, "save_strategy": "no"})
-    policy, _ = load_policy(thin)
-    folder = str(profile.output / "rank_one")
-    thin_args = GRPOConfig(output_dir=folder, reward_weights=weights, **thin.grpo)
-    thin_trainer = GRPOTrainer(
-        policy, functions, thin_args, train_set, processing_class=tokenizer,
-        callbacks=[Float32Adapters(policy), RewardBar()],
-    )
-    thin_trainer.remove_callback(PrinterCallback)
-    thin_trainer.train()
-    history = thin_trainer.state.log_history
-    rewards = [entry["reward"] for entry in history if "reward" in entry]
-    return {"rank_1": rewards, "run": [entry["reward"] for entry in log[:15]]}
-
-
-predict("04.3", prediction, rank_one);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# AdamW moves every weight of A and B by about the learning rate, whatever the rank. The layer changes by `2 B A`, a sum
-# of r products, and with `lora_alpha = 2 r` the factor stays 2. How many products push in the same direction?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# prediction = "slower"
-# ```
-#
-# The sum has one product instead of 16, so the same learning rate changes the layer less. This limits how fast rank 1
-# learns, and not what it can learn. A fixed `lora_alpha` of 32, as in TRL's recipe, would give thin adapters a larger
-# factor. Try a `learning_rate` of 4e-3 in `changes`.
-#
-# </details>
+# The count falls with the number of tries. So a sentence such as "training added 20 % new problems" says little without
+# the number of tries. One greedy answer also misses problems that the trained model solves in some of its own tries:
+# for the comparison at equal numbers of tries, see pass@16 in the table above.
 
 # %% [markdown]
 # ### Exercise 04.4 · `my_problems` · medium · 10 minutes
@@ -856,6 +985,8 @@ prediction = ...  # "more", "fewer" or "no difference"
 
 def my_problems() -> dict:
     """The base model against the trained one, on problems of your own."""
+    from grpo_workbook import evaluate
+
     question = "Ada has {} pears and finds {} more. How many pears does Ada have now?"
     rows = []
     for a in range(30, 86, 7):
@@ -876,8 +1007,7 @@ predict("04.4", prediction, my_problems);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Form and sum must both be right. Which of the two did training change, and can the base model compute such sums at
-# all?
+# GRPO reinforces what succeeds sometimes. Does the base model ever compute such a sum?
 #
 # </details>
 #
@@ -887,7 +1017,9 @@ predict("04.4", prediction, my_problems);
 # prediction = "no difference"
 # ```
 #
-# Read the printed completion. The form carries over to the new problems, but the model never learned sums of this size.
+# In our run 0 of the 32 problems were right before and after. Read the printed completion: the model has never learned
+# sums of this size, and after training it reads "finds" as the beginning of a rare kind of problem, in which something
+# is found and then lost. What GRPO taught is narrow: six kinds of sentences with small numbers.
 #
 # </details>
 
