@@ -11,8 +11,13 @@ from typing import Any
 
 MAX_ITEMS, MAX_DEPTH = 50, 4  # of a container whose items are looked at
 MAX_WORDS = 400  # characters of an error's text
-# The last one: `math.isclose` asks for it.
-COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__float__")
+# Methods by which an object decides what it is equal or close to: `math.isclose` asks for a float,
+# `assertAlmostEqual` and `pytest.approx` for a difference, NumPy for its own two.
+COMPARISONS = """__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __float__ __sub__ __rsub__ __round__
+__array_function__ __array_ufunc__""".split()
+# Classes of libraries that are equal to anything, or to any number, and the word that a test has
+# where it uses one itself.
+EQUAL_TO_MUCH = {"_ANY": "ANY", "ApproxScalar": "approx", "ApproxDecimal": "approx"}
 CONTAINERS = (list, tuple, set, frozenset)
 HEAP_TYPE = 1 << 9  # of type.__flags__: a class that was made while Python runs
 # Functions to which an empty list is close to anything.
@@ -143,7 +148,10 @@ class DoubtfulReport(Report):
     def __init__(self, job: dict, libraries: tuple[str, ...]):
         super().__init__(job)
         self.libraries = libraries
-        self.uses_any = "ANY" in job["text"]
+        self.refused: list[str] = []  # classes whose objects are not the test's own
+        for name, word in EQUAL_TO_MUCH.items():
+            if word not in job["text"]:
+                self.refused.append(name)
 
     def compare(self, name: str, left, right):
         """As of `Report`; raises NoAnswer where there is a doubt."""
@@ -153,9 +161,25 @@ class DoubtfulReport(Report):
                 members = list(right)
             for item in _items(members):
                 self._check(left, item)
-        elif name != "Sub":
+        elif name == "Sub":
+            return self._difference(left, right)
+        else:
             self._check(left, right)
         return super().compare(name, left, right)
+
+    def _difference(self, left, right):
+        """`left - right`; raises NoAnswer where it may be the answer's own choice.
+
+        In `abs(f(x) - 3) < 1e-6` an object could subtract anything to 0, but no honest one that is
+        like a date, for its difference is a date again.
+        """
+        difference = super().compare("Sub", left, right)
+        for value, other in ((left, right), (right, left)):
+            if self._compares_itself(value) and not self._compares_itself(other):
+                is_like_it = type(difference) is type(value)
+                if not is_like_it or self._is_own(type(value), "__abs__"):
+                    raise _doubt(value)
+        return difference
 
     def pair(self, name: str, left, right) -> tuple:
         """As of `Report`; raises NoAnswer where there is a doubt."""
@@ -172,6 +196,8 @@ class DoubtfulReport(Report):
         """Raise NoAnswer, or AssertionError, if an object decides by itself whether it is right."""
         if depth > MAX_DEPTH:
             return
+        if type(left).__name__ in EQUAL_TO_MUCH and type(right).__name__ in EQUAL_TO_MUCH:
+            raise _doubt(left)  # one is the test's own, and so the other is the program's
         if self._compares_itself(left) or self._compares_itself(right):
             for value in (left, right):
                 if _is_equal(value, object()):
@@ -209,8 +235,8 @@ class DoubtfulReport(Report):
             # Python's own types and most of C's were there before the program
             if not parent.__flags__ & HEAP_TYPE:
                 return False
-            if parent.__name__ == "_ANY":  # unittest.mock.ANY, which a test may use itself
-                return not self.uses_any
+            if parent.__name__ in EQUAL_TO_MUCH:
+                return parent.__name__ in self.refused
             code = getattr(method, "__code__", None)
             if code is None:  # of a package in C, if its module knows the class
                 module = sys.modules.get(parent.__module__)

@@ -16,7 +16,7 @@ import candidate
 import guard
 import runner
 import wire
-from assertions import DoubtfulReport, NoAnswer
+from assertions import DoubtfulReport, NoAnswer, Report
 
 PLACES = ("/tmp", "/")  # where a test may write, or at least stay
 
@@ -30,17 +30,19 @@ def run(sock: socket.socket) -> None:
     libraries = _libraries()
     report = DoubtfulReport(job, libraries)
     # both before the program runs: it could change what they see
-    modules = guard.Snapshot(job["modules"])
+    judges = (Report, DoubtfulReport, guard.Snapshot)  # `object.__subclasses__()` has them
+    snapshot = guard.Snapshot(job["modules"], judges)
+    refuse_changes = snapshot.refuse_changes
     builtin_names = dict(vars(sys.modules["builtins"]))
     guard.watch(libraries)
     try:
         program, setup = _load(job)
-        modules.refuse_changes()
+        refuse_changes()
         module = _make_test(job, program, setup, builtin_names, report)
         exec(compile(job["text"], "<test>", "exec", dont_inherit=True), vars(module))
         sys.modules.pop(module.__name__, None)
         runner.run(module, job, report.fail)
-        modules.refuse_changes()
+        refuse_changes()
     except BaseException as error:
         report.fail(error)
     send(sock, [job["end"], report.words, report.failures])
@@ -89,8 +91,9 @@ def _make_test(job: dict, program, setup: dict, builtin_names: dict, report) -> 
     Functions of the setup are trusted helpers: the program's own of that name do not replace them.
     """
     module = types.ModuleType("__test__")
-    if "class " in job["text"]:  # dataclasses look there, while the test is loaded
-        sys.modules["__test__"] = module
+    if "class " in job["text"]:
+        # dataclasses look up the module of a class; the real one would lead a program to the report
+        sys.modules["__test__"] = types.ModuleType("__test__")
     names = vars(module)
     for name, value in vars(program).items():
         if not (name.startswith("__") and name.endswith("__")):
