@@ -9,8 +9,9 @@ import sys
 import types
 from typing import Any
 
+from candidate import text_of
+
 MAX_ITEMS, MAX_DEPTH = 50, 4  # of a container whose items are looked at
-MAX_WORDS = 400  # characters of an error's text
 # Methods by which an object decides what it is equal or close to: `math.isclose` asks for a float,
 # `assertAlmostEqual` and `pytest.approx` for a difference, NumPy for its own two.
 COMPARISONS = """__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __float__ __sub__ __rsub__ __round__
@@ -49,22 +50,28 @@ class NoAnswer(Exception):
 
 
 class Report:
-    """What a test has reported so far; the test knows it as `_workbook`."""
+    """What a test has reported so far; the test knows it as `_workbook`.
+
+    - `tokens`: of the assertions that hold, in the order in which they were reached
+    - `failures`: [number of the assertion or 0, outcome, reason, fault] of each failure
+    - `errors`: the exceptions by which an assertion fails
+    """
 
     def __init__(self, job: dict):
         # not the whole job, for a program may find this object
-        self.asked, self.walled = ["solution", *job["asked"]], job["walled"]
-        self.words: list[str] = []
+        self.asked = ["solution", *job["asked"]]
+        self.may_meet_walls = job["may_meet_walls"]
+        self.tokens: list[str] = []
         self.failures: list[list] = []
         self.counted: BaseException | None = None  # the last error that cost an assertion
-        self.errors: tuple = (Exception,)  # what an assertion raises; pytest's is no Exception
+        self.errors: tuple = (Exception,)
         pytest = sys.modules.get("pytest")
-        if pytest is not None:
+        if pytest is not None:  # that of `pytest.fail` is no Exception
             self.errors = (Exception, pytest.fail.Exception)
 
-    def held(self, word: str) -> None:
-        """An assertion holds: its word goes into the report."""
-        self.words.append(word)
+    def held(self, token: str) -> None:
+        """An assertion holds: its token goes into the report."""
+        self.tokens.append(token)
 
     def lost(self, number: int, error: BaseException) -> None:
         """An assertion does not hold, or (number 0) something else has failed."""
@@ -80,11 +87,9 @@ class Report:
         """The outcome, the reason and the fault."""
         if isinstance(error, NoAnswer):
             return [error.outcome, str(error), error.fault]
-        name, text = type(error).__name__, ""
-        with contextlib.suppress(Exception):  # a number may be too long
-            text = str(error)[:MAX_WORDS]
+        name, text = type(error).__name__, text_of(error)
         reason = f"{name}: {text}"
-        if self.walled and any(words in text for words in REFUSALS):
+        if self.may_meet_walls and any(refusal in text for refusal in REFUSALS):
             return ["rejected", f"the walls do not let it run: {reason}", "test"]
         if isinstance(error, AssertionError) or name == "Failed":
             return ["failed", text or "an assertion does not hold", "program"]
@@ -111,7 +116,7 @@ class Report:
         return left, right
 
     def alone(self, value):
-        """One side of a chain of comparisons."""
+        """One side of a chain of comparisons, as it is."""
         return value
 
     def copy(self, value, depth: int = 0):

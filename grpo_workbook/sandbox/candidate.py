@@ -15,8 +15,7 @@ from typing import Any
 
 import wire
 
-MAX_WORDS = 400  # characters of an error's text
-# What LeetCode has imported (the last: its `pow` is the built-in one), and its nodes.
+# What LeetCode has imported, and its nodes.
 _LEETCODE_MODULES = "typing functools collections itertools heapq bisect copy string operator math"
 _LEETCODE_NODES = """
 import random, re, sys, datetime
@@ -30,6 +29,7 @@ class TreeNode:
 
 def _leetcode() -> types.CodeType:
     lines = []
+    # the built-in names last, for `pow` is not that of `math`
     for name in [*_LEETCODE_MODULES.split(), "builtins"]:
         lines.append(f"from {name} import *; import {name}")
     return compile("\n".join(lines) + _LEETCODE_NODES, "<leetcode>", "exec")
@@ -43,8 +43,8 @@ def import_for_leetcode() -> None:
     exec(_LEETCODE, {})
 
 
-def load(module: types.ModuleType, source: str, setup: str = "") -> None:
-    """Run the program in its module, with what its place of origin gives it."""
+def load(module: types.ModuleType, source: str) -> None:
+    """Run the program in its module, with what LeetCode would give it; raises what it raises."""
     builtins.exit = builtins.quit = sys.exit  # which `-S` leaves out
     if "random" in source:  # each fork has random numbers of its own
         sys.modules["random"].seed()
@@ -52,8 +52,6 @@ def load(module: types.ModuleType, source: str, setup: str = "") -> None:
             sys.modules["numpy"].random.seed()
     if "class Solution" in source:
         exec(_LEETCODE, module.__dict__)
-    if setup:
-        exec(compile(setup, "<setup>", "exec", dont_inherit=True), module.__dict__)
     exec(compile(source, "<program>", "exec", dont_inherit=True), module.__dict__)
 
 
@@ -112,11 +110,15 @@ def run_coroutine(coroutine):
 
 def describe(error: BaseException) -> list[str]:
     """An exception as an outcome and a reason."""
-    text = ""
-    with contextlib.suppress(Exception):
-        text = str(error)[:MAX_WORDS]
     outcome = "out of memory" if isinstance(error, MemoryError) else "error"
-    return [outcome, f"{type(error).__name__}: {text}"]
+    return [outcome, f"{type(error).__name__}: {text_of(error)}"]
+
+
+def text_of(error: BaseException) -> str:
+    """The start of an exception's text; "" if it cannot be written, as an int of 5,000 digits."""
+    with contextlib.suppress(Exception):
+        return str(error)[: wire.MAX_TEXT]
+    return ""
 
 
 # ------------------------------------------------------------------ scripts

@@ -7,7 +7,7 @@ docs/measurements.md for what is known to pass.
 
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 # Events that give a program frames or code that are not its own.
 FRAMES = frozenset(
@@ -15,47 +15,55 @@ FRAMES = frozenset(
     sys.addaudithook sys.monitoring.register_callback gc.get_objects gc.get_referrers
     gc.get_referents code.__new__ function.__new__ marshal.loads""".split()
 )
-READ_ATTRIBUTE, WRITE_ATTRIBUTE = "object.__getattr__", "object.__setattr__"
 # What leads from an object to a frame, or from a function to its code.
 READ_REFUSED = frozenset(("tb_frame", "f_code", "gi_frame", "cr_frame", "ag_frame", "__code__"))
 # What changes a function and leaves it the same object, so that no snapshot shows the change.
 WRITE_REFUSED = frozenset(("__code__", "__defaults__", "__kwdefaults__"))
 # Modules of libraries that hand such things on to whoever calls them.
 HANDS_ON = frozenset(
-    "inspect traceback dis threading bdb pdb trace profile _pytest._code.code".split()
+    """inspect traceback dis threading bdb pdb trace profile contextlib concurrent.futures.thread
+    _pytest._code.code""".split()
 )
-# Modules that judge, beside those that the test imports.
+# Modules that judge, beside those that the test imports. The last two are the sandbox's own: a program
+# finds their classes among all others, but not the modules.
 JUDGING = """builtins operator math json unittest unittest.case unittest.async_case unittest.mock
 pytest _pytest.python_api _pytest.raises _pytest.recwarn _pytest.outcomes numpy.testing
-numpy.testing._private.utils numpy._core.numeric numpy.core.numeric""".split()
+numpy.testing._private.utils numpy._core.numeric numpy.core.numeric assertions guard""".split()
+
+
+def _make_filter(libraries: tuple[str, ...]) -> Callable[[str, tuple], bool]:
+    """A function that says whether an event, with its arguments, is one to refuse to a program."""
+    # a program may change modules, but no variables in here
+    starts_with, is_in = str.startswith, frozenset.__contains__
+    refused, no_reading, no_writing = FRAMES, READ_REFUSED, WRITE_REFUSED
+
+    def is_dangerous(event: str, arguments: tuple) -> bool:
+        if event == "object.__getattr__":
+            return is_in(no_reading, arguments[1])
+        if event == "object.__setattr__":
+            return is_in(no_writing, arguments[1])
+        if event == "compile":
+            # under the name of a file of a library, its code would be trusted here
+            name = arguments[1]
+            return type(name) is str and starts_with(name, libraries)
+        return is_in(refused, event) or starts_with(event, "ctypes.")
+
+    return is_dangerous
 
 
 def watch(libraries: tuple[str, ...]) -> None:
-    """Refuse such events, with a PermissionError, to a program from now on.
+    """Refuse dangerous events, with a PermissionError, to a program from now on.
 
     `libraries` says how the file names of all other code begin.
     """
-    # a program may change modules, but no variables in here
-    get_frame, starts_with, refused = sys._getframe, str.startswith, FRAMES
-    no_reading, no_writing, hands_on = READ_REFUSED, WRITE_REFUSED, HANDS_ON
+    # as above: no names of this module, which a program may change
+    get_frame, starts_with, hands_on = sys._getframe, str.startswith, HANDS_ON
     get, is_in, make_error = dict.get, frozenset.__contains__, PermissionError
+    is_dangerous = _make_filter(libraries)
     inside = []  # while the hook itself reads frames
 
     def hook(event: str, arguments: tuple) -> None:
-        if event == READ_ATTRIBUTE:
-            if not is_in(no_reading, arguments[1]):
-                return
-        elif event == WRITE_ATTRIBUTE:
-            if not is_in(no_writing, arguments[1]):
-                return
-        elif event == "compile":
-            # under the name of a file of a library, its code would be trusted here
-            name = arguments[1]
-            if type(name) is not str or not starts_with(name, libraries):
-                return
-        elif not is_in(refused, event) and not starts_with(event, "ctypes."):
-            return
-        if inside:
+        if inside or not is_dangerous(event, arguments):
             return
         inside.append(event)
         try:
@@ -67,12 +75,10 @@ def watch(libraries: tuple[str, ...]) -> None:
                 # logging needs its own `currentframe`, which any other may call, too
                 if not (is_in(hands_on, module) or (is_first and module == "logging")):
                     return
-                if event == READ_ATTRIBUTE and arguments[1] == "__code__":
+                if event == "object.__getattr__" and arguments[1] == "__code__":
                     return  # for `inspect.signature`
                 frame = frame.f_back
                 is_first = False
-            if frame is None:
-                return
         finally:
             inside.clear()
         raise make_error(f"{event} is not for programs here")
@@ -93,35 +99,36 @@ class Snapshot:
 
     def __init__(self, names: Sequence[str], classes: Sequence[type]):
         self.modules: dict[str, tuple[types.ModuleType, type]] = {}
-        self.functions: dict[str, tuple[types.ModuleType, dict]] = {}
-        self.methods: dict[str, tuple[type, dict]] = {}
+        self.places: dict[str, tuple[object, dict]] = {}
         for cls in classes:
-            self.methods[cls.__name__] = cls, _callables(cls)
+            self.places[cls.__name__] = cls, _callables(cls)
         for name in [*JUDGING, *names]:
             module = sys.modules.get(name)
             if module is None:
                 continue
             functions = _callables(module)
             self.modules[name] = module, type(module)
-            self.functions[name] = module, functions
+            self.places[name] = module, functions
             for key, value in functions.items():
                 if isinstance(value, type) and value.__module__ == name:
-                    self.methods[f"{name}.{key}"] = value, _callables(value)
+                    self.places[f"{name}.{key}"] = value, _callables(value)
 
     def refuse_changes(self) -> None:
         """PermissionError if a name now stands for something else, or a class has a new method."""
         for name, (module, cls) in self.modules.items():
             if sys.modules.get(name) is not module or type(module) is not cls:
                 raise PermissionError(f"the program replaces the module {name}")
-        for place, (owner, functions) in [*self.functions.items(), *self.methods.items()]:
-            present = vars(owner)
+        for place, (owner, functions) in self.places.items():
+            present = _callables(owner)
             for name, function in functions.items():
                 if present.get(name) is not function:
                     raise PermissionError(f"the program changes {place}.{name}")
-        # a new `__getattribute__` stands before all others, a new method before an inherited one
-        for place, (cls, functions) in self.methods.items():
-            for name in _callables(cls).keys() - functions.keys():
-                raise PermissionError(f"the program adds {place}.{name}")
+            # a new `__getattribute__` stands before all methods, others before inherited ones
+            if not isinstance(owner, type) or owner.__module__ not in JUDGING:
+                continue  # some packages complete their classes later
+            if len(present) > len(functions):
+                new = min(present.keys() - functions.keys())
+                raise PermissionError(f"the program adds {place}.{new}")
 
 
 def _callables(owner) -> dict:

@@ -21,9 +21,11 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 NEW_NAMESPACES = 0x7C020000  # for users, mounts, processes, network, messages, host name
 NEW_USER = 0x10000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32
-MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 1 << 12, 1 << 14, 1 << 18, 2
+MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME, MNT_DETACH = 1 << 12, 1 << 14, 1 << 18, 1 << 21, 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+# System calls that libc has no function for; their numbers are the same on all machines.
+LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
 THREADS = 128  # of a program with its server
 SPARE_THREADS = 400  # where a program's cannot be told apart from the user's others
 FILES_SIZE = 64 << 20  # bytes of the private /tmp
@@ -60,10 +62,10 @@ def _mount(source: str, target: str, filesystem: str | None, flags: int, data=No
     _call("mount", os.fsencode(source), os.fsencode(target), filesystem_bytes, flags_long, data)
 
 
-def be_first_to_go(score: int = 1000) -> None:
+def be_first_to_go() -> None:
     """When memory runs out the kernel ends this process and its forks before others."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(str(score))
+        file.write("1000")  # the highest score
 
 
 # ------------------------------------------------------------------ namespaces
@@ -143,16 +145,17 @@ def _free_place(folders: list[str]) -> str:
 
 def _make_read_only(path: str) -> None:
     present = os.statvfs(path).f_flag  # flags locked in the outer namespace must be repeated
-    flags = present & (0b1110 | 1024 | 2048)
-    if present & 4096:  # relatime, which has another bit here
-        flags = flags | 1 << 21
+    flags = present & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME)
+    if present & os.ST_RELATIME:  # which has another bit here
+        flags = flags | MS_RELATIME
     _mount("none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)
 
 
 def be_nobody() -> bool:
     """For root, whose threads the kernel never limits: take a real user id of no account.
 
-    The effective id, and so the access to files, stays; the filter refuses the way back.
+    The effective id, and so the access to files, stays; the filter refuses the way back. Returns
+    whether this process now is nobody in that way.
     """
     with contextlib.suppress(OSError):
         if os.geteuid() == 0:
@@ -161,7 +164,10 @@ def be_nobody() -> bool:
 
 
 def enter_user_namespace() -> bool:
-    """Enter a user namespace that maps nobody: other processes' memory is out of reach from it."""
+    """Enter a user namespace that maps nobody: other processes' memory is out of reach from it.
+
+    Returns whether the kernel allows it.
+    """
     with contextlib.suppress(OSError):
         _call("unshare", NEW_USER)
         return True
@@ -184,13 +190,13 @@ def landlock(visible: list[str], writable: list[str]) -> None:
     Other processes' memory cannot be read either; newer kernels also stop TCP, signals to processes
     outside and abstract UNIX sockets. It needs no namespaces. OSError before Linux 5.13.
     """
-    version = _system_call(444, None, 0, 1)
+    version = _system_call(LANDLOCK_CREATE_RULESET, None, 0, 1)
     file_rights = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)
     every_right = (1 << file_rights) - 1  # all that this kernel knows
     tcp = 3 if version >= 4 else 0
     scopes = 3 if version >= 6 else 0
     attributes = struct.pack("QQQ", every_right, tcp, scopes)
-    rules = _system_call(444, attributes, len(attributes), 0)
+    rules = _system_call(LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
     reading = 0b1100  # files and folders
     special = 1 | 1 << 6 | 1 << 11  # execute; make devices
     for path in filter(os.path.isdir, visible):
@@ -199,13 +205,13 @@ def landlock(visible: list[str], writable: list[str]) -> None:
         _allow(rules, path, every_right & ~special)
     for path in filter(os.path.exists, DEVICES if writable else ()):
         _allow(rules, path, 0b110)  # read and write a file
-    _system_call(446, rules, 0)
+    _system_call(LANDLOCK_RESTRICT_SELF, rules, 0)
     os.close(rules)
 
 
 def _allow(rules: int, path: str, rights: int) -> None:
     descriptor = os.open(path, os.O_PATH)
-    _system_call(445, rules, 1, struct.pack("=Qi", rights, descriptor), 0)
+    _system_call(LANDLOCK_ADD_RULE, rules, 1, struct.pack("=Qi", rights, descriptor), 0)
     os.close(descriptor)
 
 
@@ -228,13 +234,16 @@ def threads_of_user() -> int:
     return count
 
 
-def set_limits(wanted: dict[int, int]) -> None:
-    """Set resource limits, soft and hard, or keep lower ones."""
-    for which, value in wanted.items():
-        hard = resource.getrlimit(which)[1]
+def set_limits(limits: dict[int, int]) -> None:
+    """Set resource limits, soft and hard, or keep lower ones.
+
+    `limits`: the value of each resource, such as `resource.RLIMIT_CPU`, in the kernel's units.
+    """
+    for limited, value in limits.items():
+        hard = resource.getrlimit(limited)[1]
         if hard != resource.RLIM_INFINITY:
             value = min(value, hard)
-        resource.setrlimit(which, (value, value))
+        resource.setrlimit(limited, (value, value))
 
 
 # ------------------------------------------------------------------ the filter of system calls

@@ -32,7 +32,7 @@ from typing import Any, Literal
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import wire
 from grpo_workbook.sandbox.json_tests import is_json
-from grpo_workbook.sandbox.source import WORD, Test, Unusable, read_test
+from grpo_workbook.sandbox.source import TOKEN, Test, Unusable, read_test
 
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 REPORTED = ("failed", "error", "out of memory", "rejected")  # by the process of a test
@@ -42,10 +42,10 @@ MAX_REASON = 1_000  # characters
 MAX_TRIES = 3  # attempts at a job if the server dies
 MAX_SERVER = 150 << 20  # bytes of memory of a server, before it imports the next test's modules
 UNREADABLE = (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError)
-ENDED = "the program ended its process"
 # Modules whose functions the walls refuse.
 WALLED = {"socket", "subprocess", "multiprocessing", "threading", "os", "signal", "requests"}
-WORDS = re.compile(WORD + r"(\d+)")
+TOKENS = re.compile(TOKEN + r"(\d+)")
+NAMES = "give that of a function or class, or Solution().method"
 _ENTRY_POINT = re.compile(r"[^\W\d]\w*(\(\))?(\.[^\W\d]\w*)*")  # f, or Solution().f
 
 
@@ -68,10 +68,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one job: one of OUTCOMES, and the `fault`: "program", "test" or "sandbox".
+    """The verdict on one job.
 
-    `cases_passed` of `cases` assertions held (by value, in a loop one for each call). `ms`:
-    milliseconds. `how`: "by value", or "in one process: " and why.
+    - `outcome`: one of OUTCOMES; `reason`: why the program has not passed
+    - `fault`: "program", "test" or "sandbox"; "" if it passed
+    - `cases_passed`: how many of `cases`, the assertions in the test's text, held
+    - `ms`: milliseconds that it took
+    - `how`: "by value", or "in one process: " and why
+    - `isolation`: of the sandbox, "full" or "limits-only"
     """
 
     outcome: str
@@ -228,7 +232,7 @@ class _Worker:
         self.test_sock: Any = None  # to the process of the last test by value
         self.test: Test | None = None  # which that is
         self.loaded: set[str] = set()  # the modules that the server has imported
-        self.size = 0  # bytes of memory that it has
+        self.server_memory = 0  # bytes
         self.lock = threading.Lock()
         self.has_judged = False
 
@@ -245,7 +249,11 @@ class _Worker:
                 failures.append(f"{level}: {error or 'the server ended'}")
                 self.stop()
         else:
-            raise WorkbookError(f"the sandbox's server does not judge here ({'; '.join(failures)})")
+            reasons = "; ".join(failures)
+            raise WorkbookError(
+                f"the sandbox's server does not judge here ({reasons}): "
+                "see docs/install.md for what it needs, or use another machine"
+            )
         self.why = "; ".join([*failures, self.why])
         if self.level == "full":
             return
@@ -301,7 +309,7 @@ class _Worker:
         except TimeoutError:
             self.test = None  # its process is still busy
             outcome, reason, fault, passed = "timeout", "no end within the time limit", "program", 0
-        self._tell(wire.END)
+        self._end_job()
         return Verdict(
             outcome,
             printable(str(reason))[:MAX_REASON],
@@ -318,38 +326,42 @@ class _Worker:
         missing = [name for name in modules if name not in self.loaded]
         if not missing:
             return
-        if self.size > MAX_SERVER:  # what earlier tests have imported is not needed any more
+        if (
+            self.server_memory > MAX_SERVER
+        ):  # what earlier tests have imported is not needed any more
             self.stop()
             self.start()
         self.sock.sendall(wire.IMPORT)
         wire.send(self.sock, modules)
-        self.size = wire.receive(self.sock, time.monotonic() + wire.START_LIMIT)
+        self.server_memory = wire.receive(self.sock, time.monotonic() + wire.START_LIMIT)
         self.loaded.update(modules)
 
-    def _message(self, test: Test, job: Job, words: list[str]) -> dict:
-        """What the process of a test gets. Words stand behind its assertions; the first ends it."""
+    def _message(self, test: Test, job: Job, tokens: list[str]) -> dict:
+        """What the process of a test gets.
+
+        `tokens`: the first ends the report, the others stand behind the test's assertions.
+        """
         return {
-            "text": WORDS.sub(lambda match: words[int(match[1])], test.text),
-            "end": words[0],
+            "text": TOKENS.sub(lambda match: tokens[int(match[1])], test.text),
+            "end": tokens[0],
             "setup": job.setup,
             "entry_point": job.entry_point,
             "functions": test.functions,
             "modules": test.modules,
             "asked": test.asked,
-            # whether a test can meet the walls
-            "walled": self.level != "full" or not WALLED.isdisjoint(test.modules),
+            "may_meet_walls": self.level != "full" or not WALLED.isdisjoint(test.modules),
         }
 
     def _run_by_value(self, test: Test, job: Job, seconds: float) -> tuple[list[str], list]:
-        """Run the test and the program apart: the words and what the test reports."""
+        """Run the test and the program apart: the tokens and what the test reports."""
         if test is not self.test:
             if self.test_sock is not None:
                 self.test_sock.close()
             self.test_sock = self._fork(wire.TEST)
             self.test = test
         # no secret is needed: the program's process never sees the test
-        words = [f"{WORD}{number}" for number in range(test.asserts + 1)]
-        message = self._message(test, job, words)
+        tokens = [f"{TOKEN}{number}" for number in range(test.asserts + 1)]
+        message = self._message(test, job, tokens)
         message["free"] = test.free
         message["is_script"] = test.is_script
         if test.function:
@@ -359,7 +371,7 @@ class _Worker:
         while True:
             report = wire.receive(self.test_sock, deadline)
             if report != "start":
-                return words, report
+                return tokens, report
             program = self._fork(wire.SCRIPT if test.is_script else wire.PROGRAM)
             with program:
                 wire.send(program, job.program)
@@ -368,33 +380,31 @@ class _Worker:
                 deadline = time.monotonic() + seconds
 
     def _run_together(self, test: Test, job: Job, seconds: float) -> tuple[list[str], list]:
-        """Run program and test in one process: the words and what it reports."""
+        """Run program and test in one process: the tokens and what it reports."""
         # a program cannot guess them, and finds them nowhere but in the test's own code
-        words = [os.urandom(8).hex() for _ in range(test.asserts + 1)]
-        message = self._message(test, job, words)
+        tokens = [os.urandom(8).hex() for _ in range(test.asserts + 1)]
+        message = self._message(test, job, tokens)
         message["program"] = job.program
         with self._fork(wire.TOGETHER) as sock:
             wire.send(sock, message)
             try:
-                return words, wire.receive(sock, time.monotonic() + seconds)
-            except TimeoutError:
-                raise
+                return tokens, wire.receive(sock, time.monotonic() + seconds)
             except (EOFError, ConnectionError):
-                return words, [words[0], [], [[0, "error", ENDED, "program"]]]
+                return tokens, [tokens[0], [], [[0, "error", wire.ENDED, "program"]]]
             except (ValueError, RecursionError):
-                return words, []
+                return tokens, []
 
-    def _fork(self, word: bytes) -> socket.socket:
+    def _fork(self, request: bytes) -> socket.socket:
         """A socket to a new process of the server."""
         ours, theirs = socket.socketpair()
         with theirs:
-            socket.send_fds(self.sock, [word], [theirs.fileno()])
+            socket.send_fds(self.sock, [request], [theirs.fileno()])
         wire.receive(ours, time.monotonic() + wire.START_LIMIT)
         return ours
 
-    def _tell(self, word: bytes) -> None:
-        """Have the server do something, and wait until it has."""
-        self.sock.sendall(word)
+    def _end_job(self) -> None:
+        """Have the server end the program's processes, and wait until it has."""
+        self.sock.sendall(wire.END)
         wire.read(self.sock, 1, time.monotonic() + wire.START_LIMIT)
 
     def stop(self) -> None:
@@ -408,19 +418,19 @@ class _Worker:
             self.test_sock.close()
         self.process = self.test_sock = self.test = None
         self.loaded.clear()
-        self.size = 0
+        self.server_memory = 0
 
 
-def conclude(test: Test, words: list[str], report: list) -> tuple[str, str, str, int]:
+def conclude(test: Test, tokens: list[str], report: list) -> tuple[str, str, str, int]:
     """The outcome, the reason, the fault and how many assertions hold.
 
-    A report is [the first word, the words behind assertions that hold, failures]; a failure is
+    A report is [the first token, the tokens behind assertions that hold, failures]; a failure is
     [number of the assertion or 0, outcome, reason, fault]. It counts only if it is complete.
     """
     try:
         end, reported, failures = report
-        held = {words.index(word) for word in reported}  # ValueError: it has made one up
-        if end != words[0]:
+        held = {tokens.index(token) for token in reported}  # ValueError: it has made one up
+        if end != tokens[0]:
             raise ValueError("it does not end as the test does")
         lost, cut = set(), 0
         for number, *_ in failures:
@@ -468,7 +478,11 @@ def _show(value) -> str:
 def _reject(job: Job) -> Verdict | None:
     """The verdict on an invalid job, which goes to no server; None for a valid one."""
     if not isinstance(job, Job):
-        return Verdict("rejected", f"the job {_show(job)} is no Job", "test")
+        return Verdict(
+            "rejected",
+            f"the job {_show(job)} is no Job: give Job(program, test, entry_point)",
+            "test",
+        )
     for part, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
         text = getattr(job, part)
         if not isinstance(text, str) or len(text) > limit:
@@ -483,4 +497,4 @@ def _reject(job: Job) -> Verdict | None:
         return None
     if isinstance(name, str) and _ENTRY_POINT.fullmatch(name):
         return None
-    return Verdict("rejected", f"the entry point {_show(name)} is not a name", "test")
+    return Verdict("rejected", f"the entry point {_show(name)} is not a name: {NAMES}", "test")

@@ -88,7 +88,9 @@ def test_text(test):
     """A test as text: a dict as JSON, MBPP's `test_list` as lines; anything else as it is."""
     if isinstance(test, list) and test and all(isinstance(line, str) for line in test):
         return "\n".join(test)
-    return json.dumps(test) if isinstance(test, dict | list) else test
+    if isinstance(test, dict | list):
+        return json.dumps(test)
+    return test
 
 
 def jobs_of(
@@ -135,7 +137,8 @@ def unit_tests(
     Parameters
     ----------
     sandbox
-        Judges the programs; without one, a new `Sandbox(time_limit=time_limit)`.
+        Judges the programs: give one of your own to close it, or to read its `counts`. Without
+        one, it is a new `Sandbox(time_limit=time_limit)`.
     partial
         A failed test earns half of the fraction of its assertions that held; one that was not
         reached counts as failed.
@@ -194,9 +197,7 @@ def unit_tests(
                 rewards.append(0.5 * verdict.fraction if partial else 0.0)
         return rewards
 
-    made: Any = unit_test_reward
-    made.sandbox = judge  # for who wants to close it, or to count
-    return made
+    return unit_test_reward
 
 
 def _unsure(jobs: list[Job], verdicts: list[Verdict], require: str | None) -> list[bool]:

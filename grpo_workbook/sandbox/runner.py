@@ -17,12 +17,18 @@ class Skipped(Exception):
 
 
 def call_all(module: types.ModuleType, functions: list[str], fail: Callable) -> None:
-    """Call functions of a test; `check` and what has a parameter get the candidate."""
+    """Call these functions of a test; one that has a parameter gets the candidate.
+
+    `fail` is called with the error of each that raises one.
+    """
     for name in functions:
         function = getattr(module, name)
-        takes = function.__code__.co_argcount - len(function.__defaults__ or ())
+        parameters = function.__code__.co_argcount - len(function.__defaults__ or ())
+        arguments = []
+        if parameters > 0:
+            arguments.append(getattr(module, "candidate", None))
         try:
-            result = function(getattr(module, "candidate", None)) if takes > 0 else function()
+            result = function(*arguments)
             if isinstance(result, types.CoroutineType):
                 run_coroutine(result)
         except BaseException as error:
@@ -43,8 +49,8 @@ def run(module: types.ModuleType, job: dict, fail: Callable) -> None:
     # the words of a difference take hours for long lists, and nobody reads them
     unittest.case.difflib = types.SimpleNamespace(ndiff=lambda *_: ())
     for member in list(vars(module).values()):
-        own = isinstance(member, type) and member.__module__ == module.__name__
-        if own and issubclass(member, unittest.TestCase):
+        is_own = isinstance(member, type) and member.__module__ == module.__name__
+        if is_own and issubclass(member, unittest.TestCase):
             _run_unittest(unittest, member, fail)
 
 
@@ -61,11 +67,8 @@ def _run_unittest(unittest, case_class: type, fail: Callable) -> None:
         fail(AssertionError("a test that should fail has passed"))
     for test, why in result.skipped:
         method = getattr(test, test._testMethodName)
-        meant = getattr(case_class, "__unittest_skip__", False) or hasattr(
-            method, "__unittest_skip__"
-        )
-        if not meant:  # it is not marked: what the program did made the test skip itself
-            fail(Skipped(why))
+        if not (hasattr(case_class, "__unittest_skip__") or hasattr(method, "__unittest_skip__")):
+            fail(Skipped(why))  # it is not marked: what the program did made the test skip itself
 
 
 def _run_pytest(module: types.ModuleType, text: str, fail: Callable) -> None:
@@ -75,10 +78,10 @@ def _run_pytest(module: types.ModuleType, text: str, fail: Callable) -> None:
     candidate = getattr(module, "candidate", None)
     if candidate is not None:
         vars(module)["candidate"] = pytest.fixture(name="candidate")(lambda: candidate)
-    keep = "caplog" in text
+    keeps_logging = "caplog" in text
     options = ["-s", "-c", os.devnull, "--rootdir", os.getcwd(), "--noconftest"]
     for name in NO_PLUGINS:
-        if not (keep and name == "logging"):
+        if not (keeps_logging and name == "logging"):
             options.extend(["-p", f"no:{name}"])
     code = pytest.main(options, plugins=[_make_plugin(module, fail)])
     if code not in (0, 1, 5):  # passed, failed, nothing to run
@@ -86,6 +89,10 @@ def _run_pytest(module: types.ModuleType, text: str, fail: Callable) -> None:
 
 
 def _make_plugin(module: types.ModuleType, fail: Callable):
+    """A plugin of pytest that collects the tests of `module`, and nothing from files.
+
+    It also runs coroutines, and gives `fail` the error of each test that does not pass.
+    """
     import inspect
     from pathlib import Path
 

@@ -53,7 +53,12 @@ def main() -> None:
 class Server:
     """The server's process.
 
-    `missing` says which walls are not there, `lacks` what programs can do without them.
+    - `missing`: which walls are not there; `lacks`: what programs can do without them
+    - `has_folder`: whether there is a private /tmp, which a job in one process may write to
+    - `is_shut_off`: whether other processes' memory is out of reach even without Landlock
+    - `test`, `program`: process ids of the running forks, 0 for none
+    - `children_file`, `memory_file`: descriptors of files in /proc, None where there are none
+    - `unclean`: whether something of a job is left that cannot be deleted
     """
 
     def __init__(self, control: socket.socket, options: dict):
@@ -61,10 +66,10 @@ class Server:
         self.missing: list[str] = []
         self.lacks: list[str] = []
         self.level = options["level"]
-        self.files = self.level == "full"
-        self.test = self.program = 0  # process ids
-        self.below = self.size = None  # descriptors of files in /proc
-        self.unclean = False  # whether something of a job is left
+        self.has_folder = self.level == "full"
+        self.test = self.program = 0
+        self.children_file = self.memory_file = None
+        self.unclean = False
         self._enter()
         self._forbid_files()
         self._filter_calls()
@@ -84,27 +89,27 @@ class Server:
         """Leave the other processes behind: namespaces, or at least another user."""
         jail.be_first_to_go()
         limits = {resource.RLIMIT_NOFILE: DESCRIPTORS, resource.RLIMIT_CORE: 0}
-        limits[resource.RLIMIT_FSIZE] = LARGEST_FILE if self.files else 0
+        limits[resource.RLIMIT_FSIZE] = LARGEST_FILE if self.has_folder else 0
         threads = jail.threads_of_user() + jail.SPARE_THREADS
         proc = self._open("/proc")  # it shows what no program may see
-        if self.files:
+        if self.has_folder:
             jail.enter_namespaces(self.options["visible"])
-            is_nobody, self.apart = os.getuid() != os.geteuid(), True
+            is_nobody, self.is_shut_off = os.getuid() != os.geteuid(), True
         else:
             self.missing.append("no namespaces")
             is_nobody = jail.be_nobody()
-            self.apart = jail.enter_user_namespace() or is_nobody
+            self.is_shut_off = jail.enter_user_namespace() or is_nobody
         self.limits = {resource.RLIMIT_CPU: int(self.options["time_limit"]) + 2}
         if sys.platform == "linux":
             # the limit may count no others' threads
-            alone = is_nobody or (self.apart and jail.threads_are_counted_by_namespace())
+            alone = is_nobody or (self.is_shut_off and jail.threads_are_counted_by_namespace())
             if not alone:
                 self.lacks.append(f"start {jail.SPARE_THREADS} threads")
             self.limits[resource.RLIMIT_NPROC] = jail.THREADS if alone else threads
         if proc is not None:
-            self.size = self._open("self/statm", proc)
+            self.memory_file = self._open("self/statm", proc)
             if os.getpid() != 1:  # the process ids there are those of the namespace outside
-                self.below = self._open(f"self/task/{os.getpid()}/children", proc)
+                self.children_file = self._open(f"self/task/{os.getpid()}/children", proc)
             os.close(proc)
         jail.set_limits(limits)
         jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
@@ -119,23 +124,23 @@ class Server:
 
     def _forbid_files(self) -> None:
         try:
-            jail.landlock(self.options["visible"], [PRIVATE] if self.files else [])
+            jail.landlock(self.options["visible"], [PRIVATE] if self.has_folder else [])
             self.lacks.append("see whether a file exists")
         except OSError as error:
             self.lacks.append("read all your files")
             if self.missing:
                 self.missing.append(f"no Landlock: {error}")
-            if not self.apart:
+            if not self.is_shut_off:
                 self.lacks.append("read your other processes' environment")
 
     def _filter_calls(self) -> None:
         self.filters: dict[bool, jail.Filter] = {}  # whether it is for program and test together
         try:
-            jail.server_filter(self.files).install()
-            self.filters[True] = jail.program_filter(self.files, timers=False)
+            jail.server_filter(self.has_folder).install()
+            self.filters[True] = jail.program_filter(self.has_folder, timers=False)
             self.filters[False] = jail.program_filter(files=False, timers=True)
         except OSError as error:
-            if self.files:  # process 1 could not find the processes that a program starts
+            if self.has_folder:  # process 1 could not find the processes that a program starts
                 raise
             self.missing.append(f"system calls cannot be filtered: {error}")
             self.lacks.append("use the network, write files and end your processes")
@@ -148,7 +153,7 @@ class Server:
         sys.path.extend(self.options["packages"])
         for name in OWN_MODULES:
             sys.modules.pop(name, None)
-        if self.files:
+        if self.has_folder:
             for name in ("HOME", "TMPDIR", "MPLCONFIGDIR"):
                 os.environ[name] = PRIVATE
         else:  # Matplotlib asks for a folder to write to, and goes on if it cannot
@@ -167,6 +172,7 @@ class Server:
         gc.freeze()
 
     def _import(self, names: list[str]) -> None:
+        """Import a test's modules, for all forks from now on."""
         for name in names:
             # whatever a package does, the test itself says what is wrong with it
             with contextlib.suppress(BaseException):
@@ -176,48 +182,48 @@ class Server:
     # ------------------------------------------------------------------ requests
 
     def serve(self) -> None:
-        """Do what pool.py asks for, until it hangs up."""
+        """Do what pool.py asks for; this ends the process when pool.py hangs up."""
         while True:
-            word, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
-            if not word or self.unclean:
+            request, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
+            if not request or self.unclean:
                 os._exit(0)  # pool.py starts another server, with a new folder
-            if word == wire.END:
+            if request == wire.END:
                 self._end_program()
                 self.control.sendall(b"k")
-            elif word == wire.IMPORT:
+            elif request == wire.IMPORT:
                 self._import(wire.receive(self.control))
                 wire.send(self.control, self._sizes()[1])
             else:
-                self._start(word, descriptors[0])
+                self._start(request, descriptors[0])
 
     # ------------------------------------------------------------------ forks
 
-    def _start(self, word: bytes, descriptor: int) -> None:
-        """Fork the process that this word asks for; it ends the one before."""
-        if word == wire.TEST:
+    def _start(self, request: bytes, descriptor: int) -> None:
+        """Fork the process that this request asks for; it ends the one before."""
+        if request == wire.TEST:
             _end(self.test)
         else:
             self._end_program()
         limits = dict(self.limits)
         memory = self.options["memory_mb"] << 20
-        if word == wire.TEST:
+        if request == wire.TEST:
             memory *= 2  # it has its own values and the program's
             del limits[resource.RLIMIT_CPU]  # it judges many programs
         if sys.platform == "linux":  # macOS cannot limit the address space
             limits[resource.RLIMIT_AS] = self._sizes()[0] + memory
-        files = word == wire.TOGETHER and self.files
-        if not files:
+        may_write = request == wire.TOGETHER and self.has_folder
+        if not may_write:
             limits[resource.RLIMIT_FSIZE] = 0
         child = os.fork()
         if child == 0:
-            self._be_child(word, descriptor, limits)
+            self._be_child(request, descriptor, limits)
         os.close(descriptor)
-        if word == wire.TEST:
+        if request == wire.TEST:
             self.test = child
         else:
             self.program = child
 
-    def _be_child(self, word: bytes, descriptor: int, limits: dict) -> None:
+    def _be_child(self, request: bytes, descriptor: int, limits: dict) -> None:
         """Put up the last walls and run; this never returns."""
         try:
             os.dup2(descriptor, 3)
@@ -227,17 +233,17 @@ class Server:
             os.setsid()
             jail.set_limits(limits)
             if self.filters:
-                self.filters[word == wire.TOGETHER].install()
+                self.filters[request == wire.TOGETHER].install()
             gc.enable()
-            FORKS[word](socket.socket(fileno=3))
+            FORKS[request](socket.socket(fileno=3))
         finally:
             os._exit(1)  # after any error the other side sees the end of the socket
 
     def _sizes(self) -> tuple[int, int]:
         """Bytes of address space that a fork of this process starts with, and of memory."""
-        if self.size is None:
+        if self.memory_file is None:
             return INTERPRETER, 0
-        pages = os.pread(self.size, 100, 0).split()
+        pages = os.pread(self.memory_file, 100, 0).split()
         page = resource.getpagesize()
         return int(pages[0]) * page, int(pages[1]) * page
 
@@ -248,15 +254,15 @@ class Server:
             _end(self.program)
             self.program = 0
             self._end_descendants()
-        if self.files:
+        if self.has_folder:
             self._empty_folder()
 
     def _end_descendants(self) -> None:
         """Without a filter a program can start others, which become children of this process."""
         for _ in range(1000):
-            if self.below is None:
+            if self.children_file is None:
                 return
-            children = {int(pid) for pid in os.pread(self.below, 1 << 20, 0).split()}
+            children = {int(pid) for pid in os.pread(self.children_file, 1 << 20, 0).split()}
             children.discard(self.test)
             if not children:
                 return

@@ -19,7 +19,7 @@ from grpo_workbook.sandbox.json_tests import is_json, read_json
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS = FUNCTIONS | ast.ClassDef
 LOOPS = ast.For | ast.AsyncFor | ast.comprehension
-WORD = "word of assertion "
+TOKEN = "token of assertion "
 RAISES = frozenset(("raises", "assertRaises", "assertRaisesRegex"))
 # Calls whose first two arguments are compared.
 COMPARING = frozenset(
@@ -33,7 +33,7 @@ COMPARING = frozenset(
 REPORTED = f"""
 try: {{0}}
 except _workbook.errors as _workbook_error: _workbook.lost({{1}}, _workbook_error)
-else: _workbook.held('{WORD}{{1}}')
+else: _workbook.held('{TOKEN}{{1}}')
 """
 COMPARES = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
 RUN_BY_NAME = ("check", "test", "setUp", "tearDown", "setup", "teardown")
@@ -97,7 +97,7 @@ def names_in(node: ast.AST) -> set[str]:
 class Test:
     """What is known of a test.
 
-    - `text`: the test with its assertions counted; WORD and "3" stand for the third one's word
+    - `text`: the test with its assertions counted; TOKEN and "3" stand for the third one's token
     - `asserts`: the number of its assertions; `required`: those that every run reaches
     - `why`: why it needs one process; "" where plain values are enough
     - `modules`: those that it imports; `functions`: those to call
@@ -171,7 +171,7 @@ def _read_python(tree: ast.Module, setup: ast.Module, entry_point: str) -> Test:
         # What no one looks at again may be a copy, which the program cannot fit to its answer.
         may_copy = not (_looks_back(tree, names) or _asks_identity(tree, names))
         tree = Comparisons(names.calls if may_copy else set()).visit(tree)
-    counter = Counter(names.functions)
+    counter = AssertionCounter(names.functions)
     tree.body = counter.count_in(tree.body)
     text = ast.unparse(ast.fix_missing_locations(tree))
     if "IsolatedAsyncioTestCase" in text:
@@ -458,7 +458,7 @@ def _asks_identity(tree: ast.Module, names: Names) -> bool:
 # ------------------------------------------------------------------ counting
 
 
-class Counter:
+class AssertionCounter:
     """Rewrites a test: each assertion reports that it held, or what it lost to.
 
     An assertion that fails inside of `try` or `with` still raises; others let the test go on.
@@ -524,7 +524,7 @@ class Counter:
             self.required.add(number)
         if isinstance(statement, ast.With):
             self._count_inside(statement, optional, guard)
-        held = f"_workbook.held('{WORD}{number}')"
+        held = f"_workbook.held('{TOKEN}{number}')"
         if guard == "caught":
             return [statement, *ast.parse(held).body]
         attempt: Any = ast.parse(REPORTED.format("pass", number)).body[0]

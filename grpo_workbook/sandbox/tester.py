@@ -14,11 +14,10 @@ from typing import Any
 
 import runner
 import wire
-from assertions import MAX_WORDS, NoAnswer, Report
+from assertions import NoAnswer, Report
 from json_tests import same_output, same_value
 
 OUTCOMES = ("error", "out of memory", "rejected")  # that a program's process can report
-ENDED = "the program ended its process"
 
 
 def run(sock: socket.socket) -> None:
@@ -35,7 +34,7 @@ def run(sock: socket.socket) -> None:
         if not program.calls:
             report.fail(NoAnswer("rejected", "the test never calls the candidate", "test"))
         program.end()
-        wire.send(sock, [job["end"], report.words, report.failures])
+        wire.send(sock, [job["end"], report.tokens, report.failures])
 
 
 def _run_test(job: dict, program: "Program", report: Report) -> None:
@@ -71,7 +70,10 @@ def _is_one_of(answer, results: list) -> bool:
 
 
 class Program:
-    """The process with the program, as the test sees it."""
+    """The process with the program, as the test sees it.
+
+    `caller` leads to pool.py, which starts the process; `calls` counts what the test has asked.
+    """
 
     def __init__(self, caller: socket.socket):
         self.caller = caller
@@ -92,7 +94,7 @@ class Program:
             self.sock.close()
 
     def member(self, name: str):
-        """What stands for a name of the program in the test."""
+        """What stands in the test for a name of `solution`; AttributeError for `__file__`."""
         if name.startswith("__"):
             raise AttributeError(name)
         return self.function(name)
@@ -114,7 +116,7 @@ class Program:
         except (wire.NotPlain, RecursionError) as problem:
             raise NoAnswer("rejected", f"the test passes {problem}", "test") from None
         except OSError:
-            raise NoAnswer("error", ENDED) from None
+            raise NoAnswer("error", wire.ENDED) from None
         return self.read_answer()
 
     def read_answer(self):
@@ -123,7 +125,7 @@ class Program:
         try:
             answer = wire.receive(self.sock)
         except (EOFError, OSError):
-            raise NoAnswer("error", ENDED) from None
+            raise NoAnswer("error", wire.ENDED) from None
         except (ValueError, RecursionError):
             pass
         match answer:
@@ -131,7 +133,7 @@ class Program:
                 with contextlib.suppress(Exception):
                     return wire.decode(value)
             case [str(outcome), str(reason)] if outcome in OUTCOMES:
-                raise NoAnswer(outcome, reason[: MAX_WORDS + 100])
+                raise NoAnswer(outcome, reason[: wire.MAX_TEXT + 100])
         raise NoAnswer("error", "the answer breaks the protocol")
 
     def run_script(self, text: str) -> str:
@@ -148,7 +150,7 @@ class Program:
             try:
                 self.read_answer()
             except NoAnswer as error:
-                if str(error) != ENDED:  # os._exit: its output counts
+                if str(error) != wire.ENDED:  # os._exit: its output counts
                     raise
         return output.decode("utf-8", "replace")
 

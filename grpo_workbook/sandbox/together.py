@@ -1,6 +1,6 @@
 """Program and test in one process, a fork of server.py: as pytest, unittest or Python would run it.
 
-Its report is only complete with words that pool.py has drawn for this run: one stands in the test
+Its report is only complete with tokens that pool.py has drawn for this run: one stands in the test
 behind each assertion, and the first one ends it. Standard library only.
 """
 
@@ -45,7 +45,7 @@ def run(sock: socket.socket) -> None:
         refuse_changes()
     except BaseException as error:
         report.fail(error)
-    send(sock, [job["end"], report.words, report.failures])
+    send(sock, [job["end"], report.tokens, report.failures])
 
 
 def _make_room() -> None:

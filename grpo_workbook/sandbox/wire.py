@@ -18,19 +18,17 @@ from typing import Any
 
 MAX_MESSAGE = 64 << 20  # bytes of one message
 MAX_ITEMS = 1_000_000  # of an iterator
+MAX_TEXT = 400  # characters of an error's text
+ENDED = "the program ended its process"
 # What pool.py asks the server for: processes, their end, and imports
 TEST, PROGRAM, SCRIPT, TOGETHER, END, IMPORT = b"q", b"v", b"s", b"t", b"e", b"i"
 START_LIMIT = 60.0  # seconds for a process to come up, or to import a test's modules
 # JSON's own types; a list of nothing else crosses as it is
 SCALARS = {bool, int, float, str, type(None)}
 MAX_INT = 1 << 1000  # larger ones cross in base 16, which takes linear time
-# The last one: else each thread takes 64 MB of addresses.
-_FOR_LITTLE_MEMORY = (
-    "OPENBLAS_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "MALLOC_ARENA_MAX",
-)
+# Each set to 1: without the last, every thread takes 64 MB of addresses.
+_FOR_LITTLE_MEMORY = """OPENBLAS_NUM_THREADS OMP_NUM_THREADS MKL_NUM_THREADS
+MALLOC_ARENA_MAX""".split()
 
 
 class NotPlain(Exception):
@@ -172,7 +170,7 @@ def receive(sock: socket.socket, deadline: float | None = None):
 
 
 def read(sock: socket.socket, size: int, deadline: float | None = None) -> bytes:
-    """So many bytes; errors as `receive`."""
+    """Exactly `size` bytes; EOFError at an earlier end, TimeoutError at the deadline."""
     data = read_up_to(sock, size, deadline)
     if len(data) < size:
         raise EOFError
@@ -180,7 +178,7 @@ def read(sock: socket.socket, size: int, deadline: float | None = None) -> bytes
 
 
 def read_up_to(sock: socket.socket, size: int, deadline: float | None = None) -> bytes:
-    """All bytes until the end, at most so many."""
+    """All bytes until the end, at most `size`; TimeoutError at the deadline."""
     data = bytearray()
     while len(data) < size:
         if deadline is not None:
@@ -198,7 +196,11 @@ def read_up_to(sock: socket.socket, size: int, deadline: float | None = None) ->
 
 
 def start_server(options: dict):
-    """(process, its socket): a new isolated Python with an empty environment runs server.py."""
+    """(process, its socket): a new isolated Python with an empty environment runs server.py.
+
+    `options` are those of `pool.Sandbox`: time_limit in seconds, memory_mb, level, and the folders
+    packages and visible.
+    """
     import subprocess  # not above: a candidate does not need it
 
     ours, theirs = socket.socketpair()

@@ -178,29 +178,30 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
 # %% [markdown]
 # The always-equal object is not a plain value, so it cannot pass to the test and the program is *rejected*. The program
 # that leaves has ended only its own process, so it is an *error*. The next figure shows which processes there are. A
-# small *server* copies itself (it *forks*) for every job, and stops a program that takes too long:
+# small *server* copies itself (it *forks*) for every program, and once for each new test. It stops a program that takes
+# too long. The test's process reports which assertions held, and the trainer's process makes the verdict from that:
 
 # %% tags=["hide-input"]
 boxes = {
     "trainer": (0.09, 0.5, "trainer\nreward function", pale["model"]),
-    "judge": (0.5, 0.8, "judge\nthe test, with the\nexpected values", pale["check"]),
+    "test": (0.5, 0.8, "the test,\nwith the\nexpected values", pale["check"]),
     "server": (0.5, 0.17, "server\nforks and kills", pale["off"]),
     "program": (0.87, 0.5, "the program\nof one job", pale["number"]),
 }
-arrows = [("trainer", "judge", "job", -0.15), ("judge", "trainer", "verdict", -0.15),
-          ("server", "judge", "fork"), ("server", "program", "fork, kill"),
-          ("judge", "program", "arguments", -0.2),
-          ("program", "judge", "plain values", -0.2)]
+arrows = [("trainer", "test", "job", -0.15), ("test", "trainer", "report", -0.15),
+          ("server", "test", "fork"), ("server", "program", "fork, kill"),
+          ("test", "program", "arguments", -0.2),
+          ("program", "test", "plain values", -0.2)]
 figure = figures.diagram(boxes, arrows, (9.5, 4.0))
 figure.suptitle("By value: test and program run apart, only plain values cross", y=1.03)
 axes = figure.axes[0]
 axes.axvline(0.24, 0.02, 0.98, color=figures.ORANGE, linestyle="--", linewidth=2)
 axes.text(0.26, 0.02, "behind the walls: no network, no files, no new programs, "
           "limits on time and memory", color=figures.ORANGE, va="bottom", fontsize=9)
-figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verdict. "
-             "Behind the walls a server forks the judge, which has the test and the "
-             "expected values, and a process for the program of one job. Between these "
-             "two only arguments and plain values cross.")
+figures.show(figure, "Diagram: the trainer sends a job to the process of the test and "
+             "gets a report. Behind the walls a server forks this process, which has the "
+             "test and the expected values, and one for the program of the job. Between "
+             "these two only arguments and plain values cross.")
 
 # %% [markdown]
 # The **isolation** in the output above is what this machine can enforce. **full** means that a program has no network,
@@ -212,8 +213,10 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
 #
 # Many tests need the program's own objects: they make a `Stack`, call its methods and expect an exception. Objects
 # cannot pass between processes. For such tests the sandbox runs program and test **in one process**, as pytest would,
-# with the same isolation from the rest of the machine. Tests that are written for pytest or unittest run in this way,
-# too. The sandbox decides this from the text of the test alone, so a program cannot influence it.
+# with the same isolation from the rest of the machine. Tests that import pytest or unittest run in this way, too, and
+# those that catch exceptions or use dates, `Decimal` or `Fraction`. By value run assertions on plain values, alone or
+# in functions, as in HumanEval, MBPP and KodCode without pytest, and tests of what a script prints. The sandbox
+# decides this from the text of the test alone, so a program cannot influence it.
 
 # %%
 STACK_TEST = """
@@ -277,8 +280,8 @@ print("judged", verdict.how)
 # %% [markdown]
 # A different defence stops each of the three. The report of a test counts only if it is complete, so leaving early is
 # an error. The sandbox recognises an object that is equal to everything. And a program may not change functions of
-# Python or pytest. Such defences *resist* the cheats that are known; they do not prove that there is no other. [The
-# measurements](../docs/measurements.md) list what each defence stops and which known cheats still pass.
+# Python, pytest or unittest. Such defences *resist* the cheats that are known; they do not prove that there is no
+# other. [The measurements](../docs/measurements.md) list what each defence stops and which known cheats still pass.
 
 # %% tags=["hide-input"]
 boxes = {
