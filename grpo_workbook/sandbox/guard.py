@@ -24,8 +24,8 @@ HANDS_ON = frozenset(
     """inspect traceback dis threading bdb pdb trace profile contextlib concurrent.futures.thread
     _pytest._code.code""".split()
 )
-# Modules that judge, beside those that the test imports. The last two are the sandbox's own: a program
-# finds their classes among all others, but not the modules.
+# Modules that judge, beside those that the test imports. The last two are the sandbox's own: their
+# classes are in `object.__subclasses__()`, which a program can call.
 JUDGING = """builtins operator math json unittest unittest.case unittest.async_case unittest.mock
 pytest _pytest.python_api _pytest.raises _pytest.recwarn _pytest.outcomes numpy.testing
 numpy.testing._private.utils numpy._core.numeric numpy.core.numeric assertions guard""".split()
