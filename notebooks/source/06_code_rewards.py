@@ -184,24 +184,24 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
 # %% tags=["hide-input"]
 boxes = {
     "trainer": (0.09, 0.5, "trainer\nreward function", pale["model"]),
-    "judge": (0.5, 0.8, "judge\nthe test, with the\nexpected values", pale["check"]),
+    "test": (0.5, 0.8, "the test,\nwith the\nexpected values", pale["check"]),
     "server": (0.5, 0.17, "server\nforks and kills", pale["off"]),
     "program": (0.87, 0.5, "the program\nof one job", pale["number"]),
 }
-arrows = [("trainer", "judge", "job", -0.15), ("judge", "trainer", "verdict", -0.15),
-          ("server", "judge", "fork"), ("server", "program", "fork, kill"),
-          ("judge", "program", "arguments", -0.2),
-          ("program", "judge", "plain values", -0.2)]
+arrows = [("trainer", "test", "job", -0.15), ("test", "trainer", "report", -0.15),
+          ("server", "test", "fork"), ("server", "program", "fork, kill"),
+          ("test", "program", "arguments", -0.2),
+          ("program", "test", "plain values", -0.2)]
 figure = figures.diagram(boxes, arrows, (9.5, 4.0))
 figure.suptitle("By value: test and program run apart, only plain values cross", y=1.03)
 axes = figure.axes[0]
 axes.axvline(0.24, 0.02, 0.98, color=figures.ORANGE, linestyle="--", linewidth=2)
 axes.text(0.26, 0.02, "behind the walls: no network, no files, no new programs, "
           "limits on time and memory", color=figures.ORANGE, va="bottom", fontsize=9)
-figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verdict. "
-             "Behind the walls a server forks the judge, which has the test and the "
-             "expected values, and a process for the program of one job. Between these "
-             "two only arguments and plain values cross.")
+figures.show(figure, "Diagram: the trainer sends a job to the process of the test and "
+             "gets a report. Behind the walls a server forks this process, which has the "
+             "test and the expected values, and one for the program of the job. Between "
+             "these two only arguments and plain values cross.")
 
 # %% [markdown]
 # The **isolation** in the output above is what this machine can enforce. **full** means that a program has no network,
