@@ -439,7 +439,7 @@ print(f"{len(mutated) - survivors} of {len(mutated)} mutants are caught")
 #
 # ## What a step costs
 #
-# A step of GRPO judges 64 completions here. Starting a new Python process for each of them can take as long as the rest
+# A step of GRPO judges 80 completions here. Starting a new Python process for each of them can take as long as the rest
 # of the step. The sandbox starts a few small servers once, and they fork for each job, which takes much less time:
 
 # %%
