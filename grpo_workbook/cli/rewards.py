@@ -71,6 +71,10 @@ def beside(spec: str, folder: Path) -> str:
         if not dot_py or not path.exists():
             parts.append(part)
             continue
+        if "," in str(path):  # a spec is divided at its commas
+            raise WorkbookError(
+                f"the path of a reward file must have no comma: {path}; rename the folder or file"
+            )
         parts.append(f"{path}:{rest}")
     return ",".join(parts)
 

@@ -2,6 +2,8 @@
 
 from math import comb, exp, sqrt
 
+import numpy as np
+
 from grpo_workbook.exercises.tasks import exercise, experiment
 
 # 09.1: the probability of each token, with a temperature and top_p
@@ -111,31 +113,28 @@ def has_no_temperature(logits, temperature, top_p):
 
 def spread_of(logits):
     """The mean variance of the logits at a position."""
-    total = 0.0
-    for row in logits:
-        mean = sum(row) / len(row)
-        total += sum((logit - mean) ** 2 for logit in row) / len(row)
-    return total / len(logits)
+    variances = np.var(logits, axis=1)  # (positions,)
+    return variances.mean()
 
 
 def differences(reference, merged):
-    """All differences of two tables of logits (positions, vocabulary), as one list."""
-    result = []
-    for ours, theirs in zip(reference, merged, strict=True):
-        result.extend(new - old for old, new in zip(ours, theirs, strict=True))
-    return result
+    """All differences of two tables of logits (positions, vocabulary), in one row."""
+    return np.ravel(np.subtract(merged, reference))
 
 
 def relative_difference(reference, merged):
     """The root mean square of the differences, in units of the logits' standard deviation."""
-    changes = differences(reference, merged)
-    square = sum(change**2 for change in changes) / len(changes)
-    return sqrt(square / spread_of(reference))
+    mean_square = np.mean(differences(reference, merged) ** 2)
+    return sqrt(mean_square / spread_of(reference))
 
 
 def above(limit, measure, reference, merges):
     """The names of the merges whose measure is above the limit."""
-    return [name for name, logits in merges.items() if measure(reference, logits) > limit]
+    names = []
+    for name, logits in merges.items():
+        if measure(reference, logits) > limit:
+            names.append(name)
+    return names
 
 
 def correct_wrong_merges(reference, merges, limit):
@@ -146,35 +145,39 @@ def correct_wrong_merges(reference, merges, limit):
 def moved(logits, change):
     """The logits with `change(position, token)` added, in units of their standard deviation."""
     scale = sqrt(spread_of(logits))
-    result = []
-    for position, row in enumerate(logits):
-        result.append([x + scale * change(position, token) for token, x in enumerate(row)])
-    return result
+    result = np.array(logits)
+    for position, token in np.ndindex(result.shape):
+        result[position, token] += scale * change(position, token)
+    return result.tolist()
 
 
-def likeliest(row):
-    """The token with the largest logit."""
-    return row.index(max(row))
+def sign(position, token):
+    """1 and -1 in turns, as on a chessboard."""
+    return (-1) ** (position + token + 1)
 
 
 def rounded(position, token):
     """The rounding of a right merge: 0.3 % of the spread, up and down in turns."""
-    return 0.003 if (position + token) % 2 else -0.003
+    return 0.003 * sign(position, token)
 
 
 def half_as_large(position, token):
     """A wrong merge: 10 % of the spread, up and down in turns."""
-    return 0.1 if (position + token) % 2 else -0.1
+    return 0.1 * sign(position, token)
 
 
 def one_outlier(position, token):
     """A right merge with one logit that is 6 % of the spread off."""
-    return 0.06 if (position, token) == (2, 3) else 0.0
+    if (position, token) == (2, 3):
+        return 0.06
+    return 0.0
 
 
 def tie_turned(position, token):
     """A right merge that changes the order of two logits that are nearly the same."""
-    return 0.002 if (position, token) == (1, 2) else 0.0
+    if (position, token) == (1, 2):
+        return 0.002
+    return 0.0
 
 
 POSITIONS = [  # the logits of five tokens at six positions
@@ -185,8 +188,8 @@ POSITIONS = [  # the logits of five tokens at six positions
     [-2.0, 3.0, -1.0, 5.5, 0.0],
     [1.0, -2.0, 0.0, -1.0, 4.5],
 ]
-SMALL = [[logit / 100 for logit in row] for row in POSITIONS]
-LARGE = [[50 * logit for logit in row] for row in POSITIONS]
+SMALL = (np.array(POSITIONS) / 100).tolist()
+LARGE = (np.array(POSITIONS) * 50).tolist()
 
 
 def three_merges(logits):
@@ -213,9 +216,9 @@ def compares_tokens(reference, merges, limit):
     """
 
     def other_tokens(ours, theirs):
-        pairs = zip(ours, theirs, strict=True)
-        other = [likeliest(old) != likeliest(new) for old, new in pairs]
-        return sum(other) / len(other)
+        tokens = np.argmax(ours, axis=1)  # (positions,)
+        merged_tokens = np.argmax(theirs, axis=1)
+        return np.mean(tokens != merged_tokens)
 
     return above(limit, other_tokens, reference, merges)
 
@@ -227,8 +230,7 @@ def ignores_the_spread(reference, merges, limit):
     """
 
     def root_mean_square(ours, theirs):
-        changes = differences(ours, theirs)
-        return sqrt(sum(change**2 for change in changes) / len(changes))
+        return sqrt(np.mean(differences(ours, theirs) ** 2))
 
     return above(limit, root_mean_square, reference, merges)
 
@@ -240,7 +242,8 @@ def takes_the_largest(reference, merges, limit):
     """
 
     def largest(ours, theirs):
-        return max(map(abs, differences(ours, theirs))) / sqrt(spread_of(ours))
+        sizes = np.abs(differences(ours, theirs))
+        return sizes.max() / sqrt(spread_of(ours))
 
     return above(limit, largest, reference, merges)
 
@@ -250,8 +253,8 @@ def lets_signs_cancel(reference, merges, limit):
     """You averaged the differences with their signs, which cancel: square them first."""
 
     def mean_difference(ours, theirs):
-        changes = differences(ours, theirs)
-        return abs(sum(changes) / len(changes)) / sqrt(spread_of(ours))
+        mean = np.mean(differences(ours, theirs))
+        return abs(mean) / sqrt(spread_of(ours))
 
     return above(limit, mean_difference, reference, merges)
 

@@ -111,7 +111,8 @@ def takes_scales_of_32_bits(linear_weights, other_weights, rest, usable):
     of 32 bits for every 256 scales.
     """
     in_16_bits = 2 * (linear_weights + other_weights) / GIB
-    in_4_bits = ((0.5 + 4 / 64) * linear_weights + 2 * other_weights) / GIB
+    bytes_per_weight = 0.5 + 4 / 64
+    in_4_bits = (bytes_per_weight * linear_weights + 2 * other_weights) / GIB
     return base_that_fits(in_16_bits + rest, in_4_bits + rest, usable)
 
 
@@ -119,7 +120,9 @@ def takes_scales_of_32_bits(linear_weights, other_weights, rest, usable):
 def quantizes_everything(linear_weights, other_weights, rest, usable):
     """You stored the embeddings in 4 bits too: only the linear layers are quantized."""
     weights = linear_weights + other_weights
-    return base_that_fits(2 * weights / GIB + rest, NF4_BYTES * weights / GIB + rest, usable)
+    in_16_bits = 2 * weights / GIB
+    in_4_bits = NF4_BYTES * weights / GIB
+    return base_that_fits(in_16_bits + rest, in_4_bits + rest, usable)
 
 
 @choose_base.mistake
@@ -134,7 +137,8 @@ def always_takes_4_bits(linear_weights, other_weights, rest, usable):
 
 def read_pieces(norms):
     """From the gradient's norm by the completions at once; rounding moves it far below 0.1 %."""
-    (few, pieces), (many, whole) = sorted(dict(norms).items())
+    fewest_first = sorted(dict(norms).items())
+    (few, pieces), (many, whole) = fewest_first
     sentence = f"The norm is {whole:.5f} with {many} at once and {pieces:.5f} with {few}."
     if abs(pieces / whole - 1) > 1e-3:
         return "changes", sentence
@@ -158,7 +162,8 @@ smaller_pieces.example({64: 0.28733, 8: 0.28733}, gives="stays")
 
 def read_seconds(seconds):
     """From the seconds for a few completions and for 8 times as many."""
-    (few, short), (many, long) = sorted(dict(seconds).items())
+    fewest_first = sorted(dict(seconds).items())
+    (few, short), (many, long) = fewest_first
     times = long / short
     sentence = f"{few} took {short:.2f} s and {many} took {long:.2f} s: x {times:.1f}."
     if times < 1.5:

@@ -52,9 +52,9 @@ def with_template(name):
     return changed
 
 
-def ask(problems, with_tokenizer):
+def ask(problems, with_tokenizer, with_model=model):
     return evaluate(
-        model, with_tokenizer, problems, sample=True, max_new_tokens=64,
+        with_model, with_tokenizer, problems, sample=True, max_new_tokens=64,
         batch_size=profile.eval_batch_size,
     )
 
@@ -866,10 +866,7 @@ def one_problem() -> dict:
     lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")
     base, form_tokenizer = load_model(DATA / "tiny-form", dtype=profile.dtype, device=profile.device)
     rewards, weights = parse_rewards(REWARDS)
-    before = evaluate(
-        base, form_tokenizer, questions, sample=True, max_new_tokens=64,
-        batch_size=profile.eval_batch_size,
-    )
+    before = ask(questions, form_tokenizer, base)
     trainer = ScratchTrainer(get_peft_model(base, lora), form_tokenizer, rewards, weights)
     problems = [train_set[i] for i in range(1)]
     batch = problems * (8 // len(problems))
@@ -877,10 +874,7 @@ def one_problem() -> dict:
     for _ in range(24):
         metrics = trainer.step(batch)
         zero_variance.append(metrics["frac_reward_zero_std"])
-    after = evaluate(
-        trainer.model, form_tokenizer, questions, sample=True, max_new_tokens=64,
-        batch_size=profile.eval_batch_size,
-    )
+    after = ask(questions, form_tokenizer, trainer.model)
     return {"before": before.rate, "after": after.rate, "zero": zero_variance}
 
 
