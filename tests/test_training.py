@@ -10,6 +10,7 @@ from conftest import raises_naming
 
 from grpo_workbook.config import TARGET_MODULES, choose_profile
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.evaluation import generate
 from grpo_workbook.training import (
     Callback,
     Float32Adapters,
@@ -244,14 +245,40 @@ def test_the_probe_logs_rates_and_takes_a_judge(tiny):
     state = SimpleNamespace(global_step=0, log_history=[])
     how = {"max_new_tokens": 4, "judge": lambda given, answer: True}
     probe = HeldoutProbe(model, tokenizer, data, every=2, **how)
-    probe.on_train_begin(None, state, None)
+    args = SimpleNamespace(chat_template_kwargs=None)
+    probe.on_train_begin(args, state, None)
     state.global_step = 1
-    probe.on_step_end(None, state, None)  # not yet
+    probe.on_step_end(args, state, None)  # not yet
     (entry,) = state.log_history
     assert entry["step"] == 0
     for name in ("strict", "lenient", "well_formed"):
         assert 0 <= entry[f"heldout/{name}"] <= 1
     assert [len(texts) for _, texts in probe.seen] == [3]
+
+
+def test_the_probe_asks_what_the_trainer_asks(tiny):
+    from datasets import Dataset
+
+    model, tokenizer = tiny["qwen"]
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template += "{{ opening }}"
+    prompts = [[{"role": "user", "content": f"What is {n}+1?"}] for n in (2, 5)]
+    data = Dataset.from_dict({"prompt": prompts, "answer": ["3", "6"]})
+    texts = {}
+    for opening in ("<reasoning>\n1+1=", ""):
+        probe = HeldoutProbe(model, tokenizer, data, max_new_tokens=16)
+        args = SimpleNamespace(chat_template_kwargs={"opening": opening})
+        probe.on_step_end(args, SimpleNamespace(global_step=0, log_history=[]), None)
+        texts[opening] = probe.seen[0][1]
+        assert texts[opening] == generate(
+            model,
+            tokenizer,
+            prompts,
+            sample=True,
+            max_new_tokens=16,
+            chat_template_kwargs=args.chat_template_kwargs,
+        )
+    assert len({tuple(seen) for seen in texts.values()}) == 2
 
 
 @pytest.mark.slow
@@ -269,7 +296,7 @@ def test_the_probe_keeps_the_best_adapter_and_stops_where_the_accuracy_falls(tin
 
     def at(step: int) -> bool:
         state.global_step, control = step, TrainerControl()
-        probe.on_step_end(None, state, control)
+        probe.on_step_end(SimpleNamespace(chat_template_kwargs=None), state, control)
         return control.should_training_stop
 
     state = TrainerState()
