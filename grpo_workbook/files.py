@@ -43,6 +43,10 @@ def whole_file(path: Path) -> Iterator[Path]:
     target = place_of(path)  # the target of a link: the link stays
     temporary = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
+        # A device such as /dev/stdout is written to; replacing it would destroy it.
+        if target.exists() and not target.is_file():
+            yield target
+            return
         try:
             yield temporary
             os.replace(temporary, target)

@@ -864,7 +864,8 @@ def one_problem() -> dict:
     from peft import LoraConfig, get_peft_model
 
     lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")
-    base, form_tokenizer = load_model(DATA / "tiny-form", dtype=profile.dtype, device=profile.device)
+    tiny_form = DATA / "tiny-form"
+    base, form_tokenizer = load_model(tiny_form, dtype=profile.dtype, device=profile.device)
     rewards, weights = parse_rewards(REWARDS)
     before = ask(questions, form_tokenizer, base)
     trainer = ScratchTrainer(get_peft_model(base, lora), form_tokenizer, rewards, weights)
