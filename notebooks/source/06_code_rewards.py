@@ -199,9 +199,9 @@ axes.axvline(0.24, 0.02, 0.98, color=figures.ORANGE, linestyle="--", linewidth=2
 axes.text(0.26, 0.02, "behind the walls: no network, no files, no new programs, "
           "limits on time and memory", color=figures.ORANGE, va="bottom", fontsize=9)
 figures.show(figure, "Diagram: the trainer sends a job to the process of the test and "
-             "gets a report. Behind the walls a server forks this process, which has the "
-             "test and the expected values, and one for the program of the job. Between "
-             "these two only arguments and plain values cross.")
+             "gets a report. Behind the walls a server forks this process, which has "
+             "the test and the expected values, and one for the program of the job. "
+             "Between these two only arguments and plain values cross.")
 
 # %% [markdown]
 # The **isolation** in the output above is what this machine can enforce. **full** means that a program has no network,

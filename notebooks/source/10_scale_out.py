@@ -520,8 +520,14 @@ print("mean rewards of the steps:", two_rewards)
 # The folder `configs/` has two commented files: `data_parallel.yaml` gives each GPU a whole copy of the model, and
 # `cpu_two_processes.yaml` does the same without GPUs. FSDP and DeepSpeed divide the weights among the GPUs instead, for a
 # model that does not fit on one. With LoRA this is rarely needed (an 8 B model takes 6 GiB in 4 bits), and it makes
-# sampling slow, because each token needs weights from all GPUs. `run` and Unsloth do not divide weights; for that, write
-# a script with TRL and accelerate.
+# sampling slow, because each token needs weights from all GPUs. `run` and Unsloth do not divide weights. For that, write
+# a script with TRL, and start it with one of the files that TRL keeps for this purpose in [its
+# repository](https://github.com/huggingface/trl/tree/main/examples/accelerate_configs), `fsdp2.yaml` or
+# `deepspeed_zero3.yaml`:
+#
+# ```bash
+# accelerate launch --config_file deepspeed_zero3.yaml --num_processes 4 train.py
+# ```
 
 # %% [markdown]
 # ## A faster sampler: vLLM
