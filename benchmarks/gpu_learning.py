@@ -1,7 +1,8 @@
 """Whether the tiny models learn, merge and resume on Unsloth's GPU path as they do on a CPU
 (benchmarks/gpu.py).
 
-The bounds are those that tests/test_pipeline.py holds the main run on a CPU to.
+The bounds are those that tests/test_cli_run.py asks of the main run on a CPU. There the base
+answers each problem 16 times, here once, so that its own rate may be a little higher.
 """
 
 import json
@@ -9,7 +10,8 @@ import math
 from pathlib import Path
 
 from grpo_workbook.config import PROFILES, REWARDS, Profile, choose_profile
-from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
+from grpo_workbook.data import load_split, to_dataset
+from grpo_workbook.data.splitting import select_true
 from grpo_workbook.files import write_json
 
 FULL = PROFILES["smoke"]["grpo"]["max_steps"]
@@ -38,8 +40,11 @@ def make_profile(job: dict) -> Profile:
 
 
 def _problems(profile: Profile):
-    heldout = load_problems(WORD_PROBLEMS["heldout"]).select(range(profile.heldout))
-    return to_dataset(load_problems(WORD_PROBLEMS["train"])), to_dataset(heldout)
+    """The main run's training problems, and those of its held-out problems that are rare, too."""
+    train, heldout, _ = load_split(
+        heldout=profile.heldout, seed=profile.seed, profile_name=profile.name
+    )
+    return to_dataset(train), to_dataset(select_true(heldout, "rare"))
 
 
 def _measure(profile: Profile, model, tokenizer, heldout) -> tuple[dict, list[str]]:
@@ -140,9 +145,9 @@ def accuracy_problems(before: dict, after: dict) -> list[str]:
     """Which of the main run's bounds are broken."""
     sampled, greedy = "strict_sampled", "strict_greedy"
     bounds = (
-        ("sampled before", before[sampled], "at most", 0.35, before[sampled] <= 0.35),
-        ("sampled after", after[sampled], "at least", 0.85, after[sampled] >= 0.85),
-        ("greedy after", after[greedy], "at least", 0.90, after[greedy] >= 0.90),
+        ("sampled before", before[sampled], "at most", 0.45, before[sampled] <= 0.45),
+        ("sampled after", after[sampled], "at least", 0.65, after[sampled] >= 0.65),
+        ("greedy after", after[greedy], "at least", 0.75, after[greedy] >= 0.75),
         (
             "greedy after",
             after[greedy],

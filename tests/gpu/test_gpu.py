@@ -60,7 +60,7 @@ def test_the_kernels_compute_what_pytorch_does(part):
 def test_the_main_run_learns_and_merges(part):
     row = part("main_run")[0]
     assert "error" not in row, row
-    assert row["after"]["strict_sampled"] >= 0.85
+    assert row["after"]["strict_sampled"] >= 0.65  # of the rare kinds
     assert row["merge"]["same_greedy_tokens"] >= 0.98
 
 
