@@ -160,12 +160,17 @@ def evaluate(
         rewards: functions that score the completions instead, as in training: the first of them
             says which are right. The dataset then needs the columns that they read, and no
             `answer`.
-        right_at: a completion is right if the first reward gives it at least this. Default: 1, for
-            a reward that gives 0 to what is wrong and 1 to what is right.
+        right_at: a completion is right if the first reward gives it at least this value, before
+            any weight. Default: 1, for a reward that gives 0 to what is wrong and 1 to what is
+            right.
         judge: compares answers that are not numbers (see `score`).
         samples: completions for each problem; several need sample=True.
         sample, temperature, max_new_tokens, batch_size, seed, chat_template_kwargs, progress: as in
             `generate`.
+
+    Returns:
+        The completions, and what is right of them. The samples of a problem stand next to each
+        other.
 
     Raises:
         WorkbookError: for a missing column, for an impossible number of samples, and for a value
@@ -221,7 +226,16 @@ def measure(
 ) -> dict[str, Scores]:
     """The scores of a policy on the held-out problems, by way of decoding, for `report_heldout`.
 
-    Each problem gets `samples` sampled answers and one greedy answer.
+    Args:
+        model, tokenizer: the policy.
+        heldout: rows with `prompt` and `answer`.
+        ways: "sampled" (at temperature 1), "greedy", or both.
+        samples: sampled answers to each problem. The greedy answer is always one.
+        judge: compares answers that are not numbers (see `score`).
+        max_new_tokens, batch_size, seed, chat_template_kwargs: as in `generate`.
+
+    Returns:
+        The Scores of each way, under its name.
     """
     scores = {}
     for way in ways:

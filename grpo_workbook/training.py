@@ -235,9 +235,9 @@ class HeldoutProbe(Callback):
         trainer = GRPOTrainer(model, ..., callbacks=[HeldoutProbe(model, tokenizer, heldout)])
 
     It samples one completion for each problem, with the chat_template_kwargs of the trainer's
-    GRPOConfig, and logs the rates heldout/strict, heldout/lenient
-    and heldout/well_formed, and heldout/seconds. `seen` keeps (step, completions) of each probe,
-    and `best` the step with the most strictly right completions.
+    GRPOConfig, and logs the rates heldout/strict, heldout/lenient and heldout/well_formed, and
+    heldout/seconds. `seen` keeps (step, completions) of each probe, and `best` the step with the
+    most strictly right completions.
 
     Args:
         model: the policy that is trained.

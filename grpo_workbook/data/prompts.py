@@ -111,9 +111,13 @@ def render(
 ) -> list[str]:
     """Each conversation as the text that the model reads, up to the start of its own turn.
 
-    `chat_template_kwargs` are those of the GRPOConfig that the policy is trained with, such as
-    {"enable_thinking": True}. All that measures a policy takes them by this name. Default: those of
-    the profiles, which switch thinking off.
+    Args:
+        prompts: the conversations.
+        tokenizer: has the chat template.
+        chat_template_kwargs: what the template reads beside the messages, as in the GRPOConfig
+            with which the policy is trained: {"enable_thinking": True}, for example. Default: that
+            of the profiles, which switches thinking off. {} leaves all to the template. Every
+            function that measures a policy has this parameter.
     """
     options: Any = chat_template_kwargs
     if options is None:

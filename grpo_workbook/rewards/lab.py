@@ -130,10 +130,18 @@ def score_rewards(
 ) -> Scored:
     """Every reward for every completion, group by group, as GRPO would see them.
 
-    `rows` are rows of the dataset, one for each group or for each completion; the rewards get their
-    columns. The weights are 1 if they are left out. A reward that reads `completion_ids` needs the
-    tokenizer. Raises WorkbookError for numbers of them that
-    do not fit, and for a reward that breaks the contract.
+    Args:
+        functions: the rewards.
+        completions: texts or chats, one group after the other.
+        rows: rows of the dataset, one for each group or for each completion; the rewards get their
+            columns.
+        group_size: completions of a group, at least 2.
+        weights: of the rewards in their sum; 1 if they are left out.
+        tokenizer: makes `completion_ids` for a reward that reads them.
+
+    Raises:
+        WorkbookError: if the completions do not fill their groups, if there is another number of
+            rows or weights than is needed, and for a reward that breaks the contract.
     """
     count = len(completions)
     if group_size < 2 or count == 0 or count % group_size != 0:
