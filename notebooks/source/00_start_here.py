@@ -276,12 +276,13 @@ for name, scores in (("before", before), ("after", after)):
 
 # %% [markdown]
 # In the run shown here, the strict rate rises by 68 percentage points and the lenient rate by 11. So most of the gain
-# is **form**: tiny-form could solve the problems before, and GRPO taught it to write the answers as the system message
-# asks. That is as we built it, and it shows how fast GRPO finds what a reward pays for.
+# is **form**: tiny-form could solve the problems before, and GRPO taught it to write the answers as the system
+# message asks. This is no surprise, because we built tiny-form in this way. But the run shows how fast GRPO finds
+# what a reward pays for.
 #
-# GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) a model from which nothing is hidden trains on kinds
-# of problem that it had hardly seen. There the right greedy answers rise from 44 % to 85 %, and none of this gain is
-# form.
+# GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
+# requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
+# 44 % to 85 % (measured with the most likely token each time), and none of this gain is form.
 #
 # > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837) say no:
 # > with enough samples, base models solved at least as many problems as their trained versions.

@@ -2,7 +2,8 @@
 # # 01 · GRPO from scratch
 #
 # How does GRPO turn a handful of rewards into a change of the model's weights? In this chapter you write each piece
-# yourself, put the pieces together in a trainer of about 70 lines, train a small Qwen with it, and do the same in TRL.
+# yourself, put the pieces together in a trainer of about 80 lines, train a small Qwen with it, and do the same in
+# TRL.
 #
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
 # training step, read any GRPO trainer, and say what each loss type does to short and long answers.
@@ -1031,7 +1032,9 @@ text = f"Four metrics over 40 steps, first to last 5 steps: {'; '.join(words)}."
 figures.show(figure, text)
 
 # %% [markdown]
-# The two runs train on different problems and samples, so they agree only as well as two runs with different seeds.
+# On the held-out problems, 45.5 % of the answers are strictly right after TRL's run, and 49.8 % after yours. The
+# intervals of the two rates overlap widely. The two runs train on different problems and samples, so they agree only
+# as well as two runs with different seeds.
 #
 # **The value of the loss does not show progress.** At a ratio of 1 the loss of each token is minus the advantage of its
 # answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers. The

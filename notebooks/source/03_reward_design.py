@@ -206,11 +206,11 @@ check("03.1", agreed_answer);
 #
 # The course has two rewards for the same form. The *strict* reward wants the two blocks and nothing else. The
 # *incremental* reward pays 0.25 for each of the four tags that is in place, counted from the first, and allows words
-# around the blocks. The next cell compares both rewards on seven texts.
+# around the blocks.
 #
 # The incremental reward gives **partial credit**: a model that never writes the whole form still earns more for each
 # step towards it, so its groups have a gradient. With the strict reward alone there is no gradient until the model
-# succeeds by chance.
+# succeeds by chance. The next cell compares both rewards on seven texts.
 
 # %%
 from grpo_workbook import incremental_format_reward, strict_format_reward

@@ -214,9 +214,10 @@ figures.show(figure, "Diagram: the trainer sends a job to the process of the tes
 # Many tests need the program's own objects: they make a `Stack`, call its methods and expect an exception. Objects
 # cannot pass between processes. For such tests the sandbox runs program and test **in one process**, as pytest would,
 # with the same isolation from the rest of the machine. Tests that import pytest or unittest run in this way, too, and
-# those that catch exceptions or use dates, `Decimal` or `Fraction`. By value run assertions on plain values, alone or
-# in functions, as in HumanEval, MBPP and KodCode without pytest, and tests of what a script prints. The sandbox
-# decides this from the text of the test alone, so a program cannot influence it.
+# so do tests that catch exceptions or use dates, `Decimal` or `Fraction`. The sandbox judges two sorts of test by
+# value: assertions on plain values, alone or in functions (as in HumanEval, MBPP and KodCode without pytest), and
+# tests of what a script prints. The sandbox decides this from the text of the test alone, so a program cannot
+# influence it.
 
 # %%
 STACK_TEST = """
@@ -439,8 +440,9 @@ print(f"{len(mutated) - survivors} of {len(mutated)} mutants are caught")
 #
 # ## What a step costs
 #
-# A step of GRPO judges 80 completions here. Starting a new Python process for each of them can take as long as the rest
-# of the step. The sandbox starts a few small servers once, and they fork for each job, which takes much less time:
+# A step of GRPO judges 80 completions here. Starting a new Python process for each of them can take as long as the
+# rest of the step. The sandbox starts a few small servers once, and they fork for each job, which takes much less
+# time. The next cell measures both for 64 programs:
 
 # %%
 import time
@@ -805,10 +807,12 @@ print(f"{better} tasks better, {worse} worse, p = {p_value:.1g}")
 
 # %% [markdown]
 # The gain is not chance. What did the model learn? Before training it already solved 61 % of the tasks greedily, but
-# only 36.5 % when sampled, and fewer than half of its completions were one block of Python. After training it does
-# nearly every time what it could do before some of the time. Whether GRPO can teach more than that is in dispute
-# (chapters 00, 08). A completion that is never sampled is never rewarded, so a new skill needs rewarded steps on the
-# way: partial credit, or easier tasks first.
+# only 36.5 % when sampled, and fewer than half of its completions were one block of Python. Before training, most
+# groups of eight completions had some that passed and some that did not. So much of the gain is probably *sharpening*
+# (chapter 04): the model now does nearly every time what it could do before some of the time. This chapter does not
+# measure how much, because it has only one sampled answer for each held-out task. Whether GRPO can teach more than
+# that is in dispute (chapters 00, 08). A completion that is never sampled is never rewarded, so a new skill needs
+# rewarded steps on the way: partial credit, or easier tasks first.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -1150,8 +1154,8 @@ predict("06.5", prediction, train_again);
 #   it.
 # - Judge by value: the test runs in one process and the program in another, so no program can give itself a pass. A
 #   test that needs the program's objects shares its process; there the sandbox resists only the cheats that are known.
-# - Keep judging cheap: small servers that are started once and fork for every job judge 64 programs in half a second
-#   here.
+# - Keep judging cheap: small servers that are started once and fork for every job judge 64 programs in a fraction of
+#   a second here.
 # - Reward all or nothing if the model passes now and then. Partial credit makes fewer zero-variance groups, but it also
 #   rewards guesses.
 # - Measure pass@1 on held-out tasks, with an interval, to see whether the training helped.

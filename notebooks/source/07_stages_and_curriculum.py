@@ -367,8 +367,8 @@ for old, new in pairs:
     print("no difference shown" if change.p_value > 0.05 else "a difference")
 
 # %% [markdown]
-# All three ways work about equally well. Look at the groups to see why. The figure shows the fraction of zero-variance
-# groups, averaged over four steps:
+# Training helps in all three ways, and this run shows no difference between them. Look at the groups to see why. The
+# figure shows the fraction of zero-variance groups, averaged over four steps:
 
 # %% tags=["hide-input"]
 lines = {}
