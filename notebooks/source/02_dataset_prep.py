@@ -66,9 +66,9 @@ for name, with_tokenizer in runs.items():
     print(f"{name:8} template: the number is right in {right} of {scores.n}")
 
 # %% [markdown]
-# No error and no warning appeared, but with the other template the model lost most of its right answers. A large model
-# has seen more kinds of text and may lose less, but it, too, was trained with one template. So this chapter first shows,
-# layer by layer, what the model reads.
+# No error and no warning appeared, but with the other template the model lost all of its right answers. A large model
+# has seen more kinds of text and may lose less, but it, too, was trained with one template. So this chapter first
+# shows, layer by layer, what the model reads.
 #
 # ## From a row to tokens
 #
@@ -358,9 +358,13 @@ figures.show(figure, words + "; ".join(sentences))
 
 # %% [markdown]
 # In training, a grey problem takes as much time as a blue one, but teaches nothing about being right. (A format reward
-# may still differ within its group. The model then learns the form and no arithmetic.) So train on a source with mostly
-# blue problems. A person would call sums such as `4 - 1` easier than a word problem. The model need not agree: what it
-# can solve depends on what it was trained on, and nothing in a data file shows that.
+# may still differ within its group. The model then learns the form and no arithmetic.) So train on a source with many
+# blue problems. Here each of the two kinds of word problem has 11 blue ones among 32, for opposite reasons: most common
+# problems are already solved each time, and most rare ones are never solved. So the rare kinds leave more to learn, and
+# chapter 04 trains on them.
+#
+# A person would call sums such as `4 - 1` easier than a word problem. The model need not agree: what it can solve
+# depends on what it was trained on, and nothing in a data file shows that.
 #
 # Eight tries are few. A problem that the model solves once in twenty tries is never right in eight of them in two cases
 # out of three (0.95⁸ = 0.66), so a grey bar at 0 also contains problems that a longer run could learn. [Chapter
@@ -760,7 +764,7 @@ for name, part in {"train": my_train, "heldout": my_heldout}.items():
 # In the figure, each grey bar shows how many rows are left after a step; the two blue bars are the two files. The lines
 # below the figure give the reason for each invalid row. If a step drops more rows than you expected, read those rows
 # before you go on. Few held-out rows measure a gain only roughly: with 26 of them, the 95 % interval of an accuracy of
-# one half reaches 19 points up and down ([chapter 08](08_evaluation.ipynb)).
+# one half reaches 18 points up and down ([chapter 08](08_evaluation.ipynb)).
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.6)
@@ -804,7 +808,7 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # %% [markdown]
 # ### Exercise 02.2 · `other_prompt` · easy · 5 minutes
 #
-# With another template, the tiny model lost most of its right numbers. What happens if you keep its own template and
+# With another template, the tiny model lost all of its right numbers. What happens if you keep its own template and
 # only leave out the system message? The model answers the same 160 problems with and without this message. How often
 # does it find the right number, in any form, without the message? Predict "about as often", "less often" (down to 40 %
 # of the rate before) or "hardly ever". The run takes about five seconds. Then try another change, such as a question

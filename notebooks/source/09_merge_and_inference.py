@@ -9,8 +9,8 @@
 # computed correctly, recognise a wrong merge although it still answers, generate in batches, choose sampling settings
 # by measurement, and serve the model over HTTP.
 #
-# **Time:** about 3 minutes on two CPU cores; a short training run is a third of it. Reading takes about 35 minutes.
-# **You need** chapter 00, and an idea of what LoRA is (chapter 04).
+# **Time:** about 3 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 35
+# minutes. **You need** chapter 00, and an idea of what LoRA is (chapter 04).
 
 # %% [markdown]
 # ## Which form?
@@ -391,7 +391,8 @@ for name, numbers in results.items():
 # Read the lines "alpha / r left out" and "into 4-bit weights". Both models choose the same token as the base with its
 # adapter at 99 % of the positions, which is within the limit of the check. Yet each of them is a different policy: its
 # logits differ by 15 and 16 % of their spread, against 0.2 % for the right merge. They lose ten and five points of
-# greedy accuracy, which 120 problems can hardly tell from chance. The logits show the fault beyond doubt.
+# greedy accuracy. With 120 problems, a loss of ten points is about the smallest that can be told from chance, and a
+# loss of five can well be chance. The logits show the fault beyond doubt.
 
 # %% [markdown]
 # ## How far from the trained policy?
@@ -457,14 +458,16 @@ figures.show(figure, f"Arrows from the trained policy to three merged models. {e
 # The merge into the unpacked base stays closest to the trained policy, but it keeps the 4-bit rounding errors for good.
 # The original 16-bit base with this adapter is a combination that training never saw. So the logits of this merge
 # differ from the policy's by a tenth of their spread, although the merge was computed correctly. Both ways are
-# legitimate: measure the one that you ship. With 120 problems the intervals of the 16-bit and the unpacked model
-# overlap widely, so these scores do not rank the two.
+# legitimate: measure the one that you ship. The greedy and the sampled rates put the two in opposite orders, and the
+# differences are about three points. That is too little for 120 problems, so these scores do not rank the two.
 
 # %% [markdown]
 # ## The same in one call
 #
 # `merge` checks the base by its hash, merges, compares logits and held-out answers, and writes a card. The folder is
-# written only when the merge passes the check. Otherwise the error message gives the numbers.
+# written only when the merge passes the check. Otherwise the error message gives the numbers. This adapter was trained
+# on a 4-bit base, so a merge in 16 bits changes the base. With `dequantize=True`, `merge` takes the base as it was in
+# training, unpacked to 16 bits.
 
 # %%
 from grpo_workbook import merge
@@ -662,9 +665,9 @@ figure.axes[0].fill_between(temperatures, low, high, color=figures.BLUE, alpha=0
 figures.show(figure, words)
 
 # %% [markdown]
-# At low temperatures the eight answers have few different texts, so a vote adds nothing. As the temperature rises,
-# the accuracy of single answers falls first, and that of the vote later. 60 problems show this shape, but they are too
-# few to choose between two neighbouring temperatures. For that, plan the number of problems as in chapter 08, and take
+# At low temperatures the eight answers have few different texts, so a vote adds little. As the temperature rises, the
+# accuracy of single answers falls first, and that of the vote later. 60 problems show this shape, but they are too few
+# to choose between two neighbouring temperatures. For that, plan the number of problems as in chapter 08, and take
 # problems that you do not report later. For a single answer choose a low temperature. For voting or for training
 # samples choose as much variety as accuracy allows.
 #
@@ -765,7 +768,8 @@ print("port closed:", closed)
 #
 # Which form should you ship, and what does quantizing cost? The cell compares four forms of the same adapter: unmerged
 # on the 4-bit base, unmerged on the 16-bit base, merged in 16 bits, and merged and then quantized to NF4. All compute
-# in bfloat16. The time is that of 120 greedy answers on this machine. The sampled answers before it serve as a warm-up.
+# in bfloat16, so the rates differ a little from those above, which were computed in float32. The time is that of 120
+# greedy answers on this machine. The sampled answers before it serve as a warm-up.
 
 # %%
 adapter = folder / "adapter"

@@ -507,6 +507,9 @@ print("processes:", two_report["processes"])
 print("mean rewards of the steps:", two_rewards)
 
 # %% [markdown]
+# Four steps are too few to show learning. A step asks only a few problems, some of the kinds that the model hardly
+# knows, so its mean reward depends mostly on which problems it asks.
+#
 # The other launcher, accelerate, reads its settings from a file:
 #
 # ```bash

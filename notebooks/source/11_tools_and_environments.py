@@ -9,7 +9,8 @@
 # **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
 # gradient; find tool results that were dropped without a warning; and check a tool before a model uses it.
 #
-# **Time:** about 4 minutes on two CPU cores. Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
+# **Time:** about 4 minutes on two CPU cores. (The stored progress bars show longer times, because other programs ran on
+# the machine.) Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
 
 # %% [markdown]
 # ## The loop of a turn
@@ -318,10 +319,10 @@ figure, words = figures.line_chart(
 figures.show(figure, words)
 
 # %% [markdown]
-# ## After training, and with the tool taken away
-#
 # In the figure, the reward and the calls rise together, and failed calls become rare. The reward is the fraction of right
 # answers, so the model learned to call and to answer with the result.
+#
+# ## After training, and with the tool taken away
 #
 # Now play the held-out products again. The last column is a control experiment without the calculator: if the gain came
 # from the calculator, it must disappear. The rate may even fall below what the model knew by heart, because the model
@@ -931,11 +932,12 @@ for start in range(0, len(group_games), 8):
 print("\n".join(shown))
 
 # %% [markdown]
-# Compare games that begin with the same guess. The guess is reinforced in a game that was won and penalised in one that
-# was lost, depending on what came after it. So within one group the signal for a first guess is mostly noise. On average
-# over many groups a good first guess wins more often, and this average is all that the model can learn from. The figure
-# shows both for the 320 games: a pale point is the advantage of one game, and the line is the mean of all games with
-# this first guess, with its standard error.
+# All games of a group have the same secret, here 3. So a first guess of 3 wins at once and is reinforced, and all games
+# that begin with 1 happen to be lost. With another secret it would be different, and a game also depends on the guesses
+# after the first one. So within one group the signal for a first guess is mostly noise. On average over many groups a
+# good first guess wins more often, and this average is all that the model can learn from. The figure shows both for the
+# 320 games: a pale point is the advantage of one game, and the line is the mean of all games with this first guess,
+# with its standard error.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 3.4)

@@ -868,8 +868,8 @@ for scale in ("group", "batch", "none"):
 
 # %% [markdown]
 # With the group's standard deviation, the flipped reward gets nearly three times the advantage of a right answer in the
-# mixed group; with the batch's, less than twice. Does this matter in training? The stored runs use chapter 04's task
-# with 20 and 30 % of the rewards flipped:
+# mixed group; with the batch's, less than twice. Does this matter in training? The stored runs pay the rule itself on
+# chapter 12's task *main*, with 20 and 30 % of the rewards flipped:
 
 # %%
 report("noise")
@@ -1424,10 +1424,10 @@ blind = show_agreement("the same, whole form", same_form)
 # %% [markdown]
 # Over all completions the kappa is 0.47, which many would call moderate. Among those in the requested form, the judge
 # says "right" to 31 of 34. A judge that hardly varies cannot agree beyond chance, so there its kappa is near 0 or below
-# it whatever the labels are; even a narrow interval would then mean little. So this judge looks at the form. It was asked "Right?" and
-# answers "well-formed?": the wording of a question does not prove what a judge looks at. Calibrate it on the cases
-# between which it will have to decide. As the policy learns the form, all of its completions will be of the second
-# kind.
+# it whatever the labels are; even a narrow interval would then mean little. So this judge looks at the form. It was
+# asked "Right?" and answers "well-formed?": the wording of a question does not prove what a judge looks at. Calibrate
+# it on the cases between which it will have to decide. As the policy learns the form, all of its completions will be of
+# the second kind.
 #
 # ### Which of two?
 #
