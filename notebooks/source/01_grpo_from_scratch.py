@@ -1270,8 +1270,9 @@ predict("01.6", prediction, run);
 # group. The difference, divided by the group's standard deviation, is the answer's advantage. The advantage weighs the
 # log-probability of each token of the answer, and the gradient of this loss changes the weights.
 #
-# - REINFORCE makes sampled answers likelier by their reward. A baseline that does not depend on the answer keeps the
-#   gradient unbiased and reduces its noise. GRPO's baseline is the group's mean, which replaces PPO's critic.
+# - REINFORCE makes each sampled answer likelier, in proportion to its reward. A baseline that does not depend on the
+#   answer keeps the gradient unbiased and reduces its noise. GRPO's baseline is the group's mean, which replaces
+#   PPO's critic.
 # - A group whose answers all earn the same reward teaches nothing, and small groups bias the advantage. After the
 #   division by the group's standard deviation, even a tiny difference has its full effect.
 # - The ratio leaves 1 when a batch is used for several optimizer steps. Clipping then stops tokens that have moved far

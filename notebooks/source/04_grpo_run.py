@@ -178,9 +178,9 @@ model, tokenizer = load_policy(profile)
 # weights. `dtype` is the number format of the arithmetic and of everything that is not quantized. Beside each frozen
 # matrix W stand two thin matrices, A and B, and only these learn. This is low-rank adaptation,
 # [LoRA](https://arxiv.org/abs/2106.09685). The rank `r` is the thin dimension of A and B. The layer computes
-# `W x + (lora_alpha / r) B A x`, where a factor `lora_alpha / r` of 2, as here, is a common choice. B starts at zero,
-# so the adapters change nothing until the first update. Adapting all seven projections of a layer learns more than
-# adapting attention alone ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
+# `W x + (lora_alpha / r) B A x`, where a factor `lora_alpha / r` of 2, as here, is a common choice. B starts at zero, so the
+# adapters change nothing until the first update. A model learns more if all seven projections of a layer have
+# adapters than if only those of the attention have them ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
 
 # %% tags=["hide-input"]
 from bitsandbytes.functional import dequantize_4bit
@@ -624,8 +624,9 @@ if "rare" in heldout_set.column_names:
 # - **sharpening**: the problem was solved in some of the earlier tries, and now the right answer is likely;
 # - **new**: the problem was solved in none of the earlier tries, and now it is.
 #
-# `describe_gain` divides the strict gain into these parts. It assigns a problem by all tries but one, and counts the
-# gain on the one that was left out, because a problem that was merely unlucky would seem to gain by itself.
+# `describe_gain` divides the strict gain into these parts. For each of the 16 earlier tries it decides by the 15
+# others to which part the problem belongs, and measures the gain from this one try. If the same tries did both, a
+# problem that was merely unlucky before would seem to gain.
 
 # %%
 from grpo_workbook.evaluation import describe_gain
@@ -695,8 +696,8 @@ controls.round(1)
 #   120 steps of noise at this learning rate destroy what the model knew. So the gain comes from the information in the
 #   reward.
 # - *More* of the old data hardly helps: the greedy rate rises from 39 % to 41 %.
-# - *Rebalanced*, the same data bring it to 49 %. So 10 of GRPO's 44 points could be had without any reward, by
-#   practising the 24 rare examples more often.
+# - With the same data, *rebalanced*, the greedy rate is 49 %. So 10 of GRPO's 44 points could be had without any
+#   reward, by practising the 24 rare examples more often.
 # - Imitating *worked* answers wins, with 95 %. Where such answers exist, use them. GRPO reached 82 % from a check
 #   alone, and that is what it is for.
 #
