@@ -199,7 +199,8 @@ print(f"if the runs were independent:     {independent_worse:.1%} would")
 # %% [markdown]
 # Fewer problems get worse than independent runs would give, because a problem's outcomes are correlated: this model
 # solves some problems nearly always and others nearly never. So pairing will help. If the two numbers were equal, it
-# would not. With greedy decoding even fewer problems get worse, because then only the training can change an outcome.
+# would not. With greedy decoding two runs of the same model give the same answers, so only the training can make a
+# problem worse.
 #
 # Now we can plan. `paired_items` computes from both rates how many problems a paired test needs. For comparison we
 # write its unpaired counterpart:

@@ -1099,11 +1099,11 @@ print(describe("main", "clip-higher, 4 updates"))
 # three updates. The lines are the bounds 1.2 and 1.28. In the grey area no token can lie, because its new probability
 # would be above 1.
 #
-# Most of the clipped tokens are not rare: 72 % had a probability of 0.5 or more. Only tokens above p = 1 / 1.2 = 0.83
-# can never be clipped. In the first update on a batch no token is clipped at all, so with one update per batch
-# clip-higher, GSPO and SAPO *are* GRPO (and CISPO is the token-level loss). With four updates, few tokens lie between
-# 1.2 and 1.28. DAPO raised the bound for runs of thousands of updates, in which a rare token that is clipped again and
-# again can disappear.
+# Most of the clipped tokens are not rare: 72 % had a probability of 0.5 or more. A token can never be clipped if its
+# probability was above 0.83 (1 / 1.2). In the first update on a batch no token is clipped at all, so with one update
+# per batch clip-higher, GSPO and SAPO *are* GRPO (and CISPO is the token-level loss). With four updates, few tokens lie
+# between 1.2 and 1.28. DAPO raised the bound for runs of thousands of updates, in which a rare token that is clipped
+# again and again can disappear.
 #
 # ### Entropy: a bonus, or only the forks
 #
@@ -1214,12 +1214,12 @@ for method in MECHANISMS[2:]:
     print(describe("steps", method))
 
 # %% [markdown]
-# "As good as" is the *effective sample size* as a fraction: so many equally weighted completions would have the same
-# variance. The correction costs little. It should matter where the sampler differs much from the policy: when it is
-# many updates old, when completions are very long, or when rounding is coarse. The stored runs fit this and do not
-# settle it. With the sampler of some updates ago, the correction adds 13 points sampled (in seven of eight seeds) and 9
-# points greedy (in five of eight). With the 4-bit copy, no difference can be told from noise. TRL has these options,
-# printed with their defaults:
+# "As good as" is the *effective sample size* as a fraction. With 69 %, the weighted completions are as noisy as 69 % as
+# many completions with equal weights. The correction costs little. It should matter where the sampler differs much from
+# the policy: when it is many updates old, when completions are very long, or when rounding is coarse. The stored runs
+# fit this and do not settle it. With the sampler of some updates ago, the correction adds 13 points sampled (in seven
+# of eight seeds) and 9 points greedy (in five of eight). With the 4-bit copy, no difference can be told from noise. TRL
+# has these options, printed with their defaults:
 
 # %%
 from dataclasses import fields

@@ -917,9 +917,12 @@ figures.show(
 )
 
 # %% [markdown]
-# In the diagram, two models are frozen, and only PPO has a critic that learns. **Generalised advantage estimation**
-# turns the critic's predictions $V_t$ into advantages. The error of one step is $\delta_t = r_t + V_{t+1} - V_t$, and
-# the advantage is $A_t = \delta_t + \lambda A_{t+1}$ (without discount). The reward comes at the last token only:
+# In the diagram, two models are frozen, and only PPO has a critic that learns. The arrow "KL" shows InstructGPT's way,
+# in which the penalty is a part of the reward.
+#
+# **Generalised advantage estimation** turns the critic's predictions $V_t$ into advantages. The error of one step is
+# $\delta_t = r_t + V_{t+1} - V_t$, and the advantage is $A_t = \delta_t + \lambda A_{t+1}$ (without discount). The
+# reward comes at the last token only:
 
 # %%
 def gae(rewards, values, mask, decay=0.95):
