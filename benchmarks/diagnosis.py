@@ -6,9 +6,9 @@
     python benchmarks/diagnosis.py --real FOLDER    # logs of other people's runs, minutes
     python benchmarks/diagnosis.py --real FOLDER --perturb 5   # each of them changed at random
 
-Every run is its own process: the tiny model of the main run, 4-bit through Unsloth, TRL's
-GRPOTrainer, up to 30 steps of 64 completions (fewer if the disease shows at once). Its log goes to
-tests/diagnosis_logs, where the tests read it. The other seeds of each case are held out.
+Every run is its own process: data/tiny-form, 4-bit through Unsloth, TRL's GRPOTrainer, up to 30
+steps of 64 completions (fewer if the disease shows at once). Its log goes to tests/diagnosis_logs,
+where the tests read it. The other seeds of each case are held out.
 
 FOLDER holds logs of real runs: NAME/trainer_state.json, and labels.json with {NAME: {class: sick or
 healthy, accept: the findings that name the cause, settings, source}}. Each bound in CHOICES is set

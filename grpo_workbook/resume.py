@@ -38,7 +38,7 @@ from grpo_workbook.files import readable, write_json
 from grpo_workbook.rewards.contract import name_of
 from grpo_workbook.training import Callback, RewardBar
 
-__all__ = ["Trained", "keep_exact", "last_checkpoint", "stop_on_interrupt", "train"]
+__all__ = ["keep_exact", "stop_on_interrupt", "train"]
 
 MANIFEST = "manifest.json"
 TRAINER_STATE = "trainer_state.json"  # the last file that the Trainer writes

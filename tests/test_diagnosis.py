@@ -11,13 +11,8 @@ import pytest
 from conftest import REPO, assert_names, cli, raises_naming
 
 from grpo_workbook.cli import main
-from grpo_workbook.diagnosis import (
-    CATALOGUE,
-    as_text,
-    diagnose,
-    read_run,
-)
-from grpo_workbook.diagnosis.findings import DATA, SEVERE, WARNING
+from grpo_workbook.diagnosis import as_text, diagnose, read_run
+from grpo_workbook.diagnosis.findings import CATALOGUE, DATA, SEVERE, WARNING
 from grpo_workbook.diagnosis.report import in_order, unjudged
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.exercises import CLINIC, judge

@@ -176,6 +176,17 @@ def test_what_readers_import_exists_and_each_public_name_is_used():
     assert unused == []
 
 
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_name_of_a_room_stands_where_a_reader_meets_it(room):
+    """In a chapter, a template, the README or the page on the helpers."""
+    texts = list(python_texts().values())
+    for page in ("README.md", "docs/helpers.md"):
+        texts.append((REPO / page).read_text(encoding="utf-8"))
+    everywhere = " ".join(texts)
+    names = importlib.import_module(f"grpo_workbook.{room}").__all__
+    assert [name for name in names if not re.search(rf"\b{name}\b", everywhere)] == []
+
+
 def test_everything_public_has_a_docstring():
     """Functions, classes, methods and properties whose name does not begin with _; what stands
     inside a function is its own affair, and when a callback's on_... is called, Transformers says.

@@ -1,13 +1,11 @@
 """Read the log of a run and find what is wrong: `diagnose(folder)`, HealthCallback in training."""
 
-from grpo_workbook.diagnosis.findings import CATALOGUE
 from grpo_workbook.diagnosis.health import HealthCallback, watch
 from grpo_workbook.diagnosis.panels import run_panels, side_by_side
 from grpo_workbook.diagnosis.report import as_text, diagnose
 from grpo_workbook.diagnosis.runlog import read_run, roles_of
 
 __all__ = [
-    "CATALOGUE",
     "HealthCallback",
     "as_text",
     "diagnose",
