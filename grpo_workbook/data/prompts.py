@@ -116,8 +116,8 @@ def render(
         tokenizer: has the chat template.
         chat_template_kwargs: what the template reads beside the messages, as in the GRPOConfig
             with which the policy is trained: {"enable_thinking": True}, for example. Default: that
-            of the profiles, which switches thinking off. {} leaves all to the template. Every
-            function that measures a policy has this parameter.
+            of the profiles, which switches thinking off. {} leaves all to the template, as a
+            GRPOConfig without this field does. Every function that measures a policy has it.
     """
     options: Any = chat_template_kwargs
     if options is None:

@@ -65,7 +65,8 @@ def play_episodes(
         sample: sample at temperature 1 instead of taking the most likely token.
         batch_size: rows that are played at once.
         seed: of the sampling.
-        chat_template_kwargs: those of the training's GRPOConfig, as in `data.render`.
+        chat_template_kwargs: those of the training's GRPOConfig, or {} where it has none. Default:
+            those of the profiles, which switch thinking off.
 
     Returns:
         An Episode for each row.
