@@ -334,7 +334,8 @@ def test_a_bad_merge_is_refused_and_the_adapter_kept(tmp_path, capsys, monkeypat
     folder = tmp_path / "run"
     sizes = ["--max-steps", "1", "--heldout", "8", "--per_device_train_batch_size", "8"]
     assert main(["run", *sizes, "--output_dir", str(folder)]) == 2
-    assert_names(capsys.readouterr().err, "60.0%")  # of the greedy tokens differ
+    # How far the logits differ, and at how many positions the same token is chosen.
+    assert_names(capsys.readouterr().err, "50.0%", "40.00%", "Nothing was written")
     assert (folder / "adapter" / "adapter_model.safetensors").is_file()
     assert not (folder / "merged").exists()
     assert {"heldout", "rewards"} <= report_of(folder).keys()
@@ -402,10 +403,15 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
     model = PeftModel.from_pretrained(base, folder / "adapter")
     assert sum(p.abs().sum() for n, p in model.named_parameters() if "lora_B" in n) > 0
 
+    measured_at = (folder / "before.json").stat().st_mtime_ns
     result = cli("run", *SHORT, "--output_dir", folder, "--resume")
     assert result.returncode == 0, result.stderr[-3000:]
-    assert_names(result.stdout, "checkpoint-")
-    assert "Before training:" not in result.stdout  # the baseline is not measured again
+    assert_names(result.stdout, "checkpoint-", "The baseline was measured before the interruption")
+    # The saved baseline is shown again, and not measured again.
+    shown = [line for line in said.read_text().splitlines() if "Before training:" in line]
+    assert len(shown) == 1
+    assert_names(result.stdout, shown[0])
+    assert (folder / "before.json").stat().st_mtime_ns == measured_at
     report, log = report_of(folder), json.loads((folder / "log.json").read_text())
     assert report["resumed_from_step"] > 0
     assert report["train_seconds"] >= sum(e["step_time"] for e in log) - 1
