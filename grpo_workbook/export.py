@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_workbook import files, models
+from grpo_workbook import compat, files, models
 from grpo_workbook.data import chat_prompt, load_tokenizer, render
 from grpo_workbook.data.prompts import fold_system, needs_folding
 from grpo_workbook.data.reading import FORMATS
@@ -206,6 +206,7 @@ def _merge_into(
         packed, tokenizer = models.load_model(
             base, adapter, dtype=dtype, device=device, load_in_4bit=True, any_base=True
         )
+        compat.keep_packed_weights(packed)  # as in training
         in_training = read_logits(packed, tokenizer, prompts, texts, sampling.chat_template_kwargs)
         proof["base_change"] = logit_differences(in_training, before)
     if problems.answers is not None:

@@ -121,8 +121,7 @@ def test_pip_that_fails_is_loud_and_nothing_restarts(tmp_path):
 import sys
 sys.path[:0] = [{str(REPO)!r}, {str(REPO / "notebooks")!r}]
 import colab_setup
-from colab_setup import KEPT, LEFT_OUT, installed, pins, wanted
-wanted = lambda there: {{"trl": "1.15.0"}}
+colab_setup.wanted = lambda there: {{"trl": "1.15.0"}}
 colab_setup.set_up()
 """
     result = run(

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
-MODEL = Path(__file__).resolve().parent.parent / "data" / "tiny-qwen3"
+MODEL = Path(__file__).resolve().parent.parent / "data" / "tiny-form"
 GROUP, LIMIT, EOS = 4, 24, 1
 # Two groups. Ragged; one completion is a single token, two stop at the limit without an end.
 LENGTHS = [9, 1, LIMIT, 14, 3, LIMIT, 20, 6]
