@@ -69,7 +69,7 @@ def test_a_groups_prompt_read_once_gives_the_same_gradient(tiny):
 def fresh(numbers):
     from transformers import AutoModelForCausalLM
 
-    return lambda folder=REPO / "data" / "tiny-qwen3": AutoModelForCausalLM.from_pretrained(
+    return lambda folder=REPO / "data" / "tiny-form": AutoModelForCausalLM.from_pretrained(
         folder, dtype="float32"
     )
 
