@@ -276,7 +276,7 @@ def test_pairing_never_needs_more_than_independent_answers():
 
 @pytest.mark.slow
 def test_a_gain_that_no_number_of_problems_shows_is_an_error():
-    with raises_naming(WorkbookError, "131,072", 0):
+    with raises_naming(WorkbookError, "65,536", 0):
         paired_items(0.1, 0.1)
-    with raises_naming(WorkbookError, "131,072", "1e-05"):
+    with raises_naming(WorkbookError, "65,536", "1e-05"):
         paired_items(0.3, 0.29999)
