@@ -197,7 +197,7 @@ def _merge_into(
     merged_texts = []
     if problems.answers is not None:
         merged_texts = _greedy_answers(merged, tokenizer, prompts, None, sampling)
-    proof: dict[str, Any] = logit_differences(before, after)
+    proof = logit_differences(before, after)
     proof["dequantized"] = dequantize
     proof["base_change"] = None
     if in_4bit:
@@ -341,7 +341,7 @@ def read_logits(
     return result
 
 
-def logit_differences(before: "list[Tensor]", after: "list[Tensor]") -> dict[str, float]:
+def logit_differences(before: "list[Tensor]", after: "list[Tensor]") -> dict[str, Any]:
     """What `compare_logits` returns, from logits that were read."""
     import torch
 
