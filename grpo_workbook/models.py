@@ -83,9 +83,8 @@ def load_base(
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     settings: dict[str, Any] = {}
-    if (
-        load_in_4bit or dequantize
-    ):  # None would replace the config of a model that is saved in 4-bit
+    # Left out for 16 bits: None would replace the config of a model that is saved in 4-bit.
+    if load_in_4bit or dequantize:
         settings["quantization_config"] = BitsAndBytesConfig(
             load_in_4bit=True,
             bnb_4bit_quant_type="nf4",

@@ -2,7 +2,7 @@
 
 import re
 
-from grpo_workbook.exercises.tasks import exercise, experiment
+from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
 
 # 04.1: a reward of the learner's own: right answers, as short as possible
 
@@ -139,17 +139,9 @@ def compares_all_with_the_first_answer(completions, answer, **columns):
 
 def read_accuracy(measured):
     """From what was right of the same problems before and after, by a paired test."""
-    from grpo_workbook.statistics import paired_p_value  # SciPy: only when it is needed
-
-    before = measured["before"]
-    after = measured["after"]
-    p = paired_p_value(before, after)
-    sentence = f"{sum(before)} of {len(before)} before, {sum(after)} after, p = {p:.2g}."
-    if p >= 0.05:
-        return "no difference", sentence
-    if sum(after) > sum(before):
-        return "more", sentence
-    return "fewer", sentence
+    change, sentence = paired_direction(measured["before"], measured["after"])
+    names = {"rises": "more", "stays": "no difference", "falls": "fewer"}
+    return names[change], sentence
 
 
 swap_the_reward = experiment(

@@ -72,7 +72,11 @@ def approximates(better, worse):
 
 def chances(n, rate):
     """The probability of each number of right answers, from 0 to n."""
-    return [comb(n, right) * rate**right * (1 - rate) ** (n - right) for right in range(n + 1)]
+    chances = []
+    for right in range(n + 1):
+        one_order = rate**right * (1 - rate) ** (n - right)
+        chances.append(comb(n, right) * one_order)
+    return chances
 
 
 def sum_over_pairs(n, rate, counts):

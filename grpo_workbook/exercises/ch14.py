@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from grpo_workbook.exercises.tasks import exercise, experiment
+from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
 from grpo_workbook.rewards import call, text_of
 
 # 14.1: whole groups are held out
@@ -261,23 +261,15 @@ def has_too_few_rows():
 
 def read_paired(measured):
     """From what was strictly right before and after: the change, "stay" if none was shown."""
-    from grpo_workbook.statistics import paired_p_value  # SciPy: only when it is needed
-
-    before = measured["before"]
-    after = measured["after"]
-    p = paired_p_value(before, after)
-    sentence = f"{sum(before)} and {sum(after)} of {len(before)} are strictly right, p = {p:.2g}."
-    if p >= 0.05:
-        return "stay", sentence
-    if sum(after) > sum(before):
-        return "rise", sentence
-    return "fall", sentence
+    change, sentence = paired_direction(measured["before"], measured["after"])
+    names = {"rises": "rise", "stays": "stay", "falls": "fall"}
+    return names[change], sentence
 
 
 def read_few_rows(measured):
     """The same, in the words of exercise 14.4."""
-    change, sentence = read_paired(measured)
-    names = {"rise": "higher", "stay": "no difference", "fall": "lower"}
+    change, sentence = paired_direction(measured["before"], measured["after"])
+    names = {"rises": "higher", "stays": "no difference", "falls": "lower"}
     return names[change], sentence
 
 

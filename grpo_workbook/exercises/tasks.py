@@ -9,7 +9,7 @@ run. `checking.py` judges answers with these.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,3 +195,17 @@ def direction(change: float, noise: float) -> str:
     if change < -noise:
         return "falls"
     return "stays"
+
+
+def paired_direction(before: Sequence[bool], after: Sequence[bool]) -> tuple[str, str]:
+    """What an experiment measured on the same problems, by a paired test, and its numbers."""
+    from grpo_workbook.statistics import paired_p_value  # SciPy: only when it is needed
+
+    right_before = sum(before)
+    right_after = sum(after)
+    p = paired_p_value(before, after)
+    sentence = f"{right_before} and {right_after} of {len(before)} were right, p = {p:.2g}."
+    change = direction(right_after - right_before, noise=0)
+    if p >= 0.05:  # none is shown
+        change = "stays"
+    return change, sentence

@@ -226,19 +226,19 @@ def call(
     # TRL gives chats for chats, and texts for texts.
     if len(prompts) > 0 and isinstance(prompts[0], list):
         completions = [[{"role": "assistant", "content": text}] for text in texts]
-    named = inspect.signature(function).parameters
+    parameters = inspect.signature(function).parameters
     if completion_ids is None and tokenizer is not None:
         encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
         completion_ids = [[*token_ids, tokenizer.eos_token_id] for token_ids in encoded]
     if completion_ids is not None:
         columns["completion_ids"] = completion_ids
-    elif "completion_ids" in named:
+    elif "completion_ids" in parameters:
         raise WorkbookError(
             f"{name_of(function)} reads completion_ids, the token ids of the completions, which "
             "texts alone do not have: give a tokenizer"
         )
     # Transformers takes seconds to load, and must be loaded after Unsloth.
-    if "trainer_state" in named or "transformers" in sys.modules:
+    if "trainer_state" in parameters or "transformers" in sys.modules:
         from transformers import TrainerState
 
         columns["trainer_state"] = TrainerState(epoch=0.0, max_steps=1)

@@ -130,7 +130,7 @@ class Program:
             pass
         match answer:
             case ["value", value]:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception):  # what cannot be decoded is no answer: below
                     return wire.decode(value)
             case [str(outcome), str(reason)] if outcome in OUTCOMES:
                 raise NoAnswer(outcome, reason[: wire.MAX_TEXT + 100])
