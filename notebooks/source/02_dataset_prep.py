@@ -869,7 +869,8 @@ def one_problem() -> dict:
 
     lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")
     tiny_form = DATA / "tiny-form"
-    base, form_tokenizer = load_model(tiny_form, dtype=profile.dtype, device=profile.device)
+    dtype, device = profile.dtype, profile.device
+    base, form_tokenizer = load_model(tiny_form, dtype=dtype, device=device)
     rewards, weights = parse_rewards(REWARDS)
     before = ask(questions, form_tokenizer, base)
     trainer = ScratchTrainer(get_peft_model(base, lora), form_tokenizer, rewards, weights)
