@@ -873,7 +873,8 @@ def one_problem() -> dict:
     base, form_tokenizer = load_model(tiny_form, dtype=dtype, device=device)
     rewards, weights = parse_rewards(REWARDS)
     before = ask(questions, form_tokenizer, base)
-    trainer = ScratchTrainer(get_peft_model(base, lora), form_tokenizer, rewards, weights)
+    policy = get_peft_model(base, lora)
+    trainer = ScratchTrainer(policy, form_tokenizer, rewards, weights)
     problems = [train_set[i] for i in range(1)]
     batch = problems * (8 // len(problems))
     zero_variance = []
