@@ -26,7 +26,7 @@ help:
 	@echo "make book       the executed notebooks as a static site with search (build/book/index.html)"
 	@echo "make models     rebuild the data and the tiny models from scratch"
 	@echo "make bench      the benchmarks behind the README's numbers"
-	@echo "make bench-gpu  every number of docs/measurements.md that needs a GPU (GPU_ARGS=--dry-run lists the parts)"
+	@echo "make bench-gpu  every number of docs/measurements.md that needs a GPU; it stops after 8 minutes"
 	@echo "make test-gguf  compile llama.cpp (minutes, once) and compare its answers with Transformers'"
 
 # Installs once, and again only if a requirements file changes, or if an install was interrupted.

@@ -1,470 +1,504 @@
-"""Everything that this project wants to know of a CUDA GPU, without a network: make bench-gpu.
+"""What this project wants to know of a CUDA GPU, in less than ten minutes and without a network.
 
-Parts, in this order; a failed `kernels` ends it, after any other failure it goes on:
+    python benchmarks/gpu.py                         # all of it, or: make bench-gpu
+    python benchmarks/gpu.py --jobs qwen gemma       # a part of it
+    python benchmarks/gpu.py --tiny --device cpu     # the whole program without a GPU, in minutes
 
-PARTS
-Each job is its own process. The results, with the machine's name, are gpu.json and gpu.md in --out;
-calls on the same machine add to them. vLLM is not used.
+    qwen, gemma      the main run of a tiny model in bfloat16: held-out problems before and after,
+                     then its merge with the proof; before the first, the 4-bit kernels
+    0.6B, 4B         steps of Qwen3's shapes with random weights, in 4-bit with LoRA: seconds,
+                     tokens a second, and the peaks of memory beside those of `plan`; with Unsloth
+                     and without (TRL, PEFT and bitsandbytes), in turns
 
-examples:
-  python benchmarks/gpu.py --dry-run                         # what would run, and its limits
-  python benchmarks/gpu.py --sizes 0.6B,4B --out outputs/gpu
-  python benchmarks/gpu.py --part kernels,main_run,learning --budget 540  # in calls of 10 minutes
-  python benchmarks/gpu.py --tiny --device cpu               # the whole logic, without a GPU
-
-exit status: 0 fine, 1 something failed or was not reached, 2 bad input
+Each job is a process of its own, so that its peak of memory is its own, and so that Unsloth's
+changes to TRL do not reach the side without Unsloth. A job that takes too long is stopped, and the
+next one begins. Each result is a line of gpu.jsonl as soon as it is known. vLLM is not used. The
+exit status is 1 if a job failed, and 2 for bad input.
 """
 
 import argparse
-import contextlib
+import itertools
 import json
-import math
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 
-from gpu_models import family_of
-from gpu_report import table
+REPO = Path(__file__).resolve().parent.parent
+DATA = REPO / "data"
+GIB = 2**30
 
-HERE = Path(__file__).resolve().parent
-REPO = HERE.parent
-# What each part shows, and the seconds after which its job is stopped and the next part begins.
-PARTS = {
-    "kernels": ("imports, NF4, RMSNorm against PyTorch, doctor", 240),
-    "main_run": ("the main run of a tiny model, with merge and report", 400),
-    "learning": ("both tiny models, held to the bounds of the tests on a CPU", 600),
-    "vision": ("an adapter of a model that sees: trained, loaded again, merged", 150),
-    "precisions": ("learning in float16 and float32, and what the trainer really took", 600),
-    "memory": ("the estimate of `plan` beside torch's peaks, by phase", 400),
-    "merge": ("an adapter of a 4-bit base, merged and proved by its logits", 500),
-    "resume": ("a run that is stopped half-way and continued, beside one that is not", 300),
-    "speed": ("Unsloth beside TRL + PEFT + bitsandbytes, the same shapes, in 4-bit", 1500),
-    "chapters": ("every chapter as a script, in the smoke profile", 2400),
+# Qwen3's published shapes. Speed and memory depend on the shapes of the weights, and not on their
+# values, which are random here. The vocabulary counts: its logits need more than most layers.
+QWEN3 = {
+    "vocab_size": 151_936,
+    "head_dim": 128,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 40_960,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
+    "tie_word_embeddings": True,
+    "eos_token_id": 1,  # this and the next as in the tiny tokenizer
+    "pad_token_id": 0,
 }
-SIZES = ("0.6B", "1.7B", "4B", "8B", "gemma-1B", "gemma-4B")
-FAMILIES = ("qwen", "gemma")
-PRECISIONS = (("float16", "qwen"), ("float32", "qwen"), ("float16", "gemma"))
-# Size, 4-bit, gradient checkpointing, completions trained at once.
-MEMORY = (
-    ("0.6B", True, True, 8), ("0.6B", False, True, 8), ("0.6B", False, False, 8),
-    ("1.7B", True, True, 16), ("gemma-1B", False, True, 8),
-)  # fmt: skip
-__doc__ = __doc__.replace(
-    "PARTS\n", "".join(f"{name:11}{what}\n" for name, (what, _) in PARTS.items()) + "\n"
+SHAPES = {
+    "0.6B": {
+        "num_hidden_layers": 28,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_attention_heads": 16,
+    },
+    "4B": {
+        "num_hidden_layers": 36,
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_attention_heads": 32,
+    },
+    "tiny": {
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "vocab_size": 1024,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The sizes of all jobs. `TINY` is for a test of this program on a CPU."""
+
+    sizes: tuple[str, ...] = ("0.6B", "4B")  # of SHAPES
+    warm_up: int = 1  # steps that are not timed: they compile
+    timed: int = 3
+    completions: int = 32  # in a step
+    group: int = 8  # completions of one prompt
+    completion_tokens: int = 128
+    rank: int = 32
+    learning_steps: int | None = None  # None: the profile's
+    learning_batch: int | None = None
+    heldout: int = 480  # problems, of which about half are of rare kinds
+
+
+TINY = Settings(
+    sizes=("tiny",),
+    timed=2,
+    completions=8,
+    group=4,
+    completion_tokens=8,
+    rank=8,
+    learning_steps=4,
+    learning_batch=16,
+    heldout=16,
 )
 
 
-class Jobs:
-    """Runs jobs of gpu_worker.py, one after the other, until the time is up, and keeps their
-    results."""
+@dataclass(frozen=True)
+class Place:
+    """Where a job runs, and where its results go."""
 
-    def __init__(self, args: argparse.Namespace, work: Path):
-        self.device, self.work = args.device, work
-        self.end = time.monotonic() + (args.budget or math.inf)
-        self.part_end = self.end
-        paths = [str(REPO)]
-        if os.environ.get("PYTHONPATH"):
-            paths.append(os.environ["PYTHONPATH"])
-        self.environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(paths),
-            "HF_HUB_OFFLINE": "1",
-            "UNSLOTH_DISABLE_STATISTICS": "1",
-            "TOKENIZERS_PARALLELISM": "false",
+    device: str  # "cuda" or "cpu"
+    out: Path  # gpu.jsonl, gpu.md, the logs and the output of the jobs
+    work: Path  # models and adapters, on a disk with room for 10 GB
+
+    def emit(self, row: str, result: dict) -> None:
+        """Write a result to the disk. A later result of the same row replaces it in the tables."""
+        line = json.dumps({"row": row, **result})
+        with (self.out / "gpu.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+# ------------------------------------------------------------------------------------- the jobs
+
+
+def kernels(place: Place) -> None:
+    """Compare the 4-bit kernels with PyTorch, and see whether Unsloth has put in its trainer."""
+    import torch
+    from bitsandbytes.functional import dequantize_4bit, get_4bit_type, quantize_4bit
+    from trl import GRPOTrainer
+
+    torch.manual_seed(0)
+    weights = torch.randn(256, 256)
+    # NF4 by its definition: blocks of 64 numbers, each divided by its largest, then rounded to the
+    # nearest of 16 values.
+    blocks = weights.reshape(-1, 64)
+    largest = blocks.abs().amax(dim=1, keepdim=True)
+    values = get_4bit_type("nf4", device="cpu")
+    nearest = (blocks / largest)[..., None].sub(values).abs().argmin(dim=-1)
+    expected = (values[nearest] * largest).reshape(256, 256)
+
+    packed, state = quantize_4bit(weights.to(place.device), quant_type="nf4", blocksize=64)
+    unpacked = {"bitsandbytes": dequantize_4bit(packed, state)}
+    if place.device == "cuda":
+        from unsloth.kernels.utils import fast_dequantize
+
+        unpacked["Unsloth"] = fast_dequantize(packed, state)
+    result = {"trainer": GRPOTrainer.__name__}  # UnslothGRPOTrainer on a GPU
+    for name, tensor in unpacked.items():
+        difference = tensor.cpu().float() - expected
+        result[f"NF4 by {name}"] = (difference.norm() / expected.norm()).item()
+        # A number between two of the 16 values may be rounded either way.
+        if not result[f"NF4 by {name}"] < 0.01:
+            raise ValueError(f"another NF4 than PyTorch's, nothing after it can be right: {result}")
+    place.emit("kernels", result)
+
+
+def tiny_run(place: Place, settings: Settings, family: str) -> None:
+    """The main run of a tiny model in bfloat16, measured before and after, then merged."""
+    import unsloth  # noqa: F401  before trl and transformers, which it patches
+
+    if family == "qwen":
+        kernels(place)
+    from transformers import PrinterCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    from grpo_workbook import (
+        Float32Adapters,
+        choose_profile,
+        compare,
+        evaluate,
+        load_policy,
+        merge,
+        parse_rewards,
+        save_adapter,
+        to_dataset,
+    )
+    from grpo_workbook.config import REWARDS
+    from grpo_workbook.data.splitting import load_split, select_true
+    from grpo_workbook.diagnosis import diagnose, read_run
+    from grpo_workbook.training import count_4bit_layers
+
+    changes = {}
+    if settings.learning_steps is not None:
+        changes["max_steps"] = settings.learning_steps
+        changes["per_device_train_batch_size"] = settings.learning_batch
+    dtype = "bfloat16" if place.device == "cuda" else "float32"
+    folder = place.work / family
+    profile = choose_profile("smoke", model=family, output=folder, dtype=dtype, grpo=changes)
+    train, heldout, _ = load_split(heldout=settings.heldout, seed=0, profile_name="smoke")
+    rare = to_dataset(select_true(heldout, "rare"))
+    model, tokenizer = load_policy(profile)
+
+    def measure() -> dict:
+        limits = {
+            "max_new_tokens": profile.grpo["max_completion_length"],
+            "batch_size": profile.eval_batch_size,
         }
-        if self.device == "cpu":
-            self.environment["CUDA_VISIBLE_DEVICES"] = ""
-        else:
-            self.environment.setdefault(
-                "CUDA_VISIBLE_DEVICES", "0"
-            )  # one process trains on one GPU
+        return {
+            "greedy": evaluate(model, tokenizer, rare, **limits),
+            "sampled": evaluate(model, tokenizer, rare, sample=True, samples=4, **limits),
+        }
 
-    def run(self, job: str, **values) -> dict:
-        """The job's result, or {"error": why} or {"skipped": why}. Never raises for what happens
-        inside the job."""
-        left = min(self.end, self.part_end) - time.monotonic()
-        whose = "--budget" if self.end <= self.part_end else "the part"
-        if left < 1:
-            return {"skipped": f"the time of {whose} was used up"}
-        asked, result = self.work / "job.json", self.work / "result.json"
-        asked.write_text(
-            json.dumps({"job": job, "device": self.device, **values}), encoding="utf-8"
+    before = measure()
+    functions, weights = parse_rewards(REWARDS)
+    args = GRPOConfig(str(folder / "checkpoints"), reward_weights=weights, **profile.grpo)
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=functions,
+        args=args,
+        train_dataset=to_dataset(train),
+        processing_class=tokenizer,
+        callbacks=[Float32Adapters(model)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    started = time.perf_counter()
+    trainer.train()
+    seconds = time.perf_counter() - started
+    after = measure()
+
+    log = [entry for entry in trainer.state.log_history if "reward" in entry]
+    (place.out / f"log-{family}.json").write_text(json.dumps(log), encoding="utf-8")
+    adapters = next(p for p in model.parameters() if p.requires_grad)
+    result = {
+        "steps": len(log),
+        "problems_asked": len(rare),
+        "train_seconds": seconds,
+        "trainer": type(trainer).__name__,
+        "adapters": str(adapters.dtype),
+        "layers_in_4bit": count_4bit_layers(model),
+        "layers": 7 * model.config.num_hidden_layers,
+        "diagnosis": [finding.name for finding in diagnose(read_run(log, functions))],
+    }
+    for name in ("greedy", "sampled"):
+        result[name] = asdict(compare(before[name], after[name]).strict)
+    place.emit(f"main run, {family}", result)
+
+    save_adapter(model, tokenizer, folder / "adapter")
+    proof = merge(None, folder / "adapter", folder / "merged", heldout=rare, policy=after["greedy"])
+    del proof["heldout"], proof["merged_answers"]
+    place.emit(f"merge, {family}", proof)
+
+
+def speed(place: Place, settings: Settings, size: str, side: str) -> None:
+    """Time GRPO steps of a fixed shape, and read the peaks of memory beside those of `plan`."""
+    from grpo_workbook import compat
+
+    reason = compat.why_not_plain(place.device)
+    if side == "plain" and reason is not None:
+        place.emit(f"{size}, {side}", {"refused": reason})
+        return
+    if side == "unsloth":
+        import unsloth  # noqa: F401  before trl and transformers, which it patches
+    from transformers import PrinterCallback, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    from grpo_workbook import choose_profile, load_policy, load_problems, to_dataset
+    from grpo_workbook.data import WORD_PROBLEMS
+    from grpo_workbook.planning import RESERVE, plan
+    from grpo_workbook.training import count_4bit_layers
+
+    model_folder = place.work / size
+    if not (model_folder / "tokenizer.json").is_file():  # which is written last
+        write_model(size, model_folder, place.device)
+    profile = choose_profile(
+        "smoke",
+        model=model_folder,
+        output=place.work / f"{size}-{side}",
+        dtype="bfloat16" if place.device == "cuda" else "float32",
+        load_in_4bit=True,
+        lora_rank=settings.rank,
+        grpo={
+            "max_steps": settings.warm_up + settings.timed,
+            "num_generations": settings.group,
+            "per_device_train_batch_size": settings.group,
+            "gradient_accumulation_steps": settings.completions // settings.group,
+            "learning_rate": 1e-5,
+            "max_completion_length": settings.completion_tokens,
+            "gradient_checkpointing": True,
+            "save_strategy": "no",
+        },
+    )
+    meter = Meter(place.device)
+    meter.peak()
+    model, tokenizer = load_policy(profile, side)
+    peaks = {"loading": meter.peak()}
+    ends: list[float] = []  # the clock at the start of training and after each step
+
+    def spread(completion_ids: list[list[int]], **columns: object) -> list[float]:
+        """A reward that differs within each group, so that each group has a gradient. It is called
+        between sampling and learning, so it reads the peak of the sampling, too."""
+        peaks["sampling"] = meter.peak()
+        return [sum(ids) % 97 / 97 for ids in completion_ids]
+
+    class Steps(TrainerCallback):
+        def on_train_begin(self, args, state, control, **kwargs):
+            ends.append(meter.clock())
+
+        def on_step_end(self, args, state, control, **kwargs):
+            ends.append(meter.clock())
+            peaks["learning"] = meter.peak()
+
+    args = GRPOConfig(str(profile.output), **profile.grpo)
+    # The end token is forbidden, so that each completion has the same length on both sides.
+    args.generation_kwargs = {"min_new_tokens": settings.completion_tokens}
+    problems = load_problems(WORD_PROBLEMS["train"]).select(range(64))
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=[spread],
+        args=args,
+        train_dataset=to_dataset(problems),
+        processing_class=tokenizer,
+        callbacks=[Steps()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+
+    steps = [after - before for before, after in itertools.pairwise(ends)]
+    seconds = statistics.median(steps[settings.warm_up :])
+    parts = plan(profile.model, profile).parts
+    always = sum(parts["always"].values()) - RESERVE  # torch does not count what CUDA reserves
+    planned = {"loading": always}
+    for phase in ("sampling", "learning"):
+        planned[phase] = always + sum(parts[phase].values())
+    log = [entry for entry in trainer.state.log_history if "reward" in entry]
+    result = {
+        "seconds_per_step": seconds,
+        "all_steps": steps,
+        "tokens_per_second": settings.completions * settings.completion_tokens / seconds,
+        "peak_gib": {phase: size / GIB for phase, size in peaks.items()},
+        "planned_gib": {phase: size / GIB for phase, size in planned.items()},
+        # The times are worth nothing if these are not as they should be.
+        "tokens": [entry["num_tokens"] for entry in log],
+        "gradient_norms": [entry["grad_norm"] for entry in log],
+        "layers_in_4bit": count_4bit_layers(model),
+    }
+    place.emit(f"{size}, {side}", result)
+
+
+class Meter:
+    """The clock, and the peak of memory since it was last read."""
+
+    def __init__(self, device: str):
+        import torch
+
+        self.cuda = torch.cuda if device == "cuda" else None
+
+    def clock(self) -> float:
+        """Seconds, when all that was begun on the device is done."""
+        if self.cuda is not None:
+            self.cuda.synchronize()
+        return time.perf_counter()
+
+    def peak(self) -> int:
+        """Bytes that torch allocated at most since the last call; 0 on a CPU."""
+        if self.cuda is None:
+            return 0
+        self.cuda.synchronize()
+        size = self.cuda.max_memory_allocated()
+        self.cuda.reset_peak_memory_stats()
+        return size
+
+
+def write_model(size: str, folder: Path, device: str) -> None:
+    """Write a Qwen3 of random bfloat16 weights, with the tiny tokenizer filled up to its size."""
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen3Config
+
+    config = Qwen3Config(**{**QWEN3, **SHAPES[size]})
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.generation_config.update(eos_token_id=1, pad_token_id=0)
+    model.save_pretrained(folder, max_shard_size="4GB")
+
+    source = DATA / "tiny-qwen3"
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(source / name, folder)
+    tokenizer = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = tokenizer["model"]["vocab"]
+    taken = set(vocabulary.values())
+    taken.update(token["id"] for token in tokenizer["added_tokens"])
+    for token in range(config.vocab_size):
+        if token not in taken:
+            vocabulary[f"~{token}~"] = token
+    text = json.dumps(tokenizer, ensure_ascii=False)
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+
+
+# ------------------------------------------------------------------------ one job after the other
+
+
+def all_jobs(settings: Settings) -> dict[str, tuple[int, Callable[[Place], None]]]:
+    """The jobs in the order of their worth: (the seconds after which it is stopped, the job)."""
+    jobs = {}
+    for family in ("qwen", "gemma"):
+        jobs[family] = (140, partial(tiny_run, settings=settings, family=family))
+    for size in settings.sizes:
+        for side in ("unsloth", "plain"):
+            jobs[f"{size}-{side}"] = (100, partial(speed, settings=settings, size=size, side=side))
+    # The first size once more in the other order, because a warm machine may be faster.
+    size = settings.sizes[0]
+    jobs[f"{size}-plain-again"] = jobs[f"{size}-plain"]
+    jobs[f"{size}-unsloth-again"] = jobs[f"{size}-unsloth"]
+    return jobs
+
+
+def describe_machine() -> dict:
+    """The GPU, its memory, and the versions."""
+    import torch
+
+    machine = {"python": sys.version.split()[0], "cuda": torch.version.cuda, "gpu": None}
+    for name in ("torch", "transformers", "peft", "trl", "bitsandbytes", "unsloth"):
+        machine[name] = metadata.version(name)
+    if torch.cuda.is_available():
+        card = torch.cuda.get_device_properties(0)
+        machine["gpu"] = card.name
+        machine["memory_gib"] = round(card.total_memory / GIB, 1)
+    return machine
+
+
+def run_job(name: str, place: Place, arguments: list[str], seconds: float) -> str | None:
+    """Run a job in a process of its own. Returns why it failed, or None."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(REPO), os.environ.get("PYTHONPATH", "")]),
+        "HF_HUB_OFFLINE": "1",
+        "UNSLOTH_DISABLE_STATISTICS": "1",
+    }
+    # One process trains on one GPU.
+    environment["CUDA_VISIBLE_DEVICES"] = "0" if place.device == "cuda" else ""
+    with (place.out / f"{name}.txt").open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [sys.executable, __file__, *arguments, "--job", name, "--work", str(place.work)],
+            cwd=place.work,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
-        result.unlink(missing_ok=True)
-        started = time.monotonic()
-        with (self.work / "output.txt").open("w+", encoding="utf-8", errors="replace") as output:
-            process = subprocess.Popen(
-                [sys.executable, str(HERE / "gpu_worker.py"), str(asked), str(result)],
-                cwd=self.work, env=self.environment, stdout=output, stderr=output,
-                start_new_session=True,
-            )  # fmt: skip
-            try:
-                process.wait(timeout=None if left == math.inf else left)
-            except BaseException as stopped:
-                with contextlib.suppress(ProcessLookupError):  # its compilers' processes too
-                    os.killpg(process.pid, signal.SIGKILL)
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return f"stopped after {seconds:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # its compilers' processes, too
                 process.wait()
-                if isinstance(stopped, subprocess.TimeoutExpired):
-                    return {"error": f"stopped after {left:.0f} s: the time of {whose} was used up"}
-                raise
-            output.seek(0)
-            said = output.read()
-        if process.returncode or not result.is_file():
-            print(said[-3000:], file=sys.stderr)
-            last = next(
-                (line for line in reversed(said.splitlines()) if line.strip()), "it said nothing"
-            )
-            return {"error": f"exit status {process.returncode}: {last.strip()[:300]}"}
-        found = json.loads(result.read_text(encoding="utf-8"))
-        return found | {"job_seconds": round(time.monotonic() - started, 1)}
+    if process.returncode != 0:
+        return f"exit status {process.returncode}: see {output.name}"
+    return None
 
 
-def kernels(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
-    """One row."""
-    keep({"model": "kernels"} | jobs.run("kernels", dtype=dtype))
-
-
-def main_run(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
-    """The first family's; `learning` trains the others."""
-    family = args.families[0]
-    job = _tiny_job(jobs, args, family, dtype, "main")
-    keep({"family": family, "dtype": dtype} | jobs.run("main_run", **job))
-
-
-def vision(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
-    """A tiny Gemma 3 with vision."""
-    where = {"folder": str(jobs.work / "vision"), "dtype": dtype}
-    keep({"model": "gemma with vision", "dtype": dtype} | jobs.run("vision", **where))
-
-
-def precisions(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
-    """Shorter than `learning`, so its bounds do not hold here: the first run is the measure."""
-    for name, family in PRECISIONS:
-        job = _tiny_job(jobs, args, family, name, f"precision-{name}")
-        job |= {"steps": min(60, job["steps"]), "heldout": min(240, job["heldout"])}
-        keep({"model": f"{family} {name}"} | jobs.run("learning", **job))
-
-
-def memory(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
-    """Random weights, two steps of each case."""
-    for size, four, checkpointing, rows in [("tiny", True, False, 8)] if args.tiny else MEMORY:
-        model = jobs.work / f"memory-{size}"
-        how = "4-bit" if four else "16-bit"
-        row = {"model": f"{size} {how}, {rows} at once" + ", checkpointing" * checkpointing}
-        written = {} if model.is_dir() else jobs.run("write", size=size, model=str(model))
-        if "error" in written or "skipped" in written:
-            keep(row | written)
-            continue
-        shapes = _shapes(args, dtype) | {"steps": 2, "checkpointing": checkpointing}
-        shapes |= {"per_device": rows, "load_in_4bit": four, "model": str(model)}
-        shapes |= {"family": family_of(size), "folder": str(jobs.work / "memory")}
-        keep(row | jobs.run("memory", **shapes))
-
-
-def chapters(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
-    """One job for each source; 02 has no model, and needs a package that others do not."""
-    found = sorted(path.stem for path in (REPO / "notebooks" / "source").glob("[0-9]*.py"))
-    for name in ["03_reward_design"] if args.tiny else found:
-        if not name.startswith("02"):
-            folder = str(jobs.work / name)
-            keep({"model": name} | jobs.run("chapter", chapter=name, folder=folder))
-
-
-def _shapes(args: argparse.Namespace, dtype: str) -> dict:
-    return {
-        "steps": args.warm_up + args.steps,
-        "warm_up": args.warm_up,
-        "batch": args.batch,
-        "group": args.group,
-        "per_device": args.per_device,
-        "prompt_tokens": args.prompt_tokens,
-        "completion_tokens": args.completion_tokens,
-        "rank": args.rank,
-        "checkpointing": not args.no_checkpointing,
-        "dtype": dtype,
-    }
-
-
-def speed(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
-    """Both sides of every size; `keep` is called after each."""
-    for size in args.sizes:
-        model = jobs.work / f"model-{size}"
-        family, shapes = family_of(size), _shapes(args, dtype)
-        written = jobs.run("write", size=size, model=str(model))
-        row = {"model": size, "shapes": shapes, "weights": written}
-        if "parameters" in written:
-            for side in ("unsloth", "plain"):
-                folder = jobs.work / f"{side}-{size}"
-                row[side] = jobs.run(
-                    "speed",
-                    side=side,
-                    model=str(model),
-                    family=family,
-                    folder=str(folder),
-                    **shapes,
-                )
-                keep(row)
-        shutil.rmtree(model, ignore_errors=True)
-        keep(row)
-
-
-def learning(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
-    """The main run of each family."""
-    for family in args.families:
-        keep(
-            {"family": family}
-            | jobs.run("learning", **_tiny_job(jobs, args, family, dtype, "learning"))
-        )
-
-
-def merge(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
-    """Trained in 4-bit, merged in both ways, each proved in a process that holds no Unsloth."""
-    for family in args.families:
-        job = _tiny_job(jobs, args, family, dtype, "merge") | {
-            "steps": min(30, args.learning_steps)
-        }
-        row = {"family": family, "training": jobs.run("train_and_merge", **job)}
-        keep(row)
-        if "ways" in row["training"]:
-            for way, failed in row["training"].pop("ways").items():
-                row[way] = failed or jobs.run("prove", way=way, **job)
-                keep(row)
-
-
-def resume(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
-    """Three processes: one goes through, one is stopped half-way, one continues it."""
-    steps = min(20, args.learning_steps)
-    job = _tiny_job(jobs, args, "qwen", dtype, "resume") | {"steps": steps}
-    folder = Path(job["folder"])
-    row: dict = {"family": "qwen"}
-    for name, where, stop_after, again in (
-        ("through", "through", steps, False),
-        ("stopped", "resumed", steps // 2, False),
-        ("resumed", "resumed", steps, True),
-    ):
-        place = {"folder": str(folder / where), "stop_after": stop_after, "resume": again}
-        row[name] = jobs.run("train_part", **job | place)
-        keep(row)
-        if "steps" not in row[name]:
-            return
-    row["comparison"] = jobs.run("compare_runs", **job)
-    keep(row)
-
-
-def _tiny_job(jobs: Jobs, args: argparse.Namespace, family: str, dtype: str, name: str) -> dict:
-    folder = jobs.work / f"{name}-{family}"
-    job = {
-        "family": family,
-        "folder": str(folder),
-        "steps": args.learning_steps,
-        "heldout": args.heldout,
-    }
-    return job | {"dtype": dtype, "batch": 16 if args.tiny else None}
-
-
-def failures(results: dict) -> list[str]:
-    """Every error, every problem, everything not reached, as one line each; a refusal is none."""
-    found = []
-
-    def look(value, path):
-        if isinstance(value, dict):
-            found.extend(f"{path}: {value[k]}" for k in ("error", "skipped") if k in value)
-            found.extend(f"{path}: {text}" for text in value.get("problems", ()))
-            for key, inner in value.items():
-                look(inner, f"{path}, {key}" if path else key)
-
-    for part in PARTS:
-        for row in results.get(part, ()):
-            look(row, f"{part}, {row.get('model') or row.get('family')}")
-    return found
-
-
-def write_results(out: Path, results: dict) -> None:
-    """gpu.json and gpu.md, whole or not at all."""
-    results["failures"] = failures(results)
-    for name, text in (
-        ("gpu.json", json.dumps(results, indent=2) + "\n"),
-        ("gpu.md", table(results)),
-    ):
-        new = out / f"{name}.new"
-        new.write_text(text, encoding="utf-8")
-        os.replace(new, out / name)
-
-
-def earlier(out: Path, machine: dict) -> dict:
-    """What other calls on the same machine have written to this folder; nothing of another
-    machine."""
-    try:
-        there = json.loads((out / "gpu.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return there if there.get("machine") == machine else {}
-
-
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", default="all", metavar="A,B", help="of those above (all)")
-    parser.add_argument("--dry-run", action="store_true", help="print the parts and their limits")
-    parser.add_argument(
-        "--sizes", default="0.6B,4B", metavar="A,B", help=f"of {', '.join(SIZES)} (default 0.6B,4B)"
-    )
-    parser.add_argument(
-        "--families",
-        default="qwen,gemma",
-        metavar="A,B",
-        help="of the tiny models (default qwen,gemma)",
-    )
-    parser.add_argument(
-        "--steps", type=int, default=5, metavar="N", help="timed steps of each side (5)"
-    )
-    parser.add_argument("--warm-up", type=int, default=2, metavar="N", help="steps before them (2)")
-    parser.add_argument(
-        "--prompt-tokens", type=int, default=256, metavar="N", help="of every prompt (256)"
-    )
-    parser.add_argument(
-        "--completion-tokens", type=int, default=256, metavar="N", help="of every completion (256)"
-    )
-    parser.add_argument(
-        "--batch", type=int, default=32, metavar="N", help="completions in a step (32)"
-    )
-    parser.add_argument(
-        "--group", type=int, default=8, metavar="N", help="completions of one prompt (8)"
-    )
-    parser.add_argument(
-        "--per-device", type=int, default=8, metavar="N", help="trained at once (8)"
-    )
-    parser.add_argument("--rank", type=int, default=32, metavar="R", help="of the adapters (32)")
-    parser.add_argument(
-        "--no-checkpointing", action="store_true", help="no gradient checkpointing, on both sides"
-    )
-    parser.add_argument(
-        "--learning-steps", type=int, default=120, metavar="N", help="of the tiny models (120)"
-    )
-    parser.add_argument(
-        "--heldout", type=int, default=480, metavar="N", help="held-out problems (480)"
-    )
-    parser.add_argument(
-        "--budget",
-        type=float,
-        metavar="S",
-        help="begin nothing and stop what runs after so many seconds",
-    )
-    parser.add_argument(
-        "--out", type=Path, default=REPO / "outputs" / "gpu", metavar="DIR", help="outputs/gpu"
-    )
-    parser.add_argument(
-        "--work",
-        type=Path,
-        metavar="DIR",
-        help="for models, on a disk with room (default: a temporary one)",
-    )
+    parser.add_argument("--jobs", nargs="+", metavar="NAME", help="only these (default: all)")
+    parser.add_argument("--budget", type=float, default=480, metavar="S", help="seconds (480)")
+    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "gpu", metavar="FOLDER")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument(
-        "--tiny", action="store_true", help="tiny shapes and few steps: a test of this program"
-    )
-    args = parser.parse_args(argv)
-    args.sizes, args.families = args.sizes.split(","), args.families.split(",")
-    args.part = list(PARTS) if args.part == "all" else args.part.split(",")
-    if unknown := [part for part in args.part if part not in PARTS]:
-        parser.error(f"unknown part {unknown[0]!r}: choose from {', '.join(PARTS)}")
-    if args.tiny:
-        args.sizes, args.steps, args.warm_up, args.learning_steps, args.heldout = (
-            ["tiny"],
-            2,
-            1,
-            4,
-            16,
-        )
-        (
-            args.prompt_tokens,
-            args.completion_tokens,
-            args.batch,
-            args.group,
-            args.per_device,
-            args.rank,
-        ) = (
-            128,
-            8,
-            8,
-            4,
-            4,
-            8,
-        )
-    if unknown := [f for f in args.families if f not in FAMILIES]:
-        parser.error(f"unknown family {unknown[0]!r}: choose from {', '.join(FAMILIES)}")
-    if not args.tiny and (unknown := [s for s in args.sizes if s not in SIZES]):
-        parser.error(f"unknown size {unknown[0]!r}: choose from {', '.join(SIZES)}")
-    for name in ("steps", "warm_up", "completion_tokens", "learning_steps", "heldout", "rank"):
-        if getattr(args, name) < 1:
-            parser.error(
-                f"--{name.replace('_', '-')} is {getattr(args, name)}: it must be at least 1"
-            )
-    if args.group < 2 or args.batch % args.group or args.batch % args.per_device:
-        parser.error(
-            f"--batch {args.batch} must be a multiple of --group {args.group} (2 or more) and "
-            f"--per-device"
-        )
-    if args.per_device % args.group:
-        parser.error(
-            f"--per-device {args.per_device} must be a multiple of --group: Unsloth would raise "
-            f"it, and TRL not"
-        )
+    parser.add_argument("--tiny", action="store_true", help="tiny shapes and few steps")
+    # For the processes that this program starts:
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    jobs = all_jobs(TINY if args.tiny else Settings())
+    if args.job:
+        run = jobs[args.job][1]
+        run(Place(args.device, args.out, args.work))
+        return 0
+
+    names = args.jobs or list(jobs)
+    unknown = set(names) - set(jobs)
+    if unknown:
+        parser.error(f"there is no job {min(unknown)!r}: choose from {', '.join(jobs)}")
     if args.device == "cpu" and not args.tiny:
         parser.error("--device cpu is for --tiny: the real sizes need a GPU")
-    return args
+    machine = describe_machine()
+    if args.device == "cuda" and machine["gpu"] is None:
+        parser.error("torch sees no CUDA GPU. Without one: --tiny --device cpu")
 
-
-def main(argv: list[str] | None = None) -> int:
-    args = parse(argv)
-    if args.dry_run:
-        for part in args.part:
-            what, seconds = PARTS[part]
-            print(f"{part:11}at most {seconds:4} s  {what}")
-        print(f"all numbers would be in {args.out / 'gpu.json'}")
-        return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the job that runs ends too
     args.out.mkdir(parents=True, exist_ok=True)
-    if args.work:
-        args.work.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=args.work, ignore_cleanup_errors=True) as folder:
-        work = Path(folder)
-        jobs = Jobs(args, work)
-        machine = jobs.run("machine")
-        machine.pop("job_seconds", None)
-        if "error" in machine or (args.device == "cuda" and not machine.get("gpu")):
-            print(
-                f"error: {machine.get('error', 'torch sees no CUDA GPU: try --tiny --device cpu')}"
-            )
-            return 2
-        results = earlier(args.out, machine) | {"machine": machine}
-        for part in args.part:
-            rows: dict[str, dict] = {}
-            others = [
-                r for r in results.get(part, ()) if part == "speed" and r["model"] not in args.sizes
-            ]
-
-            def keep(row: dict, rows=rows, part=part, others=others) -> None:
-                rows[row.get("model") or row["family"]] = row
-                results[part] = [*others, *rows.values()]
-                write_results(args.out, results)
-
-            print(f"{part} ...", flush=True)
-            # Minutes of a GPU are counted; a test on the CPU may wait for a busy machine.
-            limit = PARTS[part][1] if args.device == "cuda" else math.inf
-            jobs.part_end = time.monotonic() + limit
-            globals()[part](jobs, args, machine["dtype"], keep)
-            if part == "kernels" and results["failures"]:
-                print("an import or a kernel fails: nothing after it can pass")
-                break
-    print(table(results))
-    print(f"all numbers: {args.out / 'gpu.json'}")
-    return 1 if results["failures"] else 0
+    end = time.monotonic() + args.budget
+    arguments = ["--device", args.device, "--out", str(args.out.resolve())]
+    if args.tiny:
+        arguments.append("--tiny")
+    failed = False
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
+        place = Place(args.device, args.out, Path(work))
+        place.emit("machine", machine)
+        for name in names:
+            seconds = min(jobs[name][0], end - time.monotonic())
+            if seconds < 1:
+                error = f"not begun: the {args.budget:.0f} s of --budget are over"
+            else:
+                print(f"{name} ...", flush=True)
+                error = run_job(name, place, arguments, seconds)
+            if error is not None:
+                place.emit(name, {"error": error})
+                failed = True
+    print((args.out / "gpu.jsonl").read_text(encoding="utf-8"))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
