@@ -183,6 +183,13 @@ def test_a_completion_cannot_know_its_fence():
     assert len(fences) == 20
 
 
+def test_with_a_seed_a_measurement_can_be_repeated():
+    first, again, other = (Judge("", "m", fence_seed=seed) for seed in (0, 0, 1))
+    assert first.text(ROW) == first.text(ROW) == again.text(ROW) != other.text(ROW)
+    fences = {re.search("=+[0-9a-f]{8}", first.text(row))[0] for row in numbered(20)}
+    assert len(fences) == 20  # a fence seen in one message does not fit the next one
+
+
 @pytest.fixture(scope="module")
 @slow
 def served(tmp_path_factory):

@@ -60,8 +60,9 @@ class Judge:
     `template` has a place {name} for each field of a row, and {fence}; `verdicts` are the replies
     that count and their values. A request is tried again `retries` times, after a pause, if the
     server is busy or does not answer within `timeout` seconds. `cache` is a file that keeps the
-    replies; equal questions are asked once in any case. `counts`, `why` and `tokens` (read,
-    written) say what happened so far.
+    replies; equal questions are asked once in any case. With a `fence_seed` equal questions get
+    equal fences, so that a measurement can be repeated; leave it None in training, where nobody
+    may know the fences. `counts`, `why` and `tokens` (read, written) say what happened so far.
     """
 
     url: str
@@ -75,6 +76,7 @@ class Judge:
     cache: Path | None = None
     api_key: str = "none"
     extra: Mapping[str, Any] = field(default_factory=dict)  # such as chat_template_kwargs
+    fence_seed: int | None = None  # None: random fences
 
     def __post_init__(self) -> None:
         self.verdicts = {word.lower(): value for word, value in self.verdicts.items()}
@@ -131,15 +133,22 @@ class Judge:
         return preferences
 
     def text(self, row: Mapping[str, str]) -> str:
-        """The message for a row: its marks of a chat template are broken up, the fence is new."""
+        """The message for a row: its marks of a chat template are broken up, it has a fence."""
         safe = {}
         for name, value in row.items():
             safe[name] = _TURN_MARK.sub(lambda match: match[0] + " ", str(value))
-        return self.template.format(**safe, fence="=" * 4 + secrets.token_hex(4))
+        return self.template.format(**safe, fence="=" * 4 + self._digits(safe))
+
+    def _digits(self, fields: Mapping[str, str]) -> str:
+        """The eight digits of a fence: random, or made from the seed and the whole question."""
+        if self.fence_seed is None:
+            return secrets.token_hex(4)
+        question = json.dumps([self.fence_seed, fields], sort_keys=True)
+        return hashlib.sha256(question.encode()).hexdigest()[:8]
 
     def _key(self, row: Mapping[str, str]) -> str:
         """The same for equal questions to the same model."""
-        names = self.fields - {"fence"}  # the fence is new in each message
+        names = self.fields - {"fence"}  # the fence may differ from message to message
         require_columns("the judge", sorted(names), row)
         question = [self.model, self.template, {name: row[name] for name in names}]
         return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
