@@ -95,7 +95,7 @@ COLUMNS = {
     "models": ("accuracy", "seconds"),  # not `alike`: it compares different problems
     "goodhart": ("sampled", "pass8", "proxy", "kl", "seconds"),
     "noise": ("sampled", "pass8", "entropy"),
-    "pipeline": ("sampled", "pass8", "proxy", "megabytes", "seconds"),
+    "pipeline": ("sampled", "pass8", "proxy", "kl", "megabytes", "seconds"),
     "diversity": ("answer", "answer8", "sampled", "pass8", "entropy"),
     "process": ("sampled", "pass8", "tokens", "steps"),
 }
@@ -141,13 +141,25 @@ def train(setup: dict, settings: dict, seed: int, dev: bool, points: int) -> dic
     return found | {"wall": round(time.perf_counter() - started, 1)}
 
 
+def measured_kl(row: dict) -> float:
+    """The KL of the weights that were measured, in nats per completion.
+
+    It is that of the last batch; with early stopping, of the first batch that the kept weights wrote.
+    """
+    kept = row["end"].get("kept")
+    for batch in row["log"]:
+        if kept is not None and batch["used"] > kept:
+            return batch["kl"]
+    return row["log"][-1]["kl"]
+
+
 def table(task: str, rows: list[dict]) -> None:
     """Print the report of a task as Markdown."""
     by_method: dict[str, dict[int, dict]] = {}
     for row in rows:
         row["end"]["seconds"] = row["seconds"]
         if row.get("log"):  # a run that learns nothing has none
-            row["end"]["kl"] = row["log"][-1]["kl"]
+            row["end"]["kl"] = measured_kl(row)
         by_method.setdefault(row["method"], {})[row["seed"]] = row
     rival, names = TASKS[task][1], COLUMNS[task]
     told = race.differences(by_method, lambda _: rival, names[0])
