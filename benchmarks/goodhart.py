@@ -144,7 +144,8 @@ def train(setup: dict, settings: dict, seed: int, dev: bool, points: int) -> dic
 def measured_kl(row: dict) -> float:
     """The KL of the weights that were measured, in nats per completion.
 
-    It is that of the last batch; with early stopping, of the first batch that the kept weights wrote.
+    It is that of the last batch; with early stopping, that of the first batch which the kept
+    weights wrote.
     """
     kept = row["end"].get("kept")
     for batch in row["log"]:
