@@ -332,8 +332,8 @@ logs["form first"] = form_log + correct_log
 
 # %% [markdown]
 # What does the second trainer inherit? Only the adapter, because it is a part of the model. AdamW's moments begin at 0,
-# the learning rate warms up again from 0, and with `beta` above 0 the KL reference is a new copy of the adapter (see
-# the appendix).
+# the learning rate warms up again from 0, and with `beta` above 0 the KL reference is a new copy of the adapter ("For
+# the curious" below).
 #
 # *Correctness alone*:
 
@@ -367,8 +367,12 @@ for old, new in pairs:
     print("no difference shown" if change.p_value > 0.05 else "a difference")
 
 # %% [markdown]
-# Training helps in all three ways, and this run shows no difference between them. Look at the groups to see why. The
-# figure shows the fraction of zero-variance groups, averaged over four steps:
+# Training helps in all three ways. Neither *form first* nor *correctness alone* differs from *mixed* by more than chance
+# explains: **no difference shown**. The intervals reach from a loss of 9 points to a gain of 1, so one seed and 240
+# problems do not exclude a small disadvantage either.
+#
+# Why do the rewards make so little difference? Look at the groups. The figure shows the fraction of zero-variance groups,
+# averaged over four steps:
 
 # %% tags=["hide-input"]
 lines = {}
@@ -392,17 +396,12 @@ figures.show(figure, f"{words} At the dotted line form first changes its rewards
 # %% [markdown]
 # Each line is one of the three ways, and the dotted line marks the step at which *form first* changes its rewards.
 #
-# In the stored run, training helped in all three ways. Neither *form first* nor *correctness alone* differs from
-# *mixed* by more than chance explains: **no difference shown**. The intervals reach from a loss of 9 points to a gain
-# of 1, so one seed and 240 problems do not exclude a small disadvantage either.
-#
-# The figure shows why the rewards make so little difference. At the start hardly any group has zero variance in any of
-# the three ways. About half of the completions have the right number between the tags (the pass rates above), so even
-# correctness alone rewards some completions of nearly every group. The imagined policy at the top of the chapter was
-# different: only 5 % of its completions had the form. Here the zero-variance groups come later, because problems are
-# mastered. With mixed rewards and with correctness alone they are more than 40 % of the groups in the last steps.
-# Rewarding parts of the answer does not help against this cause. *Form first* ends with fewer such groups, but not with
-# more right answers.
+# At the start hardly any group has zero variance in any of the three ways. About half of the completions have the right
+# number between the tags (the pass rates above), so even correctness alone rewards some completions of nearly every
+# group. The imagined policy at the top of the chapter was different: only 5 % of its completions had the form. Here the
+# zero-variance groups come later, because problems are mastered. With mixed rewards and with correctness alone they are
+# more than 40 % of the groups in the last steps. Rewarding parts of the answer does not help against this cause. *Form
+# first* ends with fewer such groups, but not with more right answers.
 #
 # *Form first* also shows how much of a gain can be form. Its first trainer raises *strict* accuracy from 21 to 61 %
 # although it never rewards a right answer: answers that were right before, but badly formed, now count.
@@ -475,7 +474,7 @@ for place, fraction in zip(places, zero):
 # libraries verl and NeMo-RL have one.
 
 # %% [markdown]
-# ## Appendix: the KL reference of a second trainer
+# ## For the curious: the KL reference of a second trainer
 #
 # Most runs of the course have `beta=0` and no reference. With `beta` above 0 the KL penalty pulls the policy towards a
 # *reference*. For a second trainer on the same adapter, the reference depends on who makes it:
@@ -491,7 +490,7 @@ for place, fraction in zip(places, zero):
 # reference stays the base model (this was read in Unsloth's source, not measured). The cell shows both on the CPU: a
 # trainer with TRL's copy, and one whose copy is removed.
 
-# %%
+# %% tags=["hide-input"]
 kl_at_start = {}
 for name in ("copy of the adapter", "base model"):
     settings = {**profile.grpo, "max_steps": 2, "beta": 0.1, "learning_rate": 5e-4}
