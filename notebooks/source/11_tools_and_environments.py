@@ -9,8 +9,7 @@
 # **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
 # gradient; find tool results that were dropped without a warning; and check a tool before a model uses it.
 #
-# **Time:** about 4 minutes on two CPU cores. (The stored progress bars show longer times, because other programs ran on
-# the machine.) Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
+# **Time:** about 4 minutes on two CPU cores. Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
 
 # %% [markdown]
 # ## The loop of a turn
@@ -901,43 +900,55 @@ figures.show(figure, words + "; ".join(parts))
 # %% [markdown]
 # ## Credit over turns
 #
-# A transcript has one reward, so it has one advantage, and every blue token in it gets this advantage. To see what that
-# means, let the untrained model play 40 groups of eight games, each group with one secret. The cell prints the group with
-# the most mixed results. Each line is one game: its advantage and its guesses.
+# A transcript has one reward, so it has one advantage, and every blue token in it gets this advantage. What does that
+# mean for a single guess? Here is one group of eight games, all with the secret 3. The untrained model played them; the
+# guesses are stored in the cell, so that everybody sees the same group. Each line is one game, its advantage and its
+# guesses:
 
 # %%
 from statistics import stdev
 
+SECRET = 3
+stored_games = [[3], [5], [3], [3], [1, 5, 1], [1, 5, 8], [4, 3], [1, 4, 2]]
+stored_rewards = [float(guesses[-1] == SECRET) for guesses in stored_games]
+
+
+def group_advantage(reward, rewards):
+    return (reward - mean(rewards)) / (stdev(rewards) + 1e-4)
+
+
+for guesses, reward in zip(stored_games, stored_rewards):
+    print(f"{group_advantage(reward, stored_rewards):+.2f}  {guesses}")
+
+# %% [markdown]
+# In this group a first guess of 3 wins at once and is reinforced, only because the secret is 3. A first guess of 4 is
+# reinforced as well, because the right guess came after it. A first guess of 1 is penalised three times. In two of these
+# games the mistake came later: the last guess, 1 or 8, contradicts an earlier answer. But the first guess gets the same
+# advantage as the last one. So within one group the signal for a first guess is mostly noise.
+#
+# On average over many groups a good first guess wins more often, and this average is all that the model can learn from.
+# To see it, let the untrained model play 40 groups of eight games, each group with one secret:
+
+# %%
 rows = []
 for row in game_rows(range(7, 47)):
     rows += [row] * 8
 group_games = play_games(new_model, rows)
 first_guesses = []
 advantages = []
-shown, most_mixed = [], 0.0
 for start in range(0, len(group_games), 8):
     group = group_games[start : start + 8]
     rewards = list(map(float, won(group)))
-    deviation = stdev(rewards)
-    lines = [f"secret {group[0].environment._secret}"]
-    for episode, value in zip(group, rewards):
-        advantage = (value - mean(rewards)) / (deviation + 1e-4)
+    for episode, reward in zip(group, rewards):
         guesses = [number for (number,) in episode.environment._transcript]
-        lines.append(f"{advantage:+.2f}  {guesses}")
         if guesses:
             first_guesses.append(guesses[0])
-            advantages.append(advantage)
-    if deviation > most_mixed:
-        shown, most_mixed = lines, deviation
-print("\n".join(shown))
+            advantages.append(group_advantage(reward, rewards))
+print(len(first_guesses), "games with at least one guess")
 
 # %% [markdown]
-# All games of a group have the same secret, here 3. So a first guess of 3 wins at once and is reinforced, and all games
-# that begin with 1 happen to be lost. With another secret it would be different, and a game also depends on the guesses
-# after the first one. So within one group the signal for a first guess is mostly noise. On average over many groups a
-# good first guess wins more often, and this average is all that the model can learn from. The figure shows both for the
-# 320 games: a pale point is the advantage of one game, and the line is the mean of all games with this first guess,
-# with its standard error.
+# In the figure a pale point is the advantage of one game, and the line is the mean of all games with this first guess,
+# with its standard error:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 3.4)
