@@ -180,6 +180,17 @@ def bar_panels(
     return figure, _describe(f"{len(panels)} small bar charts of {y}", finding, parts)
 
 
+def from_zero(axes: Any, room: float = 0.05) -> None:
+    """Start the y axis at 0, so that small changes look small, unless a value is negative.
+
+    `room` is the free space above the highest value, as a fraction of the axis.
+    """
+    axes.margins(y=room)
+    highest = axes.dataLim.ymax
+    if axes.dataLim.ymin >= 0 and highest > 0:
+        axes.set_ylim(0, highest * (1 + room))
+
+
 def reward_curves(log: Sequence[dict]) -> Drawn:
     """Each reward function by step from TRL's log history: raw values pale, means of 7 steps.
 
@@ -210,6 +221,7 @@ def reward_curves(log: Sequence[dict]) -> Drawn:
     # In the colours of their means, which line_chart has drawn in this order.
     for values, (colour, _, _) in zip(raw, STYLES, strict=False):
         figure.axes[0].plot(values.index, values, color=colour, alpha=0.18, linewidth=1)
+    from_zero(figure.axes[0])
     return figure, words
 
 

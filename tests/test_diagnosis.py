@@ -623,6 +623,13 @@ def test_the_fraction_of_silent_groups_is_said_as_it_is():
     assert first(real(reward_std=lambda s: 0.5 * (s % 10 < 4))) == "reward_flat"
 
 
+def test_equal_rewards_that_rounding_sets_apart_are_shown_by_the_gradient():
+    """Rewards such as 0.93: half of the groups seem to differ, and yet nothing is learned."""
+    finding = diagnose(read_run(REPO / "tests" / "diagnosis_logs" / "reward_by_prompt_0.json"))[0]
+    assert finding.name == "no_gradient"
+    assert [item.metric for item in finding.evidence] == ["grad_norm"]
+
+
 def test_a_function_that_never_pays_is_named_and_one_that_judges_the_answer_is_the_cause():
     rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s)}
     parts = {"rewards__xmlcount": lambda s: 0.01 * s + math.sin(7.3 * s)}

@@ -33,6 +33,16 @@ def test_a_panel_is_named_after_what_was_logged():
     assert free.axes[2].get_title("left") == "entropy"
 
 
+def test_a_flat_curve_looks_flat():
+    """The axis of a metric that is never negative starts at 0."""
+    steady = [{"step": s, "reward": 0.5 + 0.01 * (s % 2)} for s in range(1, 31)]
+    figure, _ = side_by_side({"steady": read_run(steady)})
+    assert figure.axes[0].get_ylim()[0] == 0
+    falling = [{"step": s, "reward": -0.5 + 0.01 * (s % 2)} for s in range(1, 31)]
+    figure, _ = side_by_side({"falling": read_run(falling)})
+    assert figure.axes[0].get_ylim()[0] < -0.5
+
+
 def test_side_by_side_hides_the_empty_places():
     runs = {
         name: read_run(LOGS / f"{name}_0.json") for name in ("healthy", "beta_10", "cold_sampling")

@@ -7,7 +7,7 @@ from typing import Any
 
 from grpo_workbook.diagnosis.findings import ALARMS, Finding
 from grpo_workbook.diagnosis.runlog import RunLog
-from grpo_workbook.figures import GREY, STYLES, Drawn, new_panels
+from grpo_workbook.figures import GREY, STYLES, Drawn, from_zero, new_panels
 
 # (title, {metric: its name}) of each panel after the first, which has the rewards. Where the title
 # is empty it is the names of the metrics that were logged.
@@ -87,9 +87,11 @@ def draw(
             parts.append(line.words + draw_line(axes, line, style))
         if not axes.lines:
             axes.text(0.5, 0.5, "not logged", ha="center", color=GREY, transform=axes.transAxes)
+        room = 0.05
         if axes.get_legend_handles_labels()[1]:
-            axes.margins(y=0.4)  # room for the legend above the lines
+            room = 0.4  # for the legend above the lines
             axes.legend(frameon=False, fontsize=7, loc="upper center", ncols=2, borderaxespad=0.1)
+        from_zero(axes, room)
         for finding in alarms:
             axes.axvline(finding.step, color="black", linestyle=":", linewidth=1)
     if alarms:

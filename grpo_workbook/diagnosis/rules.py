@@ -469,12 +469,21 @@ def no_gradient(view: View) -> Finding | None:
         return None
     if all_are_right(view):
         return None
-    evidence = [(silent.name, rate, f"under {limit}")]
+    step = since(silent >= (0.2 if rounding else bounds.half))
+    return view.finding("no_gradient", step, no_gradient_evidence(view, silent.name, rate, limit))
+
+
+def no_gradient_evidence(view: View, metric: str, rate: float, limit: float) -> list:
+    """The rate of zero-variance groups and the gradient norm, if they show that nothing is learned.
+
+    A rounding error hides many of the groups: then the gradient norm alone is evidence.
+    """
+    evidence = []
+    if rate >= limit:
+        evidence.append((metric, rate, f"under {limit}"))
     if view.gradient >= 0:  # it was logged
         evidence.append(("grad_norm", view.last("grad_norm"), f"over {ROUNDING}"))
-    # a rounding error hides most of the groups that do not differ
-    step = since(silent >= (0.2 if rounding else bounds.half))
-    return view.finding("no_gradient", step, evidence)
+    return evidence
 
 
 def hardly_paid(view: View) -> Finding | None:
