@@ -18,6 +18,16 @@ from grpo_workbook.files import readable
 
 PIECE = 2**20  # bytes that are hashed at a time
 BASE_RECORD = "base.json"  # beside an adapter: the name and fingerprint of its base
+# Of a LoraConfig: what says where an adapter comes from, and not which layers it has.
+NOT_OF_THE_LAYERS = (
+    "peft_type",
+    "peft_version",
+    "task_type",
+    "auto_mapping",
+    "base_model_name_or_path",
+    "revision",
+    "inference_mode",
+)
 TEXT_WEIGHTS = {  # how checkpoints with vision or sound name the text part -> its own names
     r"^language_model\.model\.": "model.",
     r"^model\.language_model\.": "model.",
@@ -141,15 +151,27 @@ def _add_adapter(base: Any, folder: str, model_name: str) -> Any:
 
     try:
         model = PeftModel.from_pretrained(base, folder)
+    except Exception as error:  # a damaged file can raise anything
+        raise _no_fit(folder, model_name, error) from error
+    load_weights(model, folder, model_name)
+    return model
+
+
+def load_weights(model: Any, folder: str, model_name: str) -> None:
+    """Load an adapter's weights into layers that are there. Raises WorkbookError if one is left."""
+    try:
         lost = compat.unplaced_weights(model, folder)
         if lost:
             raise ValueError(f"{len(lost)} weights are in one of the two only, such as {lost[0]}")
     except Exception as error:  # a damaged file can raise anything
-        raise WorkbookError(
-            f"{folder} does not fit {readable(model_name)} ({first_line(error)}): name the base "
-            "that it was trained on"
-        ) from error
-    return model
+        raise _no_fit(folder, model_name, error) from error
+
+
+def _no_fit(folder: str, model_name: str, error: Exception) -> WorkbookError:
+    return WorkbookError(
+        f"{folder} does not fit {readable(model_name)} ({first_line(error)}): name the base that "
+        "it was trained on"
+    )
 
 
 # ---------------------------------------------------------------------------- adapters
@@ -166,6 +188,8 @@ def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str |
         WorkbookError: if it is not an adapter, or is damaged.
     """
     folder = Path(name).expanduser().resolve()
+    if not folder.is_dir():
+        raise WorkbookError(f"there is no adapter {name}: give the folder of a saved LoRA adapter")
     for file in ("adapter_config.json", "adapter_model.safetensors"):
         if not (folder / file).is_file():
             raise WorkbookError(f"{name} is not an adapter: it has no {file}")
@@ -179,6 +203,69 @@ def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str |
         return str(folder), None
     words = f"{readable(model)} is not the base of {readable(folder)}, {readable(base)}"
     return str(folder), words
+
+
+def find_adapter_of(model: str, adapter: str | Path) -> str:
+    """The folder of a LoRA adapter that can be trained on with this model.
+
+    Raises:
+        WorkbookError: if it is not one of LoRA, or `model` is not its base, by hash or name.
+    """
+    rank_of(adapter)
+    folder, other_base = find_adapter(adapter, model)
+    # Two models of one size have the same shapes: only the name or the hash tells them apart.
+    if other_base is not None:
+        raise WorkbookError(
+            f"{other_base}: give that one as the model. If both are the same model, write the name "
+            "that you give as base_model_name_or_path into its adapter_config.json"
+        )
+    return folder
+
+
+def rank_of(adapter: str | Path) -> int:
+    """The rank of a LoRA adapter, without loading a library.
+
+    Raises:
+        WorkbookError: if it is not an adapter, or none of LoRA.
+    """
+    folder, _ = find_adapter(adapter)
+    path = Path(folder) / "adapter_config.json"
+    # Of the file itself: PEFT would load Transformers, which Unsloth has to change first.
+    peft_type, rank = _read_field(path, "peft_type"), _read_field(path, "r")
+    if peft_type != "LORA" or not isinstance(rank, int):
+        raise WorkbookError(
+            f"{adapter} is an adapter of the type {peft_type}: only LoRA is trained"
+        )
+    return rank
+
+
+def lora_settings(adapter: str) -> dict[str, Any]:
+    """The arguments of `get_peft_model` that make layers for the weights of a LoRA adapter.
+
+    Its dropout is left out, because it is a setting of the training. This loads PEFT, which must be
+    loaded after Unsloth.
+
+    Raises:
+        WorkbookError: if it is not an adapter of LoRA.
+    """
+    from peft import LoraConfig
+
+    # An adapter of another kind has no such fields.
+    rank_of(adapter)
+    saved = LoraConfig.from_pretrained(adapter).to_dict()
+    defaults = LoraConfig().to_dict()
+    modules = saved["target_modules"]  # a set, or a regular expression
+    settings = {
+        "r": saved["r"],
+        "lora_alpha": saved["lora_alpha"],
+        "target_modules": modules if isinstance(modules, str) else sorted(modules),
+    }
+    # Only what differs: Unsloth's get_peft_model has its own form of some of the defaults.
+    others = set(defaults) - {*settings, "lora_dropout", *NOT_OF_THE_LAYERS}
+    for name in sorted(others):
+        if saved[name] != defaults[name]:
+            settings[name] = saved[name]
+    return settings
 
 
 def base_of(adapter: str | Path) -> str:
@@ -225,7 +312,7 @@ def fingerprint(folder: str | Path | None) -> str | None:
     return digest.hexdigest()[:16]
 
 
-def _read_field(path: Path, name: str) -> str | None:
+def _read_field(path: Path, name: str) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))[name]
     except (OSError, ValueError, LookupError, TypeError):

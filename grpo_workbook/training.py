@@ -1,20 +1,20 @@
 """Load a policy, and what a GRPO training takes besides TRL's own parts.
 
-`load_policy` gives a 4-bit model with new LoRA adapters. `Float32Adapters`, `RewardBar` and
-`HeldoutProbe` are callbacks for TRL's GRPOTrainer. `pass_rates` and `curriculum` choose problems by
-their difficulty before a training.
+`load_policy` gives a 4-bit model with LoRA adapters: new ones, or those of an earlier training.
+`Float32Adapters`, `RewardBar` and `HeldoutProbe` are callbacks for TRL's GRPOTrainer. `pass_rates`
+and `curriculum` choose problems by their difficulty before a training.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from types import MethodType
 from typing import Any
 
-from grpo_workbook import compat
+from grpo_workbook import compat, models
 from grpo_workbook.config import Profile
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
@@ -32,33 +32,72 @@ UNPACKED_BYTES = 2**27
 # ------------------------------------------------------------------ the policy
 
 
-def load_policy(profile: Profile, backend: str = "unsloth") -> tuple[Any, Any]:
-    """The base model with new LoRA adapters, and its tokenizer.
+def load_policy(
+    profile: Profile, backend: str = "unsloth", *, adapter: str | Path | None = None
+) -> tuple[Any, Any]:
+    """The base model with LoRA adapters that can be trained, and its tokenizer.
+
+        model, tokenizer = load_policy(profile)  # new adapters, which change nothing yet
+        model, tokenizer = load_policy(profile, adapter="sft/adapter")  # trains this one on
 
     Args:
         profile: names the model and how it is loaded (`profile.loader`, `profile.lora`).
         backend: "unsloth", or "plain" for Transformers and PEFT alone.
+        adapter: the folder of a LoRA adapter of this model, for example of supervised fine-tuning
+            (SFT). Its rank, alpha and layers count instead of the profile's. A tokenizer in its
+            folder is used, because its chat template is that of its training. With `beta` above 0
+            the reference of the KL penalty is a copy of this adapter in TRL, and the model without
+            it in Unsloth's trainer on a GPU (see `reference_of`).
 
     Raises:
-        WorkbookError: for an unknown backend, and for a model that cannot be loaded.
+        WorkbookError: for an unknown backend, for a model that cannot be loaded, and for an adapter
+            that is not one of LoRA, or is of another model.
     """
-    if backend == "unsloth":
-        model, tokenizer = _load_with_unsloth(profile)
-    elif backend == "plain":
-        model, tokenizer = _load_plain(profile)
-    else:
+    if backend not in ("unsloth", "plain"):
         raise WorkbookError(f"unknown backend {backend!r}: choose one of unsloth, plain")
+    # Before anything is loaded, because a wrong folder costs no time here.
+    if adapter is not None:
+        adapter = models.find_adapter_of(profile.model, adapter)
+    if backend == "unsloth":
+        model, tokenizer = _load_with_unsloth(profile, adapter)
+    else:
+        model, tokenizer = _load_plain(profile, adapter)
+    if adapter is not None:
+        # The layers are new ones of the adapter's form, made as for any policy. So all that Unsloth
+        # does to them, beside a vLLM too, is done, and only the weights are missing.
+        models.load_weights(model, adapter, profile.model)
+        # PEFT alone saves no tokenizer. An SFT may have changed the chat template.
+        if (Path(adapter) / "tokenizer_config.json").is_file():
+            tokenizer = load_tokenizer(adapter)
     sample_unpacked(model)
     return model, tokenizer
 
 
-def _load_with_unsloth(profile: Profile) -> tuple[Any, Any]:
+def reference_of(beta: float, backend: str, device: str) -> str:
+    """What the KL penalty of a training that starts from an adapter pulls towards, as a sentence.
+
+    Read in TRL 1.15 (GRPOTrainer copies the adapter under the name "ref") and in Unsloth 2026.10,
+    whose trainer on a GPU leaves the copy out, so that the reference has no adapter.
+    """
+    if beta == 0:
+        return "beta is 0: no KL penalty holds the policy near it"
+    if backend == "unsloth" and device != "cpu":
+        return (
+            f"beta is {beta:g}: the KL penalty pulls towards the model WITHOUT the adapter, of "
+            "which Unsloth's trainer makes no copy. For a copy, give --backend plain"
+        )
+    return f"beta is {beta:g}: the KL penalty pulls towards a copy of the adapter as it is now"
+
+
+def _load_with_unsloth(profile: Profile, adapter: str | None) -> tuple[Any, Any]:
     if profile.loader.get("fast_inference"):
         compat.let_vllm_sleep()
     import unsloth  # isort: skip  (before trl and transformers, which it patches)
     from transformers import set_seed
 
     set_seed(profile.seed)  # the adapters' initial weights
+    if adapter is not None:
+        profile = _with_layers_of(adapter, profile)
     try:
         only_text = text_part(profile.model)  # empty for a model of text alone
         if only_text:
@@ -85,25 +124,33 @@ def _load_with_unsloth(profile: Profile) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _load_plain(profile: Profile) -> tuple[Any, Any]:
+def _with_layers_of(adapter: str, profile: Profile) -> Profile:
+    """The profile with the adapter's rank, alpha and layers. Call it after `import unsloth`."""
+    lora = {**profile.lora, **models.lora_settings(adapter)}
+    loader = dict(profile.loader)
+    if "max_lora_rank" in loader:  # of the vLLM that samples
+        loader["max_lora_rank"] = lora["r"]
+    return replace(profile, lora=lora, loader=loader)
+
+
+def _load_plain(profile: Profile, adapter: str | None) -> tuple[Any, Any]:
     """The same model and adapters without Unsloth."""
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
     from transformers import set_seed
 
     set_seed(profile.seed)
+    if adapter is not None:
+        profile = _with_layers_of(adapter, profile)
     load_in_4bit = profile.loader["load_in_4bit"]
     model = load_base(profile.model, profile.dtype, profile.device, load_in_4bit)
     compat.keep_packed_weights(model)
     if load_in_4bit:  # it makes the norms and embeddings float32
         checkpointing = profile.grpo["gradient_checkpointing"]
         model = prepare_model_for_kbit_training(model, checkpointing)
-    adapters = LoraConfig(
-        r=profile.lora["r"],
-        lora_alpha=profile.lora["lora_alpha"],
-        lora_dropout=profile.lora["lora_dropout"],
-        target_modules=profile.lora["target_modules"],
-        task_type="CAUSAL_LM",
-    )
+    settings = dict(profile.lora)
+    for name in ("use_gradient_checkpointing", "random_state"):  # Unsloth's, not PEFT's
+        del settings[name]
+    adapters = LoraConfig(**settings, task_type="CAUSAL_LM")
     return get_peft_model(model, adapters), load_tokenizer(profile.model)
 
 

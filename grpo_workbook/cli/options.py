@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_workbook import compat
+from grpo_workbook import compat, models
 from grpo_workbook.cli import option, refuse
 from grpo_workbook.cli.rewards import beside, parse_rewards
 from grpo_workbook.cli.together import is_main
@@ -21,7 +21,13 @@ from grpo_workbook.config import REWARDS, SYSTEM_PROMPT, Profile, choose_profile
 from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError
 
-PATHS = ("data", "heldout_data", "model", "output_dir")  # in a file: relative to its folder
+PATHS = (
+    "data",
+    "heldout_data",
+    "model",
+    "adapter",
+    "output_dir",
+)  # in a file: relative to its folder
 # Of the profile's arguments: the machine's, which may be another one when a run is resumed.
 OF_THE_MACHINE = ("use_cpu", "dataloader_pin_memory")
 
@@ -37,6 +43,10 @@ class RunOptions:
     model: str | None = field(
         default=None,
         metadata={"help": "a family (qwen, gemma), a folder or a hub id (default: qwen)"},
+    )
+    adapter: str | None = field(
+        default=None,
+        metadata={"help": "start from this LoRA adapter, e.g. of SFT (default model: its base)"},
     )
     backend: Literal["unsloth", "plain"] = field(
         default="unsloth",
@@ -177,11 +187,32 @@ def parse(arguments: list[str]) -> Request:
     for source in (options.data, options.heldout_data):
         if source is not None:
             find_file(source)
+    # The adapter decides what the profile shows and what run.json records: its base and its rank.
+    if options.adapter is not None:
+        options = _with_adapter(options, options.adapter)
     functions, weights = parse_rewards(options.rewards)
     if is_main():
         print("Loading the libraries", flush=True)
     profile = profile_of(options, profile_options)
+    # Only the profile knows the model's folder, if a family or nothing was given.
+    if options.adapter is not None:
+        models.find_adapter_of(profile.model, options.adapter)
     return Request(words, options, profile_options, profile, functions, weights)
+
+
+def _with_adapter(options: RunOptions, adapter: str) -> RunOptions:
+    """The options with the adapter's rank, and its base unless a model is given."""
+    rank = models.rank_of(adapter)
+    if options.lora_rank not in (None, rank):
+        raise WorkbookError(
+            f"lora_rank is {options.lora_rank}, but the adapter {adapter} has rank {rank}, which "
+            "its training keeps: leave out lora_rank"
+        )
+    # What the user names wins. `parse` compares it with the base that the adapter names.
+    model = options.model
+    if model is None:
+        model = models.base_of(models.find_adapter(adapter)[0])
+    return replace(options, model=model, lora_rank=rank)
 
 
 def load(request: Request) -> Run:

@@ -12,6 +12,7 @@ examples:
   python -m grpo_workbook run --resume              after a Ctrl-C or a crash
   python -m grpo_workbook run --config my.yaml --max_steps 50
   python -m grpo_workbook run --data my.jsonl --rewards mine.py:shown:2
+  python -m grpo_workbook run --adapter sft/adapter     train an SFT adapter on
   torchrun --nproc_per_node 2 -m grpo_workbook run --config my.yaml
 """
 
@@ -46,6 +47,7 @@ from grpo_workbook.evaluation import (
 )
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, read_json, readable, write_json
+from grpo_workbook.models import fingerprint
 from grpo_workbook.notebook import use_one_thread
 from grpo_workbook.resume import Trained, train
 from grpo_workbook.rewards.contract import about, name_of
@@ -121,6 +123,10 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
         "linear4bit_layers": training.count_4bit_layers(model),
         "lora_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
     }
+    if run.options.adapter is not None:
+        facts["adapter"] = readable(run.options.adapter)
+        reference = training.reference_of(run.args.beta, run.options.backend, profile.device)
+        print(f"Training goes on from the adapter {facts['adapter']}; {reference}")
     # Only the main process enters the folder's lock. The stack gives it back at the end of the
     # block.
     with ExitStack() as stack:
@@ -248,6 +254,8 @@ def identify(run: options.Run, problems: Problems) -> dict[str, Any]:
         "settings": run.settings,
         "profile": run.profile.name,
         "model": run.profile.model_name,
+        # By its content: the folder may have been moved, or trained on.
+        "adapter_hash": fingerprint(run.options.adapter),
         "seed": run.profile.seed,
         "data_sha256": sha256_of(problems.train, problems.heldout),
         "reward_files": file_hashes(run.functions),
@@ -261,11 +269,12 @@ def load_policy(run: options.Run) -> tuple[Any, Any]:
     """The policy and its tokenizer; a model of the hub is downloaded by one process."""
     from accelerate import PartialState
 
+    adapter = run.options.adapter
     if Path(run.profile.model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk
-        return training.load_policy(run.profile, run.options.backend)
+        return training.load_policy(run.profile, run.options.backend, adapter=adapter)
     with PartialState().main_process_first():
-        return training.load_policy(run.profile, run.options.backend)
+        return training.load_policy(run.profile, run.options.backend, adapter=adapter)
 
 
 def make_prompts(run: options.Run, problems: Problems, tokenizer: Any) -> None:
