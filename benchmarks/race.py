@@ -38,6 +38,10 @@ TASKS: dict[str, dict] = {
         "model": "data/tiny-form", "data": "data/word_problems", "system": SYSTEM,
         "rewards": PARTS, "strict": True, "tokens": 64, "budget": 1024,
     },
+    "rare": {  # the main run's: the rare kinds of problem
+        "model": "data/tiny-qwen3", "data": "data/word_problems", "only": "rare",
+        "system": SYSTEM, "rewards": "correctness", "strict": True, "tokens": 64, "budget": 2048,
+    },
     "steps": {
         "model": "data/tiny-steps", "data": "data/step_tasks", "system": None,
         "rewards": "correctness", "strict": False, "tokens": 64, "budget": 1536,
@@ -58,6 +62,8 @@ METHODS: dict[str, dict] = {
     "random of 8": {"learn": "sft", "texts": "random", "rate": 3e-4},
     "dpo": {"learn": "dpo", "rate": 1e-4},
     "dpo, 4 rounds": {"learn": "dpo", "rounds": 4, "rate": 1e-4},
+    "distillation": {"learn": "distill", "group": 1},
+    "distillation, sampled token": {"learn": "distill", "group": 1, "whole": False},
     "reinforce": {"baseline": "none"},
     "reinforce, baseline": {"baseline": "batch"},
     "rloo": {"baseline": "rloo", "loss": "rloo"},

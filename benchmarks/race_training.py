@@ -31,16 +31,22 @@ from grpo_workbook.rewards import get_overlong_reward, parse_rewards
 from grpo_workbook.statistics import pass_at_k
 
 DEV = 240  # problems out of the training data, to choose settings
-HELDOUT, MANY = 240, 120  # problems of the curve and of greedy; those with 8 completions at the end
+HELDOUT, MANY = (
+    240,
+    120,
+)  # problems of the curve and of greedy; those with SAMPLES completions at the end
 CRITIC_RATE, GAMMA_LAMBDA, DPO_BETA = 1e-3, 0.95, 0.1
 LAG, CAP = 8, 2.0
+# The teacher of the distillation: the base after so many worked answers, the same for each seed.
+TEACHER_TEXTS, TEACHER_RATE, TEACHER_SEED = 4096, 3e-4, 1000
+SAMPLES = 16  # completions of each of MANY problems at the end
 
 
 @dataclass
 class Settings:
     """A method; the defaults are GRPO (DeepSeekMath) with one update per batch, without KL."""
 
-    learn: str = "policy"  # or "sft", "dpo", "nothing"
+    learn: str = "policy"  # or "sft", "dpo", "distill", "nothing"
     texts: str = "answers"  # sft: the training "answers", or "right", "best", "random" samples
     rounds: int = 1  # sft, dpo: sample and learn so many times
     cold: int = 0  # completions that are training answers, imitated first
@@ -64,6 +70,7 @@ class Settings:
         "policy"  # or "stale": its weights of up to LAG batches ago; "nf4": rounded to it
     )
     corrected: bool = False  # weigh each token by min(pi / pi of the sampler, CAP)
+    whole: bool = True  # distill: the KL of all tokens of the vocabulary, or of the sampled ones
     rate: float = 3e-4  # the learning rate at the start
 
 
@@ -194,6 +201,24 @@ def dpo_loss(logp: Tensor, ref: Tensor, mask: Tensor) -> Tensor:
     return -logsigmoid(DPO_BETA * (better - worse)).mean()
 
 
+def distillation_loss(student: Tensor, teacher: Tensor, batch: dict, *, whole: bool) -> Tensor:
+    """The reverse KL of the student from the teacher, a mean over the completions' tokens.
+
+    Args:
+        student, teacher: log-probabilities of all tokens, (completions, tokens, vocabulary).
+        whole: the KL itself; else its estimate from the sampled tokens, as a policy gradient whose
+            advantage is how much more likely the teacher finds a token.
+    """
+    mask = batch["mask"]
+    if whole:
+        divergence = (student.exp() * (student - teacher)).sum(-1)
+    else:
+        sampled = batch["ids"].unsqueeze(-1)
+        student, teacher = (logp.gather(-1, sampled).squeeze(-1) for logp in (student, teacher))
+        divergence = -(teacher - student).detach() * student
+    return (divergence * mask).sum() / mask.sum()
+
+
 def advantages_of(s: Settings, rewards: list) -> Tensor:
     """One per completion, for every baseline but the critic."""
     r = torch.tensor(rewards, dtype=torch.float32)
@@ -266,12 +291,16 @@ class Racer:
         from transformers import AutoModelForCausalLM  # not above: importing it takes seconds
 
         self.task, self.s, self.seed, self.budget, self.size = task, s, seed, budget, step
+        self.dev = dev
         self.model: Any = AutoModelForCausalLM.from_pretrained(task["model"], dtype="float32")
         self.tokenizer = load_tokenizer(task["model"])
         rows, heldout = (
             list(to_dataset(load_problems(f"{task['data']}/{name}.jsonl"), task["system"]))
             for name in ("train", "heldout")
         )
+        if task.get("only"):
+            rows = [row for row in rows if row[task["only"]]]
+            heldout = [row for row in heldout if row[task["only"]]]
         self.many = MANY // 3 if dev else MANY
         self.heldout = rows[-DEV:] if dev else heldout[:HELDOUT]
         self.rows, self.place = rows[:-DEV] if dev else rows, 0
@@ -305,9 +334,12 @@ class Racer:
             texts = [worked(row["solution"]) for row in rows]
             self.learn_texts(rows, texts, s.cold // self.size, 1.0, s.rate)
             self.used += s.cold
-        {"policy": self.learn_policy, "sft": self.learn_rounds, "dpo": self.learn_rounds}.get(
-            s.learn, lambda: None
-        )()
+        if s.learn == "policy":
+            self.learn_policy()
+        elif s.learn in ("sft", "dpo"):
+            self.learn_rounds()
+        elif s.learn == "distill":
+            self.learn_from_teacher()
         self.seconds += time.process_time() - self.started
         end = self.measure()
         self.curve.append([self.used, round(self.seconds, 1), end["sampled"]])
@@ -385,6 +417,32 @@ class Racer:
             return torch.ones(batch["ids"].shape)
         ratio = (logprobs(self.model, batch) - logprobs(self.sampler, batch)).exp()
         return ratio.clamp(max=CAP)
+
+    def learn_from_teacher(self) -> None:
+        """On-policy distillation (arXiv 2306.13649): the student samples, the teacher scores.
+
+        No reward is used. The budget counts the student's completions, not the teacher's texts.
+        """
+        teacher = self.make_teacher()
+        self.started = time.process_time()  # the teacher is there before
+        while self.used < self.budget:
+            batch = self.sample(self.next_rows(self.size // self.s.group))
+            self.set_rate(self.s.rate, 1 - (self.used - self.size) / self.budget)
+            with torch.no_grad():
+                teacher_logp = teacher.lm_head(states(teacher, batch)).log_softmax(-1)
+            student_logp = self.model.lm_head(states(self.model, batch)).log_softmax(-1)
+            self.descend(distillation_loss(student_logp, teacher_logp, batch, whole=self.s.whole))
+            self.probe()
+
+    def make_teacher(self) -> Any:
+        """The base after supervised learning from worked answers to other training problems."""
+        settings = Settings(learn="sft", rate=TEACHER_RATE)
+        racer = Racer(self.task, settings, TEACHER_SEED, TEACHER_TEXTS, self.size, self.dev)
+        racer.marks = [racer.budget]
+        racer.started = time.process_time()
+        racer.learn_rounds()
+        torch.manual_seed(self.seed)  # the student samples as if there had been no teacher
+        return racer.model
 
     def learn_rounds(self) -> None:
         """Offline, once or several times: sample, choose texts or pairs, imitate or prefer them."""
@@ -541,13 +599,14 @@ class Racer:
 
     def measure(self) -> dict:
         """All rates on the held-out problems."""
-        many, batches = self.right(self.heldout[: self.many], 8)
-        groups = [sum(many[i : i + 8]) for i in range(0, len(many), 8)]
+        many, batches = self.right(self.heldout[: self.many], SAMPLES)
+        groups = [sum(many[i : i + SAMPLES]) for i in range(0, len(many), SAMPLES)]
         texts = [text for batch in batches for text in batch["texts"]]
         found = {
             "sampled": mean(many),
             "greedy": mean(self.right(self.heldout, 1, greedy=True)[0]),
-            "pass8": mean(pass_at_k(8, right, 8) for right in groups),
+            "pass8": mean(pass_at_k(SAMPLES, right, 8) for right in groups),
+            "pass16": mean(pass_at_k(SAMPLES, right, 16) for right in groups),
             "entropy": mean(batch["entropy"] for batch in batches),
             "tokens": mean(float(n) for batch in batches for n in batch["mask"].sum(1)),
             "steps": mean(text.count("=") for text in texts),

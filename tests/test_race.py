@@ -135,6 +135,7 @@ def test_in_a_first_update_most_names_mean_the_same():
 def racer(monkeypatch):
     """A racer on the harder task with a batch of its own, whose sampler is not the policy."""
     monkeypatch.chdir(REPO)
+    monkeypatch.setattr(training, "TEACHER_TEXTS", 1024)
 
     def made(method: str):
         racer = training.Racer(race.TASKS["steps"], training.Settings(**race.ALL[method]), 0, 128)
@@ -270,3 +271,36 @@ def test_a_short_race_runs_goes_on_and_prints_its_table(tmp_path):
     assert "2 runs are left" in third.stdout
     table = finished([*call, "--seeds", "0", "1", "--table"])
     assert table.stdout.count("| grpo |") == table.stdout.count("| sft |") == 1, table.stderr
+
+
+def test_distillation_has_the_gradient_of_the_reverse_kl():
+    """The sampled tokens' estimate has it on average: here over all tokens that can be sampled."""
+    torch.manual_seed(0)
+    logits = torch.randn(1, 1, 7, requires_grad=True)
+    teacher = torch.randn(1, 1, 7).log_softmax(-1)
+    batch = {"mask": torch.ones(1, 1), "ids": torch.zeros(1, 1, dtype=torch.long)}
+    student = logits.log_softmax(-1)
+    expected = torch.nn.functional.kl_div(teacher, student, log_target=True, reduction="sum")
+    whole = training.distillation_loss(student, teacher, batch, whole=True)
+    torch.testing.assert_close(whole, expected)
+    (gradient,) = torch.autograd.grad(whole, logits, retain_graph=True)
+
+    average = torch.zeros(1, 1, 7)
+    for token in range(7):
+        batch["ids"] = torch.full((1, 1), token)
+        loss = training.distillation_loss(student, teacher, batch, whole=False)
+        (estimate,) = torch.autograd.grad(loss, logits, retain_graph=True)
+        average += student.exp()[0, 0, token].item() * estimate
+    torch.testing.assert_close(average, gradient)
+
+
+@pytest.mark.slow
+def test_a_student_learns_the_rare_kinds_from_its_teacher(monkeypatch):
+    monkeypatch.chdir(REPO)
+    monkeypatch.setattr(training, "TEACHER_TEXTS", 1024)
+    task = race.TASKS["rare"]
+    settings = training.Settings(learn="distill", group=1)
+    racer = training.Racer(task, settings, seed=0, budget=512, dev=True)
+    before = racer.measure()
+    after = racer.run(1)["end"]
+    assert after["greedy"] > before["greedy"]
