@@ -33,6 +33,14 @@ def test_pairs_are_of_one_prompt_and_ordered_by_gold_but_for_the_flipped():
     assert sum(right_order(0.3)) / 400 == pytest.approx(0.7, abs=0.07)
 
 
+def test_the_kl_of_a_run_is_that_of_the_weights_that_were_measured():
+    log = [{"used": 64 * i, "kl": float(i)} for i in range(1, 9)]
+    assert goodhart.measured_kl({"end": {}, "log": log}) == 8.0
+    # after the batch 4 these weights were kept, and they wrote batch 5
+    assert goodhart.measured_kl({"end": {"kept": 256}, "log": log}) == 5.0
+    assert goodhart.measured_kl({"end": {"kept": 512}, "log": log}) == 8.0
+
+
 def test_agreement_of_a_group_is_counted_within_it():
     answers = ["1", "1", "2", None, None, None, None, None, "3", "2", "2", "2"]
     assert training.agreeing(answers, 4) == [1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]
