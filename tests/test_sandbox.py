@@ -966,6 +966,8 @@ def test_by_value_can_be_required(sandbox):
     [
         ("def f(n): return [7] * n", "assert sum(f(2_000_000)) == 14_000_000", ""),
         ("def f(x): return len(x)", "assert f([7] * 2_000_000) == 2_000_000", ""),
+        ("def f(x): return len(x)", "assert f([[7, 8]] * 200_000) == 200_000", ""),
+        ("def f(n): return [[n, True, 'a', None, 0.5]] * n", "assert f(2) == [[2, True, 'a', None, 0.5]] * 2", ""),
         ("def f(x): return len(x)", "assert f('x' * 70_000_000) == 70_000_000", "test"),
         ("def f(n): return 'x' * n", "assert len(f(70_000_000)) == 70_000_000", "program"),
     ],

@@ -312,6 +312,53 @@ def test_functions_called_with_inputs_from_json(sandbox):
 OBJECT = "class P:\n    def __init__(self, x): self.name = x\ndef f(x): return [P(x)]"
 
 
+@pytest.mark.parametrize(
+    ("result", "wanted", "same"),
+    [("nan", "NaN", True), ("nan", "1.0", False), ("1.0", "NaN", False), ("nan", "1", False),
+     ("inf", "Infinity", True), ("inf", "[Infinity]", True), ("-inf", "Infinity", False)],
+)  # fmt: skip
+def test_json_may_have_numbers_that_are_not_finite(sandbox, result, wanted, same):
+    test = f'{{"fn_name": "f", "inputs": [[1]], "outputs": [{wanted}]}}'
+    verdict = sandbox.check([Job(f"def f(x): return float('{result}')", test, "f")])[0]
+    assert verdict.passed == same, str(verdict)
+    assert verdict.fault == ("" if same else "program")
+
+
+@pytest.mark.parametrize(
+    ("program", "test", "passes"),
+    [
+        # as in Python: the same object equals itself in a list, and NaN alone equals nothing
+        ("import math\ndef f(): return [math.nan]", "import math\nassert f() == [math.nan]", True),
+        ("import math\ndef f(): return math.nan", "import math\nassert f() == math.nan", False),
+        ("import math\ndef f(): return [math.inf]", "import math\nassert f() == [math.nan]", False),
+    ],
+)  # fmt: skip
+def test_nan_crosses_as_pythons_own(sandbox, program, test, passes):
+    assert sandbox.check([Job(program, test, "f")])[0].passed == passes
+
+
+@pytest.mark.parametrize(
+    "pool", ["multiprocessing.pool import ThreadPool", "multiprocessing.dummy import Pool as ThreadPool"]
+)  # fmt: skip
+@pytest.mark.parametrize("by_value", [True, False])
+def test_pools_of_threads_run(sandbox, pool, by_value):
+    program = f"from {pool}\nclass A: pass\ndef f(items):\n    with ThreadPool(4) as pool:\n        return pool.map(abs, items)"
+    test = "assert f([1, -2, -3]) == [1, 2, 3]"
+    if not by_value:
+        test += "\nfrom solution import A\nassert isinstance(A(), A)"
+    verdict = sandbox.check([Job(program, test, "f")])[0]
+    assert verdict.passed, str(verdict)
+    assert verdict.is_together != by_value
+
+
+def test_a_program_is_imported_and_not_run_as_a_script(sandbox):
+    """What stands below its `if __name__ == "__main__":` is not there, as when pytest imports it."""
+    program = "def f(x): return g(x)\nif __name__ == '__main__':\n    def g(x): return x\n"
+    verdict = sandbox.check([Job(program, "assert f(1) == 1", "f")])[0]
+    assert (verdict.outcome, verdict.fault) == ("error", "program")
+    assert "'g' is not defined" in verdict.reason
+
+
 def test_no_verdict_depends_on_what_earlier_tests_imported(sandbox):
     job = Job(OBJECT, "assert f('a')[0].name == 'a'", "f")  # a Series has a name too
     first = sandbox.check([job])[0]

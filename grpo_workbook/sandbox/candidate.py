@@ -50,9 +50,19 @@ def load(module: types.ModuleType, source: str) -> None:
         sys.modules["random"].seed()
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed()
+    if "ThreadPool" in source or "multiprocessing.dummy" in source:
+        _allow_thread_pools()
     if "class Solution" in source:
         exec(_LEETCODE, module.__dict__)
     exec(compile(source, "<program>", "exec", dont_inherit=True), module.__dict__)
+
+
+def _allow_thread_pools() -> None:
+    """Give pools of threads a lock of threads: the walls refuse the system's semaphores."""
+    import multiprocessing.context
+    import threading
+
+    multiprocessing.context.BaseContext.Lock = lambda _: threading.Lock()
 
 
 # ------------------------------------------------------------------ calls

@@ -72,7 +72,7 @@ def _text(value) -> str:
 
 
 def same_value(result: Any, wanted: Any) -> bool:
-    """Equal as JSON; numbers, of which one is a float, to 1e-5 as on LeetCode."""
+    """Equal as JSON, NaN to NaN; numbers, of which one is a float, to 1e-5 as on LeetCode."""
     if isinstance(result, list | tuple) and isinstance(wanted, list):
         return len(result) == len(wanted) and all(map(same_value, result, wanted))
     if isinstance(result, dict) and isinstance(wanted, dict):
@@ -84,10 +84,16 @@ def same_value(result: Any, wanted: Any) -> bool:
     # never for truth values, which are numbers to Python
     number: Any = result if type(result) in (int, float) else None
     if number is not None and type(wanted) is float:
-        return math.isclose(number, wanted, rel_tol=1e-5, abs_tol=1e-5)
+        return _is_close(number, wanted)
     if type(result) is float and type(wanted) is int and abs(wanted) < 2**53:
         return math.isclose(result, wanted, rel_tol=0.0, abs_tol=1e-5)
     return False  # a large integer has no tolerance
+
+
+def _is_close(number: float, wanted: float) -> bool:
+    if math.isnan(wanted):
+        return number != number
+    return math.isclose(number, wanted, rel_tol=1e-5, abs_tol=1e-5)
 
 
 def same_output(printed: str, wanted: str) -> bool:

@@ -139,7 +139,7 @@ def _read_pairs(pairs: list[tuple], function: str) -> Test:
     """A test with an assertion for each input and output of a script, or of a function."""
     if not pairs:
         raise Unusable("there is no input: nothing can be judged")
-    lines = []
+    lines = ["from math import inf, nan"]  # as the numbers of that name are written below
     for number, (arguments, wanted) in enumerate(pairs, 1):
         call = f"candidate({arguments!r})"
         if function:

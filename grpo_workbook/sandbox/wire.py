@@ -8,6 +8,7 @@ import collections
 import contextlib
 import itertools
 import json
+import math
 import os
 import socket
 import struct
@@ -98,8 +99,9 @@ def encode(value: Any):
         return value if -MAX_INT < value < MAX_INT else ["int", hex(value)]
     if cls in SCALARS:
         return value
-    if cls is list and _is_flat(value):
-        return ["flat", value]
+    shape = _shape_of(value) if cls is list else ""
+    if shape:
+        return [shape, value]
     if cls in _TAGS:
         tag, parts = _TAGS[cls]
         return [tag, *[encode(part) for part in parts(value)]]
@@ -131,6 +133,15 @@ def _is_flat(items: list) -> bool:
     return kinds <= {int, bool} and max(items) < MAX_INT and min(items) > -MAX_INT
 
 
+def _shape_of(items: list) -> str:
+    """The tag of a list that crosses as it is: "flat", "rows" for lists of those; else ""."""
+    if _is_flat(items):
+        return "flat"
+    if set(map(type, items)) == {list} and _is_flat([*itertools.chain.from_iterable(items)]):
+        return "rows"  # a grid, or a graph's edges
+    return ""
+
+
 def decode(data):
     """The value; an Exception for anything that `encode` never makes."""
     if type(data) is not list:
@@ -143,9 +154,16 @@ def decode(data):
         if type(items) is not list or not set(map(type, items)) <= SCALARS:
             raise ValueError("a flat list with something else in it")
         return items
+    if tag == "rows":
+        (items,) = parts
+        cells = itertools.chain.from_iterable(items)
+        if set(map(type, items)) != {list} or not set(map(type, cells)) <= SCALARS:
+            raise ValueError("rows with something else in them")
+        return items
     return _MAKERS[tag](*map(decode, parts))
 
 
+_CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _to_json = json.JSONEncoder(check_circular=False).encode
 
 
@@ -166,7 +184,8 @@ def receive(sock: socket.socket, deadline: float | None = None):
     size = struct.unpack("!I", read(sock, 4, deadline))[0]
     if size > MAX_MESSAGE:
         raise ValueError(f"a message of {size} bytes")
-    return json.loads(read(sock, size, deadline))
+    # one NaN for all: [math.nan] equals itself in Python, because both are the same object
+    return json.loads(read(sock, size, deadline), parse_constant=_CONSTANTS.__getitem__)
 
 
 def read(sock: socket.socket, size: int, deadline: float | None = None) -> bytes:
