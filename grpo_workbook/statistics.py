@@ -17,6 +17,9 @@ import scipy  # scipy.stats is loaded on its first use
 from grpo_workbook.errors import WorkbookError
 
 MOST_CHOICES = 5_000  # of k votes; those of 4 out of 16 are 1,820
+RESAMPLES = 5_000  # of the bootstrap, always the same ones
+POWER = 0.8  # that a comparison is planned for
+MOST_ITEMS = 2**16
 
 
 def accuracy(right: Sequence[float]) -> float:
@@ -41,9 +44,7 @@ def wilson_interval(right: Sequence[float]) -> tuple[float, float]:
     return round(float(interval.low), 4), round(float(interval.high), 4)
 
 
-def bootstrap_interval(
-    values: Sequence[float], resamples: int = 5000, seed: int = 0
-) -> tuple[float, float]:
+def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     """95 % (low, high) of the mean of one value per problem: Efron's BCa bootstrap (1987).
 
     Raises WorkbookError for no values, and for values that are not finite.
@@ -56,9 +57,9 @@ def bootstrap_interval(
     result = scipy.stats.bootstrap(
         (array,),
         np.mean,
-        n_resamples=resamples,
+        n_resamples=RESAMPLES,
         batch=max(1, 10**7 // len(array)),  # bounds the memory
-        rng=seed,
+        rng=0,
     )
     interval = result.confidence_interval
     return float(interval.low), float(interval.high)
@@ -140,29 +141,32 @@ def paired_power(items: int, better: float, worse: float) -> float:
     return float(np.sum(binom.pmf(changes, items, total) * rejected))
 
 
-def paired_items(better: float, worse: float, power: float = 0.8) -> int:
-    """How many problems a paired test needs to find a gain of better - worse with this power.
+def paired_items(better: float, worse: float) -> int:
+    """How many problems a paired test needs to find a gain of better - worse in 80 % of cases.
 
+    better, worse: the rates, 0 to 1, at which problems get better and worse.
     It takes about a second. Raises WorkbookError if 65,536 are not enough.
     """
-    # The power rises with the problems like a saw, so that a few less may be enough as well.
-    most = 2**16
-    if paired_power(most, better, worse) < power:
+    if paired_power(MOST_ITEMS, better, worse) < POWER:
         raise WorkbookError(
-            f"{most:,} problems do not show a gain of {better - worse:.2g}: raise it"
+            f"{MOST_ITEMS:,} problems do not show a gain of {better - worse:.2g}: plan for a "
+            "larger gain"
         )
-    return bisect_left(range(most), power, key=lambda items: paired_power(items, better, worse))
+    # The power rises with the problems like a saw, so that a few less may be enough as well.
+    return bisect_left(
+        range(MOST_ITEMS), POWER, key=lambda items: paired_power(items, better, worse)
+    )
 
 
-def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:
-    """The smallest gain that a paired test finds with this power, rounded up to 4 places.
+def paired_gain(items: int, worse: float = 0.0) -> float | None:
+    """The smallest gain that a paired test finds in 80 % of cases, rounded up to 4 places.
 
     items: problems, of which a fraction `worse` gets worse.
     None if the problems are too few even if all the others get better (5, if none gets worse).
     """
     largest = int((1 - 2 * worse) * 10_000 + 1e-6)
     gains = [step / 10_000 for step in range(1, largest + 1)]
-    place = bisect_left(gains, power, key=lambda gain: paired_power(items, worse + gain, worse))
+    place = bisect_left(gains, POWER, key=lambda gain: paired_power(items, worse + gain, worse))
     if place == len(gains):
         return None
     return gains[place]

@@ -64,7 +64,7 @@ def test_the_bootstrap_agrees_with_the_closed_form_of_a_mean():
     """For many values of a symmetric distribution the interval is mean +- 1.96 standard errors."""
     values = np.random.default_rng(1).normal(30, 5, 800)
     half = 1.959964 * values.std(ddof=1) / np.sqrt(len(values))
-    low, high = bootstrap_interval(values, resamples=20_000)
+    low, high = bootstrap_interval(values)
     assert (low, high) == pytest.approx(
         (values.mean() - half, values.mean() + half), abs=0.05 * half
     )
@@ -80,7 +80,7 @@ def test_the_bootstrap_covers_the_true_mean_about_as_often_as_it_says(draw):
     truth = 20 if draw(np.random.default_rng(0)).max() > 1 else 0.3
     hits = 0
     for _ in range(400):
-        low, high = bootstrap_interval(draw(rng), resamples=400)
+        low, high = bootstrap_interval(draw(rng))
         hits += low <= truth <= high
     assert 0.91 <= hits / 400 <= 0.98
 
@@ -88,7 +88,6 @@ def test_the_bootstrap_covers_the_true_mean_about_as_often_as_it_says(draw):
 def test_the_bootstrap_is_seeded_and_knows_its_limits():
     values = list(np.random.default_rng(5).exponential(9, 40))
     assert bootstrap_interval(values) == bootstrap_interval(values)
-    assert bootstrap_interval(values, seed=1) != bootstrap_interval(values)
     assert bootstrap_interval([0.25] * 10) == (0.25, 0.25)
     assert bootstrap_interval([2]) == (2.0, 2.0)
 
