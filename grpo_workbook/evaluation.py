@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 SEEDS_APART = 1_000_003  # between the first batches of two seeds: more than any number of problems
 
 Prompt = str | list[dict[str, str]]
-Judge = Callable[[str, str], bool | None]  # (answer, reference) -> right, or None: cannot tell
+# (answer, reference) -> whether the answer is right, or None if that cannot be told
+AnswerJudge = Callable[[str, str], bool | None]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class WholeJudge:
     """A judge of whole completions: it alone decides what is right, whatever the form."""
 
     is_right: Callable[[str, str], bool]  # (completion, reference)
+
+
+Judge = AnswerJudge | WholeJudge
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def evaluate(
     *,
     rewards: Sequence[Callable] = (),
     right_at: float | None = None,
-    judge: "Judge | WholeJudge | None" = None,
+    judge: Judge | None = None,
     samples: int = 1,
     sample: bool = False,
     temperature: float = 1.0,
@@ -192,14 +196,14 @@ def evaluate(
         token_ids = [completion.tokens for completion in completions]
         scores = score_by_rewards(texts, token_ids, rows, rewards, right_at)
     else:
-        tag = ""
-        if not isinstance(judge, WholeJudge):
+        scored_texts = texts
+        if not isinstance(judge, WholeJudge):  # it knows no form
             tag = prefilled_tag(tokenizer, chat_template_kwargs)
-        formed = [after_prompt(text, tag) for text in texts]
-        scores = score(formed, list(rows["answer"]), judge=judge, prompts=prompts)
+            scored_texts = [after_prompt(text, tag) for text in texts]
+        scores = score(scored_texts, list(rows["answer"]), judge=judge, prompts=prompts)
     return replace(
         scores,
-        completions=texts,
+        completions=texts,  # as the model wrote them, without the tag that ended the prompt
         samples=samples,
         tokens=[len(completion.tokens) for completion in completions],
         ended=[completion.ended for completion in completions],
@@ -218,7 +222,7 @@ def measure(
     *,
     ways: Sequence[str] = ("sampled", "greedy"),
     samples: int = 1,
-    judge: "Judge | WholeJudge | None" = None,
+    judge: Judge | None = None,
     max_new_tokens: int = 256,
     batch_size: int = 32,
     seed: int = 0,
@@ -260,7 +264,7 @@ def score(
     texts: Sequence[str],
     answers: Sequence[str],
     *,
-    judge: Judge | WholeJudge | None = None,
+    judge: Judge | None = None,
     prompts: Sequence[Prompt] = (),
 ) -> Scores:
     """Judge completions against their reference answers.
@@ -272,6 +276,9 @@ def score(
             if it cannot tell. It is not called for equal texts, and only once for equal pairs. A
             `WholeJudge` decides on whole completions instead.
         prompts: texts or chats, whose words may be units in the answers ("72 widgets").
+
+    Returns:
+        The Scores, with one completion for each problem.
 
     Raises:
         WorkbookError: for a reference that must be a number and is not.
@@ -316,13 +323,17 @@ def score_by_rewards(
     name = name_of(rewards[0])
     if right_at is None:
         right_at = 1.0
-        _check_range(name, values[name])
+        _check_scale(name, values[name])
     right = [value is not None and value >= right_at for value in values[name]]
     return Scores(list(texts), strict=right, lenient=right, well_formed=right, rewards=values)
 
 
-def _check_range(name: str, values: Sequence[float | None]) -> None:
-    """Raise WorkbookError if a value is above 1, and warn if none is 1: else what is right?"""
+def _check_scale(name: str, values: Sequence[float | None]) -> None:
+    """Raise WorkbookError, or warn, if it is not clear that a reward of 1 means "right".
+
+    It is an error if a value is above 1, and a warning if the highest one is below 1 but not all
+    are 0.
+    """
     numbers = {value for value in values if value is not None}
     if not numbers or max(numbers) == 1 or numbers == {0}:
         return
@@ -332,11 +343,12 @@ def _check_range(name: str, values: Sequence[float | None]) -> None:
     )
     if max(numbers) > 1:
         raise WorkbookError(message)
+    # 4 levels up is the line that calls `evaluate`.
     warnings.warn(f"{message}. Without it none counts as right", stacklevel=4)
 
 
 def _is_right(
-    answer: str | None, reference: str, prompt: Prompt, judge: Judge | None
+    answer: str | None, reference: str, prompt: Prompt, judge: AnswerJudge | None
 ) -> bool | None:
     """Whether the answer that a completion gave is the reference; None if the judge cannot tell."""
     if judge is None:
@@ -485,13 +497,13 @@ def divide_gain(before: Scores, after: Scores) -> GainParts:
     for first in range(0, len(before.strict), samples):
         tries = slice(first, first + samples)  # of one problem
         lenient_before = before.lenient[tries]
+        right_before = sum(lenient_before)
         rate_after = sum(after.lenient[tries]) / samples
-        lenient_gain = rate_after - sum(lenient_before) / samples
+        lenient_gain = rate_after - right_before / samples
         strict_gain = (sum(after.strict[tries]) - sum(before.strict[tries])) / samples
         new_gain = 0.0
         for is_right in lenient_before:
-            right_others = sum(lenient_before) - is_right
-            if right_others == 0:
+            if right_before - is_right == 0:  # none of the other tries is right
                 new_gain += (rate_after - is_right) / samples
         form.append(strict_gain - lenient_gain)
         sharpening.append(lenient_gain - new_gain)
@@ -511,36 +523,42 @@ def describe_gain(heldout: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """
     way, comparison = next(iter(heldout.items()))
     samples = comparison["samples"]
-    parts = comparison["parts"]
-    rows = [("form", parts["form"], "was right before, in another form")]
-    if samples == 1:
-        meaning = "several samples tell which"
-        rows.append(("sharpening or new", comparison["lenient"], meaning))
-    else:
-        rows.append(
-            ("sharpening", parts["sharpening"], f"was solved before in {samples - 1} tries")
-        )
-        rows.append(("new", parts["new"], f"was not solved before in {samples - 1} tries"))
-    gains = ", ".join(f"{_points(part['gain'])} {name}" for name, part, _ in rows)
     strict = comparison["strict"]
-    rows.append(("together", strict, f"strict accuracy, {way}"))
+    # (name, Change or Part, of which problems it is)
+    parts = _rows_of_parts(comparison)
+    others = [("together", strict, f"strict accuracy, {way}")]
     if samples > 1:
         passes = comparison["lenient_pass"]
-        rows.append((f"pass@{samples}", passes, f"is solved in {samples} tries"))
+        others.append((f"pass@{samples}", passes, f"is solved in {samples} tries"))
     if way != "greedy" and "greedy" in heldout:
         greedy = heldout["greedy"]["lenient"]
-        rows.append(("greedy", greedy, "is solved by the greedy answer"))
+        others.append(("greedy", greedy, "is solved by the greedy answer"))
+    gains = ", ".join(f"{_points(part['gain'])} {name}" for name, part, _ in parts)
     lines = [
         f"Strict accuracy ({way}) changed by {_points(strict['gain'])} points: {gains}.",
         "",
         "| gain | points (95 % interval) | of what |",
         "| --- | --- | --- |",
     ]
-    for name, change, meaning in rows:
+    for name, change, meaning in [*parts, *others]:
         low, high = change["gain_interval"]
         points = f"{_points(change['gain'])} ({_points(low)} to {_points(high)})"
         lines.append(f"| {name} | {points} | {meaning} |")
     return lines
+
+
+def _rows_of_parts(comparison: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], str]]:
+    """The rows of `describe_gain` for the parts of the strict gain, which add up to it."""
+    parts = comparison["parts"]
+    form = ("form", parts["form"], "was right before, in another form")
+    tries = comparison["samples"] - 1
+    if tries == 0:
+        return [form, ("sharpening or new", comparison["lenient"], "several samples tell which")]
+    return [
+        form,
+        ("sharpening", parts["sharpening"], f"was solved before in {tries} tries"),
+        ("new", parts["new"], f"was not solved before in {tries} tries"),
+    ]
 
 
 def _points(gain: float) -> str:

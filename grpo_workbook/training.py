@@ -18,7 +18,7 @@ from grpo_workbook import compat, models
 from grpo_workbook.config import Profile
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.evaluation import by_problem, evaluate
+from grpo_workbook.evaluation import Judge, by_problem, evaluate
 from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
 from grpo_workbook.rewards import correctness_reward
@@ -312,7 +312,7 @@ class HeldoutProbe(Callback):
         problems: int = 32,
         keep: str | Path | None = None,
         stop: bool = False,
-        judge: Callable | None = None,
+        judge: Judge | None = None,
         max_new_tokens: int = 256,
         temperature: float = 1.0,
         batch_size: int = 32,

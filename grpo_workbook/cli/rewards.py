@@ -167,7 +167,7 @@ def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
     return hashes
 
 
-def judge_for(answers: str, where: str | None = None) -> Judge | WholeJudge | None:
+def judge_for(answers: str, where: str | None = None) -> Judge | None:
     """The judge for `evaluation.score` of answers that are a "number" or a "text".
 
     Numbers need none. The reward `where`, FILE.py:FUNCTION, judges instead if it is given: it gets
