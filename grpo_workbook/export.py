@@ -23,7 +23,6 @@ from grpo_workbook.evaluation import (
     Judge,
     Sampling,
     Scores,
-    WholeJudge,
     compare,
     complete,
     describe_gain,
@@ -49,7 +48,7 @@ class Problems:
     prompts: list[list[dict[str, str]]]
     answers: list[str] | None = None
     policy: Scores | None = None  # the trained policy's greedy answers, if they are known
-    judge: Judge | WholeJudge | None = None
+    judge: Judge | None = None
 
 
 # ---------------------------------------------------------------------------- saving and merging
@@ -83,11 +82,10 @@ def merge(
     *,
     heldout: "Dataset | None" = None,
     policy: Scores | None = None,
-    judge: Judge | WholeJudge | None = None,
+    judge: Judge | None = None,
     dequantize: bool = False,
     max_new_tokens: int | None = None,
     batch_size: int = 32,
-    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
@@ -106,7 +104,6 @@ def merge(
             weights. Then the merged model is the policy up to the rounding of the sum.
         max_new_tokens: of an answer; default as in the adapter's run, or 256.
         batch_size: prompts at a time.
-        chat_template_kwargs: as in `data.render`; default as in the adapter's run.
 
     Returns:
         The proof: how far the logits of the merged model differ from those of the base with its
@@ -119,7 +116,7 @@ def merge(
         WorkbookError: for bad input; and, with the numbers, if the merged model is not the same: it
             says whether the merge or the change of base is the cause. `folder` stays as it was.
     """
-    adapter, _ = models.find_adapter(adapter)
+    adapter = models.find_adapter(adapter)
     base = models.find_model(base or models.base_of(adapter))
     folder = Path(folder).expanduser()
     if models.check_base(adapter, base) is False:
@@ -136,22 +133,20 @@ def merge(
         if "answer" in heldout.column_names:
             problems.answers = list(heldout["answer"])
     tokens: int = max_new_tokens or settings.get("max_completion_length", 256)
-    if chat_template_kwargs is None and "chat_template_kwargs" in settings:
-        chat_template_kwargs = settings["chat_template_kwargs"] or {}
-    sampling = Sampling(tokens, batch_size=batch_size, chat_template_kwargs=chat_template_kwargs)
-    # swap_folder calls `write` with a new folder, which replaces the old one if nothing is raised.
-    # The proof comes out of it in this dict.
-    proof: dict[str, Any] = {}
+    template_options = None  # the course's, for an adapter without a run
+    if "chat_template_kwargs" in settings:
+        template_options = settings["chat_template_kwargs"] or {}  # None: the run had no options
+    sampling = Sampling(tokens, batch_size=batch_size, chat_template_kwargs=template_options)
 
-    def write(target: Path) -> None:
+    def write(target: Path) -> dict[str, Any]:
         in_4bit = settings.get("load_in_4bit", True)
-        proof.update(_merge_into(target, base, adapter, problems, sampling, in_4bit, dequantize))
+        proof = _merge_into(target, base, adapter, problems, sampling, in_4bit, dequantize)
         if not is_proved(proof):
             raise WorkbookError(f"{_why_not(proof)}. Nothing was written")
         write_card(target, {**report, "merge": proof}, settings, base=base)
+        return proof
 
-    files.swap_folder(folder, write)
-    return proof
+    return files.swap_folder(folder, write)
 
 
 def _merge_into(
@@ -166,23 +161,17 @@ def _merge_into(
     """Write the merged model, and return the proof. Only one model is in memory at a time."""
     from accelerate.utils.memory import clear_device_cache
 
-    # In the dtype of the files, until _place has chosen one. `merge` has compared the base by its
-    # hash, so that another name for it is no error here.
-    model, tokenizer = models.load_model(
-        base, adapter, dtype="auto", dequantize=dequantize, any_base=True
-    )
-    if getattr(model.config, "quantization_config", None):
-        raise WorkbookError(
-            f"{readable(base)} has quantized weights, which would round the merge: give its 16-bit "
-            "model with --base, or merge into its dequantized weights with --dequantize"
-        )
-    device, dtype = _place(model.num_parameters())
+    model, tokenizer = _load_policy(base, adapter, dequantize)
+    device, dtype = model.device.type, model.dtype
     prompts = problems.prompts
     if needs_folding(tokenizer):  # as in training: the system text opens the user's turn
         prompts = [fold_system(prompt) for prompt in prompts]
 
-    model = model.to(device=device, dtype=dtype)
-    texts = _greedy_answers(model, tokenizer, prompts, problems.policy, sampling)
+    policy = problems.policy
+    if policy is None:
+        texts = _greedy_answers(model, tokenizer, prompts, sampling)
+    else:
+        texts = policy.completions
     before = read_logits(model, tokenizer, prompts, texts, sampling.chat_template_kwargs)
     # Added up in the dtype of the comparison, float32 where it fits, and rounded once.
     model = model.merge_and_unload().bfloat16()
@@ -196,7 +185,7 @@ def _merge_into(
     after = read_logits(merged, tokenizer, prompts, texts, sampling.chat_template_kwargs)
     merged_texts = []
     if problems.answers is not None:
-        merged_texts = _greedy_answers(merged, tokenizer, prompts, None, sampling)
+        merged_texts = _greedy_answers(merged, tokenizer, prompts, sampling)
     proof = logit_differences(before, after)
     proof["dequantized"] = dequantize
     proof["base_change"] = None
@@ -210,7 +199,6 @@ def _merge_into(
         in_training = read_logits(packed, tokenizer, prompts, texts, sampling.chat_template_kwargs)
         proof["base_change"] = logit_differences(in_training, before)
     if problems.answers is not None:
-        policy = problems.policy
         if policy is None:
             policy = score(texts, problems.answers, judge=problems.judge, prompts=prompts)
         scores = score(merged_texts, problems.answers, judge=problems.judge, prompts=prompts)
@@ -219,12 +207,27 @@ def _merge_into(
     return proof
 
 
-def _greedy_answers(
-    model: Any, tokenizer: Any, prompts: Sequence, known: Scores | None, sampling: Sampling
-) -> list[str]:
-    """The answers that are known, or those that the model gives now, in this process alone."""
-    if known is not None:
-        return known.completions
+def _load_policy(base: str, adapter: str, dequantize: bool) -> tuple[Any, Any]:
+    """(the base with the adapter in layers that can be merged, tokenizer), where it fits.
+
+    Raises WorkbookError if the base's files hold quantized weights.
+    """
+    # In the dtype of the files, until it is known how many weights there are. `merge` has compared
+    # the base by its hash, so that another name for it is no error here.
+    model, tokenizer = models.load_model(
+        base, adapter, dtype="auto", dequantize=dequantize, any_base=True
+    )
+    if getattr(model.config, "quantization_config", None):
+        raise WorkbookError(
+            f"{readable(base)} has quantized weights, which would round the merge: give its 16-bit "
+            "model with --base, or merge into its dequantized weights with --dequantize"
+        )
+    device, dtype = _device_and_dtype(model.num_parameters())
+    return model.to(device=device, dtype=dtype), tokenizer
+
+
+def _greedy_answers(model: Any, tokenizer: Any, prompts: Sequence, sampling: Sampling) -> list[str]:
+    """The model's answers, in this process alone."""
     completions = complete(model, tokenizer, prompts, sampling, progress="answering", share=False)
     return [completion.text for completion in completions]
 
@@ -290,17 +293,22 @@ def compare_logits(
     tokenizer: Any,
     prompts: Sequence,
     completions: Sequence[str],
-    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
     """How far two models differ on the same tokens: prompts with their completions.
+
+    Args:
+        ours, merged: the models.
+        tokenizer: of both.
+        prompts: chats.
+        completions: a text for each prompt.
 
     Returns:
         The largest logit difference; the root mean square difference relative to the standard
         deviation of the logits; the fraction of positions where both choose the same token. A NaN
         among the logits makes both differences NaN.
     """
-    before = read_logits(ours, tokenizer, prompts, completions, chat_template_kwargs)
-    after = read_logits(merged, tokenizer, prompts, completions, chat_template_kwargs)
+    before = read_logits(ours, tokenizer, prompts, completions)
+    after = read_logits(merged, tokenizer, prompts, completions)
     return logit_differences(before, after)
 
 
@@ -371,9 +379,7 @@ def run_of(adapter: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return _read(folder / "report.json"), _read(folder / "run.json").get("settings", {})
 
 
-def _problems_of_run(
-    adapter: str, system_prompt: str | None, judge: Judge | WholeJudge | None
-) -> Problems:
+def _problems_of_run(adapter: str, system_prompt: str | None, judge: Judge | None) -> Problems:
     """The held-out problems of the adapter's run with the policy's greedy answers; else sums."""
     # `run` writes this file when it measures the trained policy (see cli/run.py).
     after = _read(Path(adapter).parent / "after.json")
@@ -409,7 +415,7 @@ def _check_folder(folder: Path, adapter: str, base: str) -> None:
         raise WorkbookError(f"{folder} has files but no model: choose another folder")
 
 
-def _place(weights: int) -> tuple[str, Any]:
+def _device_and_dtype(weights: int) -> tuple[str, Any]:
     """(device, dtype) for so many weights: the GPU, and float32, if they leave room to answer."""
     import psutil
     import torch
@@ -455,14 +461,12 @@ def write_card(
     folder = Path(folder)
     is_adapter = (folder / "adapter_config.json").is_file()
     heldout = report.get("heldout", {})
-    sources = []  # the held-out data first: the numbers are of it
-    for name in ("heldout_source", "source"):
-        source = report.get("data", {}).get(name)
-        if source:
-            sources.append(source)
+    data = report.get("data", {})
+    # The held-out data first: the numbers are of it.
+    sources = [data[name] for name in ("heldout_source", "source") if data.get(name)]
     source = sources[0] if sources else "word_problems"
     # The hub reads the metadata, and knows nothing of local files.
-    hub_ids = set(filter(None, map(_hub_id, sources)))
+    hub_ids = {*map(_hub_id, sources)} - {None}
 
     metadata = ModelCardData(
         base_model=_hub_id(base),

@@ -10,10 +10,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from grpo_workbook.errors import WorkbookError, first_line
 
+T = TypeVar("T")
 REPO = Path(__file__).resolve().parent.parent  # the clone; a package installed alone has none
 
 
@@ -104,10 +105,11 @@ def alone(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
+def swap_folder(folder: Path, write: Callable[[Path], T]) -> T:
     """Let `write` fill a new folder, then replace `folder` with it; an error leaves it.
 
-    The old one is first moved aside: a kill loses neither, and the next call moves it back.
+    Returns what `write` returns. The old folder is first moved aside: a kill loses neither, and
+    the next call moves it back.
     """
     if folder.is_symlink():
         folder = folder.resolve()
@@ -119,10 +121,11 @@ def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
     shutil.rmtree(old, ignore_errors=True)
     new.mkdir(parents=True)
     try:
-        write(new)
+        result = write(new)
         if folder.exists():
             os.replace(folder, old)
         os.replace(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
+    return result

@@ -248,13 +248,13 @@ def test_a_merge_goes_to_the_gpu_where_it_fits_with_its_answers(
     import torch
 
     from grpo_workbook.config import PROFILES
-    from grpo_workbook.export import _place
+    from grpo_workbook.export import _device_and_dtype
     from grpo_workbook.planning import PROFILE_GIB, find_shape, kv_cache_bytes
 
     shape, free = find_shape(model), gib * 2**30
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
-    chosen_device, chosen_dtype = _place(shape.weights[0])
+    chosen_device, chosen_dtype = _device_and_dtype(shape.weights[0])
     assert chosen_device == device
     if device == "cuda":
         assert chosen_dtype == getattr(torch, dtype)

@@ -11,7 +11,7 @@ from conftest import REPO
 
 from grpo_workbook.config import PROFILES
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.export import LOGIT_BYTES, _place
+from grpo_workbook.export import LOGIT_BYTES, _device_and_dtype
 from grpo_workbook.planning import (
     KNOWN,
     PROFILE_GIB,
@@ -61,7 +61,7 @@ def test_a_merge_on_the_gpu_fits_with_its_proof(model, profile, monkeypatch):
     free = int(found.usable)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
-    device, dtype = _place(shape.weights[0])
+    device, dtype = _device_and_dtype(shape.weights[0])
     if device == "cuda":
         length = found.settings.max_completion_length + 1
         row = min(LOGIT_BYTES, logits_bytes(shape, 1, length)) * 2  # and its float32 copy
