@@ -68,9 +68,9 @@ def load_model(
         tokenizer = load_tokenizer(model_name)
         return load_base(model_name, dtype, device, load_in_4bit, dequantize).eval(), tokenizer
 
-    folder, other_base = find_adapter(adapter, model_name)
-    if other_base and not any_base:
-        raise WorkbookError(f"{other_base}. Give its base, or load_model(..., any_base=True)")
+    folder = find_adapter(adapter)
+    if not any_base:
+        require_base(folder, model_name)
     # PEFT alone saves no tokenizer. `export.save_adapter` saves that of the training.
     has_tokenizer = (Path(folder) / "tokenizer_config.json").is_file()
     tokenizer = load_tokenizer(folder if has_tokenizer else model_name)
@@ -177,32 +177,34 @@ def _no_fit(folder: str, model_name: str, error: Exception) -> WorkbookError:
 # ---------------------------------------------------------------------------- adapters
 
 
-def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str | None]:
-    """(the adapter's folder, None or a sentence that says that `model` is not its base).
+def find_adapter(name: str | Path) -> str:
+    """The absolute path of a LoRA adapter's folder.
 
-    Args:
-        name: the folder of a LoRA adapter.
-        model: a folder or a hub id; None to look for the adapter only.
-
-    Raises:
-        WorkbookError: if it is not an adapter, or is damaged.
+    Raises WorkbookError if it is not an adapter, or does not say which base it was trained on.
     """
     folder = Path(name).expanduser().resolve()
     if not folder.is_dir():
         raise WorkbookError(f"there is no adapter {name}: give the folder of a saved LoRA adapter")
     for file in ("adapter_config.json", "adapter_model.safetensors"):
         if not (folder / file).is_file():
-            raise WorkbookError(f"{name} is not an adapter: it has no {file}")
-    base = base_of(folder)
-    if model is None:
-        return str(folder), None
-    is_base = check_base(folder, model)
+            raise WorkbookError(
+                f"{name} is not an adapter: it has no {file}. Give the folder of a LoRA adapter"
+            )
+    base_of(folder)
+    return str(folder)
+
+
+def require_base(adapter: str, model: str) -> None:
+    """Raise WorkbookError unless the adapter was trained on `model`, a folder or a hub id."""
+    base = base_of(adapter)
+    is_base = check_base(adapter, model)
     if is_base is None:  # no hash of both: compare the names
-        is_base = _same_name(base, model)
-    if is_base:
-        return str(folder), None
-    words = f"{readable(model)} is not the base of {readable(folder)}, {readable(base)}"
-    return str(folder), words
+        is_base = _plain_name(base) == _plain_name(model)
+    if not is_base:
+        raise WorkbookError(
+            f"{readable(model)} is not the base of {readable(adapter)}, {readable(base)}: give its "
+            "base, or load_model(..., any_base=True)"
+        )
 
 
 def find_adapter_of(model: str, adapter: str | Path) -> str:
@@ -319,12 +321,8 @@ def _read_field(path: Path, name: str) -> Any:
         return None
 
 
-def _same_name(base: str, model: str) -> bool:
-    """Whether both are the same folder, or the same hub id up to the marks of 4-bit weights."""
-    return _plain_name(base) == _plain_name(model)
-
-
 def _plain_name(name: str) -> Path:
+    """A folder, or a hub id without the marks of 4-bit weights: to compare names of models."""
     if Path(name).is_dir():
         return Path(name).resolve()
     # Unsloth's packed copies of a model have its name with -bnb-4bit or -unsloth-bnb-4bit.

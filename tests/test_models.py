@@ -6,10 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPO, assert_names, environment, raises_naming
+from conftest import REPO, environment, raises_naming
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.models import find_adapter, find_model, fingerprint, load_model
+from grpo_workbook.models import (
+    find_adapter,
+    find_model,
+    fingerprint,
+    load_model,
+    require_base,
+)
 
 TINY, GEMMA = REPO / "data" / "tiny-qwen3", REPO / "data" / "tiny-gemma3"
 
@@ -51,24 +57,23 @@ def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter):
         find_model(adapter)
     with raises_naming(WorkbookError, TINY, "adapter_config.json"):
         find_adapter(TINY)
-    assert find_adapter(adapter, str(TINY)) == (str(adapter), None)
+    assert find_adapter(adapter) == str(adapter)
+    require_base(adapter, str(TINY))
     with raises_naming(WorkbookError, "data/tiny-gemma3", adapter, "any_base=True"):
         load_model(GEMMA, adapter)
-    _, note = find_adapter(adapter, str(GEMMA))
-    assert_names(note, "data/tiny-gemma3", adapter)
     (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
     with raises_naming(WorkbookError, adapter, "adapter_model.safetensors"):
-        find_adapter(adapter, str(TINY))
+        find_adapter(adapter)
     (adapter / "adapter_model.bin").rename(adapter / "adapter_model.safetensors")
     (adapter / "adapter_config.json").write_text("{")
     with raises_naming(WorkbookError, "adapter_config.json"):
-        find_adapter(adapter, str(TINY))
+        find_adapter(adapter)
 
 
 def test_the_base_is_known_by_its_hash_and_not_by_its_place(adapter, tmp_path):
     base = shutil.copytree(TINY, tmp_path / "moved")
     (adapter / "base.json").write_text(json.dumps({"base": "gone", "hash": fingerprint(TINY)}))
-    assert find_adapter(adapter, str(base)) == (str(adapter), None)
+    require_base(adapter, str(base))
     (base / "chat_template.jinja").write_text("{{ messages }}")
     with raises_naming(WorkbookError, base, adapter):
         load_model(base, adapter)
@@ -78,8 +83,9 @@ def test_a_base_in_4bit_on_the_hub_is_the_same_base(adapter):
     config = json.loads((adapter / "adapter_config.json").read_text())
     named = {"base_model_name_or_path": "unsloth/qwen3-1.7b-unsloth-bnb-4bit"}
     (adapter / "adapter_config.json").write_text(json.dumps(config | named))
-    assert find_adapter(adapter, "unsloth/Qwen3-1.7B")[1] is None
-    assert_names(find_adapter(adapter, "unsloth/Qwen3-4B")[1], "unsloth/Qwen3-4B")
+    require_base(adapter, "unsloth/Qwen3-1.7B")
+    with raises_naming(WorkbookError, "unsloth/Qwen3-4B", adapter):
+        require_base(adapter, "unsloth/Qwen3-4B")
 
 
 def test_an_adapter_of_another_shape_is_refused(adapter):
