@@ -22,7 +22,6 @@ from grpo_workbook.evaluation import Judge, by_problem, evaluate
 from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
 from grpo_workbook.rewards import correctness_reward
-from grpo_workbook.rewards.contract import name_of
 from grpo_workbook.statistics import paired_p_value
 
 # The largest 4-bit model that is unpacked to sample: in float32 it has eight times as much, 1 GiB.
@@ -361,7 +360,8 @@ class HeldoutProbe(Callback):
             temperature=self.temperature,
             batch_size=self.batch_size,
             seed=self.seed,
-            chat_template_kwargs=args.chat_template_kwargs or {},  # None, too, is no option for TRL
+            # For TRL None means no options, and for `evaluate` the course's.
+            chat_template_kwargs=args.chat_template_kwargs or {},
         )
         self.seen.append((state.global_step, scores.completions))
         if self.best["step"] < 0 or sum(scores.strict) > sum(self.best["strict"]):
@@ -406,8 +406,8 @@ def pass_rates(
         model, tokenizer: the policy.
         dataset: rows with `prompt` and the columns that `success` reads.
         samples: completions for each row.
-        success: a reward function; above 0.5 a completion counts as solved. None, which means that
-            the reward does not apply, does not.
+        success: a reward function; from 0.5 on a completion counts as solved. None, which means
+            that the reward does not apply, does not.
         max_new_tokens, temperature, batch_size, seed, chat_template_kwargs, progress: as in
             `evaluation.evaluate`.
 
@@ -434,10 +434,7 @@ def pass_rates(
         chat_template_kwargs=chat_template_kwargs,
         progress=progress,
     )
-    assert scores.rewards is not None
-    values = scores.rewards[name_of(success)]
-    solved = [value is not None and value > 0.5 for value in values]
-    return by_problem(solved, samples)
+    return by_problem(scores.strict, samples)
 
 
 @dataclass(frozen=True)
