@@ -12,7 +12,7 @@ from grpo_workbook.diagnosis.health import log_the_end
 from grpo_workbook.environments import get_tool_answer_reward
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import strict_format_reward
-from grpo_workbook.rewards.contract import RewardInfo, about, describe
+from grpo_workbook.rewards.contract import RewardInfo, about, attach_info
 
 
 def test_adapters_that_begin_at_zero_are_no_broken_number():
@@ -102,7 +102,7 @@ def test_a_reward_that_is_an_object_is_watched_too():
 
     logged = {}
     fading = Fading()
-    describe(fading, RewardInfo("format"))
+    attach_info(fading, RewardInfo("format"))
     (watched,) = watch([fading])
     values = watched(
         prompts=["p"] * 2, completions=["a", "a"], answer=["1", "1"], log_metric=logged.__setitem__

@@ -23,9 +23,9 @@ from grpo_workbook.rewards.contract import (
     Completion,
     RewardFunction,
     about,
+    attach_info,
     call,
     checked,
-    describe,
     name_of,
     require_columns,
 )
@@ -111,7 +111,7 @@ def load_reward(where: str) -> RewardFunction:
     if getattr(function, "__name__", "<lambda>") == "<lambda>":
         own_reward.__name__ = name
     # `try_rewards` and `file_hashes` know a user's function by this file.
-    describe(own_reward, replace(about(function), file=path))
+    attach_info(own_reward, replace(about(function), file=path))
     return own_reward
 
 

@@ -23,7 +23,7 @@ from grpo_workbook.diagnosis.runlog import RunLog, read_run
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import Picture
 from grpo_workbook.files import write_json
-from grpo_workbook.rewards.contract import about, describe, text_of
+from grpo_workbook.rewards.contract import about, attach_info, text_of
 from grpo_workbook.training import Callback
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with the start
@@ -64,7 +64,7 @@ class Watched:
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.called_at: float | None = None  # time.perf_counter() of the last call
-        describe(self, about(function))
+        attach_info(self, about(function))
 
     def __call__(self, prompts: Any = None, completions: Any = None, **columns: Any) -> list:
         self.called_at = time.perf_counter()

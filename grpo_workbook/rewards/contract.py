@@ -27,9 +27,9 @@ __all__ = [
     "RewardFunction",
     "RewardInfo",
     "about",
+    "attach_info",
     "call",
     "checked",
-    "describe",
     "name_of",
     "require_columns",
     "reward",
@@ -73,8 +73,8 @@ def about(function: Any) -> RewardInfo:
     return getattr(function, "reward_info", RewardInfo())
 
 
-def describe(function: Any, info: RewardInfo) -> None:
-    """Attach what `about(function)` returns from now on."""
+def attach_info(function: Any, info: RewardInfo) -> None:
+    """Set what `about(function)` returns from now on."""
     function.reward_info = info
 
 
@@ -94,7 +94,7 @@ def reward(
     def decorate(function: F) -> F:
         # TRL awaits async functions, and an object keeps its own methods: neither is wrapped.
         if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
-            describe(function, info)
+            attach_info(function, info)
             return function
 
         @functools.wraps(function)
@@ -106,7 +106,7 @@ def reward(
             return wrapper.__wrapped__(*args, **kwargs)
 
         wrapper: Any = with_columns
-        describe(wrapper, info)
+        attach_info(wrapper, info)
         return wrapper
 
     return decorate

@@ -244,18 +244,16 @@ def _read_cache(cache: Path | None) -> dict[str, str]:
     return replies
 
 
-def get_judge_reward(
-    judge: Judge, name: str = "judge_reward"
-) -> Callable[..., Awaitable[list[float | None]]]:
+def get_judge_reward(judge: Judge) -> Callable[..., Awaitable[list[float | None]]]:
     """Make an async reward of a judge; TRL awaits it.
 
     The judge's template may use {prompt} (the text of the last message), {completion} and every
-    column of the dataset. `name` is the name in the log.
+    column of the dataset.
     """
     needed = sorted(judge.fields - {"prompt", "completion", "fence"})
 
     @reward(role="judge", columns=needed)
-    async def judged(
+    async def judge_reward(
         completions: Sequence[Completion], prompts: Sequence[Any], **columns: Any
     ) -> list[float | None]:
         rows = []
@@ -266,8 +264,7 @@ def get_judge_reward(
             rows.append(row)
         return await judge.ask(rows)
 
-    judged.__name__ = name
-    return judged
+    return judge_reward
 
 
 def _last_text(prompt: str | list[dict[str, str]]) -> str:

@@ -87,6 +87,9 @@ class SymbolicChecker:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         """End the workers; the next check starts new ones."""
         pool = self._pool
         self._pool = None
@@ -123,13 +126,15 @@ class SymbolicChecker:
         """Give a pair to a worker, in a new pool if there is none."""
         with self._lock:
             if self._pool is None or not self._pool.active:  # an idle worker was killed
-                self.__exit__()
+                self.close()
                 context: Any = SpawnContext()
                 context.Process = _ProcessWithoutMain
-                self._pool = ProcessPool(self.workers, initializer=_begin, context=context)
+                self._pool = ProcessPool(self.workers, initializer=_prepare_worker, context=context)
             answer = stated_answer(pair[0]) or ""
             reference = final_answer(pair[1]) or ""
-            return self._pool.schedule(compare, [answer, reference], timeout=self.time_limit)
+            return self._pool.schedule(
+                compare_as_mathematics, [answer, reference], timeout=self.time_limit
+            )
 
     def _wait_for(self, future: ProcessFuture) -> Outcome:
         """The outcome of a submitted pair."""
@@ -219,10 +224,12 @@ class _ProcessWithoutMain(SpawnProcess):
             return SpawnProcess._Popen(process_obj)
 
 
-def _begin() -> None:
-    """Start a worker."""
+def _prepare_worker() -> None:
+    """Runs first in each worker: imports math-verify, and limits the memory."""
     logging.disable(logging.CRITICAL)  # math-verify warns that its own time limit is off
-    compare("x+x", "2x")  # imports, and fills sympy's caches outside of any time limit
+    compare_as_mathematics(
+        "x+x", "2x"
+    )  # imports, and fills sympy's caches outside of any time limit
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler would wait for a bomb's end
     with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
         import resource
@@ -230,7 +237,7 @@ def _begin() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
-def compare(answer: str, reference: str) -> tuple[str, str]:
+def compare_as_mathematics(answer: str, reference: str) -> tuple[str, str]:
     """The verdict of math-verify and its reason, as in `Outcome`; this runs in a worker."""
     try:
         return _verdict(_in_latex(answer), _in_latex(reference))
