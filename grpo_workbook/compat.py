@@ -1,7 +1,8 @@
 """Every work-around for a version of TRL, Unsloth, PEFT, bitsandbytes or Transformers.
 
-Each is one function with a docstring that names the version and the cause, so that it can be
-removed when the library has changed. The pinned versions are in requirements.txt.
+Each is one function with a docstring that names the version, the cause and, where there is one, the
+upstream issue or pull request, so that it can be removed when the library has changed. The pinned
+versions are in requirements.txt.
 """
 
 import os
@@ -17,6 +18,7 @@ def let_vllm_sleep() -> None:
 
     Unsloth 2026.10 reads both variables when it is imported, as its own notebooks set them. With
     the second one vllm_gpu_memory_utilization counts all the same. What is set already stays.
+    https://github.com/unslothai/unsloth/issues/3328
     """
     if "unsloth" not in sys.modules:
         os.environ.setdefault("UNSLOTH_VLLM_STANDBY", "1")
@@ -28,9 +30,18 @@ def keep_float32(dtype: str) -> None:
 
     Unsloth 2026.10 decides by this variable, when a trainer is built, whether to compute in
     bfloat16, and its get_peft_model sets it so that a float32 model would be. Call it after
-    get_peft_model.
+    get_peft_model. https://github.com/unslothai/unsloth/pull/4114
     """
     os.environ["UNSLOTH_MIXED_PRECISION"] = "bfloat16" if dtype == "float32" else "float32"
+
+
+def is_loaded_in_float16(family: str) -> bool:
+    """Whether Unsloth loads this family in float16 on a GPU without bfloat16, whatever the dtype.
+
+    Unsloth 2026.10 does so for Gemma, and computes in float32 all the same.
+    https://github.com/unslothai/unsloth/pull/4014
+    """
+    return family == "gemma"
 
 
 def keep_packed_weights(model: Any) -> None:
@@ -38,6 +49,7 @@ def keep_packed_weights(model: Any) -> None:
 
     bitsandbytes 0.50 packs 4-bit weights again for its AVX512-BF16 kernel on the first forward
     without gradients, and the backward pass then reads them wrongly. Unsloth switches it off too.
+    https://github.com/bitsandbytes-foundation/bitsandbytes/pull/1804
     """
     for layer in model.modules():
         if hasattr(layer, "support_avx512bf16_for_cpu"):
@@ -58,6 +70,7 @@ def grouped_heads_without_copies() -> Iterator[None]:
 
     Transformers 5.17 copies them for each head where it does not know that the kernel can do
     without, as on a CPU. The copies take a large part of the time of a tiny model.
+    https://github.com/huggingface/transformers/pull/39412
     """
     from transformers.integrations import sdpa_attention
 
@@ -85,6 +98,7 @@ def why_not_plain(device: str) -> str | None:
 
     TRL 1.15 calls a Triton kernel without asking whether there is Triton (trl/trainer/utils.py,
     "'NoneType' object has no attribute 'apply'"). Unsloth's import replaces it.
+    https://github.com/huggingface/trl/pull/7253
     """
     if device == "cpu":
         return "TRL 1.15 computes log-probabilities in a Triton kernel, which needs a GPU"
@@ -97,6 +111,8 @@ def load_adapters(model: Any, checkpoint: Path) -> None:
     Transformers 5.17 loads one adapter, or of several those that have a folder of their own. With
     beta > 0 that is only TRL's copy for the reference, and training would start with new adapters.
     PEFT 0.21 loads into float32 where TRL has cast the adapters of a 4-bit base to bfloat16.
+    https://github.com/huggingface/transformers/issues/30478
+    https://github.com/huggingface/peft/issues/2421
     """
     from peft import set_peft_model_state_dict
     from safetensors.torch import load_file
@@ -131,7 +147,7 @@ def is_failed_write(error: BaseException) -> bool:
     """Whether a file could not be written, as on a full disk.
 
     torch.save (2.13) raises a RuntimeError for it that names its source file, and safetensors an
-    error class of its own.
+    error class of its own. https://github.com/pytorch/pytorch/issues/76108
     """
     from safetensors import SafetensorError
 
@@ -144,7 +160,7 @@ def save_under_own_names(model: Any) -> None:
     Transformers 5.17 keeps the conversions on the model (`_weight_conversions`) and turns them
     around when it saves. A text part, loaded by a key_mapping, would get the names of the whole
     checkpoint, as if it had vision. Weights that were loaded in 4-bit and dequantized cannot be
-    turned around: NotImplementedError.
+    turned around: NotImplementedError. https://github.com/huggingface/transformers/pull/45743
     """
     vars(model).pop("_weight_conversions", None)
 
@@ -154,6 +170,7 @@ def unplaced_weights(model: Any, adapter: str) -> list[str]:
 
     PEFT 0.21 loads such an adapter with no more than a warning from `PeftModel.from_pretrained`;
     `load_adapter`, which does the same again, returns their names.
+    https://github.com/huggingface/peft/pull/2118
     """
     loading = model.load_adapter(adapter, "default")
     return [*loading.unexpected_keys, *loading.missing_keys]

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from grpo_workbook import compat
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO, readable
 
@@ -400,16 +401,14 @@ def _fitting_profile(device: str, gpu_gib: float) -> tuple[str, str]:
 
 
 def _needs_float16(dtype: str, requested: str | None, device: str, model: str) -> bool:
-    """Whether the GPU has no bfloat16 for a model that is to be loaded in it.
-
-    Without bfloat16 Unsloth 2026.10 loads Gemma in float16 whatever the dtype, and computes in
-    float32 all the same.
-    """
+    """Whether the GPU has no bfloat16 for a model that is to be loaded in it."""
     import torch
 
     if device == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False):
         return False
-    return dtype == "bfloat16" or (requested is None and _family(model) == "gemma")
+    if dtype == "bfloat16":
+        return True
+    return requested is None and compat.is_loaded_in_float16(_family(model))
 
 
 def _whole(name: str, value: Any, least: int) -> int:
