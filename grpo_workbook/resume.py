@@ -244,7 +244,7 @@ class ExactCheckpoints(Callback):
         """Load the checkpoint of a run that needs no step any more."""
         self.load(checkpoint)
         if self.state is not None:
-            put_back(self.trainer, self.state)
+            restore(self.trainer, self.state)
         self.trainer.state = trainer_state
 
     def save(self, model: Any, trial: Any) -> None:
@@ -259,7 +259,7 @@ class ExactCheckpoints(Callback):
             if is_main:
                 mark_unfinished(folder)
             self.stock_save(model, trial)
-            state = take(trainer)
+            state = state_of(trainer)
             write_state(folder / PROCESS_STATE.format(trainer.args.process_index), state)
             # the seal names the files of all processes
             trainer.accelerator.wait_for_everyone()
@@ -276,7 +276,7 @@ class ExactCheckpoints(Callback):
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         is_resumed = state.global_step > 0
         if is_resumed and self.state is not None:
-            put_back(self.trainer, self.state, train_dataloader)
+            restore(self.trainer, self.state, train_dataloader)
         if not self.trainer.is_world_process_zero():
             return
         if is_resumed:
@@ -301,7 +301,7 @@ def _not_written(folder: Path, cause: BaseException) -> WorkbookError:
 # ---- the state that the Trainer does not keep
 
 
-def take(trainer: Any) -> dict:
+def state_of(trainer: Any) -> dict:
     """The state of this process that the next step needs and the Trainer does not save."""
     state: dict = {name: getattr(trainer, name) for name in KEPT}
     steps_per_sampling = trainer.args.steps_per_generation * trainer.num_iterations
@@ -314,8 +314,8 @@ def take(trainer: Any) -> dict:
     return state
 
 
-def put_back(trainer: Any, state: dict, dataloader: Any = None) -> None:
-    """Restore the state from `take`, after the Trainer has restored its own part.
+def restore(trainer: Any, state: dict, dataloader: Any = None) -> None:
+    """Restore the state from `state_of`, after the Trainer has restored its own part.
 
     `dataloader` is that of the training which starts; a finished run has none. Raises WorkbookError
     if the checkpoint keeps the state of other rewards.

@@ -430,7 +430,7 @@ def test_runs_without_tools_are_not_asked_about_calls_and_one_without_watch_is()
     others, missing = [gap for gap in acting if "tools" in gap["metric"]]
     assert (others["metric"], others["findings"]) == ("tools/broken", ["tool_down"])
     assert set(missing["findings"]) == tools
-    assert_names(missing["how"], "watch", "tools/lost_results")
+    assert_names(missing["remedy"], "watch", "tools/lost_results")
     for path in LOGS.glob("*.json"):
         run = read_run(path)
         table = run.table.drop(columns=run.table.filter(like="tools/").columns)
@@ -673,7 +673,7 @@ def test_what_could_not_be_judged_is_said_with_the_way_to_log_it(capsys, tmp_pat
     run = read_run(real())
     missing = {gap["metric"]: gap for gap in unjudged(run)}
     assert missing["heldout/strict"]["findings"] == ["hacked"]
-    assert_names(missing["heldout/strict"]["how"], "HeldoutProbe", "heldout/strict")
+    assert_names(missing["heldout/strict"]["remedy"], "HeldoutProbe", "heldout/strict")
     assert "frac_reward_zero_std" not in missing  # reward_std says enough
     _, _, gaps = as_text(diagnose(run), run).partition("Not judged")
     assert_names(gaps, "hacked", "HeldoutProbe", "heldout/strict", "kl", "beta")
@@ -721,7 +721,7 @@ def test_a_kl_that_is_always_nan_was_logged():
     run = read_run(real(kl=lambda s: math.nan, **rising))
     assert "because beta is 0" not in diagnose(run)[0].means
     (gap,) = [gap for gap in unjudged(run) if gap["metric"] == "kl"]
-    assert_names(gap["how"], "kl", "never a number")
+    assert_names(gap["remedy"], "kl", "never a number")
 
 
 def test_settings_and_roles_that_a_rule_needs_are_asked_for():
@@ -729,7 +729,7 @@ def test_settings_and_roles_that_a_rule_needs_are_asked_for():
     run = read_run(real(kl=lambda s: 0.01, **parts))
     ways = {gap["metric"]: gap for gap in unjudged(run)}
     assert ways["beta"]["findings"] == ["beta_too_high"]
-    assert "--set beta=" in ways["beta"]["how"]
+    assert "--set beta=" in ways["beta"]["remedy"]
     assert "wrong_answers" in ways["correctness"]["findings"]
     settings = {"beta": 0.0, "reward_roles": {"func_0": "correctness"}}
     run = read_run(real(settings=settings, kl=lambda s: 0.01, **parts))

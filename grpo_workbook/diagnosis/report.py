@@ -63,7 +63,8 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
 def unjudged(run: RunLog) -> list[dict]:
     """What the log does not tell: a dict for each metric or setting that some findings need.
 
-    Each has the "metric" (or setting), the "findings" that need it, and "how" to log or give it.
+    Each has the "metric" (or setting), the "findings" that need it, and as "remedy" how to log or
+    give it.
     """
     view = View(run)
     logged = list(run.table.columns[run.table.notna().any()])
@@ -81,7 +82,7 @@ def unjudged(run: RunLog) -> list[dict]:
         # a metric whose every value is NaN has a column
         if metric in run.table and metric not in logged:
             remedy = f"{metric} was never a number"
-        gaps.append({"metric": metric, "findings": findings, "how": remedy})
+        gaps.append({"metric": metric, "findings": findings, "remedy": remedy})
     return gaps
 
 
@@ -113,7 +114,7 @@ def as_text(findings: Sequence[Finding], run: RunLog | None = None) -> str:
         gaps = []
         for gap in unjudged(run):
             names = ", ".join(gap["findings"])
-            gaps.append(f"{names} ({gap['how']})")
+            gaps.append(f"{names} ({gap['remedy']})")
         if gaps:
             lines += wrap(f"Not judged: {'; '.join(gaps)}", WIDTH)
     return "\n".join(lines).rstrip()
