@@ -6,11 +6,11 @@
 # and it shows what such a race can and cannot tell you about your own model.
 #
 # **After this notebook you can** set up a fair race between training methods, read its result with seeds, intervals and
-# corrected tests, say when a variant of GRPO can matter, and choose a method by measured numbers.
+# corrected tests, choose a method by measured numbers, and train with TRL's trainer for it.
 #
 # **Time:** about 3 minutes on two CPU cores. You run a small race yourself and read the stored results of a large one.
-# Reading takes about 50 minutes. **You need** chapters 00 and 01, and from chapter 08 what an interval and a paired
-# test are.
+# Reading takes about 35 minutes, and the optional part "For the curious" another 25. **You need** chapters 00 and 01,
+# and from chapter 08 what an interval and a paired test are.
 
 # %% [markdown]
 # ## What makes a race fair
@@ -39,9 +39,9 @@
 #
 # The learning rates were not tuned equally. GRPO, SFT, REINFORCE and PPO had two tries, and each time the lower rate
 # was the better one, so an even lower rate may be better still. GRPO with four updates per batch had three tries, and
-# DPO had four; only DPO's best rate lies between two worse ones. Every other method has the rate of one of these.
-# "GRPO, a third of the rate" was added when the first results were known. So a small difference between two methods may
-# come from their learning rates.
+# DPO had four; only DPO's best rate lies between two worse ones (a cell below prints all tries). Every other method has
+# the rate of one of these. "GRPO, a third of the rate" was added when the first results were known. So a small
+# difference between two methods may come from their learning rates.
 
 # %% [markdown]
 # ## Toy: what each method does with the same samples
@@ -180,10 +180,11 @@ for name, values in weights.items():
     print(f"{name:24} hard {after[0]:.3f}   easy {after[1]:.3f}")
 
 # %% [markdown]
-# Five methods with three different sets of weights take **the same** step. The reason is that each answer was sampled
-# exactly as often as its probability says, and then a baseline does not change the mean gradient; it only reduces noise
-# (chapter 01). SFT helps the hard question more, GRPO and DPO the easy one. So in a race, the methods can differ in
-# their noise, in how fresh their samples are, and in what they need: training answers, a critic, or more samples.
+# Rejection sampling, REINFORCE, the batch's mean, RLOO and Dr. GRPO have three different sets of weights, and they take
+# **the same** step. The reason is that each answer was sampled exactly as often as its probability says, and then a
+# baseline does not change the mean gradient; it only reduces noise (chapter 01). SFT helps the hard question more, GRPO
+# and DPO the easy one. So in a race, the methods can differ in their noise, in how fresh their samples are, and in what
+# they need: training answers, a critic, or more samples.
 
 # %% [markdown]
 # ### Exercise 12.1 · `rloo_advantages` · easy · 8 minutes
@@ -231,7 +232,8 @@ check("12.1", rloo_advantages);
 #
 # `benchmarks/race.py` trains the course's tiny models by every method, with 8 seeds:
 #
-# - **main** asks word problems. Each run uses 1,024 completions, and an answer counts if it is strictly right: the right
+# - **main** asks word problems. Each run uses 1,024 completions, and an answer counts if it is strictly right: the
+#   right
 #   number in the requested form. The model is *tiny-form*, which can solve these problems and was trained, on purpose,
 #   to write its answers in messy forms ([its card](../data/tiny-form/README.md)). So this part of the race shows how
 #   fast each method teaches a form, more than how well it teaches a skill.
@@ -314,12 +316,26 @@ for task in ("main", "steps"):
     rows = read_race(STORED / f"{task}.jsonl")
     race[task] = rows
     seeds = rows.groupby("method")["seed"].nunique()
-    print(f"{task:5} {len(rows)} runs, {len(seeds)} methods, {seeds.min()} seeds each")
+    print(f"{task:5} {len(rows)} runs, {len(seeds) - 1} methods and the base, "
+          f"{seeds.min()} seeds each")
 
 # %% [markdown]
-# The table shows means over the seeds. *pass@8* is the fraction of problems with at least one right answer among eight
-# samples. The last two columns give the completions and the seconds at the first measurement of 80 % or more (sampled);
-# they are empty (NaN) if a seed of the method never got there.
+# These are the tries with which the learning rates were chosen, on other problems and with another seed: accuracy
+# (sampled) after 512 completions. A NaN is a rate that was not tried:
+
+# %%
+tries = read_race(STORED / "dev-main.jsonl")
+names = tries["method"].str.rsplit(", rate ", n=1)
+tries["method"] = names.str[0]
+tries["rate"] = names.str[1].astype(float)
+by_rate = tries.pivot(index="method", columns="rate", values="sampled")
+(100 * by_rate[by_rate.columns[::-1]]).round(1)
+
+# %% [markdown]
+# Now the results. The table shows means over the seeds. *pass@8* is the fraction of problems with at least one right
+# answer among eight samples, *entropy* the policy's mean entropy per token, and *tokens* the mean length of a
+# completion. The last two columns give the completions and the seconds at the first measurement of 80 % or more
+# (sampled); they are empty (NaN) if a seed of the method never got there.
 
 # %%
 def reached(curve, goal=0.8):
@@ -332,15 +348,14 @@ def reached(curve, goal=0.8):
 
 def overview(rows):
     """A row per method, the best one first."""
-    table = pd.DataFrame({
-        "sampled %": 100 * rows["sampled"],
-        "greedy %": 100 * rows["greedy"],
-        "pass@8 %": 100 * rows["pass8"],
-        "entropy": rows["entropy"],
-        "tokens": rows["tokens"],
-        "80 % at": [reached(curve)[0] for curve in rows["curve"]],
-        "80 % after s": [reached(curve)[1] for curve in rows["curve"]],
-    })
+    table = pd.DataFrame()
+    table["sampled %"] = 100 * rows["sampled"]
+    table["greedy %"] = 100 * rows["greedy"]
+    table["pass@8 %"] = 100 * rows["pass8"]
+    table["entropy"] = rows["entropy"]
+    table["tokens"] = rows["tokens"]
+    table["80 % at"] = [reached(curve)[0] for curve in rows["curve"]]
+    table["80 % after s"] = [reached(curve)[1] for curve in rows["curve"]]
     by_method = table.groupby(rows["method"])
     means = by_method.agg(lambda values: values.mean(skipna=False))
     means = means.sort_values("sampled %", ascending=False)
@@ -395,9 +410,9 @@ for (name, curve), (colour, dash, marker) in zip(curves.items(), figures.STYLES)
     axes.plot(curve.index, curve["mean"], dash, color=colour, marker=marker, label=name)
     axes.fill_between(curve.index, curve["min"], curve["max"], color=colour, alpha=0.12)
     finals[name] = curve["mean"].iloc[-1]
-best = max(finals, key=finals.get)
-axes.set(xlabel="completions sampled", ylabel="held-out accuracy, %", ylim=(0, 100))
-axes.set_title(f"Most of the gain comes early; in the end {best} leads")
+axes.set(xlabel="completions sampled", ylim=(0, 100))
+axes.set_ylabel("held-out accuracy (sampled), %")
+axes.set_title("Most of the gain comes early")
 figure.legend(frameon=False, loc="outside right center")
 ends = "; ".join(f"{name} {final:.0f}" for name, final in finals.items())
 figures.show(
@@ -484,42 +499,45 @@ def compare_all(task, measure):
     return table
 
 # %% [markdown]
-# The two measures can disagree, so they need a joint verdict. A method is called *better* or *worse* only if the
-# corrected tests of greedy *and* sampled accuracy both show it. The verdict is *depends* if one of the two tests shows
-# a difference and the other measure has the opposite sign.
+# The two measures can disagree, so they need a joint verdict:
+#
+# - **better** or **worse**: the corrected tests of sampled *and* greedy accuracy both show it.
+# - **sharper** or **less sharp**: only the test of *sampled* accuracy shows a difference. The policy is more certain of
+#   its answers than its rival, or less certain, but a difference of its best guesses is not shown.
+# - **not shown**: everything else. This does not prove that there is no difference.
 
 # %%
 def result(row):
-    """What one measure says."""
-    if row["p"] < 0.05:
-        return "better" if row["gap"] > 0 else "worse"
-    if row["low"] > 0 or row["high"] < 0:
-        return "unsettled"  # an interval without 0, not confirmed by the corrected test
-    return "not shown"
+    """What the corrected test of one measure says."""
+    if not row["p"] < 0.05:
+        return "not shown"
+    return "better" if row["gap"] > 0 else "worse"
 
 
 def verdict(sampled, greedy):
     """What both measures say together."""
-    results = {result(sampled), result(greedy)}
-    if len(results) == 1:
-        return results.pop()
-    opposite = sampled["gap"] * greedy["gap"] < 0
-    if opposite and results & {"better", "worse"}:
-        return "depends"
-    return "unsettled"
+    if result(sampled) == result(greedy):
+        return result(sampled)
+    words = {"better": "sharper", "worse": "less sharp", "not shown": "not shown"}
+    return words[result(sampled)]
 
 
 tables, verdicts = {}, {}
 for task in race:
-    sampled, greedy = compare_all(task, "sampled"), compare_all(task, "greedy")
-    tables[task] = {"sampled": sampled, "greedy": greedy}
+    for measure in ("sampled", "greedy", "pass8"):
+        tables[task, measure] = compare_all(task, measure)
+    sampled, greedy = tables[task, "sampled"], tables[task, "greedy"]
     for method in sampled.index:
         verdicts[task, method] = verdict(sampled.loc[method], greedy.loc[method])
+words = pd.Series(verdicts)
+for task in race:
+    for word in ("better", "sharper", "less sharp", "worse"):
+        chosen = words[task].index[words[task] == word]
+        print(f"{task}, {word}: {'; '.join(chosen) or 'none'}")
 
 # %% [markdown]
-# *Unsettled* means that at least one measure's interval leaves out 0, but the corrected tests do not confirm both: the
-# method needs more seeds. *Not shown* means that neither interval leaves out 0. A *forest plot* shows all differences
-# at once; the next cell defines it.
+# Every method that is not listed is *not shown*. A *forest plot* shows all differences at once; the next cell defines
+# it.
 
 # %% tags=["hide-input"]
 LOOKS = {
@@ -530,10 +548,10 @@ LOOKS = {
 
 def forest(task, lowest):
     """Draw the paired differences of a task; those below `lowest` stand at the edge."""
-    order = tables[task]["sampled"].sort_values("gap").index
+    order = tables[task, "sampled"].sort_values("gap").index
     figure, (axes,) = figures.new_panels(8.5, 1.4 + 0.27 * len(order))
     for measure, (shift, marker, colour) in LOOKS.items():
-        table = tables[task][measure].loc[order]
+        table = tables[task, measure].loc[order]
         places = [y + shift for y in range(len(order))]
         ends = table[["gap", "low", "high"]].clip(lower=lowest)
         axes.hlines(places, ends["low"], ends["high"], color=colour, lw=1.5)
@@ -545,7 +563,7 @@ def forest(task, lowest):
     lines = []
     for y, method in enumerate(order):
         axes.text(edge, y, verdicts[task, method], va="center", fontsize=8)
-        gaps = [tables[task][measure].loc[method, "gap"] for measure in LOOKS]
+        gaps = [tables[task, measure].loc[method, "gap"] for measure in LOOKS]
         text = f"sampled {gaps[0]:+.1f}, greedy {gaps[1]:+.1f}"
         lines.append(f"{method}: {text}, {verdicts[task, method]}")
     axes.set_title(f"{task}: how far each method is from its rival")
@@ -563,50 +581,81 @@ forest("main", lowest=-40)
 # interval; circles are sampled accuracy, squares greedy accuracy. What would lie further to the left is drawn at the
 # left edge. The word at the right is the joint verdict.
 #
-# "Not shown" does not prove that there is no difference: with eight seeds and this much noise, a true difference of a
-# point or two stays hidden. In that case take the simpler method. Now the harder task, drawn in the same way:
+# Where the verdict is "not shown", a true difference of a point or two may stay hidden, because eight seeds have this
+# much noise. In that case take the simpler method. Now the harder task, drawn in the same way:
 
 # %% tags=["hide-input"]
 forest("steps", lowest=-70)
 
 # %% [markdown]
-# On *main* two methods are better than GRPO by both measures. SFT on the data's answers is 9.5 points better when
-# sampled and 4.2 points better when decoded greedily. Rejection sampling, which imitates the model's own right answers,
-# is 6.8 and 3.1 points better. Rejection sampling in four rounds and SFT followed by GRPO have similar differences, but
-# only the sampled measure confirms them. Imitating a random one of eight answers, without any check, gains nothing when
-# sampled (18.6 % right, and 19.4 % for the base); decoded greedily, its seeds end between 13 and 63 %, and the base has
-# 31 %. DPO on pairs that were sampled once ends far below GRPO.
+# What can be said of *main*? `describe` prints a method's differences from its rival, with their 95 % intervals, in how
+# many seeds the method is ahead, and the verdict:
+
+# %%
+def describe(task, method):
+    """The differences of one method from its rival, and the verdict."""
+    parts = []
+    for measure in ("sampled", "greedy", "pass8"):
+        row = tables[task, measure].loc[method]
+        gaps = paired_gaps(task, method, measure)
+        interval = f"[{row['low']:+.1f}, {row['high']:+.1f}]"
+        ahead = f"ahead in {(gaps > 0).sum()} of {len(gaps)} seeds"
+        parts.append(f"{measure} {row['gap']:+.1f} {interval}, {ahead}")
+    lines = [f"{task}: {method} - {rival(method)}: {verdicts[task, method]}"]
+    return "\n    ".join([*lines, *parts])
+
+
+for method in ("sft", "rejection", "best of 8", "dpo, 4 rounds"):
+    print(describe("main", method))
+
+# %% [markdown]
+# On *main* two methods are **better** than GRPO. SFT on the data's answers is 9.5 points better when sampled and 4.2
+# points better when decoded greedily. Rejection sampling, which imitates the model's own right answers, is 6.8 and 3.1
+# points better. Rejection sampling in four rounds and SFT followed by GRPO are **sharper**: their differences are
+# similar, but only the test of the sampled measure confirms them. DPO on pairs that were sampled once is **worse**, and
+# so is imitating a random one of eight answers, without any check.
 #
-# For two methods **the verdict depends on the measure**. "Best of 8" is 10.7 points below GRPO when sampled, and 3.0
-# points above it when decoded greedily, in each of the eight seeds. DPO in four rounds is 8.0 points below GRPO and 1.1
-# points above it. The best guesses of these two methods are right at least as often as GRPO's, but the policies are
-# less certain: their entropy is about twice as high.
+# Two methods are **less sharp** than GRPO. "Best of 8" is 10.7 points below GRPO when sampled, and 3.0 points above it
+# when decoded greedily, in each of the eight seeds. DPO in four rounds is 8.0 points below GRPO and 1.1 points above
+# it. On average, the best guesses of these two methods are right at least as often as GRPO's, which the corrected test
+# does not confirm. Their policies are less certain: in the table above, their entropy is about twice as high. Which
+# method is better depends on how you will decode.
 #
-# No variant of GRPO's loss is shown to be better or worse than GRPO with as many updates per batch; SAPO and PPO with
-# four updates are unsettled. REINFORCE without a baseline and GRPO with groups of two each had one seed that went
-# wrong.
+# No variant of GRPO's loss is shown to be better or worse than GRPO with as many updates per batch.
 #
-# On *steps*, GRPO's own seeds differ so much (sampled 3 to 71 %, greedy 5 to 95 %) that hardly any difference from it
-# is settled. By both measures, only methods that end below 1 % are worse: those with a random reward, a format reward
-# or a price on length, and the base without steps. So look at the means and at the worst seed of each method:
-#
-# | | sampled: mean, worst seed | greedy: mean, worst seed |
-# | --- | --- | --- |
-# | GRPO | 49, 3 % | 70, 5 % |
-# | GRPO, groups of 4 | 61, 42 % | 87, 62 % |
-# | GRPO, a third of the rate | 41, 37 % | 97, 95 % |
-# | GRPO, 4 updates per batch | 78, 72 % | 96, 91 % |
-# | GSPO, 4 updates per batch | 71, 68 % | 98, 97 % |
-# | rejection sampling | 72, 66 % | 97, 94 % |
-# | SFT | 77, 68 % | 100, 99 % |
-#
+# On *steps*, GRPO's own seeds differ so much that even a difference of 25 points from it is not shown. Only the
+# controls are worse. (Imitating a random one of eight answers looks as bad, but only the greedy test confirms it.) So
+# look at the mean, the worst and the best seed of some methods:
+
+# %%
+compared = [
+    "grpo", "group of 4", "grpo, a third of the rate", "grpo, 4 updates",
+    "gspo, 4 updates", "rejection", "sft", "random of 8",
+]
+by_method = race["steps"].groupby("method")
+columns = {}
+for measure in ("sampled", "greedy"):
+    for statistic in ("mean", "min", "max"):
+        values = getattr(by_method[measure], statistic)()
+        columns[f"{measure} %, {statistic}"] = 100 * values.loc[compared]
+pd.DataFrame(columns).round(0).astype(int)
+
+# %% [markdown]
 # These numbers point to the size of the step rather than to the loss. With one update per batch and a learning rate of
-# 3e-4, training goes wrong in some seeds; with 1e-4 it goes wrong in none. "A third of the rate" has learned the task,
-# as its greedy accuracy shows, but it has not become certain of its answers.
+# 3e-4, GRPO goes wrong in some seeds; with 1e-4 it goes wrong in none. "A third of the rate" has learned the task, as
+# its greedy accuracy shows, but it has not become certain of its answers.
 #
-# GSPO and GRPO, both with four updates, are another case in which the measures disagree. GSPO is 7.4 points lower when
-# sampled, in all eight seeds. Decoded greedily it is 2.5 points higher (in seven of eight seeds; corrected p = 0.28),
-# and its pass@8 is 1.8 points higher. So these runs do not show which of the two is better.
+# GSPO and GRPO, both with four updates, are a case in which the measures disagree:
+
+# %%
+print(describe("steps", "gspo, 4 updates"))
+corrected = tables["steps", "greedy"].loc["gspo, 4 updates", "p"]
+print(f"corrected p of the greedy difference: {corrected:.2f}")
+
+# %% [markdown]
+# GSPO is 7.4 points lower when sampled, in all eight seeds. Decoded greedily it is 2.5 points higher, in seven of eight
+# seeds, and its pass@8 is 1.8 points higher. So it is less sharp, and these runs do not show which of the two is
+# better.
 #
 # The order of all these methods also depends on the setting: one tiny model, two short tasks, and the learning rates
 # described above.
@@ -614,7 +663,7 @@ forest("steps", lowest=-70)
 # ### Does it only sharpen?
 #
 # A method may make right answers more likely without solving any problem that the base cannot solve in eight attempts
-# (chapter 08). Compare accuracy, pass@8 and entropy of all methods:
+# (chapter 08). Compare accuracy, pass@8 and entropy of all methods of *main*:
 
 # %% tags=["hide-input"]
 ends = race["main"].groupby("method")[["sampled", "pass8", "entropy"]].mean()
@@ -631,7 +680,7 @@ for axes, column in zip(panels, ("pass8", "entropy")):
         axes.plot(*dot, "o", color=figures.ORANGE, ms=5)
         axes.annotate(name, dot, place, textcoords="offset points", fontsize=8,
                       arrowprops={"arrowstyle": "-", "lw": 0.5, "shrinkB": 3})
-    axes.set(xlabel="single completions right, %")
+    axes.set(xlabel="single completions right (sampled), %")
 panels[0].set(ylabel="pass@8, %", title="More right in eight attempts, too")
 panels[1].set(ylabel="entropy per token", title="The better, the more certain")
 panels[1].set_ylim(0, None)
@@ -683,8 +732,9 @@ with open(slice_folder / "errors.txt", "w+") as errors:
     assert racing.returncode == 0, errors.read()[-2000:]
 
 # %% [markdown]
-# In each line, `steps` is the mean number of lines of work in a completion. The first time is that of training; "in
-# all" includes loading and measuring.
+# In each line, `pass8` and `pass16` are the fractions of problems with at least one right answer among 8 and 16 samples,
+# and `steps` is the mean number of lines of work in a completion. The first time is that of training; "in all" includes
+# loading and measuring.
 #
 # Now compare these runs with the stored ones. They are not the stored runs stopped halfway: here the learning rate
 # falls to 0 within 512 completions, there within 1,024.
@@ -708,10 +758,79 @@ for method in ("grpo", "rejection", "dpo"):
 
 # %% [markdown]
 # When sampled, GRPO and rejection sampling end higher on average with 1,024 completions than with 512, but two live
-# seeds are few: with seed 0, GRPO ends at 80 % in both. DPO, whose pairs are all sampled before it learns, ends lower
-# by both measures. A likely reason: after more updates the policy is far from the policy that wrote the pairs, so the
-# pairs teach it little about what it now writes.
+# seeds are few. DPO, whose pairs are all sampled before it learns, ends lower by both measures. A likely reason: after
+# more updates the policy is far from the policy that wrote the pairs, so the pairs teach it little about what it now
+# writes.
+
+# %% [markdown]
+# ## The decision table
 #
+# Every row is computed from the stored runs, and the advice follows from the verdict alone.
+
+# %%
+from IPython.display import Markdown, display
+
+ADVICE = {
+    "better": "take it", "worse": "leave it", "not shown": "keep the simpler one",
+    "sharper": "for sampling", "less sharp": "not for sampling",
+}
+QUESTIONS = """
+You have worked answers: imitate them? | main | sft
+Worked answers for a start, then GRPO? | main | sft then grpo
+A check: sample once, imitate what is right? | main | rejection
+The same on a task that the base hardly solves? | steps | rejection
+Imitate the best of a group, right or not? | main | best of 8
+Learn from pairs, sampled once? | main | dpo
+Pairs, four times fresh? | main | dpo, 4 rounds
+A critic? | main | ppo
+No standard deviation? | main | dr_grpo
+Dynamic sampling? | main | dynamic sampling
+A third of the rate? | steps | grpo, a third of the rate
+Four updates per batch? | steps | grpo, 4 updates
+Four updates: GSPO? | steps | gspo, 4 updates
+A reward that knows nothing? | steps | random reward
+"""
+
+# %% [markdown]
+# The table shows each method's difference from its rival in points, with the 95 % interval, sampled and greedy; the
+# last number is the difference of pass@8:
+
+# %%
+lines = [
+    "| question | task: method - rival | sampled | greedy | pass@8 | verdict |",
+    "| :-- | :-- | --: | --: | --: | :-- |",
+]
+for line in QUESTIONS.strip().splitlines():
+    question, task, method = line.split(" | ")
+    cells = [question, f"{task}: {method} - {rival(method)}"]
+    for measure in ("sampled", "greedy"):
+        row = tables[task, measure].loc[method]
+        cells.append(f"{row['gap']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}]")
+    in_eight = tables[task, "pass8"].loc[method, "gap"]
+    cells.append(f"{in_eight:+.1f}")
+    word = verdicts[task, method]
+    cells.append(f"{word}: {ADVICE[word]}")
+    lines.append("| " + " | ".join(cells) + " |")
+display(Markdown("\n".join(lines)))
+
+# %% [markdown]
+# What do these runs show by both measures? First, a method must know right from wrong: the controls end far below GRPO.
+# Second, on the easy task, imitating right answers is better than GRPO, whether the answers are given (SFT) or the
+# model's own (rejection sampling). A likely reason is that the base can already do this task and only misses its form,
+# and that right answers are given or easily found. If the model never samples a right answer, no method that samples
+# can learn anything.
+#
+# On the harder task, the means and the worst seeds suggest that the size of a step matters more than the form of the
+# loss, but eight seeds do not show it. No detail of the loss, GSPO included, is shown to be better or worse by both
+# measures.
+#
+# Should you then train with GRPO at all? If you have right answers, or if the model already finds many, try imitation
+# first, because it is simpler. Otherwise GRPO is a good start, with a step size that you have tuned. Remember how
+# narrow this race is: one tiny model, two short tasks, one budget, full weights, and learning rates that were not tuned
+# equally. You can reuse its procedure. Race the two or three methods that you consider on your own task, with a budget
+# that you can repeat three times, and measure with the decoding that you will use.
+
+# %% [markdown]
 # ## The same with TRL
 #
 # The race uses a loop of its own so that only the method differs. For your own training take TRL's trainers, which
@@ -831,14 +950,19 @@ trainer = RLOOTrainer(
 train_and_print(trainer, "reward", "entropy", "completions/mean_length")
 
 # %% [markdown]
-# ## The harder task: when writing steps pays
+# ## For the curious
+#
+# This part answers two other questions: when do answers grow longer, and when can a variant of GRPO matter? You can
+# leave it out; most of its code is folded.
+#
+# ### The harder task: when writing steps pays
 #
 # When does a model learn to write longer answers? *tiny-steps* adds two long numbers. It can do this column by column.
 # But in its training data, one answer in ten wrote all columns, three wrote some, and six gave the result at once,
 # which is nearly always wrong. The reward is **for the right number alone**. This table groups 512 samples from before
 # training by the number of columns written:
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import correctness_reward
 
 STEPS = config.DATA / "step_tasks"
@@ -855,11 +979,10 @@ learner = ScratchTrainer(
 torch.manual_seed(0)
 rows = sums["heldout"][:64]
 batch = learner.rollout(rows)
-samples = pd.DataFrame({
-    "columns": [min(5, text.count("=")) for text in batch["texts"]],
-    "tokens": batch["mask"].sum(dim=1),
-    "right": learner.score(rows, batch["texts"]),
-})
+samples = pd.DataFrame()
+samples["columns"] = [min(5, text.count("=")) for text in batch["texts"]]
+samples["tokens"] = batch["mask"].sum(dim=1).tolist()
+samples["right"] = learner.score(rows, batch["texts"])
 by_columns = samples.groupby("columns")
 paid = by_columns.mean()
 paid.insert(0, "samples", by_columns.size())
@@ -875,7 +998,7 @@ paid.round(2)
 #
 # Now GRPO, live: 24 updates of 64 completions.
 
-# %%
+# %% tags=["hide-input"]
 from tqdm import tqdm
 
 
@@ -898,14 +1021,16 @@ weights_after = copy_weights(adder)
 # Did the answers get longer, and did accuracy rise with them?
 
 # %% tags=["hide-input"]
-figure, (axes,) = figures.new_panels(6.5, 3.4)
+figure, panels = figures.new_panels(8.5, 3.2, 2, 2)
 table = pd.DataFrame(log)
 completions = table["step"] * 64
-axes.plot(completions, table["tokens"], "--", color=figures.ORANGE, label="tokens")
-axes.plot(completions, 100 * table["reward"], color=figures.BLUE, label="right, %")
-axes.set(xlabel="completions sampled", ylabel="tokens; right, %",
-         title="Length grows because it pays")
-axes.legend(frameon=False)
+curves = [("tokens", table["tokens"], figures.ORANGE),
+          ("right answers, %", 100 * table["reward"], figures.BLUE)]
+for axes, (label, values, colour) in zip(panels, curves):
+    axes.plot(completions, values, color=colour)
+    axes.set(xlabel="completions sampled", ylabel=f"{label}, mean of the batch")
+    axes.set_ylim(0, None)
+figure.suptitle("Length grows because it pays")
 first = table.iloc[0]
 last = table.tail(3).mean()
 figures.show(
@@ -915,12 +1040,12 @@ figures.show(
 )
 
 # %% [markdown]
-# The horizontal axis counts sampled completions. The dashed line is the mean number of tokens, the solid line the
-# percentage of right answers.
+# The horizontal axes count sampled completions. The left panel shows the mean number of tokens of a completion, the
+# right panel the percentage of right answers.
 #
 # The stored runs add controls. These are means over eight seeds:
 
-# %%
+# %% tags=["hide-input"]
 controls = [
     "base", "grpo", "random reward", "format reward", "length price 0.1",
     "length price 0.5", "length price 1.5", "base without steps",
@@ -928,6 +1053,10 @@ controls = [
 means = race["steps"].groupby("method")[["tokens", "sampled", "greedy"]].mean()
 means["sampled, %"] = 100 * means.pop("sampled")
 means["greedy, %"] = 100 * means.pop("greedy")
+of_grpo = race["steps"].query("method == 'grpo'").sort_values("sampled")
+for run in of_grpo.head(2).to_dict("records"):
+    print(f"GRPO, seed {run['seed']}: {run['tokens']:.0f} tokens, "
+          f"{run['sampled']:.0%} right")
 means.loc[controls].round(1)
 
 # %% [markdown]
@@ -945,7 +1074,7 @@ means.loc[controls].round(1)
 # GRPO divides by their standard deviation, however small it is (chapters 01 and 03). These are the advantages of a
 # group in which all answers are wrong:
 
-# %%
+# %% tags=["hide-input"]
 lengths = torch.tensor([8.0, 8, 9, 8, 38, 16, 8, 23])
 for price in (0.1, 0.5, 1.5):
     group = group_advantages(-price * lengths / 40, 8)
@@ -958,7 +1087,7 @@ for price in (0.1, 0.5, 1.5):
 #
 # Here is one sum before and after training, decoded greedily:
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import generate
 
 question = sums["heldout"][0]
@@ -969,27 +1098,18 @@ for name, state in (("before", weights_before), ("after", weights_after)):
     print(f"{name}: {question['question']}\n{text}\n")
 
 # %% [markdown]
-# ## The variants, one by one
+# ### The variants, one by one
 #
-# For each variant, a toy or a measurement shows *when* it can matter, and the stored runs show whether it did.
-# `describe` prints a method's differences from its rival, with intervals and verdict:
+# For each variant, a toy or a measurement shows *when* it can matter, and the stored runs show whether it did:
 
-# %%
-def describe(task, method):
-    """The differences of one method from its rival, and the verdict."""
-    parts = []
-    for measure in ("sampled", "greedy"):
-        row = tables[task][measure].loc[method]
-        interval = f"[{row['low']:+.1f}, {row['high']:+.1f}]"
-        parts.append(f"{measure} {row['gap']:+.1f} {interval}")
-    return f"{task}: {method}: {', '.join(parts)}: {verdicts[task, method]}"
-
-
+# %% tags=["hide-input"]
 for method in ("reinforce", "reinforce, baseline", "rloo", "ppo", "dr_grpo"):
     print(describe("main", method))
 
 # %% [markdown]
-# ### Dynamic sampling
+# None of these five is shown to be better or worse than GRPO on *main*.
+#
+# #### Dynamic sampling
 #
 # Dynamic sampling discards groups without variance and samples more (chapter 07). If a completion is right with
 # probability $p$, a group of $n$ has variance with probability $1 - p^n - (1 - p)^n$. The inverse of this probability
@@ -1028,9 +1148,9 @@ for task in race:
 #
 # The race counts the discarded completions, so dynamic sampling makes fewer, fuller updates from the same budget. It
 # can help where many groups have no variance *and* updates are noisy, or expensive compared with sampling. With p
-# between 0.2 and 0.8 at most one in six groups of eight completions is discarded.
+# between 0.2 and 0.8 at most about one in six groups of eight completions is discarded.
 #
-# ### Clip-higher
+# #### Clip-higher
 #
 # The clip bounds the *ratio* of new to old probability. With an upper bound of 1.2, a token of probability 0.01 is
 # clipped when it reaches 0.012. A token of probability 0.9 would be clipped at 1.08, which no probability can reach.
@@ -1038,7 +1158,7 @@ for task in race:
 # batch of the tiny model and make four updates, as in the race. The figure will show all tokens of completions with a
 # positive advantage, just before the fourth update:
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import grpo_loss
 
 updater = ScratchTrainer(load_tiny_model(), tokenizer, rewards, reward_weights)
@@ -1105,7 +1225,7 @@ print(describe("main", "clip-higher, 4 updates"))
 # between 1.2 and 1.28. DAPO raised the bound for runs of thousands of updates, in which a rare token that is clipped
 # again and again can disappear.
 #
-# ### Entropy: a bonus, or only the forks
+# #### Entropy: a bonus, or only the forks
 #
 # Entropy measures how undecided the model is about the next token. At most tokens it is nearly certain. The others are
 # *forks*: for the adder, whether to write steps at all, and whether to go on.
@@ -1117,12 +1237,15 @@ print(describe("main", "clip-higher, 4 updates"))
 # exploring. The bonus has a price. Suppose a token has two options and the right one earns a reward of 1. Under a bonus
 # $c$, the best policy takes the right one with $p = \mathrm{sigmoid}(1/c)$ only, and a completion has many tokens:
 
-# %%
+# %% tags=["hide-input"]
 for bonus in (0.03, 0.1, 0.2, 0.5):
     p = torch.sigmoid(torch.tensor(1 / bonus)).item()
     print(f"bonus {bonus:4}: best p of a token {p:.4f}, of 30 tokens {p**30:.1%}")
 for method in ("entropy bonus", "top-entropy tokens"):
     print(describe("steps", method))
+forks = race["steps"].query("method == 'top-entropy tokens'")["sampled"]
+at_zero = (forks < 0.005).sum()
+print(f"from the forks alone: {at_zero} of {len(forks)} runs ended at 0 % sampled")
 
 # %% [markdown]
 # The bonus helps where a policy would become certain before it has seen what pays; later it only adds noise. So lower
@@ -1131,14 +1254,14 @@ for method in ("entropy bonus", "top-entropy tokens"):
 # tokens. The stored runs fit both explanations and settle neither. With the bonus the adder is right about as often as
 # without it, and seven of the eight runs that learned from the forks alone ended at 0 % sampled.
 #
-# ### A sampler that is not the policy
+# #### A sampler that is not the policy
 #
 # Sometimes the completions come from other weights than those that learn: from weights of some updates ago
 # (asynchronous training), or from a 4-bit copy, which takes less memory. Chapter 10 measures such differences for vLLM
 # and shows what TRL drops. Here the adder is the policy, with its weights after training. One sampler is its copy in
 # NF4, the other has its weights of 8 updates before.
 
-# %%
+# %% tags=["hide-input"]
 import copy
 
 from bitsandbytes.functional import dequantize_nf4, quantize_nf4
@@ -1201,7 +1324,7 @@ figures.show(figure, f"Four histograms of log-ratios: {'; '.join(lines)}.")
 # the ratio of a completion is a product over its tokens, and its variance is large. *Truncated* importance sampling
 # cuts the ratio at a bound, here 2: the variance falls, but the gradient gets a bias.
 
-# %%
+# %% tags=["hide-input"]
 for name, log_ratios in of_completions.items():
     whole = log_ratios.exp()
     truncated = whole.clamp(max=2.0)
@@ -1221,7 +1344,7 @@ for method in MECHANISMS[2:]:
 # of eight seeds) and 9 points greedy (in five of eight). With the 4-bit copy, no difference can be told from noise. TRL
 # has these options, printed with their defaults:
 
-# %%
+# %% tags=["hide-input"]
 from dataclasses import fields
 
 from trl import GRPOConfig
@@ -1231,70 +1354,6 @@ for field in fields(GRPOConfig):
     for topic in topics:
         if topic in field.name:
             print(f"{field.name:36} {field.default}")
-
-# %% [markdown]
-# ## The decision table
-#
-# Every row is computed from the stored runs, and the advice follows from the verdict alone.
-
-# %%
-from IPython.display import Markdown, display
-
-ADVICE = {
-    "better": "take it", "worse": "leave it", "depends": "on how you will decode",
-    "unsettled": "needs more seeds", "not shown": "keep the simpler one",
-}
-QUESTIONS = [
-    ("You have worked answers: imitate them?", "main", "sft"),
-    ("Worked answers for a start, then GRPO?", "main", "sft then grpo"),
-    ("A check: sample once, imitate what is right?", "main", "rejection"),
-    ("The same on a task that the base hardly solves?", "steps", "rejection"),
-    ("Imitate the best of a group, right or not?", "main", "best of 8"),
-    ("Learn from pairs, sampled once?", "main", "dpo"),
-    ("Pairs, four times fresh?", "main", "dpo, 4 rounds"),
-    ("A critic?", "main", "ppo"),
-    ("No standard deviation?", "main", "dr_grpo"),
-    ("Dynamic sampling?", "main", "dynamic sampling"),
-    ("A third of the rate?", "steps", "grpo, a third of the rate"),
-    ("Four updates per batch?", "steps", "grpo, 4 updates"),
-    ("Four updates: GSPO?", "steps", "gspo, 4 updates"),
-    ("A reward that knows nothing?", "steps", "random reward"),
-]
-
-# %% [markdown]
-# The table shows each method's difference from its rival in points, sampled and greedy:
-
-# %%
-lines = [
-    "| question | task | method - rival | sampled | greedy | verdict |",
-    "| :-- | :-- | :-- | --: | --: | :-- |",
-]
-for question, task, method in QUESTIONS:
-    sampled = tables[task]["sampled"].loc[method, "gap"]
-    greedy = tables[task]["greedy"].loc[method, "gap"]
-    word = verdicts[task, method]
-    lines.append(
-        f"| {question} | {task} | {method} - {rival(method)} | {sampled:+.1f} "
-        f"| {greedy:+.1f} | {word}: {ADVICE[word]} |"
-    )
-display(Markdown("\n".join(lines)))
-
-# %% [markdown]
-# What do these runs show by both measures? First, a method must know right from wrong: the controls end far below GRPO.
-# Second, on the easy task, imitating right answers is better than GRPO, whether the answers are given (SFT) or the
-# model's own (rejection sampling). A likely reason is that the base can already do this task and only misses its form,
-# and that right answers are given or easily found. If the model never samples a right answer, no method that samples
-# can learn anything.
-#
-# On the harder task, the means and the worst seeds suggest that the size of a step matters more than the form of the
-# loss, but eight seeds do not settle it. No detail of the loss, GSPO included, is shown to be better or worse by both
-# measures.
-#
-# Should you then train with GRPO at all? If you have right answers, or if the model already finds many, try imitation
-# first, because it is simpler. Otherwise GRPO is a good start, with a step size that you have tuned. Remember how
-# narrow this race is: one tiny model, two short tasks, one budget, full weights, and learning rates that were not tuned
-# equally. You can reuse its procedure. Race the two or three methods that you consider on your own task, with a budget
-# that you can repeat three times, and measure with the decoding that you will use.
 
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
@@ -1312,16 +1371,12 @@ for run in live.to_dict("records"):
     outcomes = [[right_now, 240 - right_now], [base_right, 240 - base_right]]
     p_values[name] = float(fisher_exact(outcomes).pvalue)
     live_runs[name] = [run["completions"], run["updates"], run["sampled"]]
-proved = {
-    "base": base_sampled,
-    "slice": live_runs,
-    "p_values": p_values,
-    "steps": len(log),
-    "right": [metrics["reward"] for metrics in log],
-    "tokens": [metrics["tokens"] for metrics in log],
-    "stored": {task: len(rows) for task, rows in race.items()},
-    "spread": {name: float(values.std()) for name, values in of_tokens.items()},
-}
+proved = {"base": base_sampled, "slice": live_runs, "p_values": p_values}
+proved["steps"] = len(log)
+proved["right"] = [metrics["reward"] for metrics in log]
+proved["tokens"] = [metrics["tokens"] for metrics in log]
+proved["stored"] = {task: len(rows) for task, rows in race.items()}
+proved["spread"] = {name: float(values.std()) for name, values in of_tokens.items()}
 profile.output.mkdir(parents=True, exist_ok=True)
 (profile.output / "notebook_12.json").write_text(json.dumps(proved, indent=2))
 for name in ("grpo 0", "grpo 1", "rejection 0", "rejection 1"):
@@ -1494,16 +1549,13 @@ check("12.6", truncated_weights);
 #   sampled once were worse. So if right answers exist or are often sampled, imitate first; otherwise use GRPO with a
 #   tuned step size.
 # - A fair race has equal completions, equal tuning, held-out problems, several paired seeds, a control, and a corrected
-#   test. This race lacks equal tuning. By these rules, most variants of GRPO show no difference.
+#   test. This race lacks equal tuning. No variant of GRPO's loss is shown to be better or worse.
 # - The result depends on the measure. Sampled accuracy rewards certainty; greedy accuracy does not. Call a method
-#   better only where both agree.
+#   better only where both agree; where only sampled accuracy differs, call it sharper or less sharp.
 # - With rewards of 0 and 1, REINFORCE is rejection sampling on fresh samples. RLOO and Dr. GRPO differ by a constant
 #   factor.
-# - In the first update on a batch the ratio is 1: clip-higher, GSPO, SAPO and CISPO only act from the second on.
-# - Answers grow longer where longer answers earn more, and only if the base writes steps now and then. Controls
-#   separate this from artefacts.
-# - Each mechanism is made for one situation: dynamic sampling for groups without variance, an entropy bonus for a
-#   policy that becomes certain too early, importance sampling for a sampler that differs from the policy. Measure
-#   whether you are in that situation.
+# - From the optional part: in the first update on a batch the ratio is 1, so clip-higher, GSPO, SAPO and CISPO only act
+#   from the second on. Answers grow longer where longer answers earn more, and only if the base writes steps now and
+#   then. Each mechanism is made for one situation; measure whether you are in it.
 #
 # Next: [13 · Learned rewards](13_learned_rewards.ipynb) trains against rewards that are themselves models, and wrong.
