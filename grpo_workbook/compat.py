@@ -174,3 +174,61 @@ def unplaced_weights(model: Any, adapter: str) -> list[str]:
     """
     loading = model.load_adapter(adapter, "default")
     return [*loading.unexpected_keys, *loading.missing_keys]
+
+
+@contextmanager
+def relative_precision(digits: int) -> Iterator[None]:
+    """Let math-verify compare numbers by their leading digits.
+
+    math-verify 0.9.0 rounds both, or their difference, to a number of decimals, so that all numbers
+    near zero are equal: 10^{-31} and 10^{-30} (its issues 14 and 60). It calls one function for
+    each pair of numbers, also inside of lists.
+    """
+    from math_verify import grader
+    from sympy import Float
+
+    original = grader.sympy_numeric_eq
+
+    def numbers_equal(a: Any, b: Any, float_rounding: int, numeric_precision: int) -> bool:
+        equal = original(a, b, float_rounding, numeric_precision)
+        has_decimals = isinstance(a, Float) or isinstance(b, Float)
+        if not equal and not has_decimals:
+            return False
+        agree = _leading_digits_agree(a, b, digits)
+        if agree is None:
+            return equal
+        return agree
+
+    grader.sympy_numeric_eq = numbers_equal
+    try:
+        yield
+    finally:
+        grader.sympy_numeric_eq = original
+
+
+def _leading_digits_agree(a: Any, b: Any, digits: int) -> bool | None:
+    """Whether two expressions of sympy agree in so many digits; None if they have no digits.
+
+    They are compared where all unknowns are 0, too: there x - 10^{-30} has other digits than x.
+    """
+    from sympy import Expr, Rational, UnevaluatedExpr
+
+    if not (isinstance(a, Expr) and isinstance(b, Expr)):
+        return None
+    if a.has(UnevaluatedExpr) or b.has(UnevaluatedExpr):  # a percentage may be equal to its number
+        return None
+    symbols = sorted(a.free_symbols | b.free_symbols, key=str)
+    values = {symbol: Rational(3 * number + 5, 7) for number, symbol in enumerate(symbols)}
+    verdict = None
+    for point in (values, dict.fromkeys(symbols, 0)):
+        first = a.subs(point)
+        second = b.subs(point)
+        # Absolute values, because they may be complex. Zero, computed from roots, has no digits.
+        sizes = [abs(term).evalf(digits + 18) for term in (first, second)]
+        if not all(size.is_comparable for size in sizes):
+            continue
+        difference = abs(first - second).evalf(digits + 18)
+        if difference > max(sizes) / 10**digits:
+            return False
+        verdict = True
+    return verdict

@@ -237,3 +237,15 @@ def test_run_learns_from_answers_that_are_no_numbers(tmp_path):
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["heldout"]["greedy"]["n"] == 8
     assert report["heldout"]["greedy"]["strict"]["before"] == 0
+
+
+def test_answers_that_cannot_be_compared_are_named_by_their_rows(report_on):
+    rows = [row | {"answer": f"{row['answer']}x"} for row in plain()]
+    rows[7]["answer"] = "12:00"
+    rows[9]["answer"] = "<answer>2</answer> or <answer>3</answer>"
+    report, printed, status = report_on(rows, None, "--answers", "text")
+    assert status == 1
+    first, second = report["not_comparable"]
+    assert_names(first, "row 8", "12:00")
+    assert_names(second, "row 10", "<answer>2</answer>")
+    assert_names(printed, "row 8", "row 10")

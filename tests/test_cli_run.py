@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import pytest
 import torch
-from conftest import REPO, SHARED, assert_names, cli, environment, report_of
+from conftest import REPO, SHARED, assert_names, cli, environment, raises_naming, report_of
 from safetensors.torch import load_file
 
 from grpo_workbook import compat
@@ -416,3 +416,18 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
     assert report["resumed_from_step"] > 0
     assert report["train_seconds"] >= sum(e["step_time"] for e in log) - 1
     assert [e["step"] for e in log] == list(range(1, 25))
+
+
+def test_a_reference_that_cannot_be_judged_ends_the_run_before_it_starts(capsys):
+    from datasets import Dataset
+
+    from grpo_workbook.cli.run import check_references
+
+    good = Dataset.from_dict({"question": ["Expand.", "When?"], "answer": ["x^2+1", "12:00"]})
+    check_references(good, good)
+    assert_names(capsys.readouterr().out, "When?", "12:00")
+    unclear = Dataset.from_dict(
+        {"question": ["Which?"], "answer": ["<answer>2</answer><answer>3</answer>"]}
+    )
+    with raises_naming(WorkbookError, "held-out", "Which?", "<answer>3</answer>"):
+        check_references(good, unclear)

@@ -251,6 +251,16 @@ RIGHT = [
     ("$$\\boxed{(2, 2)} \\quad \\text{and} \\quad \\boxed{(6, 2)}$$", "(2, 2), (6, 2)"),
     ("x = \\boxed{1+y}, z = \\boxed{2}", "1+y, 2"),
     ("1, 2", "\\boxed{1}, \\boxed{2}"),
+    # equal boxes are one answer
+    ("\\boxed{\\frac12}, \\boxed{0.5}", "1/2"),
+    ("We get \\boxed{x+1}. So it is \\boxed{x + 1}", "1+x"),
+    ("\\boxed{\\dfrac{\\sqrt2}{3}} and \\boxed{\\frac{\\sqrt{2}}{3}}", "\\frac{\\sqrt{2}}{3}"),
+    # the leading digits count, whatever the size
+    ("1414213.562373095", "10^6\\sqrt{2}"),
+    ("3.14159265358979 \\cdot 10^{-15}", "10^{-15}\\pi"),
+    ("10^{-30}, 1", "1, 10^{-30}"),
+    ("50\\%, 20\\%", "50, 20"),
+    ("12:00", "12:00"),
     # prose without a mark
     ("So 6 plus 7 is 13. The final answer is $13$. I hope this helps.", "13"),
     ("Therefore, the area is 1,250.5 m². <|end|>", "1250.5"),
@@ -290,6 +300,18 @@ WRONG = [
     ("\\boxed{1}, \\boxed{2}, \\boxed{3}", "1, 2"),
     ("\\pm\\sqrt{2}", "\\sqrt{2}"),
     ("x < 2", "x \\leq 2"),
+    ("10^{-31}", "10^{-30}"),
+    ("10^{-31}, 1", "10^{-30}, 1"),
+    ("x = 10^{-31}", "x = 10^{-30}"),
+    ("7.6 \\cdot 10^{-20} x", "7.5 \\cdot 10^{-20} x"),
+    ("\\frac{1}{2006!}", "\\frac{1}{2004!}"),
+    ("e^{-101}", "e^{-100}"),
+    ("1414213.562", "10^6\\sqrt{2}"),
+    ("2^{100}+1", "2^{100}"),
+    # what has no value is compared as text, and is no error
+    ("1:00", "12:00"),
+    ("1/0", "\\sqrt{2}"),
+    ("\\boxed{2x} and \\boxed{3x}", "3x"),
     ("2", "\\pm 2"),
     *((f"72{rest}", "72") for rest in (" Millionen", " 百万", " halved", " isn't", "-", "''")),
     # prose that says no single value
@@ -457,6 +479,20 @@ def test_words_between_two_terms_and_long_chains_are_several_answers():
         "\\sum_{i=1}^{2} i",
     ):
         assert decide(answer, "\\sqrt{2}") is None
+
+
+def test_references_that_cannot_be_compared_are_known_before_training(checker):
+    references = ["x^2", "12:00", "72", "", "<answer>2</answer><answer>3</answer>", "12:00"]
+    outcomes = checker.try_references(references)
+    verdicts = {index: outcome.verdict for index, outcome in outcomes.items()}
+    assert verdicts == {1: "wrong", 3: "error", 4: "error", 5: "wrong"}
+
+
+def test_a_batch_of_answers_without_a_value_does_not_end_a_run(checker):
+    reward = get_symbolic_reward(checker)
+    texts = ["<answer>1:00</answer>", "<answer>12:00</answer>", "<answer>1/0</answer>"]
+    assert reward(texts, answer=["12:00"] * 3) == [0.0, 1.0, 0.0]
+    assert reward(texts, answer=["x^2"] * 3) == [0.0, 0.0, 0.0]
 
 
 def test_a_script_without_a_main_guard_is_not_run_again_in_the_workers(tmp_path):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_workbook.cli import READING, option
+from grpo_workbook.cli.rewards import try_references
 from grpo_workbook.config import choose_profile
 from grpo_workbook.data import check_problems, load_tokenizer, to_dataset
 from grpo_workbook.data.duplicates import near_duplicates, same_questions
@@ -25,6 +26,7 @@ from grpo_workbook.data.reading import ANSWER_KINDS, find_file
 from grpo_workbook.errors import wrap
 from grpo_workbook.files import readable, write_json
 from grpo_workbook.rewards.answers import parse_number
+from grpo_workbook.rewards.symbolic import Outcome
 
 MOST_REPEATED = 0.05  # largest share of repeated questions
 MOST_TOO_LONG = 0.20  # largest share of prompts over the budget
@@ -144,10 +146,12 @@ def describe_training_data(train: Problems, budget: int) -> dict[str, Any]:
         if train.answers[row] != train.answers[match]:
             other_answer[row] = match
     all_numbers = all(parse_number(answer) is not None for answer in train.answers)
+    not_comparable = {} if all_numbers else try_references(train.answers)
     commonest, times = Counter(train.answers).most_common(1)[0]
     return {
         **describe(train, budget),
         "answers": "number" if all_numbers else "text",
+        "not_comparable": name_references(not_comparable, train),
         "commonest_answer": f"{commonest:.40} ({times / len(train.answers):.1%})",
         "same_question": name_pairs(same, train, train),
         "other_answer": name_pairs(other_answer, train, train),
@@ -161,6 +165,7 @@ def describe_heldout_data(heldout: Problems, train: Problems, budget: int) -> di
     near = near_duplicates(heldout.questions, train.questions)
     return {
         **describe(heldout, budget),
+        "not_comparable": name_references(try_references(heldout.answers), heldout),
         "also_in_training": name_pairs(same, heldout, train),
         "nearly_in_training": name_pairs(near, heldout, train),
     }
@@ -186,6 +191,9 @@ def harms_of_training(report: dict[str, Any], args: argparse.Namespace) -> list[
         harms.append(f"{over} and would be dropped")
     if count < FEWEST_ROWS:
         harms.append(f"{count} rows are too few: a fifth of them, held out, measures no gain")
+    if report["not_comparable"]:
+        count = len(report["not_comparable"])
+        harms.append(f"the symbolic reward cannot compare {count:,} of the answers as mathematics")
     # With --answers text a user says that this is meant.
     if report["answers"] == "text" and args.answers != "text":
         need = "the default rewards of `run` need numbers"
@@ -201,6 +209,9 @@ def harms_of_heldout(report: dict[str, Any], args: argparse.Namespace) -> list[s
     too_long = report["too_long"]
     invalid = len(report["invalid"])
     harms = []
+    if report["not_comparable"]:
+        count = len(report["not_comparable"])
+        harms.append(f"{count:,} held-out answers cannot be compared as mathematics")
     if same or near:
         leaks = f"{same:,} held-out questions are also training questions"
         harms.append(f"{leaks} and {near:,} near-duplicates: the held-out score would be too high")
@@ -210,6 +221,14 @@ def harms_of_heldout(report: dict[str, Any], args: argparse.Namespace) -> list[s
     if invalid and not args.skip_invalid:
         harms.append(f"{invalid:,} held-out rows are invalid: fix or --skip-invalid")
     return harms
+
+
+def name_references(outcomes: dict[int, Outcome], problems: Problems) -> list[str]:
+    """Each answer that cannot be compared, by the name of its row, with the reason."""
+    lines = []
+    for row, outcome in outcomes.items():
+        lines.append(f"{problems.row_names[row]}: {problems.answers[row]!r:.60}, {outcome.reason}")
+    return lines
 
 
 def name_pairs(pairs: dict[int, int], rows: Problems, others: Problems) -> list[str]:

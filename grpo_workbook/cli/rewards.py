@@ -6,6 +6,7 @@ An exception in such a function becomes an error that names the file and the lin
 
 import functools
 import inspect
+import os
 import runpy
 import sys
 import traceback
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_workbook.config import nearest
 from grpo_workbook.errors import WorkbookError
@@ -29,6 +30,9 @@ from grpo_workbook.rewards.contract import (
     name_of,
     require_columns,
 )
+
+if TYPE_CHECKING:
+    from grpo_workbook.rewards.symbolic import Outcome
 
 
 def parse_rewards(spec: str) -> tuple[list[RewardFunction], list[float]]:
@@ -192,6 +196,15 @@ def judge_for(answers: str, where: str | None = None) -> Judge | None:
     if answers == "text":
         return SymbolicChecker().judge  # its workers start with the first call
     return None
+
+
+def try_references(answers: Sequence[str]) -> "dict[int, Outcome]":
+    """Which answers the symbolic reward cannot compare, or only as text: {index: Outcome}."""
+    from grpo_workbook.rewards.symbolic import SymbolicChecker
+
+    # A late one may only have waited for the worker's machine, so the time is longer than a run's.
+    with SymbolicChecker(workers=min(4, os.cpu_count() or 1), time_limit=10.0) as checker:
+        return checker.try_references(answers)
 
 
 def try_rewards(

@@ -29,7 +29,7 @@ from typing import Any
 from grpo_workbook import compat, data, training
 from grpo_workbook.cli import option, options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
-from grpo_workbook.cli.rewards import file_hashes, judge_for, try_rewards
+from grpo_workbook.cli.rewards import file_hashes, judge_for, try_references, try_rewards
 from grpo_workbook.cli.together import count, is_main, once, together
 from grpo_workbook.config import check_grpo_config
 from grpo_workbook.data.prompts import needs_folding, prefilled_tag
@@ -229,11 +229,35 @@ def load_problems(run: options.Run) -> Problems:
         facts["subset"] = "rare"  # the course's data
     if facts["subset"] is not None:
         select_true(heldout_rows, facts["subset"])  # an error before the model is loaded
+    if answers == "text" and user_options.judge is None:
+        check_references(train_rows, heldout_rows)
     judge = judge_for(answers, user_options.judge)
     if isinstance(judge, WholeJudge):  # its faults, too, are found before the model is loaded
         answer = first_rows[0]["answer"]
         judge.is_right(honest(answer), answer)
     return Problems(train_rows, heldout_rows, judge, facts)
+
+
+def check_references(train_rows: Any, heldout_rows: Any) -> None:
+    """Try the reference answers: print those that are compared as text.
+
+    Raises WorkbookError for answers that nothing can be compared with: a reward would find no
+    verdict in the middle of the run.
+    """
+    for words, rows in (("training", train_rows), ("held-out", heldout_rows)):
+        answers = rows["answer"][:]
+        failed = []
+        for index, outcome in once(lambda answers=answers: try_references(answers)).items():
+            line = f"{answers[index]!r:.60} to {rows[index]['question']!r:.60} ({outcome.reason})"
+            if outcome.value is None:
+                failed.append(line)
+            else:
+                print(f"A {words} answer: {line}")
+        if failed:
+            raise WorkbookError(
+                f"{len(failed)} {words} answers cannot be compared with anything, such as "
+                f"{failed[0]}: correct them, or leave these rows out (`check-data` lists them)"
+            )
 
 
 def _source_name(source: str | None) -> str | None:

@@ -70,6 +70,9 @@ CHANGES = re.compile(
     r"|(?:hal[fv]|doubl|trebl|tripl|quadrupl)(?:e|es|ed|ing)?"
     r"|.*[一二两三四五六七八九十百千万萬亿億兆半倍].*"
 )
+# What changes how an answer looks and not what it says
+_UNSEEN = re.compile(r"\s|\\[,;:! ]|\\(?:left|right|displaystyle|limits)(?![a-z])|\$")
+_LETTER = re.compile(r"\{(\w)\}")  # braces that LaTeX can do without: x_{1}
 _SIGNS_OF_UNITS = ("", "%", "$", "€", "£", "¥", "₹", "°", "¢")
 # LaTeX's ways to write a number, and the plain text that takes their place, in this order.
 _MARKED = re.compile(r"[\\{^~(]|\$.*\$")
@@ -276,7 +279,7 @@ def extract_answer(text: str) -> str | None:
 
 
 def agreed(answers: list[str]) -> str | None:
-    """The last of several answers that are equal as numbers or as text, else None."""
+    """The last of several answers that are equal by `same_answer`, else None."""
     if len(answers) > MAX_MARKS:
         return None
     filled = []
@@ -286,11 +289,22 @@ def agreed(answers: list[str]) -> str | None:
         inside = (box[1] if box else answer).strip()
         if inside:
             filled.append(inside)
-            number = read_answer(inside, question=inside)
-            values.add(inside if number is None else number)
+            values.add(same_answer(inside))
     if len(values) != 1 or len(filled[-1]) > MAX_ANSWER:
         return None
     return filled[-1]
+
+
+def same_answer(answer: str) -> Fraction | str:
+    """What is equal for two answers that are the same: the number, else the text.
+
+    Spaces, LaTeX's sizes, and dollar signs are not compared: x + 1 is $x+1$.
+    """
+    number = read_answer(answer, question=answer)
+    if number is not None:
+        return number
+    plain = _LETTER.sub(r"\1", _plain(answer).replace("\\dfrac", "\\frac"))
+    return _UNSEEN.sub("", plain) or answer
 
 
 def reference_answer(solution: str) -> str | None:

@@ -6,7 +6,7 @@ These functions read marks, sentences and lists for `symbolic.py`, without any a
 import re
 from itertools import pairwise
 
-from grpo_workbook.rewards.answers import BOX, CHANGES, MAX_MARKS, extract_answer
+from grpo_workbook.rewards.answers import BOX, CHANGES, MAX_MARKS, extract_answer, same_answer
 
 __all__ = ["MARK", "NAME", "count_alternatives", "final_answer", "stated_answer"]
 
@@ -48,7 +48,8 @@ def final_answer(text: str) -> str | None:
     if "<answer>" not in text and text.count("\\boxed{") <= MAX_MARKS:
         values = _row_of_boxes(text)
         if values:
-            return ", ".join(dict.fromkeys(values))
+            different = {same_answer(value): value for value in values}
+            return ", ".join(different.values())
     answer = extract_answer(text)
     if answer is None:
         return None

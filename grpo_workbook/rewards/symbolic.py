@@ -5,7 +5,8 @@ ValueError, and code that swallowed the error has zeroed the rewards of whole ru
 takes it seconds, and "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So `decide` compares a
 reference that is a number exactly, as `is_correct` does, and calls a prediction wrong that offers
 several answers ("or", or a list if the reference is none). All other pairs go to a worker process.
-A late one is killed: "timeout". If one dies, its pair is an "error".
+A late one is killed: "timeout". If one dies, its pair is an "error". `try_references` finds the
+references that cannot be compared before training.
 
 Not covered: tasks to rewrite an expression, because the question's own form equals the answer.
 """
@@ -16,7 +17,7 @@ import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from unittest import mock
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
+from grpo_workbook import compat
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards.answers import MAX_ANSWER, TO_ASCII, read_answer
 from grpo_workbook.rewards.contract import (
@@ -43,7 +45,8 @@ from grpo_workbook.rewards.statements import (
 __all__ = ["Outcome", "SymbolicChecker", "decide", "get_symbolic_reward"]
 
 START = 120.0  # seconds for a worker to import math-verify; about 1 on an idle machine
-DIGITS = 12  # decimals that must agree; with math-verify's 6, 1.414214 is the root of 2
+DIGITS = 12  # that must agree; with math-verify's 6 decimals, 1.414214 is the root of 2
+AS_TEXT = "compared as text: it has no value as mathematics, where 12:00 is 12 / 0"
 MEMORY = 2 << 30  # bytes of address space of a worker: stops a bomb before the machine is full
 # In forms that math-verify knows: also no ×, ÷, · and $
 _SIGNS = {**TO_ASCII, 0xD7: "*", 0xF7: "/", 0xB7: "*", 0x24: " "}
@@ -117,24 +120,47 @@ class SymbolicChecker:
             self.counts[outcome.verdict] += 1
         return outcomes
 
+    def try_references(self, references: Sequence[str]) -> dict[int, Outcome]:
+        """The references that no answer can be compared with, except as text: {index: Outcome}.
+
+        Their verdict is "error" or "timeout", or "wrong" for one that is compared as text.
+        """
+        pending = {}
+        for reference in dict.fromkeys(references):
+            outcome = decide("<answer>0</answer>", reference)
+            if outcome is None or outcome.reason == "several answers":
+                outcome = self._schedule(try_reference, [final_answer(reference)])
+            pending[reference] = outcome
+        outcomes = {}
+        for reference, result in pending.items():
+            outcomes[reference] = result if isinstance(result, Outcome) else self._wait_for(result)
+        bad = {}
+        for index, reference in enumerate(references):
+            outcome = outcomes[reference]
+            if outcome.value is None or outcome.reason == AS_TEXT:
+                bad[index] = outcome
+        return bad
+
     def judge(self, answer: str, reference: str) -> bool | None:
         """Whether an answer equals the reference; None without a verdict (for `score`)."""
         outcome = self.check([(f"<answer>{answer}</answer>", reference)])[0]
         return {"right": True, "wrong": False}.get(outcome.verdict)
 
     def _submit(self, pair: tuple) -> ProcessFuture:
-        """Give a pair to a worker, in a new pool if there is none."""
+        """Give a pair to a worker."""
+        answer = stated_answer(pair[0]) or ""
+        reference = final_answer(pair[1]) or ""
+        return self._schedule(compare_as_mathematics, [answer, reference])
+
+    def _schedule(self, work: Callable, texts: list[str | None]) -> ProcessFuture:
+        """Let a worker call `work` with these texts, in a new pool if there is none."""
         with self._lock:
             if self._pool is None or not self._pool.active:  # an idle worker was killed
                 self.close()
                 context: Any = SpawnContext()
                 context.Process = _ProcessWithoutMain
                 self._pool = ProcessPool(self.workers, initializer=_prepare_worker, context=context)
-            answer = stated_answer(pair[0]) or ""
-            reference = final_answer(pair[1]) or ""
-            return self._pool.schedule(
-                compare_as_mathematics, [answer, reference], timeout=self.time_limit
-            )
+            return self._pool.schedule(work, texts, timeout=self.time_limit)
 
     def _wait_for(self, future: ProcessFuture) -> Outcome:
         """The outcome of a submitted pair."""
@@ -245,6 +271,19 @@ def compare_as_mathematics(answer: str, reference: str) -> tuple[str, str]:
         return "error", f"{type(error).__name__}: {str(error)[:200]}"
 
 
+def try_reference(reference: str) -> tuple[str, str]:
+    """The verdict on a reference that answers are to be compared with; this runs in a worker."""
+    try:
+        gold = _parse(_in_latex(reference))
+    except Exception as error:
+        return "error", f"{type(error).__name__}: {str(error)[:200]}"
+    if not gold:
+        return "error", "the gold answer cannot be read"
+    if not _has_value(gold):
+        return "wrong", AS_TEXT
+    return "right", "it can be read"
+
+
 def _verdict(answer: str, reference: str) -> tuple[str, str]:
     """The verdict of math-verify on two texts, and its reason."""
     from math_verify import verify
@@ -254,11 +293,30 @@ def _verdict(answer: str, reference: str) -> tuple[str, str]:
     gold = _parse(reference)
     if not gold:
         return "error", "the gold answer cannot be read"
+    if not _has_value(gold):
+        return "wrong", AS_TEXT
     prediction = _parse(answer)
-    # math-verify expects the gold answer first
-    if verify(gold, prediction, DIGITS, timeout_seconds=None, raise_on_error=True):
+    if not _has_value(prediction):  # math-verify raises ValueError for it
+        return "wrong", "the answer has no value, as 1/0"
+    with compat.relative_precision(DIGITS):
+        # math-verify expects the gold answer first
+        equal = verify(gold, prediction, DIGITS, timeout_seconds=None, raise_on_error=True)
+    if equal:
         return "right", "equal"
     return "wrong", "not equal" if prediction else "unreadable"
+
+
+def _has_value(expressions: list) -> bool:
+    """Whether none of the expressions that `_parse` has found divides by zero."""
+    from math_verify.grader import safe_sympy_doit
+    from sympy import Basic, nan, zoo
+
+    for expression in expressions:
+        if not isinstance(expression, Basic):  # the text itself
+            continue
+        if expression.has(nan, zoo) or safe_sympy_doit(expression).has(nan, zoo):
+            return False
+    return True
 
 
 def _in_latex(text: str) -> str:
