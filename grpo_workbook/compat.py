@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from grpo_workbook.errors import WorkbookError
+
 
 def let_vllm_sleep() -> None:
     """Let a colocated vLLM give its memory back during the update; call it before `import unsloth`.
@@ -91,6 +93,22 @@ def free_vllm(model: Any) -> None:
         from unsloth_zoo.vllm_utils import delete_vllm
 
         delete_vllm(model.vllm_engine)
+
+
+def refuse_mlx() -> None:
+    """Raise WorkbookError if Unsloth has loaded its backend for MLX. Call it after its import.
+
+    Unsloth 2026.10 does so on Apple silicon where the package mlx is installed. Its models are then
+    not of PyTorch, so TRL cannot train them. Without MLX it takes its backend for the CPU.
+    """
+    import unsloth
+
+    if getattr(unsloth, "DEVICE_TYPE", "") == "mlx":
+        raise WorkbookError(
+            "Unsloth has loaded its backend for MLX, whose models TRL cannot train: set "
+            "UNSLOTH_FORCE_GPU_PATH=1 before Python starts, then it takes the CPU "
+            "(docs/apple_silicon.md)"
+        )
 
 
 def why_not_plain(device: str) -> str | None:

@@ -94,6 +94,7 @@ def _load_with_unsloth(profile: Profile, adapter: str | None) -> tuple[Any, Any]
     import unsloth  # isort: skip  (before trl and transformers, which it patches)
     from transformers import set_seed
 
+    compat.refuse_mlx()
     set_seed(profile.seed)  # the adapters' initial weights
     if adapter is not None:
         profile = _with_layers_of(adapter, profile)

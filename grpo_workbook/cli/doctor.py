@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import NamedTuple
 
+from grpo_workbook import compat
 from grpo_workbook.cli.report import versions
 from grpo_workbook.config import choose_profile
 from grpo_workbook.errors import WorkbookError
@@ -92,8 +93,7 @@ def check_packages() -> str:
 
 def check_unsloth() -> str:
     """Whether Unsloth can be loaded with these versions of the other libraries."""
-    import unsloth  # noqa: F401
-
+    compat.refuse_mlx()
     return "loads"
 
 
@@ -109,6 +109,8 @@ def check_gpu() -> str:
     if shutil.which("nvidia-smi") and not is_hidden:
         build = torch.version.cuda or "no CUDA"
         raise WorkbookError(f"nvidia-smi is here, but torch (built for {build}) sees no GPU")
+    if torch.backends.mps.is_available():
+        return "Apple's GPU is not used (docs/apple_silicon.md): the tiny models train on the CPU"
     return "none: the tiny models train on the CPU"
 
 
