@@ -89,12 +89,9 @@ def watch(libraries: tuple[str, ...]) -> None:
 class Snapshot:
     """Modules that judge, their functions and classes, and the methods of these, as they are now.
 
-    Parameters
-    ----------
-    names
-        The modules that the test imports. Those that are not loaded are left out.
-    classes
-        Classes that are in no module.
+    Args:
+        names: the modules that the test imports. Those that are not loaded are left out.
+        classes: classes that are in no module.
     """
 
     def __init__(self, names: Sequence[str], classes: Sequence[type]):

@@ -39,6 +39,7 @@ REPORTED = ("failed", "error", "out of memory", "rejected")  # by the process of
 MAX_PROGRAM = 200_000  # characters
 MAX_TEST = 2_000_000  # characters
 MAX_REASON = 1_000  # characters
+MEMORY_MB = 512  # MiB for a program beyond the interpreter's own
 MAX_TRIES = 3  # attempts at a job if the server dies
 MAX_SERVER = 150 << 20  # bytes of memory of a server, before it imports the next test's modules
 UNREADABLE = (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError)
@@ -115,32 +116,20 @@ PROOF = Job("def f(x): return x + 1", "assert f(1) == 2", "f")
 class Sandbox(contextlib.AbstractContextManager):
     """Judge jobs in a pool of servers, which start when needed.
 
-    Use it in a `with` block, or `close` it.
+    Use it in a `with` block, or `close` it. `counts` has how many verdicts there were of each
+    outcome.
 
-    Parameters
-    ----------
-    workers
-        How many jobs are judged at once; None: one for each core, at most 16.
-    time_limit
-        Seconds for each job.
-    memory_mb
-        MiB for a program beyond the interpreter's own.
-    require
-        "full" raises WorkbookError if the isolation is weaker.
-    level
-        "limits-only" asks for the weaker isolation.
-
-    Attributes
-    ----------
-    counts
-        How many verdicts there were of each outcome.
+    Args:
+        workers: how many jobs are judged at once; None: one for each core, at most 16.
+        time_limit: seconds for each job.
+        require: "full" raises WorkbookError if the isolation is weaker.
+        level: "limits-only" asks for the weaker isolation.
     """
 
     def __init__(
         self,
         workers: int | None = None,
         time_limit: float = 5.0,
-        memory_mb: int = 512,
         require: Literal["full"] | None = None,
         level: Literal["full", "limits-only"] = "full",
     ):
@@ -152,7 +141,7 @@ class Sandbox(contextlib.AbstractContextManager):
         python = [f"{sys.base_prefix}/lib", paths["stdlib"], paths["platstdlib"]]
         options = {
             "time_limit": time_limit,
-            "memory_mb": memory_mb,
+            "memory_mb": MEMORY_MB,
             "level": level,
             "packages": packages,
             "visible": [*python, *packages, *system],

@@ -134,23 +134,16 @@ def unit_tests(
         tests = unit_tests(time_limit=2, setup_column="test_setup_code")  # and test, entry_point
         trainer = GRPOTrainer(model, reward_funcs=[tests], train_dataset=dataset)
 
-    Parameters
-    ----------
-    sandbox
-        Judges the programs: give one of your own to close it, or to read its `counts`. Without
-        one, it is a new `Sandbox(time_limit=time_limit)`.
-    partial
-        A failed test earns half of the fraction of its assertions that held; one that was not
-        reached counts as failed.
-    max_failed
-        The largest fraction of a batch that may have no verdict or time out.
-    time_limit
-        Seconds for each program, without a `sandbox` of your own.
-    setup_column
-        The column of code to run before the test.
-    require
-        "by value": a test that needs program and test in one process gives None. No program can
-        give itself a pass in the others.
+    Args:
+        sandbox: judges the programs: give one of your own to close it, or to read its `counts`.
+            Without one, it is a new `Sandbox(time_limit=time_limit)`.
+        partial: a failed test earns half of the fraction of its assertions that held; one that was
+            not reached counts as failed.
+        max_failed: the largest fraction of a batch that may have no verdict or time out.
+        time_limit: seconds for each program, without a `sandbox` of your own.
+        setup_column: the column of code to run before the test.
+        require: "by value": a test that needs program and test in one process gives None. No
+            program can give itself a pass in the others.
 
     A reward is None without a verdict: the sandbox failed, or the test is at fault (not Python,
     never calls the candidate, does not end) and none of the batch passes it. TRL logs each

@@ -17,7 +17,6 @@ from typing import Any
 from grpo_workbook.sandbox.json_tests import is_json, read_json
 
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-DEFINITIONS = FUNCTIONS | ast.ClassDef
 LOOPS = ast.For | ast.AsyncFor | ast.comprehension
 TOKEN = "token of assertion "
 RAISES = frozenset(("raises", "assertRaises", "assertRaisesRegex"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_workbook.config import DATA
 from grpo_workbook.data import chat_prompt
@@ -12,6 +12,9 @@ from grpo_workbook.rewards.contract import Completion
 from grpo_workbook.sandbox.json_tests import is_json
 from grpo_workbook.sandbox.pool import Sandbox, Verdict
 from grpo_workbook.sandbox.rewards import defines, jobs_of, test_text
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 CODE_TASKS = {split: DATA / "code_tasks" / f"{split}.jsonl" for split in ("train", "heldout")}
 TINY_CODER = DATA / "tiny-coder"
@@ -23,7 +26,8 @@ NEEDED = ("prompt", "entry_point", "test")
 def read_tasks(source: str | Path) -> list[dict[str, Any]]:
     """The tasks of a file (.jsonl, .csv, .parquet; text files also .gz) or hub id, all columns.
 
-    `prompt` is the start of the function `entry_point`; most tasks have a `canonical_solution`.
+    `source` is what `data.reading.read_rows` takes. A task's `prompt` is the start of its function
+    `entry_point`; most tasks have a `canonical_solution`.
     Raises WorkbookError for a row without a column of NEEDED, or without the function's start.
     """
     tasks: list[dict] = read_rows(source).to_list()
@@ -52,14 +56,18 @@ def _problem_of(task: dict) -> str:
     return ""
 
 
-def to_code_dataset(tasks: Sequence[dict], system_prompt: str = CODE_SYSTEM_PROMPT):
-    """TRL's dataset: prompt (the conversation), prompt_code, entry_point, test, other columns."""
+def to_code_dataset(tasks: Sequence[dict]) -> "Dataset":
+    """TRL's dataset of tasks as `read_tasks` gives them.
+
+    Its columns are prompt (the conversation), prompt_code (the code in it), entry_point, test, and
+    all others of the tasks.
+    """
     from datasets import Dataset
 
     rows = []
     for task in tasks:
         first = {
-            "prompt": chat_prompt(task["prompt"], system_prompt),
+            "prompt": chat_prompt(task["prompt"], CODE_SYSTEM_PROMPT),
             "prompt_code": task["prompt"],
             "entry_point": task.get("entry_point"),
             "test": task.get("test"),
@@ -69,27 +77,31 @@ def to_code_dataset(tasks: Sequence[dict], system_prompt: str = CODE_SYSTEM_PROM
     return Dataset.from_list(rows)
 
 
-def verdicts_of(completions: Sequence[Completion], dataset, sandbox: Sandbox) -> list[Verdict]:
-    """One Verdict for each completion; row i of the dataset belongs to completion i."""
+def verdicts_of(completions: Sequence[Completion], dataset: Any, sandbox: Sandbox) -> list[Verdict]:
+    """One Verdict for each completion; row i of the dataset belongs to completion i.
+
+    `dataset` is one of `to_code_dataset`, and `sandbox` judges.
+    """
     tests, names = list(dataset["test"]), list(dataset["entry_point"])
     return sandbox.check(jobs_of(completions, tests, names, prompt_code=dataset["prompt_code"]))
 
 
 def pass_at_1(
-    model,
-    tokenizer,
-    dataset,
+    model: Any,
+    tokenizer: Any,
+    dataset: Any,
     sandbox: Sandbox,
     *,
     sample: bool = False,
-    temperature: float = 1.0,
     max_new_tokens: int = 256,
     batch_size: int = 32,
     seed: int = 0,
 ) -> tuple[list[Verdict], list[str]]:
     """(verdicts, completions): one completion per task, judged; pass@1 is the rate that passed.
 
-    `dataset` is one of `to_code_dataset`; the other parameters are those of `evaluation.generate`.
+    `dataset` is one of `to_code_dataset`, and `sandbox` judges. The other parameters (model,
+    tokenizer, sample, max_new_tokens, batch_size, seed) are those of `evaluation.generate`, which
+    samples at temperature 1.
     """
     from grpo_workbook.evaluation import generate
 
@@ -98,7 +110,6 @@ def pass_at_1(
         tokenizer,
         list(dataset["prompt"]),
         sample=sample,
-        temperature=temperature,
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,
         seed=seed,
