@@ -644,6 +644,7 @@ def generate(
     """The model's completion of each prompt.
 
     Args:
+        model, tokenizer: a causal language model, and its tokenizer.
         prompts: chats, or texts that are read as they stand.
         sample: draw tokens at `temperature`, without top-k and top-p; else take the most likely.
         max_new_tokens: where a completion is cut off.

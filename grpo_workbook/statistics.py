@@ -35,6 +35,7 @@ def accuracy(right: Sequence[float]) -> float:
 def wilson_interval(right: Sequence[float]) -> tuple[float, float]:
     """95 % (low, high) of a rate, to 4 places: Wilson's score interval (1927).
 
+    right: True or False, or 1 or 0, for each trial.
     Raises WorkbookError for an empty list.
     """
     if len(right) == 0:

@@ -178,7 +178,10 @@ def _first_near_duplicate(
 
 
 def leaked_rows(train: "Dataset", heldout: "Dataset") -> dict[int, int]:
-    """{row of the training data: the held-out row whose question it repeats or nearly repeats}."""
+    """{row of the training data: the held-out row whose question it repeats or nearly repeats}.
+
+    `train` and `heldout` are rows with a `question`.
+    """
     questions = train["question"][:]
     heldout_questions = heldout["question"][:]
     leaks = near_duplicates(questions, heldout_questions)
@@ -189,6 +192,9 @@ def leaked_rows(train: "Dataset", heldout: "Dataset") -> dict[int, int]:
 
 def drop_leaked(train: "Dataset", heldout: "Dataset") -> tuple["Dataset", int]:
     """Remove the training rows that `leaked_rows` finds.
+
+    Args:
+        train, heldout: rows with a `question`.
 
     Returns:
         The remaining training rows, and how many were removed.

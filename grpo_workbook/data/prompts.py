@@ -17,7 +17,7 @@ Chat = list[dict[str, str]]  # messages with "role" and "content"
 
 
 def chat_prompt(question: str, system_prompt: str | None = SYSTEM_PROMPT) -> Chat:
-    """A conversation: the system prompt, if there is one, then the question."""
+    """A conversation: the `system_prompt`, unless it is None or "", then the question."""
     user_turn = {"role": "user", "content": question}
     if not system_prompt:
         return [user_turn]
@@ -64,7 +64,7 @@ def to_dataset(
 
 
 def load_tokenizer(model: str | Path) -> "Tokenizer":
-    """Load the tokenizer of a folder or a hub id; it pads on the left, as generation needs it.
+    """Load the tokenizer of `model`, a folder or a hub id; it pads on the left, for generation.
 
     Raises:
         WorkbookError: it cannot be loaded, or has no chat template.

@@ -42,7 +42,10 @@ class Panel:
 
 
 def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -> Drawn:
-    """Six panels of one run: pale raw values, their mean of 5, a line where a finding starts.
+    """Six panels of one run: pale raw values, their mean of 5, a line where an alarm starts.
+
+    findings: what `diagnose` returned; only those that are severe or a warning are drawn.
+    title: of the whole figure.
 
     Returns the figure and its text alternative.
     """

@@ -53,7 +53,10 @@ class RunLog:
 
 
 def roles_of(functions: Sequence[Callable]) -> dict[str, str | None]:
-    """{name in the log: what the function judges}; None if no `@reward(role=...)` says it."""
+    """{name in the log: what the function judges} for reward functions.
+
+    None if no `@reward(role=...)` says it.
+    """
     return {name_of(function): about(function).role for function in functions}
 
 
@@ -62,7 +65,10 @@ def read_run(
     functions: Sequence[Callable] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> RunLog:
-    """The log of one run: see read_runs. WorkbookError if `source` holds several."""
+    """The log of one run. WorkbookError if `source` holds several.
+
+    source, functions, settings: as in `read_runs`; a RunLog is returned as it is.
+    """
     if isinstance(source, RunLog):
         return source
     runs = read_runs(source, functions, settings)

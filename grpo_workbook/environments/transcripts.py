@@ -14,8 +14,8 @@ from grpo_workbook.rewards.contract import reward
 def final_answer(completion: Sequence[dict]) -> str | None:
     """The text of the last message, if the model wrote it and calls nothing in it; else None.
 
-    None is also the answer that a call swallowed: a conversation that ends with a call, or with a
-    tool's result, has none.
+    `completion` is a list of messages. None is also the answer that a call swallowed: a
+    conversation that ends with a call, or with a tool's result, has none.
     """
     if not completion:
         return None
@@ -25,11 +25,6 @@ def final_answer(completion: Sequence[dict]) -> str | None:
     return last["content"]
 
 
-def tool_results(completion: Sequence[dict]) -> list[str]:
-    """What tools answered, in order. A text that only looks like a result is not among them."""
-    return [str(message["content"]) for message in completion if message["role"] == "tool"]
-
-
 def tool_broke(completion: Sequence[dict]) -> bool:
     """Whether a tool failed by its own fault: such a completion cannot be judged.
 
@@ -37,7 +32,10 @@ def tool_broke(completion: Sequence[dict]) -> bool:
     """
     # Python writes a text with double quotes if it has a single one in it.
     openings = ("{'error': '" + BROKEN, "{'error': \"" + BROKEN)
-    return any(result.startswith(openings) for result in tool_results(completion))
+    for message in completion:
+        if message["role"] == "tool" and str(message["content"]).startswith(openings):
+            return True
+    return False
 
 
 def lost_result(completion: Sequence[dict]) -> bool:

@@ -48,7 +48,8 @@ def correctness_reward(
 
     trainer = GRPOTrainer(model, [correctness_reward, strict_format_reward], args, dataset)
 
-    `answer` is the column of reference answers, as text. Raises WorkbookError for one that is no
+    `completions` are texts or chats, and `answer` is the column of reference answers, as text.
+    Words of `prompts` may be units in the answers. Raises WorkbookError for a reference that is no
     number.
     """
     prompts = prompts or [""] * len(completions)
@@ -126,6 +127,8 @@ def _finder(marker: str | re.Pattern) -> Callable[[str], list[str]]:
 def strict_format_reward(completions: Sequence[Completion], **columns: Any) -> list[float]:
     """1.0 for one reasoning block, one answer block and nothing else, else 0.0.
 
+    `completions` are texts or chats.
+
     trainer = GRPOTrainer(model, [correctness_reward, strict_format_reward], args, dataset)
     """
     return [float(is_well_formed(text_of(completion))) for completion in completions]
@@ -133,7 +136,10 @@ def strict_format_reward(completions: Sequence[Completion], **columns: Any) -> l
 
 @reward(role="format")
 def incremental_format_reward(completions: Sequence[Completion], **columns: Any) -> list[float]:
-    """0.25 for each of the four tags in place, counted from the first: 0.0 to 1.0."""
+    """0.25 for each of the four tags in place, counted from the first: 0.0 to 1.0.
+
+    `completions` are texts or chats.
+    """
     return [0.25 * tags_in_place(text_of(completion)) for completion in completions]
 
 

@@ -87,7 +87,7 @@ def reward(
         def right(completions, answer, **columns): ...
 
     If TRL calls the function without one of the columns, it raises WorkbookError and names the
-    columns that the data has. The parameters are those of `RewardInfo`.
+    columns that the data has. `role`, `columns` and `answers` are those of `RewardInfo`.
     """
     info = RewardInfo(role, tuple(columns), answers)
 

@@ -40,14 +40,14 @@ class Attack(NamedTuple):
 
 
 def honest(right: str = "42", work: str = "6*7=42\n42+0=42") -> str:
-    """The well-formed right answer of an honest model, to compare attacks with."""
+    """The well-formed right answer of an honest model, with its work: to compare attacks with."""
     return f"<reasoning>\n{work}\n</reasoning>\n<answer>{right}</answer>"
 
 
 def attacks(
     right: str = "42", wrong: str = "41", prompt: str = "What is 6 times 7?"
 ) -> list[Attack]:
-    """All attacks for one question; the right and the wrong answer are whole numbers."""
+    """All attacks for the question `prompt`, whose right and wrong answer are whole numbers."""
     # what stands for @NAME@ in the texts
     values = {
         "RIGHT": right,

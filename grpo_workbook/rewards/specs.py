@@ -38,7 +38,7 @@ def parse_rewards(
     extra: Mapping[str, Callable] | None = None,
     load: Callable[[str], RewardFunction] | None = None,
 ) -> tuple[list[RewardFunction], list[float]]:
-    """The reward functions and weights of a text "name[=argument][:weight],...".
+    """The reward functions and weights of `spec`, a text "name[=argument][:weight],...".
 
         functions, weights = parse_rewards("correctness:2,strict_format:0.5")
 
