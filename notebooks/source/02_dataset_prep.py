@@ -16,8 +16,8 @@
 #
 # A model is trained, saved, and served by another program. There its answers are suddenly wrong, although its weights are
 # the same. A common cause is the *chat template*, the text that a program writes around the messages of a conversation:
-# the two programs use different ones. The next cells repeat this failure. First load the model of chapter 00 and its
-# held-out problems:
+# the two programs use different ones. The next cells repeat this failure. First load the held-out problems of chapter
+# 00 and the course's tiny Qwen3, which has learned to solve most of them:
 
 # %%
 from grpo_workbook import (
@@ -123,7 +123,9 @@ print("\n", len(tokens["input_ids"]), "tokens")
 from grpo_workbook import figures
 
 pale = figures.PALE
-shown = [f"{line:.38}" for line in text.splitlines()]
+shown = []
+for line in text.splitlines():
+    shown.append(line if len(line) <= 38 else f"{line[:37]}…")
 first = ", ".join(map(str, tokens["input_ids"][:9]))
 boxes = {
     "row": (0.43, 0.87, f"question: {row['question'][:32]}…", pale["data"]),
