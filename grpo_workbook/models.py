@@ -196,15 +196,19 @@ def find_adapter(name: str | Path) -> str:
 
 def require_base(adapter: str, model: str) -> None:
     """Raise WorkbookError unless the adapter was trained on `model`, a folder or a hub id."""
-    base = base_of(adapter)
-    is_base = check_base(adapter, model)
-    if is_base is None:  # no hash of both: compare the names
-        is_base = _plain_name(base) == _plain_name(model)
-    if not is_base:
+    if not is_base(adapter, model):
         raise WorkbookError(
-            f"{readable(model)} is not the base of {readable(adapter)}, {readable(base)}: give its "
-            "base, or load_model(..., any_base=True)"
+            f"{readable(model)} is not the base of {readable(adapter)}, "
+            f"{readable(base_of(adapter))}: give its base, or load_model(..., any_base=True)"
         )
+
+
+def is_base(adapter: str, model: str) -> bool:
+    """Whether the adapter was trained on `model`, by hash if both are known, else by name."""
+    same_hash = check_base(adapter, model)
+    if same_hash is not None:
+        return same_hash
+    return _plain_name(base_of(adapter)) == _plain_name(model)
 
 
 def find_adapter_of(model: str, adapter: str | Path) -> str:
@@ -214,12 +218,13 @@ def find_adapter_of(model: str, adapter: str | Path) -> str:
         WorkbookError: if it is not one of LoRA, or `model` is not its base, by hash or name.
     """
     rank_of(adapter)
-    folder, other_base = find_adapter(adapter, model)
+    folder = find_adapter(adapter)
     # Two models of one size have the same shapes: only the name or the hash tells them apart.
-    if other_base is not None:
+    if not is_base(folder, model):
         raise WorkbookError(
-            f"{other_base}: give that one as the model. If both are the same model, write the name "
-            "that you give as base_model_name_or_path into its adapter_config.json"
+            f"{readable(model)} is not the base of {readable(folder)}, "
+            f"{readable(base_of(folder))}: give that one as the model. If both are the same model, "
+            "write the name that you give as base_model_name_or_path into its adapter_config.json"
         )
     return folder
 
@@ -230,7 +235,7 @@ def rank_of(adapter: str | Path) -> int:
     Raises:
         WorkbookError: if it is not an adapter, or none of LoRA.
     """
-    folder, _ = find_adapter(adapter)
+    folder = find_adapter(adapter)
     path = Path(folder) / "adapter_config.json"
     # Of the file itself: PEFT would load Transformers, which Unsloth has to change first.
     peft_type, rank = _read_field(path, "peft_type"), _read_field(path, "r")

@@ -211,7 +211,7 @@ def _with_adapter(options: RunOptions, adapter: str) -> RunOptions:
     # What the user names wins. `parse` compares it with the base that the adapter names.
     model = options.model
     if model is None:
-        model = models.base_of(models.find_adapter(adapter)[0])
+        model = models.base_of(models.find_adapter(adapter))
     return replace(options, model=model, lora_rank=rank)
 
 
