@@ -7,7 +7,7 @@ from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
-from conftest import cli, finished
+from conftest import cli, finished, raises_naming
 
 from grpo_workbook.cli import doctor
 from grpo_workbook.errors import WorkbookError
@@ -73,7 +73,7 @@ def test_a_driver_that_torch_cannot_use_is_named(tmp_path, monkeypatch, hidden):
 
     if torch.cuda.is_available():
         pytest.skip("torch can use the GPU of this machine")
-    with pytest.raises(WorkbookError, match="nvidia-smi is here, but torch"):
+    with raises_naming(WorkbookError, "nvidia-smi", "torch"):
         doctor.check_gpu()
 
 

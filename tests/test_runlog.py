@@ -371,7 +371,7 @@ def test_several_rows_of_one_step_are_one_with_their_mean():
 
 def test_a_column_that_only_begins_with_reward_is_named(tmp_path):
     rows = [{"step": s, "loss": 0.1, "reward_average": 0.1 * s} for s in range(1, 500)]
-    with pytest.raises(WorkbookError, match=r"reward_average.*Call the column.*`reward`"):
+    with raises_naming(WorkbookError, "reward_average", "`reward`"):
         read_run(save(tmp_path / "a.jsonl", lines(rows)))
     rows = [{"step": 1, "rewards/chosen": 0.1, "rewards/rejected": 0.2}]
     with pytest.raises(WorkbookError, match="DPO"):

@@ -139,7 +139,7 @@ def test_a_reward_of_ones_own_judges_the_whole_held_out_answer(tmp_path):
     found = score(["[a]", "a", "x [a]"], ["a"] * 3, judge=judge_for("text", f"{file}:says"))
     assert found.strict == found.lenient == [True, False, False]
     file.write_text("def pays_two(completions, **kwargs):\n    return [2.0] * len(completions)\n")
-    with raises_naming(WorkbookError, "pays_two", "gave 2", "a judge gives 1"):
+    with raises_naming(WorkbookError, "pays_two", "gave 2"):
         score(["[a]"], ["a"], judge=judge_for("text", f"{file}:pays_two"))
 
 
