@@ -11,6 +11,7 @@ agreed_answer = exercise("03.1", "agreed_answer")
 agreed_answer.case("<answer>42</answer>", gives="42")
 agreed_answer.case("<reasoning>6*7</reasoning>\n<answer> 42 </answer>\n", gives="42")
 agreed_answer.case("<answer>42</answer> so <answer>42</answer>", gives="42")
+agreed_answer.case("<answer>42</answer> so <answer> 42 </answer>", gives="42")
 agreed_answer.case("<answer>41</answer><answer>42</answer>", gives=None)  # a hedge
 agreed_answer.case("42", gives=None)
 agreed_answer.case("<answer>42", gives=None)  # cut off
@@ -58,6 +59,17 @@ def refuses_equal_answers(text):
 
 
 @agreed_answer.mistake
+def compares_before_stripping(text):
+    """You refused two answers that differ only in the white space around them: remove it before
+    you compare.
+    """
+    texts = re.findall("<answer>(.*?)</answer>", text, re.DOTALL)
+    if len(set(texts)) != 1:
+        return None
+    return texts[0].strip()
+
+
+@agreed_answer.mistake
 def splits_the_text(text):
     """You took text that stands outside of a pair of tags: where a tag is missing, split() returns
     the whole text.
@@ -84,6 +96,9 @@ last_line_reward.case(
 last_line_reward.case(["#### 7", "42", "#### 8"], ["7", "42", "9"], gives=[1.0, 0.0, 0.0])
 last_line_reward.case(
     ["#### 142", "#### 41 or 42", "so #### 42"], ["42", "42", "42"], gives=[0.0, 0.0, 0.0]
+)
+last_line_reward.case(
+    ["#### 420", "#### 42 or 43", "#### 42 apples"], ["42", "42", "42"], gives=[0.0, 0.0, 0.0]
 )
 last_line_reward.case(
     ["#### 42\nIt is 42.", "#### 41\n#### 42", ""], ["42", "42", "42"], gives=[0.0, 0.0, 0.0]
@@ -143,6 +158,19 @@ def compares_the_end(completions, answer, **columns):
 
 
 @last_line_reward.mistake
+def compares_the_start(completions, answer, **columns):
+    """You compared the start of the last line: 420 begins with 42, and "42 or 43" is a hedge, so
+    compare the whole line.
+    """
+
+    def begins_right(text, gold):
+        line = text.split("\n")[-1]
+        return line.startswith(f"#### {gold}") and text.count("####") == 1
+
+    return pay_where(begins_right, completions, answer)
+
+
+@last_line_reward.mistake
 def pays_a_hedge(completions, answer, **columns):
     """You rewarded a hedge, #### 41 above #### 42: the mark may occur only once in the text."""
 
@@ -178,40 +206,24 @@ def read_rates(subject, before, after):
     return direction(last - first, noise), sentence
 
 
-STEPS_SIZE = 192  # completions: three steps of 64
+def read_no_scaling(run):
+    """From the rates of the phrase at both ends of the run."""
+    before, after = run["says_answer_is"]
+    count = run["completions"]
+    return read_rates("The rate of the phrase", (before, count), (after, count))
 
 
 def read_last_line_alone(run):
     """From the rates of completions in the form, and of right ones, at both ends of the run."""
     rates = []
     for in_form, right in zip(run["has_form"], run["is_right"], strict=True):
-        rates.append((right / max(in_form, 1e-9), STEPS_SIZE * in_form))
+        rates.append((right / max(in_form, 1e-9), run["completions"] * in_form))
     before, after = rates
     return read_rates("The fraction that is right of those in the form", before, after)
 
 
-def read_no_scaling(run):
-    """From the rates of the phrase at both ends of the run."""
-    before, after = run["says_answer_is"]
-    return read_rates("The rate of the phrase", (before, STEPS_SIZE), (after, STEPS_SIZE))
-
-
-last_line_alone = experiment(
-    "03.3",
-    "last_line_alone",
-    read=read_last_line_alone,
-    wrong={
-        "rises": "Nothing pays for a right number, only for the form around it.",
-        "stays": "The sum was never paid for, so nothing keeps the work that made it right.",
-        "falls": (
-            "What a reward ignores can drift in either direction: ask what this one did pay for."
-        ),
-    },
-)
-last_line_alone.example({"has_form": [0.0625, 0.4479], "is_right": [0.0417, 0.0781]}, gives="falls")
-
 no_scaling = experiment(
-    "03.4",
+    "03.3",
     "no_scaling",
     read=read_no_scaling,
     wrong={
@@ -222,7 +234,23 @@ no_scaling = experiment(
         "falls": "The phrase is paid, if only with 0.1, and nothing is paid for leaving it out.",
     },
 )
-no_scaling.example({"says_answer_is": [0.2865, 0.8646]}, gives="rises")
+no_scaling.example({"says_answer_is": [0.3833, 0.8958], "completions": 240}, gives="rises")
+
+last_line_alone = experiment(
+    "03.4",
+    "last_line_alone",
+    read=read_last_line_alone,
+    wrong={
+        "rises": "Nothing pays for a right number, only for the form around it.",
+        "stays": "The sum was never paid for, so nothing keeps the work that made it right.",
+        "falls": (
+            "What a reward ignores can drift in either direction: ask what this one did pay for."
+        ),
+    },
+)
+last_line_alone.example(
+    {"has_form": [0.075, 0.4417], "is_right": [0.0625, 0.0167], "completions": 240}, gives="falls"
+)
 
 # 03.5: a reward for a task of the learner's own, with its cheats
 

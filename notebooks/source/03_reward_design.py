@@ -698,7 +698,7 @@ score_rewards([first_attempt], completions, rows, group_size=8).table().round(2)
 
 # %% [markdown]
 # 11 of the 64 completions end in the wanted form, so some groups have a gradient even without partial credit. **Train,
-# and read what the reward taught**: exercise 03.3. **Do the same for a task of your own**: exercise 03.5.
+# and read what the reward taught**: exercise 03.4. **Do the same for a task of your own**: exercise 03.5.
 
 # %% [markdown]
 # ## Second part: a small weight is not a small push
@@ -880,41 +880,97 @@ def toy(way, weight=0.1, mastered=4, steps=41, adamw=True, seed=0):
     return curve_of_phrase
 
 # %% [markdown]
-# In the figure, half of the groups are mastered on the left, and all of them on the right. Lines are means over five
-# seeds; bands reach from the lowest to the highest seed.
+# In the figure, half of the groups are mastered. Lines are means over five seeds; bands reach from the lowest to the
+# highest seed.
 
 # %% tags=["hide-input"]
-cases = {"half of the groups mastered": 4, "all groups mastered": 8}
-figure, panels = figures.new_panels(9, 3.4, 2, 2)
 runs = {}
-words = []
-for axes, (title, mastered) in zip(panels, cases.items()):
+
+
+def show_toy(mastered, title):
+    """Draw how often the toy uses the phrase, for each way to make advantages."""
+    figure, (axes,) = figures.new_panels(6.5, 3.2, 1, 1)
+    words = []
     for way, (colour, dash, _) in zip(WAYS, figures.STYLES):
         seeds = np.array([toy(way, mastered=mastered, seed=seed) for seed in range(5)])
         runs[way, mastered] = seeds.mean(axis=0)
         axes.plot(runs[way, mastered], dash, color=colour, lw=2, label=way)
         low, high = seeds.min(axis=0), seeds.max(axis=0)
         axes.fill_between(range(41), low, high, color=colour, alpha=0.15)
-        words.append(f"{way}, {title}: {runs[way, mastered][30]:.0%}")
+        words.append(f"{way} {runs[way, mastered][30]:.0%}")
     axes.set(ylim=(0, 1), xlabel="step", title=title)
-panels[0].set_ylabel("probability of the phrase")
-panels[0].legend(frameon=False, loc="upper left")
-figure.suptitle("A weight of 0.1 stays small only beside something larger")
-figures.show(
-    figure,
-    "Two line charts of the probability of the phrase over 40 steps, five seeds each. "
-    f"At step 30: {'; '.join(words)}.",
-)
+    axes.set_ylabel("probability of the phrase")
+    axes.legend(frameon=False, loc="upper left")
+    figures.show(
+        figure,
+        "Line chart of the probability of the phrase over 40 steps, five seeds each. "
+        f"{mastered} of 8 groups are mastered. At step 30: {', '.join(words)}.",
+    )
+
+
+show_toy(4, "Half of the groups mastered: only \"group\" lets the phrase win")
 
 # %% [markdown]
-# With half of the groups mastered, `"group"` raises the phrase to 80 % in 30 steps. With the three other settings it is
-# still at 10 % to 18 %, because the same batch contains the larger advantages of correctness. This does not last for
-# ever: at step 40 `"batch"` and `"normalize_then_sum"` are near 40 %.
+# `"group"` raises the phrase to 80 % in 30 steps. With the three other settings it is still at 10 % to 18 %, because
+# the same batch contains the larger advantages of correctness. This does not last for ever: at step 40 `"batch"` and
+# `"normalize_then_sum"` are near 40 %.
+
+# %% [markdown]
+# ### Exercise 03.3 · `no_scaling` · hard · 10 minutes
 #
-# The right panel shows where these settings stop helping. If *every* group is mastered, the batch contains nothing
-# larger than the phrase's reward. `"batch"` and `"normalize_then_sum"` divide by the phrase's own spread. `"none"`
-# gives a smaller gradient, but AdamW divides each gradient by its own recent size, so the step stays large. With plain
-# SGD the step would be small under `"none"`:
+# So far the three other settings keep a small reward small. Does that hold when *every* group has mastered the task?
+# Repeat the run of tiny-form above, in which nearly every completion has a number, with `scale_rewards="none"`. The
+# weights stay at 2 and 0.1. What happens to the rate of the phrase in 15 steps? Write "rises", "stays" or "falls", then
+# run the cell (about half a minute).
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import predict
+
+prediction = ...  # "rises", "stays" or "falls"
+
+
+def run() -> dict:
+    """15 steps with weights of 2 and 0.1, and no division by a standard deviation."""
+    trainer = train(judges, [2.0, 0.1, 0.0], steps=15, scale_rewards="none")
+    spoken = curve(trainer, "says_answer_is")
+    batch = trainer.args.per_device_train_batch_size
+    return {
+        "says_answer_is": [np.mean(spoken[:3]), np.mean(spoken[-3:])],
+        "completions": 3 * batch,  # behind each of the two means
+    }
+
+
+predict("03.3", prediction, run);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Without the division the advantages are small, and so is the gradient. But which optimizer takes the step?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "rises"
+# ```
+#
+# Only the phrase varies, so the whole gradient comes from its reward. AdamW divides this gradient by its own recent
+# size, so the step is as large as any other. In our run the phrase rose from 38 % to 90 % of the completions.
+#
+# </details>
+
+# %% [markdown]
+# The toy shows the same. Once every group is mastered, the batch contains nothing larger than the phrase's reward:
+
+# %% tags=["hide-input"]
+show_toy(8, "All groups mastered: the phrase wins under every setting")
+
+# %% [markdown]
+# The four lines lie on top of one another. `"group"`, `"batch"` and `"normalize_then_sum"` divide by the phrase's own
+# spread. `"none"` gives a smaller gradient, but AdamW divides each gradient by its own recent size, so the step stays
+# large. With plain SGD, which does not divide, the step is small under `"none"`. Here is the probability of the phrase
+# after 30 steps:
 
 # %%
 for adamw in (True, False):
@@ -1003,11 +1059,11 @@ for prediction, reference in pairs[:3]:
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell, which checks your function. In 03.3 and 03.4 the run starts only after you have
-# written a prediction. The table in chapter 00 counts what you have solved.
+# Exercises 03.1 to 03.3 stand above, where their ideas are explained. In 03.4 the run starts only after you have written
+# a prediction. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
-# ### Exercise 03.3 · `last_line_alone` · medium · 10 minutes
+# ### Exercise 03.4 · `last_line_alone` · medium · 10 minutes
 #
 # Train on the new task, but pay only for its form: any number on the last line earns 1. In 20 steps the form becomes
 # more frequent. What happens to the fraction of completions *in the form* that have the right number? Write "rises",
@@ -1036,10 +1092,11 @@ def run() -> dict:
     for name in ("has_form", "is_right"):
         values = curve(trainer, name)
         rates[name] = [np.mean(values[:3]), np.mean(values[-3:])]
-    return rates
+    batch = trainer.args.per_device_train_batch_size
+    return {**rates, "completions": 3 * batch}  # behind each of the means
 
 
-predict("03.3", prediction, run);
+predict("03.4", prediction, run);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -1054,47 +1111,11 @@ predict("03.3", prediction, run);
 # prediction = "falls"
 # ```
 #
-# In our run (64 completions in a step, learning rate 1e-3) the form went from 6 % to 37 % of the completions, and the
-# right ones among them from 67 % to 26 %. The reward ignores the number, so it does not reinforce the calculation that
-# makes the number right. Pay for the form only together with the answer, and report both rates.
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 03.4 · `no_scaling` · hard · 10 minutes
-#
-# Repeat the run above with `scale_rewards="none"`: the task is mastered, and the phrase has a weight of 0.1. What
-# happens to the rate of the phrase in 15 steps? Then replace `gives_a_number` by `correctness_reward`, which the model
-# has not mastered.
-
-# %% tags=["exercise"]
-prediction = ...  # "rises", "stays" or "falls"
-
-
-def run() -> dict:
-    """15 steps with weights of 2 and 0.1, and no division by a standard deviation."""
-    trainer = train(judges, [2.0, 0.1, 0.0], steps=15, scale_rewards="none")
-    spoken = curve(trainer, "says_answer_is")
-    return {"says_answer_is": [np.mean(spoken[:3]), np.mean(spoken[-3:])]}
-
-
-predict("03.4", prediction, run);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# The gradient is smaller. Which optimizer takes the step?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# prediction = "rises"
-# ```
-#
-# Only the phrase varies, so the whole gradient comes from its reward. AdamW divides this gradient by its own recent
-# size, and the step stays large. `"none"` keeps a reward small only while larger rewards vary in the batch.
+# In our run the form went from 8 % to 44 % of the completions, and the right ones among them from 83 % to 4 %. (Each
+# rate is the mean of three steps.) The reward ignores the number, so it does not reinforce the calculation that makes
+# the number right. When we paid for `is_right` instead, the form rose just as far, to 42 %, and 61 % of these
+# completions were right. So pay for the form only together with the answer, and report both rates. When we paid for
+# `first_attempt`, the form fell to 1 %: that reward wants the mark and the number, but not on the last line.
 #
 # </details>
 
