@@ -30,9 +30,9 @@ print(f"loss: {abs(mean(advantages)):.3f}")
 # %% [markdown]
 # The *value* of the loss is 0, but its *gradient* is not: it makes the first two completions likelier and the other two
 # less likely. A real log shows small values instead of 0, because this course's `loss_type="dapo"` averages over
-# tokens, so a longer completion counts more. In the figure each box is a completion, green if right and orange if
-# wrong. It is as wide as its length in tokens and as high as its advantage. The loss is minus the sum of the areas,
-# where areas below 0 are negative, divided by the number of tokens.
+# tokens, so a longer completion counts more. In the figure each box is a completion, as wide as its length in tokens and
+# as high as its advantage. Right completions are green and lie above 0, wrong ones are orange and lie below. The loss is
+# the orange area minus the green one, divided by the number of tokens.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -50,8 +50,11 @@ for axes, (name, lengths) in zip(grid, cases.items()):
     area = 0.0
     for advantage, length, colour in zip(advantages, lengths, colours):
         axes.bar(start, advantage, length, align="edge", ec="white", color=colour)
+        word = "right" if advantage > 0 else "wrong"
+        axes.text(start + 4, advantage / 2, word, color="white", fontsize=8)
         start += length
         area += advantage * length
+    axes.set_axisbelow(True)
     axes.axhline(0, color="black", linewidth=1)
     loss = 0.0 - area / sum(lengths)
     axes.set(title=f"{name}: loss {loss:+.2f}", xlabel="tokens", xlim=(0, 100))
@@ -153,11 +156,11 @@ figures.show(*run_panels(healthy, title=title))
 # %% [markdown]
 # ### How fast may entropy fall?
 #
-# Entropy is measured in nats (units of the natural logarithm) per token. With `beta` above 0 TRL also logs the KL from
-# the reference. The KL starts at 0, because the policy still equals its reference. The figure shows both for a second
-# healthy run. The KL of one step is an estimate and can jump, as at step 29: a single token that the policy rates far
-# less likely than the reference is enough. So the bold lines are medians of seven steps; the faint lines are single
-# steps.
+# The entropy is 0 if the model is always certain of its next token. It is measured in nats (units of the natural
+# logarithm) per token. With `beta` above 0 TRL also logs the KL from the reference. The KL starts at 0, because the
+# policy still equals its reference. The figure shows both for a second healthy run. The KL of one step is an estimate
+# and can jump, as at step 29: a single token that the policy rates far less likely than the reference is enough. So the
+# bold lines are medians of seven steps; the faint lines are single steps.
 
 # %% tags=["hide-input"]
 with_kl = read_run(LOGS / "healthy_beta_0.json")
@@ -206,7 +209,8 @@ print(as_text(diagnose(healthy), healthy))
 #
 # The tiny model learns in 30 steps, at a learning rate of 1e-3. Larger models need smaller rates (5e-6 in most of the
 # following runs; chapter 04 starts at 1e-5) and more steps. The next cells load and draw six published runs, as means
-# over ten steps. `data/README.md` lists their sources. Before you read on, decide which of them you would stop.
+# over ten steps. [data/README.md](../data/README.md) lists their sources. A run's name says the model and its number of
+# weights: `gemma3_1b` is Gemma 3 with one billion. Before you read on, decide which of the runs you would stop.
 
 # %%
 import pandas as pd
@@ -230,16 +234,17 @@ grid[0].set_ylabel("reward")
 grid[3].set_ylabel("reward")
 for axes in grid[3:]:
     axes.set_xlabel("step")
-figure.suptitle("In three of six GPU runs the reward rises")
+figure.suptitle("Six GPU runs: which of them learn?")
 figures.show(figure, f"Six charts of the reward over the steps: {'; '.join(words)}.")
 
 # %% [markdown]
 # **When does a rise first show?** Fit a straight line through all steps so far, and divide the slope of this line by
-# the slope's standard error. The quotient is called *t*. How large must t be before you believe the rise? With few
-# points, t is often large by chance: with 4 points, pure noise has a t of 3 or more, up or down, in 10 % of cases. So
-# the bound must depend on the number of points, which Student's distribution takes into account. The bound must also be
-# strict, because you look again after every step, and each look is another chance to be fooled. The cell makes 2,000
-# runs of pure noise and counts in how many of them t exceeds the bound at least once:
+# the slope's standard error (how far the slope would typically be off by chance). The quotient is called *t*. How large
+# must t be before you believe the rise? With few points, t is often large by chance: with 4 points, pure noise has a t
+# of 3 or more, up or down, in 10 % of cases. So the bound must depend on the number of points, which Student's
+# distribution takes into account. The bound must also be strict, because you look again after every step, and each look
+# is another chance to be fooled. The cell makes 2,000 runs of pure noise, each of 50 steps, and counts in how many of
+# them t exceeds the bound at least once. *Chance* is the probability of being fooled by a single look:
 
 # %%
 import numpy as np
@@ -387,7 +392,7 @@ args = GRPOConfig(
 
 # %% [markdown]
 # `HealthCallback` diagnoses the log while the run goes on. With `panels=True` it also redraws one figure in place.
-# `HeldoutProbe` samples answers to a few held-out problems every ten steps.
+# `HeldoutProbe` samples answers to 64 held-out problems every ten steps.
 #
 # `HealthCallback` can also send each finding to a service: with `alert=wandb.alert` to W&B, or with `alert=lambda
 # title, text, level: trackio.alert(title, text, trackio.AlertLevel[level])` to trackio. On several GPUs only one
@@ -413,7 +418,9 @@ def train(policy, rewards, args, callbacks):
 
 
 longest = profile.grpo["max_completion_length"]
-probe = HeldoutProbe(model, tokenizer, heldout_set, every=10, max_new_tokens=longest)
+probe = HeldoutProbe(
+    model, tokenizer, heldout_set, every=10, problems=64, max_new_tokens=longest
+)
 health = HealthCallback(watched, stop_on={"nan", "collapsed"}, panels=True)
 trainer = train(model, watched, args, [probe, health])
 
@@ -447,6 +454,7 @@ words = []
 for axes, metric in zip(grid, logged):
     values = table[metric].dropna()
     axes.plot(values.index, values, color=figures.BLUE)
+    figures.from_zero(axes)
     axes.set_title(metric, fontsize=8)
     words.append(f"{metric} {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
 figure.supxlabel("optimizer step", fontsize=9)
@@ -454,8 +462,8 @@ figures.show(figure, f"Line charts of the live run: {'; '.join(words)}.")
 print(fill(", ".join(sorted(table.columns)), 88))
 
 # %% [markdown]
-# The first two panels agree, so no completion ran into the limit. Nothing is clipped, because every completion is used
-# for one update only.
+# The first two panels show the mean length in tokens. They agree, so no completion ran into the limit. Nothing is
+# clipped, because every completion is used for one update only. `step_time` is in seconds.
 #
 # ### Held-out problems
 #
@@ -515,7 +523,8 @@ print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
 #
 # The next figure shows twelve runs of the same tiny model. The first is healthy. In each of the others
 # `benchmarks/diagnosis.py` made one change that makes the run sick. Each panel is the reward of one run over the
-# optimizer steps, on a scale of its own. Its title names the change, and after the colon the first finding of
+# optimizer steps, pale for single steps and bold for means of five. Every panel has a scale of its own, from 0 upwards,
+# because the runs have different rewards. The title names the change, and after the arrow the first finding of
 # `diagnose`:
 
 # %%
@@ -532,7 +541,7 @@ titled = {}
 for name in names:
     sick[name] = read_run(LOGS / f"{name}_0.json")
     first_findings[name] = diagnose(sick[name])[0]
-    titled[f"{name}: {first_findings[name].name}"] = sick[name]
+    titled[f"{name} → {first_findings[name].name}"] = sick[name]
 figure, words = side_by_side(titled)
 figure.suptitle("The reward alone separates few of the diseases")
 figures.show(figure, words)
@@ -540,8 +549,9 @@ figures.show(figure, words)
 # %% [markdown]
 # The reward alone separates few of these runs. `shows_work` has the best-looking curve, although it is sick.
 # `reward_by_prompt`, `rate_by_100`, `frozen_adapters` and `beta_10` all look nearly flat, for four different causes. So
-# the diagnosis reads more metrics, and compares most of them with the run's own beginning. The next cell prints the
-# first piece of evidence for each finding (the *t of a line* is the slope in standard errors, as above):
+# the diagnosis reads more metrics, and compares most of them with the run's own beginning. The next cell prints for each
+# run how serious its first finding is, from which step on it holds, and the first piece of evidence for it (the *t of a
+# line* is the slope in standard errors, as above):
 
 # %%
 for name, finding in first_findings.items():
@@ -551,46 +561,20 @@ for name, finding in first_findings.items():
           f"{metric} {evidence.value:.3g}")
 
 # %% [markdown]
-# One number may surprise: in `reward_by_prompt` all completions of a group earn the same, and yet only about half of
-# the groups count as zero-variance groups. These rewards are fractions such as 0.93, and rounding can make the
-# standard deviation of eight equal fractions a little larger than 0. The gradient norm is clearer: it is below 0.001
-# in this run, and about 0.2 in the healthy one.
+# In `reward_by_prompt` all completions of a group earn the same, so the evidence is a gradient norm of nearly 0. In the
+# healthy run it is about 0.2. `frac_reward_zero_std` would be a weaker witness here: these rewards are fractions such
+# as 0.93, and rounding makes the standard deviation of eight equal fractions a little larger than 0. So only about half
+# of the groups are counted as zero-variance groups, although all of them are.
 #
 # Three diseases deserve a closer look: a reward that is gamed, completions that are all the same, and a learning rate
 # that is too high.
 #
 # ### First: a reward that is gamed
 #
-# The reward of `shows_work` counts equals signs. This reward rises to its maximum while the held-out accuracy falls to
-# 0: the model writes equations until it is cut off. The lengths and the held-out accuracy reveal it. In the figure,
-# each panel shows one metric of the healthy run (solid) and of the gamed run (dashed):
-
-# %%
-titles = {
-    "reward": "reward", "completions/mean_length": "mean length, tokens",
-    "heldout/strict": "held-out accuracy, strict",
-}
-figure, grid = figures.new_panels(10.0, 2.8, len(titles), len(titles))
-words = []
-gamed = sick["shows_work"]
-for axes, metric in zip(grid, titles):
-    before = healthy.of(metric)
-    after = gamed.of(metric)
-    axes.plot(before.index, before, label="healthy")
-    axes.plot(after.index, after, "--", label="shows work")
-    axes.set_title(titles[metric], fontsize=9)
-    last = f"{before.iloc[-1]:.3g} healthy, {after.iloc[-1]:.3g} gamed"
-    words.append(f"{titles[metric]} at the end: {last}")
-grid[0].legend(frameon=False, fontsize=8)
-figure.supxlabel("optimizer step", fontsize=9)
-figure.suptitle("Gamed: the reward rises to its maximum, held-out accuracy falls to 0")
-figures.show(figure, f"Line charts of two runs: {'; '.join(words)}.")
-
-# %% [markdown]
-# The last steps of such a run have the highest reward and the worst policy. So judge steps by held-out accuracy, which
-# the reward does not measure. `HeldoutProbe(keep=...)` saves the adapter of the step with the best held-out accuracy.
-# With `stop=True` it ends the run when clearly fewer problems are right than at that step (by the paired test of chapter
-# 08), however high the reward is. Now continue to train the live model, with the reward for equals signs alone:
+# `shows_work` has the best-looking curve of all sick runs. Its reward counts equals signs: the author wanted to see the
+# steps of the calculation. How does a policy exploit this? Continue to train the live model, which has just learned to
+# solve the problems, with this reward alone. `HeldoutProbe` measures the accuracy every five steps, and with `keep` it
+# saves the adapter of the best step:
 
 # %%
 from grpo_workbook import reward
@@ -610,14 +594,71 @@ folder = str(profile.output / "gamed")
 gamed_args = GRPOConfig(output_dir=folder, **{**settings, "max_steps": 40})
 keeper = HeldoutProbe(
     model, tokenizer, heldout_set, every=5, problems=64, max_new_tokens=longest,
-    keep=profile.output / "best", stop=True,
+    keep=profile.output / "best",
 )
 gamed = train(model, [shows_work_reward], gamed_args, [keeper])
 
 # %% [markdown]
-# The best step is 0, which is the adapter as the live run had left it: no later step did better. How much accuracy did
-# the probe save? The probe chose the step by its own 64 problems, so we test the kept and the last adapter on other
-# problems. (These answers are greedy. The probe samples its answers, which gives a lower accuracy.)
+# The figure shows the reward and the mean length of the completions in every step, and the held-out accuracy in every
+# fifth step:
+
+# %% tags=["hide-input"]
+history = read_run(gamed.state.log_history).table
+accuracy = history["heldout/strict"].dropna()
+figure, grid = figures.new_panels(10.0, 2.8, 3, 3)
+titles = ["reward", "mean length, tokens", "held-out, strictly right"]
+metrics = ["reward", "completions/mean_length", "heldout/strict"]
+words = []
+for axes, title, metric in zip(grid, titles, metrics):
+    values = history[metric].dropna()
+    axes.plot(values.index, values, color=figures.BLUE)
+    axes.set(title=title, xlim=(0, 41))
+    figures.from_zero(axes)
+    words.append(f"{title} {values[5]:.2f} at 5, {values[15]:.2f} at 15")
+    words.append(f"{values[40]:.2f} at 40")
+grid[2].plot(accuracy.index, accuracy, "o", color=figures.BLUE)
+figure.supxlabel("optimizer step", fontsize=9)
+figure.suptitle("Gamed: the reward reaches its maximum, and no answer is right")
+figures.show(figure, f"Line charts over the steps: {', '.join(words)}.")
+
+# %% [markdown]
+# The held-out accuracy is lost first. At step 15 the reward is still flat, and no answer is right any more. Then the
+# reward rises to its maximum within a few steps, and the completions become as long as they may be. Nothing in this
+# reward pays for a right answer or for its form, so nothing keeps them. Read what the model writes about the first
+# held-out problem, at steps 0, 15, 20 and 40:
+
+# %%
+for step, texts in keeper.seen:
+    if step in (0, 15, 20, 40):
+        print(f"step {step:2}  {' '.join(texts[0].split())}")
+
+# %% [markdown]
+# At step 15 the model puts calculations into the tags, which breaks the form. At steps 20 and 40 it writes one
+# calculation after another until it is cut off, and few of them have to do with the question. Each has an equals sign,
+# which is all that the reward asks for.
+#
+# The last steps of such a run have the highest reward and the worst policy. So judge steps by held-out accuracy, which
+# the reward does not measure. With `HeldoutProbe(stop=True)` a run ends when clearly fewer problems are right than at
+# the best step, however high the reward is. *Clearly* means that the p-value of the paired test (chapter 08) is below
+# 0.05. The cell makes this test for the first probes of the run above:
+
+# %%
+from grpo_workbook import paired_p_value, score
+
+asked = heldout_set["answer"][:64]
+best = []
+for step, texts in keeper.seen[:5]:
+    right = score(texts, asked).strict
+    if sum(right) > sum(best):
+        best = right
+    p_value = paired_p_value(best, right)
+    print(f"step {step:2}: {sum(right):2} of 64 right, p = {p_value:.1g}")
+
+# %% [markdown]
+# With `stop=True` this run would have ended at step 15, before its reward had begun to rise. The best step is 0, which is
+# the adapter as the live run had left it. How much accuracy did `keep` save? The probe chose the step by its own 64
+# problems, so we test the kept and the last adapter on other problems. (These answers are greedy. The probe samples its
+# answers, which gives a lower accuracy.)
 
 # %%
 from grpo_workbook import evaluate, load_model
@@ -630,28 +671,6 @@ kept, _ = load_model(
 for name, policy in (("kept", kept), ("last", model)):
     scores = evaluate(policy, tokenizer, other_problems, max_new_tokens=longest)
     print(f"{name}: {sum(scores.strict)} of {scores.n} other problems strictly right")
-
-# %% [markdown]
-# The figure shows both curves of this run until the probe ended it: the reward of every step, and the held-out
-# accuracy of every fifth step, with a dotted line at the best step. The accuracy is lost between steps 10 and 15,
-# before the reward has begun to rise. Nothing in this reward pays for a right answer or for its form, so nothing
-# keeps them. Whoever watches only the reward notices nothing:
-
-# %% tags=["hide-input"]
-history = read_run(gamed.state.log_history).table
-earned = history["reward"].dropna()
-accuracy = history["heldout/strict"].dropna()
-figure, (left, right) = figures.new_panels(8.0, 2.8, 2, 2)
-left.plot(earned.index, earned, color=figures.BLUE)
-left.set(title="The reward has not risen yet", xlabel="step", ylim=(0, 1))
-right.plot(accuracy.index, accuracy, "o-", color=figures.GREEN)
-right.axvline(keeper.best["step"], color="black", ls=":", lw=1)
-right.set(title="Held-out accuracy is lost", xlabel="step", ylim=(-0.03, 1))
-left.set_ylabel("mean reward")
-right.set_ylabel("strictly right")
-figures.show(figure, f"Two line charts: the reward goes from {earned.iloc[0]:.2f} to "
-             f"{earned.iloc[-1]:.2f}, held-out accuracy from {accuracy.iloc[0]:.2f} to "
-             f"{accuracy.iloc[-1]:.2f}; the best step is {keeper.best['step']}.")
 
 # %% [markdown]
 # ### Second: completions that are all the same
@@ -667,11 +686,12 @@ for name in ("cold_sampling", "healthy"):
 
 # %% [markdown]
 # A unique fraction of 0.125 means that all eight completions of a group are the same text. In the healthy run the
-# fraction falls too, but from 0.78 and only as the task is learned. The cure is a temperature of 1.
+# fraction falls too, but from 0.78 and only as the task is learned. The cure is to sample at a temperature of 1.
 #
 # ### Third: a learning rate that is too high
 #
-# Train a new model with a learning rate 300 times too high. `stop_on` names the findings that end training:
+# Train a new model with a learning rate of 0.3, which is 300 times that of the healthy run. `stop_on` names the findings
+# that end training:
 
 # %%
 model, tokenizer = load_policy(profile)
@@ -687,8 +707,8 @@ print(f"\nstopped after {stopped.state.global_step} of 30 steps")
 # %% [markdown]
 # ## Symptom, cause, cure
 #
-# To find out what is wrong with a run, ask the questions of the following figure from top to bottom. The first unwanted
-# answer, written on the arrow to the right, usually leads to the disease.
+# To find out what is wrong with a run, ask the six questions of the following figure, from top to bottom. At the first
+# bad answer, follow the arrow to the right: its label is the answer, and its box names the diseases to look for.
 
 # %% tags=["hide-input"]
 questions = {
@@ -717,8 +737,8 @@ for place, (question, (answer, findings_there)) in enumerate(questions.items()):
     words.append(f"{question} {answer}: {findings_there}.")
 
 # %% [markdown]
-# The names on the right are findings of `diagnose`. The adapters' movement is measured as a fraction of their initial
-# norm:
+# The names on the right are findings of `diagnose`. Where an arrow has several answers, the diseases stand in the same
+# order. How far the adapters have moved is measured as a fraction of their initial norm:
 
 # %% tags=["hide-input"]
 boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
@@ -775,6 +795,7 @@ if profile.name == "smoke":
     assert not health.findings
     best, last = proved["gamed"]
     assert best > 0.7 and last < 0.4, "the gamed run kept learning"
+    assert history["reward"].dropna().iloc[-1] > 0.9, "the reward was not gamed"
     assert findings[0].name == "healthy" and proved["after"] > proved["before"] + 0.2
     assert "rate_too_high" in proved["stopped_for"]
     assert stopped.state.global_step <= 10
@@ -854,14 +875,16 @@ for row, (letter, run) in enumerate(patients.items()):
         label = function.removesuffix("_reward").removesuffix("_format")
         axes.plot(part.index, part, dash, color=colour, label=label)
         words.append(f"{letter} {label} {part.iloc[0]:.2f} to {part.iloc[-1]:.2f}")
-    axes.set(ylim=(-0.04, 1.5), yticks=[0, 1])
+    axes.set(ylim=(-0.04, 1.5), yticks=[0, 0.5, 1], xlim=(-0.5, 30.5))
     axes.legend(frameon=False, fontsize=6, loc="upper left", ncols=2, handlelength=1)
     axes.set_ylabel(letter, rotation=0, ha="right", va="center", fontsize=13)
     for column, (title, (metric, top)) in enumerate(sheet.items(), start=1):
         axes = grid[5 * row + column]
         values = run.table[metric].dropna()
-        axes.plot(values.index, values, color=figures.BLUE)
-        axes.set(ylim=(-0.04 * top, 1.04 * top), yticks=[0, top])
+        marker = "o" if len(values) < 8 else None  # measured rarely
+        axes.plot(values.index, values, color=figures.BLUE, marker=marker, ms=3)
+        axes.set(ylim=(-0.04 * top, 1.04 * top), yticks=[0, top / 2, top])
+        axes.set_xlim(-0.5, 30.5)
         if row == 0:
             axes.set_title(title)
         words.append(f"{title} {values.iloc[0]:.2g} to {values.iloc[-1]:.2g}")
@@ -1049,7 +1072,8 @@ for name, (log, highest) in runs.items():
 #
 # These are the six published runs from above. Each row of the figure is a run, with its reward, its KL and the mean
 # length of its completions over the steps, as means over ten steps. The dashed line is the maximum length, where it is
-# known. The scale of the KL is logarithmic above 0.1 and goes below 0, because an estimate of the KL can be negative.
+# known. The scale of the KL is logarithmic: each line of the grid is a hundred times the one below it. A gap in the
+# curve is a step whose estimate of the KL was negative, which can happen by chance.
 
 # %% tags=["hide-input"]
 limits = [768, None, 200, 200, 1849, 1024]
@@ -1060,11 +1084,11 @@ for row, (name, log) in enumerate(gpu_runs.items()):
     for column, metric in enumerate(metrics):
         axes = grid[3 * row + column]
         values = log[metric]
-        axes.plot(values.index, values, color=figures.BLUE)
+        axes.plot(values.index, values, ".-", ms=4, color=figures.BLUE)
         words.append(f"{name} {metric} {values.iloc[0]:.2g} to {values.iloc[-1]:.2g}")
         if metric == "kl":
-            axes.set_yscale("symlog", linthresh=0.1)
-            axes.set_ylim(-0.1, 100)
+            axes.set_yscale("log", nonpositive="mask")
+            axes.set(ylim=(1e-6, 100), yticks=[1e-6, 1e-4, 1e-2, 1, 100])
         if metric == "completions/mean_length" and limits[row] is not None:
             axes.axhline(limits[row], color="black", ls="--", lw=1)
             axes.set_ylim(0, 1.1 * limits[row])
