@@ -12,6 +12,8 @@ teaches.case([-1.0, -1.0, 1.0, 1.0], gives=True)  # their sum is 0
 teaches.case([0.25, 0.5], gives=True)
 teaches.case([-1.0, -0.5], gives=True)  # no answer earns anything, yet they differ
 teaches.case([-0.5, -0.5], gives=False)
+teaches.case([1.0, 0.0, 0.0, 1.0], gives=True)  # the first and the last are equal
+teaches.case([0.5, 0.5, 0.501, 0.5], gives=True)  # a small difference gets full advantages
 
 
 @teaches.mistake
@@ -37,9 +39,21 @@ def looks_at_the_sum(rewards):
 
 
 @teaches.mistake
+def overlooks_small_differences(rewards):
+    """You overlooked a small difference: the division by the deviation makes it a full one."""
+    return max(rewards) - min(rewards) > 0.01
+
+
+@teaches.mistake
 def wants_all_rewards_to_differ(rewards):
     """You asked for all rewards to differ: one that differs from the rest is enough."""
     return len(set(rewards)) == len(rewards)
+
+
+@teaches.mistake
+def compares_the_first_with_the_last(rewards):
+    """You compared only the first and the last reward: one in between may differ from both."""
+    return rewards[0] != rewards[-1]
 
 
 # 00.2: what does a reward for the form alone do to strict accuracy?

@@ -37,6 +37,7 @@ def rows_of_pairs(train, heldout, *, same_numbers, similar_words):
 
 SHELLS = "Ana has 12 red shells and finds 5 more. How many red shells does Ana have now?"
 BOOK = "A book costs 12 euros and a pen costs 5 euros. How much more does the book cost?"
+ADVICE = "Write down each of your steps in one short line."
 HELDOUT = ["A bus carries 30 people and 4 get off. How many people are left?", SHELLS, BOOK]
 NOT_HELD_OUT = [
     SHELLS.replace("12", "31"),  # the same sentence with another number
@@ -51,6 +52,8 @@ rows_to_drop.case([NOT_HELD_OUT[1], SHELLS.lower().replace(".", ",")], HELDOUT)
 rows_to_drop.case([SHELLS.replace("Ana", "Ben"), NOT_HELD_OUT[0]], HELDOUT)  # another name
 rows_to_drop.case(NOT_HELD_OUT, HELDOUT)
 rows_to_drop.case([], HELDOUT)
+rows_to_drop.case([f"Quiz for today: {SHELLS}", f"{SHELLS} {ADVICE}"], HELDOUT)  # 80 %, 55 %
+rows_to_drop.case([SHELLS.replace("Ana", "Ben").replace("finds", "buys")], HELDOUT)  # 71 %
 
 
 @rows_to_drop.mistake
@@ -96,6 +99,23 @@ def forgets_the_order_of_numbers(train, heldout):
             other_numbers, other_words = read_question(other)
             similar = len(words & other_words) >= 0.8 * len(words | other_words)
             if sorted(numbers) == sorted(other_numbers) and similar:
+                rows.append(row)
+                break
+    return rows
+
+
+@rows_to_drop.mistake
+def divides_by_the_shorter_question(train, heldout):
+    """You divided by the words of one question: divide by the number of words in either, so that
+    a long question does not seem to repeat a short one.
+    """
+    rows = []
+    for row, question in enumerate(train):
+        numbers, words = read_question(question)
+        for other in heldout:
+            other_numbers, other_words = read_question(other)
+            shorter = min(len(words), len(other_words))
+            if numbers == other_numbers and len(words & other_words) >= 0.8 * shorter:
                 rows.append(row)
                 break
     return rows

@@ -17,6 +17,7 @@ agreed_answer.case("42", gives=None)
 agreed_answer.case("<answer>42", gives=None)  # cut off
 agreed_answer.case("<answer>\n42\n</answer>", gives="42")
 agreed_answer.case("</answer>42<answer>", gives=None)
+agreed_answer.case("<answer>half past ten</answer>", gives="half past ten")  # no number
 
 
 def answers_in(text, flags=re.DOTALL):
@@ -49,6 +50,13 @@ def takes_the_last(text):
 def stays_in_the_line(text):
     """You missed an answer on a line of its own: the dot needs re.DOTALL for new lines."""
     return only_answer(answers_in(text, flags=re.NOFLAG))
+
+
+@agreed_answer.mistake
+def reads_only_numbers(text):
+    """You read only numbers: the text between the tags may be any text."""
+    numbers = re.findall(r"<answer>\s*(\d+)\s*</answer>", text)
+    return only_answer(numbers)
 
 
 @agreed_answer.mistake
