@@ -7,10 +7,11 @@ profiles.toml. Nothing here changes the environment, the number of threads or a 
 """
 
 import difflib
+import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -109,6 +110,7 @@ def choose_profile(
     dtype: str | None = None,
     load_in_4bit: bool | None = None,
     lora_rank: int | None = None,
+    target_modules: Sequence[str] = TARGET_MODULES,
     max_prompt_length: int | None = None,
     heldout: int | None = None,
     eval_batch_size: int | None = None,
@@ -131,6 +133,8 @@ def choose_profile(
             bfloat16.
         load_in_4bit: whether the base is loaded in NF4, as in QLoRA; True if None.
         lora_rank: r of LoRA (Hu et al., arXiv 2106.09685); its alpha is twice as much.
+        target_modules: the layers that get adapters, by the last part of their names. The MLP's
+            three are also the experts of a mixture of experts, whose adapters take much memory.
         max_prompt_length: in tokens.
         heldout: number of held-out problems.
         eval_batch_size: prompts that are answered at once in an evaluation.
@@ -186,7 +190,7 @@ def choose_profile(
         heldout=settings["heldout"],
         eval_batch_size=settings["eval_batch_size"],
         loader=_loader_arguments(settings, grpo_arguments, model_path),
-        lora=_lora_arguments(settings, grpo_arguments, seed),
+        lora=_lora_arguments(settings, target_modules, grpo_arguments, seed),
         grpo=grpo_arguments,
         system_prompt=system_prompt,
         reasons=reasons,
@@ -261,13 +265,17 @@ def _loader_arguments(settings: dict, grpo: dict, model: str) -> dict[str, Any]:
     return arguments
 
 
-def _lora_arguments(settings: dict, grpo: dict, seed: int) -> dict[str, Any]:
+def _lora_arguments(
+    settings: dict, target_modules: Sequence[str], grpo: dict, seed: int
+) -> dict[str, Any]:
     """The arguments of Unsloth's get_peft_model."""
+    if isinstance(target_modules, str) or len(target_modules) == 0:
+        raise WorkbookError(f"target_modules is {target_modules!r}: give a list of layers' names")
     return {
         "r": settings["lora_rank"],
         "lora_alpha": 2 * settings["lora_rank"],
         "lora_dropout": 0.0,
-        "target_modules": list(TARGET_MODULES),
+        "target_modules": list(target_modules),
         "use_gradient_checkpointing": "unsloth" if grpo["gradient_checkpointing"] else False,
         "random_state": seed,
     }
@@ -354,14 +362,21 @@ def find_model(name: str | Path, profile: str | None = None) -> str:
     if (folder / "config.json").is_file():
         return str(folder.resolve())  # an adapter names its base by this path
     if (folder / "adapter_config.json").is_file():
-        raise WorkbookError(f"{model} is an adapter: give it as --adapter, and its base as MODEL")
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        raise WorkbookError(
+            f"{model} is an adapter and not a model: give its base here, which it calls "
+            f"{config.get('base_model_name_or_path')}. The adapter itself is what `merge` takes, "
+            "and --adapter of `run` and `evaluate`"
+        )
     if folder.exists():
         raise WorkbookError(f"{model} has no config.json: name a folder with a saved model")
     if folder.is_relative_to(DATA):
-        raise WorkbookError(f"{model} comes with a clone of the course: elsewhere name a --model")
+        raise WorkbookError(
+            f"{model} comes with a clone of the course: elsewhere give another model"
+        )
     if not re.fullmatch(r"\w[\w.-]*/[\w.-]+", model):
         forms = f"a family ({', '.join(FAMILIES)}), a folder, or a hub id such as A/B"
-        raise WorkbookError(f"unknown model {model!r}: give {forms} (--model)")
+        raise WorkbookError(f"unknown model {model!r}: give {forms}")
     return model
 
 

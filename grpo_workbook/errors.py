@@ -5,7 +5,7 @@ import re
 # All control characters but the line end, direction marks, and lone surrogates. Rich escapes only
 # five of them.
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_LONGEST_MESSAGE = 200  # characters
+_LONGEST_MESSAGE = 400  # characters
 
 
 class WorkbookError(ValueError):
@@ -13,7 +13,10 @@ class WorkbookError(ValueError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's message, or the name of its type if it has none."""
+    """The first line of an exception's message, or the name of its type if it has none.
+
+    A line that ends in a colon says nothing by itself: the next one belongs to it.
+    """
     if isinstance(error, UnicodeDecodeError):
         start = max(0, error.start - 20)
         surroundings = error.object[start : error.start + 20].decode("latin-1")
@@ -21,7 +24,12 @@ def first_line(error: BaseException) -> str:
     message = str(error).strip()
     if not message:
         return type(error).__name__
-    return message.splitlines()[0][:_LONGEST_MESSAGE]
+    line, *others = [line.strip() for line in message.splitlines() if line.strip()]
+    if line.endswith(":") and others:
+        line = f"{line} {others[0]}"
+    if len(line) > _LONGEST_MESSAGE:
+        return f"{line[:_LONGEST_MESSAGE]} ..."
+    return line
 
 
 def visible(text: str) -> str:

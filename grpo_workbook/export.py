@@ -18,7 +18,7 @@ from grpo_workbook import compat, files, models
 from grpo_workbook.data import chat_prompt, load_tokenizer, render
 from grpo_workbook.data.prompts import fold_system, needs_folding
 from grpo_workbook.data.reading import FORMATS
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.evaluation import (
     Judge,
     Sampling,
@@ -174,7 +174,13 @@ def _merge_into(
         texts = policy.completions
     before = read_logits(model, tokenizer, prompts, texts, sampling.chat_template_kwargs)
     # Added up in the dtype of the comparison, float32 where it fits, and rounded once.
-    model = model.merge_and_unload().bfloat16()
+    try:
+        model = model.merge_and_unload().bfloat16()
+    except (RuntimeError, ValueError) as error:  # PEFT has forms of LoRA that it cannot merge
+        raise WorkbookError(
+            f"{readable(adapter)} cannot be merged ({first_line(error)}): use it beside its base, "
+            "or train an adapter of plain LoRA"
+        ) from error
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
     del model

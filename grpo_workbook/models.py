@@ -168,10 +168,30 @@ def load_weights(model: Any, folder: str, model_name: str) -> None:
 
 
 def _no_fit(folder: str, model_name: str, error: Exception) -> WorkbookError:
-    return WorkbookError(
-        f"{folder} does not fit {readable(model_name)} ({first_line(error)}): name the base that "
-        "it was trained on"
-    )
+    """The error for an adapter that cannot be loaded on a base, with the advice for its cause."""
+    message = str(error)
+    reason = first_line(error)
+    # PEFT has no error classes for these causes, so they are known by the words of its messages.
+    if "size mismatch" in message and ("embed_tokens" in message or "lm_head" in message):
+        advice = (
+            "the vocabulary was resized for its training. Resize the base in the same way "
+            "(resize_token_embeddings), save it, and give that folder as the base"
+        )
+    elif "size mismatch" in message:
+        advice = (
+            "its base has other sizes, or its config another rank. Give the base of its training"
+        )
+    elif "language_model" in message:
+        advice = (
+            "it was trained on the whole model with vision or sound, whose layers have other "
+            "names, and here only the text part is loaded. Merge it with PEFT and the model's own "
+            "class, or train an adapter of the text part"
+        )
+    elif "arget modules" in message or "are in one of the two only" in message:
+        advice = "its layers are those of another architecture. Give the base it was trained on"
+    else:
+        advice = "if the base is right, a file of the adapter is damaged. Save or copy it again"
+    return WorkbookError(f"{folder} does not fit {readable(model_name)} ({reason}): {advice}")
 
 
 # ---------------------------------------------------------------------------- adapters
@@ -187,11 +207,26 @@ def find_adapter(name: str | Path) -> str:
         raise WorkbookError(f"there is no adapter {name}: give the folder of a saved LoRA adapter")
     for file in ("adapter_config.json", "adapter_model.safetensors"):
         if not (folder / file).is_file():
-            raise WorkbookError(
-                f"{name} is not an adapter: it has no {file}. Give the folder of a LoRA adapter"
-            )
+            raise WorkbookError(f"{name} is not an adapter: it has no {file}. {_hint(folder)}")
     base_of(folder)
     return str(folder)
+
+
+def _hint(folder: Path) -> str:
+    """What to give instead of a folder that lacks a file of an adapter."""
+    if (folder / "adapter_model.bin").is_file():
+        return (
+            "Its weights are in adapter_model.bin, a format that can run code: load it with PEFT, "
+            "if you trust it, and save it again with save_pretrained"
+        )
+    # PEFT saves an adapter with another name than "default" in a folder of this name.
+    inside = sorted(path.parent for path in folder.glob("*/adapter_config.json"))
+    if inside:
+        return f"Give the folder inside: {', '.join(readable(path) for path in inside)}"
+    # The result of a merge or of full fine-tuning.
+    if (folder / "config.json").is_file():
+        return "It is a whole model, which needs no adapter"
+    return "Give the folder of a saved LoRA adapter"
 
 
 def require_base(adapter: str, model: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 from conftest import REPO, environment, raises_naming
 
-from grpo_workbook.cli.options import ProfileOptions, RunOptions, load, parse, words_of
+from grpo_workbook.cli.options import SYNONYMS, ProfileOptions, RunOptions, load, parse, words_of
 from grpo_workbook.config import PROFILES
 from grpo_workbook.errors import WorkbookError
 
@@ -228,3 +228,62 @@ def test_a_missing_file_and_a_wrong_value_are_found_before_anything_heavy_is_loa
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **how)
     assert result.stdout.splitlines() == [f"2 set() {words}" for words in WRONG], result.stderr
     assert result.stderr.count("error: ") == len(WRONG)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("model_name_or_path", "model"),
+        ("torch_dtype", "dtype"),
+        ("lora_r", "lora_rank"),
+        ("lora_alpha", "lora_rank"),
+        ("lr", "learning_rate"),
+        ("epochs", "num_train_epochs"),
+        ("use_peft", "LoRA"),
+        ("dataset_name", "data"),
+        ("reward_funcs", "rewards"),
+        ("warmup_ratio", "warmup_steps"),
+        ("max_seq_length", "max_completion_length"),
+        ("lora-target-modules", "target_modules"),
+    ],
+)
+def test_a_name_from_elsewhere_gets_ours_before_a_library_is_loaded(tmp_path, name, ours):
+    with raises_naming(WorkbookError, name.replace("-", "_"), ours):
+        parse(["--config", str(write(tmp_path / "my.yaml", f"{name}: 1"))])
+    with raises_naming(WorkbookError, name.replace("-", "_"), ours):
+        parse([f"--{name}", "1"])
+
+
+def test_all_names_from_elsewhere_are_named_at_once(tmp_path):
+    text = "torch_dtype: bfloat16\nuse_vllm: true\nlora_r: 8\nepochs: 1\n"
+    with raises_naming(WorkbookError, "torch_dtype", "lora_rank", "num_train_epochs"):
+        parse(["--config", str(write(tmp_path / "my.yaml", text))])
+
+
+def test_the_names_from_elsewhere_are_none_of_ours_and_lead_to_ours():
+    from trl import GRPOConfig
+    from trl.scripts.grpo import GRPOScriptArguments
+    from trl.trainer.model_config import ModelConfig
+
+    ours = {field.name for field in (*fields(GRPOConfig), *fields(RunOptions))}
+    renamed, replaced = SYNONYMS["renamed"], SYNONYMS["replaced"]
+    assert set(renamed.values()) <= ours
+    assert not ours & {*renamed, *replaced}
+    theirs = {field.name for field in (*fields(ModelConfig), *fields(GRPOScriptArguments))}
+    assert theirs - ours - {*renamed, *replaced} == {"ignore_bias_buffers"}
+
+
+def test_an_option_that_resembles_none_does_not_list_all():
+    with raises_naming(WorkbookError, "zebra", "--help") as caught:
+        read(["--zebra", "1"])
+    assert len(str(caught.value)) < 200
+
+
+def test_the_layers_with_adapters_reach_the_profile(tmp_path):
+    text = "target_modules: [q_proj, v_proj]\n"
+    assert run_of(tmp_path, text).profile.lora["target_modules"] == ["q_proj", "v_proj"]
+    run = read(["--target-modules", "q_proj, o_proj"])
+    assert run.profile.lora["target_modules"] == ["q_proj", "o_proj"]
+    assert run.settings["target_modules"] == "q_proj, o_proj"
+    with raises_naming(WorkbookError, "target_modules"):
+        read(["--target-modules", ","])

@@ -625,3 +625,17 @@ def test_a_main_runs_merged_model_and_its_cards(main_runs, family):
         after = report["heldout"]["sampled"]["strict"]["after"]
         assert found["strict_sampled, after training"] == after
         assert str(REPO) not in str(card)
+
+
+def test_an_adapter_that_peft_cannot_merge_is_refused_with_its_reason(tmp_path):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tiny = REPO / "data" / "tiny-qwen3"
+    base = AutoModelForCausalLM.from_pretrained(tiny, dtype="float32")
+    settings = LoraConfig(r=2, target_modules=["q_proj"], lora_bias=True, task_type="CAUSAL_LM")
+    get_peft_model(base, settings).save_pretrained(tmp_path / "adapter")
+    AutoTokenizer.from_pretrained(tiny).save_pretrained(tmp_path / "adapter")
+    with raises_naming(WorkbookError, tmp_path / "adapter", "lora_bias"):
+        merge(None, tmp_path / "adapter", tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()

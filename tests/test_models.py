@@ -161,3 +161,49 @@ def test_outside_of_the_clone_any_model_is_measured_and_merged(adapter, tmp_path
         assert result.returncode == 0, result.stderr[-2000:]
         assert str(REPO / "data") not in result.stdout + result.stderr
     assert (tmp_path / "merged" / "model.safetensors").is_file()
+
+
+def saved_adapter(folder, resize=None, **settings):
+    """A LoRA adapter on the tiny model, perhaps with more tokens."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
+    if resize:
+        base.resize_token_embeddings(resize)
+    model = get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM", **settings))
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_each_cause_of_an_adapter_that_does_not_fit_has_its_own_advice(tmp_path):
+    resized = saved_adapter(tmp_path / "resized", 700, target_modules=["q_proj"])
+    with raises_naming(WorkbookError, "[700, 128]", "embed_tokens", "resize_token_embeddings"):
+        load_model(TINY, resized)
+    other = saved_adapter(tmp_path / "other", target_modules=["q_proj"])
+    config = json.loads((other / "adapter_config.json").read_text())
+    for modules, named in (
+        (r".*language_model.*\.q_proj", "text part"),
+        (["c_attn"], "architecture"),
+    ):
+        text = json.dumps(config | {"target_modules": modules})
+        (other / "adapter_config.json").write_text(text)
+        with raises_naming(WorkbookError, other, named):
+            load_model(TINY, other)
+
+
+def test_folders_that_are_nearly_an_adapter_get_a_hint(tmp_path, adapter):
+    pickled = shutil.copytree(adapter, tmp_path / "pickled")
+    (pickled / "adapter_model.safetensors").rename(pickled / "adapter_model.bin")
+    with raises_naming(WorkbookError, pickled, "adapter_model.bin", "save_pretrained"):
+        find_adapter(pickled)
+    outer = tmp_path / "outer"
+    shutil.copytree(adapter, outer / "grpo")
+    with raises_naming(WorkbookError, outer / "grpo"):
+        find_adapter(outer)
+
+
+def test_an_adapter_given_as_a_model_leads_to_its_base(adapter):
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    with raises_naming(WorkbookError, adapter, config["base_model_name_or_path"]):
+        load_model(adapter)

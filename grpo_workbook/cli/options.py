@@ -6,7 +6,9 @@ in milliseconds; GRPOConfig is loaded after that, which takes seconds.
 """
 
 import argparse
+import difflib
 import json
+import tomllib
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
@@ -17,7 +19,13 @@ from grpo_workbook import compat, models
 from grpo_workbook.cli import option, refuse
 from grpo_workbook.cli.rewards import beside, parse_rewards
 from grpo_workbook.cli.together import is_main
-from grpo_workbook.config import REWARDS, SYSTEM_PROMPT, Profile, choose_profile, nearest
+from grpo_workbook.config import (
+    REWARDS,
+    SYSTEM_PROMPT,
+    TARGET_MODULES,
+    Profile,
+    choose_profile,
+)
 from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError
 
@@ -28,8 +36,19 @@ PATHS = (
     "adapter",
     "output_dir",
 )  # in a file: relative to its folder
+# On the command line one word with commas; in a file also a list.
+WITH_COMMAS = ("rewards", "judge", "target_modules")
 # Of the profile's arguments: the machine's, which may be another one when a run is resumed.
 OF_THE_MACHINE = ("use_cpu", "dataloader_pin_memory")
+
+
+def _read_synonyms() -> dict[str, dict[str, str]]:
+    text = Path(__file__).with_name("synonyms.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+# What people bring from elsewhere: {"renamed": {name: ours}, "replaced": {name: what to do}}
+SYNONYMS = _read_synonyms()
 
 
 @dataclass
@@ -93,6 +112,12 @@ class RunOptions:
     )
     load_in_4bit: bool = field(default=True, metadata={"help": "the base in NF4, as in QLoRA"})
     lora_rank: int | None = field(default=None, metadata={"help": "r of LoRA"})
+    target_modules: str | None = field(
+        default=None,
+        metadata={
+            "help": "the layers with adapters, as q_proj,v_proj (default: all; of experts too)"
+        },
+    )
     max_prompt_length: int | None = field(
         default=None, metadata={"help": "in tokens; longer prompts are dropped"}
     )
@@ -179,6 +204,7 @@ def parse(arguments: list[str]) -> Request:
             machine cannot take.
     """
     words = with_file(arguments)
+    refuse_foreign(words)
     # What is left over may be fields of GRPOConfig, which `load` reads.
     options, profile_options, _ = _parse(words, RunOptions, ProfileOptions)
     if options.resume and options.overwrite:
@@ -208,6 +234,11 @@ def _with_adapter(options: RunOptions, adapter: str) -> RunOptions:
             f"lora_rank is {options.lora_rank}, but the adapter {adapter} has rank {rank}, which "
             "its training keeps: leave out lora_rank"
         )
+    if options.target_modules is not None:
+        raise WorkbookError(
+            f"target_modules is {options.target_modules}, but the adapter {adapter} has its own "
+            "layers: leave out target_modules"
+        )
     # What the user names wins. `parse` compares it with the base that the adapter names.
     model = options.model
     if model is None:
@@ -222,7 +253,7 @@ def load(request: Request) -> Run:
     which device a process uses.
 
     Raises:
-        WorkbookError: for an unknown option (with the nearest), and for what TRL refuses.
+        WorkbookError: for an unknown option (with the), and for what TRL refuses.
     """
     options = request.options
     args = read_grpo_config(request.words, request.profile, options.backend)
@@ -258,12 +289,20 @@ def profile_of(
         dtype=options.dtype,
         load_in_4bit=options.load_in_4bit,
         lora_rank=options.lora_rank,
+        target_modules=modules_of(options),
         max_prompt_length=options.max_prompt_length,
         heldout=options.heldout,
         eval_batch_size=options.eval_batch_size,
         system_prompt=options.system_prompt,
         grpo=changes,
     )
+
+
+def modules_of(options: RunOptions) -> list[str]:
+    """The names of the layers that get adapters."""
+    if options.target_modules is None:
+        return list(TARGET_MODULES)
+    return [name.strip() for name in options.target_modules.split(",") if name.strip()]
 
 
 def read_grpo_config(words: list[str], profile: Profile, backend: str) -> Any:
@@ -287,6 +326,22 @@ def read_grpo_config(words: list[str], profile: Profile, backend: str) -> Any:
     return args
 
 
+def refuse_foreign(words: Iterable[str]) -> None:
+    """Raise WorkbookError for names of other trainers and of older TRL: it says what to give."""
+    # All of them in one message: a file of another trainer has a dozen.
+    advice = []
+    for word in words:
+        if not word.startswith("--"):  # the value of an option
+            continue
+        name = _name_in(word)
+        if name in SYNONYMS["renamed"]:
+            advice.append(f"{name} is called {SYNONYMS['renamed'][name]} here")
+        elif name in SYNONYMS["replaced"]:
+            advice.append(f"there is no {name}: {SYNONYMS['replaced'][name]}")
+    if advice:
+        raise WorkbookError("; ".join(dict.fromkeys(advice)))
+
+
 def refuse_unknown(words: Iterable[str], *option_classes: type) -> None:
     """Raise WorkbookError if a word is no option of RunOptions or of these dataclasses."""
     known = []
@@ -296,8 +351,16 @@ def refuse_unknown(words: Iterable[str], *option_classes: type) -> None:
         if not word.startswith("--"):
             raise WorkbookError(f"{word!r} is not an option: give --name value")
         name = _name_in(word)
-        if name not in known:
-            raise WorkbookError(f"there is no option {name}: {nearest(name, known)}")
+        if name in known:
+            continue
+        # A misspelt name resembles one strongly; a weaker likeness is chance among 200 names.
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+        if near:
+            raise WorkbookError(f"there is no option {name}: did you mean {near[0]}?")
+        raise WorkbookError(
+            f"there is no option {name}: `run --help` lists ours, and all fields of TRL's "
+            "GRPOConfig are options too"
+        )
 
 
 def with_file(arguments: list[str]) -> list[str]:
@@ -335,9 +398,10 @@ def words_of(path: Path) -> list[str]:
 
 def _words_for(name: str, value: Any, folder: Path) -> list[str]:
     """One entry of a YAML file in `folder` as argparse takes it."""
+    if name in WITH_COMMAS and isinstance(value, list):
+        value = ",".join(value)
     if name in ("rewards", "judge"):
-        spec = ",".join(value) if isinstance(value, list) else str(value)
-        value = beside(spec, folder)
+        value = beside(str(value), folder)
     elif name in PATHS:
         place = folder / Path(value).expanduser()
         # What is not beside the file may be a hub id, a family, or a path from here.
@@ -376,6 +440,7 @@ def _settings_of(
         "dtype": profile.dtype,
         "load_in_4bit": profile.loader["load_in_4bit"],
         "lora_rank": profile.lora["r"],
+        "target_modules": options.target_modules,
         "max_prompt_length": profile.max_prompt_length,
         "heldout": profile.heldout,
         "heldout_samples": options.heldout_samples,

@@ -303,6 +303,7 @@ def same_answer(answer: str) -> Fraction | str:
     number = read_answer(answer, question=answer)
     if number is not None:
         return number
+    # Only what LaTeX itself does not tell apart: \binom{1}{23} is not \binom{12}{3}.
     plain = _LETTER.sub(r"\1", _plain(answer).replace("\\dfrac", "\\frac"))
     return _UNSEEN.sub("", plain) or answer
 

@@ -125,6 +125,8 @@ class SymbolicChecker:
 
         Their verdict is "error" or "timeout", or "wrong" for one that is compared as text.
         """
+        # Each text once: a data set has the same answers again and again. As in `check`, all are
+        # submitted before the first is waited for.
         pending = {}
         for reference in dict.fromkeys(references):
             outcome = decide("<answer>0</answer>", reference)
@@ -314,6 +316,7 @@ def _has_value(expressions: list) -> bool:
     for expression in expressions:
         if not isinstance(expression, Basic):  # the text itself
             continue
+        # As it is written (1/0), and after its evaluation (\tan(\pi/2)).
         if expression.has(nan, zoo) or safe_sympy_doit(expression).has(nan, zoo):
             return False
     return True
