@@ -39,12 +39,6 @@ def looks_at_the_sum(rewards):
 
 
 @teaches.mistake
-def overlooks_small_differences(rewards):
-    """You overlooked a small difference: the division by the deviation makes it a full one."""
-    return max(rewards) - min(rewards) > 0.01
-
-
-@teaches.mistake
 def wants_all_rewards_to_differ(rewards):
     """You asked for all rewards to differ: one that differs from the rest is enough."""
     return len(set(rewards)) == len(rewards)
@@ -54,6 +48,12 @@ def wants_all_rewards_to_differ(rewards):
 def compares_the_first_with_the_last(rewards):
     """You compared only the first and the last reward: one in between may differ from both."""
     return rewards[0] != rewards[-1]
+
+
+@teaches.mistake
+def overlooks_small_differences(rewards):
+    """You overlooked a small difference: the division by the deviation makes it a full one."""
+    return max(rewards) - min(rewards) > 0.01
 
 
 # 00.2: what does a reward for the form alone do to strict accuracy?
