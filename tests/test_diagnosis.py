@@ -235,13 +235,16 @@ def test_a_sampler_that_disagrees_with_the_trainer_is_named(ratio, difference, d
 
 
 def test_a_function_that_is_constant_above_its_least_is_named():
-    def named(value):
-        parts = {"rewards__json_reward__mean": value, "rewards__json_reward__std": lambda s: 0.0}
+    def named(value, deviation=0.0):
+        parts = {"rewards__json_reward__mean": value}
+        parts["rewards__json_reward__std"] = lambda s: deviation
         return {f.name: f.evidence[0].metric for f in diagnose(history(30, **parts))}
 
     assert named(lambda s: 1.0)["always_pays"] == "rewards/json_reward/mean"
     assert "always_pays" not in named(lambda s: 1.0 - 0.5 * (s == 3))
     assert "always_pays" not in named(lambda s: 0.0)
+    # the same mean in every step, and yet some completions earned more than others
+    assert "always_pays" not in named(lambda s: 0.76, deviation=0.43)
 
 
 def test_lengths_that_grow_tenfold_are_named_and_are_a_note_while_the_reward_rises():

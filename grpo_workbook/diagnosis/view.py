@@ -159,8 +159,11 @@ class View:
         return (value - low) / (high - low)
 
     def is_constant(self, metric: str) -> bool:
-        """A function has paid exactly the same in all of some steps."""
+        """A function has paid exactly the same in all of some steps, and to all completions."""
         paid = self.of(metric)
+        spread = self.of(metric.removesuffix("/mean") + "/std")
+        if len(spread) > 0 and spread.max() > 1e-6:
+            return False
         return len(paid) >= bounds.points and paid.min() == paid.max()
 
     def pays_always(self, metric: str) -> bool:
