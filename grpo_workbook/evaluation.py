@@ -30,6 +30,7 @@ from grpo_workbook.rewards.answers import (
     tagged_answer,
 )
 from grpo_workbook.rewards.contract import name_of, require_columns
+from grpo_workbook.rewards.specs import as_reward
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -141,7 +142,7 @@ def evaluate(
     tokenizer: Any,
     dataset: "Dataset",
     *,
-    rewards: Sequence[Callable] = (),
+    rewards: Sequence[Any] = (),
     right_at: float | None = None,
     judge: Judge | None = None,
     samples: int = 1,
@@ -161,9 +162,9 @@ def evaluate(
     Where the chat template ends the prompt in <reasoning> or <think>, the form counts from there.
 
     Args:
-        rewards: functions that score the completions instead, as in training: the first of them
-            says which are right. The dataset then needs the columns that they read, and no
-            `answer`.
+        rewards: what scores the completions instead, as in training: functions, reward models or
+            their names (see `rewards.specs.as_reward`). The first of them says which are right. The
+            dataset then needs the columns that they read, and no `answer`.
         right_at: a completion is right if the first reward gives it at least this value, before
             any weight. Default: 1, for a reward that gives 0 to what is wrong and 1 to what is
             right.
@@ -194,7 +195,8 @@ def evaluate(
     texts = [completion.text for completion in completions]
     if rewards:
         token_ids = [completion.tokens for completion in completions]
-        scores = score_by_rewards(texts, token_ids, rows, rewards, right_at)
+        functions = [as_reward(function) for function in rewards]
+        scores = score_by_rewards(texts, token_ids, rows, functions, right_at)
     else:
         scored_texts = texts
         if not isinstance(judge, WholeJudge):  # it knows no form

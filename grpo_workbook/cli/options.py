@@ -98,7 +98,11 @@ class RunOptions:
         default=16, metadata={"help": "sampled answers to each of the subset (default: 16)"}
     )
     rewards: str = field(
-        default=REWARDS, metadata={"help": "NAME:WEIGHT,...; your own: FILE.py:FUNCTION:WEIGHT"}
+        default=REWARDS,
+        metadata={
+            "help": "NAME:WEIGHT,...; FILE.py:FUNCTION:WEIGHT (your own); trl.rewards.NAME; a "
+            "reward model's folder or hub id"
+        },
     )
     judge: str | None = field(
         default=None,

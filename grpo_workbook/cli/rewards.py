@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_workbook.config import nearest
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import Judge, WholeJudge
+from grpo_workbook.models import fingerprint
 from grpo_workbook.rewards import specs
 from grpo_workbook.rewards.contract import (
     Completion,
@@ -30,6 +31,7 @@ from grpo_workbook.rewards.contract import (
     name_of,
     require_columns,
 )
+from grpo_workbook.rewards.models import RewardModel
 
 if TYPE_CHECKING:
     from grpo_workbook.rewards.symbolic import Outcome
@@ -65,10 +67,14 @@ def _symbolic() -> RewardFunction:
 
 
 def beside(spec: str, folder: Path) -> str:
-    """The spec from a file in `folder`, with the path added to reward files in that folder."""
+    """The spec from a file in `folder`, with the path added to what lies in that folder."""
     parts = []
     for part in spec.split(","):
         part = part.strip()
+        model = folder / Path(part.rpartition(":")[0] or part).expanduser()
+        if (model / "config.json").is_file():  # a reward model in this folder
+            parts.append(str(folder / part))
+            continue
         file, dot_py, rest = part.partition(".py:")
         path = folder / Path(f"{file}.py").expanduser()
         # A reward's name stays as it is, as does a path that is not in this folder.
@@ -160,7 +166,10 @@ def _cause(error: BaseException, path: Path) -> str:
 
 
 def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
-    """{user's function: SHA-256 of its file}, because a run resumes only with the same ones."""
+    """{user's function: SHA-256 of its file}, because a run resumes only with the same ones.
+
+    A reward model has the hash of its folder.
+    """
     hashes = {}
     for function in functions:
         path = about(function).file
@@ -168,6 +177,8 @@ def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
             # numbered, because two files may have one name
             name = f"{path.name}:{name_of(function)}:{len(hashes)}"
             hashes[name] = sha256(path.read_bytes()).hexdigest()
+        if isinstance(function, RewardModel):
+            hashes[function.source] = fingerprint(function.source) or ""  # "" for a hub id
     return hashes
 
 
@@ -210,7 +221,7 @@ def try_references(answers: Sequence[str]) -> "dict[int, Outcome]":
 def try_rewards(
     functions: Sequence[Callable], rows: Sequence[Mapping[str, Any]], tokenizer: Any
 ) -> None:
-    """Raise WorkbookError if a column is missing, or a user's function fails on made-up texts."""
+    """Raise WorkbookError if a column is missing, or a user's reward fails on made-up texts."""
     texts = []
     columns: dict[str, list] = {name: [] for name in rows[0]}
     for row in rows:
@@ -222,5 +233,5 @@ def try_rewards(
     for function in functions:
         info = about(function)
         require_columns(name_of(function), info.columns, columns)
-        if info.file is not None:
+        if info.file is not None or isinstance(function, RewardModel):
             call(function, texts, tokenizer=tokenizer, **columns)

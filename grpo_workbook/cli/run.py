@@ -52,6 +52,7 @@ from grpo_workbook.notebook import use_one_thread
 from grpo_workbook.resume import Trained, train
 from grpo_workbook.rewards.contract import about, name_of
 from grpo_workbook.rewards.lab import honest
+from grpo_workbook.rewards.models import RewardModel
 
 PARTS = (
     "run.json",
@@ -336,6 +337,13 @@ def make_prompts(run: options.Run, problems: Problems, tokenizer: Any) -> None:
 # ------------------------------------------------------------------ training
 
 
+def for_trl(function: Any) -> Any:
+    """A reward as TRL takes it: of a reward model the model itself, which TRL calls."""
+    if isinstance(function, RewardModel):
+        return function.model
+    return function
+
+
 def train_policy(
     run: options.Run, model: Any, tokenizer: Any, problems: Problems
 ) -> tuple[Trained, float]:
@@ -350,7 +358,7 @@ def train_policy(
     from grpo_workbook.diagnosis.health import HealthCallback, log_the_end, watch
 
     output = run.profile.output
-    functions: Any = watch(run.functions)
+    functions: Any = watch([for_trl(function) for function in run.functions])
     # Float32Adapters acts when the trainer has been built, so the trainer must get it at once.
     callbacks: list[Any] = [training.Float32Adapters(model), training.RewardBar()]
     try:

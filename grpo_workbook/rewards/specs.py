@@ -2,10 +2,14 @@
 
 `parse_rewards("correctness:2,overlong=200:0.5")` makes functions and weights for GRPOTrainer. The
 names are in REGISTRY; the command line adds those of other modules, and functions of your files.
+`trl.rewards.NAME` is a reward of TRL, and a folder or a hub id is a reward model.
 """
 
+import importlib
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 from grpo_workbook.config import nearest
 from grpo_workbook.errors import WorkbookError
@@ -15,9 +19,10 @@ from grpo_workbook.rewards.builtin import (
     incremental_format_reward,
     strict_format_reward,
 )
-from grpo_workbook.rewards.contract import RewardFunction, about, name_of
+from grpo_workbook.rewards.contract import RewardFunction, about, name_of, reward
+from grpo_workbook.rewards.models import RewardModel
 
-__all__ = ["REGISTRY", "parse_rewards"]
+__all__ = ["REGISTRY", "as_reward", "parse_rewards"]
 
 # Name -> a reward, or a factory that takes the text behind "=", as in "overlong=200".
 REGISTRY: dict[str, Callable] = {
@@ -25,6 +30,15 @@ REGISTRY: dict[str, Callable] = {
     "strict_format": strict_format_reward,
     "incremental_format": incremental_format_reward,
     "overlong": get_overlong_reward,
+}
+# What TRL's rewards judge, and the columns that they read.
+_OF_TRL: dict[str, tuple[str, tuple[str, ...]]] = {
+    "accuracy_reward": ("correctness", ("solution",)),
+    "reasoning_accuracy_reward": ("correctness", ("solution",)),
+    "get_cosine_scaled_reward": ("correctness", ("solution",)),
+    "think_format_reward": ("format", ()),
+    "get_repetition_penalty_reward": ("style", ()),
+    "get_soft_overlong_punishment": ("length", ()),
 }
 # FILE.py:FUNCTION or NAME or NAME=ARGUMENT, with or without :WEIGHT
 _PART = re.compile(
@@ -43,7 +57,9 @@ def parse_rewards(
         functions, weights = parse_rewards("correctness:2,strict_format:0.5")
 
     A weight is 1 if it is left out; with 0 a reward is only logged. `extra` are names beside those
-    of REGISTRY, and `load` makes a function of the command line's FILE.py:FUNCTION. Raises
+    of REGISTRY, and `load` makes a function of the command line's FILE.py:FUNCTION. A name may also
+    be trl.rewards.NAME, with the numbers that its factory takes as in
+    "trl.rewards.get_soft_overlong_punishment=256;64", or a reward model's folder or hub id. Raises
     WorkbookError for an unknown name, a bad argument or weight, weights that are all 0, and two
     rewards with the same name in the log.
     """
@@ -74,9 +90,13 @@ def parse_rewards(
 def _registered(text: str, registry: Mapping[str, Callable]) -> RewardFunction:
     """The reward of "name" or "name=argument"."""
     name, equals, argument = [part.strip() for part in text.partition("=")]
+    if name.startswith("trl.rewards."):
+        return _reward_of_trl(name.removeprefix("trl.rewards."), argument)
     if name not in registry:
-        suggestion = nearest(name, [*registry, "FILE.py:FUNCTION"])
-        raise WorkbookError(f"unknown reward {name!r}: {suggestion}")
+        if _is_model(text):
+            return RewardModel(text)
+        others = ("FILE.py:FUNCTION", "trl.rewards.NAME", "a reward model's folder")
+        raise WorkbookError(f"unknown reward {name!r}: {nearest(name, [*registry, *others])}")
     function = registry[name]
     is_reward = about(function).role is not None  # a factory has no role
     if is_reward and equals:
@@ -87,3 +107,39 @@ def _registered(text: str, registry: Mapping[str, Callable]) -> RewardFunction:
         return function(argument) if equals else function()
     except (TypeError, ValueError) as error:  # a factory without its argument, or with a bad one
         raise WorkbookError(f"{text}: {error}") from None
+
+
+def _is_model(name: str) -> bool:
+    """Whether this is a folder, or may be a hub id: A/B. No reward's name has a slash."""
+    return Path(name).is_dir() or re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) is not None
+
+
+def _reward_of_trl(name: str, argument: str) -> RewardFunction:
+    """A reward of trl.rewards; the numbers in `argument`, as "256;64", are for its factory."""
+    # Only the rewards are loaded with it, which Unsloth does not change.
+    function = getattr(importlib.import_module("trl.rewards"), name, None)
+    if function is None or not callable(function):
+        raise WorkbookError(f"TRL has no reward {name!r}: {nearest(name, _OF_TRL)}")
+    if name.startswith("get_"):
+        try:
+            function = function(*[int(number) for number in argument.split(";") if number])
+        except (TypeError, ValueError) as error:
+            raise WorkbookError(
+                f"trl.rewards.{name}: {error}. Give whole numbers as in {name}=256;64"
+            ) from None
+    elif argument:
+        raise WorkbookError(f"trl.rewards.{name} takes no argument: leave out ={argument}")
+    role, columns = _OF_TRL.get(name, (None, ()))
+    return reward(role, columns)(function)
+
+
+def as_reward(function: Any) -> RewardFunction:
+    """A reward function of what TRL takes as one: a function, a model, or a model's name.
+
+    A text may also be a name that `parse_rewards` knows. Raises WorkbookError for an unknown name.
+    """
+    if isinstance(function, str):
+        return _registered(function, REGISTRY)
+    if hasattr(function, "get_input_embeddings"):  # a model of Transformers
+        return RewardModel(function)
+    return function
