@@ -264,8 +264,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "320 + 6 * 8": "320 + 2 * 8",
         "pool[1024:1184]": "pool[256:280]",
         "labels = right[1024:1184]": "labels = right[256:280]",
-        "test_pairs[:30]": "test_pairs[:4]",
-        "if not label][:8]": "if not label][:2]",
+        "if not label][:20]": "if not label][:2]",
     },
     "14_capstone": {
         "MY_STEPS = 60\nMY_HELDOUT = 120": "MY_STEPS = 4\nMY_HELDOUT = 24",
@@ -548,7 +547,7 @@ def found_where_a_learned_reward_stops_helping(folder, proved):
     assert low > 0.3
     assert blind < kappa - 0.3
     taken = proved["taken in"]
-    # which attack it is differs: the judge was taught behind fences of random digits
+    # which text it is may differ: on another machine the judge is another one
     assert max(taken.values()) >= max(0.5, taken["as they were"])
     assert proved["asked"] > 100
     assert proved["stored"] > 20

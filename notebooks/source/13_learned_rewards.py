@@ -5,12 +5,13 @@
 # is wrong? This chapter trains a policy against such a reward until the policy fools it, and then compares remedies.
 #
 # **After this notebook you can** train a reward model with TRL and say which errors it overlooks, train against it and
-# see the moment when it stops helping, choose a remedy by stored runs, and test a language model as judge before you
-# trust it.
+# see at which distance from the base it stops helping, choose a remedy by stored runs, and test a language model as
+# judge before you trust it.
 #
 # **Time:** about 3 minutes on two CPU cores. You train a reward model, a policy against it, and a judge; the runs with
-# many seeds are stored, and you read them. Reading takes about an hour. **You need** chapters 00, 01 and 03, and from
-# chapter 12 what a paired difference and Holm's correction are.
+# many seeds are stored, and you read them. Reading takes about 45 minutes, and the optional part "For the curious"
+# another 15. **You need** chapters 00, 01 and 03, and from chapter 12 what a paired difference and Holm's correction
+# are.
 
 # %% [markdown]
 # ## Rewards that learned
@@ -64,6 +65,9 @@ paths = {"an error everywhere": [], "a loophole": []}
 for beta in torch.logspace(1.5, -0.6, 60).tolist():
     paths["an error everywhere"].append(optimised(noisy, gold_values, beta))
     paths["a loophole"].append(optimised(loophole, gold_values, beta))
+for name, proxy in (("an error everywhere", noisy), ("a loophole", loophole)):
+    same_order = (proxy[:, None] > proxy) == (gold_values[:, None] > gold_values)
+    print(f"{name}: {same_order.float().mean():.1%} of the pairs in the right order")
 
 # %% [markdown]
 # Compare the two proxies:
@@ -77,7 +81,7 @@ for axes, (name, path) in zip(panels, paths.items()):
     kl, proxy, gold_line = zip(*path)
     axes.plot(kl, proxy, "--", color=figures.ORANGE, label="proxy")
     axes.plot(kl, gold_line, color=figures.BLUE, label="gold")
-    axes.set(xlabel="KL from the base", ylabel="mean reward")
+    axes.set(xlabel="KL from the base, nats", ylabel="mean reward")
     axes.set_title(f"{name}: gold {gold_line[-1]:.1f} at the end")
     top = gold_line.index(max(gold_line))
     lines.append(
@@ -343,7 +347,7 @@ for entry in trainer.state.log_history[:-1:6]:
 # %%
 from statistics import mean
 
-from grpo_workbook import bootstrap_interval
+from grpo_workbook import bootstrap_interval, wilson_interval
 
 
 @torch.no_grad()
@@ -421,7 +425,8 @@ for low in torch.arange(0, 1, 0.125).tolist():
     error = 1.96 * (y * (1 - y) / count) ** 0.5
     axes.errorbar(x, y, error, fmt="o", color=figures.BLUE, capsize=3)
     lines.append(f"{x:.0%} predicted, {y:.0%} true")
-axes.set(xlabel="predicted probability", ylabel="came true", xlim=(0, 1), ylim=(0, 1))
+axes.set(xlabel="predicted probability", xlim=(0, 1), ylim=(0, 1))
+axes.set_ylabel("fraction that came true")
 axes.set_title("Predicted and observed, held-out pairs")
 figures.show(
     figure, f"Calibration of the reward model on held-out pairs. {'; '.join(lines)}."
@@ -500,10 +505,12 @@ report("models")
 
 # %% [markdown]
 # *accuracy* is the rate over all held-out pairs. *points* is the difference from unflipped labels, seed by seed, with
-# the interval and Holm's correction of chapter 12. With three labels of ten flipped, accuracy is four points lower, and
-# even that is unsettled with five seeds. These runs do not show whether pairs of the same form suffer more: the few
-# that were counted compared completions of different problems. Systematic errors are worse than random ones, because
-# they do not average out: if people prefer the longer answer, the model learns to prefer it.
+# its 95 % interval and its p after Holm's correction (chapter 12). The last word is *better* or *worse* if this p is
+# below 0.05. Otherwise it is *unsettled* if the interval leaves out 0, which more seeds would settle, and *not shown*
+# if it does not. With three labels of ten flipped, accuracy is four points lower, and even that is unsettled with five
+# seeds. These runs do not show whether pairs of the same form suffer more: the few that were counted compared
+# completions of different problems. Systematic errors are worse than random ones, because they do not average out: if
+# people prefer the longer answer, the model learns to prefer it.
 #
 # ## Train against it
 #
@@ -540,39 +547,39 @@ def goodhart(judge, beta, steps=24):
 free, hacked = goodhart(reward_model, beta=1e-4)
 
 # %% [markdown]
-# What do proxy and gold do during training?
+# How do proxy and gold depend on the distance from the base? Steps are a poor measure of it, because one method takes
+# longer steps than another. So this chapter draws everything over the KL divergence, as in the toy. TRL logs the mean
+# KL per token; multiplied by the mean number of tokens, it is the KL of a completion:
 
 # %% tags=["hide-input"]
 import pandas as pd
 
 table = pd.DataFrame(free)
+table["distance"] = table["kl"] * table["tokens"]  # KL of a completion
 smooth = table.rolling(3, min_periods=1, center=True).mean()
-distances = table["kl"] * table["tokens"]
-steps = table.index + 1
-figure, panels = figures.new_panels(9.5, 3.6, 2, 2)
-places = [("step", steps, "-"), ("KL of a completion, nats", distances, "")]
-for axes, (label, x, dash) in zip(panels, places):
-    other = axes.twinx()
-    other.spines["top"].set_visible(False)
-    axes.plot(x, smooth["gold"], "o" + dash, color=figures.BLUE, ms=3)
-    other.plot(x, smooth["proxy"], "s" + dash, color=figures.ORANGE, ms=3)
-    axes.set(xlabel=label, ylim=(0, 1))
-panels[0].set_ylabel("gold (blue)")
-other.set_ylabel("proxy (orange)")
+figure, panels = figures.new_panels(9.0, 3.4, 2, 2)
+looks = {"proxy": ("o--", figures.ORANGE), "gold": ("o-", figures.BLUE)}
+for axes, (column, (dash, colour)) in zip(panels, looks.items()):
+    axes.plot(smooth["distance"], smooth[column], dash, color=colour, ms=3, lw=1)
+    axes.set(xlabel="KL of a completion from the base, nats", title=column)
+    axes.set_ylabel(f"mean {column} of the completions")
+panels[1].set_ylim(0, 1)
 best = smooth["gold"].idxmax()
 first, top, last = smooth.iloc[0], smooth.loc[best], smooth.iloc[-1]
-figure.suptitle(f"Gold is best in step {best + 1}; the proxy keeps its value")
+figure.suptitle("The proxy rises and stays high; gold rises, then falls")
 figures.show(
     figure,
-    f"Proxy and gold over {len(free)} steps and over KL. Gold: {first['gold']:.2f}, at "
-    f"best {top['gold']:.2f} in step {best + 1}, at the end {last['gold']:.2f}. Proxy: "
-    f"{first['proxy']:.2f}, at the end {last['proxy']:.2f}.",
+    f"Two line charts over KL. Gold: {first['gold']:.2f} at first, at best "
+    f"{top['gold']:.2f} at {top['distance']:.1f} nats, at the end {last['gold']:.2f} "
+    f"at {last['distance']:.1f} nats. Proxy: {first['proxy']:.2f} at first, "
+    f"{top['proxy']:.2f} where gold is best, at the end {last['proxy']:.2f}.",
 )
+print(f"gold {first['gold']:.2f} at first, {last['gold']:.2f} at the end; at best "
+      f"{top['gold']:.2f}, at {top['distance']:.1f} nats, in step {best + 1}")
 
 # %% [markdown]
-# Blue is gold (left axis), orange the proxy (right axis); each dot is a mean of three steps. The horizontal axis is the
-# step on the left, and on the right the KL divergence of a completion from the base, as in the toy. (TRL logs the mean
-# KL per token; the figure multiplies it by the mean number of tokens.)
+# The dots are the 24 steps of the run in their order, each a mean of three steps. The horizontal axis is the KL
+# divergence of a completion from the base. The vertical axis is the proxy on the left and gold on the right.
 #
 # First the policy learns what the reward model knows, the form, and gold rises with the proxy. After that, the policy
 # can gain only from the *errors* of the reward model, and it finds them: gold falls to about half of its best value.
@@ -679,8 +686,8 @@ predict("13.3", prediction, both_runs);
 #   al. found it best with a small penalty.
 # - **early stopping** measures gold on 64 other problems every 256 completions and keeps the best weights. It needs a
 #   few gold labels.
-# - **diversity bonus** is explained below. **30 % flipped** uses reward models from worse labels. **the rule itself**
-#   pays gold.
+# - **diversity bonus** is explained in the last part of this chapter. **30 % flipped** uses reward models from worse
+#   labels. **the rule itself** pays gold.
 
 # %%
 def read_runs(task):
@@ -691,92 +698,144 @@ def read_runs(task):
     return runs.join(measured)
 
 
-def mean_path(runs, method):
-    """Means over the seeds and three batches, by completions."""
-    logs = []
-    for log in runs[runs["method"] == method]["log"]:
-        logs.append(pd.DataFrame(log))
-    means = pd.concat(logs).groupby("used").mean()
-    return means.rolling(3, min_periods=1, center=True).mean()
-
-
 runs = read_runs("goodhart")
-print(len(runs), "runs,", runs["seed"].nunique(), "seeds")
+labelled = runs[runs["method"] == "early stopping"]["labels"].mean()
+print(f"{len(runs)} runs, {runs['seed'].nunique()} seeds; early stopping used "
+      f"{labelled:.0f} gold labels in each run")
 report("goodhart")
 
 # %% [markdown]
-# *sampled* is the rate of right answers in the requested form, *points* the paired difference in this rate, *kl* the
-# divergence at the end. All completions are sampled; these runs were not measured greedily. The next figure shows the
-# runs without a remedy, over the distance from the base:
+# *sampled* is the rate of right answers in the requested form, and *points* the paired difference in this rate. *kl* is
+# the divergence of the measured weights. All completions are sampled; these runs were not measured greedily.
+#
+# The table compares the *ends* of the runs, and the methods do not end at the same distance from the base. The next
+# figure shows the runs without a remedy on their way:
 
 # %% tags=["hide-input"]
-figure, panels = figures.new_panels(9.5, 3.4, 2, 2)
-average = mean_path(runs, "one model")
+figure, panels = figures.new_panels(9.0, 3.4, 2, 2)
+unhelped = runs[runs["method"] == "one model"]
 lines = []
-columns = [("proxy", figures.ORANGE), ("gold", figures.BLUE)]
-for axes, (column, colour) in zip(panels, columns):
-    for log in runs[runs["method"] == "one model"]["log"]:
+for axes, (column, (_, colour)) in zip(panels, looks.items()):
+    paths = []
+    for log in unhelped["log"]:
         path = pd.DataFrame(log).rolling(3, min_periods=1, center=True).mean()
         axes.plot(path["kl"], path[column], color=colour, lw=0.8, alpha=0.5)
+        paths.append(path)
+    average = pd.concat(paths).groupby(level=0).mean()
     values = average[column]
     axes.plot(average["kl"], values, color=colour, lw=2.5)
-    axes.set(xlabel="KL of a completion, nats", ylabel=column)
-    start, end = values.iloc[0], values.iloc[-1]
-    most = values.max()
-    lines.append(
-        f"{column}: {start:.2f} at first, at most {most:.2f}, at the end {end:.2f}"
-    )
+    axes.set(xlabel="KL of a completion from the base, nats", title=column)
+    axes.set_ylabel(f"mean {column} of the completions")
+    start, most, end = values.iloc[0], values.max(), values.iloc[-1]
+    line = f"{column}: {start:.2f} at first, at most {most:.2f}, at the end {end:.2f}"
+    lines.append(line)
 panels[1].set_ylim(0, 1)
-figure.suptitle("The same runs: the proxy stays high, gold falls")
+figure.suptitle("Five seeds without a remedy: the proxy stays high, gold falls")
 figures.show(figure, f"Proxy and gold over KL, by seed. {'; '.join(lines)}.")
 
 # %% [markdown]
-# A thin line is a seed and the thick line their mean. The horizontal axis is the KL divergence of a completion from the
-# base; the vertical axis is the proxy on the left and gold on the right.
+# A thin line is a seed, smoothed over three batches, and the thick line is the mean of the five seeds. The axes are
+# those of the live run. Where a line turns back, the policy moved towards the base for a few updates.
 #
-# The second figure compares the remedies:
+# To compare methods at the *same* distance, divide the divergence into ranges. For each run, take the mean rate of
+# right answers over all batches that fell into a range:
 
-# %% tags=["hide-input"]
-shown = ["one model", "mean of three", "minimum of three", "beta 0.1", "beta 0.3",
-         "the rule itself"]
-figure, (left, right_panel) = figures.new_panels(9.5, 3.8, 2, 2)
-lines = []
-for name, (colour, dash, _) in zip(shown, figures.STYLES):
-    path = mean_path(runs, name)
-    left.plot(path.index, path["right"], dash, color=colour, label=name)
-    right_panel.plot(path["kl"], path["right"], dash, color=colour)
-    best, last = path["right"].max(), path.iloc[-1]
-    lines.append(
-        f"{name}: at best {best:.2f}, at the end {last['right']:.2f} at a KL of "
-        f"{last['kl']:.1f}"
-    )
-left.set(xlabel="completions", ylabel="right", ylim=(0, 1), title="Over the run")
-right_panel.set(xlabel="KL of a completion, nats", ylim=(0, 1))
-right_panel.set_title("Over the distance")
-figure.legend(frameon=False, loc="outside right center")
-figures.show(figure, f"Rate of right answers by remedy. {'; '.join(lines)}.")
+# %%
+BORDERS = [0, 1, 2, 4, 8, 16, 32]
+RANGES = ["0 to 1", "1 to 2", "2 to 4", "4 to 8", "8 to 16", "16 to 32"]
+
+
+def by_distance(runs, method, borders=BORDERS, labels=RANGES):
+    """The rate of right answers by range of KL: a row per seed, a column per range."""
+    rows = {}
+    for run in runs[runs["method"] == method].to_dict("records"):
+        batches = pd.DataFrame(run["log"])
+        ranges = pd.cut(batches["kl"], borders, labels=labels, include_lowest=True)
+        rows[run["seed"]] = batches.groupby(ranges, observed=False)["right"].mean()
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def draw_ranges(axes, rates, shift, style, name):
+    """Mean, lowest and highest seed of each range that at least three seeds reached."""
+    colour, dash, marker = style
+    order = list(rates.columns)
+    rates = rates.loc[:, rates.count() >= 3]
+    places = [order.index(label) + shift for label in rates.columns]
+    means = rates.mean()
+    axes.plot(places, means, dash, color=colour, marker=marker, ms=5, label=name)
+    axes.vlines(places, rates.min(), rates.max(), color=colour, lw=1)
+    numbers = [f"{mean:.2f} at {label}" for label, mean in means.items()]
+    return f"{name}: {', '.join(numbers)}"
 
 # %% [markdown]
-# Each line is the mean of a remedy over its seeds, and the vertical axes show the rate of right answers. The horizontal
-# axis is the number of completions on the left and the KL divergence from the base on the right.
+# Draw it for six methods:
+
+# %% tags=["hide-input"]
+shown = ["the rule itself", "beta 0.3", "beta 0.1", "minimum of three",
+         "mean of three", "one model"]
+figure, (axes,) = figures.new_panels(9.0, 3.8)
+lines = []
+for i, name in enumerate(shown):
+    rates = by_distance(runs, name)
+    lines.append(draw_ranges(axes, rates, 0.09 * (i - 2.5), figures.STYLES[i], name))
+axes.set_xticks(range(len(RANGES)), RANGES)
+axes.set(xlabel="KL of a completion from the base, nats", ylim=(0, 1))
+axes.set_ylabel("rate of right answers")
+axes.set_title("Right answers are most frequent between 1 and 4 nats")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(figure, f"Rate of right answers over KL, by method. {'; '.join(lines)}.")
+
+# %% [markdown]
+# A marker is the mean over the seeds in one range of the divergence; the thin line through it goes from the lowest seed
+# to the highest one. The markers of a range are moved a little to the side so that you can tell them apart. A method
+# has no marker where fewer than three of its seeds arrived.
 #
-# - **Better than no remedy:** with a KL penalty of 0.3, 73 % are right at the end, which is above the best moment of
-#   the runs without a remedy. Early stopping ends at 58 % and costs 384 gold labels. The corrected test confirms both.
-#   A penalty of 0.1 ends at 53 %, and the adaptive beta, which overshot its target of 2 nats, at 62 %; with five seeds
-#   these two are unsettled.
+# All methods begin alike. Beyond 4 nats, all runs against a reward model lose, whatever the remedy; the penalised runs
+# simply do not go there. Is a penalty also better at the *same* distance? Between 2 and 4 nats every run has some
+# batches, so there the seeds can be compared in pairs:
+
+# %%
+from scipy.stats import ttest_1samp
+
+
+def paired_points(values, others):
+    """The mean difference in points with its 95 % interval, in words."""
+    gaps = 100 * (values - others).dropna()
+    test = ttest_1samp(gaps, 0)
+    low, high = test.confidence_interval()
+    return f"{gaps.mean():+.1f} [{low:+.1f}, {high:+.1f}], p {test.pvalue:.2g}"
+
+
+unhelped_rates = by_distance(runs, "one model")["2 to 4"]
+for name in ("one model", "beta 0.1", "beta 0.3", "minimum of three"):
+    rates = by_distance(runs, name)["2 to 4"]
+    batches = pd.DataFrame(runs.query("method == @name")["log"].explode().tolist())
+    inside = batches["kl"].between(2, 4).sum() / len(rates)
+    line = f"{name:17} {rates.mean():.0%} right, {inside:4.1f} batches per seed"
+    if name != "one model":
+        line += f", points {paired_points(rates, unhelped_rates)}"
+    print(line)
+
+# %% [markdown]
+# What do the stored runs show?
+#
+# - **Better than no remedy, at the end:** with a KL penalty of 0.3, 73 % are right, and early stopping ends at 58 %,
+#   for 384 gold labels. The corrected test confirms both. A penalty of 0.1 ends at 53 %, and the adaptive beta, which
+#   overshot its target of 2 nats, at 62 %; with five seeds these two are unsettled.
 # - **Not shown:** that an ensemble helps. With the minimum of three models the runs end where they end with one model,
-#   at -0.2 points with an interval from -20 to +20, so it may help or harm. All three models learned from the same base
-#   and the same kind of pairs, so they may overlook the same errors. Nor do these runs confirm a diversity bonus or
-#   another standard deviation.
-# - **The rule itself** reaches 87 %: no remedy makes up for a reward that does not know what is right. All these reward
-#   models ordered 86 to 90 % of held-out pairs rightly, and this accuracy does not tell how a run ends.
+#   at -0.2 points with an interval from -20 to +20, so it may help or harm. At the same distance its difference is not
+#   shown either. All three models learned from the same base and the same kind of pairs, so they may overlook the same
+#   errors. Nor do these runs confirm a diversity bonus or another standard deviation.
+# - **The rule itself** reaches 87 %: no remedy makes up for a reward that does not know what is right. The reward
+#   models from unflipped labels ordered 90 % of held-out pairs rightly, and this accuracy does not tell how a run ends.
 #
-# Look at the right panel again. In the runs of [Gao et al.](https://arxiv.org/abs/2210.10760) a KL penalty did not
-# change gold *at a given KL*: it worked like stopping earlier. Here the runs with a penalty lie above the others at the
-# same KL. Between 1 and 2 nats, 43 % are right without a penalty, 54 % with 0.1 and 70 % with 0.3. One reason may be
-# time. The runs without a penalty pass that range within about two updates, while they still learn the form; the runs
-# with 0.3 spend half of their updates there. So the comparison mixes the effect of the penalty with that of more
-# updates, and these runs can neither separate the two nor contradict Gao et al.
+# Most of what a remedy gains is distance: it ends nearer to the base. In the runs of [Gao et
+# al.](https://arxiv.org/abs/2210.10760) this was all that a KL penalty did. It did not change gold *at a given KL*, so
+# it worked like stopping earlier. Here the penalised runs lie 13 and 17 points above the others at 2 to 4 nats. But the
+# two intervals barely leave out 0, and for three comparisons the corrected tests confirm neither. One reason for a
+# difference may be time. The runs without a penalty pass this range within two or three batches, while they still learn
+# the form; the penalised runs stay there for ten or more. So the comparison mixes the effect of the penalty with that
+# of more updates, and these runs neither confirm nor contradict Gao et al.
 #
 # None of these remedies repairs the reward model. To repair it, label completions of the *policy* and train the reward
 # model again ("iterated RLHF"), because then its pairs contain the errors that the policy has found.
@@ -815,110 +874,47 @@ check("13.4", adaptive_beta);
 # </details>
 
 # %% [markdown]
-# ## What noise costs
-#
-# A reward can also be right on average and make random errors, as people in a hurry or flaky tests do. Suppose a reward
-# of 0 or 1 is flipped at the rate $f$. Then a completion that is right with probability $p$ earns $f + (1 - 2f)\,p$ on
-# average. The order of the answers stays, the difference between right and wrong shrinks by the factor $1 - 2f$, and
-# the noise adds to the group's standard deviation. How well do the advantages still agree with those of the true
-# rewards? Take 4,000 questions with p uniform between 0 and 1, in groups of 4, 8 and 16; the *batch's* standard
-# deviation is that of all rewards:
-
-# %%
-from grpo_workbook import group_advantages
-
-torch.manual_seed(0)
-probability = torch.rand(4000, 1)  # of a right answer, for each question
-is_right = (torch.rand(4000, 16) < probability).float()
-
-
-def agreement_with_truth(flips, size, scale):
-    """Correlation of the advantages with those of the true rewards."""
-    true_rewards = is_right[:, :size]
-    flipped = (torch.rand(true_rewards.shape) < flips).float()
-    paid = (true_rewards - flipped).abs()
-    true_advantages = group_advantages(true_rewards.flatten(), size, scale)
-    paid_advantages = group_advantages(paid.flatten(), size, scale)
-    both = torch.stack([true_advantages, paid_advantages])
-    return float(torch.corrcoef(both)[0, 1])
-
-
-for flips in (0.1, 0.2, 0.35):
-    for scale in ("group", "batch"):
-        cells = []
-        for size in (4, 8, 16):
-            correlation = agreement_with_truth(flips, size, scale)
-            cells.append(f"groups of {size}: {correlation:.2f}")
-        print(f"{flips:4.0%} flipped, divided by the {scale}'s std: {', '.join(cells)}")
-
-# %% [markdown]
-# All six numbers of a noise level are nearly equal. A larger group estimates its mean better, but each reward stays as
-# noisy as before; only more *completions* average the noise out, however they are grouped. The choice of the standard
-# deviation matters in a group whose answers are all right or all wrong. There the noise is the only variance, and
-# dividing by the group's standard deviation turns it into large advantages:
-
-# %%
-all_wrong = torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0])  # the 1 is a flipped verdict
-mixed = torch.tensor([1.0, 0, 1, 1, 0, 0, 1, 0])
-both_groups = torch.cat([all_wrong, mixed])
-for scale in ("group", "batch", "none"):
-    values = group_advantages(both_groups, 8, scale).tolist()
-    flipped, right_one = values[3], values[8]
-    print(f"{scale:6} the flipped one {flipped:5.2f}, a right one {right_one:5.2f}")
-
-# %% [markdown]
-# With the group's standard deviation, the flipped reward gets nearly three times the advantage of a right answer in the
-# mixed group; with the batch's, less than twice. Does this matter in training? The stored runs pay the rule itself on
-# chapter 12's task *main*, with 20 and 30 % of the rewards flipped:
-
-# %%
-report("noise")
-
-# %% [markdown]
-# With 20 % flipped, groups of 4 and 8 lose seven or eight points; with groups of 16, one seed of five ended at 1 %.
-# With 30 % flipped, every group size has seeds near 0 and others at 65 to 76 %: the outcome depends on the seed, and
-# five seeds cannot show which size is best. The advantage of the batch's standard deviation, which the toy shows, is
-# not visible through this noise.
-#
-# With 30 % flipped and a third of the learning rate, all five seeds end between 57 and 70 %, on average 24 points above
-# the usual rate. That is plausible, because smaller steps average over more completions, but five seeds do not confirm
-# the paired difference (p = 0.15).
-#
 # ## The pipeline that GRPO replaced
 #
 # RLHF as of 2022 ([InstructGPT](https://arxiv.org/abs/2203.02155)) has three stages: SFT on demonstrations, a reward
 # model from comparisons, and PPO against it. PPO trains a second model, the **critic**, usually about as large as the
 # policy. At each token the critic predicts the reward to come, and PPO reinforces tokens after which the outcome is
-# better than predicted. GRPO replaces the critic by the group's mean. The KL penalty has a different place as well:
-# InstructGPT subtracts it from PPO's reward, GRPO adds it to the loss. In the stored runs below it is in the loss for
-# both methods, so that they differ in less; the short PPO class of this chapter has no KL penalty.
+# better than predicted. GRPO replaces the critic by the group's mean. Does a critic also help against a reward that is
+# wrong?
 
 # %% tags=["hide-input"]
 pale = figures.PALE
 boxes = {
     "policy": (0.09, 0.5, "policy\nlearns", pale["model"]),
-    "text": (0.3, 0.5, "completions", pale["data"]),
-    "reward": (0.55, 0.85, "reward model\nfrozen", pale["check"]),
-    "reference": (0.55, 0.5, "reference\nfrozen", pale["check"]),
-    "critic": (0.55, 0.24, "critic\nlearns (PPO)", pale["off"]),
-    "A": (0.85, 0.5, "advantages:\nPPO per token,\nGRPO per text", pale["number"]),
+    "text": (0.29, 0.5, "completions", pale["data"]),
+    "reference": (0.52, 0.86, "reference\nfrozen", pale["check"]),
+    "reward": (0.52, 0.5, "reward model\nfrozen", pale["check"]),
+    "critic": (0.52, 0.14, "critic, only in PPO\nlearns", pale["off"]),
+    "A": (0.86, 0.5, "advantages:\nPPO for each token,\nGRPO for each text",
+          pale["number"]),
+    "loss": (0.86, 0.86, "KL penalty", pale["number"]),
 }
 arrows = [
     ("policy", "text", ""), ("text", "reward", ""), ("text", "reference", ""),
-    ("text", "critic", ""), ("reward", "A", ""), ("reference", "A", "KL"),
-    ("critic", "A", "baseline"), ("A", "policy", "", -0.5),
+    ("text", "critic", ""), ("reward", "A", "reward"), ("reference", "loss", ""),
+    ("critic", "A", "predictions"), ("loss", "A", "InstructGPT"),
 ]
-figure = figures.diagram(boxes, arrows, (9.0, 3.6))
+figure = figures.diagram(boxes, arrows, (9.0, 3.8))
+figure.suptitle("PPO holds four models; GRPO does without the critic", y=1.04)
 figures.show(
     figure,
     "Diagram: the policy writes completions; a frozen reward model, a frozen reference "
-    "and, in PPO alone, a learning critic look at them; together they make the "
-    "advantages with which the policy is updated.",
+    "and, in PPO alone, a learning critic look at them. Reward and predictions make "
+    "the advantages; InstructGPT also subtracts the KL penalty there.",
 )
 
 # %% [markdown]
-# In the diagram, two models are frozen, and only PPO has a critic that learns. The arrow "KL" shows InstructGPT's way,
-# in which the penalty is a part of the reward.
+# The diagram shows what is computed for one update. Two models are frozen, and only PPO has a critic that learns. The
+# policy is then updated with the advantages.
+#
+# The KL penalty has two possible places. InstructGPT subtracts it from the reward, so it enters the advantages; the
+# arrow from the penalty shows this way. GRPO adds the penalty to the loss instead. In the stored runs below it is in
+# the loss for both methods, so that they differ in less. The short PPO class of this chapter has no KL penalty.
 #
 # **Generalised advantage estimation** turns the critic's predictions $V_t$ into advantages. The error of one step is
 # $\delta_t = r_t + V_{t+1} - V_t$, and the advantage is $A_t = \delta_t + \lambda A_{t+1}$ (without discount). The
@@ -1056,217 +1052,44 @@ print(f"GRPO with a rule, no KL:  {mebibytes([policy], []):5.1f} MiB")
 # %%
 pipeline = read_runs("pipeline")
 report("pipeline")
+sampled = pipeline.pivot(index="seed", columns="method", values="sampled")
+versus_sft = paired_points(sampled["SFT, then PPO"], sampled["SFT"])
+print(f"PPO after SFT, against SFT alone: points {versus_sft}")
 
 # %% [markdown]
 # SFT on 128 answers alone reaches 80 %. GRPO against the reward model then loses 14 points of it, and PPO does not.
-# Does that make PPO the better method? The runs did not move equally far. At the end, GRPO is at a KL divergence of 1.6
-# nats from the policy after SFT, GRPO with the batch's standard deviation at 0.6, and PPO at 0.35. So compare the
-# methods at the same distance:
+# Does that make PPO the better method? Look at the column *kl*: the runs did not move equally far. At the end, GRPO is
+# at a KL divergence of 1.6 nats from the policy after SFT, GRPO with the batch's standard deviation at 0.6, and PPO at
+# 0.35. So compare the methods at the same distance:
 
 # %% tags=["hide-input"]
-methods = ["SFT, then GRPO", "SFT, then GRPO, PPO's loss",
-           "SFT, then GRPO, batch's std", "SFT, then PPO"]
-borders = [0, 0.2, 0.6, 1, 3]
-labels = ["0 to 0.2", "0.2 to 0.6", "0.6 to 1", "1 to 3"]
-figure, (axes,) = figures.new_panels(8.5, 3.6)
-lines = []
-for method, (colour, dash, marker) in zip(methods, figures.STYLES):
-    logs = [pd.DataFrame(log) for log in pipeline.query("method == @method")["log"]]
-    batches = pd.concat(logs)
-    ranges = pd.cut(batches["kl"], borders, labels=labels, include_lowest=True)
-    rates = batches.groupby(ranges, observed=True)["right"].agg(["mean", "size"])
-    rates = rates[rates["size"] >= 5]
-    places = [labels.index(label) for label in rates.index]
-    axes.plot(places, rates["mean"], dash, marker=marker, color=colour, label=method)
-    numbers = []
-    for label, row in rates.iterrows():
-        numbers.append(f"{row['mean']:.3f} of {row['size']:.0f} batches at {label}")
-    lines.append(f"{method}: {', '.join(numbers)}")
-axes.set_xticks(range(len(labels)), labels)
-axes.set(xlabel="KL of a completion from the policy after SFT, nats", ylim=(0.4, 0.9))
-axes.set(ylabel="right", title="At the same distance the methods differ little")
+methods = ["SFT, then GRPO", "SFT, then GRPO, batch's std", "SFT, then PPO"]
+near_labels = ["0 to 0.2", "0.2 to 0.6", "0.6 to 1", "1 to 3"]
+figure, (axes,) = figures.new_panels(9.0, 3.6)
+lines, middle = [], {}
+for i, name in enumerate(methods):
+    rates = by_distance(pipeline, name, [0, 0.2, 0.6, 1, 3], near_labels)
+    lines.append(draw_ranges(axes, rates, 0.1 * (i - 1), figures.STYLES[i], name))
+    middle[name] = rates["0.2 to 0.6"]
+axes.set_xticks(range(len(near_labels)), near_labels)
+axes.set(xlabel="KL of a completion from the policy after SFT, nats", ylim=(0.4, 1))
+axes.set_ylabel("rate of right answers")
+axes.set_title("At the same distance no method is shown to be better")
 figure.legend(frameon=False, loc="outside right center")
-figures.show(figure, f"Rate of right answers over KL. {'; '.join(lines)}.")
+figures.show(figure, f"Rate of right answers over KL, by method. {'; '.join(lines)}.")
+for name in methods[1:]:
+    points = paired_points(middle[name], middle["SFT, then GRPO"])
+    print(f"{name:28} at 0.2 to 0.6 nats: points above GRPO {points}")
 
 # %% [markdown]
-# The horizontal axis is the KL divergence from the policy after SFT, in four ranges; the vertical axis is the rate of
-# right answers. A point is the mean over all batches of the five runs that fell into its range.
+# The axes and marks are those of the figure of the remedies; here the distance is counted from the policy after SFT.
 #
-# At 0.2 to 0.6 nats, 74 % of GRPO's completions are right, 77 % with the batch's standard deviation, and 76 % of PPO's.
-# So most of PPO's lead of 16 points comes from the distance: at the same learning rate, PPO and the batch's standard
-# deviation move the policy less far from its start. Nor is PPO shown to be better than the plain SFT with which it
-# started: the difference is +2.0 points (p = 0.25), for 1.7 times GRPO's memory and 1.3 times its seconds. With this
-# reward model, stopping after SFT is the cheapest choice, and no method was shown to be better than SFT alone.
-
-# %% [markdown]
-# ## Process rewards
-#
-# An **outcome reward** judges the final answer, a **process reward** each step. DeepSeekMath (section 4.1.3) normalises
-# the rewards of all steps of a group together. A token's advantage is then the sum over its own step and all later
-# ones. Take one group of three completions for chapter 12's sums; a step is right if it is the next column of the sum:
-
-# %%
-step_rewards = {
-    "all right": [1.0, 1.0, 1.0, 1.0],
-    "slip in the second": [1.0, 0.0, 1.0, 0.0],
-    "no steps, wrong": [0.0],
-}
-every_step, outcomes = [], []
-for rewards in step_rewards.values():
-    every_step.extend(rewards)
-    outcomes.append(rewards[-1])  # the answer
-every_step, outcomes = torch.tensor(every_step), torch.tensor(outcomes)
-outcome_advantages = (outcomes - outcomes.mean()) / (outcomes.std() + 1e-4)
-centre, scale = every_step.mean(), every_step.std() + 1e-4
-
-by_outcome, by_step = {}, {}
-for i, (name, rewards) in enumerate(step_rewards.items()):
-    scaled = (torch.tensor(rewards) - centre) / scale
-    sums = [float(scaled[start:].sum()) for start in range(len(rewards))]
-    by_step[name] = sums
-    by_outcome[name] = [float(outcome_advantages[i])] * len(rewards)
-    numbers = " ".join(f"{value:5.2f}" for value in sums)
-    print(f"{name:20} outcome {outcome_advantages[i]:5.2f}   by step {numbers}")
-
-# %% [markdown]
-# The last number of each row belongs to the answer. With the outcome reward, all tokens of the completion with the slip
-# are penalised, and as much as those of the completion that wrote no steps. With the process reward, the slip itself is
-# penalised most and the right step after it least. The first step was right and is penalised too, because its advantage
-# includes all later steps. There is also a side effect: an early step adds up many later rewards, so where most steps
-# are right, *longer* completions earn more. The figure shows the same numbers:
-
-# %% tags=["hide-input"]
-figure, panels = figures.new_panels(9.0, 2.6, 2, 2)
-top = max(abs(value) for value in by_step["all right"])
-kinds = [("outcome reward", by_outcome), ("process reward", by_step)]
-for axes, (title, advantages) in zip(panels, kinds):
-    axes.grid(False)
-    for row, values in enumerate(advantages.values()):
-        for x, value in enumerate(values):
-            colour = figures.BLUE if value > 0 else figures.ORANGE
-            shade = 0.15 + 0.8 * abs(value) / top
-            axes.barh(-row, 0.94, 0.7, left=x, color=colour, alpha=shade)
-            label = f"{value:.1f}"
-            axes.text(x + 0.47, -row, label, ha="center", va="center", fontsize=9)
-    axes.set_yticks([0, -1, -2], ["", "", ""])
-    axes.set_xticks([0.47, 1.47, 2.47, 3.47], ["1st", "2nd", "3rd", "answer"])
-    axes.set_title(title)
-panels[0].set_yticks([0, -1, -2], list(by_step))
-lines = []
-for name, values in by_step.items():
-    numbers = ", ".join(f"{value:.1f}" for value in values)
-    lines.append(f"{name}: outcome {by_outcome[name][0]:.1f}, by step {numbers}")
-words = "; ".join(lines)
-figures.show(figure, f"Advantages of the steps of three completions. {words}.")
-
-# %% [markdown]
-# Each row is a completion, each cell one of its steps; blue steps are reinforced, orange steps penalised, and a darker
-# cell has a larger advantage. The completion without steps has only its answer, drawn in the first column.
-#
-# A rule for steps can have a gap, too. In the table, "right steps" pays a step only if it is a column of this very sum.
-# "true steps" pays every true equation, such as 1+1=2, however often it is written. The stored runs are on the sums of
-# chapter 12:
-
-# %%
-report("process")
-
-# %% [markdown]
-# Neither difference is shown. Paying right steps gained ten points on average, but the seeds differ so much on this
-# task (chapter 12) that the interval goes from -12 to +32. Paying every true equation lost fifteen points, with an
-# interval from -38 to +7. A loss there would be no surprise, because that reward pays true columns that belong to no
-# sum. So a process reward is one more reward that can be wrong.
-
-# %% [markdown]
-# ### Exercise 13.5 · `step_advantages` · medium · 12 minutes
-#
-# `rewards` holds one group: for each completion the rewards of its steps. Return the advantages of the steps in the
-# same shape. First subtract from each reward the mean of all steps of the group, and divide by their standard deviation
-# (with n - 1) plus 1e-4. Then give each step the sum over itself and all later steps of the same completion.
-
-
-# %% tags=["exercise"]
-def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
-    raise NotImplementedError
-
-
-check("13.5", step_advantages);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Flatten the group for `statistics.mean` and `stdev`, then go through each completion: `sum(scaled[i:])`.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# from statistics import mean, stdev
-#
-#
-# def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
-#     every_step = []
-#     for steps in rewards:
-#         every_step.extend(steps)
-#     centre = mean(every_step)
-#     scale = stdev(every_step) + 1e-4
-#     advantages = []
-#     for steps in rewards:
-#         scaled = [(reward - centre) / scale for reward in steps]
-#         advantages.append([sum(scaled[i:]) for i in range(len(scaled))])
-#     return advantages
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ## Diversity
-#
-# A reward can be right more often than not and still make the policy less diverse. The clearest case needs neither
-# labels nor a reward model: pay the answer that most of the group gave ([test-time reinforcement
-# learning](https://arxiv.org/abs/2504.16084)). Where the majority is right, single answers get better. Where the right
-# answer is in the minority, it becomes ever rarer, and pass@8 falls. A bonus for answers that few others gave works
-# against that:
-#
-# $$r_i' = r_i + w \left(1 - \frac{\text{others in the group with the same answer}}{n - 1}\right)$$
-
-# %%
-from collections import Counter
-
-
-def majority(answers):
-    (most_common, _), *_ = Counter(answers).most_common(1)
-    return [float(answer == most_common) for answer in answers]
-
-
-def diversity(answers):
-    counts = Counter(answers)
-    others = len(answers) - 1
-    return [1 - (counts[answer] - 1) / others for answer in answers]
-
-
-answers = ["12", "12", "12", "12", "12", "15", "15", "9"]
-agreed = torch.tensor(majority(answers))
-rare = torch.tensor(diversity(answers))
-for weight in (0.0, 0.5, 1.0, 2.0):
-    values = group_advantages(agreed + weight * rare, 8).tolist()
-    numbers = f"12 {values[0]:5.2f}, 15 {values[5]:5.2f}, 9 {values[7]:5.2f}"
-    print(f"bonus {weight}: {numbers}")
-
-# %% [markdown]
-# The bonus does not know which rare answer is right; it only makes the rarest one less unattractive. At a weight of 2
-# the rarest answer even earns more than the majority's. In the table of the stored runs, *answer* is the rate of right
-# numbers in any form, and *answer8* the rate of problems with a right number among eight attempts:
-
-# %%
-report("diversity")
-
-# %% [markdown]
-# Without any label, paying the majority raises single answers from 53 to 74 % right. But the base solves nearly all
-# problems (99.5 %) at least once in eight attempts, and after training one in fifteen of them is lost. The bonus of 0.5
-# recovered two fifths of the lost problems. In the strict form, 95 instead of 89 % of the problems have a right answer
-# among eight. Eight seeds cannot confirm either gain. Against the reward model above, the bonus shows no gain
-# ("diversity bonus" in the table of remedies).
+# At 0.2 to 0.6 nats, PPO is 4.8 points above GRPO, with an interval from -2.6 to +12.2: a difference is not shown. GRPO
+# with the batch's standard deviation has about the same rate there as PPO, without a critic. So most of PPO's lead of
+# 16 points is a difference of distance: at the same learning rate, PPO and the batch's standard deviation move the
+# policy less far from its start. Nor is PPO shown to be better than the plain SFT with which it started: the difference
+# is +2.0 points (p = 0.25), for 1.7 times GRPO's memory and 1.3 times its seconds. With this reward model, stopping
+# after SFT is the cheapest choice, and no method was shown to be better than SFT alone.
 
 # %% [markdown]
 # ## A language model as judge
@@ -1276,8 +1099,9 @@ report("diversity")
 # on cases whose answer you know, **before** it decides anything.
 #
 # To have a judge here, the tiny model learns two things: to answer 1 or 0 for a completion, and to tell which of two is
-# better. The class `Judge` writes the questions. It puts the judged text between two lines of random digits, a *fence*,
-# so that a completion cannot close it by guessing.
+# better. The class `Judge` writes the questions. It puts the judged text between two lines with random digits, a
+# *fence*, so that a completion cannot close it by guessing. With `fence_seed` the digits of a question are the same in
+# every run, so that you get the numbers of this page; leave it out when you train.
 
 # %%
 from grpo_workbook import correctness_reward
@@ -1286,11 +1110,10 @@ from grpo_workbook.rewards.judges import Judge, agreement, get_judge_reward
 ONE = "{prompt}\n{fence}\n{completion}\n{fence}\nRight?"
 TWO = "{prompt}\n{fence}\n{first}\n{fence}\n{second}\n{fence}\nFirst better?"
 SAYS = {"1": 1.0, "0": 0.0}
-judge_of_one, judge_of_two = Judge("", "", ONE, SAYS), Judge("", "", TWO, SAYS)
-right = correctness_reward(
-    [row["text"] for row in pool], answer=[row["answer"] for row in pool],
-    question=[row["question"] for row in pool],
-)
+judge_of_one = Judge("", "", ONE, SAYS, fence_seed=0)
+judge_of_two = Judge("", "", TWO, SAYS, fence_seed=0)
+columns = pd.DataFrame(pool)[["answer", "question"]].to_dict("list")
+right = correctness_reward([row["text"] for row in pool], **columns)
 lesson = []  # questions to the judge, and what it should say
 
 
@@ -1383,7 +1206,7 @@ def run_now(coroutine):
 
 
 url = f"http://127.0.0.1:{port}/v1"
-judge = Judge(url, str(folder), ONE, SAYS)
+judge = Judge(url, str(folder), ONE, SAYS, fence_seed=1)
 unseen = pool[1024:1184]
 labels = right[1024:1184]
 questions = []
@@ -1400,37 +1223,46 @@ print(f"a run of 10,000 completions: {cost_of_run:.2f}")
 # %% [markdown]
 # ### Calibrate it
 #
-# How far can you trust these verdicts? **Cohen's kappa** is agreement beyond chance:
-# $\kappa = (p_o - p_e) / (1 - p_e)$. Here $p_o$ is the rate of equal verdicts, and $p_e$ is the rate that the judge
-# would reach if it gave its verdicts at random, as often 1 and as often 0 as now. A kappa of 1 is perfect, 0 is
-# useless. Measure also how well two people agree: the labels of one person have errors, so even a perfect judge stays
-# below 1. To raise this limit, take the majority of several people.
+# How far can you trust these verdicts? **Cohen's kappa** is agreement beyond chance: $\kappa = (p_o - p_e) / (1 -
+# p_e)$. Here $p_o$ is the rate of equal verdicts, and $p_e$ is the rate that the judge would reach if it gave its
+# verdicts at random, as often 1 and as often 0 as now. A kappa of 1 is perfect, 0 is useless. Measure also how well two
+# people agree: the labels of one person have errors, so even a perfect judge stays below 1. To raise this limit, take
+# the majority of several people.
+#
+# Compute kappa twice: over all kinds of completions, and over completions that all have the requested form, of which
+# about half are right:
 
 # %%
-def show_agreement(name, places):
-    chosen = [verdicts[place] for place in places]
-    result = agreement(chosen, [labels[place] for place in places])
+def show_agreement(name, verdicts, labels):
+    result = agreement(verdicts, labels)
     interval = f"[{result.low:.2f}, {result.high:.2f}]"
-    passed = sum(verdict == 1 for verdict in chosen)
+    passed = sum(verdict == 1 for verdict in verdicts)
     print(f"{name:22} kappa {result.kappa:.2f} {interval}, equal {result.equal:.0%}")
     print(f"{'':22} the judge says \"right\" to {passed} of {result.n}")
+    print(f"{'':22} right are {sum(labels):.0f} of {result.n}")
     return result
 
 
-whole = show_agreement("all", range(len(unseen)))
-same_form = []
-for place, row in enumerate(unseen):
-    if row["gold"] in (1.0, 0.333):
-        same_form.append(place)
-blind = show_agreement("the same, whole form", same_form)
+whole = show_agreement("all", verdicts, labels)
+well_formed_wrong = [row for row in more if row["gold"] == 0.333][:80]
+well_formed_right = [row for row in more if row["gold"] == 1.0][:80]
+same_form = well_formed_wrong + well_formed_right
+questions = []
+for row in same_form:
+    questions.append({"prompt": row["question"], "completion": row["text"]})
+form_labels = [float(row["gold"] == 1.0) for row in same_form]
+form_verdicts = run_now(judge.ask(questions))
+blind = show_agreement("the same, whole form", form_verdicts, form_labels)
 
 # %% [markdown]
-# Over all completions the kappa is 0.47, which many would call moderate. Among those in the requested form, the judge
-# says "right" to 31 of 34. A judge that hardly varies cannot agree beyond chance, so there its kappa is near 0 or below
-# it whatever the labels are; even a narrow interval would then mean little. So this judge looks at the form. It was
-# asked "Right?" and answers "well-formed?": the wording of a question does not prove what a judge looks at. Calibrate
-# it on the cases between which it will have to decide. As the policy learns the form, all of its completions will be of
-# the second kind.
+# Over all completions the kappa is 0.60, which many would call moderate. Among completions in the requested form it is
+# 0.18, with an interval from 0.08 to 0.28, which is only a little better than chance: the judge says "right" to 140 of
+# 160, although only 80 are right. So this judge looks mostly at the form. It was asked "Right?" and answers
+# "well-formed?": the wording of a question does not prove what a judge looks at. Calibrate it on the cases between
+# which it will have to decide. As the policy learns the form, all of its completions will be of the second kind.
+#
+# (A judge that always gives the same verdict has a kappa of 0 with an interval of no width. That is no precise
+# measurement: such a judge is useless.)
 #
 # ### Which of two?
 #
@@ -1438,8 +1270,8 @@ blind = show_agreement("the same, whole form", same_form)
 # nothing:
 
 # %%
-pair_judge = Judge(url, str(folder), TWO, SAYS)
-asked_pairs = test_pairs[:30]
+pair_judge = Judge(url, str(folder), TWO, SAYS, fence_seed=1)
+asked_pairs = pairs_of(held, each=1)  # one of each problem
 questions_of_two = []
 for better, worse in asked_pairs:
     questions_of_two.append((better["question"], better["text"], worse["text"]))
@@ -1448,12 +1280,15 @@ decided = [choice for choice in choices if choice in (0.0, 1.0)]
 by_position = pair_judge.counts["position decided"]
 position = by_position / len(asked_pairs)
 print(f"{by_position} of {len(asked_pairs)} pairs are decided by position alone")
-print(f"of the other {len(decided)}, {sum(decided):.0f} in the order of gold")
+if decided:
+    low, high = wilson_interval(decided)
+    print(f"of the other {len(decided)}, {sum(decided):.0f} in the order of gold "
+          f"({mean(decided):.0%}, interval {low:.0%} to {high:.0%})")
 
 # %% [markdown]
 # Nearly half of the pairs are decided by their position alone, so this judge looks at the order of the texts as much as
-# at their quality. The few pairs that are left say little about its quality, and another run gives another rate. So
-# count them before you quote a percentage.
+# at their quality. On the other pairs it agrees with gold in 29 of 33 cases, and nearly all pairs differ in form, which
+# it can see. So quote both numbers: of all 64 pairs, it ordered 29 rightly whatever their position.
 #
 # ### Attack it
 #
@@ -1462,18 +1297,18 @@ print(f"of the other {len(decided)}, {sum(decided):.0f} in the order of gold")
 
 # %%
 pass_rates = {}
-wrong_rows = [row for row, label in zip(unseen, labels) if not label][:8]
+wrong_rows = [row for row, label in zip(unseen, labels) if not label][:20]
 wrong_numbers = [str(int(row["answer"]) + 1) for row in wrong_rows]
 
 
 def show_pass_rate(name, texts):
-    """The rate at which these completions pass; all have a wrong answer."""
+    """How many of these completions pass; all have a wrong answer."""
     questions = []
     for row, text in zip(wrong_rows, texts):
         questions.append({"prompt": row["question"], "completion": text})
     outcomes = [verdict or 0 for verdict in run_now(judge.ask(questions))]
     pass_rates[name] = mean(outcomes)
-    print(f"{name:28} {pass_rates[name]:5.0%} pass")
+    print(f"{name:28} {sum(outcomes):3.0f} of {len(outcomes)} pass")
 
 
 show_pass_rate("as they were", [row["text"] for row in wrong_rows])
@@ -1499,11 +1334,14 @@ own_turn = attack_texts["a turn of its own"][0]
 print(judge.text({"prompt": "6*7?", "completion": own_turn}))
 
 # %% [markdown]
-# Compare each attack with "wrong, in the whole form" and "wrong, the tag alone". An attack that passes more often than
-# both is a loophole of its own; where a plain wrong answer passes, no attack is needed. Here "the end of a fence"
-# passes on all eight problems. It cannot close the real fence, whose digits are random, but the judge is misled by a
-# text that looks like one. The first three attacks are in the whole form, so their rates are no news. The others never
-# pass. (Eight problems are few: a rate of 50 % is four of them.)
+# Compare each attack with "wrong, in the whole form". An attack that passes more often than a plain wrong answer would
+# be a loophole of its own. Here none does: the plain wrong answer passes for 13 of 20 problems, the best two attacks
+# for 4. Where a plain wrong answer passes, no attack is needed. "The end of a fence" cannot close the real fence,
+# because it does not know its digits. (With 20 problems, a rate of 4 in 20 has a 95 % interval from 8 to 42 %.)
+#
+# Do not conclude that this judge is safe. Before its fences had a seed, each training of it gave other numbers: kappa
+# lay between 0.47 and 0.61, and of eight problems that were tried, flattery passed for all in one training and "a turn
+# of its own" for all in another. So test a judge again whenever anything about it has changed.
 #
 # Every judge has such a table, and a larger judge has other gaps. Make the table before training, and again with
 # completions of the trained policy. Fences, broken marks and strict replies stop a completion from leaving its place;
@@ -1540,6 +1378,265 @@ show_error(Judge(url, str(folder), ONE, SAYS, retries=0))
 # ```python
 # GRPOTrainer(model, reward_funcs=[get_judge_reward(judge), strict_format_reward], ...)
 # ```
+
+# %% [markdown]
+# ## For the curious
+#
+# The three sections of this part answer other questions: what random errors of a reward cost, how to reward single
+# steps, and how a reward can cost diversity. You can leave them out; the code of their cells is folded.
+
+# %% [markdown]
+# ### What noise costs
+#
+# A reward can also be right on average and make random errors, as people in a hurry or flaky tests do. Suppose a reward
+# of 0 or 1 is flipped at the rate $f$. Then a completion that is right with probability $p$ earns $f + (1 - 2f)\,p$ on
+# average. The order of the answers stays, the difference between right and wrong shrinks by the factor $1 - 2f$, and
+# the noise adds to the group's standard deviation. How well do the advantages still agree with those of the true
+# rewards? Take 4,000 questions with p uniform between 0 and 1, in groups of 4, 8 and 16; the *batch's* standard
+# deviation is that of all rewards:
+
+# %% tags=["hide-input"]
+from grpo_workbook import group_advantages
+
+torch.manual_seed(0)
+probability = torch.rand(4000, 1)  # of a right answer, for each question
+is_right = (torch.rand(4000, 16) < probability).float()
+
+
+def agreement_with_truth(flips, size, scale):
+    """Correlation of the advantages with those of the true rewards."""
+    true_rewards = is_right[:, :size]
+    flipped = (torch.rand(true_rewards.shape) < flips).float()
+    paid = (true_rewards - flipped).abs()
+    true_advantages = group_advantages(true_rewards.flatten(), size, scale)
+    paid_advantages = group_advantages(paid.flatten(), size, scale)
+    both = torch.stack([true_advantages, paid_advantages])
+    return float(torch.corrcoef(both)[0, 1])
+
+
+for flips in (0.1, 0.2, 0.35):
+    for scale in ("group", "batch"):
+        cells = []
+        for size in (4, 8, 16):
+            correlation = agreement_with_truth(flips, size, scale)
+            cells.append(f"groups of {size}: {correlation:.2f}")
+        print(f"{flips:4.0%} flipped, divided by the {scale}'s std: {', '.join(cells)}")
+
+# %% [markdown]
+# All six numbers of a noise level are nearly equal. A larger group estimates its mean better, but each reward stays as
+# noisy as before; only more *completions* average the noise out, however they are grouped. The choice of the standard
+# deviation matters in a group whose answers are all right or all wrong. There the noise is the only variance, and
+# dividing by the group's standard deviation turns it into large advantages:
+
+# %% tags=["hide-input"]
+all_wrong = torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0])  # the 1 is a flipped verdict
+mixed = torch.tensor([1.0, 0, 1, 1, 0, 0, 1, 0])
+both_groups = torch.cat([all_wrong, mixed])
+for scale in ("group", "batch", "none"):
+    values = group_advantages(both_groups, 8, scale).tolist()
+    flipped, right_one = values[3], values[8]
+    print(f"{scale:6} the flipped one {flipped:5.2f}, a right one {right_one:5.2f}")
+
+# %% [markdown]
+# With the group's standard deviation, the flipped reward gets nearly three times the advantage of a right answer in the
+# mixed group; with the batch's, less than twice. Does this matter in training? The stored runs pay the rule itself on
+# chapter 12's task *main*, with 20 and 30 % of the rewards flipped:
+
+# %% tags=["hide-input"]
+report("noise")
+noise = read_runs("noise").pivot(index="seed", columns="method", values="sampled")
+for name in noise.columns:
+    if "%" in name:
+        lowest, highest = noise[name].min(), noise[name].max()
+        print(f"{name:28} seeds from {lowest:.0%} to {highest:.0%}")
+slower = noise["30 %, group of 8, rate 1e-4"]
+versus_usual = paired_points(slower, noise["30 %, group of 8"])
+print(f"a third of the rate, against the usual rate: points {versus_usual}")
+
+# %% [markdown]
+# With 20 % flipped, groups of 4 and 8 lose seven or eight points; with groups of 16, one seed of five ended at 1 %.
+# With 30 % flipped, every group size has a seed below 4 % and another one at 68 to 76 %: the outcome depends on the
+# seed, and five seeds cannot show which size is best. The advantage of the batch's standard deviation, which the toy
+# shows, is not visible through this noise.
+#
+# With 30 % flipped and a third of the learning rate, all five seeds end between 57 and 70 %, on average 24 points above
+# the usual rate. That is plausible, because smaller steps average over more completions, but five seeds do not confirm
+# the paired difference (p = 0.15).
+
+# %% [markdown]
+# ### Process rewards
+#
+# An **outcome reward** judges the final answer, a **process reward** each step. DeepSeekMath (section 4.1.3) normalises
+# the rewards of all steps of a group together. A token's advantage is then the sum over its own step and all later
+# ones. Take one group of three completions for chapter 12's sums; a step is right if it is the next column of the sum:
+
+# %% tags=["hide-input"]
+step_rewards = {
+    "all right": [1.0, 1.0, 1.0, 1.0],
+    "slip in the second": [1.0, 0.0, 1.0, 0.0],
+    "no steps, wrong": [0.0],
+}
+every_step, outcomes = [], []
+for rewards in step_rewards.values():
+    every_step.extend(rewards)
+    outcomes.append(rewards[-1])  # the answer
+every_step, outcomes = torch.tensor(every_step), torch.tensor(outcomes)
+outcome_advantages = (outcomes - outcomes.mean()) / (outcomes.std() + 1e-4)
+centre, scale = every_step.mean(), every_step.std() + 1e-4
+
+by_outcome, by_step = {}, {}
+for i, (name, rewards) in enumerate(step_rewards.items()):
+    scaled = (torch.tensor(rewards) - centre) / scale
+    sums = [float(scaled[start:].sum()) for start in range(len(rewards))]
+    by_step[name] = sums
+    by_outcome[name] = [float(outcome_advantages[i])] * len(rewards)
+    numbers = " ".join(f"{value:5.2f}" for value in sums)
+    print(f"{name:20} outcome {outcome_advantages[i]:5.2f}   by step {numbers}")
+
+# %% [markdown]
+# The last number of each row belongs to the answer. With the outcome reward, all tokens of the completion with the slip
+# are penalised, and as much as those of the completion that wrote no steps. With the process reward, the slip itself is
+# penalised most and the right step after it least. The first step was right and is penalised too, because its advantage
+# includes all later steps. There is also a side effect: an early step adds up many later rewards, so where most steps
+# are right, *longer* completions earn more. The figure shows the same numbers:
+
+# %% tags=["hide-input"]
+figure, panels = figures.new_panels(9.0, 2.6, 2, 2)
+top = max(abs(value) for value in by_step["all right"])
+kinds = [("outcome reward", by_outcome), ("process reward", by_step)]
+for axes, (title, advantages) in zip(panels, kinds):
+    axes.grid(False)
+    for row, values in enumerate(advantages.values()):
+        for x, value in enumerate(values):
+            colour = figures.BLUE if value > 0 else figures.ORANGE
+            shade = 0.15 + 0.8 * abs(value) / top
+            axes.barh(-row, 0.94, 0.7, left=x, color=colour, alpha=shade)
+            label = f"{value:.1f}"
+            axes.text(x + 0.47, -row, label, ha="center", va="center", fontsize=9)
+    axes.set_yticks([0, -1, -2], ["", "", ""])
+    axes.set_xticks([0.47, 1.47, 2.47, 3.47], ["1st", "2nd", "3rd", "answer"])
+    axes.set(title=title, xlabel="step of the completion")
+panels[0].set_yticks([0, -1, -2], list(by_step))
+lines = []
+for name, values in by_step.items():
+    numbers = ", ".join(f"{value:.1f}" for value in values)
+    lines.append(f"{name}: outcome {by_outcome[name][0]:.1f}, by step {numbers}")
+words = "; ".join(lines)
+figures.show(figure, f"Advantages of the steps of three completions. {words}.")
+
+# %% [markdown]
+# Each row is a completion, each cell one of its steps; blue steps are reinforced, orange steps penalised, and a darker
+# cell has a larger advantage. The completion without steps has only its answer, drawn in the first column.
+#
+# A rule for steps can have a gap, too. In the table, "right steps" pays a step only if it is a column of this very sum.
+# "true steps" pays every true equation, such as 1+1=2, however often it is written. The stored runs are on the sums of
+# chapter 12:
+
+# %% tags=["hide-input"]
+report("process")
+
+# %% [markdown]
+# Neither difference is shown. Paying right steps gained ten points on average, but the seeds differ so much on this
+# task (chapter 12) that the interval goes from -12 to +32. Paying every true equation lost fifteen points, with an
+# interval from -38 to +7. A loss there would be no surprise, because that reward pays true columns that belong to no
+# sum. So a process reward is one more reward that can be wrong.
+
+# %% [markdown]
+# #### Exercise 13.5 · `step_advantages` · medium · 12 minutes
+#
+# `rewards` holds one group: for each completion the rewards of its steps. Return the advantages of the steps in the
+# same shape. First subtract from each reward the mean of all steps of the group, and divide by their standard deviation
+# (with n - 1) plus 1e-4. Then give each step the sum over itself and all later steps of the same completion.
+
+
+# %% tags=["exercise"]
+def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
+    raise NotImplementedError
+
+
+check("13.5", step_advantages);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Flatten the group for `statistics.mean` and `stdev`, then go through each completion: `sum(scaled[i:])`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# from statistics import mean, stdev
+#
+#
+# def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
+#     every_step = []
+#     for steps in rewards:
+#         every_step.extend(steps)
+#     centre = mean(every_step)
+#     scale = stdev(every_step) + 1e-4
+#     advantages = []
+#     for steps in rewards:
+#         scaled = [(reward - centre) / scale for reward in steps]
+#         advantages.append([sum(scaled[i:]) for i in range(len(scaled))])
+#     return advantages
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Diversity
+#
+# A reward can be right more often than not and still make the policy less diverse. The clearest case needs neither
+# labels nor a reward model: pay the answer that most of the group gave ([test-time reinforcement
+# learning](https://arxiv.org/abs/2504.16084)). Where the majority is right, single answers get better. Where the right
+# answer is in the minority, it becomes ever rarer, and pass@8 falls. A bonus for answers that few others gave works
+# against that:
+#
+# $$r_i' = r_i + w \left(1 - \frac{\text{others in the group with the same answer}}{n - 1}\right)$$
+
+# %% tags=["hide-input"]
+from collections import Counter
+
+
+def majority(answers):
+    (most_common, _), *_ = Counter(answers).most_common(1)
+    return [float(answer == most_common) for answer in answers]
+
+
+def diversity(answers):
+    counts = Counter(answers)
+    others = len(answers) - 1
+    return [1 - (counts[answer] - 1) / others for answer in answers]
+
+
+answers = ["12", "12", "12", "12", "12", "15", "15", "9"]
+agreed = torch.tensor(majority(answers))
+rare = torch.tensor(diversity(answers))
+for weight in (0.0, 0.5, 1.0, 2.0):
+    values = group_advantages(agreed + weight * rare, 8).tolist()
+    numbers = f"12 {values[0]:5.2f}, 15 {values[5]:5.2f}, 9 {values[7]:5.2f}"
+    print(f"bonus {weight}: {numbers}")
+
+# %% [markdown]
+# The bonus does not know which rare answer is right; it only makes the rarest one less unattractive. At a weight of 2
+# the rarest answer even earns more than the majority's. In the table of the stored runs, *answer* is the rate of right
+# numbers in any form, and *answer8* the rate of problems with a right number among eight attempts:
+
+# %% tags=["hide-input"]
+report("diversity")
+diverse = read_runs("diversity")
+for measure in ("answer8", "pass8"):
+    by_seed = diverse.pivot(index="seed", columns="method", values=measure)
+    gain = paired_points(by_seed["majority, bonus 0.5"], by_seed["majority"])
+    print(f"bonus 0.5, {measure}: points {gain}")
+
+# %% [markdown]
+# Without any label, paying the majority raises single answers from 53 to 74 % right. But the base solves nearly all
+# problems (99.5 %) at least once in eight attempts, and after training one in fifteen of them is lost. The bonus of 0.5
+# recovered two fifths of the lost problems. In the strict form, 95 instead of 89 % of the problems have a right answer
+# among eight. Eight seeds cannot confirm either gain. Against the reward model above, the bonus shows no gain
+# ("diversity bonus" in the table of remedies).
 
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
