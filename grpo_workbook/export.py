@@ -389,8 +389,10 @@ def _problems_of_run(adapter: str, system_prompt: str | None, judge: Judge | Non
     """The held-out problems of the adapter's run with the policy's greedy answers; else sums."""
     # `run` writes this file when it measures the trained policy (see cli/run.py).
     after = _read(Path(adapter).parent / "after.json")
-    questions = after.get("question", SUMS)
-    prompts = [chat_prompt(question, system_prompt) for question in questions]
+    prompts = after.get("prompt")
+    if prompts is None:  # of an earlier version, or no run's
+        questions = after.get("question", SUMS)
+        prompts = [chat_prompt(question, system_prompt) for question in questions]
     answers_are_text = after.get("kind") == "text"
     # Texts cannot be scored without a judge. Then the logits alone are compared.
     if not after or (answers_are_text and judge is None):

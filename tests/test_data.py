@@ -191,7 +191,8 @@ def test_auto_takes_what_most_answers_are():
 
 def test_columns_are_named_and_others_come_along():
     rows = [{"frage": "q", "antwort": "1", "level": 3, "prompt": "p", "meta": {"a": [1]}}]
-    assert_names(message_of(rows), "'question'", "'frage', 'antwort'", "--question-column")
+    foreign = [{"frage": "q", "antwort": "1"}]
+    assert_names(message_of(foreign), "'question'", "'frage', 'antwort'", "--question-column")
     named = {"question_column": "frage", "answer_column": "antwort"}
     assert_names(message_of(rows, question_column="frage"), "'answer'", "--answer-column")
     found = load_problems(rows, **named)

@@ -33,8 +33,16 @@ def option(*names: str, **arguments) -> tuple:
 
 
 READING = [  # a user's data, for the commands that read it with argparse
-    option("--question-column", default="question", metavar="NAME", help="default question"),
-    option("--answer-column", default="answer", metavar="NAME", help="default answer"),
+    option(
+        "--question-column",
+        metavar="NAME",
+        help="texts or chats; default: question, prompt, problem, messages or conversations",
+    ),
+    option(
+        "--answer-column",
+        metavar="NAME",
+        help="default: answer, solution or ground_truth, else the last turn of each chat",
+    ),
     option("--skip-invalid", action="store_true", help="leave out invalid rows"),
 ]
 

@@ -6,7 +6,8 @@ examples:
 
 Exit status 0: fine; 2: bad input; 1: something would hurt training: invalid
 rows, leaks, second answers, over 5 % repeats, over 20 % of the prompts (or a
-held-out one) over the budget, fewer than 64 rows, texts without --answers text.
+held-out one) over the budget, fewer than 64 rows, texts without --answers text,
+a column of tools, which a run does not have.
 """
 
 import argparse
@@ -20,9 +21,10 @@ from grpo_workbook.cli import READING, option
 from grpo_workbook.cli.rewards import try_references
 from grpo_workbook.config import choose_profile
 from grpo_workbook.data import check_problems, load_tokenizer, to_dataset
+from grpo_workbook.data.chats import NO_TOOLS
 from grpo_workbook.data.duplicates import near_duplicates, same_questions
 from grpo_workbook.data.prompts import needs_folding, prompt_lengths
-from grpo_workbook.data.reading import ANSWER_KINDS, find_file
+from grpo_workbook.data.reading import ANSWER_KINDS, find_columns, find_file, read_rows
 from grpo_workbook.errors import wrap
 from grpo_workbook.files import readable, write_json
 from grpo_workbook.rewards.answers import parse_number
@@ -48,6 +50,9 @@ class Problems:
     """The valid problems of a source, one entry per problem, and the invalid rows."""
 
     name: str
+    questions_from: str  # the column of the questions
+    answers_from: str
+    has_tools: bool  # whether there is a column `tools`
     questions: list[str]
     answers: list[str]
     lengths: list[int]  # of the prompts, in tokens
@@ -94,6 +99,8 @@ def examine(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     train = load(args.source, args, tokenizer)
     report = describe_training_data(train, budget)
     harms = harms_of_training(report, args)
+    if train.has_tools:
+        harms.append(f"the column 'tools' would go to the rewards only: {NO_TOOLS}")
     if args.heldout_data:
         heldout = load(args.heldout_data, args, tokenizer)
         heldout_report = describe_heldout_data(heldout, train, budget)
@@ -105,21 +112,36 @@ def examine(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
 def load(source: str, args: argparse.Namespace, tokenizer: Any) -> Problems:
     """Read a source, and measure its prompts with the tokenizer."""
+    name = Path(source).name
+    table = read_rows(source)
     rows, invalid = check_problems(
-        source,
+        table,
         question_column=args.question_column,
         answer_column=args.answer_column,
         answers=args.answers,
+        name=name,
+    )
+    questions_from, answers_from = find_columns(
+        table, args.question_column, args.answer_column, name
     )
     # Lengths count what a run sends: the course's instruction and the model's template.
     lengths = prompt_lengths(to_dataset(rows, fold=needs_folding(tokenizer)), tokenizer)
-    name = Path(source).name
     row_names = []
     # Invalid rows have left the table, but they count in the file, where a user looks.
     for number in range(1, len(rows) + len(invalid) + 1):
         if number not in invalid:
             row_names.append(f"{name}, row {number}")
-    return Problems(name, rows["question"][:], rows["answer"][:], lengths, row_names, invalid)
+    return Problems(
+        name=name,
+        questions_from=questions_from,
+        answers_from=answers_from or "the last turn of each chat",
+        has_tools="tools" in rows.column_names,
+        questions=rows["question"][:],
+        answers=rows["answer"][:],
+        lengths=lengths,
+        row_names=row_names,
+        invalid=invalid,
+    )
 
 
 def describe(problems: Problems, budget: int) -> dict[str, Any]:
@@ -127,6 +149,8 @@ def describe(problems: Problems, budget: int) -> dict[str, Any]:
     too_long = [length for length in problems.lengths if length > budget]
     return {
         "source": problems.name,
+        "questions_from": problems.questions_from,
+        "answers_from": problems.answers_from,
         "rows": len(problems.questions) + len(problems.invalid),
         "invalid": [f"row {number}: {reason}" for number, reason in problems.invalid.items()],
         "budget": budget,

@@ -79,10 +79,20 @@ class RunOptions:
         default=None,
         metadata={"help": "the held-out problems (default: a part of the data)"},
     )
-    question_column: str = field(
-        default="question", metadata={"help": "the data's column of questions"}
+    question_column: str | None = field(
+        default=None,
+        metadata={
+            "help": "the data's column of texts or chats (default: question, prompt, problem, "
+            "messages or conversations)"
+        },
     )
-    answer_column: str = field(default="answer", metadata={"help": "the data's column of answers"})
+    answer_column: str | None = field(
+        default=None,
+        metadata={
+            "help": "the data's column of answers (default: answer, solution or ground_truth, else "
+            "the last turn of each chat)"
+        },
+    )
     skip_invalid: bool = field(
         default=False, metadata={"help": "leave invalid rows out instead of stopping"}
     )

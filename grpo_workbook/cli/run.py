@@ -32,6 +32,7 @@ from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, v
 from grpo_workbook.cli.rewards import file_hashes, judge_for, try_references, try_rewards
 from grpo_workbook.cli.together import count, is_main, once, together
 from grpo_workbook.config import check_grpo_config
+from grpo_workbook.data.chats import CHAT, NO_TOOLS
 from grpo_workbook.data.prompts import needs_folding, prefilled_tag
 from grpo_workbook.data.reading import GSM8K
 from grpo_workbook.data.splitting import course_data, select_true, sha256_of
@@ -210,6 +211,7 @@ def load_problems(run: options.Run) -> Problems:
             answers=answers,
             skip_invalid=user_options.skip_invalid,
         )
+    tell_about_chats(train_rows)
     # A reward that fails is found on two rows, and not after the model has been loaded.
     first_rows: Any = data.to_dataset(train_rows.select(range(min(2, len(train_rows)))))
     with PartialState().main_process_first():
@@ -259,6 +261,20 @@ def check_references(train_rows: Any, heldout_rows: Any) -> None:
                 f"{len(failed)} {words} answers cannot be compared with anything, such as "
                 f"{failed[0]}: correct them, or leave these rows out (`check-data` lists them)"
             )
+
+
+def tell_about_chats(rows: Any) -> None:
+    """Print what a run does with conversations that a user may not expect."""
+    if "tools" in rows.column_names:
+        print(f"The column 'tools' goes to the rewards only: {NO_TOOLS}")
+    if CHAT not in rows.column_names:
+        return
+    own = [chat for chat in rows[CHAT] if chat[0]["role"] == "system"]
+    if own:
+        print(
+            f"{len(own)} of {len(rows)} conversations keep a system message of their own, without "
+            "that of --system_prompt, which asks for the tags that rewards of form look for"
+        )
 
 
 def _source_name(source: str | None) -> str | None:
@@ -437,7 +453,8 @@ def save_scores(path: Path, measured: Measured, problems: Problems) -> None:
         content[name] = {way: scores[way].completions for way in scores}
     # `export.merge` learns from it whether it needs a judge to score these answers.
     content["kind"] = "number" if problems.judge is None else "text"
-    for column in ("question", "answer"):
+    # The prompts as they are: those of conversations cannot be made from the question.
+    for column in ("question", "answer", "prompt"):
         content[column] = list(problems.heldout[column])
     write_json(path, content)
 

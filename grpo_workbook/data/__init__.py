@@ -1,7 +1,8 @@
 """From a source of problems to the model's input.
 
-`reading` reads and checks the rows of any file, `prompts` makes chats of them and measures their
-length, `splitting` holds some out, and `duplicates` finds questions that repeat each other.
+`reading` reads and checks the rows of any file, `chats` knows the forms of conversations, `prompts`
+makes the model's input of the rows and measures its length, `splitting` holds some rows out, and
+`duplicates` finds questions that repeat each other.
 """
 
 from grpo_workbook.data.duplicates import drop_leaked, leaked_rows

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, SYSTEM_PROMPT
+from grpo_workbook.data.chats import CHAT
 from grpo_workbook.data.reading import read_rows
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
@@ -24,6 +25,13 @@ def chat_prompt(question: str, system_prompt: str | None = SYSTEM_PROMPT) -> Cha
     return [{"role": "system", "content": system_prompt}, user_turn]
 
 
+def with_system(chat: Chat, system_prompt: str | None) -> Chat:
+    """The conversation with this system message first, unless it has one of its own."""
+    if not system_prompt or chat[0]["role"] == "system":
+        return chat
+    return [{"role": "system", "content": system_prompt}, *chat]
+
+
 def fold_system(prompt: Chat) -> Chat:
     """The conversation with its system text moved to the start of the first user turn."""
     if prompt[0]["role"] != "system":
@@ -39,17 +47,25 @@ def to_dataset(
     """Add a `prompt` to the rows, as TRL and the rewards read them.
 
     Args:
-        rows: a Dataset or a list of dicts, with `question` and `answer` (see `load_problems`).
-        system_prompt: the instruction before each question; None or "" for no instruction.
+        rows: a Dataset or a list of dicts, with `question` and `answer` (see `load_problems`). With
+            `chat`, the messages of a conversation, that is the prompt.
+        system_prompt: the instruction before each question; None or "" for no instruction. A
+            conversation that begins with a system message keeps its own.
         fold: write the instruction into the user's turn (see `needs_folding`).
 
     Returns:
         The columns prompt, answer and question, then all others unchanged.
     """
-    dataset = read_rows(rows)
+    from datasets import Features
 
-    def make_prompts(questions: list[str]) -> dict[str, list]:
-        prompts = [chat_prompt(question, system_prompt) for question in questions]
+    dataset = read_rows(rows)
+    has_chats = CHAT in dataset.column_names
+
+    def make_prompts(sources: list) -> dict[str, list]:
+        if has_chats:
+            prompts = [with_system(chat, system_prompt) for chat in sources]
+        else:
+            prompts = [chat_prompt(question, system_prompt) for question in sources]
         if fold:
             prompts = [fold_system(prompt) for prompt in prompts]
         return {"prompt": prompts}
@@ -59,6 +75,14 @@ def to_dataset(
     for name in dataset.column_names:
         if name not in columns:
             columns.append(name)
+    if has_chats:
+        columns.remove(CHAT)
+        # As messages were read: a struct would give each of them the keys of all others.
+        features = Features({**dataset.features, "prompt": dataset.features[CHAT]})
+        with_prompts = dataset.map(
+            make_prompts, batched=True, input_columns=CHAT, features=features
+        )
+        return with_prompts.select_columns(columns)
     with_prompts = dataset.map(make_prompts, batched=True, input_columns="question")
     return with_prompts.select_columns(columns)
 

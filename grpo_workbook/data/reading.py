@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_workbook.config import DATA
+from grpo_workbook.data.chats import CHAT, has_chats, refuse_images, text_answers, unfold_chats
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import place_of
 from grpo_workbook.rewards.answers import reference_answer
@@ -33,9 +34,13 @@ KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 ANSWER_KINDS = ("auto", "number", "text")
 PROBLEM_COLUMNS = ("question", "answer", "solution")
+# Where questions and answers are looked for, in this order, if the user names no column.
+QUESTION_COLUMNS = ("question", "prompt", "problem", "messages", "conversations")
+ANSWER_COLUMNS = ("answer", "solution", "ground_truth")
 # Columns that the course or TRL fills. A column of the source with such a name is renamed.
 RESERVED_COLUMNS = (
     *PROBLEM_COLUMNS,
+    CHAT,
     "prompt",
     "prompts",
     "completion",
@@ -196,8 +201,8 @@ def _bad_line(path: Path) -> str | None:
 def load_problems(
     source: Any,
     *,
-    question_column: str = "question",
-    answer_column: str = "answer",
+    question_column: str | None = None,
+    answer_column: str | None = None,
     answers: str = "auto",
     skip_invalid: bool = False,
 ) -> "Dataset":
@@ -205,8 +210,11 @@ def load_problems(
 
     Args:
         source: what `read_rows` takes.
-        question_column: the source's column with the questions.
-        answer_column: the source's column with the answers or worked solutions.
+        question_column: the source's column with the questions: texts, or conversations as lists
+            of messages with `role` and `content` (TRL) or `from` and `value` (ShareGPT). Default:
+            the first of question, prompt, problem, messages and conversations.
+        answer_column: the source's column with the answers or worked solutions. Default: answer,
+            else solution or ground_truth, else the assistant's last turn in each conversation.
         answers: what an answer is. "number": the number after the last ####, or the whole text if
             it is a number. "text": the whole text. "auto": "number" if at least half of the first
             1,000 answers hold one, otherwise "text".
@@ -214,11 +222,12 @@ def load_problems(
 
     Returns:
         The columns `question`, `answer` and `solution` (the answer column as it was), then the
-        other columns of the source.
+        other columns of the source. For conversations `chat` has the messages before the answer,
+        from which `to_dataset` makes the prompt, and `question` all of their texts.
 
     Raises:
-        WorkbookError: the source cannot be read, a column is missing, a row is invalid, or no row
-            is valid.
+        WorkbookError: the source cannot be read, has images, a column is missing or may be one of
+            several, a row is invalid, or no row is valid.
     """
     problems, invalid = check_problems(
         source,
@@ -235,13 +244,14 @@ def load_problems(
 def check_problems(
     source: Any,
     *,
-    question_column: str = "question",
-    answer_column: str = "answer",
+    question_column: str | None = None,
+    answer_column: str | None = None,
     answers: str = "auto",
+    name: str | None = None,
 ) -> tuple["Dataset", dict[int, str]]:
     """Load the valid problems of a source, and say why each other row is invalid.
 
-    The parameters are those of `load_problems`.
+    The parameters are those of `load_problems`; `name` is what errors call the source.
 
     Returns:
         The valid problems, and {row number, from 1: the reason} for the invalid rows.
@@ -249,23 +259,22 @@ def check_problems(
     Raises:
         WorkbookError: the source cannot be read, a column is missing, or no row is valid.
     """
-    name = _name_of(source)
-    rows = read_rows(source)
-    columns = (question_column, answer_column)
-    _require(rows, columns, name)
     if answers not in ANSWER_KINDS:
         choices = ", ".join(ANSWER_KINDS)
         raise WorkbookError(f"unknown kind of answers {answers!r}: choose from {choices}")
+    name = name or _name_of(source)
+    rows, columns, unreadable = _read_texts(read_rows(source), question_column, answer_column, name)
     if answers == "auto":
-        answers = _usual_kind(rows[:1000][answer_column])
+        answers = _usual_kind(text_answers(rows[:1000][columns[1]]))
 
-    problems = _add_problem_columns(_rename_reserved(rows, columns), columns, answers)
+    problems = _add_problem_columns(rows, columns, answers)
     reasons = problems["_reason"][:]  # None for a valid row
     problems = problems.remove_columns("_reason")
     invalid = {}
     for number, reason in enumerate(reasons, start=1):
         if reason is not None:
-            invalid[number] = reason
+            # A chat that cannot be read has left an empty question. Its own reason says more.
+            invalid[number] = unreadable.get(number, reason)
     if len(invalid) == len(problems):
         raise _invalid_row(name, invalid, "no row is valid")
     if invalid:  # a table without a selection is read faster
@@ -274,14 +283,62 @@ def check_problems(
     return problems, invalid
 
 
-def _require(rows: "Dataset", columns: tuple[str, str], name: str) -> None:
-    """Raise WorkbookError if a column is missing, or there is no row."""
-    for column, option in zip(columns, ("--question-column", "--answer-column"), strict=True):
-        if column not in rows.column_names:
-            problem = f"{name} has no column {column!r}, only {rows.column_names}"
-            raise WorkbookError(f"{problem}: choose one with {option}")
-    if len(rows) == 0:
+def _read_texts(
+    rows: "Dataset", question_column: str | None, answer_column: str | None, name: str
+) -> tuple["Dataset", tuple[str, str], dict[int, str]]:
+    """(rows whose questions are texts, the two columns, the reason why a row's chat is none)."""
+    refuse_images(rows, name)
+    question_column, answer_column = find_columns(rows, question_column, answer_column, name)
+    # Before the chats are read, because their messages get a column of a reserved name.
+    rows = _rename_reserved(rows, (question_column, answer_column))
+    if not has_chats(rows, question_column):
+        return rows, (question_column, answer_column or "answer"), {}
+    rows, unreadable = unfold_chats(rows, question_column, answer_column)
+    return rows, ("question", answer_column or "answer"), unreadable
+
+
+def find_columns(
+    rows: "Dataset", question_column: str | None, answer_column: str | None, name: str
+) -> tuple[str, str | None]:
+    """(column of questions, column of answers), as named or by their usual names.
+
+    The second is None if the answers are the assistant's last turns. Raises WorkbookError if a
+    column is missing, if two columns may have the answers, or if there is no row.
+    """
+    if len(rows) == 0 and rows.column_names:
         raise WorkbookError(f"{name} has no rows: give at least one")
+    # An error about a missing column names the first one, which the course's own data have.
+    if question_column is None:
+        usual = [column for column in QUESTION_COLUMNS if column in rows.column_names]
+        question_column = [*usual, "question"][0]
+    _require(rows, question_column, name, "--question-column")
+    if answer_column is None:
+        answer_column = _usual_answers(rows, question_column, name)
+    if answer_column is None and has_chats(rows, question_column):
+        return question_column, None
+    answer_column = answer_column or "answer"
+    _require(rows, answer_column, name, "--answer-column")
+    return question_column, answer_column
+
+
+def _usual_answers(rows: "Dataset", question_column: str, name: str) -> str | None:
+    """The column with the answers by its usual name. Raises WorkbookError if it is not clear."""
+    usual = []
+    for column in ANSWER_COLUMNS:
+        if column in rows.column_names and column != question_column:
+            usual.append(column)
+    # `answer` and the whole `solution` often stand side by side. Others are named by the user.
+    if len(usual) > 1 and "answer" not in usual:
+        choice = " and ".join(repr(column) for column in usual)
+        raise WorkbookError(f"{name} may have its answers in {choice}: say --answer-column")
+    return usual[0] if usual else None
+
+
+def _require(rows: "Dataset", column: str, name: str, option: str) -> None:
+    """Raise WorkbookError if a column is missing."""
+    if column not in rows.column_names:
+        problem = f"{name} has no column {column!r}, only {rows.column_names}"
+        raise WorkbookError(f"{problem}: choose one with {option}")
 
 
 def _name_of(source: Any) -> str:
@@ -307,7 +364,7 @@ def _usual_kind(solutions: Sequence[Any]) -> str:
     return "number" if 2 * numbers >= len(texts) else "text"
 
 
-def _rename_reserved(rows: "Dataset", columns: tuple[str, str]) -> "Dataset":
+def _rename_reserved(rows: "Dataset", columns: tuple[str, str | None]) -> "Dataset":
     """The rows with _original after the name of each other column that the course or TRL fills."""
     new_names = {}
     for name in RESERVED_COLUMNS:
@@ -325,7 +382,7 @@ def _add_problem_columns(rows: "Dataset", columns: tuple[str, str], answers: str
 
     def check(questions: list, solutions: list) -> dict[str, list]:
         checked: dict[str, list] = {name: [] for name in new_columns}
-        for question, solution in zip(questions, solutions, strict=True):
+        for question, solution in zip(questions, text_answers(solutions), strict=True):
             solution = _number_as_text(solution)
             answer, reason = _check_problem(question, solution, answers, columns)
             invalid = reason is not None

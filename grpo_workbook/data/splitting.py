@@ -84,8 +84,8 @@ def load_split(
     heldout: int,
     seed: int,
     profile_name: str,
-    question_column: str = "question",
-    answer_column: str = "answer",
+    question_column: str | None = None,
+    answer_column: str | None = None,
     answers: str = "auto",
     skip_invalid: bool = False,
 ) -> tuple["Dataset", "Dataset", int]:

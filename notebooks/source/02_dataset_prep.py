@@ -264,7 +264,8 @@ plain_set[0]["prompt"][1]["content"], plain_set[0]["answer"]
 #
 # The course's `load_problems` and `to_dataset` do the same and check every row on the way. They read CSV, Parquet,
 # JSON, the id of a dataset on the Hugging Face hub, or a list of dicts, and find out whether the answers are numbers or
-# texts.
+# texts. A question may also be a conversation: a list of messages in `prompt` or `messages`, as TRL's users have it, or
+# `conversations` in the form of ShareGPT. Without a column of answers, its last turn is the answer.
 
 # %%
 train = load_problems(data.WORD_PROBLEMS["train"])
