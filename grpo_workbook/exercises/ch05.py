@@ -204,6 +204,7 @@ entropy_spent.case([0.4, 0.4, 0.4, 0.2, 0.2, 0.2], [1.0] * 6, 3.0, gives=None)
 entropy_spent.case([1.0, 0.8], [1.0] * 2, 3.0, gives=None)  # fewer than three steps
 entropy_spent.case([1.0, 1.0, 1.0, 0.2, 0.2, 0.2], [2.6, 2.6, 2.6, 2.0, 2.5, 2.5], 3.0, gives=6)
 entropy_spent.case(NOISY_START, [1.0] * 10, 3.0, gives=9)
+entropy_spent.case(FALLING, [2.55] * 10, 3.0, gives=None)  # 0.85 of the highest reward
 
 
 def first_step_below(entropy, reward, low_entropy, low_reward, width=3):

@@ -63,6 +63,7 @@ sampling_chances.case(LOGITS, 0.5, 0.9)
 sampling_chances.case(LOGITS, 1.0, 0.7)
 sampling_chances.case(LOGITS, 1.0, 0.3)  # only the most likely token is left
 sampling_chances.case([0.0, 3.0, 1.0], 1.5, 0.95)
+sampling_chances.case([0.0, 0.0, 0.0, 0.0], 1.0, 0.5)  # two tokens add up to exactly top_p
 
 
 @sampling_chances.mistake
@@ -190,6 +191,8 @@ POSITIONS = [  # the logits of five tokens at six positions
 ]
 SMALL = (np.array(POSITIONS) / 100).tolist()
 LARGE = (np.array(POSITIONS) * 50).tolist()
+# each position 20 higher than the one before, which changes no probability
+SHIFTED = (np.array(POSITIONS) + 20.0 * np.arange(6)[:, None]).tolist()
 
 
 def three_merges(logits):
@@ -207,6 +210,7 @@ wrong_merges.case(SMALL, three_merges(SMALL), 0.02)  # small logits: small diffe
 wrong_merges.case(LARGE, three_merges(LARGE), 0.02)
 wrong_merges.case(POSITIONS, {"outlier": moved(POSITIONS, one_outlier)}, 0.02)  # accepted
 wrong_merges.case(POSITIONS, {"same": POSITIONS}, 0.02)
+wrong_merges.case(SHIFTED, three_merges(SHIFTED), 0.02)
 
 
 @wrong_merges.mistake
@@ -259,6 +263,18 @@ def lets_signs_cancel(reference, merges, limit):
     return above(limit, mean_difference, reference, merges)
 
 
+@wrong_merges.mistake
+def takes_the_spread_over_all_positions(reference, merges, limit):
+    """You took one variance over all logits: positions may differ in height, which changes no
+    probability, so take the variance at each position, and then the mean.
+    """
+
+    def over_all_positions(ours, theirs):
+        return sqrt(np.mean(differences(ours, theirs) ** 2) / np.var(ours))
+
+    return above(limit, over_all_positions, reference, merges)
+
+
 # 09.3: the same problems with fewer bits
 
 
@@ -299,4 +315,4 @@ fewer_bits = experiment(
 )
 # two adapters: the second of the stored run
 fewer_bits.example({"better": 2, "worse": 2, "problems": 120}, gives="stays")
-fewer_bits.example({"better": 0, "worse": 6, "problems": 120}, gives="falls")
+fewer_bits.example({"better": 1, "worse": 12, "problems": 257}, gives="falls")

@@ -171,7 +171,6 @@ from statistics import mean
 from grpo_workbook import data, evaluate, load_problems, paired_p_value, to_dataset
 
 
-
 def is_rare(row):
     return row["rare"]
 
@@ -1002,8 +1001,7 @@ def fewer_bits() -> dict:
     BASE = profile.model  # yours
     DATA = data.WORD_PROBLEMS["heldout"]  # yours
     merge(BASE, ADAPTER, folder / "mine")
-    mine_rows = load_problems(DATA).filter(is_rare)  # yours: without the filter
-    problems = to_dataset(mine_rows.select(range(profile.heldout)))
+    problems = to_dataset(load_problems(DATA).filter(is_rare))  # yours: no filter
     strict = []
     for bits in (16, 4):
         mine, words = load_model(
@@ -1012,7 +1010,8 @@ def fewer_bits() -> dict:
         )
         scores = evaluate(mine, words, problems, max_new_tokens=64)
         strict.append(scores.strict)
-        print(f"{bits:2} bits: {scores.rate:.1%} strict")
+        sampled = evaluate(mine, words, problems, sample=True, max_new_tokens=64)
+        print(f"{bits:2} bits: {scores.rate:.1%} strict, {sampled.rate:.1%} sampled")
     better, worse = statistics.changed(strict[0], strict[1])
     return {"better": len(better), "worse": len(worse), "problems": len(problems)}
 
@@ -1022,8 +1021,8 @@ predict("09.3", prediction, fewer_bits);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# This chapter's adapter was trained on a 4-bit base. How many of 120 answers would have to change before the paired
-# test notices?
+# This chapter's adapter was trained beside the rounding errors of the 4-bit base, and could make up for them. Has the
+# merged model the same rounding errors once it is quantized?
 #
 # </details>
 #
@@ -1033,9 +1032,11 @@ predict("09.3", prediction, fewer_bits);
 # prediction = "falls"
 # ```
 #
-# In the stored run's adapter six problems got worse and none better. This is the smallest result with p below 0.05
-# (0.03), so it is no strong evidence: an adapter of another run, with two better and two worse, showed no loss. If you
-# predicted "stays", you were nearly right. If a loss of this size matters to you, measure on more problems.
+# With the adapter of our run, 12 of the 257 greedy answers got worse and one got better (p = 0.003): the rate fell from
+# 72.4 % to 68.1 %. A likely reason is that the merged weights are rounded anew, and the adapter was not trained beside
+# these rounding errors. With the first 120 problems alone the result was 0 better and 6 worse (p = 0.03), which is weak
+# evidence. The sampled answers showed no loss: 58.4 % of them were right with 16 bits, and 58.4 % with 4 bits. So
+# measure on enough problems, and decode as you will when you use the model.
 #
 # </details>
 
