@@ -37,7 +37,8 @@ def rows_of_pairs(train, heldout, *, same_numbers, similar_words):
 
 SHELLS = "Ana has 12 red shells and finds 5 more. How many red shells does Ana have now?"
 BOOK = "A book costs 12 euros and a pen costs 5 euros. How much more does the book cost?"
-ADVICE = "Write down each of your steps in one short line."
+QUIZ = f"Quiz for today: {SHELLS}"
+LONGER = f"{SHELLS} Write down each of your steps in one short line."
 HELDOUT = ["A bus carries 30 people and 4 get off. How many people are left?", SHELLS, BOOK]
 NOT_HELD_OUT = [
     SHELLS.replace("12", "31"),  # the same sentence with another number
@@ -52,7 +53,8 @@ rows_to_drop.case([NOT_HELD_OUT[1], SHELLS.lower().replace(".", ",")], HELDOUT)
 rows_to_drop.case([SHELLS.replace("Ana", "Ben"), NOT_HELD_OUT[0]], HELDOUT)  # another name
 rows_to_drop.case(NOT_HELD_OUT, HELDOUT)
 rows_to_drop.case([], HELDOUT)
-rows_to_drop.case([f"Quiz for today: {SHELLS}", f"{SHELLS} {ADVICE}"], HELDOUT)  # 80 %, 55 %
+rows_to_drop.case([QUIZ], HELDOUT)  # 80 % of the words in common
+rows_to_drop.case([LONGER], HELDOUT)  # 55 %
 rows_to_drop.case([SHELLS.replace("Ana", "Ben").replace("finds", "buys")], HELDOUT)  # 71 %
 
 

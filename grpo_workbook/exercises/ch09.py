@@ -192,7 +192,8 @@ POSITIONS = [  # the logits of five tokens at six positions
 SMALL = (np.array(POSITIONS) / 100).tolist()
 LARGE = (np.array(POSITIONS) * 50).tolist()
 # each position 20 higher than the one before, which changes no probability
-SHIFTED = (np.array(POSITIONS) + 20.0 * np.arange(6)[:, None]).tolist()
+HEIGHTS = [[0.0], [20.0], [40.0], [60.0], [80.0], [100.0]]
+SHIFTED = np.add(POSITIONS, HEIGHTS).tolist()
 
 
 def three_merges(logits):
@@ -270,7 +271,8 @@ def takes_the_spread_over_all_positions(reference, merges, limit):
     """
 
     def over_all_positions(ours, theirs):
-        return sqrt(np.mean(differences(ours, theirs) ** 2) / np.var(ours))
+        mean_square = np.mean(differences(ours, theirs) ** 2)
+        return sqrt(mean_square / np.var(ours))
 
     return above(limit, over_all_positions, reference, merges)
 
