@@ -376,8 +376,8 @@ def ordering_rates(pool, size, golds):
 
 # %% [markdown]
 # Compute this rate twice: over all pairs, and over pairs of the *same form*, in which both completions have the
-# requested form and only one has the right answer. Such pairs are rare among the held-out completions, so sample eight
-# completions for each of 512 more problems:
+# requested form and only one has the right answer (their gold is 1 and 0.333). Such pairs are rare among the held-out
+# completions, so sample eight completions for each of 512 more problems:
 
 # %%
 held = pool[1024:]
@@ -435,7 +435,8 @@ figures.show(
 # %% [markdown]
 # Each point is a group of pairs: the horizontal axis is the mean predicted probability, the vertical axis the fraction
 # of pairs for which the prediction came true, with a 95 % interval. (Each pair appears in both orders, so the left half
-# mirrors the right.) On the grey line both are equal.
+# mirrors the right. The intervals treat the pairs as independent and are a little too narrow, because some pairs belong
+# to the same problem.) On the grey line both are equal.
 #
 # Right of the middle the points lie above the line. So the model is too cautious: what it calls likely comes true even
 # more often.
@@ -791,8 +792,8 @@ figures.show(figure, f"Rate of right answers over KL, by method. {'; '.join(line
 # has no marker where fewer than three of its seeds arrived.
 #
 # All methods begin alike. Beyond 4 nats, all runs against a reward model lose, whatever the remedy; the penalised runs
-# simply do not go there. Is a penalty also better at the *same* distance? Between 2 and 4 nats every run has some
-# batches, so there the seeds can be compared in pairs:
+# simply do not go there. Is a penalty also better at the *same* distance? Between 2 and 4 nats every run of the next
+# four methods has some batches, so there the seeds can be compared in pairs:
 
 # %%
 from scipy.stats import ttest_1samp
@@ -832,10 +833,10 @@ for name in ("one model", "beta 0.1", "beta 0.3", "minimum of three"):
 # Most of what a remedy gains is distance: it ends nearer to the base. In the runs of [Gao et
 # al.](https://arxiv.org/abs/2210.10760) this was all that a KL penalty did. It did not change gold *at a given KL*, so
 # it worked like stopping earlier. Here the penalised runs lie 13 and 17 points above the others at 2 to 4 nats. But the
-# two intervals barely leave out 0, and for three comparisons the corrected tests confirm neither. One reason for a
-# difference may be time. The runs without a penalty pass this range within two or three batches, while they still learn
-# the form; the penalised runs stay there for ten or more. So the comparison mixes the effect of the penalty with that
-# of more updates, and these runs neither confirm nor contradict Gao et al.
+# two intervals barely leave out 0, and Holm's correction for three comparisons confirms neither (p rises from 0.049 to
+# 0.15). One reason for a difference may be time. The runs without a penalty pass this range within two or three
+# batches, while they still learn the form; the penalised runs stay there for ten or more. So the comparison mixes the
+# effect of the penalty with that of more updates, and these runs neither confirm nor contradict Gao et al.
 #
 # None of these remedies repairs the reward model. To repair it, label completions of the *policy* and train the reward
 # model again ("iterated RLHF"), because then its pairs contain the errors that the policy has found.
