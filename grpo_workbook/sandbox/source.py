@@ -425,23 +425,25 @@ def _looks_back(tree: ast.Module, names: Names) -> bool:
     does not: there a program could empty the list and so fit it to its answer.
     """
     for node in ast.walk(tree):
-        sides = []
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-        elif isinstance(node, ast.Call) and called(node).startswith("assert"):
-            sides = node.args[:2]
-        elif isinstance(node, ast.Assert) and not isinstance(node.test, ast.Compare | ast.BoolOp):
-            sides = [node.test]
+        sides = _compared(node)
         if any(names.asks_program(side) for side in sides):
             continue  # the call comes first, and then what it is compared with
-        of_program = []
-        for side in sides:
-            variables = names_in(side)
-            if variables & (names.given | names.results):
-                of_program.append(variables)
-        if len(of_program) == 1 and of_program[0] & names.given:
+        of_program = [side for side in sides if names_in(side) & (names.given | names.results)]
+        if len(of_program) == 1 and names_in(of_program[0]) & names.given:
             return True
     return False
+
+
+def _compared(node: ast.AST) -> list[ast.expr]:
+    """What a comparison or an assertion compares; nothing for any other node."""
+    match node:
+        case ast.Compare():
+            return [node.left, *node.comparators]
+        case ast.Assert(test=ast.Compare() | ast.BoolOp()):
+            return []  # the comparisons in it come by themselves
+        case ast.Assert():
+            return [node.test]
+    return node.args[:2] if called(node).startswith("assert") else []
 
 
 def _asks_identity(tree: ast.Module, names: Names) -> bool:
@@ -460,7 +462,7 @@ def _asks_identity(tree: ast.Module, names: Names) -> bool:
 class AssertionCounter:
     """Rewrites a test: each assertion reports that it held, or what it lost to.
 
-    An assertion that fails inside of `try` or `with` still raises; others let the test go on.
+    A failed one lets the test go on, except where the test itself expects or catches the failure.
     """
 
     def __init__(self, own_functions: set[str]):
@@ -468,43 +470,38 @@ class AssertionCounter:
         self.count = 0
         self.required: set[int] = set()
 
-    def count_in(self, statements: list, optional: bool = False, guard: str = "") -> list:
+    def count_in(self, statements: list, optional: bool = False, caught: bool = False) -> list:
         """The same statements, counted.
 
-        `optional`: they may not run. `guard` is "with" inside of a `with` block, "caught" where a
-        failure is caught or expected.
+        `optional`: they may not run. `caught`: a failure of theirs is caught or expected.
         """
         block = []
         names = [getattr(statement, "name", None) for statement in statements]
         for position, statement in enumerate(statements):
             if self._is_assertion(statement):
-                block.extend(self._report(statement, optional, guard))
+                block.extend(self._report(statement, optional, caught))
                 continue
             # a function that another one of its name replaces does not run
             replaced = names[position] is not None and names[position] in names[position + 1 :]
-            self._count_inside(statement, optional or replaced, guard)
+            self._count_inside(statement, optional or replaced, caught)
             block.append(statement)
         return block
 
-    def _count_inside(self, statement: ast.stmt, optional: bool, guard: str) -> None:
-        handlers = getattr(statement, "handlers", [])
-        if isinstance(statement, FUNCTIONS):
-            decorators = " ".join(map(ast.unparse, statement.decorator_list))
-            unsure = any(word in decorators for word in MAY_NOT_RUN)
-            optional = optional or unsure or not statement.name.startswith(RUN_BY_NAME)
-            guard = "caught" if unsure else ""
-        elif isinstance(statement, ast.If | ast.While | ast.Match | ast.Try | ast.TryStar):
-            optional = True
-        elif isinstance(statement, ast.With | ast.AsyncWith):
-            expects_error = _calls(statement, {*RAISES, "suppress"})
-            optional = optional or expects_error
-            guard = "caught" if expects_error else guard or "with"
-        if handlers:
-            guard = "caught"
-        for part in [statement, *handlers, *getattr(statement, "cases", [])]:
-            for name in ("body", "orelse", "finalbody"):
-                if isinstance(getattr(part, name, None), list):
-                    setattr(part, name, self.count_in(getattr(part, name), optional, guard))
+    def _count_inside(self, statement: ast.stmt, optional: bool, caught: bool) -> None:
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                decorators = " ".join(map(ast.unparse, statement.decorator_list))
+                caught = any(word in decorators for word in MAY_NOT_RUN)
+                optional = optional or caught or not statement.name.startswith(RUN_BY_NAME)
+            case ast.If() | ast.While() | ast.Match():
+                optional = True
+            case ast.Try() | ast.TryStar():
+                optional = True
+                caught = caught or bool(statement.handlers)
+            case ast.With() | ast.AsyncWith() if _calls(statement, {*RAISES, "suppress"}):
+                optional = caught = True
+        for block in _blocks(statement):
+            block[:] = self.count_in(block, optional, caught)
 
     def _is_assertion(self, statement: ast.stmt) -> bool:
         if isinstance(statement, ast.Assert):
@@ -516,21 +513,26 @@ class AssertionCounter:
             return False  # its own assertions are counted
         return name.startswith("assert") or name in RAISES
 
-    def _report(self, statement: ast.stmt, optional: bool, guard: str) -> list:
+    def _report(self, statement: ast.stmt, optional: bool, caught: bool) -> list:
         self.count += 1
-        number = self.count
         if not optional:
-            self.required.add(number)
+            self.required.add(self.count)
+        attempt: Any = ast.parse(REPORTED.format("pass", self.count)).body[0]
         if isinstance(statement, ast.With):
-            self._count_inside(statement, optional, guard)
-        held = f"_workbook.held('{TOKEN}{number}')"
-        if guard == "caught":
-            return [statement, *ast.parse(held).body]
-        attempt: Any = ast.parse(REPORTED.format("pass", number)).body[0]
-        if guard == "with":  # the program's `__exit__` may swallow the failure, but not the report
-            attempt.handlers[0].body.append(ast.Raise())
+            self._count_inside(statement, optional, caught)
+        if caught:
+            return [statement, *attempt.orelse]
         attempt.body = [statement]
         return [attempt]
+
+
+def _blocks(statement: ast.stmt) -> list[list]:
+    """The lists of statements inside of a statement."""
+    blocks = []
+    for part in [statement, *getattr(statement, "handlers", []), *getattr(statement, "cases", [])]:
+        for name in ("body", "orelse", "finalbody"):
+            blocks.append(getattr(part, name, []))
+    return blocks
 
 
 def _calls(node: ast.With | ast.AsyncWith, names) -> bool:
