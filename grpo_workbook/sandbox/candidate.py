@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import types
-from typing import Any
+from collections.abc import Callable
 
 import wire
 
@@ -46,10 +46,6 @@ def import_for_leetcode() -> None:
 def load(module: types.ModuleType, source: str) -> None:
     """Run the program in its module, with what LeetCode would give it; raises what it raises."""
     builtins.exit = builtins.quit = sys.exit  # which `-S` leaves out
-    if "random" in source:  # each fork has random numbers of its own
-        sys.modules["random"].seed()
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed()
     if "ThreadPool" in source or "multiprocessing.dummy" in source:
         _allow_thread_pools()
     if "class Solution" in source:
@@ -78,7 +74,7 @@ def answer_calls(sock: socket.socket) -> None:
     source = wire.receive(sock)
     module = types.ModuleType("solution")
     sys.modules["solution"] = module
-    functions = {}
+    functions: dict[str, Callable] = {}
     answer = ["value", None]
     try:
         load(module, source)
@@ -88,38 +84,30 @@ def answer_calls(sock: socket.socket) -> None:
         try:
             wire.send(sock, answer)
         except wire.NotPlain as problem:
-            wire.send(sock, ["rejected", f"the program returned {problem}"])
-        expression, arguments, named = wire.receive(sock)
+            wire.send(sock, describe(problem))
+        call = wire.receive(sock)
         try:
-            if expression not in functions:
-                functions[expression] = eval(expression, module.__dict__)
-        except (NameError, AttributeError):
-            answer = ["rejected", f"the program does not define {expression}"]
-            continue
-        except BaseException as error:
-            answer = describe(error)
-            continue
-        try:
-            values: Any = wire.decode(arguments), wire.decode(named)
-            result = functions[expression](*values[0], **values[1])
-            if type(result) is types.CoroutineType:
-                result = run_coroutine(result)
-            answer = ["value", wire.encode(result)]
-        except wire.NotPlain as problem:
-            answer = ["rejected", f"the program returned {problem}"]
+            answer = _answer(call, functions, vars(module))
         except BaseException as error:
             answer = describe(error)
 
 
-def run_coroutine(coroutine):
-    """What a coroutine returns."""
-    import asyncio  # not above: each fork of the server costs what it has in memory
-
-    return asyncio.run(coroutine)
+def _answer(call: list, functions: dict[str, Callable], names: dict) -> list:
+    """The answer to one call. `functions` keeps what an expression has led to in `names`."""
+    expression, arguments, named = call
+    try:
+        if expression not in functions:
+            functions[expression] = eval(expression, names)
+    except (NameError, AttributeError):
+        return ["rejected", f"the program does not define {expression}"]
+    result = functions[expression](*wire.decode(arguments), **wire.decode(named))
+    return ["value", wire.encode(result)]
 
 
 def describe(error: BaseException) -> list[str]:
     """An exception as an outcome and a reason."""
+    if isinstance(error, wire.NotPlain):
+        return ["rejected", f"the program returned {error}"]
     outcome = "out of memory" if isinstance(error, MemoryError) else "error"
     return [outcome, f"{type(error).__name__}: {text_of(error)}"]
 

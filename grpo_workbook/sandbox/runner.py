@@ -5,11 +5,16 @@ import sys
 import types
 from collections.abc import Callable
 
-from candidate import run_coroutine
-
 # Of pytest's own plugins these would write files, print, or change how errors are caught.
 NO_PLUGINS = """cacheprovider terminal faulthandler doctest junitxml pastebin nose stepwise
 debugging setuponly setupplan threadexception unraisableexception logging""".split()
+
+
+def run_coroutine(coroutine):
+    """What a coroutine returns."""
+    import asyncio  # not above: each fork of the server costs what it has in memory
+
+    return asyncio.run(coroutine)
 
 
 class Skipped(Exception):
