@@ -184,35 +184,24 @@ def drop_capabilities() -> None:
 # ------------------------------------------------------------------ Landlock
 
 
-def landlock(visible: list[str], writable: list[str]) -> None:
-    """Allow only to read below `visible`, and to write in `writable`, irrevocably.
+def landlock(visible: list[str]) -> None:
+    """Allow only to read below `visible`, irrevocably.
 
-    Other processes' memory cannot be read either; newer kernels also stop TCP, signals to processes
-    outside and abstract UNIX sockets. It needs no namespaces. OSError before Linux 5.13.
+    Other processes' memory cannot be read either. It needs no namespaces.
+    OSError before Linux 5.13.
     """
     version = _system_call(LANDLOCK_CREATE_RULESET, None, 0, 1)
-    file_rights = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)
-    every_right = (1 << file_rights) - 1  # all that this kernel knows
-    tcp = 3 if version >= 4 else 0
-    scopes = 3 if version >= 6 else 0
-    attributes = struct.pack("QQQ", every_right, tcp, scopes)
+    file_rights = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)  # all that this kernel knows
+    attributes = struct.pack("Q", (1 << file_rights) - 1)
     rules = _system_call(LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
     reading = 0b1100  # files and folders
-    special = 1 | 1 << 6 | 1 << 11  # execute; make devices
     for path in filter(os.path.isdir, visible):
-        _allow(rules, path, reading)
-    for path in filter(os.path.isdir, writable):
-        _allow(rules, path, every_right & ~special)
-    for path in filter(os.path.exists, DEVICES if writable else ()):
-        _allow(rules, path, 0b110)  # read and write a file
+        descriptor = os.open(path, os.O_PATH)
+        rule = struct.pack("=Qi", reading, descriptor)
+        _system_call(LANDLOCK_ADD_RULE, rules, 1, rule, 0)
+        os.close(descriptor)
     _system_call(LANDLOCK_RESTRICT_SELF, rules, 0)
     os.close(rules)
-
-
-def _allow(rules: int, path: str, rights: int) -> None:
-    descriptor = os.open(path, os.O_PATH)
-    _system_call(LANDLOCK_ADD_RULE, rules, 1, struct.pack("=Qi", rights, descriptor), 0)
-    os.close(descriptor)
 
 
 # ------------------------------------------------------------------ limits
@@ -273,13 +262,7 @@ _FOR_ALL = [
     ((53, 199), 1, _JSET, [0b110], _NO, _ALLOW),  # socketpair: datagrams could go to any socket
     ((157, 167), 0, _JEQ, [62], _NO, _ALLOW),  # prctl: the scheduling of others
 ]
-_ALONE = [
-    ((56, 220), 0, _JSET, [_THREAD], _ALLOW, _NO),  # clone
-    ((57, None), 0, _JEQ, [], _NO, _NO),  # fork
-    ((58, None), 0, _JEQ, [], _NO, _NO),  # vfork
-    ((62, 129), 0, _JEQ, [], _NO, _NO),  # kill
-    ((234, 131), 0, _JEQ, [], _NO, _NO),  # tgkill
-]
+_NO_FORKS = [((56, 220), 0, _JSET, [_THREAD], _ALLOW, _NO)]  # clone: only of threads
 _OPENING = [
     ((2, None), 1, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # open
     ((257, 56), 2, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # openat
@@ -351,7 +334,7 @@ def program_filter(files: bool, timers: bool) -> Filter:
 
     Without `files` it writes none; without `timers` it cannot signal itself later either.
     """
-    calls = list(_ALONE)
+    calls = _denied("processes") + _NO_FORKS
     if not files:
         calls = calls + _denied("files") + _OPENING
     if not timers:  # a handler gets the frame of whatever runs then

@@ -71,10 +71,10 @@ class Server:
         self.children_file = self.memory_file = None
         self.unclean = False
         self._enter()
-        self._forbid_files()
-        self._filter_calls()
-        if self.missing:
+        if not self.has_folder:
             self.level = "limits-only"
+            self._forbid_files()
+        self._filter_calls()
         self._prepare_python()
 
     def why(self) -> str:
@@ -88,9 +88,7 @@ class Server:
     def _enter(self) -> None:
         """Leave the other processes behind: namespaces, or at least another user."""
         jail.be_first_to_go()
-        limits = {resource.RLIMIT_NOFILE: DESCRIPTORS, resource.RLIMIT_CORE: 0}
-        limits[resource.RLIMIT_FSIZE] = LARGEST_FILE if self.has_folder else 0
-        threads = jail.threads_of_user() + jail.SPARE_THREADS
+        threads = jail.threads_of_user()
         proc = self._open("/proc")  # it shows what no program may see
         if self.has_folder:
             jail.enter_namespaces(self.options["visible"])
@@ -99,22 +97,29 @@ class Server:
             self.missing.append("no namespaces")
             is_nobody = jail.be_nobody()
             self.is_shut_off = jail.enter_user_namespace() or is_nobody
-        self.limits = {resource.RLIMIT_CPU: int(self.options["time_limit"]) + 2}
-        if sys.platform == "linux":
-            # the limit may count no others' threads
-            alone = is_nobody or (self.is_shut_off and jail.threads_are_counted_by_namespace())
-            if not alone:
-                self.lacks.append(f"start {jail.SPARE_THREADS} threads")
-            self.limits[resource.RLIMIT_NPROC] = jail.THREADS if alone else threads
         if proc is not None:
             self.memory_file = self._open("self/statm", proc)
             if os.getpid() != 1:  # the process ids there are those of the namespace outside
                 self.children_file = self._open(f"self/task/{os.getpid()}/children", proc)
             os.close(proc)
-        jail.set_limits(limits)
+        self._set_limits(threads, is_nobody)
         jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
         jail.prctl(jail.PR_SET_DUMPABLE, 0)  # other processes cannot read this one or its forks
         jail.drop_capabilities()
+
+    def _set_limits(self, others_threads: int, is_nobody: bool) -> None:
+        """Limit this process, and note the limits of its forks."""
+        limits = {resource.RLIMIT_NOFILE: DESCRIPTORS, resource.RLIMIT_CORE: 0}
+        limits[resource.RLIMIT_FSIZE] = LARGEST_FILE if self.has_folder else 0
+        jail.set_limits(limits)
+        self.limits = {resource.RLIMIT_CPU: int(self.options["time_limit"]) + 2}
+        if sys.platform != "linux":
+            return
+        if is_nobody or (self.is_shut_off and jail.threads_are_counted_by_namespace()):
+            self.limits[resource.RLIMIT_NPROC] = jail.THREADS
+        else:  # the limit counts the user's other threads, too
+            self.limits[resource.RLIMIT_NPROC] = others_threads + jail.SPARE_THREADS
+            self.lacks.append(f"start {jail.SPARE_THREADS} threads")
 
     @staticmethod
     def _open(path: str, folder: int | None = None) -> int | None:
@@ -123,13 +128,13 @@ class Server:
         return None
 
     def _forbid_files(self) -> None:
+        """Keep files from programs where no namespace hides them."""
         try:
-            jail.landlock(self.options["visible"], [PRIVATE] if self.has_folder else [])
+            jail.landlock(self.options["visible"])
             self.lacks.append("see whether a file exists")
         except OSError as error:
+            self.missing.append(f"no Landlock: {error}")
             self.lacks.append("read all your files")
-            if self.missing:
-                self.missing.append(f"no Landlock: {error}")
             if not self.is_shut_off:
                 self.lacks.append("read your other processes' environment")
 
@@ -161,10 +166,7 @@ class Server:
             os.access = lambda *_, **__: True
         os.environ["MPLBACKEND"] = "Agg"
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-        register = os.register_at_fork
-        os.register_at_fork = lambda **_: None  # a fork seeds `random` if it needs it
         candidate.import_for_leetcode()
-        os.register_at_fork = register
         streams: Any = (sys.stdout, sys.stderr)
         for stream in streams:
             stream.reconfigure(errors="replace")  # a program may print half a surrogate pair
