@@ -23,7 +23,7 @@ import sysconfig
 import threading
 import time
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -166,47 +166,40 @@ class Sandbox(contextlib.AbstractContextManager):
     def probe(self) -> tuple[str, str]:
         """(level, why it is not full). Raises WorkbookError if `require` is not met."""
         worker = self._workers[0]
-        with worker.lock:
-            worker.start()
+        worker.start()
         return worker.level, worker.why
 
     def check(self, jobs: Sequence[Job]) -> list[Verdict]:
         """One Verdict per job, in order. Jobs run in parallel; invalid ones are rejected."""
         verdicts: list[Any] = list(map(_reject, jobs))
         valid = [index for index, verdict in enumerate(verdicts) if verdict is None]
-        # by test, so that each test is read once
-        waiting = deque(sorted(valid, key=lambda index: jobs[index].test))
+        # All workers take from one iterator; sorted, so that each test is read once.
+        waiting = iter(sorted(valid, key=lambda index: jobs[index].test))
 
         def serve(worker: _Worker) -> WorkbookError | None:
             """Judge what is waiting; the error of a worker whose server does not start."""
-            while waiting:
-                try:
-                    index = waiting.popleft()
-                except IndexError:  # another worker took the last one
-                    return None
-                try:
+            try:
+                worker.start()
+                for index in waiting:
                     verdicts[index] = worker.judge(jobs[index])
-                except WorkbookError as error:
-                    waiting.appendleft(index)
-                    return error
+            except WorkbookError as error:
+                return error
             return None
 
         with ThreadPoolExecutor(len(self._workers)) as threads:
             try:
-                errors = list(threads.map(serve, self._workers))
+                results = list(threads.map(serve, self._workers[: len(valid)]))
             except BaseException:
-                waiting.clear()  # after a Ctrl-C no new job starts
+                list(waiting)  # after a Ctrl-C no new job starts
                 raise
-        # what one worker put back after the others' end
-        for worker, error in zip(self._workers, list(errors), strict=True):
-            if error is None:
-                errors.append(serve(worker))
-        errors = [error for error in errors if error is not None]
-        if waiting and not any(worker.has_judged for worker in self._workers):
-            raise errors[0]
-        # A reward must not lose a step because a machine is full for a moment.
-        for index in waiting:
-            verdicts[index] = Verdict("sandbox error", str(errors[0]), "sandbox")
+        unjudged = [index for index in valid if verdicts[index] is None]
+        if unjudged:
+            error = next(error for error in results if error is not None)
+            if not any(worker.has_judged for worker in self._workers):
+                raise error
+            # A reward must not lose a step because a machine is full for a moment.
+            for index in unjudged:
+                verdicts[index] = Verdict("sandbox error", str(error), "sandbox")
         self.counts.update(verdict.outcome for verdict in verdicts)
         return verdicts
 
@@ -222,35 +215,39 @@ class _Worker:
         self.test: Test | None = None  # which that is
         self.loaded: set[str] = set()  # the modules that the server has imported
         self.server_memory = 0  # bytes
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # `judge` holds it, and starts
         self.has_judged = False
 
     def start(self) -> None:
         """Start its server, if it does not run. Warn, or refuse, if isolation is not full."""
-        if self.process is not None:
-            return
+        with self.lock:
+            if self.process is not None:
+                return
+            self._start_server()
+            if self.level == "full":
+                return
+            text = f"the sandbox is limits-only ({self.why})"
+            if self.require == "full":
+                self.stop()
+                raise WorkbookError(f"{text}. Allow user namespaces, or leave out require")
+            warnings.warn(text, stacklevel=3)  # Python shows the same warning once
+
+    def _start_server(self) -> None:
+        """Start it at the level asked for, else at the weaker one."""
         failures = []
         for level in dict.fromkeys((self.options["level"], "limits-only")):
             try:
                 self._launch(level)
-                break
+                self.why = "; ".join([*failures, self.why])
+                return
             except (OSError, EOFError) as error:
                 failures.append(f"{level}: {error or 'the server ended'}")
                 self.stop()
-        else:
-            reasons = "; ".join(failures)
-            raise WorkbookError(
-                f"the sandbox's server does not judge here ({reasons}): "
-                "see docs/install.md for what it needs, or use another machine"
-            )
-        self.why = "; ".join([*failures, self.why])
-        if self.level == "full":
-            return
-        text = f"the sandbox is limits-only ({self.why})"
-        if self.require == "full":
-            self.stop()
-            raise WorkbookError(f"{text}. Allow user namespaces, or leave out require")
-        warnings.warn(text, stacklevel=3)  # Python shows the same warning once
+        reasons = "; ".join(failures)
+        raise WorkbookError(
+            f"the sandbox's server does not judge here ({reasons}): "
+            "see docs/install.md for what it needs, or use another machine"
+        )
 
     def _launch(self, level: str) -> None:
         self.process, self.sock = wire.start_server(self.options | {"level": level})
@@ -315,10 +312,8 @@ class _Worker:
         missing = [name for name in modules if name not in self.loaded]
         if not missing:
             return
-        if (
-            self.server_memory > MAX_SERVER
-        ):  # what earlier tests have imported is not needed any more
-            self.stop()
+        if self.server_memory > MAX_SERVER:
+            self.stop()  # what earlier tests have imported is not needed any more
             self.start()
         self.sock.sendall(wire.IMPORT)
         wire.send(self.sock, modules)
@@ -467,23 +462,22 @@ def _show(value) -> str:
 def _reject(job: Job) -> Verdict | None:
     """The verdict on an invalid job, which goes to no server; None for a valid one."""
     if not isinstance(job, Job):
-        return Verdict(
-            "rejected",
-            f"the job {_show(job)} is no Job: give Job(program, test, entry_point)",
-            "test",
-        )
+        problem = f"the job {_show(job)} is no Job: give Job(program, test, entry_point)"
+        return Verdict("rejected", problem, "test")
     for part, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
         text = getattr(job, part)
         if not isinstance(text, str) or len(text) > limit:
-            reason = f"the {part} is not a text of at most {limit:,} characters: {_show(text)}"
-            fault = "program" if part == "program" else "test"
-            return Verdict("rejected", reason, fault)
+            problem = f"the {part} is not a text of at most {limit:,} characters: {_show(text)}"
+            return Verdict("rejected", problem, "program" if part == "program" else "test")
     if not job.test.strip():
         return Verdict("rejected", "there is no test: nothing can be judged", "test")
-    name = job.entry_point
-    # without a name: input and output, or `from solution import f`
-    if name == "" and (is_json(job.test) or "solution" in job.test):
-        return None
-    if isinstance(name, str) and _ENTRY_POINT.fullmatch(name):
-        return None
-    return Verdict("rejected", f"the entry point {_show(name)} is not a name: {NAMES}", "test")
+    if not _is_entry_point(job.entry_point, job.test):
+        problem = f"the entry point {_show(job.entry_point)} is not a name: {NAMES}"
+        return Verdict("rejected", problem, "test")
+    return None
+
+
+def _is_entry_point(name, test: str) -> bool:
+    if name == "":  # input and output, or `from solution import f`
+        return is_json(test) or "solution" in test
+    return isinstance(name, str) and _ENTRY_POINT.fullmatch(name) is not None
