@@ -79,21 +79,19 @@ def same_value(result: Any, wanted: Any) -> bool:
         if result.keys() != wanted.keys():
             return False
         return all(same_value(result[key], wanted[key]) for key in result)
-    if result == wanted:
-        return True
+    return result == wanted or _is_close(result, wanted)
+
+
+def _is_close(result: Any, wanted: Any) -> bool:
     # never for truth values, which are numbers to Python
-    number: Any = result if type(result) in (int, float) else None
-    if number is not None and type(wanted) is float:
-        return _is_close(number, wanted)
-    if type(result) is float and type(wanted) is int and abs(wanted) < 2**53:
-        return math.isclose(result, wanted, rel_tol=0.0, abs_tol=1e-5)
-    return False  # a large integer has no tolerance
-
-
-def _is_close(number: float, wanted: float) -> bool:
+    if {type(result), type(wanted)} not in ({float}, {float, int}):
+        return False
     if math.isnan(wanted):
-        return number != number
-    return math.isclose(number, wanted, rel_tol=1e-5, abs_tol=1e-5)
+        return math.isnan(result)
+    if type(wanted) is float:
+        return math.isclose(result, wanted, rel_tol=1e-5, abs_tol=1e-5)
+    # a large integer has no tolerance
+    return abs(wanted) < 2**53 and math.isclose(result, wanted, rel_tol=0.0, abs_tol=1e-5)
 
 
 def same_output(printed: str, wanted: str) -> bool:

@@ -198,18 +198,14 @@ def _unsure(jobs: list[Job], verdicts: list[Verdict], require: str | None) -> li
 
     A program cannot put the fault on a test that another one of the batch passes.
     """
-    passed = []
-    for job, verdict in zip(jobs, verdicts, strict=True):
-        if verdict.passed:
-            passed.append((job.test, job.entry_point, job.setup))
+    tests = [(job.test, job.entry_point, job.setup) for job in jobs]
+    pairs = list(zip(tests, verdicts, strict=True))
+    passed = [test for test, verdict in pairs if verdict.passed]
     unsure = []
-    for job, verdict in zip(jobs, verdicts, strict=True):
-        if verdict.fault == "sandbox" or (require == "by value" and verdict.is_together):
-            unsure.append(True)
-        else:
-            unsure.append(
-                verdict.fault == "test" and (job.test, job.entry_point, job.setup) not in passed
-            )
+    for test, verdict in pairs:
+        test_at_fault = verdict.fault == "test" and test not in passed
+        not_allowed = require == "by value" and verdict.is_together
+        unsure.append(verdict.fault == "sandbox" or test_at_fault or not_allowed)
     return unsure
 
 
@@ -217,12 +213,9 @@ def _refuse_too_many(
     verdicts: list[Verdict], unsure: list[bool], max_failed: float, time_limit: float
 ) -> None:
     """Raise WorkbookError if too much of a batch has no verdict, or timed out."""
-    unknown, late = [], []
-    for verdict, is_unsure in zip(verdicts, unsure, strict=True):
-        if is_unsure:
-            unknown.append(verdict)
-        elif verdict.outcome == "timeout" and verdict.fault == "program":
-            late.append(verdict)
+    pairs = list(zip(verdicts, unsure, strict=True))
+    unknown = [verdict for verdict, is_unsure in pairs if is_unsure]
+    late = [v for v, is_unsure in pairs if v.outcome == "timeout" and not is_unsure]
     if len(unknown) + len(late) <= max_failed * len(verdicts):
         return
     counts = f"{len(unknown)} of {len(verdicts)} programs had no verdict and {len(late)} timed out"

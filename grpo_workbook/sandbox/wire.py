@@ -109,9 +109,15 @@ def encode(value: Any):
         return encode(value.tolist())
     if isinstance(value, Iterator):
         return ["iterator", *[encode(item) for item in _first_items(value)]]
+    return encode(_content(value))
+
+
+def _content(value: Any):
+    """The plain value that an object of a subclass has as its content; NotPlain for any other."""
     for base, content_of in _CONTENT:
         if isinstance(value, base):
-            return encode(content_of(value))
+            return content_of(value)
+    cls = type(value)
     name = f"{cls.__module__}.{cls.__qualname__}"[:200]
     raise NotPlain(f"a value of type {name}: only plain values can be sent")
 
