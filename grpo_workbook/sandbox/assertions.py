@@ -35,7 +35,7 @@ OPERATORS = {
     "NotIn": lambda member, container: member not in container,
     "Sub": operator.sub,
 }
-# Errors after which nobody knows whether the program is right.
+# Errors that say nothing of the program.
 CANNOT_RUN = ("Skipped", "ImportError", "ModuleNotFoundError", "FixtureLookupError", "NameError")
 # What an error says where a wall is its cause: the system, tempfile, sqlite3.
 REFUSALS = ("not permitted", "Permission denied", "temporary directory", "open database file")
@@ -95,10 +95,7 @@ class Report:
             return ["failed", text or "an assertion does not hold", "program"]
         if isinstance(error, MemoryError):
             return ["out of memory", reason, "program"]
-        owner = getattr(error, "obj", None)
-        # a package that has no such function
-        is_of_package = isinstance(owner, types.ModuleType) and owner.__name__ != "solution"
-        if name not in CANNOT_RUN and not is_of_package:
+        if not _cannot_run(error):
             return ["error", reason, "program"]
         if getattr(error, "name", "") in self.asked:
             return ["rejected", f"the program does not define it: {reason}", "program"]
@@ -128,6 +125,14 @@ class Report:
         if type(value) in CONTAINERS:
             return type(value)(self.copy(item, depth + 1) for item in value)
         return value
+
+
+def _cannot_run(error: BaseException) -> bool:
+    """Whether after this error nobody knows if the program is right."""
+    if type(error).__name__ in CANNOT_RUN:
+        return True
+    owner = getattr(error, "obj", None)  # a package that has no such function
+    return isinstance(owner, types.ModuleType) and owner.__name__ != "solution"
 
 
 def _refuse_empty(left, right) -> None:
@@ -212,21 +217,20 @@ class DoubtfulReport(Report):
             self._check(left_item, right_item, depth + 1)
 
     def _check_objects(self, left, right) -> None:
+        """As `_check`, for two values of which at least one has the program's own comparison."""
         if left is right:
             return
-        # `tree.find(5) == None` is an honest question if the answer is no
-        if left is None or right is None:
-            if _is_equal(left, right):
-                raise _doubt(right if left is None else left)
-            return
+        both = self._compares_itself(left) and self._compares_itself(right)
         related = isinstance(left, type(right)) or isinstance(right, type(left))
-        for value, other in ((left, right), (right, left)):
-            if self._compares_itself(value) and not (related and self._compares_itself(other)):
-                raise _doubt(value)
-        states = _state(left), _state(right)
-        same = any(states[0]) and states[0] == states[1]
-        if _is_equal(left, right) and not same:
-            raise _doubt(left)
+        if left is None or right is None:
+            # `tree.find(5) == None` is an honest question if the answer is no
+            is_doubtful = _is_equal(left, right)
+        elif both and related:
+            is_doubtful = _is_equal(left, right) and not _same_state(left, right)
+        else:
+            is_doubtful = True
+        if is_doubtful:
+            raise _doubt(left if self._compares_itself(left) else right)
 
     def _compares_itself(self, value) -> bool:
         """Whether its class has a comparison from the program, and not from a library."""
@@ -271,14 +275,15 @@ def _is_equal(left, right) -> bool:
     return False
 
 
-def _state(value) -> tuple[dict, object]:
+def _same_state(left, right) -> bool:
+    """Whether both have the same attributes and content, and any at all."""
+    state = _state(left)
+    return any(state) and state == _state(right)
+
+
+def _state(value) -> tuple:
     """The attributes of an object, and its content if it is a container or a number."""
-    attributes = dict(getattr(value, "__dict__", {}))
-    for cls in type(value).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for name in [slots] if isinstance(slots, str) else slots:
-            if hasattr(value, name):
-                attributes[name] = getattr(value, name)
+    attributes = object.__getstate__(value)  # which no class of the program can replace
     for cls in (list, tuple, dict, set, frozenset, str, bytes, int, float):
         if isinstance(value, cls):
             make: Any = cls
