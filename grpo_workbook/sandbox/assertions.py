@@ -33,7 +33,6 @@ OPERATORS = {
     "GtE": operator.ge,
     "In": lambda member, container: member in container,
     "NotIn": lambda member, container: member not in container,
-    "Sub": operator.sub,
 }
 # Errors that say nothing of the program.
 CANNOT_RUN = ("Skipped", "ImportError", "ModuleNotFoundError", "FixtureLookupError", "NameError")
@@ -52,12 +51,22 @@ class NoAnswer(Exception):
 class Report:
     """What a test has reported so far; the test knows it as `_workbook`.
 
+    It doubts what objects of the program say of themselves. One with the program's own `==` is
+    compared only with objects of the same class and state: else no one could tell it from one that
+    is equal to everything.
+
+    - `libraries`: how the file names of code begin that is neither the program's nor the test's
     - `tokens`: of the assertions that hold, in the order in which they were reached
     - `failures`: [number of the assertion or 0, outcome, reason, fault] of each failure
     - `errors`: the exceptions by which an assertion fails
     """
 
-    def __init__(self, job: dict):
+    def __init__(self, job: dict, libraries: tuple[str, ...]):
+        self.libraries = libraries
+        self.refused: list[str] = []  # classes whose objects are not the test's own
+        for name, word in EQUAL_TO_MUCH.items():
+            if word not in job["text"]:
+                self.refused.append(name)
         # not the whole job, for a program may find this object
         self.asked = ["solution", *job["asked"]]
         self.may_meet_walls = job["may_meet_walls"]
@@ -102,18 +111,46 @@ class Report:
         return ["rejected", f"the test cannot run here: {reason}", "test"]
 
     def compare(self, name: str, left, right):
-        """`left` and `right` compared by the operator of this name."""
+        """`left` and `right` compared by the operator of this name; NoAnswer if in doubt."""
+        if name == "Sub":
+            return self._difference(left, right)
+        if name in ("In", "NotIn"):
+            members = right
+            if type(right) is dict:
+                members = list(right)
+            for item in _items(members):
+                self._check(left, item)
+        else:
+            self._check(left, right)
         _refuse_empty(left, getattr(right, "expected", right))
         return OPERATORS[name](left, right)
 
+    def _difference(self, left, right):
+        """`left - right`; NoAnswer where it may be the answer's own choice.
+
+        In `abs(f(x) - 3) < 1e-6` an object could subtract anything to 0, but no honest one that is
+        like a date, for its difference is a date again.
+        """
+        _refuse_empty(left, right)
+        difference = left - right
+        for value, other in ((left, right), (right, left)):
+            if self._compares_itself(value) and not self._compares_itself(other):
+                is_like_it = type(difference) is type(value)
+                if not is_like_it or self._is_own(type(value), "__abs__"):
+                    raise _doubt(value)
+        return difference
+
     def pair(self, name: str, left, right) -> tuple:
-        """The first two arguments of a function that compares them."""
+        """The first two arguments of a function that compares them; NoAnswer if in doubt."""
+        self._check(left, right)
         if name in CLOSE and _is_empty(left) != _is_empty(right):
             raise AssertionError("an empty answer is close to no value")
         return left, right
 
     def alone(self, value):
-        """One side of a chain of comparisons, as it is."""
+        """One side of a chain of comparisons, as it is; NoAnswer if in doubt."""
+        if self._compares_itself(value):
+            raise _doubt(value)
         return value
 
     def copy(self, value, depth: int = 0):
@@ -124,82 +161,6 @@ class Report:
             return {key: self.copy(item, depth + 1) for key, item in value.items()}
         if type(value) in CONTAINERS:
             return type(value)(self.copy(item, depth + 1) for item in value)
-        return value
-
-
-def _cannot_run(error: BaseException) -> bool:
-    """Whether after this error nobody knows if the program is right."""
-    if type(error).__name__ in CANNOT_RUN:
-        return True
-    owner = getattr(error, "obj", None)  # a package that has no such function
-    return isinstance(owner, types.ModuleType) and owner.__name__ != "solution"
-
-
-def _refuse_empty(left, right) -> None:
-    """NumPy takes an empty array for equal to any number."""
-    kinds = {type(left).__name__, type(right).__name__}
-    if "ndarray" in kinds and _is_empty(left) != _is_empty(right):
-        raise AssertionError("an empty array is no right answer")
-
-
-def _is_empty(value) -> bool:
-    if type(value).__name__ == "ndarray":
-        return value.size == 0
-    return isinstance(value, list | tuple) and not value
-
-
-class DoubtfulReport(Report):
-    """For a test that has the program's own objects: it doubts what they say of themselves.
-
-    An object with the program's own `==` is compared only with objects of the same class and
-    state. Else no one could tell it from one that is equal to everything.
-    """
-
-    def __init__(self, job: dict, libraries: tuple[str, ...]):
-        super().__init__(job)
-        self.libraries = libraries
-        self.refused: list[str] = []  # classes whose objects are not the test's own
-        for name, word in EQUAL_TO_MUCH.items():
-            if word not in job["text"]:
-                self.refused.append(name)
-
-    def compare(self, name: str, left, right):
-        """As of `Report`; raises NoAnswer where there is a doubt."""
-        if name in ("In", "NotIn"):
-            members = right
-            if type(right) is dict:
-                members = list(right)
-            for item in _items(members):
-                self._check(left, item)
-        elif name == "Sub":
-            return self._difference(left, right)
-        else:
-            self._check(left, right)
-        return super().compare(name, left, right)
-
-    def _difference(self, left, right):
-        """`left - right`; raises NoAnswer where it may be the answer's own choice.
-
-        In `abs(f(x) - 3) < 1e-6` an object could subtract anything to 0, but no honest one that is
-        like a date, for its difference is a date again.
-        """
-        difference = super().compare("Sub", left, right)
-        for value, other in ((left, right), (right, left)):
-            if self._compares_itself(value) and not self._compares_itself(other):
-                is_like_it = type(difference) is type(value)
-                if not is_like_it or self._is_own(type(value), "__abs__"):
-                    raise _doubt(value)
-        return difference
-
-    def pair(self, name: str, left, right) -> tuple:
-        """As of `Report`; raises NoAnswer where there is a doubt."""
-        self._check(left, right)
-        return super().pair(name, left, right)
-
-    def alone(self, value):
-        """As of `Report`; raises NoAnswer where there is a doubt."""
-        if self._compares_itself(value):
-            raise _doubt(value)
         return value
 
     def _check(self, left, right, depth: int = 0) -> None:
@@ -252,6 +213,27 @@ class DoubtfulReport(Report):
                 return getattr(module, parent.__name__, None) is not parent
             return not code.co_filename.startswith(self.libraries)
         return False
+
+
+def _cannot_run(error: BaseException) -> bool:
+    """Whether after this error nobody knows if the program is right."""
+    if type(error).__name__ in CANNOT_RUN:
+        return True
+    owner = getattr(error, "obj", None)  # a package that has no such function
+    return isinstance(owner, types.ModuleType) and owner.__name__ != "solution"
+
+
+def _refuse_empty(left, right) -> None:
+    """NumPy takes an empty array for equal to any number."""
+    kinds = {type(left).__name__, type(right).__name__}
+    if "ndarray" in kinds and _is_empty(left) != _is_empty(right):
+        raise AssertionError("an empty array is no right answer")
+
+
+def _is_empty(value) -> bool:
+    if type(value).__name__ == "ndarray":
+        return value.size == 0
+    return isinstance(value, list | tuple) and not value
 
 
 def _doubt(value) -> NoAnswer:

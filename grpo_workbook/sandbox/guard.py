@@ -5,7 +5,9 @@ what it has changed in what judges. A program that knows both can get around the
 docs/measurements.md for what is known to pass.
 """
 
+import os
 import sys
+import sysconfig
 import types
 from collections.abc import Callable, Sequence
 
@@ -29,6 +31,15 @@ HANDS_ON = frozenset(
 JUDGING = """builtins operator math json unittest unittest.case unittest.async_case unittest.mock
 pytest _pytest.python_api _pytest.raises _pytest.recwarn _pytest.outcomes numpy.testing
 numpy.testing._private.utils numpy._core.numeric numpy.core.numeric assertions guard""".split()
+
+
+def library_places() -> tuple[str, ...]:
+    """How the file names of code begin that is neither the program's nor the test's."""
+    paths = sysconfig.get_paths()
+    folders = {paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__)}
+    folders.add(os.path.dirname(os.path.abspath(__file__)))
+    folders.update(path for path in sys.path if os.path.isabs(path))
+    return (*sorted(folders), "<frozen", "<test>", "<setup>")
 
 
 def _make_filter(libraries: tuple[str, ...]) -> Callable[[str, tuple], bool]:

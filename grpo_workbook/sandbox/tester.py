@@ -12,6 +12,7 @@ import sys
 import types
 from typing import Any
 
+import guard
 import runner
 import wire
 from assertions import NoAnswer, Report
@@ -23,9 +24,10 @@ OUTCOMES = ("error", "out of memory", "rejected")  # that a program's process ca
 def run(sock: socket.socket) -> None:
     """Judge programs: for each a message comes, and a report goes back."""
     wire.send(sock, "ready")
+    libraries = guard.library_places()
     while True:
         job = wire.receive(sock)
-        report = Report(job)
+        report = Report(job, libraries)
         program = Program(sock)
         try:
             _run_test(job, program, report)

@@ -9,14 +9,13 @@ import io
 import os
 import socket
 import sys
-import sysconfig
 import types
 
 import candidate
 import guard
 import runner
 import wire
-from assertions import DoubtfulReport, NoAnswer, Report
+from assertions import NoAnswer, Report
 
 PLACES = ("/tmp", "/")  # where a test may write, or at least stay
 
@@ -27,10 +26,10 @@ def run(sock: socket.socket) -> None:
     send(sock, "ready")
     job = wire.receive(sock)
     _make_room()
-    libraries = _libraries()
-    report = DoubtfulReport(job, libraries)
+    libraries = guard.library_places()
+    report = Report(job, libraries)
     # both before the program runs: it could change what they see
-    judges = (Report, DoubtfulReport, guard.Snapshot)  # `object.__subclasses__()` has them
+    judges = (Report, guard.Snapshot)  # `object.__subclasses__()` has them
     snapshot = guard.Snapshot(job["modules"], judges)
     refuse_changes = snapshot.refuse_changes
     builtin_names = dict(vars(sys.modules["builtins"]))
@@ -57,15 +56,6 @@ def _make_room() -> None:
             break
     sys.stdin = io.StringIO()
     sys.dont_write_bytecode = True
-
-
-def _libraries() -> tuple[str, ...]:
-    """How the file names of code begin that is neither the program's nor the test's."""
-    paths = sysconfig.get_paths()
-    folders = {paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__)}
-    folders.add(os.path.dirname(os.path.abspath(__file__)))
-    folders.update(path for path in sys.path if os.path.isabs(path))
-    return (*sorted(folders), "<frozen", "<test>", "<setup>")
 
 
 def _load(job: dict) -> tuple[types.ModuleType, dict]:
