@@ -1,6 +1,6 @@
 """What a test reports as it runs, and which comparisons are believed. Standard library only.
 
-source.py puts calls of `_workbook`, a `Report`, into the test's text.
+rewriting.py puts calls of `_workbook`, a `Report`, into the test's text.
 """
 
 import contextlib

@@ -95,6 +95,7 @@ def answer_calls(sock: socket.socket) -> None:
 def _answer(call: list, functions: dict[str, Callable], names: dict) -> list:
     """The answer to one call. `functions` keeps what an expression has led to in `names`."""
     expression, arguments, named = call
+    # only here these errors say that there is no such function; below they are its own
     try:
         if expression not in functions:
             functions[expression] = eval(expression, names)

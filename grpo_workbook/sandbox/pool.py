@@ -32,7 +32,8 @@ from typing import Any, Literal
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import wire
 from grpo_workbook.sandbox.json_tests import is_json
-from grpo_workbook.sandbox.source import TOKEN, Test, Unusable, read_test
+from grpo_workbook.sandbox.rewriting import TOKEN
+from grpo_workbook.sandbox.source import Test, Unusable, read_test
 
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 REPORTED = ("failed", "error", "out of memory", "rejected")  # by the process of a test
@@ -175,31 +176,30 @@ class Sandbox(contextlib.AbstractContextManager):
         valid = [index for index, verdict in enumerate(verdicts) if verdict is None]
         # All workers take from one iterator; sorted, so that each test is read once.
         waiting = iter(sorted(valid, key=lambda index: jobs[index].test))
+        errors: list[WorkbookError] = []
 
-        def serve(worker: _Worker) -> WorkbookError | None:
-            """Judge what is waiting; the error of a worker whose server does not start."""
+        def serve(worker: _Worker) -> None:
+            """Judge what is waiting, as long as the worker's server can be started."""
             try:
                 worker.start()
                 for index in waiting:
                     verdicts[index] = worker.judge(jobs[index])
             except WorkbookError as error:
-                return error
-            return None
+                errors.append(error)
 
         with ThreadPoolExecutor(len(self._workers)) as threads:
             try:
-                results = list(threads.map(serve, self._workers[: len(valid)]))
+                # No more workers than jobs: to start a server takes longer than most jobs.
+                list(threads.map(serve, self._workers[: len(valid)]))
             except BaseException:
                 list(waiting)  # after a Ctrl-C no new job starts
                 raise
-        unjudged = [index for index in valid if verdicts[index] is None]
-        if unjudged:
-            error = next(error for error in results if error is not None)
-            if not any(worker.has_judged for worker in self._workers):
-                raise error
+        if errors and not any(worker.has_judged for worker in self._workers):
+            raise errors[0]
+        for index in valid:
             # A reward must not lose a step because a machine is full for a moment.
-            for index in unjudged:
-                verdicts[index] = Verdict("sandbox error", str(error), "sandbox")
+            if verdicts[index] is None:
+                verdicts[index] = Verdict("sandbox error", str(errors[0]), "sandbox")
         self.counts.update(verdict.outcome for verdict in verdicts)
         return verdicts
 
@@ -282,7 +282,7 @@ class _Worker:
             if not isinstance(error, Unusable):
                 reason = f"the test cannot be used: {type(error).__name__}: {reason}"
             return Verdict("rejected", printable(reason)[:MAX_REASON], "test")
-        self._load(test.modules)
+        self._load(test.modules)  # before the clock starts: pandas takes a second
         started = time.monotonic()
         way = "by value"
         try:
@@ -333,6 +333,8 @@ class _Worker:
             "functions": test.functions,
             "modules": test.modules,
             "asked": test.asked,
+            "free": test.free,
+            "is_script": test.is_script,
             "may_meet_walls": self.level != "full" or not WALLED.isdisjoint(test.modules),
         }
 
@@ -346,8 +348,6 @@ class _Worker:
         # no secret is needed: the program's process never sees the test
         tokens = [f"{TOKEN}{number}" for number in range(test.asserts + 1)]
         message = self._message(test, job, tokens)
-        message["free"] = test.free
-        message["is_script"] = test.is_script
         if test.function:
             message["entry_point"] = call_of(test.function, job)
         wire.send(self.test_sock, message)
@@ -374,6 +374,7 @@ class _Worker:
             try:
                 return tokens, wire.receive(sock, time.monotonic() + seconds)
             except (EOFError, ConnectionError):
+                # os._exit, or the kernel has killed it
                 return tokens, [tokens[0], [], [[0, "error", wire.ENDED, "program"]]]
             except (ValueError, RecursionError):
                 return tokens, []

@@ -213,9 +213,12 @@ def _refuse_too_many(
     verdicts: list[Verdict], unsure: list[bool], max_failed: float, time_limit: float
 ) -> None:
     """Raise WorkbookError if too much of a batch has no verdict, or timed out."""
-    pairs = list(zip(verdicts, unsure, strict=True))
-    unknown = [verdict for verdict, is_unsure in pairs if is_unsure]
-    late = [v for v, is_unsure in pairs if v.outcome == "timeout" and not is_unsure]
+    unknown, late = [], []
+    for verdict, is_unsure in zip(verdicts, unsure, strict=True):
+        if is_unsure:
+            unknown.append(verdict)
+        elif verdict.outcome == "timeout":
+            late.append(verdict)
     if len(unknown) + len(late) <= max_failed * len(verdicts):
         return
     counts = f"{len(unknown)} of {len(verdicts)} programs had no verdict and {len(late)} timed out"
