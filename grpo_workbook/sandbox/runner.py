@@ -111,10 +111,6 @@ def _make_plugin(module: types.ModuleType, fail: Callable):
         def pytest_collection(self, session):
             collector = Module.from_parent(session, path=Path(os.getcwd(), "test_it.py"))
             session.items = list(session.genitems(collector))
-            config = session.config
-            config.hook.pytest_collection_modifyitems(
-                session=session, config=config, items=session.items
-            )
             session.testscollected = len(session.items)
             return True
 
@@ -138,8 +134,5 @@ def _make_plugin(module: types.ModuleType, fail: Callable):
         def pytest_collectreport(self, report):
             if report.failed:
                 fail(ImportError(str(report.longrepr)[-300:]))
-
-        def pytest_internalerror(self, excrepr):
-            fail(ImportError(str(excrepr)[-300:]))
 
     return Plugin()

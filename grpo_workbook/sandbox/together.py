@@ -55,7 +55,6 @@ def _make_room() -> None:
             os.chdir(place)
             break
     sys.stdin = io.StringIO()
-    sys.dont_write_bytecode = True
 
 
 def _load(job: dict) -> tuple[types.ModuleType, dict]:

@@ -24,8 +24,8 @@ ENDED = "the program ended its process"
 # What pool.py asks the server for: processes, their end, and imports
 TEST, PROGRAM, SCRIPT, TOGETHER, END, IMPORT = b"q", b"v", b"s", b"t", b"e", b"i"
 START_LIMIT = 60.0  # seconds for a process to come up, or to import a test's modules
-# JSON's own types; a list of nothing else crosses as it is
-SCALARS = {bool, int, float, str, type(None)}
+SCALARS = {bool, float, str, type(None)}  # JSON's own types, beside int
+_HOLDERS = {list, dict}
 MAX_INT = 1 << 1000  # larger ones cross in base 16, which takes linear time
 # Each set to 1: without the last, every thread takes 64 MB of addresses.
 _FOR_LITTLE_MEMORY = """OPENBLAS_NUM_THREADS OMP_NUM_THREADS MKL_NUM_THREADS
@@ -55,7 +55,6 @@ def _crosses(tag: str, cls: type, parts: Callable, make: Callable) -> None:
     _MAKERS[tag] = make
 
 
-_crosses("l", list, list, lambda *items: [*items])
 _crosses("t", tuple, list, lambda *items: items)
 _crosses("s", set, list, lambda *items: set(items))
 _crosses("f", frozenset, list, lambda *items: frozenset(items))
@@ -91,24 +90,23 @@ _CONTENT = [
 def encode(value: Any):
     """A plain value as JSON's types; NotPlain for any other.
 
-    An object of a subclass crosses as its content, a NumPy array as a list, an iterator as its
-    items.
+    Lists are JSON's own; another type is an object of JSON, with its tag as the key. An object of a
+    subclass crosses as its content, a NumPy array as a list, an iterator as its items.
     """
     cls = type(value)
-    if cls is int:
-        return value if -MAX_INT < value < MAX_INT else ["int", hex(value)]
     if cls in SCALARS:
         return value
-    shape = _shape_of(value) if cls is list else ""
-    if shape:
-        return [shape, value]
+    if cls is int:
+        return value if -MAX_INT < value < MAX_INT else {"int": [hex(value)]}
+    if cls is list:
+        return value if _is_flat(value) or _is_grid(value) else list(map(encode, value))
     if cls in _TAGS:
         tag, parts = _TAGS[cls]
-        return [tag, *[encode(part) for part in parts(value)]]
+        return {tag: list(map(encode, parts(value)))}
     if cls.__module__ == "numpy" and hasattr(value, "tolist"):
         return encode(value.tolist())
     if isinstance(value, Iterator):
-        return ["iterator", *[encode(item) for item in _first_items(value)]]
+        return {"iterator": list(map(encode, _first_items(value)))}
     return encode(_content(value))
 
 
@@ -130,43 +128,26 @@ def _first_items(iterator: Iterator) -> list:
 
 
 def _is_flat(items: list) -> bool:
-    """Whether the list has only scalars that JSON can write: millions of them take no time."""
-    kinds = set(map(type, items))
-    if not kinds <= SCALARS:
-        return False
-    if int not in kinds:
-        return True
-    return kinds <= {int, bool} and max(items) < MAX_INT and min(items) > -MAX_INT
+    """Whether the list has only what JSON can write as it is: millions take no time."""
+    types = set(map(type, items))
+    if int in types:
+        return types <= {int, bool} and max(items) < MAX_INT and min(items) > -MAX_INT
+    return types <= SCALARS
 
 
-def _shape_of(items: list) -> str:
-    """The tag of a list that crosses as it is: "flat", "rows" for lists of those; else ""."""
-    if _is_flat(items):
-        return "flat"
-    if set(map(type, items)) == {list} and _is_flat([*itertools.chain.from_iterable(items)]):
-        return "rows"  # a grid, or a graph's edges
-    return ""
+def _is_grid(rows: list) -> bool:
+    """Whether all items are flat lists: a table, or a graph's edges."""
+    return set(map(type, rows)) == {list} and _is_flat([*itertools.chain.from_iterable(rows)])
 
 
 def decode(data):
     """The value; an Exception for anything that `encode` never makes."""
-    if type(data) is not list:
-        if type(data) is dict:
-            raise ValueError("an object of JSON")
-        return data
-    tag, *parts = data
-    if tag == "flat":
-        (items,) = parts
-        if type(items) is not list or not set(map(type, items)) <= SCALARS:
-            raise ValueError("a flat list with something else in it")
-        return items
-    if tag == "rows":
-        (items,) = parts
-        cells = itertools.chain.from_iterable(items)
-        if set(map(type, items)) != {list} or not set(map(type, cells)) <= SCALARS:
-            raise ValueError("rows with something else in them")
-        return items
-    return _MAKERS[tag](*map(decode, parts))
+    if type(data) is list:
+        return data if _HOLDERS.isdisjoint(map(type, data)) else list(map(decode, data))
+    if type(data) is dict:
+        ((tag, parts),) = data.items()
+        return _MAKERS[tag](*map(decode, parts))
+    return data
 
 
 _CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
