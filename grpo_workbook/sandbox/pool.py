@@ -26,7 +26,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from grpo_workbook.errors import WorkbookError
@@ -284,28 +284,17 @@ class _Worker:
             return Verdict("rejected", printable(reason)[:MAX_REASON], "test")
         self._load(test.modules)  # before the clock starts: pandas takes a second
         started = time.monotonic()
-        way = "by value"
+        way = f"in one process: {test.why}" if test.why else "by value"
+        run = self._run_together if test.why else self._run_by_value
         try:
-            if test.why:
-                way = f"in one process: {test.why}"
-                report = self._run_together(test, job, seconds)
-            else:
-                report = self._run_by_value(test, job, seconds)
-            outcome, reason, fault, passed = conclude(test, *report)
+            verdict = run(test, job, seconds)
         except TimeoutError:
             self.test = None  # its process is still busy
-            outcome, reason, fault, passed = "timeout", "no end within the time limit", "program", 0
+            reason = "no end within the time limit"
+            verdict = Verdict("timeout", reason, "program", cases=test.cases)
         self._end_job()
-        return Verdict(
-            outcome,
-            printable(str(reason))[:MAX_REASON],
-            fault,
-            passed,
-            max(test.asserts, 1),
-            round(1e3 * (time.monotonic() - started), 3),
-            way,
-            self.level,
-        )
+        ms = round(1e3 * (time.monotonic() - started), 3)
+        return replace(verdict, ms=ms, how=way, isolation=self.level)
 
     def _load(self, modules: list[str]) -> None:
         """Let the server import modules, for all processes that it starts from now on."""
@@ -338,15 +327,15 @@ class _Worker:
             "may_meet_walls": self.level != "full" or not WALLED.isdisjoint(test.modules),
         }
 
-    def _run_by_value(self, test: Test, job: Job, seconds: float) -> tuple[list[str], list]:
-        """Run the test and the program apart: the tokens and what the test reports."""
+    def _run_by_value(self, test: Test, job: Job, seconds: float) -> Verdict:
+        """Run the test and the program in two processes."""
         if test is not self.test:
             if self.test_sock is not None:
                 self.test_sock.close()
             self.test_sock = self._fork(wire.TEST)
             self.test = test
         # no secret is needed: the program's process never sees the test
-        tokens = [f"{TOKEN}{number}" for number in range(test.asserts + 1)]
+        tokens = [f"{TOKEN}{number}" for number in range(test.cases + 1)]
         message = self._message(test, job, tokens)
         if test.function:
             message["entry_point"] = call_of(test.function, job)
@@ -355,7 +344,7 @@ class _Worker:
         while True:
             report = wire.receive(self.test_sock, deadline)
             if report != "start":
-                return tokens, report
+                return conclude(test, tokens, report)
             program = self._fork(wire.SCRIPT if test.is_script else wire.PROGRAM)
             with program:
                 wire.send(program, job.program)
@@ -363,21 +352,22 @@ class _Worker:
             if deadline is None:  # what it takes to start is not the program's time
                 deadline = time.monotonic() + seconds
 
-    def _run_together(self, test: Test, job: Job, seconds: float) -> tuple[list[str], list]:
-        """Run program and test in one process: the tokens and what it reports."""
+    def _run_together(self, test: Test, job: Job, seconds: float) -> Verdict:
+        """Run program and test in one process."""
         # a program cannot guess them, and finds them nowhere but in the test's own code
-        tokens = [os.urandom(8).hex() for _ in range(test.asserts + 1)]
+        tokens = [os.urandom(8).hex() for _ in range(test.cases + 1)]
         message = self._message(test, job, tokens)
         message["program"] = job.program
         with self._fork(wire.TOGETHER) as sock:
             wire.send(sock, message)
+            report = None
             try:
-                return tokens, wire.receive(sock, time.monotonic() + seconds)
-            except (EOFError, ConnectionError):
-                # os._exit, or the kernel has killed it
-                return tokens, [tokens[0], [], [[0, "error", wire.ENDED, "program"]]]
+                report = wire.receive(sock, time.monotonic() + seconds)
+            except (EOFError, ConnectionError):  # os._exit, or the kernel has killed it
+                return Verdict("error", wire.ENDED, "program", cases=test.cases)
             except (ValueError, RecursionError):
-                return tokens, []
+                pass  # no message at all, so it is not the test's
+            return conclude(test, tokens, report)
 
     def _fork(self, request: bytes) -> socket.socket:
         """A socket to a new process of the server."""
@@ -406,11 +396,11 @@ class _Worker:
         self.server_memory = 0
 
 
-def conclude(test: Test, tokens: list[str], report: list) -> tuple[str, str, str, int]:
-    """The outcome, the reason, the fault and how many assertions hold.
+def conclude(test: Test, tokens: list[str], report: Any) -> Verdict:
+    """The verdict that follows from a report. It counts only if it is complete.
 
     A report is [the first token, the tokens behind assertions that hold, failures]; a failure is
-    [number of the assertion or 0, outcome, reason, fault]. It counts only if it is complete.
+    [number of the assertion or 0, outcome, reason, fault].
     """
     try:
         end, reported, failures = report
@@ -421,18 +411,20 @@ def conclude(test: Test, tokens: list[str], report: list) -> tuple[str, str, str
         for number, *_ in failures:
             lost.add(number)
             cut += number == 0  # an error outside of all assertions has cost one
-        passed = min(max(len(held - lost) - cut, 0), max(test.asserts, 1) - 1)
+        passed = min(max(len(held - lost) - cut, 0), test.cases - 1)
         if failures:
             _, outcome, reason, fault = failures[0]
             if outcome not in REPORTED or fault not in ("program", "test"):
                 raise ValueError(f"an outcome {outcome!r}, a fault {fault!r}")
-            return outcome, reason, fault, passed
+            reason = printable(str(reason))[:MAX_REASON]
+            return Verdict(outcome, reason, fault, passed, test.cases)
     except (ValueError, TypeError):
-        return "error", "the report is not the test's", "program", 0
+        return Verdict("error", "the report is not the test's", "program", cases=test.cases)
     missing = len(test.required - held)
     if missing:
-        return "failed", f"{missing} assertions were not reached", "program", passed
-    return "passed", "", "", max(test.asserts, 1)
+        reason = f"{missing} assertions were not reached"
+        return Verdict("failed", reason, "program", passed, test.cases)
+    return Verdict("passed", cases_passed=test.cases, cases=test.cases)
 
 
 def call_of(function: str, job: Job) -> str:

@@ -76,7 +76,7 @@ class Test:
     """What is known of a test.
 
     - `text`: the test with its assertions counted; TOKEN and "3" stand for the third one's token
-    - `asserts`: the number of its assertions; `required`: those that every run reaches
+    - `cases`: how many assertions it has, at least 1; `required`: those that every run reaches
     - `why`: why it needs one process; "" where plain values are enough
     - `modules`: those that it imports; `functions`: those to call
     - `asked`: the names that it wants from the program; `free`: those that nothing in it binds
@@ -84,7 +84,7 @@ class Test:
     """
 
     text: str = ""
-    asserts: int = 0
+    cases: int = 1
     required: set[int] = field(default_factory=set)
     why: str = ""
     modules: list[str] = field(default_factory=list)
@@ -154,7 +154,8 @@ def _read_python(tree: ast.Module, setup: ast.Module, entry_point: str) -> Test:
     text = ast.unparse(ast.fix_missing_locations(tree))
     if "IsolatedAsyncioTestCase" in text:
         modules.add("unittest.async_case")  # unittest loads it late, and guard.py has to see it
-    test = Test(text, counter.count, counter.required, why, sorted(modules), functions)
+    cases = max(counter.count, 1)
+    test = Test(text, cases, counter.required, why, sorted(modules), functions)
     test.asked, test.free = sorted(names.asked), names.free
     return test
 
