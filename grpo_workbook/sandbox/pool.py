@@ -76,8 +76,8 @@ class Verdict:
     - `fault`: "program", "test" or "sandbox"; "" if it passed
     - `cases_passed`: how many of `cases`, the assertions in the test's text, held
     - `ms`: milliseconds that it took
-    - `how`: "by value", or "in one process: " and why
-    - `isolation`: of the sandbox, "full" or "limits-only"
+    - `why_together`: why it was judged in one process with its test; "" if by value
+    - `isolation`: of the sandbox, "full" or "limits-only"; "" if no server has judged it
     """
 
     outcome: str
@@ -86,7 +86,7 @@ class Verdict:
     cases_passed: int = 0
     cases: int = 1
     ms: float = 0.0
-    how: str = ""
+    why_together: str = ""
     isolation: str = ""
 
     @property
@@ -97,7 +97,14 @@ class Verdict:
     @property
     def is_together(self) -> bool:
         """Whether it was judged in one process with its test."""
-        return self.how.startswith("in one process")
+        return self.why_together != ""
+
+    @property
+    def how(self) -> str:
+        """Either "by value", or "in one process: " and why; "" if no server has judged it."""
+        if self.is_together:
+            return f"in one process: {self.why_together}"
+        return "by value" if self.isolation else ""
 
     @property
     def fraction(self) -> float:
@@ -284,7 +291,6 @@ class _Worker:
             return Verdict("rejected", printable(reason)[:MAX_REASON], "test")
         self._load(test.modules)  # before the clock starts: pandas takes a second
         started = time.monotonic()
-        way = f"in one process: {test.why}" if test.why else "by value"
         run = self._run_together if test.why else self._run_by_value
         try:
             verdict = run(test, job, seconds)
@@ -294,7 +300,7 @@ class _Worker:
             verdict = Verdict("timeout", reason, "program", cases=test.cases)
         self._end_job()
         ms = round(1e3 * (time.monotonic() - started), 3)
-        return replace(verdict, ms=ms, how=way, isolation=self.level)
+        return replace(verdict, ms=ms, why_together=test.why, isolation=self.level)
 
     def _load(self, modules: list[str]) -> None:
         """Let the server import modules, for all processes that it starts from now on."""
@@ -407,11 +413,10 @@ def conclude(test: Test, tokens: list[str], report: Any) -> Verdict:
         held = {tokens.index(token) for token in reported}  # ValueError: it has made one up
         if end != tokens[0]:
             raise ValueError("it does not end as the test does")
-        lost, cut = set(), 0
-        for number, *_ in failures:
-            lost.add(number)
-            cut += number == 0  # an error outside of all assertions has cost one
-        passed = min(max(len(held - lost) - cut, 0), test.cases - 1)
+        lost = [number for number, *_ in failures]
+        # an error outside of all assertions, whose number is 0, has cost one
+        passed = len(held.difference(lost)) - lost.count(0)
+        passed = min(max(passed, 0), test.cases - 1)
         if failures:
             _, outcome, reason, fault = failures[0]
             if outcome not in REPORTED or fault not in ("program", "test"):
