@@ -187,7 +187,9 @@ class Report:
             # `tree.find(5) == None` is an honest question if the answer is no
             is_doubtful = _is_equal(left, right)
         elif both and related:
-            is_doubtful = _is_equal(left, right) and not _same_state(left, right)
+            # the state first: `==` could make one the copy of the other
+            has_same_state = _same_state(left, right)
+            is_doubtful = _is_equal(left, right) and not has_same_state
         else:
             is_doubtful = True
         if is_doubtful:
