@@ -198,12 +198,14 @@ def _unsure(jobs: list[Job], verdicts: list[Verdict], require: str | None) -> li
 
     A program cannot put the fault on a test that another one of the batch passes.
     """
-    tests = [(job.test, job.entry_point, job.setup) for job in jobs]
-    pairs = list(zip(tests, verdicts, strict=True))
-    passed = [test for test, verdict in pairs if verdict.passed]
+    passed = []
+    for job, verdict in zip(jobs, verdicts, strict=True):
+        if verdict.passed:
+            passed.append((job.test, job.entry_point, job.setup))
     unsure = []
-    for test, verdict in pairs:
-        test_at_fault = verdict.fault == "test" and test not in passed
+    for job, verdict in zip(jobs, verdicts, strict=True):
+        was_passed = (job.test, job.entry_point, job.setup) in passed
+        test_at_fault = verdict.fault == "test" and not was_passed
         not_allowed = require == "by value" and verdict.is_together
         unsure.append(verdict.fault == "sandbox" or test_at_fault or not_allowed)
     return unsure

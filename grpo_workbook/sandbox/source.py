@@ -408,8 +408,12 @@ def _looks_back(tree: ast.Module, names: Names) -> bool:
         sides = _compared(node)
         if any(names.asks_program(side) for side in sides):
             continue  # the call comes first, and then what it is compared with
-        of_program = [side for side in sides if names_in(side) & (names.given | names.results)]
-        if len(of_program) == 1 and names_in(of_program[0]) & names.given:
+        of_program = []
+        for side in sides:
+            variables = names_in(side)
+            if variables & (names.given | names.results):
+                of_program.append(variables)
+        if len(of_program) == 1 and of_program[0] & names.given:
             return True
     return False
 
