@@ -736,6 +736,10 @@ figures.show(
 # tries before it. So this gain is not sharpening alone, as far as 64 tries can tell. The grey line still rises at 64,
 # so more tries would solve more problems.
 #
+# One run with one seed is little evidence. [The measurements](../docs/measurements.md) have three seeds of a longer
+# run, chapter 04's 120 steps: there one greedy answer after training solves 83 to 85 % of 120 problems, and 64 answers
+# of the base solve 76 %.
+#
 # GRPO reinforces what the model samples sometimes. If it never samples the right answer to a problem, no answer to this
 # problem earns the correctness reward. The model can then solve the problem later only through what it learned from
 # others.
