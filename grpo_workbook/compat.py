@@ -229,16 +229,17 @@ def _leading_digits_agree(a: Any, b: Any, digits: int) -> bool | None:
 
     They are compared where all unknowns are 0, too: there x - 10^{-30} has other digits than x.
     """
-    from sympy import Expr, Rational, UnevaluatedExpr
+    from sympy import Expr, Integer, Rational, UnevaluatedExpr
 
     if not (isinstance(a, Expr) and isinstance(b, Expr)):
         return None
     if a.has(UnevaluatedExpr) or b.has(UnevaluatedExpr):  # a percentage may be equal to its number
         return None
     symbols = sorted(a.free_symbols | b.free_symbols, key=str)
-    values = {symbol: Rational(3 * number + 5, 7) for number, symbol in enumerate(symbols)}
+    values = [(symbol, Rational(3 * number + 5, 7)) for number, symbol in enumerate(symbols)]
+    zeros = [(symbol, Integer(0)) for symbol in symbols]
     verdict = None
-    for point in (values, dict.fromkeys(symbols, 0)):
+    for point in (values, zeros):
         first = a.subs(point)
         second = b.subs(point)
         # Absolute values, because they may be complex. Zero, computed from roots, has no digits.

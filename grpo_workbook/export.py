@@ -474,7 +474,7 @@ def write_card(
     sources = [data[name] for name in ("heldout_source", "source") if data.get(name)]
     source = sources[0] if sources else "word_problems"
     # The hub reads the metadata, and knows nothing of local files.
-    hub_ids = {*map(_hub_id, sources)} - {None}
+    hub_ids = {hub_id for hub_id in map(_hub_id, sources) if hub_id is not None}
 
     metadata = ModelCardData(
         base_model=_hub_id(base),

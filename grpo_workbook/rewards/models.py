@@ -86,12 +86,12 @@ class RewardModel:
 
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Completion], **columns: Any
-    ) -> list[float]:
+    ) -> list[float | None]:
         """The score of each prompt with its completion, as in TRL."""
         import torch
 
         texts = self._texts(prompts, completions)
-        scores: list[float] = []
+        scores: list[float | None] = []
         for first in range(0, len(texts), BATCH):
             batch = self.tokenizer(
                 text=texts[first : first + BATCH],

@@ -117,8 +117,10 @@ def _is_model(name: str) -> bool:
 def _reward_of_trl(name: str, argument: str) -> RewardFunction:
     """A reward of trl.rewards; the numbers in `argument`, as "256;64", are for its factory."""
     # Only the rewards are loaded with it, which Unsloth does not change.
-    function = getattr(importlib.import_module("trl.rewards"), name, None)
-    if function is None or not callable(function):
+    rewards = importlib.import_module("trl.rewards")
+    function: Any = getattr(rewards, name, None)
+    is_known = callable(function)
+    if not is_known:
         raise WorkbookError(f"TRL has no reward {name!r}: {nearest(name, _OF_TRL)}")
     if name.startswith("get_"):
         try:

@@ -58,7 +58,8 @@ def _allow_thread_pools() -> None:
     import multiprocessing.context
     import threading
 
-    multiprocessing.context.BaseContext.Lock = lambda _: threading.Lock()
+    context: type = multiprocessing.context.BaseContext
+    context.Lock = lambda self: threading.Lock()
 
 
 # ------------------------------------------------------------------ calls
