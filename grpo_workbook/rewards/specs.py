@@ -118,10 +118,9 @@ def _reward_of_trl(name: str, argument: str) -> RewardFunction:
     """A reward of trl.rewards; the numbers in `argument`, as "256;64", are for its factory."""
     # Only the rewards are loaded with it, which Unsloth does not change.
     rewards = importlib.import_module("trl.rewards")
-    function: Any = getattr(rewards, name, None)
-    is_known = callable(function)
-    if not is_known:
+    if not callable(getattr(rewards, name, None)):
         raise WorkbookError(f"TRL has no reward {name!r}: {nearest(name, _OF_TRL)}")
+    function: Any = getattr(rewards, name)
     if name.startswith("get_"):
         try:
             function = function(*[int(number) for number in argument.split(";") if number])
