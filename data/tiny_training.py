@@ -42,8 +42,9 @@ GEMMA_TEMPLATE = """\
 {%- endif -%}
 {%- for message in turns -%}
     {%- set role = 'model' if message.role == 'assistant' else message.role -%}
-    {{- '<start_of_turn>' + role + '\\n' -}}
-    {{- (opening if loop.first else '') + message.content | trim + '<end_of_turn>\\n' -}}
+    {{- '<start_of_turn>' + role + '\\n' + (opening if loop.first else '') \
++ message.content | trim -}}
+    {{- '<end_of_turn>\\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
     {{- '<start_of_turn>model\\n' -}}

@@ -2,12 +2,16 @@
 
 import json
 import re
+import sys
 
 import pytest
 from conftest import REPO
 
 from grpo_workbook.config import SYSTEM_PROMPT
 from grpo_workbook.data import chat_prompt
+
+sys.path.insert(0, str(REPO / "data"))
+from build_tiny_models import make_tokenizer, tokenizer_texts
 
 FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
 FORM = REPO / "data" / "tiny-form"
@@ -20,6 +24,15 @@ def test_the_folder_is_small_and_safe_and_has_a_card(folder):
     assert {f.suffix for f in files} <= {".safetensors", ".json", ".jinja", ".md"}
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: apache-2.0")
+
+
+@pytest.mark.parametrize("family", FOLDERS)
+def test_the_script_makes_the_stored_tokenizer(tmp_path, family):
+    make_tokenizer(family, tokenizer_texts()).save_pretrained(tmp_path)
+    names = {made.name for made in tmp_path.iterdir()}
+    assert names == {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (FOLDERS[family] / name).read_bytes(), name
 
 
 @pytest.mark.parametrize(("family", "kind"), [("qwen", "qwen3"), ("gemma", "gemma3_text")])
