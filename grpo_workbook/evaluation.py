@@ -181,10 +181,8 @@ def evaluate(
         WorkbookError: for a missing column, for an impossible number of samples, and for a value
             above 1 of the first reward if `right_at` is left out.
     """
-    if rewards:
-        require_columns("evaluate", ["prompt"], dataset.column_names)
-    else:
-        require_columns("evaluate", ["prompt", "answer"], dataset.column_names)
+    needed = ["prompt"] if rewards else ["prompt", "answer"]
+    require_columns("evaluate", needed, dataset.column_names)
     if samples < 1 or (samples > 1 and not sample):
         raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
 
@@ -198,14 +196,11 @@ def evaluate(
         functions = [as_reward(function) for function in rewards]
         scores = score_by_rewards(texts, token_ids, rows, functions, right_at)
     else:
-        scored_texts = texts
-        if not isinstance(judge, WholeJudge):  # it knows no form
-            tag = prefilled_tag(tokenizer, chat_template_kwargs)
-            scored_texts = [after_prompt(text, tag) for text in texts]
-        scores = score(scored_texts, list(rows["answer"]), judge=judge, prompts=prompts)
+        prompt_tag = prefilled_tag(tokenizer, chat_template_kwargs)
+        answers = list(rows["answer"])
+        scores = score(texts, answers, judge=judge, prompts=prompts, prompt_tag=prompt_tag)
     return replace(
         scores,
-        completions=texts,  # as the model wrote them, without the tag that ended the prompt
         samples=samples,
         tokens=[len(completion.tokens) for completion in completions],
         ended=[completion.ended for completion in completions],
@@ -268,6 +263,7 @@ def score(
     *,
     judge: Judge | None = None,
     prompts: Sequence[Prompt] = (),
+    prompt_tag: str = "",
 ) -> Scores:
     """Judge completions against their reference answers.
 
@@ -278,6 +274,8 @@ def score(
             if it cannot tell. It is not called for equal texts, and only once for equal pairs. A
             `WholeJudge` decides on whole completions instead.
         prompts: texts or chats, whose words may be units in the answers ("72 widgets").
+        prompt_tag: <reasoning> or <think>, if the chat template ends the prompts in it (see
+            `data.prompts.prefilled_tag`): the form counts from there.
 
     Returns:
         The Scores, with one completion for each problem.
@@ -295,14 +293,15 @@ def score(
     strict, lenient, well_formed = [], [], []
     unjudged = 0
     for text, reference, prompt in zip(texts, answers, prompts or [""] * len(texts), strict=True):
-        has_form = is_well_formed(text)
+        formed = after_prompt(text, prompt_tag)  # the part that has a form
+        has_form = is_well_formed(formed)
         well_formed.append(has_form)
-        strict_answer = tagged_answer(text) if has_form else None
+        strict_answer = tagged_answer(formed) if has_form else None
         strict.append(bool(_is_right(strict_answer, reference, prompt, matches)))
 
-        readable_answer = lenient_answer(text)
+        readable_answer = lenient_answer(formed)
         if judge:  # the answer may be a formula: a marked one comes before the last number
-            readable_answer = extract_answer(text) or readable_answer
+            readable_answer = extract_answer(formed) or readable_answer
         verdict = _is_right(readable_answer, reference, prompt, matches)
         lenient.append(bool(verdict))
         if verdict is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_workbook import compat, files, models
 from grpo_workbook.data import chat_prompt, load_tokenizer, render
-from grpo_workbook.data.prompts import fold_system, needs_folding
+from grpo_workbook.data.prompts import fold_system, needs_folding, prefilled_tag
 from grpo_workbook.data.reading import FORMATS
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.evaluation import (
@@ -47,7 +47,8 @@ class Problems:
 
     prompts: list[list[dict[str, str]]]
     answers: list[str] | None = None
-    policy: Scores | None = None  # the trained policy's greedy answers, if they are known
+    texts: list[str] | None = None  # the trained policy's greedy answers, if they are known
+    policy: Scores | None = None  # their scores, if they are known
     judge: Judge | None = None
 
 
@@ -129,9 +130,11 @@ def merge(
     if heldout is None:
         problems = _problems_of_run(adapter, settings.get("system_prompt"), judge)
     else:
-        problems = Problems(list(heldout["prompt"]), None, policy, judge)
+        problems = Problems(list(heldout["prompt"]), policy=policy, judge=judge)
         if "answer" in heldout.column_names:
             problems.answers = list(heldout["answer"])
+        if policy is not None:
+            problems.texts = policy.completions
     tokens: int = max_new_tokens or settings.get("max_completion_length", 256)
     template_options = None  # the course's, for an adapter without a run
     if "chat_template_kwargs" in settings:
@@ -167,11 +170,9 @@ def _merge_into(
     if needs_folding(tokenizer):  # as in training: the system text opens the user's turn
         prompts = [fold_system(prompt) for prompt in prompts]
 
-    policy = problems.policy
-    if policy is None:
+    texts = problems.texts
+    if texts is None:
         texts = _greedy_answers(model, tokenizer, prompts, sampling)
-    else:
-        texts = policy.completions
     before = read_logits(model, tokenizer, prompts, texts, sampling.chat_template_kwargs)
     # Added up in the dtype of the comparison, float32 where it fits, and rounded once.
     try:
@@ -205,9 +206,12 @@ def _merge_into(
         in_training = read_logits(packed, tokenizer, prompts, texts, sampling.chat_template_kwargs)
         proof["base_change"] = logit_differences(in_training, before)
     if problems.answers is not None:
+        answers, judge = problems.answers, problems.judge
+        tag = prefilled_tag(tokenizer, sampling.chat_template_kwargs)
+        policy = problems.policy
         if policy is None:
-            policy = score(texts, problems.answers, judge=problems.judge, prompts=prompts)
-        scores = score(merged_texts, problems.answers, judge=problems.judge, prompts=prompts)
+            policy = score(texts, answers, judge=judge, prompts=prompts, prompt_tag=tag)
+        scores = score(merged_texts, answers, judge=judge, prompts=prompts, prompt_tag=tag)
         proof["heldout"] = asdict(compare(policy, scores))
         proof["merged_answers"] = merged_texts[:5]
     return proof
@@ -400,8 +404,7 @@ def _problems_of_run(adapter: str, system_prompt: str | None, judge: Judge | Non
     # The caller does not know the run: its judge is for answers that are texts.
     if not answers_are_text:
         judge = None
-    policy = score(after["heldout"]["greedy"], after["answer"], judge=judge, prompts=prompts)
-    return Problems(prompts, after["answer"], policy, judge)
+    return Problems(prompts, after["answer"], after["heldout"]["greedy"], judge=judge)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -259,6 +259,8 @@ def test_the_form_counts_from_a_tag_that_the_template_has_opened(tiny):
     scores = evaluate(model, tokenizer, dataset, max_new_tokens=48)
     assert not any(text.startswith("<reasoning>") for text in scores.completions)
     assert sum(scores.strict) == sum(scores.lenient) > 6
+    again = score(scores.completions, dataset["answer"][:], prompt_tag="<reasoning>")
+    assert again.measures == scores.measures
     thought = "6*7, so 42</think>\n" + GOOD
     assert is_well_formed(after_prompt(thought, "<think>"))
     assert not is_well_formed(after_prompt(thought, ""))

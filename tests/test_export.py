@@ -364,6 +364,23 @@ def test_heldout_rows_and_the_policys_scores_are_taken(tmp_path):
 
 
 @pytest.mark.slow
+def test_answers_behind_a_tag_of_the_template_are_scored_as_they_were_measured(tmp_path):
+    """The template opens <reasoning>: no answer has the whole form, and the merge is right."""
+    base = shutil.copytree(TINY["qwen"], tmp_path / "base")
+    template = base / "chat_template.jinja"
+    template.write_text(template.read_text() + "{{- '<reasoning>\\n' -}}")
+    adapter = lora(base, tmp_path / "adapter", std=1e-5)
+    heldout = Dataset.from_list(
+        [{"prompt": p, "answer": r["answer"]} for p, r in zip(PROMPTS, ROWS, strict=False)]
+    )
+    settings = {"heldout": heldout, "max_new_tokens": 48}
+    policy = evaluate(*load_model(base, adapter), heldout, max_new_tokens=48)
+    proof = merge(None, adapter, tmp_path / "merged", policy=policy, **settings)
+    strict = proof["heldout"]["strict"]
+    assert strict["before"] == strict["after"] > 0.5
+
+
+@pytest.mark.slow
 def test_the_change_of_base_is_told_apart_from_the_merge(tmp_path, capsys):
     """An adapter of almost nothing, trained on a base in 4-bit: only the base can differ."""
     adapter = lora(FORM, tmp_path / "adapter", std=1e-5)

@@ -79,9 +79,10 @@ class Problems:
 
     train: Any  # a Dataset
     heldout: Any
-    judge: Judge | WholeJudge | None  # of held-out answers that are not numbers
+    judge: Judge | None  # of held-out answers that are not numbers
     facts: dict[str, Any]  # for the report
     subset: Any = None  # the held-out problems that are measured apart, too
+    prompt_tag: str = ""  # in which the chat template ends each prompt, as in `evaluation.score`
 
     @property
     def measured(self) -> dict[str, Any]:
@@ -150,9 +151,10 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
             return None
 
         facts["train_seconds"] = round(seconds, 1)
-        report = make_report(run, problems, identity, trained, before, after, facts)
         # The last row of TRL's history is a summary of the training, without a reward.
         log = [row for row in trained.history if "reward" in row]
+        facts["resumed_from_step"] = trained.resumed_from_step
+        report = make_report(run, problems, identity, log, before, after, facts)
         draw(output, log, report)
         write_json(output / "report.json", report)  # whatever becomes of the merge
         # The merge loads the base again, and needs the memory of this model.
@@ -328,6 +330,7 @@ def make_prompts(run: options.Run, problems: Problems, tokenizer: Any) -> None:
             "completion alone, so the format rewards would judge every completion without it. "
             "Give a model whose template leaves it out, or --rewards without a format"
         )
+    problems.prompt_tag = tag
     fold = needs_folding(tokenizer)
     for part, words in (("train", "training"), ("heldout", "held-out")):
         rows = data.to_dataset(getattr(problems, part), run.profile.system_prompt, fold=fold)
@@ -471,8 +474,13 @@ def load_scores(path: Path, problems: Problems) -> Measured | None:
         for way, texts in content[name].items():
             samples = len(texts) // len(dataset)
             rows = repeated(dataset, samples)
-            prompts = list(rows["prompt"])
-            scores = score(texts, list(rows["answer"]), judge=problems.judge, prompts=prompts)
+            scores = score(
+                texts,
+                list(rows["answer"]),
+                judge=problems.judge,
+                prompts=list(rows["prompt"]),
+                prompt_tag=problems.prompt_tag,
+            )
             measured[name][way] = replace(scores, samples=samples)
     return measured
 
@@ -481,7 +489,7 @@ def make_report(
     run: options.Run,
     problems: Problems,
     identity: dict[str, Any],
-    trained: Trained,
+    log: list[dict[str, Any]],
     before: Measured,
     after: Measured,
     facts: dict[str, Any],
@@ -491,7 +499,6 @@ def make_report(
     `facts` are its single numbers about the policy and its training.
     """
     profile = run.profile
-    log = [row for row in trained.history if "reward" in row]
     # In one step of one process.
     completions = run.args.per_device_train_batch_size * run.args.gradient_accumulation_steps
     report = {name: value for name, value in identity.items() if name != "settings"}
@@ -500,7 +507,6 @@ def make_report(
     report["load_in_4bit"] = profile.loader["load_in_4bit"]
     report["data"] = problems.facts
     report["steps"] = log[-1]["step"]
-    report["resumed_from_step"] = trained.resumed_from_step
     report.update(from_log(log, completions * count()))
     for name in after:  # "heldout", and "subset" if there is one
         report[name] = report_heldout(before[name], after[name])
