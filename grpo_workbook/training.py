@@ -281,10 +281,10 @@ class HeldoutProbe(Callback):
 
         trainer = GRPOTrainer(model, ..., callbacks=[HeldoutProbe(model, tokenizer, heldout)])
 
-    It samples one completion for each problem, with the chat_template_kwargs of the trainer's
-    GRPOConfig, and logs the rates heldout/strict, heldout/lenient and heldout/well_formed, and
-    heldout/seconds. `seen` keeps (step, completions) of each probe, and `best` the step with the
-    most strictly right completions.
+    It samples one completion for each problem at temperature 1, with the chat_template_kwargs of
+    the trainer's GRPOConfig, and logs the rates heldout/strict, heldout/lenient and
+    heldout/well_formed, and heldout/seconds. `seen` keeps (step, completions) of each probe, and
+    `best` the step with the most strictly right completions.
 
     Args:
         model: the policy that is trained.
@@ -296,7 +296,7 @@ class HeldoutProbe(Callback):
             part in this choice, so a policy that exploits the reward gains nothing by it.
         stop: whether training ends when fewer completions are right than at the best step
             (McNemar's paired test, p < 0.05), however high the reward is by then.
-        judge, max_new_tokens, temperature, batch_size, seed: as in `evaluation.evaluate`.
+        judge, max_new_tokens, batch_size, seed: as in `evaluation.evaluate`.
 
     Raises:
         WorkbookError: if `every` is less than 1.
@@ -314,7 +314,6 @@ class HeldoutProbe(Callback):
         stop: bool = False,
         judge: Judge | None = None,
         max_new_tokens: int = 256,
-        temperature: float = 1.0,
         batch_size: int = 32,
         seed: int = 0,
     ):
@@ -328,7 +327,6 @@ class HeldoutProbe(Callback):
         self.stop = stop
         self.judge = judge
         self.max_new_tokens = max_new_tokens
-        self.temperature = temperature
         self.batch_size = batch_size
         self.seed = seed
         self.best: dict[str, Any] = {"step": -1, "strict": []}
@@ -358,7 +356,6 @@ class HeldoutProbe(Callback):
             sample=True,
             judge=self.judge,
             max_new_tokens=self.max_new_tokens,
-            temperature=self.temperature,
             batch_size=self.batch_size,
             seed=self.seed,
             # For TRL None means no options, and for `evaluate` the course's.
@@ -395,13 +392,12 @@ def pass_rates(
     *,
     success: Callable = correctness_reward,
     max_new_tokens: int = 256,
-    temperature: float = 1.0,
     batch_size: int = 32,
     seed: int = 0,
     chat_template_kwargs: Mapping[str, Any] | None = None,
     progress: str | None = "pass rates",
 ) -> list[float]:
-    """How often each problem is solved.
+    """How often each problem is solved at temperature 1.
 
     Args:
         model, tokenizer: the policy.
@@ -409,7 +405,7 @@ def pass_rates(
         samples: completions for each row.
         success: a reward function; from 0.5 on a completion counts as solved. None, which means
             that the reward does not apply, does not.
-        max_new_tokens, temperature, batch_size, seed, chat_template_kwargs, progress: as in
+        max_new_tokens, batch_size, seed, chat_template_kwargs, progress: as in
             `evaluation.evaluate`.
 
     Returns:
@@ -429,7 +425,6 @@ def pass_rates(
         right_at=0.5,
         sample=True,
         max_new_tokens=max_new_tokens,
-        temperature=temperature,
         batch_size=batch_size,
         seed=seed,
         chat_template_kwargs=chat_template_kwargs,
