@@ -230,10 +230,7 @@ def compare_with(
     if baseline["data_sha256"] != report["data_sha256"]:
         raise WorkbookError("the baseline answered other problems: measure both on the same --data")
     notes = []
-    # A baseline of an earlier version has no chat_template_kwargs, and had no thinking.
-    earlier = {"chat_template_kwargs": CHAT_TEMPLATE_KWARGS}
-    baseline, report = {**earlier, **baseline}, {**earlier, **report}
-    different = [name for name in SETTINGS if baseline[name] != report[name]]
+    different = [name for name in SETTINGS if baseline.get(name) != report[name]]
     if different:
         notes.append(f"the baseline has other settings: {', '.join(different)}")
     # `report_heldout` takes scores by way of decoding. Here each side has one way.

@@ -37,16 +37,23 @@ def main(args: argparse.Namespace) -> int:
     find_adapter(args.adapter)  # before the libraries are loaded
     if args.output.is_dir() and any(args.output.iterdir()) and not args.overwrite:
         raise WorkbookError(f"{args.output} is not empty: give another --output, or --overwrite")
+    heldout, judge = None, None
     if args.data:
         # The prompts have the instruction that the adapter was trained with.
         _, settings = run_of(args.adapter)
         # Texts would need a judge, for which this command has no option.
         rows = load_problems(args.data, answers="number")
         heldout = to_dataset(rows, settings.get("system_prompt"))
-        merge(args.base, args.adapter, args.output, heldout=heldout, dequantize=args.dequantize)
     else:  # the run's own problems, whose answers may be texts
         judge = judge_for("text")
-        merge(args.base, args.adapter, args.output, judge=judge, dequantize=args.dequantize)
+    merge(
+        args.base,
+        args.adapter,
+        args.output,
+        heldout=heldout,
+        judge=judge,
+        dequantize=args.dequantize,
+    )
     show_card(args.output, "The merge, proved")
     print(f"{readable(args.output)}: 16-bit safetensors for plain Transformers")
     return 0
