@@ -248,17 +248,21 @@ class HealthCallback(Callback):
         """Check the log of the run so far; the alarms that stand now and were not reported yet."""
         alarms = [f for f in diagnose(run, live=True) if f.severity in ALARMS]
         self._checks.append([finding.name for finding in alarms])
-        count = int(max(CHECKS, len(self._checks) * STANDING))
         known = {finding.name for finding in self.findings}
-        recent = [set(names) for names in self._checks[-count:]]
-        standing = set.intersection(*recent) if len(recent) == count else set()
         new = []
         for finding in alarms:
-            stands = finding.name in standing or CATALOGUE[finding.name].at_once
-            if stands and finding.name not in known:
+            if finding.name not in known and self._stands(finding.name):
                 new.append(finding)
         self.findings += new
         return new
+
+    def _stands(self, name: str) -> bool:
+        """Whether an alarm was made often enough in a row, or needs no second check."""
+        if CATALOGUE[name].at_once:
+            return True
+        count = int(max(CHECKS, len(self._checks) * STANDING))
+        recent = self._checks[-count:]
+        return len(recent) == count and all(name in names for names in recent)
 
     def _add_metrics(self, entry: dict) -> None:
         """Add this callback's metrics to an entry of the log."""

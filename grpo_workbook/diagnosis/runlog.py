@@ -107,9 +107,12 @@ def read_runs(
             raise WorkbookError(f"{readable(source)} holds no log: {fix}")
     else:
         runs = {name: tabulate(log, extra) for name, log in read_source(source).items()}
-    if not any(isinstance(run, RunLog) for run in runs.values()):
-        raise next(error for error in runs.values() if isinstance(error, WorkbookError))
-    return runs
+    first = next(iter(runs.values()))
+    for run in runs.values():
+        if isinstance(run, RunLog):
+            return runs
+    assert isinstance(first, WorkbookError)  # as all of them
+    raise first
 
 
 def read_place(place: Path, settings: dict) -> dict[str, RunLog | WorkbookError]:
@@ -230,12 +233,14 @@ def combined(name: str, values: list[float]) -> float:
 def number_steps(entries: list[dict], settings: dict, notes: list[str]) -> list[tuple[int, dict]]:
     """The entries with their optimizer steps; what is not known of these is added to the notes."""
     for key in STEPS:
-        if not any(key in entry for entry in entries):
-            continue
-        if key == "_step":
+        numbered = []
+        for entry in entries:
+            if key in entry:  # one without a step is a tracker's, about something else
+                numbered.append((step_number(entry[key]), entry))
+        if numbered and key == "_step":
             notes.append("the optimizer steps: these are a tracker's own")
-        # an entry without a step is a tracker's, about something else
-        return [(step_number(entry[key]), entry) for entry in entries if key in entry]
+        if numbered:
+            return numbered
     every = settings.get("logging_steps", 1)
     notes.append(f"the steps: none is logged, so each row counts as {every:g} (logging_steps)")
     return [(step_number(every * n), entry) for n, entry in enumerate(entries, start=1)]
