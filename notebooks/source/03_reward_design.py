@@ -408,7 +408,7 @@ figures.show(figure, words)
 # - **mean 0 and all groups equal**: the reward is out of reach. Give partial credit, or easier problems.
 # - **mean 1 and all groups equal**: the task of this reward is mastered, or the reward is broken. The model learns
 #   nothing more from it.
-# - **none above 0**: the reward did not apply, or could not be computed. Find out which of the two it is.
+# - **a number above 0 in the column *none***: the reward did not apply, or could not be computed. Find out which of the two it is.
 #
 # To see samples while training runs, set `GRPOConfig(log_completions=True)`. Or add a reward that only prints. With a
 # weight of 0 such a reward does not change the training:

@@ -198,8 +198,8 @@ print(f"if the runs were independent:     {independent_worse:.1%} would")
 
 # %% [markdown]
 # Fewer problems get worse than independent runs would give, because a problem's outcomes are correlated: this model
-# solves some problems nearly always and others nearly never. So pairing will help. If the two numbers were equal, it
-# would not. With greedy decoding two runs of the same model give the same answers, so only the training can make a
+# solves some problems nearly always and others nearly never. So pairing will help. It would not help if the two
+# numbers were equal. With greedy decoding two runs of the same model give the same answers, so only the training can make a
 # problem worse.
 #
 # Now we can plan. `paired_items` computes from both rates how many problems a paired test needs. For comparison we
@@ -512,7 +512,8 @@ for name, table in (("before", before), ("after", after)):
 # ## What got worse?
 #
 # A mean hides the problems that got worse, because gains and losses cancel. Read these problems first. A single answer
-# may be worse by chance, so the cell lists problems that lost at least two of their eight right answers (leniently).
+# may be worse by chance, so the cell looks for problems in which at least two fewer of the eight answers are leniently
+# right than before.
 
 # %%
 loss = (SAMPLES * (was["lenient"] - now["lenient"])).round()

@@ -313,8 +313,8 @@ print(f"accepted (limits: {limits}):", export.is_proved(proof))
 
 # %% [markdown]
 # This proves the arithmetic of the merge: the merged weights are the 16-bit base plus the adapter, up to rounding. It
-# does **not** prove that the merged model is the trained policy, because that policy was trained on the 4-bit base. The
-# section after the next measures this difference.
+# does **not** prove that the merged model is the trained policy, because that policy was trained on the 4-bit base.
+# The section "How far from the trained policy?" measures this difference.
 
 # %% [markdown]
 # ## Three merges that are wrong
