@@ -202,8 +202,8 @@ class Names:
     - `asked`: those that it wants from the program; `program`: all that may be the program's
     - `loaded`: those that it uses; `bound`: those that it gives a value; `free`: those that
       nothing in it binds
-    - `calls`: the calls of the program; `given`: the variables whose values, or parts of them, it
-      gets; `results`: the variables that hold its answers
+    - `calls`: the calls of the program; `handed_over`: the variables whose values, or parts of them,
+      it gets; `results`: the variables that hold its answers
     """
 
     def __init__(self, tree: ast.Module, setup: ast.Module, entry_point: str):
@@ -256,7 +256,7 @@ class Names:
         # a helper of the test may get the program's function as an argument
         callees = self.program | self._arguments
         self.calls: set[ast.AST] = set()
-        self.given: set[str] = set()
+        self.handed_over: set[str] = set()
         self.results: set[str] = set()
         for node in nodes:
             if isinstance(node, ast.Call) and called(node) in callees:
@@ -264,7 +264,7 @@ class Names:
                 for argument in arguments_of(node):
                     while isinstance(argument, ast.Starred | ast.Attribute | ast.Subscript):
                         argument = argument.value
-                    self.given.add(getattr(argument, "id", ""))
+                    self.handed_over.add(getattr(argument, "id", ""))
         # after all calls are known: which variables hold an answer, or a part of one
         for node in nodes:
             if isinstance(node, ast.Assign) and self.asks_program(node.value):
@@ -411,9 +411,9 @@ def _looks_back(tree: ast.Module, names: Names) -> bool:
         of_program = []
         for side in sides:
             variables = names_in(side)
-            if variables & (names.given | names.results):
+            if variables & (names.handed_over | names.results):
                 of_program.append(variables)
-        if len(of_program) == 1 and of_program[0] & names.given:
+        if len(of_program) == 1 and of_program[0] & names.handed_over:
             return True
     return False
 
