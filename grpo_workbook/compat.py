@@ -7,7 +7,7 @@ versions are in requirements.txt.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -192,6 +192,27 @@ def unplaced_weights(model: Any, adapter: str) -> list[str]:
     """
     loading = model.load_adapter(adapter, "default")
     return [*loading.unexpected_keys, *loading.missing_keys]
+
+
+def expert_parameters(model: Any, target_modules: Sequence[str]) -> list[str]:
+    """The weights of a mixture's experts that these modules are: PEFT's `target_parameters`.
+
+    Transformers 5 stacks the experts of a layer in parameters of three dimensions, gate_up_proj and
+    down_proj, which are no modules. PEFT 0.21 finds them by the modules' names in some
+    architectures, as Qwen's, and leaves them out without a word in others, as gpt-oss. Unsloth
+    finds them in all.
+    """
+    wanted = set()
+    if "gate_proj" in target_modules or "up_proj" in target_modules:
+        wanted.add("gate_up_proj")
+    if "down_proj" in target_modules:
+        wanted.add("down_proj")
+    names = set()
+    for full_name, parameter in model.named_parameters():
+        name = full_name.rsplit(".", 1)[-1]
+        if parameter.ndim == 3 and name in wanted:
+            names.add(name)
+    return sorted(names)
 
 
 @contextmanager

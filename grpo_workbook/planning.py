@@ -1,22 +1,28 @@
 """The memory of a GRPO run before it starts: by part, whether it fits, and what to change.
 
 The model is built from its config on torch's meta device, which has shapes but no numbers. Weights
-are counted by module, and the KV cache comes from a forward pass. Sources: LoRA (arXiv
-2106.09685), QLoRA (2305.14314: NF4, double quantization) and 2205.05198 (activations, with and
-without recomputing). Not included: Unsloth's kernels keep less than Transformers + PEFT.
+are counted by module, adapters as PEFT makes them, and the KV cache comes from a forward pass. The
+experts of a mixture are counted in 16 bits, because bitsandbytes packs no stacked weights.
+
+Sources: LoRA (arXiv 2106.09685), QLoRA (2305.14314: NF4, double quantization) and 2205.05198
+(activations, with and without recomputing). Not included: Unsloth's kernels keep less than
+Transformers + PEFT.
 """
 
+import copy
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_workbook import compat
 from grpo_workbook.config import FAMILIES, PROFILES, TARGET_MODULES, Profile
-from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.errors import WorkbookError, first_line, wrap
 from grpo_workbook.files import readable
 
 if TYPE_CHECKING:
@@ -38,6 +44,7 @@ __all__ = [
 GIB = 2**30
 WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # 4 bits; 8 bits per 64 weights; 32 per 256 of these
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 LOGIT_CHUNKS = 4  # Unsloth splits the logits into at least this many pieces
 RESERVE = 1.0 * GIB  # assumed: CUDA context, workspaces of cuBLAS and bitsandbytes
 USABLE = 0.92  # assumed: the rest is lost between torch's blocks
@@ -65,43 +72,92 @@ class Shape:
         from accelerate import init_empty_weights
         from transformers import AutoModelForCausalLM
 
+        text_config = copy.deepcopy(config.get_text_config())  # building a model changes it
         with init_empty_weights(include_buffers=True):
-            return cls(AutoModelForCausalLM.from_config(config.get_text_config()))
+            # The other ways to compute experts look at numbers, which the meta device has not.
+            model = AutoModelForCausalLM.from_config(
+                text_config, experts_implementation="batched_mm"
+            )
+            return cls(model)
 
     @cached_property
     def layers(self) -> list[dict[str, tuple[int, int]]]:
-        """For each layer {projection: (in, out)}, and for its norms {name: (width, 0)}."""
+        """For each layer {projection: (in, out)}, and for its norms {name: (width, 0)}.
+
+        The router and the experts of a mixture are not in it.
+        """
+        import torch
+
         layers = []
         for layer in self.model.get_decoder().layers:
             sizes = {}
-            for full_name, parameter in layer.named_parameters():
-                name = full_name.removesuffix(".weight").split(".")[-1]
-                if parameter.ndim == 2:
-                    out_features, in_features = parameter.shape
-                    sizes[name] = (in_features, out_features)
-                elif "norm" in full_name:
-                    sizes[name] = (parameter.shape[-1], 0)
+            for full_name, module in layer.named_modules():
+                name = full_name.split(".")[-1]
+                if isinstance(module, torch.nn.Linear):
+                    sizes[name] = (module.in_features, module.out_features)
+                elif "norm" in name and getattr(module, "weight", None) is not None:
+                    sizes[name] = (module.weight.shape[-1], 0)
             layers.append(sizes)
         return layers
 
     @cached_property
+    def experts(self) -> list[dict[str, int]]:
+        """For each layer {name: weights of all its experts}; empty where it has none."""
+        layers = []
+        for layer in self.model.get_decoder().layers:
+            sizes = {}
+            for full_name, parameter in layer.named_parameters():
+                if "experts" in full_name and parameter.ndim == 3:
+                    sizes[full_name.split(".")[-1]] = parameter.numel()
+            layers.append(sizes)
+        return layers
+
+    @property
+    def expert_weights(self) -> int:
+        """The weights of all experts, which are stacked in parameters of three dimensions."""
+        return sum(sum(sizes.values()) for sizes in self.experts)
+
+    @cached_property
+    def expert_values(self) -> int:
+        """The values that a token has inside the experts of a layer: what goes into the last one.
+
+        That is the width of an expert times the number of experts that a token goes through; 0
+        without experts.
+        """
+        config = self.model.config
+        widths = [0]
+        for sizes in self.experts:
+            if "down_proj" in sizes:
+                widths.append(
+                    sizes["down_proj"] // (_number_of_experts(config) * config.hidden_size)
+                )
+        return max(widths) * getattr(config, "num_experts_per_tok", 1)
+
+    @property
+    def mlp_width(self) -> int:
+        """The values that a token has inside the widest MLP, or in the experts it goes through."""
+        widths = [layer["down_proj"][0] for layer in self.layers if "down_proj" in layer]
+        if not widths and self.expert_values == 0:  # an architecture with other names
+            return 4 * self.model.config.hidden_size
+        return max(widths, default=0) + self.expert_values
+
+    @cached_property
     def weights(self) -> tuple[int, int]:
         """(all weights, those that 4-bit loading shrinks: the projections of the layers)."""
+        import torch
+
         projections = 0
-        for layer in self.layers:
-            for in_features, out_features in layer.values():
-                projections += in_features * out_features
+        for module in self.model.get_decoder().layers.modules():
+            if isinstance(module, torch.nn.Linear):
+                projections += module.weight.numel()
         return self.model.num_parameters(), projections
 
-    def lora(self, rank: int) -> int:
-        """The weights of LoRA adapters on the course's target modules."""
-        count = 0
-        for layer in self.layers:
-            for name in TARGET_MODULES:
-                if name in layer:
-                    in_features, out_features = layer[name]
-                    count += rank * (in_features + out_features)
-        return count
+    def lora(self, rank: int, target_modules: Sequence[str] = TARGET_MODULES) -> int:
+        """The weights of LoRA adapters on these modules, as PEFT makes them.
+
+        Each expert of a mixture gets its own; where gate and up are one, with twice the rank.
+        """
+        return rank * _adapter_weights(self, tuple(target_modules))
 
     def cached(self, tokens: int) -> int:
         """The values in the cache after a forward pass over one text, with windows and states."""
@@ -125,6 +181,40 @@ def _cached_values(shape: Shape, tokens: int) -> int:
     return count
 
 
+def _number_of_experts(config: Any) -> int:
+    """The experts of a layer, under one of the names that configs have for it."""
+    for name in ("num_experts", "num_local_experts", "n_routed_experts"):
+        if getattr(config, name, None):
+            return getattr(config, name)
+    return 1
+
+
+@cache
+def _adapter_weights(shape: Shape, target_modules: tuple[str, ...]) -> int:
+    """The weights of adapters of rank 1. Raises WorkbookError if the model has no such modules."""
+    from accelerate import init_empty_weights
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    with init_empty_weights(include_buffers=True):
+        model = AutoModelForCausalLM.from_config(shape.model.config)
+        settings = LoraConfig(
+            r=1,
+            target_modules=list(target_modules),
+            target_parameters=compat.expert_parameters(model, target_modules),
+            task_type="CAUSAL_LM",
+        )
+        try:
+            with warnings.catch_warnings(action="ignore"):  # PEFT's, of patterns for experts
+                adapted = get_peft_model(model, settings)
+        except ValueError as error:
+            raise WorkbookError(
+                f"target_modules is {', '.join(target_modules)} ({first_line(error)}): give the "
+                "names of this model's layers"
+            ) from error
+    return sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
+
+
 @cache
 def find_shape(model: str) -> Shape:
     """The shape of a model of KNOWN (with or without owner and variant), a folder or a hub id.
@@ -138,6 +228,8 @@ def find_shape(model: str) -> Shape:
     # All variants of a size have the same shape.
     name = re.sub(r"(-(unsloth|bnb-4bit|it|pt|base|instruct|thinking|2507))+$", "", last_part)
     folder = Path(model).expanduser()
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise WorkbookError(f"{model} is an adapter: give the model that it was trained on")
     try:
         if name in KNOWN and not folder.is_dir():
             return Shape.of(AutoConfig.for_model(**KNOWN[name]))
@@ -152,7 +244,10 @@ def find_shape(model: str) -> Shape:
 
 
 def weight_bytes(shape: Shape, dtype: str, load_in_4bit: bool) -> float:
-    """Bytes of the base model: projections in 4-bit; embeddings, head and norms stay wide."""
+    """Bytes of the base model: projections in 4-bit; all else stays wide.
+
+    That is embeddings, head and norms, and the router and the experts of a mixture.
+    """
     all_weights, projections = shape.weights
     width = WIDTHS[dtype]
     others = (all_weights - projections) * width
@@ -183,11 +278,24 @@ def activation_bytes(
         width: bytes of a value, 2 or 4. In 16 bits the norms still use 32.
         checkpointing: whether only each layer's input is kept, and the layer computed again.
     """
-    layers = [tokens * _layer_bytes(layer, rank, width) for layer in shape.layers]
+    layers = []
+    for layer, experts in zip(shape.layers, shape.experts, strict=True):
+        size = tokens * _layer_bytes(layer, rank, width)
+        if experts:
+            size += tokens * _expert_bytes(shape, width)
+        layers.append(size)
     if not checkpointing:
         return {"activations of all layers": sum(layers)}
     inputs = tokens * len(layers) * shape.model.config.hidden_size * width
     return {"inputs of all layers": inputs, "one layer, computed again": max(layers)}
+
+
+def _expert_bytes(shape: Shape, width: int) -> int:
+    """Bytes that the experts of a layer keep for a token: their inputs, products and outputs."""
+    config = shape.model.config
+    passes = getattr(config, "num_experts_per_tok", 1)
+    # Each expert's own copy of the input and its output; gate and up, the activation, the product.
+    return (2 * passes * config.hidden_size + 4 * shape.expert_values) * width
 
 
 def _layer_bytes(layer: dict[str, tuple[int, int]], rank: int, width: int) -> int:
@@ -246,6 +354,10 @@ class Settings:
     use_vllm: bool
     vllm_mode: str
     vllm_gpu_memory_utilization: float
+    # Device batches whose completions are sampled at once; None: those of an optimizer step.
+    steps_per_generation: int | None = None
+    num_processes: int = 1  # each with its own device batch; a group may be spread over them
+    target_modules: tuple[str, ...] = TARGET_MODULES
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -254,20 +366,36 @@ class Settings:
         if self.dtype not in WIDTHS:
             raise WorkbookError(f"dtype is {self.dtype!r}: choose one of {', '.join(WIDTHS)}")
         group = self.num_generations
-        if group < 2 or self.completions_per_step % group != 0:
-            problem = f"{self.completions_per_step} completions cannot be cut into groups of"
-            fix = "per_device_train_batch_size x gradient_accumulation_steps must be a multiple"
+        if group < 2 or self.generation_batch_size % group != 0:
+            problem = f"{self.generation_batch_size} completions cannot be cut into groups of"
+            steps = "gradient_accumulation_steps"
+            if self.steps_per_generation is not None:
+                steps = "steps_per_generation"
+            fix = f"per_device_train_batch_size x {steps} must be a multiple"
             raise WorkbookError(f"{problem} {group}, at least 2: {fix}")
 
     @property
     def completions_per_step(self) -> int:
-        """Completions in one optimizer step."""
+        """Completions of a device in one optimizer step."""
         return self.per_device_train_batch_size * self.gradient_accumulation_steps
 
     @property
+    def completions_at_once(self) -> int:
+        """Completions that a device samples at once, as TRL's `steps_per_generation` says."""
+        steps = self.steps_per_generation
+        if steps is None:
+            steps = self.gradient_accumulation_steps
+        return self.per_device_train_batch_size * steps
+
+    @property
+    def generation_batch_size(self) -> int:
+        """Completions that all devices sample at once; TRL has a field of this name."""
+        return self.completions_at_once * self.num_processes
+
+    @property
     def prompts_per_step(self) -> int:
-        """Different problems in one optimizer step."""
-        return self.completions_per_step // self.num_generations
+        """Different problems that are sampled at once."""
+        return self.generation_batch_size // self.num_generations
 
 
 def memory(shape: Shape, settings: Settings, gib: float = 0.0) -> Parts:
@@ -287,7 +415,7 @@ def memory(shape: Shape, settings: Settings, gib: float = 0.0) -> Parts:
     """
     # Adapters with gradients and moments in 32 bits, as Unsloth on a GPU and `Float32Adapters`
     # keep them: 16 bytes per weight. Stock TRL uses bfloat16 on a 4-bit model: 8 bytes.
-    adapters = shape.lora(settings.lora_rank) * 4
+    adapters = shape.lora(settings.lora_rank, settings.target_modules) * 4
     always = {
         "weights": weight_bytes(shape, settings.dtype, settings.load_in_4bit),
         "LoRA adapters": adapters,
@@ -304,13 +432,12 @@ def memory(shape: Shape, settings: Settings, gib: float = 0.0) -> Parts:
 
 
 def _sampling_bytes(shape: Shape, settings: Settings) -> dict[str, float]:
-    """Bytes by part while Transformers samples all completions of a step at once."""
-    batch = settings.completions_per_step
+    """Bytes by part while Transformers samples completions, those of a generation batch at once."""
+    batch = settings.completions_at_once
     length = settings.max_prompt_length + settings.max_completion_length
     kv_cache = kv_cache_bytes(shape, batch, length, settings.dtype)
-    mlp_width = max(layer["down_proj"][0] for layer in shape.layers)
     hidden_width = shape.model.config.hidden_size
-    prompt_values = batch * settings.max_prompt_length * 2 * (hidden_width + mlp_width)
+    prompt_values = batch * settings.max_prompt_length * 2 * (hidden_width + shape.mlp_width)
     return {
         "KV cache": kv_cache,
         "one layer's cache, copied": kv_cache / len(shape.layers),
@@ -327,7 +454,10 @@ def _vllm_cache_bytes(shape: Shape, settings: Settings, gib: float) -> float:
     length = settings.max_prompt_length + settings.max_completion_length
     if room < kv_cache_bytes(shape, 1, length, settings.dtype):
         problem = f"vllm_gpu_memory_utilization={share:g} of {gib:g} GiB cannot hold one completion"
-        raise WorkbookError(f"{problem}: give more, or use_vllm=False")
+        raise WorkbookError(
+            f"{problem} beside {weights / GIB:.1f} GiB of weights: give more, or use_vllm=False "
+            "(--no-use-vllm)"
+        )
     return room
 
 
@@ -346,6 +476,12 @@ def _learning_bytes(shape: Shape, settings: Settings) -> dict[str, float]:
     )
     logits = logits_bytes(shape, rows, settings.max_completion_length)
     parts["logits and gradient, in pieces"] = 2 * logits / LOGIT_CHUNKS
+    if shape.expert_weights > 0 and set(settings.target_modules) - set(ATTENTION):
+        # PEFT adds the adapters to the experts' weights in each forward pass, and keeps the sum
+        # for the backward pass, which makes its gradient. Unsloth on a GPU needs less.
+        by_layer = [sum(sizes.values()) for sizes in shape.experts]
+        sums = max(by_layer) if settings.gradient_checkpointing else sum(by_layer)
+        parts["experts with their adapters"] = (sums + max(by_layer)) * width
     return parts
 
 
@@ -378,6 +514,7 @@ class Plan:
     parts: Parts
     usable: float  # bytes of the device that a run can use; 0 if unknown
     changes: list[Change]  # what makes it fit, the cheapest first; empty if it fits
+    notes: list[str]  # what was assumed about this model
 
     @property
     def peak(self) -> float:
@@ -400,6 +537,8 @@ class Plan:
                 lines.append(f"  {part:<32}{size / GIB:8.2f}  {bar}".rstrip())
         lines.append(f"{'in all: always + the larger':<34}{self.peak / GIB:8.2f} GiB")
         lines.append("")
+        for note in self.notes:
+            lines.extend(wrap(note, 80))
         if self.fits is None:
             lines.append("This machine's memory is unknown: give it with --memory.")
             return "\n".join(lines)
@@ -410,7 +549,10 @@ class Plan:
         for change in self.changes:
             reached = change.peak
             for name, (before, after) in change.fields.items():
-                lines.append(f"  {name} {before} -> {after}")
+                if isinstance(after, tuple):  # both would be too long for a line
+                    lines.append(f"  {name} -> {','.join(after)}")
+                else:
+                    lines.append(f"  {name} {before} -> {after}")
             size = f"{change.peak / GIB:.2f} GiB"
             lines.append(f"      {size}, and it costs {change.cost}")
         if reached > self.usable:
@@ -431,6 +573,9 @@ def plan(
     num_generations: int | None = None,
     per_device_train_batch_size: int | None = None,
     gradient_accumulation_steps: int | None = None,
+    steps_per_generation: int | None = None,
+    generation_batch_size: int | None = None,
+    target_modules: Sequence[str] | None = None,
     gradient_checkpointing: bool | None = None,
     use_vllm: bool | None = None,
     vllm_gpu_memory_utilization: float | None = None,
@@ -463,12 +608,19 @@ def plan(
         "num_generations": num_generations,
         "per_device_train_batch_size": per_device_train_batch_size,
         "gradient_accumulation_steps": gradient_accumulation_steps,
+        "steps_per_generation": steps_per_generation,
+        "target_modules": None if target_modules is None else tuple(target_modules),
         "gradient_checkpointing": gradient_checkpointing,
         "use_vllm": use_vllm,
         "vllm_gpu_memory_utilization": vllm_gpu_memory_utilization,
     }
     replaced = {name: value for name, value in changed.items() if value is not None}
-    settings = Settings(**{**settings, **replaced})
+    settings = {**settings, **replaced}
+    if generation_batch_size is not None:
+        if steps_per_generation is not None:
+            raise WorkbookError("steps_per_generation and generation_batch_size: give one of them")
+        settings["steps_per_generation"] = _steps_of(generation_batch_size, settings)
+    settings = Settings(**settings)
 
     device = _name_of(profile)
     shape, model_name = _find_model(model, device)
@@ -479,7 +631,34 @@ def plan(
     changes = []
     if gib > 0:
         changes = _changes_that_fit(shape, settings, gib, usable)
-    return Plan(model_name, device, settings, parts, usable, changes)
+    return Plan(model_name, device, settings, parts, usable, changes, _notes(shape, settings))
+
+
+def _steps_of(generation_batch_size: int, settings: dict[str, Any]) -> int:
+    """TRL's steps_per_generation for a generation batch of this size."""
+    device_batches = settings["per_device_train_batch_size"] * settings["num_processes"]
+    if generation_batch_size < 1 or generation_batch_size % device_batches != 0:
+        raise WorkbookError(
+            f"generation_batch_size is {generation_batch_size}: it must be a multiple of "
+            f"{device_batches}, the completions of one device batch of all processes"
+        )
+    return generation_batch_size // device_batches
+
+
+def _notes(shape: Shape, settings: Settings) -> list[str]:
+    """What a reader must know about how a mixture of experts is counted."""
+    experts = shape.expert_weights
+    if experts == 0:
+        return []
+    all_weights, _ = shape.weights
+    note = f"{experts / all_weights:.0%} of the weights are experts"
+    if settings.load_in_4bit:
+        saved = experts * (WIDTHS[settings.dtype] - NF4_BYTES) / GIB
+        note += (
+            f", counted in {settings.dtype}: bitsandbytes does not pack them. Unsloth on a GPU "
+            f"may pack them too, which was not measured and would take {saved:.2f} GiB less"
+        )
+    return [f"{note}."]
 
 
 # Settings that are fields of GRPOConfig.
@@ -526,6 +705,8 @@ def _settings_of(profile: "str | Profile | GRPOConfig") -> dict[str, Any]:
             "load_in_4bit": True,
             "lora_rank": table["lora_rank"],
             "max_prompt_length": table["max_prompt_length"],
+            "steps_per_generation": None,
+            "num_processes": 1,
         }
     elif isinstance(profile, Profile):
         grpo = profile.grpo
@@ -534,7 +715,13 @@ def _settings_of(profile: "str | Profile | GRPOConfig") -> dict[str, Any]:
             "load_in_4bit": profile.loader["load_in_4bit"],
             "lora_rank": profile.lora["r"],
             "max_prompt_length": profile.max_prompt_length,
+            "target_modules": tuple(profile.lora["target_modules"]),
+            "steps_per_generation": grpo.get("steps_per_generation"),
+            "num_processes": 1,
         }
+        if grpo.get("generation_batch_size") is not None:
+            settings = {**grpo, **others}
+            others["steps_per_generation"] = _steps_of(grpo["generation_batch_size"], settings)
     else:
         grpo = vars(profile)
         dtype = "float32"
@@ -542,12 +729,19 @@ def _settings_of(profile: "str | Profile | GRPOConfig") -> dict[str, Any]:
             dtype = "float16"
         if profile.bf16:
             dtype = "bfloat16"
+        # TRL has filled in the field that was left out, and knows the number of processes.
+        steps = profile.steps_per_generation
+        completions = profile.per_device_train_batch_size * steps
         others = {
             "dtype": dtype,
             "load_in_4bit": False,
             "lora_rank": 16,
             "max_prompt_length": 512,
+            "steps_per_generation": steps,
+            "num_processes": profile.generation_batch_size // completions,
         }
+        if steps == profile.gradient_accumulation_steps:  # TRL's default
+            others["steps_per_generation"] = None
     return {**{name: grpo[name] for name in GRPO_FIELDS}, **others}
 
 
@@ -563,11 +757,33 @@ def _smaller_pieces(settings: Settings) -> Settings | None:
         return None
     # A step has pieces of one size.
     half = size // 2 if size % 2 == 0 else 1
+    steps = settings.steps_per_generation
+    if steps is not None:  # as many completions are sampled at once as before
+        steps = settings.completions_at_once // half
     return replace(
         settings,
         per_device_train_batch_size=half,
         gradient_accumulation_steps=settings.completions_per_step // half,
+        steps_per_generation=steps,
     )
+
+
+def _smaller_generations(settings: Settings) -> Settings | None:
+    steps = settings.steps_per_generation
+    if steps is None or steps <= settings.gradient_accumulation_steps:
+        return None
+    half = max(steps // 2, settings.gradient_accumulation_steps)
+    completions = settings.per_device_train_batch_size * half * settings.num_processes
+    if completions % settings.num_generations != 0:
+        return None
+    return replace(settings, steps_per_generation=half)
+
+
+def _attention_only(settings: Settings) -> Settings | None:
+    attention = tuple(name for name in settings.target_modules if name in ATTENTION)
+    if not attention or attention == settings.target_modules:
+        return None
+    return replace(settings, target_modules=attention)
 
 
 def _checkpointing(settings: Settings) -> Settings | None:
@@ -589,7 +805,9 @@ def _four_bit(settings: Settings) -> Settings | None:
 
 
 def _fewer_problems(settings: Settings) -> Settings | None:
-    if settings.prompts_per_step == 1:
+    if settings.prompts_per_step == 1 or settings.steps_per_generation is not None:
+        return None
+    if settings.num_processes > 1:  # a group is spread over them
         return None
     completions = settings.prompts_per_step // 2 * settings.num_generations
     # Again pieces of one size, none larger than before.
@@ -610,8 +828,10 @@ def _shorter_completions(settings: Settings) -> Settings | None:
 # The cheapest first.
 CHANGES: list[tuple[Callable[[Settings], Settings | None], str]] = [
     (_smaller_pieces, "a little time: smaller pieces"),
+    (_smaller_generations, "a little time: fewer completions are sampled at once"),
     (_four_bit, "time to unpack the weights, and a little accuracy"),
     (_checkpointing, "time: every layer is computed twice"),
+    (_attention_only, "the experts: adapters on the attention only"),
     (_no_vllm, "time: Transformers samples the completions instead"),
     (_fewer_problems, "a noisier gradient, so more steps"),
     (_shorter_completions, "answers that are cut off without a reward"),
@@ -624,6 +844,9 @@ def _changes_that_fit(shape: Shape, settings: Settings, gib: float, usable: floa
     parts = memory(shape, settings, gib)
     missing = _missing_bytes(parts, usable)
     for change, cost in CHANGES:
+        # The adapters of a dense MLP are small.
+        if change is _attention_only and shape.expert_weights == 0:
+            continue
         start = settings
         # Again and again, as 8 -> 4 -> 2, until it fits or this change saves nothing more.
         while missing > 0:

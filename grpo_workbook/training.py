@@ -115,10 +115,13 @@ def _load_with_unsloth(profile: Profile, adapter: str | None) -> tuple[Any, Any]
             f"the model {profile.model!r} cannot be loaded ({first_line(error)}): "
             "check the name, and the network for a hub id"
         ) from error
-    if only_text:  # a vLLM that runs beside the training refuses adapters of the other parts
-        model = library.get_peft_model(model, **profile.lora, finetune_vision_layers=False)
-    else:
-        model = library.get_peft_model(model, **profile.lora)
+    try:
+        if only_text:  # a vLLM that runs beside the training refuses adapters of the other parts
+            model = library.get_peft_model(model, **profile.lora, finetune_vision_layers=False)
+        else:
+            model = library.get_peft_model(model, **profile.lora)
+    except ValueError as error:
+        raise _no_layers(profile, error) from error
     compat.keep_float32(profile.dtype)
     tokenizer.padding_side = "left"  # a decoder continues its prompt, so padding comes before it
     return model, tokenizer
@@ -150,8 +153,21 @@ def _load_plain(profile: Profile, adapter: str | None) -> tuple[Any, Any]:
     settings = dict(profile.lora)
     for name in ("use_gradient_checkpointing", "random_state"):  # Unsloth's, not PEFT's
         del settings[name]
+    experts = compat.expert_parameters(model, settings["target_modules"])
+    if experts:
+        settings.setdefault("target_parameters", experts)
     adapters = LoraConfig(**settings, task_type="CAUSAL_LM")
-    return get_peft_model(model, adapters), load_tokenizer(profile.model)
+    try:
+        return get_peft_model(model, adapters), load_tokenizer(profile.model)
+    except ValueError as error:
+        raise _no_layers(profile, error) from error
+
+
+def _no_layers(profile: Profile, error: Exception) -> WorkbookError:
+    return WorkbookError(
+        f"{profile.model} cannot get adapters on {profile.lora['target_modules']} "
+        f"({first_line(error)}): give other target_modules"
+    )
 
 
 def count_4bit_layers(model: Any) -> int:
@@ -197,7 +213,8 @@ def _unpack(layer: Any, dtype: Any) -> None:
     from bitsandbytes.functional import dequantize_4bit
 
     base = layer.get_base_layer()
-    quant_state = getattr(base.weight, "quant_state", None)
+    # The experts of a mixture are no layer with a weight; they stay as they are.
+    quant_state = getattr(getattr(base, "weight", None), "quant_state", None)
     if not quant_state or compat.is_packed_again(quant_state):
         return
     if layer.disable_adapters or layer.lora_variant:  # a variant, such as DoRA, is no plain sum

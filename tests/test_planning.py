@@ -397,3 +397,172 @@ def test_a_profile_counts_as_its_name_does():
 def test_impossible_values_are_named(values, named):
     with raises_naming(WorkbookError, named):
         plan("qwen", "smoke", **values)
+
+
+# ---- mixtures of experts
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory):
+    """The folder of a tiny mixture of experts with random weights."""
+    from transformers import AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    folder = tmp_path_factory.mktemp("mixture")
+    config = Qwen3MoeConfig(
+        vocab_size=640, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=48, eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    Qwen3MoeForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(FOLDERS["qwen"]).save_pretrained(folder)
+    return folder
+
+
+def policy_of(folder, **settings):
+    from grpo_workbook.training import load_policy
+
+    return load_policy(choose_profile("smoke", model=folder, **settings), "plain")
+
+
+@pytest.mark.parametrize("modules", [TARGET_MODULES, ("q_proj", "v_proj")])
+def test_a_mixture_of_experts_counts_as_it_is_loaded(mixture, modules):
+    model, _ = policy_of(mixture, lora_rank=4, target_modules=modules)
+    shape = find_shape(str(mixture))
+    learned = [p for p in model.parameters() if p.requires_grad]
+    assert shape.lora(4, modules) == sum(p.numel() for p in learned)
+    held = -sum(p.nbytes for p in learned)
+    for p in model.parameters():
+        held += p.nbytes
+        if hasattr(p, "quant_state"):
+            held += p.quant_state.absmax.nbytes + p.quant_state.state2.absmax.nbytes
+    assert weight_bytes(shape, "float32", True) == pytest.approx(held, rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_activations_of_a_mixture_of_experts(mixture, dtype):
+    """Within 15 %, by what autograd keeps: the experts with their adapters are a part of it."""
+    from transformers import AutoModelForCausalLM
+
+    shape = find_shape(str(mixture))
+    model = adapted(AutoModelForCausalLM.from_pretrained(mixture, dtype=dtype))
+    width = 4 if dtype == "float32" else 2
+    counted = activation_bytes(shape, ROWS * TOKENS, RANK, width, False)
+    counted = counted["activations of all layers"] + shape.expert_weights * width
+    assert counted == pytest.approx(kept_for_backward(model, dtype == "bfloat16"), rel=0.15)
+
+
+def test_a_plan_for_a_mixture_says_what_was_not_measured(mixture, capsys):
+    assert main(["plan", "--model", str(mixture), "--memory", "8"]) == 0
+    printed = capsys.readouterr().out
+    assert_names(printed, "computed", "experts", "not measured")
+    assert max(map(len, printed.splitlines())) <= 80 + len(str(mixture))
+
+
+def test_adapters_on_the_experts_are_the_first_to_go_where_they_do_not_fit():
+    from transformers import Qwen3MoeConfig
+
+    config = Qwen3MoeConfig(
+        hidden_size=1024, num_hidden_layers=4, num_experts=64, moe_intermediate_size=768,
+        num_attention_heads=8, num_key_value_heads=2, head_dim=128, vocab_size=32_000,
+    )  # fmt: skip
+    settings = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
+    planned = plan(config, "t4", gib=4, lora_rank=64, num_generations=8, **settings)
+    (change,) = planned.changes
+    assert change.fields == {"target_modules": (TARGET_MODULES, TARGET_MODULES[:4])}
+    assert change.peak <= planned.usable < planned.peak
+    assert "target_modules -> q_proj,k_proj,v_proj,o_proj" in str(planned)
+
+
+def test_experts_learn_and_sample_in_4_bit(mixture):
+    model, _ = policy_of(mixture, lora_rank=4)
+    ids = torch.randint(5, 600, (2, 12))
+    model.train()
+    model(input_ids=ids, labels=ids).loss.backward()
+    learned = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is not None]
+    assert any(".experts." in name for name in learned)
+    model.eval()
+    assert model.generate(input_ids=ids, max_new_tokens=3, do_sample=False).shape[1] > 12
+
+
+def test_experts_that_peft_does_not_find_by_itself_get_adapters(tmp_path):
+    from transformers import AutoTokenizer, MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(
+        vocab_size=640, hidden_size=64, intermediate_size=48, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, eos_token_id=1,
+    )  # fmt: skip
+    MixtralForCausalLM(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(FOLDERS["qwen"]).save_pretrained(tmp_path)
+    model, _ = policy_of(tmp_path, lora_rank=4, load_in_4bit=False)
+    learned = {n: p.numel() for n, p in model.named_parameters() if p.requires_grad}
+    assert any(".experts." in name for name in learned)
+    assert find_shape(str(tmp_path)).lora(4) == sum(learned.values())
+    with raises_naming(WorkbookError, "c_attn"):
+        policy_of(tmp_path, target_modules=["c_attn"])
+    with raises_naming(WorkbookError, "c_attn"):
+        plan(str(tmp_path), "t4", target_modules=["c_attn"])
+
+
+@pytest.mark.slow
+def test_a_mixture_with_adapters_on_its_experts_merges_and_is_proved(mixture, tmp_path):
+    from grpo_workbook.export import is_proved, merge, save_adapter
+
+    model, tokenizer = policy_of(mixture, lora_rank=4)
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.05)
+    save_adapter(model, tokenizer, tmp_path / "adapter")
+    proof = merge(None, tmp_path / "adapter", tmp_path / "merged", max_new_tokens=16)
+    assert is_proved(proof)
+
+
+# ---- generation batches
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"per_device_train_batch_size": 8},
+        {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8},
+        {"per_device_train_batch_size": 8, "steps_per_generation": 16},
+        {"per_device_train_batch_size": 8, "generation_batch_size": 128},
+        {"per_device_train_batch_size": 4, "steps_per_generation": 2},
+        {"per_device_train_batch_size": 2, "generation_batch_size": 8},
+        {
+            "per_device_train_batch_size": 4,
+            "gradient_accumulation_steps": 4,
+            "generation_batch_size": 8,
+        },
+    ],
+)
+def test_completions_are_sampled_at_once_as_trl_counts_them(settings, tmp_path):
+    from trl import GRPOConfig
+
+    shared = {"max_completion_length": 64, "num_generations": 8, "use_cpu": True, "bf16": False}
+    args = GRPOConfig(str(tmp_path), **shared, **settings)
+    planned = plan("qwen3-0.6b", args, gib=24)
+    assert planned.settings.generation_batch_size == args.generation_batch_size
+    cache = kv_cache_bytes(
+        find_shape("qwen3-0.6b"), args.generation_batch_size, 512 + 64, "float32"
+    )
+    assert planned.parts["sampling"]["KV cache"] == cache
+    spelt_out = plan("qwen3-0.6b", "t4", gib=24, num_generations=8,
+                     **{"gradient_accumulation_steps": 1, **settings})  # fmt: skip
+    assert spelt_out.settings.generation_batch_size == args.generation_batch_size
+
+
+def test_a_generation_batch_that_trl_refuses_is_refused():
+    with raises_naming(WorkbookError, "generation_batch_size is 12", "8"):
+        plan("qwen", "smoke", per_device_train_batch_size=8, generation_batch_size=12)
+    with raises_naming(WorkbookError, "steps_per_generation", "generation_batch_size"):
+        plan("qwen", "smoke", steps_per_generation=2, generation_batch_size=16)
+
+
+def test_fewer_completions_at_once_are_proposed_where_sampling_does_not_fit():
+    settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+    planned = plan("qwen3-4b", "t4", steps_per_generation=64, num_generations=8, **settings)
+    assert planned.fits is False
+    changed = [name for change in planned.changes for name in change.fields]
+    assert "steps_per_generation" in changed
+    assert planned.changes[-1].peak <= planned.usable

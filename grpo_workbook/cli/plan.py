@@ -29,8 +29,22 @@ OPTIONS = [
     option("--num-generations", type=int, metavar="N", help="completions per problem"),
     option("--per-device-train-batch-size", type=int, metavar="N", help="completions at once"),
     option("--gradient-accumulation-steps", type=int, metavar="N"),
+    option(
+        "--steps-per-generation",
+        type=int,
+        metavar="N",
+        help="device batches sampled at once; default: those of a step",
+    ),
+    option("--generation-batch-size", type=int, metavar="N", help="the same, in completions"),
+    option("--target-modules", metavar="A,B", help="the layers with adapters; default: all"),
     option("--gradient-checkpointing", action=YES_OR_NO, help="less memory for more time"),
     option("--use-vllm", action=YES_OR_NO, help="sample with vLLM beside the training"),
+    option(
+        "--vllm-gpu-memory-utilization",
+        type=float,
+        metavar="X",
+        help="vLLM's part of the memory, 0 to 1",
+    ),
 ]
 
 
@@ -50,8 +64,12 @@ def main(args: argparse.Namespace) -> int:
         num_generations=args.num_generations,
         per_device_train_batch_size=args.per_device_train_batch_size,
         gradient_accumulation_steps=args.gradient_accumulation_steps,
+        steps_per_generation=args.steps_per_generation,
+        generation_batch_size=args.generation_batch_size,
+        target_modules=args.target_modules and args.target_modules.split(","),
         gradient_checkpointing=args.gradient_checkpointing,
         use_vllm=args.use_vllm,
+        vllm_gpu_memory_utilization=args.vllm_gpu_memory_utilization,
     )
     print(computed)
     # `fits` is None where the GPU's memory is unknown, which is no failure.
