@@ -202,8 +202,8 @@ class Names:
     - `asked`: those that it wants from the program; `program`: all that may be the program's
     - `loaded`: those that it uses; `bound`: those that it gives a value; `free`: those that
       nothing in it binds
-    - `calls`: the calls of the program; `handed_over`: the variables whose values, or parts of them,
-      it gets; `results`: the variables that hold its answers
+    - `calls`: the calls of the program; `results`: the variables that hold its answers
+    - `handed_over`: the variables whose values, or parts of them, the program gets
     """
 
     def __init__(self, tree: ast.Module, setup: ast.Module, entry_point: str):
