@@ -12,7 +12,9 @@ from grpo_workbook.diagnosis import watch
 from grpo_workbook.environments import get_tool_answer_reward
 from grpo_workbook.evaluation import Scores, score
 from grpo_workbook.planning import KNOWN, plan
+from grpo_workbook.rewards import get_overlong_reward
 from grpo_workbook.rewards.contract import about
+from grpo_workbook.rewards.judges import get_judge_reward
 from grpo_workbook.rewards.symbolic import get_symbolic_reward
 from grpo_workbook.sandbox import unit_tests
 
@@ -108,6 +110,25 @@ def test_every_reward_names_the_column_that_it_lacks_when_trl_calls_it(made, mis
     del data["gold"]
     with raises_naming(WorkbookError, f"'{missing}'", "prompt"):
         made(completions=["4"], **data)
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        get_answer_reward,
+        get_overlong_reward,
+        get_symbolic_reward,
+        get_judge_reward,
+        get_tool_answer_reward,
+        unit_tests,
+    ],
+)
+def test_a_factory_that_a_trainer_gets_for_its_reward_says_so(factory):
+    """Written without its parentheses, TRL calls it as a reward."""
+    data = {"prompts": ["6*7?"], "completions": ["42"], "answer": ["42"]}
+    for function in (factory, *watch([factory])):
+        with raises_naming(WorkbookError, f"{factory.__name__}("):
+            function(**data)
 
 
 def test_a_reward_of_ones_own_is_marked_and_stays_what_it_is():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from grpo_workbook.environments.tools import BROKEN
-from grpo_workbook.rewards.contract import reward
+from grpo_workbook.rewards.contract import makes_reward, reward
 
 
 def final_answer(completion: Sequence[dict]) -> str | None:
@@ -55,6 +55,7 @@ def count_calls(completion: Sequence[dict]) -> int:
     return count
 
 
+@makes_reward
 def get_tool_answer_reward(price: float = 0.0) -> Callable:
     """Make a reward for TRL: 1.0 if the last message is exactly the column `answer`, else 0.0.
 

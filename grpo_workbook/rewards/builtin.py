@@ -23,6 +23,7 @@ from grpo_workbook.rewards.answers import (
 from grpo_workbook.rewards.contract import (
     Completion,
     RewardFunction,
+    makes_reward,
     reward,
     text_of,
 )
@@ -63,6 +64,7 @@ def correctness_reward(
     return rewards
 
 
+@makes_reward
 def get_answer_reward(
     column: str = "solution", marker: str | re.Pattern = "\\boxed{}", name: str | None = None
 ) -> RewardFunction:
@@ -157,6 +159,7 @@ def tags_in_place(text: str) -> int:
     return len(TAGS)
 
 
+@makes_reward
 def get_overlong_reward(max_length: int | str, cache: int | None = None) -> RewardFunction:
     """Make DAPO's penalty (arXiv 2503.14476, eq. 13): 0 up to max_length - cache, then down to -1.
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from grpo_workbook.errors import WorkbookError
 
@@ -30,6 +30,7 @@ __all__ = [
     "attach_info",
     "call",
     "checked",
+    "makes_reward",
     "name_of",
     "require_columns",
     "reward",
@@ -39,6 +40,7 @@ __all__ = [
 Completion = str | list[dict[str, str]]
 RewardFunction = Callable[..., list[float | None]]
 F = TypeVar("F")
+P = ParamSpec("P")
 
 # What TRL passes beside the columns of the dataset.
 PASSED_BY_TRL = {
@@ -110,6 +112,25 @@ def reward(
         return wrapper
 
     return decorate
+
+
+def makes_reward(factory: Callable[P, F]) -> Callable[P, F]:
+    """Decorator for a function that makes a reward, such as get_answer_reward.
+
+    A trainer that gets the factory itself calls it as if it were a reward. Then it raises
+    WorkbookError, with the call that is missing.
+    """
+
+    @functools.wraps(factory)
+    def make(*args: P.args, **kwargs: P.kwargs) -> F:
+        if "completions" in kwargs:
+            name = name_of(factory)
+            raise WorkbookError(
+                f"{name} makes a reward and is none itself: give the trainer {name}(...)"
+            )
+        return factory(*args, **kwargs)
+
+    return make
 
 
 def require_columns(name: str, needed: Iterable[str], columns: Iterable[str]) -> None:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.rewards.contract import (
     Completion,
+    makes_reward,
     require_columns,
     reward,
     text_of,
@@ -244,6 +245,7 @@ def _read_cache(cache: Path | None) -> dict[str, str]:
     return replies
 
 
+@makes_reward
 def get_judge_reward(judge: Judge) -> Callable[..., Awaitable[list[float | None]]]:
     """Make an async reward of a judge; TRL awaits it.
 

@@ -31,6 +31,7 @@ from grpo_workbook.rewards.answers import MAX_ANSWER, TO_ASCII, read_answer
 from grpo_workbook.rewards.contract import (
     Completion,
     RewardFunction,
+    makes_reward,
     reward,
     text_of,
 )
@@ -177,6 +178,7 @@ class SymbolicChecker:
         return Outcome(verdict, reason)
 
 
+@makes_reward
 def get_symbolic_reward(checker: SymbolicChecker | None = None) -> RewardFunction:
     """Make a reward: 1.0 if the marked answer equals the column `answer` mathematically, else 0.0.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import reward, text_of
-from grpo_workbook.rewards.contract import Completion, RewardFunction
+from grpo_workbook.rewards.contract import Completion, RewardFunction, makes_reward
 from grpo_workbook.sandbox.json_tests import is_json
 from grpo_workbook.sandbox.pool import Job, Sandbox, Verdict
 
@@ -120,6 +120,7 @@ def jobs_of(
 # ------------------------------------------------------------------ rewards
 
 
+@makes_reward
 def unit_tests(
     sandbox: Sandbox | None = None,
     *,
