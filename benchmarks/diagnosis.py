@@ -221,11 +221,12 @@ def _small(model):
 
 
 def _acts(rows=None, tools=None, environment=None):
+    from grpo_workbook.config import DATA
     from grpo_workbook.environments import multiply
-    from grpo_workbook.environments.examples import TOOL_TASKS
 
     if rows is None:
-        lines = (TOOL_TASKS / "products_train.jsonl").read_text(encoding="utf-8").splitlines()
+        tasks = DATA / "tool_tasks" / "products_train.jsonl"
+        lines = tasks.read_text(encoding="utf-8").splitlines()
         rows = list(map(json.loads, lines))
     rows = [r | {"prompt": [{"role": "user", "content": r["question"]}]} for r in rows]
     if environment:  # it pays the reward

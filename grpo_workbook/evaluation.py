@@ -50,7 +50,7 @@ class WholeJudge:
     is_right: Callable[[str, str], bool]  # (completion, reference)
 
 
-Judge = AnswerJudge | WholeJudge
+Judge = AnswerJudge | WholeJudge  # rewards.judges.Judge, a language model, is another thing
 
 
 @dataclass(frozen=True)

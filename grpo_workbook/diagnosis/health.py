@@ -246,7 +246,7 @@ class HealthCallback(Callback):
 
     def look(self, run: RunLog) -> list[Finding]:
         """Check the log of the run so far; the alarms that stand now and were not reported yet."""
-        alarms = [f for f in diagnose(run, live=True) if f.severity in ALARMS]
+        alarms = [finding for finding in diagnose(run, live=True) if finding.severity in ALARMS]
         self._checks.append([finding.name for finding in alarms])
         known = {finding.name for finding in self.findings}
         new = []

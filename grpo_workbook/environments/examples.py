@@ -8,7 +8,6 @@ from grpo_workbook.environments.environment import Environment
 from grpo_workbook.environments.tools import CallError, tool
 
 TINY_TOOLS = DATA / "tiny-tools"
-TOOL_TASKS = DATA / "tool_tasks"
 ITEMS = (
     "apple pear plum fig kiwi lemon melon grape onion leek bean carrot bread cake tea milk".split()
 )
