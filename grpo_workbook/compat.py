@@ -224,13 +224,12 @@ def relative_precision(digits: int) -> Iterator[None]:
     each pair of numbers, also inside of lists.
     """
     from math_verify import grader
-    from sympy import Float
 
     original = grader.sympy_numeric_eq
 
     def numbers_equal(a: Any, b: Any, float_rounding: int, numeric_precision: int) -> bool:
         equal = original(a, b, float_rounding, numeric_precision)
-        has_decimals = isinstance(a, Float) or isinstance(b, Float)
+        has_decimals = isinstance(a, grader.Float) or isinstance(b, grader.Float)
         if not equal and not has_decimals:
             return False
         agree = _leading_digits_agree(a, b, digits)
@@ -250,10 +249,8 @@ def _leading_digits_agree(a: Any, b: Any, digits: int) -> bool | None:
 
     They are compared where all unknowns are 0, too: there x - 10^{-30} has other digits than x.
     """
-    from sympy import Expr, Integer, Rational, UnevaluatedExpr
+    from math_verify.grader import Integer, Rational, UnevaluatedExpr
 
-    if not (isinstance(a, Expr) and isinstance(b, Expr)):
-        return None
     if a.has(UnevaluatedExpr) or b.has(UnevaluatedExpr):  # a percentage may be equal to its number
         return None
     symbols = sorted(a.free_symbols | b.free_symbols, key=str)
@@ -264,7 +261,10 @@ def _leading_digits_agree(a: Any, b: Any, digits: int) -> bool | None:
         first = a.subs(point)
         second = b.subs(point)
         # Absolute values, because they may be complex. Zero, computed from roots, has no digits.
-        sizes = [abs(term).evalf(digits + 18) for term in (first, second)]
+        try:
+            sizes = [abs(term).evalf(digits + 18) for term in (first, second)]
+        except TypeError:  # a set or a relation has no absolute value
+            return None
         if not all(size.is_comparable for size in sizes):
             continue
         difference = abs(first - second).evalf(digits + 18)

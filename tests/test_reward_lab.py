@@ -255,6 +255,8 @@ RIGHT = [
     ("\\boxed{\\frac12}, \\boxed{0.5}", "1/2"),
     ("We get \\boxed{x+1}. So it is \\boxed{x + 1}", "1+x"),
     ("\\boxed{\\dfrac{\\sqrt2}{3}} and \\boxed{\\frac{\\sqrt{2}}{3}}", "\\frac{\\sqrt{2}}{3}"),
+    ("\\boxed{x+x}, so it is \\boxed{2x}", "2x"),
+    ("First \\boxed{(x+1)^2} and then \\boxed{x^2+2x+1}.", "(1+x)^2"),
     # the leading digits count, whatever the size
     ("1414213.562373095", "10^6\\sqrt{2}"),
     ("3.14159265358979 \\cdot 10^{-15}", "10^{-15}\\pi"),
@@ -312,6 +314,8 @@ WRONG = [
     ("1:00", "12:00"),
     ("1/0", "\\sqrt{2}"),
     ("\\boxed{2x} and \\boxed{3x}", "3x"),
+    ("\\boxed{2+70} is \\boxed{72}", "72"),
+    ("<answer>\\boxed{3x}</answer> or \\boxed{2x}", "2x"),
     ("2", "\\pm 2"),
     *((f"72{rest}", "72") for rest in (" Millionen", " 百万", " halved", " isn't", "-", "''")),
     # prose that says no single value

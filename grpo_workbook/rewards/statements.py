@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from grpo_workbook.rewards.answers import BOX, CHANGES, MAX_MARKS, extract_answer, same_answer
 
-__all__ = ["MARK", "NAME", "count_alternatives", "final_answer", "stated_answer"]
+__all__ = ["MARK", "NAME", "boxed_values", "count_alternatives", "final_answer", "stated_answer"]
 
 MARK = re.compile(r"</?answer>|\\boxed\{|####")  # of a final answer
 # The name in front of a value: "x =", "f(x) =", "(x, y) =", "\theta \approx"
@@ -54,6 +54,15 @@ def final_answer(text: str) -> str | None:
     if answer is None:
         return None
     return final_answer(answer)  # the marked answer may hold a mark itself: a box in a block
+
+
+def boxed_values(prediction: str | None) -> list[str]:
+    """The different values in the boxes of a prediction, after its thoughts."""
+    if prediction is None or "<answer>" in prediction or prediction.count("\\boxed{") > MAX_MARKS:
+        return []
+    text = prediction.rpartition("</think>")[2]
+    values = [box[1].strip() for box in BOX.finditer(text)]
+    return list(dict.fromkeys(values))
 
 
 def _row_of_boxes(text: str) -> list[str]:

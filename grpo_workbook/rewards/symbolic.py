@@ -38,6 +38,7 @@ from grpo_workbook.rewards.contract import (
 from grpo_workbook.rewards.statements import (
     MARK,
     NAME,
+    boxed_values,
     count_alternatives,
     final_answer,
     stated_answer,
@@ -48,6 +49,7 @@ __all__ = ["Outcome", "SymbolicChecker", "decide", "get_symbolic_reward"]
 START = 120.0  # seconds for a worker to import math-verify; about 1 on an idle machine
 DIGITS = 12  # that must agree; with math-verify's 6 decimals, 1.414214 is the root of 2
 AS_TEXT = "compared as text: it has no value as mathematics, where 12:00 is 12 / 0"
+MAX_BOXES = 4  # of one prediction that are compared one by one
 MEMORY = 2 << 30  # bytes of address space of a worker: stops a bomb before the machine is full
 # In forms that math-verify knows: also no ×, ÷, · and $
 _SIGNS = {**TO_ASCII, 0xD7: "*", 0xF7: "/", 0xB7: "*", 0x24: " "}
@@ -107,6 +109,19 @@ class SymbolicChecker:
         A prediction may be a completion, or None; without a mark its last statement ("so the sum
         is $2x$.") is the answer. Words of the question may be units.
         """
+        outcomes = self._compare(pairs)
+        for index, (prediction, *others) in enumerate(pairs):
+            values = boxed_values(prediction)
+            # Boxes that differ as text may be equal all the same: then each of them is right.
+            if outcomes[index].verdict == "wrong" and 1 < len(values) <= MAX_BOXES:
+                each = self._compare([(f"\\boxed{{{value}}}", *others) for value in values])
+                if all(outcome.verdict == "right" for outcome in each):
+                    outcomes[index] = Outcome("right", "each of its boxes is right")
+        self.counts.update(outcome.verdict for outcome in outcomes)
+        return outcomes
+
+    def _compare(self, pairs: Sequence[tuple]) -> list[Outcome]:
+        """`check` with one answer for each prediction; boxes that differ as text count as none."""
         # all are submitted before the first is waited for, so that the workers run side by side
         pending = []
         for pair in pairs:
@@ -116,9 +131,7 @@ class SymbolicChecker:
             pending.append(outcome)
         outcomes = []
         for result in pending:
-            outcome = result if isinstance(result, Outcome) else self._wait_for(result)
-            outcomes.append(outcome)
-            self.counts[outcome.verdict] += 1
+            outcomes.append(result if isinstance(result, Outcome) else self._wait_for(result))
         return outcomes
 
     def try_references(self, references: Sequence[str]) -> dict[int, Outcome]:
@@ -312,8 +325,7 @@ def _verdict(answer: str, reference: str) -> tuple[str, str]:
 
 def _has_value(expressions: list) -> bool:
     """Whether none of the expressions that `_parse` has found divides by zero."""
-    from math_verify.grader import safe_sympy_doit
-    from sympy import Basic, nan, zoo
+    from math_verify.grader import Basic, nan, safe_sympy_doit, zoo
 
     for expression in expressions:
         if not isinstance(expression, Basic):  # the text itself
