@@ -55,9 +55,13 @@ def test_every_run_is_stored_and_measured_on_the_rare_problems():
         assert str(controls.SAMPLES[row["run"]]) in row["pass_at_k"]
 
 
-def test_base_and_main_run_are_stored_on_fresh_problems():
+def test_base_and_main_run_are_stored_on_fresh_problems_for_both_families():
     rows = json.loads(controls.RESULTS.read_text(encoding="utf-8"))
     measured = [row for row in rows if row["run"] in ("base", "main")]
+    stored = {(row["family"], row["run"], row["seed"]) for row in measured}
+    for family in ("qwen", "gemma"):
+        runs = {(family, "main", seed) for seed in (0, 1, 2)}
+        assert stored >= {(family, "base", 0), *runs}
     for row in measured:
         assert len(row["fresh"]["greedy"]) == 2 * 257
         assert str(controls.FRESH_SAMPLES) in row["fresh"]["pass_at_k"]
