@@ -98,28 +98,26 @@ def _load_with_unsloth(profile: Profile, adapter: str | None) -> tuple[Any, Any]
     set_seed(profile.seed)  # the adapters' initial weights
     if adapter is not None:
         profile = _with_layers_of(adapter, profile)
+    lora = dict(profile.lora)
     try:
+        library: Any = unsloth.FastLanguageModel
         only_text = text_part(profile.model)  # empty for a model of text alone
         if only_text:
             # A model with vision or sound: only its text part is trained. Unsloth has an argument
             # of its own for this, which works only on a GPU.
+            library = unsloth.FastModel
             if profile.device != "cpu":
                 only_text = {"text_only": True}
-            library: Any = unsloth.FastModel
-            model, tokenizer = library.from_pretrained(**profile.loader, **only_text)
-        else:
-            library = unsloth.FastLanguageModel
-            model, tokenizer = library.from_pretrained(**profile.loader)
+            # A vLLM that runs beside the training refuses adapters of the other parts.
+            lora["finetune_vision_layers"] = False
+        model, tokenizer = library.from_pretrained(**profile.loader, **only_text)
     except Exception as error:  # a damaged file can raise anything
         raise WorkbookError(
             f"the model {profile.model!r} cannot be loaded ({first_line(error)}): "
             "check the name, and the network for a hub id"
         ) from error
     try:
-        if only_text:  # a vLLM that runs beside the training refuses adapters of the other parts
-            model = library.get_peft_model(model, **profile.lora, finetune_vision_layers=False)
-        else:
-            model = library.get_peft_model(model, **profile.lora)
+        model = library.get_peft_model(model, **lora)
     except ValueError as error:
         raise _no_layers(profile, error) from error
     compat.keep_float32(profile.dtype)
