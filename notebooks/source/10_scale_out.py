@@ -5,10 +5,10 @@
 # Qwen3-4B on a GPU of 16 GB. The answers decide which model you train, with which settings, and on how many GPUs.
 #
 # **After this notebook you can** compute how much memory a run needs and choose what to change if it does not fit;
-# measure where the time of a step goes; train in several processes; and use vLLM and notice when completions are
-# dropped.
+# measure where the time of a step goes; run the same script in several processes; use vLLM and notice when completions
+# are dropped; and judge whether asynchronous training would help.
 #
-# **Time:** about 2 minutes on two CPU cores. Reading takes about 30 minutes. **You need** chapter 04. All measurements
+# **Time:** about 2 minutes on two CPU cores. Reading takes about 40 minutes. **You need** chapter 04. All measurements
 # here are of the tiny model on a CPU. The numbers for large models are computed from formulas, which a section below
 # checks on the tiny model: nothing in this chapter was measured on a GPU.
 
@@ -467,70 +467,156 @@ for processes in (1, 2, 4):
     print(f"{processes} processes x {pieces} pieces x 8 completions")
 
 # %% [markdown]
-# `torchrun` starts a program several times and tells each process its number. It works with any script that builds a
-# `GRPOTrainer`. Here the script is `python -m grpo_workbook run`, with a 16-bit base, and the cell calls `torchrun` by
-# its module's name, `torch.distributed.run`. On a CPU the processes communicate through the library gloo.
+# A **launcher** starts a script several times and tells each process its number. This is such a script. Read it as one
+# that you could have written for a single GPU: only the line with `WORLD_SIZE` and the last one know about several
+# processes.
+
+# %%
+from grpo_workbook import files
+
+script = files.REPO / "configs" / "train.py"
+code = script.read_text()
+print(code[code.index("folder, steps") :])  # what stands before are the imports
+
+# %% [markdown]
+# Start it twice: by Python alone, and by `accelerate launch` with two processes. The file `cpu_two_processes.yaml` tells
+# accelerate what to start. On a CPU the processes communicate through the library gloo, on GPUs through NCCL. Nothing
+# else differs.
 
 # %%
 import subprocess
 import sys
 
-folder = profile.output / "two"
-command = [
-    sys.executable, "-m", "torch.distributed.run", "--standalone",
-    "--nproc_per_node", "2", "-m", "grpo_workbook", "run", "--max_steps", "4",
-    "--per_device_train_batch_size", "16", "--heldout", "16", "--load_in_4bit", "false",
-    "--output_dir", str(folder), "--overwrite",
-]
+settings_file = files.REPO / "configs" / "cpu_two_processes.yaml"
+launchers = {"one": [sys.executable]}
+launchers["two"] = [sys.executable, "-m", "accelerate.commands.launch"]
+launchers["two"] += ["--config_file", str(settings_file)]
 environment = dict(os.environ)
 environment["OMP_NUM_THREADS"] = "1"
 environment["CUDA_VISIBLE_DEVICES"] = ""  # the tiny model, on the CPU
-environment["GRPO_WORKBOOK_PROFILE"] = "smoke"
 environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-began = time.perf_counter()
-done = subprocess.run(command, env=environment, capture_output=True, text=True)
-if done.returncode != 0:
-    raise RuntimeError(done.stderr[-3000:])
-print(f"{time.perf_counter() - began:.0f} s with both starts")
+records = {}  # launcher -> for each process what it was asked and measured
+for name, launcher in launchers.items():
+    folder = profile.output / name
+    command = [*launcher, str(script), str(folder), "4"]  # 4 steps
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-3000:])
+    paths = sorted(folder.glob("process_*.json"))
+    records[name] = [files.read_json(path) for path in paths]
 
 # %% [markdown]
-# The run recorded its processes and rewards. The reward of a step is the mean over the completions of both processes,
-# and each process samples with a seed of its own:
+# How was the work divided? Each process noted the questions that it was asked in each step:
 
 # %%
-from grpo_workbook import files
-
-two_report = files.read_json(folder / "report.json")
-two_log = files.read_json(folder / "log.json")
-two_rewards = [round(entry["reward"], 2) for entry in two_log if "reward" in entry]
-print("processes:", two_report["processes"])
-print("mean rewards of the steps:", two_rewards)
+first_steps = {}  # launcher -> the questions of the first step, process by process
+for name, processes in records.items():
+    first_steps[name] = []
+    for number, record in enumerate(processes):
+        questions = record["asked"][0]
+        first_steps[name] += questions
+        count = len(set(questions))
+        size = len(questions)
+        print(f"{name}, process {number}: {size} completions of {count} problems")
+same = first_steps["one"] == first_steps["two"]
+print("the same problems in the same order:", same)
 
 # %% [markdown]
-# Four steps are too few to show learning. A step asks only a few problems, some of the kinds that the model hardly
-# knows, so its mean reward depends mostly on which problems it asks.
+# Together the two processes were asked what one process was asked alone: TRL shuffles the problems with the same seed
+# everywhere, and each process takes its part of the step. Each made half of the work. And the result?
+
+# %%
+for name, processes in records.items():
+    record = processes[0]
+    before, after = record["before"], record["after"]
+    print(f"{name}: held-out accuracy {before:.1%} before, {after:.1%} after 4 steps")
+
+# %% [markdown]
+# Before the training, both launchers measure exactly the same accuracy on the same 80 held-out problems: `evaluate`
+# divides the problems among the processes and gathers the answers. After it, the two numbers differ by chance, because
+# each process samples with a seed of its own, so the completions are others. (One standard error of an accuracy from 80
+# problems is 5.5 percentage points, and four steps are too few to show learning.) A test of this course gives one process
+# and two the same completions. Their advantages are then equal in every bit, and the adapters differ by less than 1 %,
+# because the halves of a sum are added in another order.
 #
-# The other launcher, accelerate, reads its settings from a file:
+# Always check how many processes were started, and print `trainer.accelerator.num_processes`. With `accelerate launch
+# --cpu --num_processes 2`, for example, accelerate starts a single process without an error. `python -m grpo_workbook
+# run` refuses to start in this case. It is a script like the one above, and every launcher can start it; `torchrun` is
+# the launcher of PyTorch, which needs no file:
 #
 # ```bash
 # accelerate launch --config_file configs/data_parallel.yaml -m grpo_workbook run --config my.yaml
+# torchrun --nproc_per_node 2 -m grpo_workbook run --config my.yaml
 # ```
+
+# %% [markdown]
+# ### A model that does not fit on one GPU
 #
-# Check that accelerate started as many processes as you asked for: `accelerate launch --cpu --num_processes 2` starts a
-# single process without an error. `run` refuses to start in this case. In a script of your own, print
-# `trainer.accelerator.num_processes`.
-#
-# The folder `configs/` has two commented files: `data_parallel.yaml` gives each GPU a whole copy of the model, and
-# `cpu_two_processes.yaml` does the same without GPUs. FSDP and DeepSpeed divide the weights among the GPUs instead, for a
-# model that does not fit on one. With LoRA this is rarely needed (an 8 B model takes 6 GiB in 4 bits), and it makes
-# sampling slow, because each token needs weights from all GPUs. `run` and Unsloth do not divide weights. For that, write
-# a script with TRL, and start it with one of the files that TRL keeps for this purpose in [its
-# repository](https://github.com/huggingface/trl/tree/main/examples/accelerate_configs), `fsdp2.yaml` or
-# `deepspeed_zero3.yaml`:
+# So far each process has had a whole copy of the model. That is called **data parallel**. If one copy does not fit,
+# the processes can *divide* what they store. In full training with mixed precision and Adam, each weight takes 16 bytes:
+# 2 for the weight, 2 for its gradient, and 12 for the optimizer (a copy in 32 bits and two moments). The stages of
+# DeepSpeed's ZeRO divide more and more of these among the GPUs ([Rajbhandari et al.
+# 2020](https://arxiv.org/abs/1910.02054)). FSDP is PyTorch's own form of the last stage.
+
+# %%
+weights = find_shape("Qwen/Qwen3-8B").weights[0]
+gpus = 4
+stages = {  # bytes of a weight that each GPU has, and bytes that are divided
+    "data parallel": (16, 0),
+    "ZeRO 1, divides the optimizer": (4, 12),
+    "ZeRO 2, and the gradients": (2, 14),
+    "ZeRO 3 or FSDP, and the weights": (0, 16),
+}
+for name, (whole, divided) in stages.items():
+    gib = weights * (whole + divided / gpus) / GIB
+    print(f"{name:32}{gib:6.0f} GiB on each of {gpus} GPUs")
+
+# %% [markdown]
+# These numbers are computed, and they leave out the activations and the KV cache. With LoRA you rarely need any of it:
+# gradients and moments exist for the adapters alone, and the 8 B base takes 6 GiB in 4 bits. Dividing the weights also
+# makes sampling slow, because each token needs weights from all GPUs. Unsloth and `python -m grpo_workbook run` do not
+# divide them. For full training, write a script with TRL alone. TRL contains a settings file for each stage:
+
+# %%
+from importlib import resources
+
+import yaml
+
+stored = resources.files("trl") / "accelerate_configs"
+for name in ("fsdp2", "zero2", "zero3"):
+    launch_settings = yaml.safe_load((stored / f"{name}.yaml").read_text())
+    kind = launch_settings["distributed_type"]
+    print(f"{name}.yaml, {kind}:")
+    for key, value in launch_settings[f"{kind.lower()}_config"].items():
+        if key in ("zero_stage", "fsdp_version", "fsdp_reshard_after_forward"):
+            print(f"    {key}: {value}")
+
+# %% [markdown]
+# The command below starts a script of your own with one of them. `fsdp_reshard_after_forward: true` means that a GPU
+# gives back the other GPUs' weights of a layer as soon as the layer is computed, as ZeRO 3 does. DeepSpeed is a package
+# of its own (`pip install deepspeed`). No cell runs this, because it needs several GPUs.
 #
 # ```bash
-# accelerate launch --config_file deepspeed_zero3.yaml --num_processes 4 train.py
+# FILES=$(python -c "from importlib import resources; print(resources.files('trl') / 'accelerate_configs')")
+# accelerate launch --config_file $FILES/zero3.yaml --num_processes 4 my_script.py
 # ```
+
+# %% [markdown]
+# ### A GPU that you do not own
+#
+# A script whose first lines name its packages can also run on a rented GPU. `python -m grpo_workbook new my_project`
+# writes such a `train.py`. With an account at Hugging Face that may run jobs, this command sends it to a T4, together
+# with the folder:
+#
+# ```bash
+# hf jobs uv run --flavor t4-small --timeout 2h --volume ./my_project:/project:rw \
+#     --env PYTHONPATH=/project my_project/train.py
+# ```
+#
+# `uv` installs the packages there. The script takes its data and rewards from `/project`, and writes its outputs there,
+# into a bucket of your account. `--flavor` names the machine (`hf jobs hardware` lists them with their prices), and
+# `--timeout` ends a job that hangs. Add `--dry-run` to see the job without starting it. This course has not run it; a
+# test starts the script in the same way, apart from its folder.
 
 # %% [markdown]
 # ## A faster sampler: vLLM
@@ -580,11 +666,6 @@ figures.show(figure, (
 # CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc_per_node 2 -m grpo_workbook run --model Qwen/Qwen3-4B \
 #     --use_vllm --vllm_mode server --vllm_server_port 8000 --load_in_4bit false
 # ```
-#
-# **Asynchronous GRPO** goes one step further. With a server, vLLM still waits while the trainer updates, and the
-# trainer waits while vLLM samples. TRL's experimental `AsyncGRPOTrainer` lets both work all the time. The price is
-# *staleness*: the trainer learns from completions that an older policy sampled, some updates ago. Its setting
-# `max_staleness` (4 updates by default) drops completions that are older than that. This course has not run it.
 
 # %% [markdown]
 # ### The sampler is not quite the policy
@@ -698,6 +779,126 @@ figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
 # sampler, too. This course has not measured which of the two trains better.
 
 # %% [markdown]
+# ## Asynchronous GRPO
+#
+# With a server, one half of the GPUs is always idle: vLLM waits while the trainer updates, and the trainer waits while
+# vLLM samples. It even waits for the *last* completion of a step, while most of vLLM has nothing left to do. In
+# **asynchronous** training both work all the time: vLLM begins the next completions at once, and the trainer takes the
+# next 64 that are finished.
+#
+# How much time does this save? The next cell simulates it. A completion takes 12 seconds in the median, with a long
+# tail of up to 60; vLLM writes 64 at once; an update takes 20 seconds. `ahead` says how many steps of completions may
+# be started before the trainer has learned from the ones before. With 0, nothing is asynchronous.
+
+# %%
+import heapq
+import math
+import random
+
+
+def simulate(ahead, steps=200, batch=64, update=20.0):
+    """Seconds per step, how stale each completion was, and who worked when."""
+    chance = random.Random(0)
+    now, version, started, ends = 0.0, 0, 0, math.inf  # ends: of the current update
+    writing, finished = [], []  # (end, version of the weights), and versions
+    ages, sampler, trainer = [], [], []
+    while version < steps:
+        while len(writing) < batch and started < batch * (version + 1 + ahead):
+            seconds = min(60.0, chance.lognormvariate(math.log(12), 0.7))
+            heapq.heappush(writing, (now + seconds, version))
+            started += 1
+        sampler.append((now, len(writing)))
+        if ends == math.inf and len(finished) >= batch:
+            ages += [version - sampled for sampled in finished[:batch]]
+            finished = finished[batch:]
+            ends = now + update
+            trainer.append((now, ends))
+        now = min(ends, writing[0][0]) if writing else ends
+        if now == ends:
+            version, ends = version + 1, math.inf  # vLLM gets the new weights
+        else:
+            finished.append(heapq.heappop(writing)[1])
+    return now / steps, ages, sampler, trainer
+
+# %% [markdown]
+# Run it for 200 steps, with more and more steps ahead:
+
+# %%
+runs = {}
+for ahead in (0, 1, 2, 4, 8):
+    runs[ahead] = simulate(ahead)
+    seconds_per_step, ages, _, trainer_spans = runs[ahead]
+    speed = runs[0][0] / seconds_per_step
+    print(f"{ahead} ahead: {seconds_per_step:2.0f} s a step, {speed:.1f} x", end="; ")
+    print(f"completions {np.mean(ages):.1f} updates old, at most {max(ages)}")
+
+# %% [markdown]
+# The next figure shows the first minutes without and with one step ahead:
+
+# %% tags=["hide-input"]
+minutes = 5
+figure, rows_of_axes = figures.new_panels(8.0, 4.0, 2)
+titles = {0: "synchronous: the two take turns", 1: "asynchronous, one step ahead"}
+for axes, (ahead, title) in zip(rows_of_axes, titles.items()):
+    times, writing = np.array(runs[ahead][2]).T
+    axes.fill_between(times / 60, writing, step="post", color=figures.BLUE, lw=0)
+    for began, ended in runs[ahead][3]:
+        axes.barh(-14, (ended - began) / 60, 16, left=began / 60, color=figures.ORANGE,
+                  edgecolor="white")
+    axes.set(xlim=(0, minutes), ylim=(-26, 70), yticks=[-14, 0, 64])
+    axes.set_yticklabels(["update", "0", "64"])
+    axes.set_title(title, loc="left")
+    axes.grid(False)
+rows_of_axes[0].set_ylabel("completions\nbeing written")
+rows_of_axes[-1].set_xlabel("minutes")
+counts = []
+for ahead in titles:
+    counts.append(sum(ended < 60 * minutes for _, ended in runs[ahead][3]))
+figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM falls "
+             "from 64 completions to a few, then rests during the update; "
+             f"{counts[0]} updates end. One step ahead: vLLM is never idle, the "
+             f"updates follow each other closely, and {counts[1]} end.")
+
+# %% [markdown]
+# Blue is the number of completions that vLLM is writing, orange are the updates. Above, most of the time is spent on the
+# last few completions of a step. Below, vLLM always has completions to write, and the updates follow each other with
+# short pauses.
+#
+# One step ahead makes this run about three times as fast. From two steps ahead on, the trainer has no pause left, so more
+# makes nothing faster: it only makes the completions older. If your updates take longer than your sampling, the gain is
+# smaller. Run the simulation with your own numbers, which the time line of a step gives you.
+#
+# **What it costs.** A completion that is two updates old was sampled by a policy that no longer exists: training is
+# **off-policy**. This is the difference of the section above, for another reason and larger, and it has the same
+# remedy, **importance sampling**: multiply by the ratio of the probabilities under the trained policy and under the one
+# that sampled, and limit this ratio. The correction has a limit, too. The further the policies are apart, the more
+# completions have a ratio that is cut off, and the less a completion can teach. So every such trainer bounds the
+# staleness:
+#
+# | trainer | how far it may run ahead | what corrects |
+# | --- | --- | --- |
+# | `AsyncGRPOTrainer` of TRL: experimental in 1.15 (`trl.experimental.async_grpo`), [stable since 1.18](https://github.com/huggingface/trl/releases/tag/v1.18.0) | `max_staleness`: what is more than 4 updates old is dropped | the ratio to the probabilities that vLLM reported, clipped as in GRPO |
+# | [prime-rl](https://docs.primeintellect.ai/prime-rl/algorithms) | always one step | a loss for off-policy data, by default DPPO's |
+# | [AReaL](https://inclusionai.github.io/AReaL/algorithms/async.html) | `max_head_offpolicyness`, and 0 is synchronous; a completion may be continued by newer weights | decoupled PPO |
+# | [verl](https://verl.readthedocs.io/en/latest/advance/fully_async.html), fully asynchronous recipe | a setting; its authors report 2.4 to 2.7 times the speed with a 7 B model on 128 GPUs | see its page |
+# | [NeMo RL](https://docs.nvidia.com/nemo/rl/latest/guides/async-grpo.html) | `max_trajectory_age_steps`, 1 in its example | importance sampling, "required for convergence" |
+#
+# A run with TRL looks like this, beside a vLLM server as above. It takes the same rewards and data as `GRPOTrainer`. It
+# does not know `scale_rewards`, `loss_type` or `beta`, and its metrics have other names. This course has not run it:
+#
+# ```python
+# from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer  # TRL 1.15
+#
+# args = AsyncGRPOConfig(output_dir="outputs/async", max_staleness=2, num_generations=8)
+# trainer = AsyncGRPOTrainer("Qwen/Qwen3-4B", [correctness_reward], args, train_set)
+# ```
+#
+# When is it worth it? If sampling takes most of a step, if the completions differ much in length, and if you have GPUs for
+# both. On a single GPU the trainer and vLLM take turns anyway. Watch the staleness (`sample/staleness_mean` in TRL 1.15)
+# and the metrics of the section above, and compare the held-out accuracy with a synchronous run: faster steps that teach
+# less are no gain.
+
+# %% [markdown]
 # ## Settings by GPU
 #
 # The course has profiles for three sizes of GPU. Their values are common ones that fit according to `plan`; none has
@@ -769,11 +970,12 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 # the processes did not train.
 
 # %% tags=["remove-cell"]
-proved = {"steps": len(two_rewards), "processes": two_report["processes"]}
+proved = {"steps": len(records["two"][0]["asked"]), "processes": len(records["two"])}
 proved["kept"] = {"False": kept[False], "True": kept[True]}
 proved["cache"] = [cache_measured, cache_computed]
 files.write_json(profile.output / "notebook_10.json", proved)
-assert len(two_rewards) == 4
+assert same
+assert records["one"][0]["before"] == records["two"][1]["before"]
 assert cache_measured == cache_computed
 without_measured, without_computed = kept[False]
 with_measured, _ = kept[True]
@@ -1053,9 +1255,11 @@ check("10.5", my_plan);
 # - If a run does not fit, take smaller pieces first, then 4 bits and checkpointing, then fewer or shorter completions.
 # - Measure where the time goes. Expect sampling to be slow, because a completion is written token by token; vLLM is made
 #   to speed it up.
-# - Several GPUs share a step. The completions of all processes together must be whole groups, and the advantages are
-#   those of whole groups.
+# - Several GPUs share a step: the same script, started by a launcher, gets the same problems in parts. The completions of
+#   all processes together must be whole groups, and the advantages are those of whole groups.
 # - With vLLM, watch the sampling metrics: TRL's correction can drop long completions, or leave them almost no weight.
+# - Asynchronous training lets sampler and trainer work at the same time. One or two steps ahead fill the pauses; more only
+#   makes the completions older.
 #
 # Next: [11 · Tools and environments](11_tools_and_environments.ipynb) trains a model that acts. To start with your own
 # data, make [a project](../templates/my_project/README.md) with `python -m grpo_workbook new my_project`, put in your

@@ -28,9 +28,9 @@ import sys
 from pathlib import Path
 
 import unsloth  # isort: skip  (before trl, which it patches)
+import rewards
 import torch
 import yaml
-from rewards import right, well_formed
 from trl import GRPOConfig, GRPOTrainer
 
 from grpo_workbook import (
@@ -43,7 +43,7 @@ from grpo_workbook import (
 )
 from grpo_workbook.diagnosis import HealthCallback
 
-HERE = Path(__file__).parent
+HERE = Path(rewards.__file__).parent  # the project's folder, also where train.py was sent alone
 OUTPUT = HERE / "outputs" / "script"
 MODEL = str(HERE / "tiny_model")  # or a model of the hub, such as "Qwen/Qwen3-1.7B"
 LEARNING_RATE = 1e-3  # for the tiny model; for a real one 1e-5
@@ -80,7 +80,7 @@ args = GRPOConfig(
     per_device_train_batch_size=64,  # completions, in groups of num_generations
     num_generations=8,
     max_completion_length=MAX_TOKENS,
-    reward_weights=[2.0, 0.5],  # of right and of well_formed
+    reward_weights=[2.0, 0.5],  # of the two below
     gradient_checkpointing=False,
     bf16=use_bfloat16,
     fp16=use_float16,
@@ -89,7 +89,7 @@ args = GRPOConfig(
 )
 trainer = GRPOTrainer(
     model,
-    [right, well_formed],
+    [rewards.right, rewards.well_formed],
     args,
     train_set,
     processing_class=tokenizer,
@@ -104,7 +104,7 @@ def measure():
         model,
         tokenizer,
         heldout,
-        rewards=[right],
+        rewards=[rewards.right],
         sample=True,
         max_new_tokens=MAX_TOKENS,
         batch_size=120,
