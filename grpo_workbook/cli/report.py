@@ -124,8 +124,9 @@ def show_report(report: dict[str, Any], output: Path) -> None:
     )
     print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
-        # An answer may have many lines, and control characters, which `visible` escapes.
+        # Both may have many lines, and control characters, which `visible` escapes.
+        question = " ".join(example["question"].split())
         answer = " ".join(example["after"].split())
-        print(visible(f"  {example['question']}  (right: {example['answer']})"))
+        print(visible(f"  {question}  (right: {example['answer']})"))
         print(visible(f"    {answer}"))
     print(f"\n{readable(output)}: report.json, log.json, adapter, merged (16-bit), figures")
