@@ -197,8 +197,7 @@ def landlock(visible: list[str]) -> None:
     reading = 0b1100  # files and folders
     for path in filter(os.path.isdir, visible):
         descriptor = os.open(path, os.O_PATH)
-        rule = struct.pack("=Qi", reading, descriptor)
-        _system_call(LANDLOCK_ADD_RULE, rules, 1, rule, 0)
+        _system_call(LANDLOCK_ADD_RULE, rules, 1, struct.pack("=Qi", reading, descriptor), 0)
         os.close(descriptor)
     _system_call(LANDLOCK_RESTRICT_SELF, rules, 0)
     os.close(rules)

@@ -296,8 +296,9 @@ class _Worker:
             verdict = run(test, job, seconds)
         except TimeoutError:
             self.test = None  # its process is still busy
-            reason = "no end within the time limit"
-            verdict = Verdict("timeout", reason, "program", cases=test.cases)
+            verdict = Verdict(
+                "timeout", "no end within the time limit", "program", cases=test.cases
+            )
         self._end_job()
         ms = round(1e3 * (time.monotonic() - started), 3)
         return replace(verdict, ms=ms, why_together=test.why, isolation=self.level)

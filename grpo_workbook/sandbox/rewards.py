@@ -205,8 +205,8 @@ def _unsure(jobs: list[Job], verdicts: list[Verdict], require: str | None) -> li
             passed.append((job.test, job.entry_point, job.setup))
     unsure = []
     for job, verdict in zip(jobs, verdicts, strict=True):
-        was_passed = (job.test, job.entry_point, job.setup) in passed
-        test_at_fault = verdict.fault == "test" and not was_passed
+        test = (job.test, job.entry_point, job.setup)
+        test_at_fault = verdict.fault == "test" and test not in passed
         not_allowed = require == "by value" and verdict.is_together
         unsure.append(verdict.fault == "sandbox" or test_at_fault or not_allowed)
     return unsure

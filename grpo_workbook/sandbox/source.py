@@ -427,7 +427,9 @@ def _compared(node: ast.AST) -> list[ast.expr]:
             return []  # the comparisons in it come by themselves
         case ast.Assert():
             return [node.test]
-    return node.args[:2] if called(node).startswith("assert") else []
+        case ast.Call() if called(node).startswith("assert"):
+            return node.args[:2]
+    return []
 
 
 def _asks_identity(tree: ast.Module, names: Names) -> bool:

@@ -140,7 +140,7 @@ def _is_grid(rows: list) -> bool:
     return set(map(type, rows)) == {list} and _is_flat([*itertools.chain.from_iterable(rows)])
 
 
-def decode(data):
+def decode(data) -> Any:
     """The value; an Exception for anything that `encode` never makes."""
     if type(data) is list:
         return data if _HOLDERS.isdisjoint(map(type, data)) else list(map(decode, data))
