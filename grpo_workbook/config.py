@@ -362,11 +362,9 @@ def find_model(name: str | Path, profile: str | None = None) -> str:
     if (folder / "config.json").is_file():
         return str(folder.resolve())  # an adapter names its base by this path
     if (folder / "adapter_config.json").is_file():
-        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         raise WorkbookError(
-            f"{model} is an adapter and not a model: give its base here, which it calls "
-            f"{config.get('base_model_name_or_path')}. The adapter itself is what `merge` takes, "
-            "and --adapter of `run` and `evaluate`"
+            f"{model} is an adapter and not a model: give its base here{_base_named_by(folder)}. "
+            "The adapter itself is what `merge` takes, and --adapter of `run` and `evaluate`"
         )
     if folder.exists():
         raise WorkbookError(f"{model} has no config.json: name a folder with a saved model")
@@ -378,6 +376,15 @@ def find_model(name: str | Path, profile: str | None = None) -> str:
         forms = f"a family ({', '.join(FAMILIES)}), a folder, or a hub id such as A/B"
         raise WorkbookError(f"unknown model {model!r}: give {forms}")
     return model
+
+
+def _base_named_by(adapter: Path) -> str:
+    """The end of a sentence with the name of the adapter's base; empty if its file is damaged."""
+    try:
+        config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+        return f", which it calls {readable(config['base_model_name_or_path'])}"
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 def _family(model: str) -> str:

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import REPO, environment, raises_naming
@@ -205,5 +206,8 @@ def test_folders_that_are_nearly_an_adapter_get_a_hint(tmp_path, adapter):
 
 def test_an_adapter_given_as_a_model_leads_to_its_base(adapter):
     config = json.loads((adapter / "adapter_config.json").read_text())
-    with raises_naming(WorkbookError, adapter, config["base_model_name_or_path"]):
+    with raises_naming(WorkbookError, adapter, Path(config["base_model_name_or_path"]).name):
+        load_model(adapter)
+    (adapter / "adapter_config.json").write_text("{")
+    with raises_naming(WorkbookError, adapter, "base"):
         load_model(adapter)
