@@ -123,7 +123,7 @@ print("\n", len(tokens["input_ids"]), "tokens")
 from grpo_workbook import figures
 
 pale = figures.PALE
-shown = [f"{line:.38}" for line in text.splitlines()]
+shown = [f"{line:.37}…" if len(line) > 38 else line for line in text.splitlines()]
 first = ", ".join(map(str, tokens["input_ids"][:9]))
 boxes = {
     "row": (0.43, 0.87, f"question: {row['question'][:32]}…", pale["data"]),
