@@ -44,7 +44,7 @@ def test_the_table_of_chapters_counts_each_ones_exercises():
     assert len(rows) == len(list((REPO / "notebooks").glob("[0-9]*.ipynb")))
     for name, exercises in rows:
         source = (REPO / "notebooks" / "source" / f"{name}.py").read_text(encoding="utf-8")
-        count = len(re.findall(r"^# ####? Exercise", source, re.MULTILINE))
+        count = len(re.findall(r"^# ### Exercise", source, re.MULTILINE))
         assert count == int(exercises), f"{name} has {count} exercises: say so in docs/chapters.md"
 
 

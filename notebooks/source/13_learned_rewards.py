@@ -1543,7 +1543,7 @@ report("process")
 # sum. So a process reward is one more reward that can be wrong.
 
 # %% [markdown]
-# #### Exercise 13.5 · `step_advantages` · medium · 12 minutes
+# ### Exercise 13.5 · `step_advantages` · medium · 12 minutes
 #
 # `rewards` holds one group: for each completion the rewards of its steps. Return the advantages of the steps in the
 # same shape. First subtract from each reward the mean of all steps of the group, and divide by their standard deviation
