@@ -51,7 +51,8 @@ for name, test in (("weak", WEAK_TEST), ("good", GOOD_TEST)):
 
 # %% [markdown]
 # Both tests accept the right program. How many wrong ones do they accept? A **mutant** is the right program with one
-# operator or one number changed. `mutants` makes all of them:
+# operator or one number changed. `mutants` makes one for each whole number and for each operator that is listed in
+# `SWAPS`:
 
 # %%
 import ast
@@ -675,7 +676,7 @@ for constant in ("0", "True", "False", "[]", "''"):
 
 # %% [markdown]
 # Partial credit also rewards guessing: the best constants earn about five times as much as the failed completions
-# above. So a model that solves no task is paid for no longer trying. Hence:
+# above. So partial credit teaches a model that solves no task to return a constant. Hence:
 #
 # - **If the model passes now and then**, choose all or nothing. A constant earns nothing from it, and most groups of
 #   eight teach.
@@ -1101,7 +1102,7 @@ check("06.4", attack);
 #
 # Train fresh adapters for 15 steps on the form alone: `code_format_reward` runs no program and knows no test.
 # **Predict** what that does to pass@1, sampled, on the held-out tasks: "rises", "stays" (no difference at the 5 % level
-# of the paired test) or "falls". Then run the cell (about half a minute). Afterwards change `paid`, for example to
+# of the paired test) or "falls". Then run the cell (about a minute). Afterwards change `paid`, for example to
 # `[unit_tests(sandbox, partial=True)]`, and predict again.
 
 # %% tags=["exercise"]

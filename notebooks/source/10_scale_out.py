@@ -42,7 +42,9 @@ print(plan("Qwen/Qwen3-4B", "t4"))
 
 # %% [markdown]
 # It fits. In the output, *always* is the memory that is needed all the time, *sampling* is added while completions are
-# written, and *learning* is added during the update.
+# written, and *learning* is added during the update. The *reserve* is an assumed gibibyte for CUDA and its libraries.
+# *Usable* is what PyTorch sees, less an assumed 8 % that is lost between its blocks of memory. The other parts are
+# explained in the next section.
 #
 # Now suppose that you want the base model in 16 bits, twice as many completions in a step, and no gradient
 # checkpointing. That does not fit, so `plan` lists what to change, and it begins with the cheapest change:
@@ -535,9 +537,9 @@ for name, processes in records.items():
 # Before the training, both launchers measure exactly the same accuracy on the same 80 held-out problems: `evaluate`
 # divides the problems among the processes and gathers the answers. After it, the two numbers differ by chance, because
 # each process samples with a seed of its own, so the completions are others. (One standard error of an accuracy from 80
-# problems is 5.5 percentage points, and four steps are too few to show learning.) A test of this course gives one process
-# and two the same completions. Their advantages are then equal in every bit, and the adapters differ by less than 1 %,
-# because the halves of a sum are added in another order.
+# problems is about 5.5 percentage points, and four steps are too few to show learning.) A test of this course gives one
+# process and two the same completions. Their advantages are then equal in every bit, and the adapters differ by less
+# than 1 %, because the halves of a sum are added in another order.
 #
 # Always check how many processes were started, and print `trainer.accelerator.num_processes`. With `accelerate launch
 # --cpu --num_processes 2`, for example, accelerate starts a single process without an error. `python -m grpo_workbook
@@ -573,9 +575,10 @@ for name, (whole, divided) in stages.items():
 
 # %% [markdown]
 # These numbers are computed, and they leave out the activations and the KV cache. With LoRA you rarely need any of it:
-# gradients and moments exist for the adapters alone, and the 8 B base takes 6 GiB in 4 bits. Dividing the weights also
-# makes sampling slow, because each token needs weights from all GPUs. Unsloth and `python -m grpo_workbook run` do not
-# divide them. For full training, write a script with TRL alone. TRL contains a settings file for each stage:
+# gradients and moments exist for the adapters alone, and the 8 B base takes about 6 GiB in 4 bits (by `plan`). Dividing
+# the weights also makes sampling slow, because each token needs weights from all GPUs. Unsloth and `python -m
+# grpo_workbook run` do not divide them. For full training, write a script with TRL alone. TRL contains a settings file
+# for each stage:
 
 # %%
 from importlib import resources
@@ -737,7 +740,8 @@ for name, steps in apart.items():
 
 # %% [markdown]
 # In the figure, each line is the median ratio of completions of this length, and its band contains nine tenths of them.
-# At a ratio of 1 a completion counts fully, at 0.01 it hardly counts, and above the dotted line it is dropped:
+# At a ratio of 1 a completion counts fully, at 0.01 it hardly counts, and above the dotted line it is dropped. Both
+# axes are logarithmic; what is below 0.0001 is cut off:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(8.0, 3.6)

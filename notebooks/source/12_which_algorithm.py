@@ -2,8 +2,8 @@
 # # 12 · Which algorithm?
 #
 # You have a base model, problems, and a check of their answers: should you train with GRPO, imitate good answers, or
-# learn from pairs of a better and a worse answer? This chapter answers with a race of 28 methods with eight seeds each,
-# and it shows what such a race can and cannot tell you about your own model.
+# learn from pairs of a better and a worse answer? This chapter answers with a race of 28 methods with eight seeds each
+# (41 methods on a second, harder task), and it shows what such a race can and cannot tell you about your own model.
 #
 # **After this notebook you can** set up a fair race between training methods, read its result with seeds, intervals and
 # corrected tests, choose a method by measured numbers, and train with TRL's trainer for it.
@@ -232,11 +232,10 @@ check("12.1", rloo_advantages);
 #
 # `benchmarks/race.py` trains the course's tiny models by every method, with 8 seeds:
 #
-# - **main** asks word problems. Each run uses 1,024 completions, and an answer counts if it is strictly right: the
-#   right
-#   number in the requested form. The model is *tiny-form*, which can solve these problems and was trained, on purpose,
-#   to write its answers in messy forms ([its card](../data/tiny-form/README.md)). So this part of the race shows how
-#   fast each method teaches a form, more than how well it teaches a skill.
+# - **main** asks word problems. Each run uses 1,024 completions, and an answer counts if it is strictly right, that is,
+#   if it is the right number in the requested form. The model is *tiny-form*, which can solve these problems and was
+#   trained, on purpose, to write its answers in messy forms ([its card](../data/tiny-form/README.md)). So this part of
+#   the race shows how fast each method teaches a form, more than how well it teaches a skill.
 # - **steps** asks for sums of long numbers. Each run uses 1,536 completions. The model can add column by column, but
 #   usually it does not.
 #
@@ -335,7 +334,8 @@ by_rate = tries.pivot(index="method", columns="rate", values="sampled")
 # Now the results. The table shows means over the seeds. *pass@8* is the fraction of problems with at least one right
 # answer among eight samples, *entropy* the policy's mean entropy per token, and *tokens* the mean length of a
 # completion. The last two columns give the completions and the seconds at the first measurement of 80 % or more
-# (sampled); they are empty (NaN) if a seed of the method never got there.
+# (sampled); they are empty (NaN) if a seed of the method never got there. On the way, the accuracy was measured about
+# every 256 completions, so these numbers are coarse.
 
 # %%
 def reached(curve, goal=0.8):
@@ -367,8 +367,11 @@ overview(race["main"])
 # %% [markdown]
 # The names that need an explanation: *best of 8* imitates the best completion of each group, right or wrong.
 # *reinforce, baseline* subtracts the batch's mean. *token-level loss* is the loss of DAPO without its other changes,
-# and *overlong penalty* is DAPO's penalty for completions that reach the last fifth of the allowed length. *sapo*
-# replaces the clip of the ratio by a smooth function. Chapter 01 explains GSPO, CISPO and BNPO.
+# and *overlong penalty* is DAPO's penalty for completions that reach the last fifth of the allowed length; *dapo* has
+# both of these, dynamic sampling, and an upper clip of 0.28. *sapo* replaces the clip of the ratio by a smooth
+# function. *4 rounds* means that a method samples a quarter of its completions, learns from them, and samples the next
+# quarter with the new policy. *sft then grpo* spends its first 256 completions on training answers. Chapter 01 explains
+# GSPO, CISPO and BNPO.
 #
 # Completions are not the only cost. PPO also trains a critic, and four updates per batch need four backward passes. The
 # seconds count processor time of training on a shared machine, so take only a factor of two or more seriously.
@@ -579,10 +582,13 @@ forest("main", lowest=-40)
 # %% [markdown]
 # Each row is a method. A mark is its mean difference from its rival in points, and the line through it is the 95 %
 # interval; circles are sampled accuracy, squares greedy accuracy. What would lie further to the left is drawn at the
-# left edge. The word at the right is the joint verdict.
+# left edge. The word at the right is the joint verdict. An interval stands for its own difference alone, whereas the
+# verdict comes from the corrected tests of all methods. So an interval can leave out 0 although the verdict is "not
+# shown", as for "grpo, 4 updates".
 #
 # Where the verdict is "not shown", a true difference of a point or two may stay hidden, because eight seeds have this
-# much noise. In that case take the simpler method. Now the harder task, drawn in the same way:
+# much noise. In that case take the simpler method. Now the harder task, drawn in the same way. It has more methods; the
+# samplers, prices and controls among them are explained in the part "For the curious":
 
 # %% tags=["hide-input"]
 forest("steps", lowest=-70)
@@ -617,15 +623,15 @@ for method in ("sft", "rejection", "best of 8", "dpo, 4 rounds"):
 #
 # Two methods are **less sharp** than GRPO. "Best of 8" is 10.7 points below GRPO when sampled, and 3.0 points above it
 # when decoded greedily, in each of the eight seeds. DPO in four rounds is 8.0 points below GRPO and 1.1 points above
-# it. On average, the best guesses of these two methods are right at least as often as GRPO's, which the corrected test
-# does not confirm. Their policies are less certain: in the table above, their entropy is about twice as high. Which
+# it. On average, the best guesses of these two methods are right more often than GRPO's, but the corrected test does
+# not confirm this. Their policies are less certain: in the table above, their entropy is about twice as high. Which
 # method is better depends on how you will decode.
 #
 # No variant of GRPO's loss is shown to be better or worse than GRPO with as many updates per batch.
 #
-# On *steps*, GRPO's own seeds differ so much that even a difference of 25 points from it is not shown. Only the
-# controls are worse. (Imitating a random one of eight answers looks as bad, but only the greedy test confirms it.) So
-# look at the mean, the worst and the best seed of some methods:
+# On *steps*, GRPO's own seeds differ so much that even a lead of 29 points over it ("grpo, 4 updates") is not shown.
+# Only the controls are worse. (Imitating a random one of eight answers looks as bad, but only the greedy test confirms
+# it.) So look at the mean, the worst and the best seed of some methods:
 
 # %%
 compared = [
@@ -642,8 +648,9 @@ pd.DataFrame(columns).round(0).astype(int)
 
 # %% [markdown]
 # These numbers point to the size of the step rather than to the loss. With one update per batch and a learning rate of
-# 3e-4, GRPO goes wrong in some seeds; with 1e-4 it goes wrong in none. "A third of the rate" has learned the task, as
-# its greedy accuracy shows, but it has not become certain of its answers.
+# 3e-4, GRPO goes wrong in some seeds; with 1e-4 (the rate of both "a third of the rate" and "4 updates") it goes wrong
+# in none. "A third of the rate" has learned the task, as its greedy accuracy shows, but it has not become certain of
+# its answers.
 #
 # GSPO and GRPO, both with four updates, are a case in which the measures disagree:
 
@@ -699,8 +706,9 @@ print(f"GRPO adds {gain:+.1f} points of pass@8 to {ends.loc['base', 'pass8']:.1f
 #
 # Every method that learns also raises pass@8. This is no proof of new skills, because an answer outside its tags counts
 # as wrong here. In chapter 13 ("Diversity") answers in any form count, and the base itself solves 99.5 % of the
-# problems in eight attempts. The right panel shows why the sampled measure favours certain policies: the methods with
-# the lowest entropy have the highest accuracy.
+# problems in eight attempts. The right panel shows that the methods with the lowest entropy have the highest sampled
+# accuracy. A policy that is nearly sure of its best guess seldom samples another one. If the best guess is right, low
+# entropy therefore raises sampled accuracy.
 
 # %% [markdown]
 # ## A slice of it, live
@@ -934,7 +942,9 @@ train_and_print(trainer, "loss", "rewards/margins", "logps/chosen")
 # %% [markdown]
 # Watch `logps/chosen`, the log-probability of the chosen completions, in longer runs. DPO only increases the
 # *difference* between chosen and rejected, so it may make the chosen completion less likely as well. **RLOO** takes
-# reward functions as GRPO does, but its defaults differ (2 completions per prompt, `beta=0.05`):
+# reward functions as GRPO does, but its defaults differ (2 completions per prompt, `beta=0.05`). Here each update sees
+# eight completions of a single problem, so the two printed rewards belong to different problems and do not show
+# progress:
 
 # %%
 from trl import RLOOConfig, RLOOTrainer
@@ -991,10 +1001,11 @@ for price in (0.1, 0.5, 1.5):
 paid.round(2)
 
 # %% [markdown]
-# A sum has four or five columns, so the last two rows are complete. The last three table columns show the mean reward
-# if 40 tokens cost 0.1, 0.5 or 1.5. With a price of 1.5, answers without any work earn most, so the model should stop
-# writing steps. With 0.5, answers with all columns earn most, but those with one to three columns earn less than those
-# with none, so the first steps towards full answers are penalised. A price of 0.1 looks harmless. Remember this guess.
+# A sum has four or five columns, so the last row is complete, and the row before it is complete for the sums of four
+# columns. The last three table columns show the mean reward if 40 tokens cost 0.1, 0.5 or 1.5. With a price of 1.5,
+# answers without any work earn most, so the model should stop writing steps. With 0.5, answers with five columns earn
+# most, but those with one to three columns earn less than those with none, so the first steps towards full answers are
+# penalised. A price of 0.1 looks harmless. Remember this guess.
 #
 # Now GRPO, live: 24 updates of 64 completions.
 
@@ -1251,15 +1262,15 @@ print(f"from the forks alone: {at_zero} of {len(forks)} runs ended at 0 % sample
 # The bonus helps where a policy would become certain before it has seen what pays; later it only adds noise. So lower
 # it during training, or give TRL a target (`use_adaptive_entropy`, `entropy_target`). Training on the forks alone
 # assumes that the model can already do the rest; a model that still has to learn its digits needs the gradient of all
-# tokens. The stored runs fit both explanations and settle neither. With the bonus the adder is right about as often as
-# without it, and seven of the eight runs that learned from the forks alone ended at 0 % sampled.
+# tokens. These are explanations, and the stored runs do not test them. With the bonus (0.03) the adder is right about
+# as often as without it, and seven of the eight runs that learned from the forks alone ended at 0 % sampled.
 #
 # #### A sampler that is not the policy
 #
 # Sometimes the completions come from other weights than those that learn: from weights of some updates ago
-# (asynchronous training), or from a 4-bit copy, which takes less memory. Chapter 10 measures such differences for vLLM
-# and shows what TRL drops. Here the adder is the policy, with its weights after training. One sampler is its copy in
-# NF4, the other has its weights of 8 updates before.
+# (asynchronous training), or from a 4-bit copy, which takes less memory. Chapter 10 imitates vLLM's rounding with a
+# copy in bfloat16 and shows what TRL drops. Here the adder is the policy, with its weights after training. One sampler
+# is its copy in NF4, the other has its weights of 8 updates before.
 
 # %% tags=["hide-input"]
 import copy
@@ -1340,9 +1351,9 @@ for method in MECHANISMS[2:]:
 # "As good as" is the *effective sample size* as a fraction. With 69 %, the weighted completions are as noisy as 69 % as
 # many completions with equal weights. The correction costs little. It should matter where the sampler differs much from
 # the policy: when it is many updates old, when completions are very long, or when rounding is coarse. The stored runs
-# fit this and do not settle it. With the sampler of some updates ago, the correction adds 13 points sampled (in seven
-# of eight seeds) and 9 points greedy (in five of eight). With the 4-bit copy, no difference can be told from noise. TRL
-# has these options, printed with their defaults:
+# fit this and do not settle it. With a sampler that is up to seven batches old, the correction adds 13 points sampled
+# (in seven of eight seeds) and 9 points greedy (in five of eight). With the 4-bit copy, no difference can be told from
+# noise. TRL has these options, printed with their defaults:
 
 # %% tags=["hide-input"]
 from dataclasses import fields

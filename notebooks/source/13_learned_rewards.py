@@ -234,7 +234,8 @@ def gold(completions, **columns):
 
 # %% [markdown]
 # The completions are sampled as in training. A list called `pool` keeps the completions of one problem next to each
-# other:
+# other. The cell prints four of the values that gold takes, each with an example; the remaining completions have other
+# values:
 
 # %%
 def sample_pool(rows, each):
@@ -304,7 +305,8 @@ print(len(train_pairs), "pairs to learn from,", len(test_pairs), "held out")
 #
 # A reward model is a language model whose last layer is replaced by one that gives a single number, read at the
 # conversation's last token. In Transformers this is `AutoModelForSequenceClassification` with `num_labels=1`. TRL's
-# `RewardTrainer` minimises the loss above:
+# `RewardTrainer` minimises the loss above. In its log, *accuracy* is the fraction of a batch's 16 pairs that are
+# ordered rightly, and *margin* the mean of $r_{\text{chosen}} - r_{\text{rejected}}$:
 
 # %%
 from datasets import Dataset
@@ -443,9 +445,9 @@ figures.show(
 #
 # ### What does it read?
 #
-# Give the model chapter 03's collection of attacks, all for one question with the answer 42. An attack that earns as
-# much as the honest right answer is a loophole. The second comparison is an honest wrong answer: how much less does it
-# earn?
+# Give the model chapter 03's collection of attacks, all for one question with the answer 42 (those of fewer than 400
+# characters). An attack that earns as much as the honest right answer is a loophole. The second comparison is an honest
+# wrong answer: how much less does it earn?
 
 # %%
 from grpo_workbook.rewards import attacks, honest
@@ -509,9 +511,9 @@ report("models")
 # its 95 % interval and its p after Holm's correction (chapter 12). The last word is *better* or *worse* if this p is
 # below 0.05. Otherwise it is *unsettled* if the interval leaves out 0, which more seeds would settle, and *not shown*
 # if it does not. With three labels of ten flipped, accuracy is four points lower, and even that is unsettled with five
-# seeds. These runs do not show whether pairs of the same form suffer more: the few that were counted compared
-# completions of different problems. Systematic errors are worse than random ones, because they do not average out: if
-# people prefer the longer answer, the model learns to prefer it.
+# seeds. These runs do not show whether pairs of the same form suffer more, because they have no fair count of such
+# pairs. Systematic errors are worse than random ones, because they do not average out: if people prefer the longer
+# answer, the model learns to prefer it.
 #
 # ## Train against it
 #
@@ -707,7 +709,8 @@ report("goodhart")
 
 # %% [markdown]
 # *sampled* is the rate of right answers in the requested form, and *points* the paired difference in this rate. *kl* is
-# the divergence of the measured weights. All completions are sampled; these runs were not measured greedily.
+# the divergence from the base of the weights that were measured (with early stopping, those that were kept). All
+# completions are sampled; these runs were not measured greedily.
 #
 # The table compares the *ends* of the runs, and the methods do not end at the same distance from the base. The next
 # figure shows the runs without a remedy on their way:
@@ -735,8 +738,9 @@ figure.suptitle("Five seeds without a remedy: the proxy stays high, gold falls")
 figures.show(figure, f"Proxy and gold over KL, by seed. {'; '.join(lines)}.")
 
 # %% [markdown]
-# A thin line is a seed, smoothed over three batches, and the thick line is the mean of the five seeds. The axes are
-# those of the live run. Where a line turns back, the policy moved towards the base for a few updates.
+# A thin line is a seed, smoothed over three batches. The thick line joins the means of the five seeds, batch by batch:
+# each of its points is the mean KL and the mean reward at the same batch. The axes are those of the live run. Where a
+# line turns back, the policy moved towards the base for a few updates.
 #
 # To compare methods at the *same* distance, divide the divergence into ranges. For each run, take the mean rate of
 # right answers over all batches that fell into a range:
@@ -918,8 +922,8 @@ figures.show(
 # the loss for both methods, so that they differ in less. The short PPO class of this chapter has no KL penalty.
 #
 # **Generalised advantage estimation** turns the critic's predictions $V_t$ into advantages. The error of one step is
-# $\delta_t = r_t + V_{t+1} - V_t$, and the advantage is $A_t = \delta_t + \lambda A_{t+1}$ (without discount). The
-# reward comes at the last token only:
+# $\delta_t = r_t + V_{t+1} - V_t$, and the advantage is $A_t = \delta_t + \lambda A_{t+1}$ (without discount). Behind
+# the last token both $V$ and $A$ are 0. The reward comes at the last token only:
 
 # %%
 def gae(rewards, values, mask, decay=0.95):
@@ -1086,11 +1090,13 @@ for name in methods[1:]:
 # The axes and marks are those of the figure of the remedies; here the distance is counted from the policy after SFT.
 #
 # At 0.2 to 0.6 nats, PPO is 4.8 points above GRPO, with an interval from -2.6 to +12.2: a difference is not shown. GRPO
-# with the batch's standard deviation has about the same rate there as PPO, without a critic. So most of PPO's lead of
-# 16 points is a difference of distance: at the same learning rate, PPO and the batch's standard deviation move the
-# policy less far from its start. Nor is PPO shown to be better than the plain SFT with which it started: the difference
-# is +2.0 points (p = 0.25), for 1.7 times GRPO's memory and 1.3 times its seconds. With this reward model, stopping
-# after SFT is the cheapest choice, and no method was shown to be better than SFT alone.
+# with the batch's standard deviation has about the same rate there as PPO, without a critic. (Between 1 and 3 nats
+# PPO's marker is well above GRPO's. But it rests on a single batch in each of three seeds, while GRPO spent two to
+# eight batches there in each of five.) So most of PPO's lead of 16 points is a difference of distance: at the same
+# learning rate, PPO and the batch's standard deviation move the policy less far from its start. Nor is PPO shown to be
+# better than the plain SFT with which it started: the difference is +2.0 points (p = 0.25), for 1.7 times GRPO's memory
+# and 1.3 times its seconds. With this reward model, stopping after SFT is the cheapest choice, and no method was shown
+# to be better than SFT alone.
 
 # %% [markdown]
 # ## A language model as judge
@@ -1194,7 +1200,9 @@ print("the judge is there")
 # %% [markdown]
 # `ask` takes rows with the template's fields and returns one verdict for each, or None. It sends eight questions at a
 # time, sends equal questions only once, and repeats a question after an error or a timeout. It is a coroutine, because
-# TRL wants one. A notebook already has a running event loop, so here `ask` runs in a thread of its own:
+# TRL wants one. A notebook already has a running event loop, so here `ask` runs in a thread of its own. The prices in
+# the cell, 0.5 for a million tokens read and 1.5 for a million written, are examples: put in those of your endpoint, in
+# its currency.
 
 # %%
 import asyncio
@@ -1294,7 +1302,7 @@ if decided:
 # ### Attack it
 #
 # What could a policy find out about the judge? Chapter 03's collection has texts that talk to a judge, all with a wrong
-# answer. Try each of them on eight problems. First, for comparison, wrong answers that do not attack:
+# answer. Try each of them on 20 problems. First, for comparison, wrong answers that do not attack:
 
 # %%
 pass_rates = {}
@@ -1340,9 +1348,9 @@ print(judge.text({"prompt": "6*7?", "completion": own_turn}))
 # for 4. Where a plain wrong answer passes, no attack is needed. "The end of a fence" cannot close the real fence,
 # because it does not know its digits. (With 20 problems, a rate of 4 in 20 has a 95 % interval from 8 to 42 %.)
 #
-# Do not conclude that this judge is safe. Before its fences had a seed, each training of it gave other numbers: kappa
-# lay between 0.47 and 0.61, and of eight problems that were tried, flattery passed for all in one training and "a turn
-# of its own" for all in another. So test a judge again whenever anything about it has changed.
+# Do not conclude that this judge is safe. In earlier trainings, whose fences had other digits and whose results are not
+# stored, it fell once for flattery and once for "a turn of its own". So test a judge again whenever anything about it
+# has changed.
 #
 # Every judge has such a table, and a larger judge has other gaps. Make the table before training, and again with
 # completions of the trained policy. Fences, broken marks and strict replies stop a completion from leaving its place;
@@ -1455,10 +1463,10 @@ versus_usual = paired_points(slower, noise["30 %, group of 8"])
 print(f"a third of the rate, against the usual rate: points {versus_usual}")
 
 # %% [markdown]
-# With 20 % flipped, groups of 4 and 8 lose seven or eight points; with groups of 16, one seed of five ended at 1 %.
-# With 30 % flipped, every group size has a seed below 4 % and another one at 68 to 76 %: the outcome depends on the
-# seed, and five seeds cannot show which size is best. The advantage of the batch's standard deviation, which the toy
-# shows, is not visible through this noise.
+# With 20 % flipped, groups of 4 and 8 end seven and eight points lower on average, which five seeds do not confirm;
+# with groups of 16, one seed of five ended at 1 %. With 30 % flipped, every group size has a seed below 4 % and another
+# one at 68 to 76 %: the outcome depends on the seed, and five seeds cannot show which size is best. The advantage of
+# the batch's standard deviation, which the toy shows, is not visible through this noise.
 #
 # With 30 % flipped and a third of the learning rate, all five seeds end between 57 and 70 %, on average 24 points above
 # the usual rate. That is plausible, because smaller steps average over more completions, but five seeds do not confirm
