@@ -229,8 +229,7 @@ def relative_precision(digits: int) -> Iterator[None]:
 
     def numbers_equal(a: Any, b: Any, float_rounding: int, numeric_precision: int) -> bool:
         equal = original(a, b, float_rounding, numeric_precision)
-        has_decimals = isinstance(a, grader.Float) or isinstance(b, grader.Float)
-        if not equal and not has_decimals:
+        if not equal and grader.Float not in (type(a), type(b)):  # neither has decimals
             return False
         agree = _leading_digits_agree(a, b, digits)
         if agree is None:
@@ -254,18 +253,20 @@ def _leading_digits_agree(a: Any, b: Any, digits: int) -> bool | None:
     if a.has(UnevaluatedExpr) or b.has(UnevaluatedExpr):  # a percentage may be equal to its number
         return None
     symbols = sorted(a.free_symbols | b.free_symbols, key=str)
-    values = [(symbol, Rational(3 * number + 5, 7)) for number, symbol in enumerate(symbols)]
-    zeros = [(symbol, Integer(0)) for symbol in symbols]
+    values = {symbol: Rational(3 * number + 5, 7) for number, symbol in enumerate(symbols)}
     verdict = None
-    for point in (values, zeros):
+    for point in (values, dict.fromkeys(symbols, Integer(0))):
         first = a.subs(point)
         second = b.subs(point)
-        # Absolute values, because they may be complex. Zero, computed from roots, has no digits.
+        # Absolute values, because they may be complex. Zero, computed from roots, has no digits,
+        # and 1/x has no finite value at 0: such a point tells nothing.
         try:
             sizes = [abs(term).evalf(digits + 18) for term in (first, second)]
-        except TypeError:  # a set or a relation has no absolute value
+            has_digits = all(size.is_comparable and size.is_finite for size in sizes)
+        # A set or a relation has no absolute value. Of a matrix, math-verify compares the entries.
+        except (TypeError, AttributeError):
             return None
-        if not all(size.is_comparable for size in sizes):
+        if not has_digits:
             continue
         difference = abs(first - second).evalf(digits + 18)
         if difference > max(sizes) / 10**digits:

@@ -262,6 +262,11 @@ RIGHT = [
     ("3.14159265358979 \\cdot 10^{-15}", "10^{-15}\\pi"),
     ("10^{-30}, 1", "1, 10^{-30}"),
     ("50\\%, 20\\%", "50, 20"),
+    # what has no value at 0
+    ("\\boxed{x^{-2}}", "\\frac{1}{x^2}"),
+    ("\\boxed{0.5/x}", "\\frac{1}{2x}"),
+    ("\\frac{\\log x}{x}", "\\frac{1}{x}\\log x"),
+    ("\\begin{pmatrix}1&2.0\\end{pmatrix}", "\\begin{pmatrix}1 & 2\\end{pmatrix}"),
     ("12:00", "12:00"),
     # prose without a mark
     ("So 6 plus 7 is 13. The final answer is $13$. I hope this helps.", "13"),
@@ -310,12 +315,16 @@ WRONG = [
     ("e^{-101}", "e^{-100}"),
     ("1414213.562", "10^6\\sqrt{2}"),
     ("2^{100}+1", "2^{100}"),
+    ("\\frac{2}{x}", "\\frac{1}{x}"),
+    ("\\frac{0.6}{x}", "\\frac{1}{2x}"),
+    ("\\begin{pmatrix}1&2.1\\end{pmatrix}", "\\begin{pmatrix}1 & 2\\end{pmatrix}"),
     # what has no value is compared as text, and is no error
     ("1:00", "12:00"),
     ("1/0", "\\sqrt{2}"),
     ("\\boxed{2x} and \\boxed{3x}", "3x"),
     ("\\boxed{2+70} is \\boxed{72}", "72"),
     ("<answer>\\boxed{3x}</answer> or \\boxed{2x}", "2x"),
+    ("\\boxed{x+x}, so it is \\boxed{2x}\n#### 7x", "2x"),
     ("2", "\\pm 2"),
     *((f"72{rest}", "72") for rest in (" Millionen", " 百万", " halved", " isn't", "-", "''")),
     # prose that says no single value

@@ -57,10 +57,13 @@ def final_answer(text: str) -> str | None:
 
 
 def boxed_values(prediction: str | None) -> list[str]:
-    """The different values in the boxes of a prediction, after its thoughts."""
-    if prediction is None or "<answer>" in prediction or prediction.count("\\boxed{") > MAX_MARKS:
+    """The different values in the boxes of a prediction, after its thoughts.
+
+    None of them where another mark has an answer, too.
+    """
+    text = (prediction or "").rpartition("</think>")[2]
+    if set(MARK.findall(text)) != {"\\boxed{"} or text.count("\\boxed{") > MAX_MARKS:
         return []
-    text = prediction.rpartition("</think>")[2]
     values = [box[1].strip() for box in BOX.finditer(text)]
     return list(dict.fromkeys(values))
 
