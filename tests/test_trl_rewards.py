@@ -134,8 +134,10 @@ def test_a_reward_model_beside_a_yaml_file_is_found(reward_model):
     assert (
         beside("tiny-rm:0.5,correctness", reward_model.parent) == f"{reward_model}:0.5,correctness"
     )
-    functions, weights = parse_rewards(f"correctness:2,{reward_model}:0.5")
+    functions, weights = parse_rewards(f"correctness:2,{reward_model}/:0.5")  # as a shell writes it
     assert weights == [2.0, 0.5]
+    # TRL takes the name in the log from the model.
+    assert name_of(functions[1]) == functions[1].model.config.name_or_path.split("/")[-1]
     (value,) = file_hashes(functions).values()
     assert value
 

@@ -34,11 +34,11 @@ class RewardModel:
 
     def __init__(self, model: Any):
         if isinstance(model, str | Path):
-            self.source = str(model)
+            self.source = str(model).rstrip("/")
         else:
             self.source = model.config.name_or_path
             self.model = model
-        self.__name__ = self.source.rstrip("/").split("/")[-1]  # as TRL names it in the log
+        self.__name__ = Path(self.source).name  # as TRL names it in the log
 
     @cached_property
     def model(self) -> Any:
@@ -56,11 +56,11 @@ class RewardModel:
                 "give the folder or the hub id of a sequence classification model with one label"
             ) from error
         model, loading = loaded
-        missing = sorted(loading["missing_keys"])
+        missing = loading["missing_keys"]
         # Transformers warns only, and fills it with random numbers.
         if missing:
             raise WorkbookError(
-                f"{readable(self.source)} is no reward model: it has no weights for {missing[0]}. "
+                f"{readable(self.source)} is no reward model: it lacks weights for {min(missing)}. "
                 "Give one that was trained to score, such as by TRL's RewardTrainer"
             )
         device = "cuda" if torch.cuda.is_available() else "cpu"
