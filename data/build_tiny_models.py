@@ -10,6 +10,10 @@ hidden or weakened afterwards: what the model cannot do with a rare kind it has 
 
 All problems come from the pool "tiny" of build_word_problems.py: the models never see a held-out
 problem or a training problem of the course, in any form.
+
+The tokenizers come out as stored, byte for byte. The weights need not: a rebuilt Qwen3 had other
+weights, and 39.7 % of the rare kinds right instead of 38.5 %, 88.3 % of the common ones instead of
+86.6 % (greedy). Two builds on one machine went the same way, with equal losses.
 """
 
 import argparse
