@@ -957,15 +957,24 @@ check("06.2", same);
 # PLAIN = (type(None), bool, int, float, str, bytes)
 #
 #
+# def items_of(container: set | dict) -> list:
+#     if type(container) is dict:
+#         return list(container.items())
+#     return list(container)
+#
+#
 # def same(a: object, b: object) -> bool:
 #     if type(a) is not type(b):
 #         return False
 #     if type(b) in (list, tuple):
 #         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
 #     if type(b) in (set, dict):
-#         ours, theirs = [list(x.items() if type(b) is dict else x) for x in (b, a)]
-#         found = [any(same(x, y) for x in theirs) for y in ours]
-#         return len(ours) == len(theirs) and all(found)
+#         if len(a) != len(b):
+#             return False
+#         for expected in items_of(b):
+#             if not any(same(item, expected) for item in items_of(a)):
+#                 return False
+#         return True
 #     return type(b) in PLAIN and a == b
 # ```
 #

@@ -79,10 +79,11 @@ print(text[text.index("in all") :])
 # | activations | the tokens that the model reads *at once* | gradient checkpointing, smaller pieces |
 # | logits | the tokens at once, times the vocabulary | smaller pieces; Unsloth and TRL also compute them in pieces |
 #
-# The **KV cache** stores a key and a value of every token in every layer while a text is generated. The **activations**
-# are what the forward pass keeps for the backward pass. **Gradient checkpointing** keeps only each layer's input and
-# computes the layer again during the backward pass, so it trades time for memory. The **logits** are one score for each
-# word of the vocabulary, at every token.
+# The **moments** are AdamW's two running averages for each weight that learns. The **KV cache** stores a key and a
+# value of every token in every layer while a text is generated. The **activations** are what the forward pass keeps for
+# the backward pass. **Gradient checkpointing** keeps only each layer's input and computes the layer again during the
+# backward pass, so it trades time for memory. The **logits** are one score for each word of the vocabulary, at every
+# token.
 #
 # Sampling and the update come one after the other, so only the larger of their two peaks counts. In the next figure the
 # run samples 32 completions at once and learns from 8 at a time. The height is the memory; the widths are not to scale.
@@ -868,9 +869,11 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # last few completions of a step. Below, vLLM always has completions to write, and the updates follow each other with
 # short pauses.
 #
-# One step ahead makes this run about three times as fast. From two steps ahead on, the trainer has no pause left, so more
-# makes nothing faster: it only makes the completions older. If your updates take longer than your sampling, the gain is
-# smaller. Run the simulation with your own numbers, which the time line of a step gives you.
+# One step ahead makes this run about three times as fast. From two steps ahead on, the trainer has no pause left, so
+# more makes nothing faster: it only makes the completions older. (The oldest ones are older than the steps ahead,
+# because a slow completion is still being written while later ones already fill the next step.) If your updates take
+# longer than your sampling, the gain is smaller. Run the simulation with your own numbers, which the time line of a
+# step gives you.
 #
 # **What it costs.** A completion that is two updates old was sampled by a policy that no longer exists: training is
 # **off-policy**. This is the difference of the section above, for another reason and larger, and it has the same

@@ -49,7 +49,8 @@
 # The model has sampled eight answers to each of two questions, and a right answer earns a reward of 1. The first
 # question is hard for the model (2 of 8 answers are right), the second is easy (7 of 8). Every method ends in a
 # gradient step on $\sum_i w_i \log \pi(\text{answer}_i)$; the methods differ in the weights $w_i$. Five of them use an
-# advantage as the weight of each sampled answer:
+# advantage as the weight of each sampled answer. REINFORCE takes the reward itself, the second one subtracts the mean
+# reward of the batch, and RLOO, GRPO and Dr. GRPO compare an answer with its own group:
 
 # %%
 import torch
@@ -70,7 +71,8 @@ advantages = {
 
 # %% [markdown]
 # Now write each loss as a function of the answers' log-probabilities. Columns 0 to 7 are the sampled answers. Column 8
-# is the answer in the training data, which the model did not sample and only SFT uses.
+# is the answer in the training data, which the model did not sample and only SFT uses. DPO compares how far two answers
+# have moved from a reference policy, here the policy itself; `beta` scales the difference.
 
 # %%
 from torch.nn.functional import logsigmoid
@@ -332,10 +334,10 @@ by_rate = tries.pivot(index="method", columns="rate", values="sampled")
 
 # %% [markdown]
 # Now the results. The table shows means over the seeds. *pass@8* is the fraction of problems with at least one right
-# answer among eight samples, *entropy* the policy's mean entropy per token, and *tokens* the mean length of a
-# completion. The last two columns give the completions and the seconds at the first measurement of 80 % or more
-# (sampled); they are empty (NaN) if a seed of the method never got there. On the way, the accuracy was measured about
-# every 256 completions, so these numbers are coarse.
+# answer among eight samples, *entropy* the policy's mean entropy per token (0 if it is always certain of its next
+# token), and *tokens* the mean length of a completion. The last two columns give the completions and the seconds at the
+# first measurement of 80 % or more (sampled); they are empty (NaN) if a seed of the method never got there. On the way,
+# the accuracy was measured about every 256 completions, so these numbers are coarse.
 
 # %%
 def reached(curve, goal=0.8):

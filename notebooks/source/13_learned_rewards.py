@@ -94,7 +94,8 @@ figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
 
 # %% [markdown]
 # In each panel the policy moves from left to right as $\beta$ falls: the horizontal axis is its KL divergence from the
-# base, the vertical axis its mean reward. The dashed line is the proxy, the solid line gold.
+# base in nats (the unit that belongs to the natural logarithm), the vertical axis its mean reward. The dashed line is
+# the proxy, the solid line gold.
 #
 # With the loophole, gold falls although the proxy rises. This is **Goodhart's law**: when a measure becomes a target,
 # it ceases to be a good measure. [Gao et al.](https://arxiv.org/abs/2210.10760) measured such curves for reward models
@@ -106,7 +107,8 @@ figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
 # ### Exercise 13.1 · `tilted` · medium · 10 minutes
 #
 # Write the toy's formula yourself, in plain Python, for a uniform base of n answers: return the KL divergence of the
-# policy from the base, the mean proxy and the mean gold. Then find the beta at which a proxy of yours pays best.
+# policy from the base, the mean proxy and the mean gold. Then make up a proxy with a loophole, and find the beta at
+# which the mean gold is highest.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check, predict
