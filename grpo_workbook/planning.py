@@ -730,15 +730,16 @@ def _settings_of(profile: "str | Profile | GRPOConfig") -> dict[str, Any]:
         if profile.bf16:
             dtype = "bfloat16"
         # TRL has filled in the field that was left out, and knows the number of processes.
-        steps = profile.steps_per_generation
-        completions = profile.per_device_train_batch_size * steps
+        filled: Any = profile
+        steps = filled.steps_per_generation
+        completions = filled.per_device_train_batch_size * steps
         others = {
             "dtype": dtype,
             "load_in_4bit": False,
             "lora_rank": 16,
             "max_prompt_length": 512,
             "steps_per_generation": steps,
-            "num_processes": profile.generation_batch_size // completions,
+            "num_processes": filled.generation_batch_size // completions,
         }
         if steps == profile.gradient_accumulation_steps:  # TRL's default
             others["steps_per_generation"] = None
