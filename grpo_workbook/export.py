@@ -385,7 +385,7 @@ def logit_differences(before: "list[Tensor]", after: "list[Tensor]") -> dict[str
 
 def run_of(adapter: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(report, settings) of the run whose folder holds the adapter; empty outside of a run."""
-    folder = Path(adapter).resolve().parent
+    folder = files.place_of(adapter).parent
     return _read(folder / "report.json"), _read(folder / "run.json").get("settings", {})
 
 

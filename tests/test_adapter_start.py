@@ -8,12 +8,12 @@ import torch
 from conftest import REPO, assert_names, raises_naming, report_of, trains
 from safetensors.torch import load_file, save_file
 
-from grpo_workbook.cli import main
+from grpo_workbook.cli import main, options
 from grpo_workbook.config import choose_profile
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, load_problems, render, to_dataset
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import evaluate
-from grpo_workbook.models import load_model
+from grpo_workbook.models import fingerprint, load_model
 from grpo_workbook.training import load_policy, reference_of
 
 TINY, GEMMA = REPO / "data" / "tiny-qwen3", REPO / "data" / "tiny-gemma3"
@@ -123,6 +123,13 @@ def test_an_adapter_that_cannot_be_trained_is_refused_at_once(tmp_path, capsys, 
     assert main([str(word) for word in command]) == 2
     assert_names(capsys.readouterr().err, "error: ", named)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_adapter_at_home_is_the_same_adapter(adapter, monkeypatch):
+    """A shell leaves --adapter=~/... as it is, and run.json needs the hash of its files."""
+    monkeypatch.setenv("HOME", str(adapter.parent))
+    request = options.parse([f"--adapter=~/{adapter.name}"])
+    assert fingerprint(request.options.adapter) == fingerprint(adapter) is not None
 
 
 def _wider(name, weight):

@@ -376,6 +376,14 @@ def test_the_command_says_by_its_status_whether_it_fits(capsys):
     assert "load_in_4bit False -> True" in out
 
 
+def test_the_command_reads_names_of_layers_as_a_run_does(capsys):
+    printed = []
+    for names in ("q_proj,v_proj", "q_proj, v_proj"):
+        assert main(["plan", "--model", "qwen3-0.6b", "--target-modules", names]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+
+
 def test_a_profile_counts_as_its_name_does():
     """A Profile has the values of this machine; its name has those of the profile's own GPU."""
     profile = choose_profile("smoke", lora_rank=4, grpo={"max_completion_length": 32})

@@ -253,11 +253,10 @@ def _with_adapter(options: RunOptions, adapter: str) -> RunOptions:
             f"target_modules is {options.target_modules}, but the adapter {adapter} has its own "
             "layers: leave out target_modules"
         )
+    folder = models.find_adapter(adapter)  # without ~, because run.json has a hash of its files
     # What the user names wins. `parse` compares it with the base that the adapter names.
-    model = options.model
-    if model is None:
-        model = models.base_of(models.find_adapter(adapter))
-    return replace(options, model=model, lora_rank=rank)
+    model = options.model or models.base_of(folder)
+    return replace(options, adapter=folder, model=model, lora_rank=rank)
 
 
 def load(request: Request) -> Run:
@@ -303,7 +302,7 @@ def profile_of(
         dtype=options.dtype,
         load_in_4bit=options.load_in_4bit,
         lora_rank=options.lora_rank,
-        target_modules=modules_of(options),
+        target_modules=modules_of(options.target_modules),
         max_prompt_length=options.max_prompt_length,
         heldout=options.heldout,
         eval_batch_size=options.eval_batch_size,
@@ -312,11 +311,11 @@ def profile_of(
     )
 
 
-def modules_of(options: RunOptions) -> list[str]:
-    """The names of the layers that get adapters."""
-    if options.target_modules is None:
+def modules_of(target_modules: str | None) -> list[str]:
+    """The names of the layers that get adapters, from a text with commas."""
+    if target_modules is None:
         return list(TARGET_MODULES)
-    return [name.strip() for name in options.target_modules.split(",") if name.strip()]
+    return [name.strip() for name in target_modules.split(",") if name.strip()]
 
 
 def read_grpo_config(words: list[str], profile: Profile, backend: str) -> Any:

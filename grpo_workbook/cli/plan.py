@@ -50,6 +50,7 @@ OPTIONS = [
 
 def main(args: argparse.Namespace) -> int:
     """Print the plan: 1 if the run does not fit, 0 if it fits or that is unknown."""
+    from grpo_workbook.cli.options import modules_of
     from grpo_workbook.planning import plan
 
     computed = plan(
@@ -66,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
         gradient_accumulation_steps=args.gradient_accumulation_steps,
         steps_per_generation=args.steps_per_generation,
         generation_batch_size=args.generation_batch_size,
-        target_modules=args.target_modules and args.target_modules.split(","),
+        target_modules=modules_of(args.target_modules),
         gradient_checkpointing=args.gradient_checkpointing,
         use_vllm=args.use_vllm,
         vllm_gpu_memory_utilization=args.vllm_gpu_memory_utilization,
