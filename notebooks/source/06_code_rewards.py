@@ -17,9 +17,9 @@
 #
 # Unit tests look like the perfect reward: the program works or it does not. But the model is rewarded for *passing the
 # test*, and many tests also pass wrong programs. [EvalPlus](https://arxiv.org/abs/2305.01210) gave the tasks of the
-# benchmark HumanEval about 80 times as many test cases. Of one model's programs 88.4 % passed the old tests, but only
-# 75.0 % passed the new ones. A model that trains on the old tests is also rewarded for the wrong programs that make
-# this difference.
+# benchmark HumanEval about 80 times as many test cases. With the new tests, the pass rates of the 26 models fell, in
+# the worst case by 28.9 %. A model that trains on the old tests is also rewarded for the wrong programs that make this
+# difference.
 #
 # The simplest judge joins the program and its test into one text, runs it in a new Python process and reads the exit
 # code; 0 means passed. For programs that we wrote ourselves this is good enough.

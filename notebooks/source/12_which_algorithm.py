@@ -369,7 +369,7 @@ overview(race["main"])
 # %% [markdown]
 # The names that need an explanation: *best of 8* imitates the best completion of each group, right or wrong.
 # *reinforce, baseline* subtracts the batch's mean. *token-level loss* is the loss of DAPO without its other changes,
-# and *overlong penalty* is DAPO's penalty for completions that reach the last fifth of the allowed length; *dapo* has
+# and *overlong penalty* is DAPO's penalty for completions that reach the last fifth of the allowed length. *dapo* has
 # both of these, dynamic sampling, and an upper clip of 0.28. *sapo* replaces the clip of the ratio by a smooth
 # function. *4 rounds* means that a method samples a quarter of its completions, learns from them, and samples the next
 # quarter with the new policy. *sft then grpo* spends its first 256 completions on training answers. Chapter 01 explains
