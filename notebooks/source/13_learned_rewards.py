@@ -1094,11 +1094,11 @@ for name in methods[1:]:
 # At 0.2 to 0.6 nats, PPO is 4.8 points above GRPO, with an interval from -2.6 to +12.2: a difference is not shown. GRPO
 # with the batch's standard deviation has about the same rate there as PPO, without a critic. (Between 1 and 3 nats
 # PPO's marker is well above GRPO's. But it rests on a single batch in each of three seeds, while GRPO spent two to
-# eight batches there in each of five.) So most of PPO's lead of 16 points is a difference of distance: at the same
-# learning rate, PPO and the batch's standard deviation move the policy less far from its start. Nor is PPO shown to be
-# better than the plain SFT with which it started: the difference is +2.0 points (p = 0.25), for 1.7 times GRPO's memory
-# and 1.3 times its seconds. With this reward model, stopping after SFT is the cheapest choice, and no method was shown
-# to be better than SFT alone.
+# eight batches there in each of five.) So most of PPO's lead of 16 points is probably a difference of distance: at the
+# same learning rate, PPO and the batch's standard deviation move the policy less far from its start. Nor is PPO shown
+# to be better than the plain SFT with which it started: the difference is +2.0 points (p = 0.25), for 1.7 times GRPO's
+# memory and 1.3 times its seconds. With this reward model, stopping after SFT is the cheapest choice, and no method was
+# shown to be better than SFT alone.
 
 # %% [markdown]
 # ## A language model as judge
