@@ -250,6 +250,7 @@ RIGHT = [
     ("\\boxed{1} and \\boxed{2}", "{1,2}"),
     ("$$\\boxed{(2, 2)} \\quad \\text{and} \\quad \\boxed{(6, 2)}$$", "(2, 2), (6, 2)"),
     ("x = \\boxed{1+y}, z = \\boxed{2}", "1+y, 2"),
+    ("\\boxed{x^2}, \\boxed{x^3}", "x^2, x^3"),
     ("1, 2", "\\boxed{1}, \\boxed{2}"),
     # equal boxes are one answer
     ("\\boxed{\\frac12}, \\boxed{0.5}", "1/2"),
@@ -322,6 +323,9 @@ WRONG = [
     ("1:00", "12:00"),
     ("1/0", "\\sqrt{2}"),
     ("\\boxed{2x} and \\boxed{3x}", "3x"),
+    ("\\boxed{x} \\boxed{x^2} \\boxed{x^3}", "x^3"),
+    ("<answer>x^2</answer><answer>x^3</answer>", "x^3"),
+    ("<answer>a(b+1)</answer><answer>(a)b+1</answer>", "ab+1"),
     ("\\boxed{2+70} is \\boxed{72}", "72"),
     ("<answer>\\boxed{3x}</answer> or \\boxed{2x}", "2x"),
     ("\\boxed{x+x}, so it is \\boxed{2x}\n#### 7x", "2x"),

@@ -303,8 +303,8 @@ def same_answer(answer: str) -> Fraction | str:
     number = read_answer(answer, question=answer)
     if number is not None:
         return number
-    # Only what LaTeX itself does not tell apart: \binom{1}{23} is not \binom{12}{3}.
-    plain = _LETTER.sub(r"\1", _plain(answer).replace("\\dfrac", "\\frac"))
+    # Only what LaTeX itself does not tell apart: \binom{1}{23} is not \binom{12}{3}, nor x^2 x^3.
+    plain = _LETTER.sub(r"\1", answer.translate(TO_ASCII).replace("\\dfrac", "\\frac"))
     return _UNSEEN.sub("", plain) or answer
 
 

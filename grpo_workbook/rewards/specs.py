@@ -111,7 +111,7 @@ def _registered(text: str, registry: Mapping[str, Callable]) -> RewardFunction:
 
 def _is_model(name: str) -> bool:
     """Whether this is a folder, or may be a hub id: A/B. No reward's name has a slash."""
-    return Path(name).is_dir() or re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) is not None
+    return Path(name).is_dir() or bool(re.fullmatch(r"\w[\w.-]*/[\w.-]+", name))
 
 
 def _reward_of_trl(name: str, argument: str) -> RewardFunction:

@@ -56,16 +56,15 @@ def final_answer(text: str) -> str | None:
     return final_answer(answer)  # the marked answer may hold a mark itself: a box in a block
 
 
-def boxed_values(prediction: str | None) -> list[str]:
+def boxed_values(prediction: str | None) -> set[str]:
     """The different values in the boxes of a prediction, after its thoughts.
 
     None of them where another mark has an answer, too.
     """
     text = (prediction or "").rpartition("</think>")[2]
     if set(MARK.findall(text)) != {"\\boxed{"} or text.count("\\boxed{") > MAX_MARKS:
-        return []
-    values = [box[1].strip() for box in BOX.finditer(text)]
-    return list(dict.fromkeys(values))
+        return set()
+    return {box[1].strip() for box in BOX.finditer(text)}
 
 
 def _row_of_boxes(text: str) -> list[str]:
