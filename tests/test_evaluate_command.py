@@ -180,7 +180,7 @@ def compared(before, after, **settings):
     report = {
         "samples": 1, "load_in_4bit": False, "max_new_tokens": 64, "dtype": "float32",
         "system_prompt": "", "data_sha256": "1", "model": "m", "adapter": None,
-        "adapter_hash": None,
+        "adapter_hash": None, "chat_template_kwargs": {},
     }  # fmt: skip
     return compare_with(report, before, {**report, **settings}, after)
 
