@@ -25,7 +25,7 @@ TEXTS = [
 CALL = re.compile(r"-m grpo_workbook ([a-z][a-z-]+(?:[^\n`\\]|\\\n)*)")
 # What a text names in one breath with our options, and is another program's.
 OTHERS = "--attacks --no-deps --standalone --nproc_per_node --num_processes --config_file --cpu"
-OTHERS = [*OTHERS.split(), "--private", "--flavor"]
+OTHERS = [*OTHERS.split(), "--private", "--flavor", "--timeout"]
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
