@@ -90,6 +90,13 @@ def test_a_chat_without_a_system_message_gets_the_instruction():
     ]
 
 
+def test_a_column_of_texts_that_is_called_chat_is_a_column_like_others():
+    row = {"question": "What is 3 plus 4?", "answer": "7", "chat": "of Monday"}
+    (made,) = to_dataset([row])
+    assert made["chat"] == "of Monday"
+    assert made["prompt"][-1]["content"] == row["question"]
+
+
 def test_several_turns_and_calls_of_tools_stay_as_they_are(tmp_path, tiny):
     """Arrow would give each call the arguments of all others."""
     other = json.loads(json.dumps(CALL))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, SYSTEM_PROMPT
-from grpo_workbook.data.chats import CHAT
+from grpo_workbook.data.chats import CHAT, has_chats
 from grpo_workbook.data.reading import read_rows
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
@@ -59,10 +59,16 @@ def to_dataset(
     from datasets import Features
 
     dataset = read_rows(rows)
-    has_chats = CHAT in dataset.column_names
+    source = "question"
+    features = None  # as `datasets` guesses them
+    # A user's own column of this name may be a text.
+    if CHAT in dataset.column_names and has_chats(dataset, CHAT):
+        source = CHAT
+        # As messages were read: a struct would give each of them the keys of all others.
+        features = Features({**dataset.features, "prompt": dataset.features[CHAT]})
 
     def make_prompts(sources: list) -> dict[str, list]:
-        if has_chats:
+        if source == CHAT:
             prompts = [with_system(chat, system_prompt) for chat in sources]
         else:
             prompts = [chat_prompt(question, system_prompt) for question in sources]
@@ -73,17 +79,9 @@ def to_dataset(
     # First what TRL and the rewards read. TRL gives all other columns to the rewards too.
     columns = ["prompt", "answer", "question"]
     for name in dataset.column_names:
-        if name not in columns:
+        if name not in columns and name != source:
             columns.append(name)
-    if has_chats:
-        columns.remove(CHAT)
-        # As messages were read: a struct would give each of them the keys of all others.
-        features = Features({**dataset.features, "prompt": dataset.features[CHAT]})
-        with_prompts = dataset.map(
-            make_prompts, batched=True, input_columns=CHAT, features=features
-        )
-        return with_prompts.select_columns(columns)
-    with_prompts = dataset.map(make_prompts, batched=True, input_columns="question")
+    with_prompts = dataset.map(make_prompts, batched=True, input_columns=source, features=features)
     return with_prompts.select_columns(columns)
 
 
