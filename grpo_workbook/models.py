@@ -229,12 +229,17 @@ def _hint(folder: Path) -> str:
     return "Give the folder of a saved LoRA adapter"
 
 
-def require_base(adapter: str, model: str) -> None:
-    """Raise WorkbookError unless the adapter was trained on `model`, a folder or a hub id."""
+def require_base(
+    adapter: str, model: str, advice: str = "give its base, or load_model(..., any_base=True)"
+) -> None:
+    """Raise WorkbookError, with the advice, unless the adapter was trained on `model`.
+
+    The model is a folder or a hub id. It is known by hash or name, as in `is_base`.
+    """
     if not is_base(adapter, model):
         raise WorkbookError(
             f"{readable(model)} is not the base of {readable(adapter)}, "
-            f"{readable(base_of(adapter))}: give its base, or load_model(..., any_base=True)"
+            f"{readable(base_of(adapter))}: {advice}"
         )
 
 
@@ -255,12 +260,11 @@ def find_adapter_of(model: str, adapter: str | Path) -> str:
     rank_of(adapter)
     folder = find_adapter(adapter)
     # Two models of one size have the same shapes: only the name or the hash tells them apart.
-    if not is_base(folder, model):
-        raise WorkbookError(
-            f"{readable(model)} is not the base of {readable(folder)}, "
-            f"{readable(base_of(folder))}: give that one as the model. If both are the same model, "
-            "write the name that you give as base_model_name_or_path into its adapter_config.json"
-        )
+    advice = (
+        "give that one as the model. If both are the same model, write the name that you give as "
+        "base_model_name_or_path into its adapter_config.json"
+    )
+    require_base(folder, model, advice)
     return folder
 
 
