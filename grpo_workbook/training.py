@@ -15,7 +15,7 @@ from types import MethodType
 from typing import Any
 
 from grpo_workbook import compat, models
-from grpo_workbook.config import Profile
+from grpo_workbook.config import TARGET_MODULES, Profile
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.evaluation import Judge, by_problem, evaluate
@@ -61,7 +61,9 @@ def load_policy(
         model, tokenizer = _load_with_unsloth(profile, adapter)
     else:
         model, tokenizer = _load_plain(profile, adapter)
-    if adapter is not None:
+    if adapter is None:
+        _require_layers(model, profile)
+    else:
         # The layers are new ones of the adapter's form, made as for any policy. So all that Unsloth
         # does to them, beside a vLLM too, is done, and only the weights are missing.
         models.load_weights(model, adapter, profile.model)
@@ -166,6 +168,18 @@ def _no_layers(profile: Profile, error: Exception) -> WorkbookError:
         f"{profile.model} cannot get adapters on {profile.lora['target_modules']} "
         f"({first_line(error)}): give other target_modules"
     )
+
+
+def _require_layers(model: Any, profile: Profile) -> None:
+    """Raise WorkbookError for a misspelt name in target_modules, which no layer has.
+
+    PEFT leaves it out without a word where it finds another one. The usual names are no error: a
+    model may have only some of them.
+    """
+    known = {name.split(".")[-1] for name, _ in model.named_modules()}.union(TARGET_MODULES)
+    for name in profile.lora["target_modules"]:
+        if name.split(".")[-1] not in known:
+            raise _no_layers(profile, ValueError(f"it has no {name}"))
 
 
 def count_4bit_layers(model: Any) -> int:

@@ -508,6 +508,8 @@ def test_experts_that_peft_does_not_find_by_itself_get_adapters(tmp_path):
     assert find_shape(str(tmp_path)).lora(4) == sum(learned.values())
     with raises_naming(WorkbookError, "c_attn"):
         policy_of(tmp_path, target_modules=["c_attn"])
+    with raises_naming(WorkbookError, "vproj"):  # which PEFT leaves out without a word
+        policy_of(tmp_path, target_modules=["q_proj", "vproj"])
     with raises_naming(WorkbookError, "c_attn"):
         plan(str(tmp_path), "t4", target_modules=["c_attn"])
 
