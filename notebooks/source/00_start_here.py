@@ -94,8 +94,8 @@ for answer, reward in zip(answers, rewards):
 # ## One minute of GRPO
 #
 # A **profile** holds the settings that fit a machine. This chapter trains a tiny Qwen3 (profile *smoke*), so that the
-# run takes minutes on any machine. If you have a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3
-# with the same code.
+# run takes minutes on any machine. The words *NF4* and *LoRA* in the output are explained below the cell. If you have
+# a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3 with the same code.
 #
 # The tiny model here is *tiny-form*. We made it for lessons about form: it was first taught to solve the problems of
 # this chapter, and then, on purpose, to write its results in messy forms ([its card](../data/tiny-form/README.md) has
@@ -113,9 +113,12 @@ profile = choose_profile(
 print(profile)
 
 # %% [markdown]
-# Now load the model. Its own weights are frozen, that is, training does not change them. They are stored in 4 bits, in
-# a format called NF4. Training changes only a **LoRA adapter**: small matrices that are added beside the frozen ones.
-# Unsloth must be imported before TRL and Transformers, because it changes parts of both.
+# Now load the model. Three libraries work together in this course. *Transformers* runs the model, *TRL* (Transformer
+# Reinforcement Learning) has the GRPO trainer, and *Unsloth* makes both faster on a GPU. The model's own weights are
+# frozen, that is, training does not change them. They are stored in 4 bits, in a format called NF4. Training changes
+# only a **LoRA adapter**: small matrices that are added beside the frozen ones; the rank is their thin dimension.
+# Unsloth must be imported before TRL and Transformers, because it changes parts of both. (The line that Unsloth
+# prints on a CPU names only `SFTTrainer`. GRPO runs there too; chapter 04 explains why.)
 
 # %%
 import os
@@ -266,7 +269,8 @@ figures.show(
 
 # %% [markdown]
 # Left: the fraction of strictly right answers; the black lines are the 95 % intervals. Right: the number of problems
-# with each pair of results, first before and then after training.
+# with each pair of results, first before and then after training. The blue bar counts the problems that were gained,
+# the orange bar those that were lost, and the grey bars those whose result did not change.
 #
 # ## What did it learn?
 #
@@ -286,10 +290,10 @@ for name, scores in (("before", before), ("after", after)):
 # message asks. This is no surprise, because we built tiny-form in this way. But the run shows how fast GRPO finds
 # what a reward pays for.
 #
-# The 160 problems fix the lenient rate only roughly: before training its interval reaches from 72 % to 84 %. Other
-# chapters ask the same untrained model other numbers of problems, from 64 to 240, and find lenient rates between 66 %
-# and 81 %. Nothing differs there but the problems and the luck of sampling. This is why a single rate says little, and
-# why training must be tested on the same problems before and after.
+# The 160 problems fix the lenient rate only roughly: before training its interval reaches from 72 % to 84 %, and
+# after training from 84 % to 93 %. Other chapters ask the same untrained model other numbers of problems, from 64 to
+# 240, sample its answers anew, and find lenient rates between 66 % and 81 %. This is why a single rate says little,
+# and why training must be tested on the same problems before and after.
 #
 # GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
 # requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
@@ -305,8 +309,10 @@ for name, scores in (("before", before), ("after", after)):
 # ## Which method when
 #
 # GRPO is one of several ways to train a model further. Start at the top of the tree, with the question whether a
-# program can check an answer. White boxes are questions, blue boxes are methods; the table below the tree explains
-# their names.
+# program can check an answer. White boxes are questions, blue boxes are methods, and the grey box means that no
+# training is needed. *Pairs* are two answers to the same question, of which people have said which is better. *You
+# can sample* means that the policy can write answers of its own during training. The table below the tree explains
+# the names of the methods.
 
 # %% tags=["hide-input"]
 question = figures.PALE["model"]
