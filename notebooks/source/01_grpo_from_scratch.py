@@ -8,8 +8,9 @@
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
 # training step, read any GRPO trainer, and say what each loss type does to short and long answers.
 #
-# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. The chapter needs no
-# GPU. **You need** chapter 00, PyTorch's tensors and `backward()`.
+# **Time:** about 2 minutes on two free CPU cores (the stored run shared its cores with other work, so its bars show
+# longer times); reading takes 40 minutes, the exercises a good hour. The chapter needs no GPU. **You need** chapter
+# 00, PyTorch's tensors and `backward()`.
 #
 # Every cell also runs if you skip the exercises: the trainer then takes the solution of each piece that you left out.
 
@@ -111,8 +112,10 @@ for name, baseline in baselines.items():
     measured[name] = ((rewards - baseline) * score_of_7).mean(dim=1)  # (groups,)
 
 # %% [markdown]
-# In the figure, the bars on the left show the mean of the 20,000 estimates, and the dashed line is the exact gradient.
-# The bars on the right show the standard deviation of the estimates, that is, their noise.
+# In the figure, the bars on the left show the mean of the 20,000 estimates, and the dashed line is the exact
+# gradient. The bars on the right show the standard deviation of the estimates, that is, their noise. (The bar *none*
+# lies a little below the dashed line by chance: the mean of 20,000 estimates with a noise of 0.574 is itself
+# uncertain by about 0.574 / √20,000 = 0.004.)
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -240,11 +243,13 @@ figures.show(
 )
 
 # %% [markdown]
-# In this toy, the division makes the weights about twice as large, so it works like a higher learning rate. With
-# several groups in a batch, the division also decides how much each group counts. TRL's `scale_rewards` chooses the
-# standard deviation to divide by: that of the `"group"`, that of the whole `"batch"`, or none at all (`"none"`, as in
-# the variant Dr. GRPO). The mean that is subtracted is always the group's. The figure shows three groups of four
-# answers: one bar for each answer's reward, then one for its advantage under each setting.
+# In this toy, the division makes the weights larger: at first the rewards of a group have a standard deviation of
+# about 0.43 (one reward in four is 4, the others are 3), so the weights more than double. The division works like a
+# higher learning rate. With several groups in a batch, the division also decides how much each group counts. TRL's
+# `scale_rewards` chooses the standard deviation to divide by: that of the `"group"`, that of the whole `"batch"`, or
+# none at all (`"none"`, as in the variant Dr. GRPO). The mean that is subtracted is always the group's. The figure
+# shows three groups of four answers: one bar for each answer's reward, then one for its advantage under each setting.
+# (A reward of 0 has a bar of height 0, so group 2 seems to have only one.)
 
 # %% tags=["hide-input"]
 batch = [1, 1, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0]
@@ -297,6 +302,7 @@ for p, pairs in simulated.items():
 
 # %% [markdown]
 # The figure shows both results of the simulation for all group sizes, with one line for each rate of solved problems.
+# The mean advantage, on the right, is over the groups that have some variance.
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(8.5, 3.2, 2, 2)
@@ -318,10 +324,11 @@ text = f"Two line charts over group sizes 2 to 64. At 8: {', '.join(words)}."
 figures.show(figure, text)
 
 # %% [markdown]
-# The larger the groups, the fewer of them have zero variance. Very easy and very hard problems need the largest groups.
-# In small groups the advantage is also **biased**. With infinitely many samples, a right answer to a problem solved
-# 20 % of the time would have an advantage of $\sqrt{0.8 / 0.2} = 2$. A group of two can never give it more than 0.71,
-# and a group of eight gives 1.58 on average.
+# The larger the groups, the fewer of them have zero variance. Very easy and very hard problems need the largest
+# groups. In small groups the advantage is also **biased**. With infinitely many samples, a right answer to a problem
+# solved 20 % of the time would have an advantage of $\sqrt{0.8 / 0.2} = 2$. A group of two can never give it more
+# than 0.71, and a group of eight gives about 1.6 on average. For a problem that is solved 90 % of the time it is the
+# other way round: the advantage should be 0.33, and small groups give more.
 #
 # TRL's default group size is 8. It suits problems that the model solves about half of the time. For problems that the
 # model solves 90 % of the time, 43 % of the groups of 8 have zero variance. Then use larger groups, or harder problems
@@ -500,9 +507,11 @@ check("01.2", clipped_loss);
 # %% [markdown]
 # ## Staying near the reference
 #
-# The penalty measures how far the policy has moved from the frozen reference, by the Kullback-Leibler (KL) divergence.
-# Only the sampled tokens are known, so the divergence must be estimated. With $d = \log \pi_{ref} - \log \pi$ of a
-# sampled token, three estimators are common: $k_1 = -d$, $k_2 = d^2/2$ and $k_3 = e^d - d - 1$.
+# The penalty measures how far the policy has moved from the frozen reference, by the Kullback-Leibler (KL)
+# divergence. The exact divergence at a position is a sum over the whole vocabulary, which takes much memory for every
+# token of a batch. So trainers keep only the log-probabilities of the sampled tokens, and estimate the divergence
+# from them. With $d = \log \pi_{ref} - \log \pi$ of a sampled token, three estimators are common: $k_1 = -d$,
+# $k_2 = d^2/2$ and $k_3 = e^d - d - 1$.
 #
 # Keep two questions apart. Is the *value* of an estimator right on average? And is its *gradient* right when the
 # estimator is used as a loss? With a vocabulary of three tokens both questions have exact answers. (In the next cell
@@ -537,8 +546,9 @@ for name, numbers in slope.items():
     print(f"{name:18}", *[f"{number:7.3f}" for number in numbers])
 
 # %% [markdown]
-# Each row above shows a gradient with respect to the three logits. The figure shows these gradients on the right, and
-# on the left the value of each estimator over $d$, with its mean in the legend.
+# Each row above shows a gradient with respect to the three logits. The figure shows these gradients on the right,
+# with three groups of bars, one for each logit. The bars of k1 are missing because their height is 0. On the left it
+# shows the value of each estimator over $d$, with its mean over the policy's own tokens in the legend.
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(9.0, 3.3, 2, 2)
@@ -917,10 +927,13 @@ figures.show(
 )
 
 # %% [markdown]
-# In update 1 all ratios are 1 and nothing is clipped. From update 2 on, some tokens have no gradient. A ratio near 0
-# belongs to a token that has become nearly impossible, and a ratio of 41 to a token that has become 41 times as likely.
-# How can one update change a token so much? The next cell makes the first update again, with three learning rates. It
-# also prints the token whose probability grew most at the largest rate, at the end of its answer so far:
+# In update 1 all ratios are 1 and nothing is clipped. From update 2 on, some tokens have no gradient. In update 2,
+# 5 % of the ratios lie outside of the range, but only 3.1 % of the tokens are clipped: a token is clipped only if its
+# ratio left the range in the direction of its advantage, and tokens of zero-variance groups are never clipped. A
+# ratio near 0 belongs to a token that has become nearly impossible, and a ratio of 41 to a token that has become 41
+# times as likely. How can one update change a token so much? The next cell makes the first update again, with three
+# learning rates. It also prints the token whose probability grew most at the largest rate, at the end of its answer
+# so far:
 
 # %%
 def one_update(learning_rate):
@@ -997,11 +1010,12 @@ after = ask_heldout_problems(policy, heldout)
 print(after)
 
 # %% [markdown]
-# Your functions trained a language model: 30 % of its answers were right before, and 50 % are right now. *Strict* and
-# *lenient* are the same in both lines, because the model wrote the requested form before, too. So this is not a gain in
-# form, as in chapter 00: more of the numbers are right. The rewards did not show the model how to solve a problem; they
-# only told which of its own answers are right. [Chapter 04](04_grpo_run.ipynb) trains this model for longer, and asks
-# how much of the gain is on problems that the model had solved now and then before, and how much on others.
+# Your functions trained a language model: 30 % of its answers were right before, and 50 % are right now. The two
+# intervals do not touch, so this is hardly chance. *Strict* and *lenient* are the same in both lines, because the
+# model wrote the requested form before, too. So this is not a gain in form, as in chapter 00: more of the numbers are
+# right. The rewards did not show the model how to solve a problem; they only told which of its own answers are right.
+# [Chapter 04](04_grpo_run.ipynb) trains this model for longer, and asks how much of the gain is on problems that the
+# model had solved now and then before, and how much on others.
 #
 # `grpo_workbook/grpo_trainer.py` has the same trainer as a class with all loss types. On the same answers its losses and
 # gradients agree with TRL's to 1e-5 (`tests/test_grpo.py`).
@@ -1011,10 +1025,10 @@ print(after)
 # TRL's `GRPOTrainer` does the same in one call and adds everything else: several GPUs, vLLM, checkpoints. Each of its
 # settings is one of the pieces above: `num_generations` is the group size, `scale_rewards` chooses the standard
 # deviation, `num_iterations` is the number of updates, `epsilon` is the clip, `beta` is the weight of the KL penalty,
-# and `loss_type` chooses how the tokens' losses become one number. The profile contains all of these settings. The next
-# cell replaces four of its values, so that both runs have the same number of steps, the same learning rates and the
-# same number of answers in a step.
-# `load_policy` loads the model and a fresh adapter with Unsloth.
+# and `loss_type` chooses how the tokens' losses become one number. The profile contains all of these settings. The
+# next cell replaces four of its values, so that both runs have the same number of steps, the same learning rates and
+# the same number of answers in a step. It also turns checkpoints off. `load_policy` loads the model and a fresh
+# adapter with Unsloth.
 
 # %%
 from grpo_workbook import RewardBar, load_policy
@@ -1071,16 +1085,17 @@ figures.show(figure, text)
 
 # %% [markdown]
 # On the held-out problems, 45.5 % of the answers are strictly right after TRL's run, and 49.8 % after yours. The
-# intervals of the two rates overlap widely. The two runs train on different problems and samples, so they agree only
-# as well as two runs with different seeds.
+# intervals of the two rates overlap widely. The reward of TRL's run begins to rise about ten steps later than yours
+# and ends at the same height. The two runs train on different problems and samples, so one cannot expect them to
+# agree better than two runs with different seeds.
 #
-# **The value of the loss does not show progress.** At a ratio of 1 the loss of each token is minus the advantage of its
-# answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers. The
-# gradient of the loss is not 0, and the gradient moves the model. So watch the reward and `frac_reward_zero_std`, the
-# fraction of groups that teach nothing. Read these two together, because a group teaches nothing when all of its
-# answers are wrong, and also when all of them are right. The KL curve has jumps, because k3 grows with
-# $\pi_{ref} / \pi$: a single token that the policy rates far less likely than the reference can make most of a step's
-# KL.
+# **The value of the loss does not show progress.** At a ratio of 1 the loss of each token is minus the advantage of
+# its answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers.
+# The gradient of the loss is not 0, and the gradient moves the model. So watch the reward and `frac_reward_zero_std`,
+# the fraction of groups that teach nothing. Read these two together, because a group teaches nothing when all of its
+# answers are wrong, and also when all of them are right. The KL curve can jump, here at step 12, because k3 grows
+# with $\pi_{ref} / \pi$: a single token that the policy rates far less likely than the reference can make most of a
+# step's KL.
 
 # %% [markdown]
 # ## For the curious: variants of the loss
@@ -1240,10 +1255,11 @@ predict("01.5", prediction, run);
 # prediction = "the same"
 # ```
 #
-# In our run 64 of 160 problems were right after one update a batch and 54 after four; without training it is about 49.
-# Four batches have 32 groups, and in about half of these all rewards are equal. Using the few other groups more often
-# adds no information: the later updates fit the policy to the same few answers. Where most groups teach, several updates
-# of a batch can pay.
+# In our run 64 of 160 problems were right after one update a batch and 54 after four; without training it is about
+# 49. Two standard errors of the difference are about 17 problems, so a run of this size can show a large effect only.
+# Why do twelve more updates not help much? Four batches have 32 groups, and in about half of these all rewards are
+# equal. The later updates fit the policy to the same few answers of the other groups, which adds no information.
+# Where most groups teach, several updates of a batch can pay.
 #
 # </details>
 
