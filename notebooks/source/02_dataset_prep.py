@@ -195,7 +195,7 @@ figures.show(
 # if there is no system message? The next cell, which is folded, answers both questions for six templates. Gemma 1
 # refuses a system message. Without one, Qwen2.5 adds a system message of its own, and Llama 3.1 adds two dates. If a
 # template refuses your system message, `to_dataset(..., fold=True)` puts it into the user's turn. The command `run`
-# does this automatically.
+# (chapter 04) does this automatically.
 
 # %% tags=["hide-input"]
 from grpo_workbook import chat_prompt, render
@@ -234,9 +234,10 @@ for name, file in {**templates, **others}.items():
 # %% [markdown]
 # ## From a file to a dataset
 #
-# GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it with `#### N`. The
-# course's own problems have the same format. The `datasets` library reads the file, and one function turns each problem
-# into a row as TRL expects it:
+# GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it with `#### N`. Each
+# calculation in a solution is repeated between `<<` and `>>`, so that a program can read it. The course's own
+# problems have the same format. The `datasets` library reads the file, and one function turns each problem into a row
+# as TRL expects it:
 
 # %%
 from datasets import load_dataset
@@ -364,8 +365,9 @@ figures.show(figure, words + "; ".join(sentences))
 # problems are already solved each time, and most rare ones are never solved. So the rare kinds leave more to learn, and
 # chapter 04 trains on them.
 #
-# A person would call sums such as `4 - 1` easier than a word problem. The model need not agree: what it can solve
-# depends on what it was trained on, and nothing in a data file shows that.
+# A person would call sums such as `4 - 1` easier than a word problem. The tiny model solves none of them in any try,
+# because it was never trained on such sentences. What a model can solve depends on what it was trained on, and
+# nothing in a data file shows that.
 #
 # Eight tries are few. A problem that the model solves once in twenty tries is never right in eight of them in two cases
 # out of three (0.95⁸ = 0.66), so a grey bar at 0 also contains problems that a longer run could learn. [Chapter
@@ -453,8 +455,9 @@ fitting, long_prompts = drop_long_prompts(train_set, tokenizer, budget)
 print(f"a budget of {budget} tokens drops {long_prompts} of {len(train_set)} prompts")
 
 # %% [markdown]
-# A budget can change what a dataset is about. The figure counts the problems by the length of their prompts. Grey
-# problems have one step in their solution, and blue ones, on top of them, have two. The dotted line is the budget.
+# A budget can change what a dataset is about. A solution has one step for each `<<`. The figure counts the problems
+# by the length of their prompts. Grey problems have one step in their solution, and blue ones, on top of them, have
+# two. The dotted line is the budget.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.8)
@@ -501,10 +504,10 @@ print("the same:       ", duplicates.same_questions(texts))
 print("nearly the same:", duplicates.near_duplicates(texts))
 
 # %% [markdown]
-# Each output maps a row to the earlier row that it repeats. Rows 0 and 1 differ only in case and punctuation. Row 2 is a
-# **near-duplicate** of row 0: it has the same numbers in the same order, and at least 80 % of the words in common (words
-# in both questions, divided by words in either). Row 3 has other numbers, so it is another problem from the same
-# **sentence template**.
+# Each output maps a row to the earlier row that it repeats. Rows 0 and 1 differ only in case and punctuation. (The
+# second output leaves out such rows, because the first has them.) Row 2 is a **near-duplicate** of row 0: it has the
+# same numbers in the same order, and at least 80 % of the words in common (words in both questions, divided by words
+# in either). Row 3 has other numbers, so it is another problem from the same **sentence template**.
 #
 # ## Leakage
 #
@@ -644,8 +647,9 @@ except NotImplementedError:
     print("Write rows_to_drop first, then run this cell again.")
 
 # %% [markdown]
-# A comparison letter by letter removes a third of the leaks and leaves a score that is still too high. What remains
-# without any leak is what similar problems are worth: some of them have the same answer by chance.
+# A comparison letter by letter finds 16 of the 48 copies, a third, and leaves a score of 25.0 %. That is still far
+# too high: without all 48 copies, which is what the solution drops, the score is 4.4 %. This rest needs no leak,
+# because some similar problems have the same answer by chance.
 
 # %% [markdown]
 # ## Diversity
@@ -667,10 +671,10 @@ for name, rows in sources.items():
     )
 
 # %% [markdown]
-# All easy sums use one sentence, with a plus or a minus, and a third of them are repeats. The other counts are upper
-# bounds. The word problems, for example, come from only 16 kinds of problem: other names and things make many different
-# sentences of one kind. A held-out score on them shows that a skill carries over to new numbers, not to new kinds of
-# problem.
+# All easy sums use one sentence, with a plus or a minus, and a third of them are repeats. For the other two sources,
+# the number of different sentences is larger than the number of really different problems. The word problems, for
+# example, come from only 16 kinds of problem: other names and things make many different sentences of one kind. A
+# held-out score on them shows that a skill carries over to new numbers, not to new kinds of problem.
 
 # %% [markdown]
 # ## A split that you can trust
