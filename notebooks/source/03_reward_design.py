@@ -161,8 +161,10 @@ for text, value in zip(texts, values):
 think_format_reward([[{"role": "assistant", "content": "<think>6*7</think>42"}]])
 
 # %% [markdown]
-# `accuracy_reward` reads mathematics in LaTeX. It accepts an expression that equals the answer, such as `40+2`. It
-# cannot read our tags: with our prompts every completion would earn 0, and the run would never learn.
+# `accuracy_reward` reads mathematics in LaTeX; the four lines show its values for the four texts. It accepts an
+# expression that equals the answer, such as `40+2`. It cannot read our tags: with our prompts every completion would
+# earn 0, and the run would never learn. The last value is that of `think_format_reward`, which pays 1 for a `<think>`
+# block followed by an answer. That is not our form either.
 
 # %% [markdown]
 # ### Exercise 03.1 · `agreed_answer` · medium · 10 minutes
@@ -299,7 +301,8 @@ json_reward(['{"n": 42}', '{"m": 42}', "42, I think"])
 # `get_soft_overlong_punishment`, DAPO's penalty near the length limit. On the command line, a reward in a file is named
 # like this: `--rewards "correctness:2,my.py:my_reward:0.5"`. The run calls each reward once before it trains.
 #
-# Try each reward alone, on texts of which you know how good they are. The next reward wants completions of eight words:
+# Try each reward alone, on texts of which you know how good they are. The next reward wants completions of eight
+# words. The four texts answer "What is half of 6 x 7?":
 
 # %%
 @reward(role="length")
@@ -324,8 +327,9 @@ for name, text in samples.items():
     print(f"{name:15} format {format_value:.2f}   length {length_value:.2f}")
 
 # %% [markdown]
-# Look at the column `length`: two of the three cheats earn more than the answer that shows its work. The length does
-# not show whether an answer is good; use such a reward only to shorten answers that are already right.
+# Look at the column `length`: two of the three cheats, the texts that only sound right and that chat, earn more than
+# the answer that shows its work. The length does not show whether an answer is good; use such a reward only to
+# shorten answers that are already right.
 
 # %% [markdown]
 # ## What would GRPO see on step 1?
@@ -357,9 +361,9 @@ completions = generate(
 print(completions[0])
 
 # %% [markdown]
-# `score_rewards` calls every reward as TRL would. The column *none* counts completions without a reward. The column
-# *equal* is the fraction of **zero-variance groups**: all their rewards are equal, so all advantages are 0 and the
-# group teaches nothing.
+# `score_rewards` calls every reward as TRL would. The last row, *total*, is the weighted sum, so it has no weight of
+# its own (`NaN`). The column *none* counts completions without a reward. The column *equal* is the fraction of
+# **zero-variance groups**: all their rewards are equal, so all advantages are 0 and the group teaches nothing.
 
 # %%
 from grpo_workbook.rewards import score_rewards
@@ -596,8 +600,10 @@ both = paid["ours"] & (np.array(strict_format_reward(texts)) == 1)
 print(f"{both.sum()} of the {paid['ours'].sum()} that earn correctness are well-formed")
 
 # %% [markdown]
-# No attack of the collection earns as much as the honest answer. In a group with honest right answers, these have the
-# highest advantage. In a group without any, the best cheat has the highest advantage, however little it earns.
+# No attack of the collection earns as much as the honest answer. None of the seven that fool our correctness reward
+# is well-formed, so each of them loses at least the reward for the strict form. In a group with honest right answers,
+# these have the highest advantage. In a group without any, the best cheat has the highest advantage, however little
+# it earns.
 #
 # No reward stops every cheat. An answer can be right by luck, even if the reasoning is wrong. So read samples during
 # training and measure on held-out problems (chapter 04). If the answers are programs, they can attack the test itself
@@ -797,8 +803,9 @@ figures.show(
 )
 
 # %% [markdown]
-# The phrase rises to 80 %. The strict form falls to 0 %, because a completion that writes the phrase outside of the two
-# blocks does not have this form.
+# In this one run the phrase rises from 40 % to 80 % of the completions, although its weight is a twentieth of the
+# other reward's. The strict form falls to 0 %. No reward in this run pays for it, and a completion that writes the
+# phrase outside of the two blocks does not have it.
 
 # %% [markdown]
 # ### Four ways to make advantages
