@@ -90,8 +90,8 @@ for start in range(0, len(rewards), 10):
     print(f"steps {start + 1:2} to {last_step:2}  reward {mean(ten_steps):.2f}")
 
 # %% [markdown]
-# The reward rises, though not steadily. To train a real model on GSM8K, a public set of grade-school word problems,
-# change these values of the script:
+# The reward is higher in the last ten steps than before, though it has not risen steadily. To train a real model on
+# GSM8K, a public set of grade-school word problems, change these values of the script:
 #
 # | in the script | here | Qwen3-1.7B on a GPU with 16 GB |
 # | --- | --- | --- |
@@ -104,7 +104,8 @@ for start in range(0, len(rewards), 10):
 # | `max_completion_length` | 64 | 512, with `chat_template_kwargs={"enable_thinking": False}` |
 # | precision | chosen by TRL | on a T4 `bf16=False, fp16=True`, because it has no bfloat16 |
 #
-# Does the rising reward mean that the model has improved? The next cell looks at three things that the script ignores:
+# Does the higher reward mean that the model has improved? The next cell looks at three things that the script
+# ignores:
 
 # %%
 fooling = "<answer>7</answer><answer>8</answer><answer>9</answer>"
@@ -523,8 +524,8 @@ for update in (1e-5, 5e-5, 1.5e-3):
     print(f"an update of {update:g} leaves {rate:.0%} of the weights unchanged")
 
 # %% [markdown]
-# The first two are learning rates of large models: there bfloat16 would lose most of the updates, or many of them. At
-# this run's 1.5e-3 no update is lost; it is only rounded.
+# The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of the updates. At this
+# run's 1.5e-3 no update is lost; it is only rounded.
 #
 # Now train. `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
 
@@ -545,8 +546,8 @@ trainer.train();
 # the command continues with `python -m grpo_workbook run --resume`.)
 #
 # Watch the reward, not the loss. The advantages of each group sum to 0, so the value of the loss stays near 0
-# throughout; only its gradient matters. In the table, each row is the mean over a tenth of the steps, and
-# `frac_reward_zero_std` is the fraction of groups with zero variance:
+# throughout; only its gradient matters. In the table, each row is the mean over a tenth of the steps, named after the
+# last of them, and `frac_reward_zero_std` is the fraction of groups with zero variance:
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -558,9 +559,9 @@ last_steps = (table.index - 1) // tenth * tenth + tenth
 table.filter(items=columns).groupby(last_steps).mean().round(3)
 
 # %% [markdown]
-# The form is nearly perfect from the start, so the rise of the reward comes from the numbers. About four in ten groups
-# have zero variance, because all of their completions are right or all are wrong: they teach nothing, and the other
-# groups do the work.
+# The form was nearly perfect before training (step 4), so the rise of the reward comes from the numbers. About four
+# in ten groups have zero variance, because all of their completions are right or all are wrong: they teach nothing,
+# and the other groups do the work.
 #
 # In the figure, the bold lines are means of seven steps and the pale lines are single steps. The total is the weighted
 # sum, at most 3; the other three lines are its parts before weighting, each at most 1.
@@ -577,8 +578,9 @@ figures.show(figure, words)
 # ## Step 7: did it learn?
 #
 # The training reward cannot answer this question, because the model may have exploited the reward or memorized the
-# problems. Held-out problems can. Each pair of bars in the figure is one measure of accuracy before and after training,
-# and the thin black lines are its 95 % intervals.
+# problems. Held-out problems can. Each pair of bars in the figure is one measure of accuracy before and after
+# training, and the thin black lines are its 95 % intervals. The last pair is pass@16: the fraction of problems that
+# at least one of 16 sampled answers solves, in any readable form.
 
 # %%
 from grpo_workbook.evaluation import report_heldout
