@@ -158,9 +158,10 @@ figures.show(*run_panels(healthy, title=title))
 #
 # The entropy is 0 if the model is always certain of its next token. It is measured in nats (units of the natural
 # logarithm) per token. With `beta` above 0 TRL also logs the KL from the reference. The KL starts at 0, because the
-# policy still equals its reference. The figure shows both for a second healthy run. The KL of one step is an estimate
-# and can jump, as at step 29: a single token that the policy rates far less likely than the reference is enough. So the
-# bold lines are medians of seven steps; the faint lines are single steps.
+# policy still equals its reference. The figure shows both for a second healthy run, with `beta` at 0.04. The KL of
+# one step is an estimate and can jump, as at step 29: a single token that the policy rates far less likely than the
+# reference is enough. So the bold lines are medians of seven steps; the faint lines are single steps. The vertical
+# axis ends at 0.3, and the text in the figure gives the height of the one step that lies above it.
 
 # %% tags=["hide-input"]
 with_kl = read_run(LOGS / "healthy_beta_0.json")
@@ -186,12 +187,13 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
 # %% [markdown]
 # **Do not take this speed as the norm for a real model.** A sum of small numbers has one right answer and nearly one
 # wording, so a model that has learned such sums has little left to be undecided about. A real model that loses its
-# entropy at this speed stops exploring, and then stops learning. In the runs of Cui et al. (arXiv 2505.22617, eleven
-# base models of 0.5 to 32 billion weights) the first 200 of 2,400 steps used up 73 % of the entropy and brought 76 % of
-# the gain. DAPO (arXiv 2503.14476) calls such a loss of entropy *entropy collapse*. To prevent it, DAPO raises
-# `epsilon_high` to 0.28, so that the upper bound of the ratio is 1.28. TRL 1.15 also has `entropy_coef`, which adds a
-# bonus for entropy to the loss. Compare the entropy of your run with that of its own first steps, and ask how much the
-# reward rose while the entropy fell (exercise 05.4).
+# entropy at this speed may stop exploring, and then stop learning: completions that are all alike leave
+# nothing to compare. In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32 billion weights)
+# the first 200 of 2,400 steps used up 73 % of the entropy and brought 76 % of the gain. DAPO (arXiv 2503.14476) calls
+# such a loss of entropy *entropy collapse*. To prevent it, DAPO raises `epsilon_high` to 0.28, so that the upper
+# bound of the ratio is 1.28. TRL 1.15 also has `entropy_coef`, which adds a bonus for entropy to the loss. Compare
+# the entropy of your run with that of its own first steps, and ask how much the reward rose while the entropy fell
+# (exercise 05.4).
 #
 # On a GPU, Unsloth's trainer logs no `entropy`, and it logs a `kl` even when `beta` is 0.
 
@@ -292,9 +294,9 @@ for name, log in gpu_runs.items():
     print(f"{name:16} t at the end {t:5.1f}; a rise shows {shown}")
 
 # %% [markdown]
-# In the three runs that learn, the rise shows after 80 to 100 steps. (The logs are means over ten steps, so the eighth
-# point comes at step 80, and no rise can show before.) So 30 flat steps of a GPU run mean nothing: wait for 100. The
-# warm-up of the learning rate alone takes a tenth of the steps of these runs.
+# In the three runs that learn, the rise shows after 80 to 100 steps. (The logs are means over ten steps, so the
+# eighth point comes at step 80, and no rise can show before.) So 30 flat steps of such a GPU run mean nothing: wait
+# for about 100. The warm-up of the learning rate alone takes a tenth of the steps of these runs.
 #
 # In these three runs the KL starts at 0 and ends between 0.03 and 0.11. What is wrong with the other three? Exercise
 # 05.5 asks you to find out from their KL and their lengths.
@@ -477,9 +479,9 @@ print(f"\nthree probes in 20 steps took {share:.1%} of the steps' time")
 # %% [markdown]
 # ### What the model writes
 #
-# No metric replaces reading. With `log_completions=True` TRL writes a table of the completions for each logged step. For
-# the first and the last step, the cell prints the best, a typical and the worst completion of one group, with the sum of
-# their rewards:
+# No metric replaces reading. With `log_completions=True` TRL writes a table of the completions for each logged step.
+# For the first and the last step, the cell prints the best, a typical and the worst completion of one group, with the
+# sum of their rewards (each from 0 to 1, before weighting):
 
 # %%
 import pandas as pd
@@ -561,10 +563,10 @@ for name, finding in first_findings.items():
           f"{metric} {evidence.value:.3g}")
 
 # %% [markdown]
-# In `reward_by_prompt` all completions of a group earn the same, so the evidence is a gradient norm of nearly 0. In the
-# healthy run it is about 0.2. `frac_reward_zero_std` would be a weaker witness here: these rewards are fractions such
-# as 0.93, and rounding makes the standard deviation of eight equal fractions a little larger than 0. So only about half
-# of the groups are counted as zero-variance groups, although all of them are.
+# In `reward_by_prompt` all completions of a group earn the same, so the evidence is a gradient norm of nearly 0. In
+# the healthy run it is about 0.2. `frac_reward_zero_std` would be a weaker witness here: these rewards are fractions
+# such as 0.93, and rounding makes the standard deviation of eight equal fractions a little larger than 0. So on
+# average only 48 % of the groups in this log are counted as zero-variance groups, although all of them are.
 #
 # Three diseases deserve a closer look: a reward that is gamed, completions that are all the same, and a learning rate
 # that is too high.
@@ -861,9 +863,10 @@ sheet = {
 patients["A"].table[["reward", "grad_norm", "adapter/change"]].tail(3).round(3)
 
 # %% [markdown]
-# In the figure, each row is a patient, and each column shows a metric over the optimizer steps. Look first at the parts
-# of the reward, and then at the columns that may explain them: the fraction of different texts in a group, tokens per
-# completion, adapter change and strict held-out accuracy:
+# In the figure, each row is a patient, and each column shows a metric over the optimizer steps. Look first at the
+# parts of the reward, and then at the columns that may explain them: the fraction of different texts in a group,
+# tokens per completion, adapter change and strict held-out accuracy, whose dots are the measured steps. The runs are
+# of different lengths, from 15 to 30 steps, so a curve that ends early means nothing:
 
 # %% tags=["hide-input"]
 figure, grid = figures.new_panels(11.0, 9.5, 30, 5)
@@ -894,8 +897,8 @@ figure.suptitle("Six runs: which is healthy, and what is wrong with the others?"
 figures.show(figure, f"Six patients, five small charts each: {'; '.join(words)}.")
 
 # %% [markdown]
-# The six panels of one patient also show its KL, its gradient and its zero-variance groups. Change the letter to see
-# another patient:
+# The six panels of one patient also show its gradient, its zero-variance groups and, where it was logged, its KL.
+# Change the letter to see another patient:
 
 # %%
 LETTER = "E"
@@ -1150,10 +1153,10 @@ check("05.5", gpu_diagnosis);
 # - `llama32_1b_fp8` has a KL of 0.6 in its *first* steps, when policy and reference should still agree. With weights in
 #   8 bits the two are probably not computed in the same way. No `beta` cures that. In addition, two of three
 #   completions are cut off.
-# - `qwen3_0.6b_base` learns for 50 steps (its held-out accuracy goes from 16 % to 41 %). Then it breaks, in spite of a
-#   KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its limit from step 90. Stop
-#   such a run at the first of these. The log does not say why it broke: neither gradient norm nor adapter change was
-#   logged.
+# - `qwen3_0.6b_base` learns for 50 steps (its log has a held-out accuracy, too, which goes from 16 % to 41 %). Then
+#   it breaks, in spite of a KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its
+#   limit from step 90. Stop such a run at the first of these. The log does not say why it broke: neither gradient
+#   norm nor adapter change was logged.
 #
 # </details>
 
