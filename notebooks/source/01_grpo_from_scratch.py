@@ -8,7 +8,7 @@
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
 # training step, read any GRPO trainer, and say what each loss type does to short and long answers.
 #
-# **Time:** about 2 minutes on two free CPU cores (the stored run shared its cores with other work, so its bars show
+# **Time:** about 2 minutes on two CPU cores (the stored run shared them with other work, so its bars show
 # longer times); reading takes 40 minutes, the exercises a good hour. The chapter needs no GPU. **You need** chapter
 # 00, PyTorch's tensors and `backward()`.
 #
