@@ -8,8 +8,9 @@
 # run from a sick one (within 30 steps here, within 100 on a GPU), name what is wrong and its cure, and stop a bad run
 # before it wastes an hour.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** chapter 00,
-# and chapter 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
+# **Time:** about 2 minutes on two CPU cores (smoke profile; the bars of the stored run show longer times,
+# because it shared its cores with other work). Reading takes about 40 minutes. **You need** chapter 00, and chapter
+# 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
 # ## Why the loss is near 0
@@ -124,8 +125,9 @@ healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 
 # %% [markdown]
 # The reward rises from 1.5 to 2.8. The loss does not show this: it goes from -0.15 to about 0. It is negative at
-# first because completions with a positive advantage are then longer than the others, as in the middle panel of this
-# chapter's first figure. More and more groups have zero variance, because all of their completions become right.
+# first, which means that completions with a positive advantage are then longer than the others, as in the middle
+# panel of this chapter's first figure. More and more groups have zero variance, because all of their completions
+# become right.
 #
 # Six panels show most of what matters, over the optimizer steps. The faint lines are the values of single steps, and
 # the bold lines are means of five steps. *Spread within the batch* is `reward_std`. *Entropy* measures how undecided
