@@ -32,9 +32,10 @@
 # %% [markdown]
 # ## Where zero variance comes from
 #
-# If all completions of a group earn the same reward, every advantage is 0. How often does that happen? Imagine a policy
-# whose answer is right in 60 % of the completions, but has the requested form in only 5 %. Only a completion with both
-# earns a reward. How many groups of eight have some completions that earn and some that do not?
+# If all completions of a group earn the same reward, every advantage is 0. How often does that happen? Imagine a
+# policy whose answer is right in 60 % of the completions, but has the requested form in only 5 %, independently of
+# whether it is right. Only a completion with both earns a reward. How many groups of eight have some completions that
+# earn and some that do not?
 
 # %%
 import random
@@ -108,8 +109,8 @@ figures.show(figure, f"Stacked bars. Groups with some completions paid: {words}.
 # %% [markdown]
 # A first training on the form alone therefore makes nearly every group useful for the strict reward. That is the idea
 # of **form first, then correctness**: two stages with different rewards. A **stage** is a part of the training with
-# data, rewards and settings of its own; it starts from the adapter before it. *Mixed* rewards need no second stage:
-# they reward the form and the whole answer from the beginning.
+# data, rewards and settings of its own; it starts from the adapter that the stage before it has trained. *Mixed*
+# rewards need no second stage: they reward the form and the whole answer from the beginning.
 #
 # In all of these cases, one number decides: how far the success rate is from 0 and from 1. If a completion succeeds
 # with probability p, a group of n has some variance with probability $1 - p^n - (1 - p)^n$:
@@ -252,8 +253,8 @@ print(f"part of the variance due to chance:     {chance / spread**2:.0%}")
 # %% [markdown]
 # ## Three ways, the same number of completions
 #
-# Now the experiment. Three policies start from the same adapter and train for 24 steps of 64 completions. They differ
-# in the rewards and their weights:
+# Now the experiment. Three policies start from the same new adapter and train for 24 steps of 64 completions. They
+# differ in the rewards and their weights:
 #
 # - **mixed**: correctness 2, strict form 0.5, parts of the form 0.5;
 # - **form first**: 8 steps with strict form 0.5 and parts of the form 0.5, then 16 steps with correctness 2 and strict
@@ -367,12 +368,12 @@ for old, new in pairs:
     print("no difference shown" if change.p_value > 0.05 else "a difference")
 
 # %% [markdown]
-# Training helps in all three ways. Neither *form first* nor *correctness alone* differs from *mixed* by more than chance
-# explains: **no difference shown**. The intervals reach from a loss of 9 points to a gain of 1, so one seed and 240
-# problems do not exclude a small disadvantage either.
+# Training helps in all three ways. Neither *form first* nor *correctness alone* differs from *mixed* by more than
+# chance explains: **no difference shown**. The intervals reach from a loss of 9 points to a gain of 1. So with one
+# seed and 240 problems, each of the two may still be worse than *mixed* by several points.
 #
-# Why do the rewards make so little difference? Look at the groups. The figure shows the fraction of zero-variance groups,
-# averaged over four steps:
+# Why do the rewards make so little difference? Look at the groups. The figure shows the fraction of zero-variance
+# groups, and each point is the mean of four steps:
 
 # %% tags=["hide-input"]
 lines = {}
