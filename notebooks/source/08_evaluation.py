@@ -33,9 +33,10 @@ for name, rates in (("30 problems", few), ("480 problems", many)):
     print(f"{name}: a gain of 10 points or more in {lucky[name]:.1%} of repetitions")
 
 # %% [markdown]
-# With 30 problems, luck alone produces ten points or more in about one of four tries. If you train four times and show
-# the best run, you probably have such a result, even if no training helped. The figure shows all simulated gains: the
-# height of a curve is the percentage of repetitions with this gain, and the dashed line marks ten points:
+# With 30 problems, luck alone produces ten points or more in about one of four tries. If you train four times and
+# show the best run, you probably have such a result, even if no training helped. The figure shows all simulated gains
+# in steps of 3.3 points, which is one problem of 30. The height of a curve is the percentage of repetitions whose
+# gain falls into a step, and the dashed line marks ten points:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -144,7 +145,7 @@ for name in MEASURES:
 
 # %% [markdown]
 # The cell above takes only the first answer to each problem. Its interval is Wilson's: it contains every true rate
-# under which the observed count would be no surprise. The textbook interval,
+# that the observed count does not contradict at the 5 % level. The textbook interval,
 # `rate ± 1.96 * sqrt(rate * (1 - rate) / n)`, fails near 0 and 1: for 30 of 30 right it claims 100 % to 100 %.
 
 # %%
@@ -197,10 +198,10 @@ print(f"over all pairs of the eight runs: {untrained_worse:.1%} get worse")
 print(f"if the runs were independent:     {independent_worse:.1%} would")
 
 # %% [markdown]
-# Fewer problems get worse than independent runs would give, because a problem's outcomes are correlated: this model
-# solves some problems nearly always and others nearly never. So pairing will help. It would not help if the two
-# numbers were equal. With greedy decoding two runs of the same model give the same answers, so only the training can make a
-# problem worse.
+# Fewer problems get worse than independent runs would give, because a problem's outcomes are correlated: some
+# problems are easy for this model, and others are hard. (A table below shows how much the kinds of problem differ.)
+# So pairing will help. It would not help if the two numbers were equal. With greedy decoding two runs of the same
+# model give the same answers, so only the training can make a problem worse.
 #
 # Now we can plan. `paired_items` computes from both rates how many problems a paired test needs. For comparison we
 # write its unpaired counterpart:
@@ -267,9 +268,14 @@ figures.show(figure, words)
 
 # %% [markdown]
 # To show a rise from 60 to 65 %, a paired test needs 367 problems if 3 % of them get worse, 817 if 10 % do, and 1,512
-# if the outcomes are independent. The unpaired test needs 1,471 problems for each model. So measure on your baseline
-# how many problems get worse, and do not assume it. If you assume 3 % and take 367 problems, but the outcomes are
-# independent, the power is only 26 %:
+# if the outcomes are independent. The unpaired test needs about as many for each model as the paired one with
+# independent outcomes: in the figure both lines reach five points between 960 and 1,920 problems. (Further to the
+# left the line of 21 % lies above the unpaired one. That does not mean that pairing does harm. The gains there are
+# larger than five points, and with independent outcomes and a larger gain fewer than 21 % of the problems would get
+# worse.)
+#
+# So measure on your baseline how many problems get worse, and do not assume it. If you assume 3 % and take 367
+# problems, but the outcomes are independent, the power is only 26 %:
 
 # %%
 for worse_rate in (0.03, 0.10, 0.21):
@@ -424,10 +430,10 @@ for name in MEASURES:
     print(f"kinds {low:+.1%} to {high:+.1%}")
 
 # %% [markdown]
-# The intervals of the gain are narrower than those of the rates, because a problem is compared with itself. For new
-# kinds the gain is less certain than for new problems of these kinds, but it lies clearly above 0 in both cases. Do not
-# compare the two separate intervals of before and after by eye, because they may overlap although the difference is
-# beyond doubt.
+# The interval of the gain is no wider than that of the rate before training, although a gain contains the noise of
+# two measurements. The reason is that each problem is compared with itself. For new kinds the gain is less certain
+# than for new problems of these kinds, but it lies clearly above 0 in both cases. Do not compare the two separate
+# intervals of before and after by eye, because they may overlap although the difference is beyond doubt.
 #
 # **McNemar's exact test** takes one answer per problem and looks only at the problems whose outcome changed. If
 # training did nothing, each of these problems is like the toss of a fair coin: it gets better or worse with the same
@@ -487,7 +493,7 @@ print(f"right both times: {stayed_right} (if independent: {expected:.1f})")
 
 # %% [markdown]
 # More problems are right both times than independent outcomes would give, so pairing made this test stronger than an
-# unpaired one. It also tells us which problems got worse.
+# unpaired one. Pairing also tells us which problems got worse.
 #
 # A small p-value does *not* mean that the gain is large: the interval shows how large it is. Nor does it mean that the
 # gain extends to other kinds of problems, or that it has the cause you believe in. Better form alone can raise
@@ -511,9 +517,9 @@ for name, table in (("before", before), ("after", after)):
 # %% [markdown]
 # ## What got worse?
 #
-# A mean hides the problems that got worse, because gains and losses cancel. Read these problems first. A single answer
-# may be worse by chance, so the cell looks for problems in which at least two fewer of the eight answers are leniently
-# right than before.
+# A mean hides the problems that got worse, because gains and losses cancel. Read these problems first. A single
+# answer may be worse by chance. So the cell counts the leniently right answers to each problem, out of eight, and
+# looks for problems that have at least two fewer than before.
 
 # %%
 loss = (SAMPLES * (was["lenient"] - now["lenient"])).round()
@@ -526,6 +532,9 @@ for problem in loss[loss >= 2].sort_values(ascending=False).index[:3]:
     print("   ", " ".join(wrong["completions"].split()))
 
 # %% [markdown]
+# Three problems lost two answers or more, which can be chance, and 86 gained as many. Reading shows what goes wrong:
+# in each of the three wrong answers it is the subtraction.
+#
 # Compare lengths as well: longer answers cost money, and shorter ones may have lost their reasoning. Then measure the
 # second skill again:
 
@@ -555,7 +564,8 @@ print(f"p = {statistics.paired_p_value(sums_before, sums_after):.2g}")
 #   which the most common of k answers is right. A vote needs no checker, but it helps only where the right answer is
 #   more common than each wrong one.
 #
-# The figure shows eight invented answers to each of three problems. Each row is a problem, and right answers are green:
+# The figure shows eight invented answers to each of three problems. Each row is a problem, right answers are green,
+# and the three columns on the right are the problem's pass@1, pass@8 and maj@8:
 
 # %% tags=["hide-input"]
 toy = {
@@ -664,9 +674,12 @@ figures.show(figure, f"{words}.")
 # - **Sharpening**: problems that the model already solved in some of its tries are now solved in most tries.
 # - **New**: problems are solved that the model solved in none of its tries.
 #
-# `describe_gain` divides the strict gain into these three parts, which add up to it. A problem belongs to *new* if the
-# other seven tries before training were all wrong. We also ask for one greedy answer to each problem, before and after
-# training. PEFT's `disable_adapter` turns the adapter off for a while, so the model is the base again:
+# `describe_gain` divides the strict gain into these three parts, which add up to it. To tell sharpening from new, it
+# goes through the eight tries before training. The share of the gain that belongs to a try is *new* if the other
+# seven tries at this problem were all wrong, and *sharpening* if at least one of them was right. (The try itself does
+# not count. Otherwise a problem with bad luck before training would seem to gain afterwards, whatever the training
+# did.) We also ask for one greedy answer to each problem, before and after training. PEFT's `disable_adapter` turns
+# the adapter off for a while, so the model is the base again:
 
 # %%
 from grpo_workbook.evaluation import describe_gain, report_heldout
@@ -732,10 +745,10 @@ figures.show(
 )
 
 # %% [markdown]
-# In the stored run, one greedy answer after training solves about as many problems as the base solves in 64 tries (73.8
-# and 75.0 %). And nobody has to find the right one among 64 answers. Eight tries after training solve more than 64
-# tries before it. So this gain is not sharpening alone, as far as 64 tries can tell. The grey line still rises at 64,
-# so more tries would solve more problems.
+# In the stored run, one greedy answer after training solves about as many problems as the base solves in 64 tries
+# (73.8 and 75.0 %). And nobody has to find the right one among 64 answers. Eight tries after training solve more than
+# 64 tries before it: in the figure, the blue line ends above the grey one. So this gain is not sharpening alone, as
+# far as 64 tries can tell. The grey line still rises at 64, so more tries would solve more problems.
 #
 # One run with one seed is little evidence. [The measurements](../docs/measurements.md) have three seeds of a longer
 # run, chapter 04's 120 steps: there one greedy answer after training solves 83 to 85 % of 120 problems, and 64 answers
@@ -769,9 +782,9 @@ figures.show(
 # %% [markdown]
 # ## The same as one command
 #
-# The command `evaluate` takes a model in a folder or on the hub, with or without an adapter, and can compare it with an
-# earlier report. It writes the table from above into `results.jsonl`. To measure the second skill, run the command
-# again with other `--data`:
+# The command `evaluate` takes a model in a folder or on the hub, with or without an adapter, and can compare it with
+# an earlier report. It writes the table with one row per answer, which `table` returned above, into `results.jsonl`.
+# To measure a second skill, run the command again with other `--data`:
 #
 # ```bash
 # python -m grpo_workbook evaluate qwen --data test.jsonl --samples 8 --output outputs/base
