@@ -408,9 +408,9 @@ for room, right_rate, lost_rate in zip(rooms, right_rates, lost_rates):
 figures.show(figure, "Stacked bars of how conversations end. " + "; ".join(parts))
 
 # %% [markdown]
-# With 10 tokens not even a call fits. Then there is a range in which the call fits and its result does not: almost all
-# conversations end with a dropped result, and hardly any is right. Only to the right of it a call pays. Here is one
-# product with the whole limit of 128 tokens, and the same with 30:
+# With 10 tokens not even a call fits. Then there is a range in which the call fits and its result does not: almost
+# all conversations end with a dropped result, and hardly any is right. A call pays only if the limit is above this
+# range. Here is one product with the whole limit of 128 tokens, and the same with 30:
 
 # %%
 (cut_off,) = play_products(model, [multiply], room=30, rows=heldout_rows[:1])
@@ -550,7 +550,8 @@ new_model.generation_config.suppress_tokens = None
 
 # %% [markdown]
 # Each point of the figure is a product, moved a little at random so that equal ones stay visible. To the left of the
-# dashed line a call is worth its price:
+# dashed line a call is worth its price. On the line it makes no difference, and the title counts these products with
+# those to the right:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.0, 3.6)
@@ -578,9 +579,10 @@ words += f"for the others: {calls_right:.2f}."
 figures.show(figure, words)
 
 # %% [markdown]
-# The best policy would have all its points at the top to the left of the line, and at the bottom to the right of it. The
-# title compares the two sides. The hard products stand where they should. The easy ones lie between: within so few steps
-# the policy has learned mainly to tell the two *kinds* apart, and less so the single products.
+# The best policy would have all its points at the top to the left of the line, and at the bottom to the right of it.
+# The title compares the mean rate of calling on the two sides. The hard products are where they should be, at the top
+# left. For the easy ones the policy calls in about half of the conversations on either side of the line: within so
+# few steps it has learned mainly to tell the two *kinds* apart, and less so the single products.
 #
 # ## Two tools: look up, then multiply
 #
@@ -756,8 +758,8 @@ print(f"before training: {mean(won(game_before)):.1%} found")
 
 # %% [markdown]
 # Train, and play other games. There are only seven secrets, so the held-out games repeat them in other draws, and the
-# model cannot gain from learning secrets by heart; it can only learn the strategy. Two runs with two seeds show how
-# much of the gain is luck:
+# model cannot gain from learning secrets by heart; it can only learn the strategy. Two runs with two seeds give a
+# first idea of how much the result depends on the seed:
 
 # %%
 game_logs = {}
@@ -893,9 +895,10 @@ words = "Two tables of how often each number is guessed, by the range that is le
 figures.show(figure, words + "; ".join(parts))
 
 # %% [markdown]
-# After training, the guesses stand more often on the dots and more often within the frames: the model has learned a part
-# of the strategy. It is not binary search. Look for rows in which dark squares still stand outside of the frame; they are
-# the games that it loses although it could win them.
+# After training, the guesses stand more often on the dots and more often within the frames: the model has learned a
+# part of the strategy. It is not binary search. In the rows *1 to 6* and *2 to 7*, which are rare now, the darkest
+# square is not on a dot. And coloured squares outside of a frame, such as 2 and 3 in the row *1 to 1*, are guesses
+# that contradict an earlier answer: with them the model loses games that it could still have won.
 
 # %% [markdown]
 # ## Credit over turns
