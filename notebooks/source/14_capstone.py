@@ -14,8 +14,9 @@
 # %% [markdown]
 # ## The steps
 #
-# Nearly every step writes a file, and the checklist at the end reads these files. So the checklist judges what the run
-# left on the disk, and not what you remember of it.
+# Nearly every step writes a file, and the checklist at the end reads these files. So the checklist judges what the
+# run left on the disk, and not what you remember of it. In the picture, data are blue, checks green, measurements
+# orange, and the steps that make a model white:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures, quiet, use_one_thread
@@ -139,7 +140,9 @@ if MY_FILE is None:
 
 # %% [markdown]
 # Look at the file before you change it. The command `check-data` lists what would hurt training. Its exit status is 1
-# if it finds something.
+# if it finds something. In the list, `budget` is the largest number of tokens that a prompt may have. `same question`
+# counts the rows that repeat an earlier question, `near` those that nearly repeat one, and `other answer` the repeats
+# whose answer differs:
 
 # %%
 from grpo_workbook.cli import main
@@ -398,7 +401,8 @@ files.write_json(folder / "attacks.json", attacked)
 print(f"the best attack earns {attacked['most']:.0%} of the honest reward")
 
 # %% [markdown]
-# Which kinds of attack get through?
+# This best attack gives the right number and adds a polite sentence outside of the tags, so it loses only the reward
+# for the strict form. Which kinds of attack get through?
 
 # %% tags=["hide-input"]
 from collections import Counter
@@ -503,6 +507,9 @@ else:
 print(memory_plan)
 
 # %% [markdown]
+# What stands under *always* occupies memory during the whole run. *Sampling* and *learning* alternate, so only the
+# larger of the two is added to it.
+#
 # How small a gain can the held-out problems show? The answer depends on how many problems get worse by chance while
 # others get better. You can estimate this number from two baselines with different seeds ([chapter
 # 08](08_evaluation.ipynb)). The next cell computes, for two such numbers, the gain that a test would find in 80 % of
@@ -522,9 +529,10 @@ for worse in (0.03, 0.1):
 # ## 6 · The baseline
 #
 # Measure the model on the held-out problems before training. *Strict* counts answers that are right and in the
-# requested form. *Sampled* draws each token at temperature 1, as in training; *greedy* takes the most likely token each
-# time. Each problem gets eight sampled answers, because step 9 asks which problems the untrained model solves at least
-# once. The last printed lines are the first sampled answer that has the requested form, with its problem:
+# requested form. *Sampled* draws each token at temperature 1, as in training; *greedy* takes the most likely token
+# each time. Each problem gets eight sampled answers, because step 9 asks which problems the untrained model solves at
+# least once. The last printed lines are the first sampled answer that has the requested form, with its problem (the
+# form is right, but in the stored run the number is wrong):
 
 # %%
 TRIES = 8  # sampled answers to each problem
@@ -624,7 +632,8 @@ figures.show(figure, words)
 # In each panel the horizontal axis is the training step; a thin line shows the logged values, the thick line their
 # moving average ([chapter 05](05_monitoring.ipynb) explains each of these curves). The panel of the held-out problems
 # has the four measurements of `HeldoutProbe`, one sampled answer to each of 60 problems: strict and lenient are the
-# same here.
+# same here. The curve begins at 18 %, where step 6 measured 32 %: the probe asks only the first 60 of the 120
+# problems, and each of them once, so its rates are rough.
 #
 # ## 9 · What did it gain?
 #
@@ -741,9 +750,9 @@ print(card[begin:end])
 
 # %% [markdown]
 # One line may surprise a stranger: decoded greedily, the merged model is right more often than the policy before
-# merging, 79.2 against 75.8 %. The policy was trained and measured on the base in 4 bits, and the merged model has the
-# base's 16-bit weights. The card gives both errors, that of the merge and that of the change of base ([chapter
-# 09](09_merge_and_inference.ipynb)).
+# merging, 79.2 against 75.8 %. The policy was trained and measured on the base in 4 bits, and the merged model has
+# the base's 16-bit weights. The difference is four problems of 120, well within the interval. The card gives both
+# errors, that of the merge and that of the change of base ([chapter 09](09_merge_and_inference.ipynb)).
 #
 # ## 11 · The checklist
 #
