@@ -487,7 +487,10 @@ def write_card(
         tags=["grpo", "trl"] if heldout else None,
     )
     # An example of the prompt that the policy was trained on, with its instruction in its place.
-    prompt = chat_prompt(QUESTION.format(7, 5), settings.get("system_prompt"))
+    # Conversations may have a system message of their own.
+    own_messages = data.get("system_messages")
+    system_prompt = own_messages[0] if own_messages else settings.get("system_prompt")
+    prompt = chat_prompt(QUESTION.format(7, 5), system_prompt)
     if needs_folding(load_tokenizer(folder)):
         prompt = fold_system(prompt)
     text_weights = None

@@ -7,6 +7,7 @@ from conftest import SHARED, assert_names, raises_naming, report_of
 
 from grpo_workbook.cli import main
 from grpo_workbook.data import check_problems, load_problems, load_tokenizer, render, to_dataset
+from grpo_workbook.data.chats import own_system_messages
 from grpo_workbook.errors import WorkbookError
 
 CASES = SHARED / "cases"
@@ -95,6 +96,13 @@ def test_a_column_of_texts_that_is_called_chat_is_a_column_like_others():
     (made,) = to_dataset([row])
     assert made["chat"] == "of Monday"
     assert made["prompt"][-1]["content"] == row["question"]
+    assert own_system_messages(load_problems([row])) == []
+
+
+def test_a_run_knows_the_system_messages_of_its_conversations():
+    rows = [{"prompt": [USER], "answer": "7"}, {"prompt": [SYSTEM, USER], "answer": "7"}]
+    assert own_system_messages(load_problems(rows)) == [SYSTEM["content"]]
+    assert own_system_messages(load_problems([{"question": "3 + 4?", "answer": "7"}])) == []
 
 
 def test_several_turns_and_calls_of_tools_stay_as_they_are(tmp_path, tiny):
@@ -220,6 +228,7 @@ def test_a_run_trains_on_chats_and_its_merge_is_proved_again(tmp_path, capsys):
     assert main(again) == 0
     card = (tmp_path / "merged" / "README.md").read_text()
     assert f"largest logit difference {proof['max_abs_logit_difference']}" in card
+    assert f'"content": "{SYSTEM["content"]}"' in card  # and not that of --system_prompt
 
 
 @pytest.mark.parametrize(

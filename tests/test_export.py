@@ -590,6 +590,13 @@ def test_the_text_has_the_numbers(card):
     assert "may be chance" in card(doubtful)[1]
 
 
+def test_the_example_has_the_system_message_of_the_runs_conversations(card):
+    data = {**REPORT["data"], "system_messages": ["Think first."]}
+    _, text = card({**REPORT, "data": data})
+    assert '"content": "Think first."' in text
+    assert '"content": "Say' not in text
+
+
 def test_a_local_base_or_data_set_is_no_id_of_the_hub_and_no_path_is_told(card, tmp_path):
     base = shutil.copytree(TINY["qwen"], tmp_path / "base")
     for source in (str(tmp_path / "mine.jsonl"), "mine/train.parquet", "mine/train.csv"):

@@ -32,7 +32,7 @@ from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, v
 from grpo_workbook.cli.rewards import file_hashes, judge_for, try_references, try_rewards
 from grpo_workbook.cli.together import count, is_main, once, together
 from grpo_workbook.config import check_grpo_config
-from grpo_workbook.data.chats import CHAT, NO_TOOLS
+from grpo_workbook.data.chats import NO_TOOLS, own_system_messages
 from grpo_workbook.data.prompts import needs_folding, prefilled_tag
 from grpo_workbook.data.reading import GSM8K
 from grpo_workbook.data.splitting import course_data, select_true, sha256_of
@@ -213,7 +213,8 @@ def load_problems(run: options.Run) -> Problems:
             answers=answers,
             skip_invalid=user_options.skip_invalid,
         )
-    tell_about_chats(train_rows)
+    system_messages = own_system_messages(train_rows)
+    tell_about_chats(train_rows, len(system_messages))
     # A reward that fails is found on two rows, and not after the model has been loaded.
     first_rows: Any = data.to_dataset(train_rows.select(range(min(2, len(train_rows)))))
     with PartialState().main_process_first():
@@ -228,6 +229,7 @@ def load_problems(run: options.Run) -> Problems:
         "heldout_source": _source_name(sources["heldout"]),
         "dropped_leaked": leaked,
         "max_prompt_length": run.profile.max_prompt_length,
+        "system_messages": system_messages[:1],  # an example, for the card
     }
     facts["subset"] = user_options.subset
     if user_options.subset is None and not own and "rare" in heldout_rows.column_names:
@@ -265,16 +267,16 @@ def check_references(train_rows: Any, heldout_rows: Any) -> None:
             )
 
 
-def tell_about_chats(rows: Any) -> None:
-    """Print what a run does with conversations that a user may not expect."""
+def tell_about_chats(rows: Any, own: int) -> None:
+    """Print what a run does with conversations that a user may not expect.
+
+    `own` of the rows have a system message of their own.
+    """
     if "tools" in rows.column_names:
         print(f"The column 'tools' goes to the rewards only: {NO_TOOLS}")
-    if CHAT not in rows.column_names:
-        return
-    own = [chat for chat in rows[CHAT] if chat[0]["role"] == "system"]
     if own:
         print(
-            f"{len(own)} of {len(rows)} conversations keep a system message of their own, without "
+            f"{own} of {len(rows)} conversations keep a system message of their own, without "
             "that of --system_prompt, which asks for the tags that rewards of form look for"
         )
 

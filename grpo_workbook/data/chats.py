@@ -118,12 +118,21 @@ def _read_content(content: Any) -> str:
 
 
 def has_chats(rows: "Dataset", column: str) -> bool:
-    """Whether the column holds lists, in the first of its rows that is not None."""
+    """Whether there is such a column of lists, by the first of its rows that is not None."""
+    if column not in rows.column_names:
+        return False
     # One row decides: a column of Arrow has one type.
     for value in rows[column]:
         if value is not None:
             return isinstance(value, list)
     return False
+
+
+def own_system_messages(rows: "Dataset") -> list[str]:
+    """The system messages of the conversations in CHAT that begin with one of their own."""
+    if not has_chats(rows, CHAT):  # a user's own column of this name may be a text
+        return []
+    return [chat[0]["content"] for chat in rows[CHAT] if chat[0]["role"] == "system"]
 
 
 def unfold_chats(

@@ -62,7 +62,7 @@ def to_dataset(
     source = "question"
     features = None  # as `datasets` guesses them
     # A user's own column of this name may be a text.
-    if CHAT in dataset.column_names and has_chats(dataset, CHAT):
+    if has_chats(dataset, CHAT):
         source = CHAT
         # As messages were read: a struct would give each of them the keys of all others.
         features = Features({**dataset.features, "prompt": dataset.features[CHAT]})
