@@ -50,7 +50,7 @@ class WholeJudge:
     is_right: Callable[[str, str], bool]  # (completion, reference)
 
 
-Judge = AnswerJudge | WholeJudge  # rewards.judges.Judge, a language model, is another thing
+CorrectnessJudge = AnswerJudge | WholeJudge  # a language model as a judge is in rewards.judges
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def evaluate(
     *,
     rewards: Sequence[Any] = (),
     right_at: float | None = None,
-    judge: Judge | None = None,
+    judge: CorrectnessJudge | None = None,
     samples: int = 1,
     sample: bool = False,
     temperature: float = 1.0,
@@ -219,7 +219,7 @@ def measure(
     *,
     ways: Sequence[str] = ("sampled", "greedy"),
     samples: int = 1,
-    judge: Judge | None = None,
+    judge: CorrectnessJudge | None = None,
     max_new_tokens: int = 256,
     batch_size: int = 32,
     seed: int = 0,
@@ -261,7 +261,7 @@ def score(
     texts: Sequence[str],
     answers: Sequence[str],
     *,
-    judge: Judge | None = None,
+    judge: CorrectnessJudge | None = None,
     prompts: Sequence[Prompt] = (),
     prompt_tag: str = "",
 ) -> Scores:

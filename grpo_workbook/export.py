@@ -20,7 +20,7 @@ from grpo_workbook.data.prompts import fold_system, needs_folding, prefilled_tag
 from grpo_workbook.data.reading import FORMATS
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.evaluation import (
-    Judge,
+    CorrectnessJudge,
     Sampling,
     Scores,
     compare,
@@ -49,7 +49,7 @@ class Problems:
     answers: list[str] | None = None
     texts: list[str] | None = None  # the trained policy's greedy answers, if they are known
     policy: Scores | None = None  # their scores, if they are known
-    judge: Judge | None = None
+    judge: CorrectnessJudge | None = None
 
 
 # ---------------------------------------------------------------------------- saving and merging
@@ -83,7 +83,7 @@ def merge(
     *,
     heldout: "Dataset | None" = None,
     policy: Scores | None = None,
-    judge: Judge | None = None,
+    judge: CorrectnessJudge | None = None,
     dequantize: bool = False,
     max_new_tokens: int | None = None,
     batch_size: int = 32,
@@ -389,7 +389,9 @@ def run_of(adapter: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return _read(folder / "report.json"), _read(folder / "run.json").get("settings", {})
 
 
-def _problems_of_run(adapter: str, system_prompt: str | None, judge: Judge | None) -> Problems:
+def _problems_of_run(
+    adapter: str, system_prompt: str | None, judge: CorrectnessJudge | None
+) -> Problems:
     """The held-out problems of the adapter's run with the policy's greedy answers; else sums."""
     # `run` writes this file when it measures the trained policy (see cli/run.py).
     after = _read(Path(adapter).parent / "after.json")

@@ -18,7 +18,7 @@ from grpo_workbook import compat, models
 from grpo_workbook.config import TARGET_MODULES, Profile
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.evaluation import Judge, by_problem, evaluate
+from grpo_workbook.evaluation import CorrectnessJudge, by_problem, evaluate
 from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
 from grpo_workbook.rewards import correctness_reward
@@ -341,7 +341,7 @@ class HeldoutProbe(Callback):
         problems: int = 32,
         keep: str | Path | None = None,
         stop: bool = False,
-        judge: Judge | None = None,
+        judge: CorrectnessJudge | None = None,
         max_new_tokens: int = 256,
         batch_size: int = 32,
         seed: int = 0,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_workbook.config import nearest
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import Judge, WholeJudge
+from grpo_workbook.evaluation import CorrectnessJudge, WholeJudge
 from grpo_workbook.models import fingerprint
 from grpo_workbook.rewards import specs
 from grpo_workbook.rewards.contract import (
@@ -182,7 +182,7 @@ def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
     return hashes
 
 
-def judge_for(answers: str, where: str | None = None) -> Judge | None:
+def judge_for(answers: str, where: str | None = None) -> CorrectnessJudge | None:
     """The judge for `evaluation.score` of answers that are a "number" or a "text".
 
     Numbers need none. The reward `where`, FILE.py:FUNCTION, judges instead if it is given: it gets

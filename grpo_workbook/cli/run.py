@@ -38,7 +38,7 @@ from grpo_workbook.data.reading import GSM8K
 from grpo_workbook.data.splitting import course_data, select_true, sha256_of
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import (
-    Judge,
+    CorrectnessJudge,
     Scores,
     WholeJudge,
     measure,
@@ -79,7 +79,7 @@ class Problems:
 
     train: Any  # a Dataset
     heldout: Any
-    judge: Judge | None  # of held-out answers that are not numbers
+    judge: CorrectnessJudge | None  # of held-out answers that are not numbers
     facts: dict[str, Any]  # for the report
     subset: Any = None  # the held-out problems that are measured apart, too
     prompt_tag: str = ""  # in which the chat template ends each prompt, as in `evaluation.score`
