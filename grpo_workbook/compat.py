@@ -123,6 +123,23 @@ def why_not_plain(device: str) -> str | None:
     return None
 
 
+def reference_of(beta: float, backend: str, device: str) -> str:
+    """What the KL penalty of a training that starts from an adapter pulls towards, as a sentence.
+
+    TRL 1.15 copies the adapter under the name "ref" (trl/trainer/grpo_trainer.py). Unsloth 2026.10
+    takes these lines out of its trainer for a GPU (unsloth/models/rl.py, at add_adapter), so that
+    the reference has no adapter there.
+    """
+    if beta == 0:
+        return "beta is 0: no KL penalty holds the policy near it"
+    if backend == "unsloth" and device != "cpu":
+        return (
+            f"beta is {beta:g}: the KL penalty pulls towards the model WITHOUT the adapter, of "
+            "which Unsloth's trainer makes no copy. For a copy, give --backend plain"
+        )
+    return f"beta is {beta:g}: the KL penalty pulls towards a copy of the adapter as it is now"
+
+
 def load_adapters(model: Any, checkpoint: Path) -> None:
     """Load all adapters of a PEFT model from a checkpoint, in the dtype that they have now.
 

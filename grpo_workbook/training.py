@@ -46,7 +46,7 @@ def load_policy(
             (SFT). Its rank, alpha and layers count instead of the profile's. A tokenizer in its
             folder is used, because its chat template is that of its training. With `beta` above 0
             the reference of the KL penalty is a copy of this adapter in TRL, and the model without
-            it in Unsloth's trainer on a GPU (see `reference_of`).
+            it in Unsloth's trainer on a GPU (see `compat.reference_of`).
 
     Raises:
         WorkbookError: for an unknown backend, for a model that cannot be loaded, and for an adapter
@@ -72,22 +72,6 @@ def load_policy(
             tokenizer = load_tokenizer(adapter)
     sample_unpacked(model)
     return model, tokenizer
-
-
-def reference_of(beta: float, backend: str, device: str) -> str:
-    """What the KL penalty of a training that starts from an adapter pulls towards, as a sentence.
-
-    Read in TRL 1.15 (GRPOTrainer copies the adapter under the name "ref") and in Unsloth 2026.10,
-    whose trainer on a GPU leaves the copy out, so that the reference has no adapter.
-    """
-    if beta == 0:
-        return "beta is 0: no KL penalty holds the policy near it"
-    if backend == "unsloth" and device != "cpu":
-        return (
-            f"beta is {beta:g}: the KL penalty pulls towards the model WITHOUT the adapter, of "
-            "which Unsloth's trainer makes no copy. For a copy, give --backend plain"
-        )
-    return f"beta is {beta:g}: the KL penalty pulls towards a copy of the adapter as it is now"
 
 
 def _load_with_unsloth(profile: Profile, adapter: str | None) -> tuple[Any, Any]:

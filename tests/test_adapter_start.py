@@ -8,13 +8,14 @@ import torch
 from conftest import REPO, assert_names, raises_naming, report_of, trains
 from safetensors.torch import load_file, save_file
 
+from grpo_workbook import compat
 from grpo_workbook.cli import main, options
 from grpo_workbook.config import choose_profile
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, load_problems, render, to_dataset
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import evaluate
 from grpo_workbook.models import fingerprint, load_model
-from grpo_workbook.training import load_policy, reference_of
+from grpo_workbook.training import load_policy
 
 TINY, GEMMA = REPO / "data" / "tiny-qwen3", REPO / "data" / "tiny-gemma3"
 WEIGHTS = "adapter_model.safetensors"
@@ -88,8 +89,8 @@ def test_a_tokenizer_beside_the_adapter_is_used(tmp_path, adapter):
 
 @pytest.mark.parametrize(("backend", "copies"), [("unsloth", False), ("plain", True)])
 def test_the_reference_on_a_gpu_is_told(backend, copies):
-    assert ("WITHOUT the adapter" in reference_of(0.1, backend, "cuda")) is not copies
-    assert "copy of the adapter" in reference_of(0.1, "unsloth", "cpu")
+    assert ("WITHOUT the adapter" in compat.reference_of(0.1, backend, "cuda")) is not copies
+    assert "copy of the adapter" in compat.reference_of(0.1, "unsloth", "cpu")
 
 
 # ------------------------------------------------------------------ what is refused

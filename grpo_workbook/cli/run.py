@@ -128,7 +128,7 @@ def train_and_measure(run: options.Run) -> dict[str, Any] | None:
     }
     if run.options.adapter is not None:
         facts["adapter"] = readable(run.options.adapter)
-        reference = training.reference_of(run.args.beta, run.options.backend, profile.device)
+        reference = compat.reference_of(run.args.beta, run.options.backend, profile.device)
         print(f"Training goes on from the adapter {facts['adapter']}; {reference}")
     # Only the main process enters the folder's lock. The stack gives it back at the end of the
     # block.
