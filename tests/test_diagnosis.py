@@ -511,11 +511,13 @@ def test_severities_are_known():
 def real(steps=120, settings=None, **metrics):
     """A log as a GPU run writes it: rewards of -2 to 3, noise, no rise; `more` as for history."""
     noise = [math.sin(7.3 * s) + math.sin(1.7 * s * s) for s in range(steps + 1)]
-    entries = [
-        {"step": s, "reward": 0.5 + 0.5 * noise[s], "reward_std": 0.8, "grad_norm": 0.3}
-        | {k.replace("__", "/"): f(s) for k, f in metrics.items()}
-        for s in range(1, steps + 1)
-    ]
+    entries = []
+    for step in range(1, steps + 1):
+        reward = 0.5 + 0.5 * noise[step]
+        entry = {"step": step, "reward": reward, "reward_std": 0.8, "grad_norm": 0.3}
+        for name, value_at in metrics.items():
+            entry[name.replace("__", "/")] = value_at(step)
+        entries.append(entry)
     return {"log_history": entries, "settings": settings or {}}
 
 

@@ -37,6 +37,40 @@ def without(entry, *names):
     return {k: v for k, v in entry.items() if k not in names}
 
 
+def with_numpy(entry):
+    """As code that logs NumPy's numbers prints it."""
+    numbers = {name: np.float64(value) for name, value in entry.items()}
+    return f"INFO: {numbers!r}"
+
+
+def with_equals(entry):
+    values = [f"{name}={value:.6f}" for name, value in without(entry, "step").items()]
+    return " ".join(["INFO -", f"step={entry['step']}", *values])
+
+
+def between_bars(entry):
+    values = [f"{name}: {value:.5f}" for name, value in without(entry, "step").items()]
+    return " | ".join([f"GRPO step {entry['step']}/150", *values])
+
+
+def verl(entry):
+    """An entry under the names of verl."""
+    renamed = {
+        "training/global_step": entry["step"],
+        "critic/rewards/mean": entry["reward"],
+        "actor/entropy": entry["entropy"],
+        "response_length/mean": entry["completions/mean_length"],
+    }
+    rewards = {name: value for name, value in entry.items() if name.startswith("rewards/")}
+    return {**renamed, **rewards}
+
+
+def levelled(entry):
+    """The entry with a level reward."""
+    means = [name for name in entry if name.endswith("/mean")]
+    return {**entry, "reward": 0.5, **dict.fromkeys(means, 0.5)}
+
+
 def tracked(entry, own):
     """As transformers' callbacks of W&B and trackio log it: a prefix, and steps of their own."""
     renamed = {f"train/{k}": v for k, v in without(entry, "step").items()}
@@ -164,22 +198,10 @@ TEXTS = {
     "notebook.md": lambda: f"# My run\n\n{trained(ENTRIES)}\n",
     "terminal.log": lambda: printed(with_bars=True),
     "steps.log": lambda: "\n".join(map(str, ENTRIES)),
-    "numpy.log": lambda: "\n".join(
-        f"INFO: { ({k: np.float64(v) for k, v in e.items()})!r}" for e in ENTRIES
-    ),
+    "numpy.log": lambda: "\n".join(map(with_numpy, ENTRIES)),
     "pprint.log": lambda: "\n".join(pprint.pformat(e) for e in ENTRIES),
-    "equals.log": lambda: "\n".join(
-        "INFO - " + " ".join(f"{k}={v:.6f}" if k != "step" else f"{k}={v}" for k, v in e.items())
-        for e in ENTRIES
-    ),
-    "bars.log": lambda: (
-        "Found 100 rows: 3 GPUs\n"
-        + "\n".join(
-            f"GRPO step {e['step']}/150 | "
-            + " | ".join(f"{k}: {v:.5f}" for k, v in without(e, "step").items())
-            for e in ENTRIES
-        )
-    ),
+    "equals.log": lambda: "\n".join(map(with_equals, ENTRIES)),
+    "bars.log": lambda: "\n".join(["Found 100 rows: 3 GPUs", *map(between_bars, ENTRIES)]),
     "other_names.csv": lambda: (
         pd.DataFrame(ENTRIES)
         .rename(
@@ -187,16 +209,7 @@ TEXTS = {
         )
         .to_csv(index=False)
     ),
-    "verl.jsonl": lambda: lines(
-        {
-            "training/global_step": e["step"],
-            "critic/rewards/mean": e["reward"],
-            "actor/entropy": e["entropy"],
-            "response_length/mean": e["completions/mean_length"],
-        }
-        | {k: v for k, v in e.items() if k.startswith("rewards/")}
-        for e in ENTRIES
-    ),
+    "verl.jsonl": lambda: lines(map(verl, ENTRIES)),
     "swift.log": lambda: "\n".join(
         str(without(e, "step") | {"global_step/max_steps": f"{e['step']}/150", "elapsed": "6m 58s"})
         for e in ENTRIES
@@ -649,8 +662,7 @@ def outputs(tmp_path):
     (tmp_path / "sft").mkdir()
     save(tmp_path / "sft" / "trainer_state.json", '{"log_history": [{"step": 1, "loss": 2.0}]}')
     (tmp_path / "flat").mkdir()
-    flat = [e | {"reward": 0.5} | {c: 0.5 for c in e if c.endswith("/mean")} for e in ENTRIES]
-    save(tmp_path / "flat" / "log.jsonl", lines(flat))
+    save(tmp_path / "flat" / "log.jsonl", lines(map(levelled, ENTRIES)))
     others(tmp_path)
     return tmp_path
 
