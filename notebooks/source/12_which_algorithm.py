@@ -408,29 +408,33 @@ for method in drawn:
 # Draw the six curves:
 
 # %% tags=["hide-input"]
-figure, (axes,) = figures.new_panels(8.0, 3.8)
+figure, panels = figures.new_panels(9.0, 3.8, 2, 2)
 finals = {}
-for (name, curve), (colour, dash, marker) in zip(curves.items(), figures.STYLES):
+for i, (name, curve) in enumerate(curves.items()):
+    axes = panels[i // 3]
+    colour, dash, marker = figures.STYLES[i]
     dash = "--" if len(curve) == 2 else "-"
-    axes.plot(curve.index, curve["mean"], dash, color=colour, marker=marker, label=name)
-    axes.fill_between(curve.index, curve["min"], curve["max"], color=colour, alpha=0.12)
+    places = curve.index + 12 * (i % 3 - 1)
+    axes.plot(places, curve["mean"], dash, color=colour, marker=marker, label=name)
+    axes.vlines(places, curve["min"], curve["max"], color=colour, lw=1)
     finals[name] = curve["mean"].iloc[-1]
-axes.set(xlabel="completions sampled", ylim=(0, 100))
-axes.set_ylabel("held-out accuracy (sampled), %")
-axes.set_title("Most of the gain comes early")
-figure.legend(frameon=False, loc="outside right center")
+for axes, title in zip(panels, ("Imitation", "GRPO, PPO and pairs")):
+    axes.set(xlabel="completions sampled", ylim=(0, 100), title=title)
+    axes.legend(frameon=False, loc="lower right")
+panels[0].set_ylabel("held-out accuracy (sampled), %")
+figure.suptitle("Most of the gain comes early")
 ends = "; ".join(f"{name} {final:.0f}" for name, final in finals.items())
 figures.show(
     figure,
-    f"Line chart of accuracy over completions, from {100 * base_sampled:.0f} percent. "
-    f"At the end, in percent: {ends}.",
+    "Two line charts of accuracy over completions, from "
+    f"{100 * base_sampled:.0f} percent. At the end, in percent: {ends}.",
 )
 
 # %% [markdown]
-# The horizontal axis counts sampled completions, and the vertical axis shows held-out accuracy (sampled). A line is the
-# mean over the seeds, and its band goes from the worst seed to the best one. A dashed line belongs to a method that
-# learns only after all its samples are there, so it was not measured on the way. GRPO and PPO gain most in the first
-# half of their completions.
+# The horizontal axis counts sampled completions, and the vertical axis shows held-out accuracy (sampled). A marker is
+# the mean over the seeds, and the thin line through it goes from the worst seed to the best one; the markers are moved
+# a little to the side so that you can tell them apart. A dashed line belongs to a method that learns only after all its
+# samples are there, so it was not measured on the way. GRPO and PPO gain most in the first half of their completions.
 #
 # ### Is the difference real?
 #
@@ -541,8 +545,8 @@ for task in race:
         print(f"{task}, {word}: {'; '.join(chosen) or 'none'}")
 
 # %% [markdown]
-# Every method that is not listed is *not shown*. A *forest plot* shows all differences at once; the next cell defines
-# it.
+# Every method that is not listed is *not shown*. A *forest plot* shows all differences at once. This cell draws the
+# marks of one measure. A mark is hollow if its interval leaves out 0 but the corrected test does not confirm this:
 
 # %% tags=["hide-input"]
 LOOKS = {
@@ -551,52 +555,92 @@ LOOKS = {
 }
 
 
-def forest(task, lowest):
-    """Draw the paired differences of a task; those below `lowest` stand at the edge."""
-    order = tables[task, "sampled"].sort_values("gap").index
-    figure, (axes,) = figures.new_panels(8.5, 1.4 + 0.27 * len(order))
-    for measure, (shift, marker, colour) in LOOKS.items():
+def draw_gaps(axes, table, measure, lowest):
+    """Draw the differences of one measure; returns which marks are hollow."""
+    shift, marker, colour = LOOKS[measure]
+    places = pd.Series(range(len(table)), index=table.index) + shift
+    ends = table[["gap", "low", "high"]].clip(lower=lowest)
+    axes.hlines(places, ends["low"], ends["high"], color=colour, lw=1.5)
+    axes.plot(ends["gap"], places, marker, color=colour, ms=4, label=measure)
+    leaves_out_0 = (table["low"] > 0) | (table["high"] < 0)
+    hollow = leaves_out_0 & ~(table["p"] < 0.05)
+    axes.plot(
+        ends["gap"][hollow], places[hollow], marker, color=colour, ms=4,
+        markerfacecolor="white",
+    )
+    return hollow
+
+# %% [markdown]
+# The next cell puts both measures and the verdicts into one figure:
+
+# %% tags=["hide-input"]
+def forest(task, methods, title, lowest):
+    """Draw the paired differences; those below `lowest` stand at the edge."""
+    order = tables[task, "sampled"].loc[methods].sort_values("gap").index
+    figure, (axes,) = figures.new_panels(8.5, 1.2 + 0.27 * len(order))
+    marks = {method: [] for method in order}
+    for measure in LOOKS:
         table = tables[task, measure].loc[order]
-        places = [y + shift for y in range(len(order))]
-        ends = table[["gap", "low", "high"]].clip(lower=lowest)
-        axes.hlines(places, ends["low"], ends["high"], color=colour, lw=1.5)
-        axes.plot(ends["gap"], places, marker, color=colour, ms=4, label=measure)
+        hollow = draw_gaps(axes, table, measure, lowest)
+        for method, gap in table["gap"].items():
+            mark = f"{measure} {gap:+.1f}"
+            if hollow[method]:
+                mark += " (hollow)"
+            marks[method].append(mark)
+    axes.plot([], [], "o", color=figures.GREY, markerfacecolor="white", ms=4,
+              label="hollow: interval leaves out 0, corrected test does not confirm")
     axes.axvline(0, color="black", lw=0.8)
     axes.set_yticks(range(len(order)), order, fontsize=8)
-    axes.set_xlabel("points above its rival, with interval")
+    axes.set(xlabel="points above its rival, with interval", title=title)
+    axes.set_ylim(-0.7, len(order) - 0.3)
     edge = axes.get_xlim()[1] + 1
     lines = []
     for y, method in enumerate(order):
-        axes.text(edge, y, verdicts[task, method], va="center", fontsize=8)
-        gaps = [tables[task, measure].loc[method, "gap"] for measure in LOOKS]
-        text = f"sampled {gaps[0]:+.1f}, greedy {gaps[1]:+.1f}"
-        lines.append(f"{method}: {text}, {verdicts[task, method]}")
-    axes.set_title(f"{task}: how far each method is from its rival")
-    figure.legend(frameon=False, loc="outside lower center", ncols=2)
+        word = verdicts[task, method]
+        axes.text(edge, y, word, va="center", fontsize=8)
+        lines.append(f"{method}: {', '.join(marks[method])}, {word}")
+    figure.legend(frameon=False, loc="outside lower center", ncols=3)
     figures.show(figure, f"Forest plot of differences in points. {'; '.join(lines)}.")
 
 # %% [markdown]
 # First the main task:
 
 # %% tags=["hide-input"]
-forest("main", lowest=-40)
+forest(
+    "main", tables["main", "sampled"].index,
+    "main: imitating right answers is better than GRPO", lowest=-40,
+)
 
 # %% [markdown]
 # Each row is a method. A mark is its mean difference from its rival in points, and the line through it is the 95 %
 # interval; circles are sampled accuracy, squares greedy accuracy. What would lie further to the left is drawn at the
-# left edge. The word at the right is the joint verdict. An interval stands for its own difference alone, whereas the
-# verdict comes from the corrected tests of all methods. So an interval can leave out 0 although the verdict is "not
-# shown", as for "grpo, 4 updates".
+# left edge. The word at the right is the joint verdict.
+#
+# An interval stands for its own difference alone, whereas the corrected tests take all methods together. So an interval
+# can leave out 0 although the corrected test of the same measure does not confirm the difference. In that case the mark
+# is **hollow**, as for "grpo, 4 updates". Do not read a hollow mark as a result. If a filled mark's interval leaves out
+# 0, the corrected test of its measure does confirm the difference.
 #
 # Where the verdict is "not shown", a true difference of a point or two may stay hidden, because eight seeds have this
-# much noise. In that case take the simpler method. Now the harder task, drawn in the same way. It has more methods; the
-# samplers, prices and controls among them are explained in the part "For the curious":
+# much noise. In that case take the simpler method. Now the harder task, drawn in the same way. First the methods:
 
 # %% tags=["hide-input"]
-forest("steps", lowest=-70)
+EXPLAINED_LATER = [
+    *MECHANISMS, "base without steps", "random reward", "format reward",
+    "length price 0.1", "length price 0.5", "length price 1.5",
+]
+methods = tables["steps", "sampled"].index.difference(EXPLAINED_LATER)
+forest("steps", methods, "steps: no method is shown to be better", lowest=-70)
 
 # %% [markdown]
-# What can be said of *main*? `describe` prints a method's differences from its rival, with their 95 % intervals, in how
+# The harder task also has rows for samplers, entropy, prices and controls, which are explained in the part "For the
+# curious":
+
+# %% tags=["hide-input"]
+forest("steps", EXPLAINED_LATER, "steps: the controls are worse", lowest=-70)
+
+# %% [markdown]
+# What can be said of the two tasks? `describe` prints a method's differences from its rival, with their 95 % intervals, in how
 # many seeds the method is ahead, and the verdict:
 
 # %%
@@ -615,6 +659,11 @@ def describe(task, method):
 
 for method in ("sft", "rejection", "best of 8", "dpo, 4 rounds"):
     print(describe("main", method))
+for method in ("grpo, 4 updates", "random of 8"):
+    print(describe("steps", method))
+for measure in ("sampled", "greedy"):
+    corrected = tables["steps", measure].loc["random of 8", "p"]
+    print(f"    corrected p of random of 8, {measure}: {corrected:.3f}")
 
 # %% [markdown]
 # On *main* two methods are **better** than GRPO. SFT on the data's answers is 9.5 points better when sampled and 4.2
@@ -633,7 +682,8 @@ for method in ("sft", "rejection", "best of 8", "dpo, 4 rounds"):
 #
 # On *steps*, GRPO's own seeds differ so much that even a lead of 29 points over it ("grpo, 4 updates") is not shown.
 # Only the controls are worse. (Imitating a random one of eight answers looks as bad, but only the greedy test confirms
-# it.) So look at the mean, the worst and the best seed of some methods:
+# it, with a corrected p of 0.032; the sampled test has 0.087.) So look at the mean, the worst and the best seed of some
+# methods:
 
 # %%
 compared = [
@@ -1037,11 +1087,11 @@ weights_after = copy_weights(adder)
 figure, panels = figures.new_panels(8.5, 3.2, 2, 2)
 table = pd.DataFrame(log)
 completions = table["step"] * 64
-curves = [("tokens", table["tokens"], figures.ORANGE),
+curves = [("tokens of a completion", table["tokens"], figures.ORANGE),
           ("right answers, %", 100 * table["reward"], figures.BLUE)]
 for axes, (label, values, colour) in zip(panels, curves):
     axes.plot(completions, values, color=colour)
-    axes.set(xlabel="completions sampled", ylabel=f"{label}, mean of the batch")
+    axes.set(xlabel="completions sampled", ylabel=label)
     axes.set_ylim(0, None)
 figure.suptitle("Length grows because it pays")
 first = table.iloc[0]
@@ -1054,7 +1104,7 @@ figures.show(
 
 # %% [markdown]
 # The horizontal axes count sampled completions. The left panel shows the mean number of tokens of a completion, the
-# right panel the percentage of right answers.
+# right panel the percentage of right answers; both are means of one batch of 64 completions.
 #
 # The stored runs add controls. These are means over eight seeds:
 
