@@ -48,10 +48,10 @@ import torch
 
 torch.manual_seed(0)
 gold_values = torch.randn(4000)
+gold_values[:8] = -2.0  # eight bad answers
 noisy = gold_values + torch.randn(4000)
 loophole = gold_values.clone()
-loophole[:8] = 6.0
-gold_values[:8] = -2.0
+loophole[:8] = 6.0  # which this proxy rewards most
 
 
 def optimised(proxy, gold, beta):
@@ -753,15 +753,26 @@ RANGES = ["0 to 1", "1 to 2", "2 to 4", "4 to 8", "8 to 16", "16 to 32"]
 
 
 def by_distance(runs, method, borders=BORDERS, labels=RANGES):
-    """The rate of right answers by range of KL: a row per seed, a column per range."""
-    rows = {}
+    """The rate of right answers by range of KL: a row per seed, a column per range.
+
+    A range is empty (NaN) if the seeds had fewer than six batches there in all.
+    """
+    rates, counts = {}, {}
     for run in runs[runs["method"] == method].to_dict("records"):
         batches = pd.DataFrame(run["log"])
         ranges = pd.cut(batches["kl"], borders, labels=labels, include_lowest=True)
-        rows[run["seed"]] = batches.groupby(ranges, observed=False)["right"].mean()
-    return pd.DataFrame.from_dict(rows, orient="index")
+        right_in_range = batches.groupby(ranges, observed=False)["right"]
+        rates[run["seed"]] = right_in_range.mean()
+        counts[run["seed"]] = right_in_range.count()
+    table = pd.DataFrame.from_dict(rates, orient="index")
+    batches_in_all = pd.DataFrame.from_dict(counts, orient="index").sum()
+    table.loc[:, batches_in_all < 6] = float("nan")
+    return table
 
+# %% [markdown]
+# The next function draws these rates:
 
+# %% tags=["hide-input"]
 def draw_ranges(axes, rates, shift, style, name):
     """Mean, lowest and highest seed of each range that at least three seeds reached."""
     colour, dash, marker = style
@@ -795,7 +806,8 @@ figures.show(figure, f"Rate of right answers over KL, by method. {'; '.join(line
 # %% [markdown]
 # A marker is the mean over the seeds in one range of the divergence; the thin line through it goes from the lowest seed
 # to the highest one. The markers of a range are moved a little to the side so that you can tell them apart. A method
-# has no marker where fewer than three of its seeds arrived.
+# has no marker in a range if fewer than three of its seeds arrived there, or if they had fewer than six batches there
+# in all.
 #
 # All methods begin alike. Beyond 4 nats, all runs against a reward model lose, whatever the remedy; the penalised runs
 # simply do not go there. Is a penalty also better at the *same* distance? Between 2 and 4 nats every run of the next
@@ -814,6 +826,7 @@ def paired_points(values, others):
 
 
 unhelped_rates = by_distance(runs, "one model")["2 to 4"]
+p_values = []
 for name in ("one model", "beta 0.1", "beta 0.3", "minimum of three"):
     rates = by_distance(runs, name)["2 to 4"]
     batches = pd.DataFrame(runs.query("method == @name")["log"].explode().tolist())
@@ -821,7 +834,12 @@ for name in ("one model", "beta 0.1", "beta 0.3", "minimum of three"):
     line = f"{name:17} {rates.mean():.0%} right, {inside:4.1f} batches per seed"
     if name != "one model":
         line += f", points {paired_points(rates, unhelped_rates)}"
+        gaps = (rates - unhelped_rates).dropna()
+        p_values.append(ttest_1samp(gaps, 0).pvalue)
     print(line)
+smallest = min(p_values)
+corrected = len(p_values) * smallest
+print(f"the smallest p, {smallest:.3f}, is {corrected:.2f} after Holm's correction")
 
 # %% [markdown]
 # What do the stored runs show?
@@ -892,32 +910,37 @@ check("13.4", adaptive_beta);
 # %% tags=["hide-input"]
 pale = figures.PALE
 boxes = {
-    "policy": (0.09, 0.5, "policy\nlearns", pale["model"]),
-    "text": (0.29, 0.5, "completions", pale["data"]),
-    "reference": (0.52, 0.86, "reference\nfrozen", pale["check"]),
-    "reward": (0.52, 0.5, "reward model\nfrozen", pale["check"]),
-    "critic": (0.52, 0.14, "critic, only in PPO\nlearns", pale["off"]),
-    "A": (0.86, 0.5, "advantages:\nPPO for each token,\nGRPO for each text",
+    "policy": (0.09, 0.6, "policy\nlearns", pale["model"]),
+    "text": (0.29, 0.6, "completions", pale["data"]),
+    "reference": (0.52, 0.9, "reference\nfrozen", pale["check"]),
+    "reward": (0.52, 0.6, "reward model\nfrozen", pale["check"]),
+    "critic": (0.52, 0.32, "critic, only in PPO\nlearns", pale["off"]),
+    "A": (0.86, 0.6, "advantages:\nPPO for each token,\nGRPO for each text",
           pale["number"]),
-    "loss": (0.86, 0.86, "KL penalty", pale["number"]),
+    "loss": (0.86, 0.9, "KL penalty", pale["number"]),
+    "trainer": (0.52, 0.07, "trainer: loss and gradient", pale["number"]),
 }
 arrows = [
     ("policy", "text", ""), ("text", "reward", ""), ("text", "reference", ""),
     ("text", "critic", ""), ("reward", "A", "reward"), ("reference", "loss", ""),
     ("critic", "A", "predictions"), ("loss", "A", "InstructGPT"),
+    ("A", "trainer", ""), ("trainer", "critic", ""),
+    ("trainer", "policy", "new weights"),
 ]
-figure = figures.diagram(boxes, arrows, (9.0, 3.8))
+figure = figures.diagram(boxes, arrows, (9.0, 4.6))
 figure.suptitle("PPO holds four models; GRPO does without the critic", y=1.04)
 figures.show(
     figure,
     "Diagram: the policy writes completions; a frozen reward model, a frozen reference "
-    "and, in PPO alone, a learning critic look at them. Reward and predictions make "
-    "the advantages; InstructGPT also subtracts the KL penalty there.",
+    "and, in PPO alone, a critic look at them. Reward and predictions make the "
+    "advantages; InstructGPT also subtracts the KL penalty there. From the advantages "
+    "the trainer computes the loss and gives the policy and the critic new weights.",
 )
 
 # %% [markdown]
-# The diagram shows what is computed for one update. Two models are frozen, and only PPO has a critic that learns. The
-# policy is then updated with the advantages.
+# The diagram shows what is computed for one update. Two models are frozen, and only PPO has a critic that learns. At the
+# end the trainer updates the weights of the policy with the advantages, and in PPO also those of the critic. Then the
+# new policy writes the next completions.
 #
 # The KL penalty has two possible places. InstructGPT subtracts it from the reward, so it enters the advantages; the
 # arrow from the penalty shows this way. GRPO adds the penalty to the loss instead. In the stored runs below it is in
@@ -1081,7 +1104,7 @@ for i, name in enumerate(methods):
 axes.set_xticks(range(len(near_labels)), near_labels)
 axes.set(xlabel="KL of a completion from the policy after SFT, nats", ylim=(0.4, 1))
 axes.set_ylabel("rate of right answers")
-axes.set_title("At the same distance no method is shown to be better")
+axes.set_title("Between 0.2 and 0.6 nats no method is shown to be better")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Rate of right answers over KL, by method. {'; '.join(lines)}.")
 for name in methods[1:]:
@@ -1092,13 +1115,13 @@ for name in methods[1:]:
 # The axes and marks are those of the figure of the remedies; here the distance is counted from the policy after SFT.
 #
 # At 0.2 to 0.6 nats, PPO is 4.8 points above GRPO, with an interval from -2.6 to +12.2: a difference is not shown. GRPO
-# with the batch's standard deviation has about the same rate there as PPO, without a critic. (Between 1 and 3 nats
-# PPO's marker is well above GRPO's. But it rests on a single batch in each of three seeds, while GRPO spent two to
-# eight batches there in each of five.) So most of PPO's lead of 16 points is probably a difference of distance: at the
-# same learning rate, PPO and the batch's standard deviation move the policy less far from its start. Nor is PPO shown
-# to be better than the plain SFT with which it started: the difference is +2.0 points (p = 0.25), for 1.7 times GRPO's
-# memory and 1.3 times its seconds. With this reward model, stopping after SFT is the cheapest choice, and no method was
-# shown to be better than SFT alone.
+# with the batch's standard deviation has about the same rate there as PPO, without a critic. (Beyond 0.6 nats the two
+# cannot be compared: PPO has no marker there, because it had fewer than six batches in each of the two ranges.) So most
+# of PPO's lead of 16 points is probably a difference of distance: at the same learning rate, PPO and the batch's
+# standard deviation move the policy less far from its start. Nor is PPO shown to be better than the plain SFT with
+# which it started: the difference is +2.0 points (p = 0.25), for 1.7 times GRPO's memory and 1.3 times its seconds.
+# With this reward model, stopping after SFT is the cheapest choice, and no method was shown to be better than SFT
+# alone.
 
 # %% [markdown]
 # ## A language model as judge
