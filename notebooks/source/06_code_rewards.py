@@ -635,10 +635,14 @@ for name, pay in ways_to_pay.items():
     rewards = [pay(verdict) for verdict in verdicts]
     rates[name] = [teaching(rewards, size) for size in (2, 4, 8)]
     rates[name].append(teaching([pay(verdict) for verdict in failed], 4))
-figures.show(*figures.bar_panels(
+figure, words = figures.bar_panels(
     rates, ["2", "4", "8", "4 failed"], y="fraction of groups that teach",
     title="Partial credit matters most where nothing passes",
-))
+)
+for axes in figure.axes:
+    axes.bar_label(axes.containers[0], fmt="%.2f", padding=5)
+    axes.set_ylim(0, 1.1)
+figures.show(figure, words)
 
 # %% [markdown]
 # Each bar is the fraction of groups that teach, by size of the group; *4 failed* are the groups without any success,
