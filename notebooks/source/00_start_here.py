@@ -8,7 +8,7 @@
 # **After this notebook you can** explain how GRPO learns, train a small model with it, check on unseen problems that
 # the model improved, and say when another method fits better.
 #
-# **Time:** about 2 minutes on two CPU cores, half of it training. Reading takes about 20 minutes. **You need** Python,
+# **Time:** about 1 minute on two CPU cores, half of it training. Reading takes about 20 minutes. **You need** Python,
 # and an idea of what a language model does; no mathematics beyond a mean.
 
 # %% [markdown]

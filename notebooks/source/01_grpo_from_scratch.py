@@ -8,9 +8,8 @@
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
 # training step, read any GRPO trainer, and say what each loss type does to short and long answers.
 #
-# **Time:** about 2 minutes on two CPU cores (the stored run shared them with other work, so its bars show
-# longer times); reading takes 40 minutes, the exercises a good hour. The chapter needs no GPU. **You need** chapter
-# 00, PyTorch's tensors and `backward()`.
+# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. The chapter needs
+# no GPU. **You need** chapter 00, PyTorch's tensors and `backward()`.
 #
 # Every cell also runs if you skip the exercises: the trainer then takes the solution of each piece that you left out.
 

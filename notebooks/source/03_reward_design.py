@@ -9,9 +9,8 @@
 # **After this notebook you can** write a reward in TRL's contract, combine several, score a model's completions before
 # any training, attack a reward before the model does, and say which reward drives an update.
 #
-# **Time:** about 1 minute on two CPU cores (the bars of the stored run show longer times, because it shared its
-# cores with other work), and 40 minutes of reading. One short run trains; two exercises train too, for under a minute
-# each. **You need** chapter 00.
+# **Time:** about half a minute on two CPU cores, and 40 minutes of reading. One short run trains; two exercises train too,
+# for under a minute each. **You need** chapter 00.
 
 # %% [markdown]
 # ## From functions to advantages

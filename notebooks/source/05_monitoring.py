@@ -8,9 +8,8 @@
 # run from a sick one (within 30 steps here, within 100 on a GPU), name what is wrong and its cure, and stop a bad run
 # before it wastes an hour.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile; the bars of the stored run show longer times,
-# because it shared its cores with other work). Reading takes about 40 minutes. **You need** chapter 00, and chapter
-# 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
+# **Time:** about 1 minute on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** chapter 00,
+# and chapter 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
 # ## Why the loss is near 0

@@ -9,7 +9,7 @@
 # with an interval, show with a paired test that training helped, find what got worse, read pass@k and majority vote,
 # and say what kind of gain it is.
 #
-# **Time:** about 3 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 40
+# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 40
 # minutes. **You need** chapter 00, and an idea of what a confidence interval is.
 
 # %% [markdown]

@@ -9,7 +9,7 @@
 # computed correctly, recognise a wrong merge although it still answers, generate in batches, choose sampling settings
 # by measurement, and serve the model over HTTP.
 #
-# **Time:** about 3 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 35
+# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 35
 # minutes. **You need** chapter 00, and an idea of what LoRA is (chapter 04).
 
 # %% [markdown]
