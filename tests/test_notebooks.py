@@ -224,6 +224,9 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "for step in (1, 20)": "for step in (1, 12)",
         "every=5, problems=64": "every=5, problems=32",
         '"max_steps": 40': '"max_steps": 10',
+        "{values[5]:.2f} at 5, {values[15]:.2f} at 15": "{values[5]:.2f} at 5",
+        "{values[40]:.2f} at 40": "{values[10]:.2f} at 10",
+        'heldout_set["answer"][:64]': 'heldout_set["answer"][:32]',
     },
     "06_code_rewards": {
         '"max_steps": 60': '"max_steps": 4',
@@ -244,7 +247,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         'heldout=120, grpo={"max_steps": 60}': 'heldout=30, grpo={"max_steps": 2}',
         "heldout.select(range(60))": "heldout.select(range(12))",
     },
-    "10_scale_out": {'"--max_steps", "4"': '"--max_steps", "2"'},
+    "10_scale_out": {'str(folder), "4"]': 'str(folder), "2"]'},
     "11_tools_and_environments": {"STEPS = 40": "STEPS = 3"},
     "12_which_algorithm": {
         '"rejection", "dpo",': '"dpo",',
@@ -300,6 +303,14 @@ def short(notebook, name):
         cell.source = cell.source.replace(old, new)
     notebook.cells = kept
     return notebook
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_short_form_replaces_what_stands_in_the_notebook(name):
+    before = [cell.source for cell in stored(name).cells]
+    after = [cell.source for cell in short(copy.deepcopy(stored(name)), name).cells]
+    changed = set(after) - set(before)
+    assert bool(changed) == bool(SHORT.get(name))
 
 
 @pytest.mark.notebook
