@@ -31,10 +31,8 @@ from grpo_workbook.rewards import get_overlong_reward, parse_rewards
 from grpo_workbook.statistics import pass_at_k
 
 DEV = 240  # problems out of the training data, to choose settings
-HELDOUT, MANY = (
-    240,
-    120,
-)  # problems of the curve and of greedy; those with SAMPLES completions at the end
+HELDOUT = 240  # problems of the curve and of greedy
+MANY = 120  # of these, problems with SAMPLES completions at the end
 CRITIC_RATE, GAMMA_LAMBDA, DPO_BETA = 1e-3, 0.95, 0.1
 LAG, CAP = 8, 2.0
 # The teacher of the distillation: the base after so many worked answers, the same for each seed.
@@ -435,7 +433,7 @@ class Racer:
             self.probe()
 
     def make_teacher(self) -> Any:
-        """The base after supervised learning from worked answers to other training problems."""
+        """The base after supervised learning from worked answers to the training problems."""
         settings = Settings(learn="sft", rate=TEACHER_RATE)
         racer = Racer(self.task, settings, TEACHER_SEED, TEACHER_TEXTS, self.size, self.dev)
         racer.marks = [racer.budget]

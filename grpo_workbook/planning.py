@@ -393,7 +393,7 @@ class Settings:
         return self.completions_at_once * self.num_processes
 
     @property
-    def prompts_per_step(self) -> int:
+    def prompts_at_once(self) -> int:
         """Different problems that are sampled at once."""
         return self.generation_batch_size // self.num_generations
 
@@ -806,11 +806,11 @@ def _four_bit(settings: Settings) -> Settings | None:
 
 
 def _fewer_problems(settings: Settings) -> Settings | None:
-    if settings.prompts_per_step == 1 or settings.steps_per_generation is not None:
+    if settings.prompts_at_once == 1 or settings.steps_per_generation is not None:
         return None
     if settings.num_processes > 1:  # a group is spread over them
         return None
-    completions = settings.prompts_per_step // 2 * settings.num_generations
+    completions = settings.prompts_at_once // 2 * settings.num_generations
     # Again pieces of one size, none larger than before.
     size = math.gcd(completions, settings.per_device_train_batch_size)
     return replace(

@@ -29,26 +29,15 @@ from grpo_workbook.config import (
 from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError
 
-PATHS = (
-    "data",
-    "heldout_data",
-    "model",
-    "adapter",
-    "output_dir",
-)  # in a file: relative to its folder
+# In a file they are relative to its folder.
+PATHS = ("data", "heldout_data", "model", "adapter", "output_dir")
 # On the command line one word with commas; in a file also a list.
 WITH_COMMAS = ("rewards", "judge", "target_modules")
 # Of the profile's arguments: the machine's, which may be another one when a run is resumed.
 OF_THE_MACHINE = ("use_cpu", "dataloader_pin_memory")
-
-
-def _read_synonyms() -> dict[str, dict[str, str]]:
-    text = Path(__file__).with_name("synonyms.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
 # What people bring from elsewhere: {"renamed": {name: ours}, "replaced": {name: what to do}}
-SYNONYMS = _read_synonyms()
+with Path(__file__).with_name("synonyms.toml").open("rb") as file:
+    SYNONYMS = tomllib.load(file)
 
 
 @dataclass
@@ -255,7 +244,9 @@ def _with_adapter(options: RunOptions, adapter: str) -> RunOptions:
         )
     folder = models.find_adapter(adapter)  # without ~, because run.json has a hash of its files
     # What the user names wins. `parse` compares it with the base that the adapter names.
-    model = options.model or models.base_of(folder)
+    model = options.model
+    if model is None:
+        model = models.base_of(folder)
     return replace(options, adapter=folder, model=model, lora_rank=rank)
 
 
@@ -266,7 +257,7 @@ def load(request: Request) -> Run:
     which device a process uses.
 
     Raises:
-        WorkbookError: for an unknown option (with the), and for what TRL refuses.
+        WorkbookError: for an unknown option, and for what TRL refuses.
     """
     options = request.options
     args = read_grpo_config(request.words, request.profile, options.backend)

@@ -71,7 +71,8 @@ def beside(spec: str, folder: Path) -> str:
     parts = []
     for part in spec.split(","):
         part = part.strip()
-        model = folder / Path(part.rpartition(":")[0] or part).expanduser()
+        name = part.rsplit(":", 1)[0]  # without its weight
+        model = folder / Path(name).expanduser()
         if (model / "config.json").is_file():  # a reward model in this folder
             parts.append(str(folder / part))
             continue

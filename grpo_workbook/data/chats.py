@@ -13,9 +13,8 @@ from grpo_workbook.errors import WorkbookError
 if TYPE_CHECKING:
     from datasets import Dataset
 
-CHAT = (
-    "chat"  # the column with the messages before the answer, from which `to_dataset` makes prompts
-)
+# The column with the messages before the answer, from which `to_dataset` makes prompts.
+CHAT = "chat"
 # Names of the speakers in data of ShareGPT's form -> roles.
 ROLES = {
     "human": "user",

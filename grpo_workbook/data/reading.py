@@ -262,7 +262,8 @@ def check_problems(
     if answers not in ANSWER_KINDS:
         choices = ", ".join(ANSWER_KINDS)
         raise WorkbookError(f"unknown kind of answers {answers!r}: choose from {choices}")
-    name = name or _name_of(source)
+    if name is None:
+        name = _name_of(source)
     rows, columns, unreadable = _read_texts(read_rows(source), question_column, answer_column, name)
     if answers == "auto":
         answers = _usual_kind(text_answers(rows[:1000][columns[1]]))
@@ -291,10 +292,13 @@ def _read_texts(
     question_column, answer_column = find_columns(rows, question_column, answer_column, name)
     # Before the chats are read, because their messages get a column of a reserved name.
     rows = _rename_reserved(rows, (question_column, answer_column))
-    if not has_chats(rows, question_column):
-        return rows, (question_column, answer_column or "answer"), {}
-    rows, unreadable = unfold_chats(rows, question_column, answer_column)
-    return rows, ("question", answer_column or "answer"), unreadable
+    unreadable = {}
+    if has_chats(rows, question_column):
+        rows, unreadable = unfold_chats(rows, question_column, answer_column)
+        question_column = "question"
+    if answer_column is None:  # then the last turns of the chats have become this column
+        answer_column = "answer"
+    return rows, (question_column, answer_column), unreadable
 
 
 def find_columns(
@@ -307,22 +311,23 @@ def find_columns(
     """
     if len(rows) == 0 and rows.column_names:
         raise WorkbookError(f"{name} has no rows: give at least one")
-    # An error about a missing column names the first one, which the course's own data have.
     if question_column is None:
         usual = [column for column in QUESTION_COLUMNS if column in rows.column_names]
-        question_column = [*usual, "question"][0]
+        # Without any of them, the error names the column that the course's own data have.
+        question_column = usual[0] if usual else "question"
     _require(rows, question_column, name, "--question-column")
     if answer_column is None:
         answer_column = _usual_answers(rows, question_column, name)
-    if answer_column is None and has_chats(rows, question_column):
-        return question_column, None
-    answer_column = answer_column or "answer"
-    _require(rows, answer_column, name, "--answer-column")
+    if answer_column is not None:
+        _require(rows, answer_column, name, "--answer-column")
     return question_column, answer_column
 
 
 def _usual_answers(rows: "Dataset", question_column: str, name: str) -> str | None:
-    """The column with the answers by its usual name. Raises WorkbookError if it is not clear."""
+    """The column with the answers by its usual name; None if a chat's last turn is the answer.
+
+    Raises WorkbookError if it is not clear which column it is.
+    """
     usual = []
     for column in ANSWER_COLUMNS:
         if column in rows.column_names and column != question_column:
@@ -331,7 +336,11 @@ def _usual_answers(rows: "Dataset", question_column: str, name: str) -> str | No
     if len(usual) > 1 and "answer" not in usual:
         choice = " and ".join(repr(column) for column in usual)
         raise WorkbookError(f"{name} may have its answers in {choice}: say --answer-column")
-    return usual[0] if usual else None
+    if usual:
+        return usual[0]
+    if has_chats(rows, question_column):
+        return None
+    return "answer"
 
 
 def _require(rows: "Dataset", column: str, name: str, option: str) -> None:

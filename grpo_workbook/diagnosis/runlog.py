@@ -107,12 +107,10 @@ def read_runs(
             raise WorkbookError(f"{readable(source)} holds no log: {fix}")
     else:
         runs = {name: tabulate(log, extra) for name, log in read_source(source).items()}
-    first = next(iter(runs.values()))
-    for run in runs.values():
-        if isinstance(run, RunLog):
-            return runs
-    assert isinstance(first, WorkbookError)  # as all of them
-    raise first
+    errors = [run for run in runs.values() if isinstance(run, WorkbookError)]
+    if len(errors) == len(runs):
+        raise errors[0]
+    return runs
 
 
 def read_place(place: Path, settings: dict) -> dict[str, RunLog | WorkbookError]:

@@ -201,7 +201,7 @@ def judge_plan(function):
         raise ValueError("give the GPU's memory, such as gib=14.7")
     if not result.fits:
         return "it does not fit"
-    if result.settings.prompts_per_step < 4:
+    if result.settings.prompts_at_once < 4:
         return "fewer than 4 problems in a step"
     if result.peak > result.usable / 2:
         return "it fits"

@@ -270,9 +270,8 @@ class _ProcessWithoutMain(SpawnProcess):
 def _prepare_worker() -> None:
     """Runs first in each worker: imports math-verify, and limits the memory."""
     logging.disable(logging.CRITICAL)  # math-verify warns that its own time limit is off
-    compare_as_mathematics(
-        "x+x", "2x"
-    )  # imports, and fills sympy's caches outside of any time limit
+    # This imports, and fills sympy's caches outside of any time limit.
+    compare_as_mathematics("x+x", "2x")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler would wait for a bomb's end
     with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
         import resource
