@@ -269,7 +269,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "labels = right[1024:1184]": "labels = right[256:280]",
         "if not label][:20]": "if not label][:2]",
     },
-    "14_capstone": {
+    "17_capstone": {
         "MY_STEPS = 60\nMY_HELDOUT = 120": "MY_STEPS = 4\nMY_HELDOUT = 24",
     },
 }
@@ -565,7 +565,7 @@ def found_where_a_learned_reward_stops_helping(folder, proved):
     assert (folder / "outputs" / "judge" / "model.safetensors").is_file()
 
 
-@proof("14_capstone", "capstone/notebook_14.json")
+@proof("17_capstone", "capstone/notebook_17.json")
 def took_a_raw_file_to_a_proved_model(folder, proved):
     assert proved["steps"] == 60
     assert proved["linear4bit_layers"] == 4 * 7

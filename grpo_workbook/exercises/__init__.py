@@ -1,7 +1,7 @@
 """The exercises of the notebooks: `check("04.1", fn)` judges a function, `predict` a prediction.
 
 The answer to a check is "not attempted", the name of the mistake, or "solved", which is recorded.
-`tasks.py` has the form of an exercise, `ch00.py` to `ch14.py` have the exercises of each chapter,
+`tasks.py` has the form of an exercise, `ch00.py` to `ch17.py` have the exercises of each chapter,
 `checking.py` judges, `progress.py` keeps what was solved, and `course.py` shows it.
 """
 

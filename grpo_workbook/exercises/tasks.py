@@ -1,4 +1,4 @@
-"""The form of an exercise, which the chapters' modules `ch00.py` to `ch14.py` fill in.
+"""The form of an exercise, which the chapters' modules `ch00.py` to `ch17.py` fill in.
 
 A module has one section per exercise. `exercise` registers the function that the learner writes;
 `.case` adds a call of it with the right result, and `.mistake` a function that makes a typical
@@ -28,7 +28,7 @@ NOTEBOOKS = [  # chapter NN has the index NN
     "11_tools_and_environments",
     "12_which_algorithm",
     "13_learned_rewards",
-    "14_capstone",
+    "17_capstone",
 ]
 EXERCISES: dict[str, Exercise | Experiment] = {}  # by number, filled by `load_all`
 BY_SOLUTION = object()  # the expected result of a case is the solution's

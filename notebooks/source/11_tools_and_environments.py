@@ -1531,4 +1531,4 @@ predict("11.6", prediction, run_shopping);
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
 # Next: [12 · Which algorithm?](12_which_algorithm.ipynb) asks whether all of this should have been GRPO. To start with
-# your own data, go on to [14 · Your own project](14_capstone.ipynb).
+# your own data, go on to [17 · Your own project](17_capstone.ipynb).

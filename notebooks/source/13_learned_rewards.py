@@ -1753,4 +1753,4 @@ check("13.6", kappa);
 #   order, attack it, and count the questions without a verdict.
 # - If a rule can check something, use the rule.
 #
-# Next: [14 · Your own project](14_capstone.ipynb) takes a file of yours through all of it, step by step.
+# Next: [17 · Your own project](17_capstone.ipynb) takes a file of yours through all of it, step by step.

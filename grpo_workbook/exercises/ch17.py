@@ -1,13 +1,13 @@
-"""The exercises of notebook 14_capstone."""
+"""The exercises of notebook 17_capstone."""
 
 from collections import Counter
 
 from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
 from grpo_workbook.rewards import call, text_of
 
-# 14.1: whole groups are held out
+# 17.1: whole groups are held out
 
-split_by_group = exercise("14.1", "split_by_group")
+split_by_group = exercise("17.1", "split_by_group")
 split_by_group.case(list("aabbbcc"), 2, gives=[5, 6])
 split_by_group.case(list("aabbbcc"), 3, gives=[2, 3, 4, 5, 6])
 # rows of a group that stand apart
@@ -88,7 +88,7 @@ def takes_one_group_too_many(groups, heldout):
     return sorted(rows)
 
 
-# 14.2: a reward of the learner's own, attacked with the learner's own rows
+# 17.2: a reward of the learner's own, attacked with the learner's own rows
 
 
 def values_of(reward, rows, texts):
@@ -134,7 +134,7 @@ def examine(function):
     }
 
 
-my_project = exercise("14.2", "my_project", call=examine)
+my_project = exercise("17.2", "my_project", call=examine)
 my_project.case(
     gives={
         "at least eight rows": True,
@@ -256,7 +256,7 @@ def has_too_few_rows():
     return project(is_exact, NINE_ITEMS[:5])
 
 
-# 14.3 and 14.4: two evaluations of the same problems
+# 17.3 and 17.4: two evaluations of the same problems
 
 
 def read_paired(measured):
@@ -267,7 +267,7 @@ def read_paired(measured):
 
 
 def read_few_rows(measured):
-    """The same, in the words of exercise 14.4."""
+    """The same, in the words of exercise 17.4."""
     change, sentence = paired_direction(measured["before"], measured["after"])
     names = {"rises": "higher", "stays": "no difference", "falls": "lower"}
     return names[change], sentence
@@ -281,7 +281,7 @@ def evaluations(stayed, better, worse, never):
 
 
 first_draft = experiment(
-    "14.3",
+    "17.3",
     "first_draft",
     read=read_paired,
     wrong={
@@ -302,7 +302,7 @@ first_draft = experiment(
 first_draft.example(evaluations(38, 22, 11, 49), gives="stay")
 
 few_rows = experiment(
-    "14.4",
+    "17.4",
     "few_rows",
     read=read_few_rows,
     wrong={

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 14 · Your own project
+# # 17 · Your own project
 #
 # How do you get from a raw file of your own to a trained model that others can trust? This chapter goes the whole way
 # once, from the file to a model card with a checklist, and each claim on the card is backed by a file that a step
@@ -217,7 +217,7 @@ rows_left["no repeats"] = len(clean_rows)
 # %% [markdown]
 # Then drop prompts that are longer than the budget, split the rows, and look for leaks once more. `split` gives both
 # parts questions of about the same lengths; with `by="topic"` it gives both parts the same mix of topics, or of another
-# column. If your rows come from documents, split by document (exercise 14.1).
+# column. If your rows come from documents, split by document (exercise 17.1).
 
 # %%
 from grpo_workbook import drop_leaked, drop_long_prompts, to_dataset
@@ -336,7 +336,7 @@ weights = [2.0, 0.5, 0.5]
 # Now attack both versions. Take one of your questions and write what a good model would answer (`HONEST`). Then collect
 # attacks: those of the course, and texts in the right form with the answers of *other* rows. The course's collection
 # needs a whole number as the answer. If your answers are texts, this cell attacks a question of its own instead, and
-# exercise 14.2 attacks your reward.
+# exercise 17.2 attacks your reward.
 
 # %%
 from grpo_workbook.rewards import attacks, honest
@@ -873,7 +873,7 @@ proved["linear4bit_layers"] = count_4bit_layers(policy)
 proved["merge"] = merge_proof
 proved["checklist"] = {item: bool(holds) for item, (holds, _) in checks.items()}
 proved["spoiled"] = failed
-files.write_json(folder / "notebook_14.json", proved)
+files.write_json(folder / "notebook_17.json", proved)
 if profile.name == "smoke":
     assert trainer.state.global_step == MY_STEPS == len(log)
     assert after_sampled.rate > before_sampled.interval[1], "no gain"
@@ -890,7 +890,7 @@ if profile.name == "smoke":
 #   passage that has the answer, because GRPO does not teach facts: it teaches the model how to use what it is given.
 # - **Reward:** one reward for the answer, compared exactly after `strip().lower()`, and a smaller reward for the number
 #   of the right passage.
-# - **Trap:** questions from one document end up on both sides of the split (exercise 14.1).
+# - **Trap:** questions from one document end up on both sides of the split (exercise 17.1).
 # - **First step:** sample 100 rows eight times each. In how many groups is the model neither always right nor always
 #   wrong?
 #
@@ -919,7 +919,7 @@ if profile.name == "smoke":
 # which run only after you have written down a prediction.
 
 # %% [markdown]
-# ### Exercise 14.1 · `split_by_group` · medium · 8 minutes
+# ### Exercise 17.1 · `split_by_group` · medium · 8 minutes
 #
 # Rows from one document, customer or repository often contain each other's answers. So hold out whole groups. `groups`
 # names the group of each row. Take the groups in the order of their first row, **from the last one backwards**, until
@@ -933,7 +933,7 @@ def split_by_group(groups: list[str], heldout: int) -> list[int]:
     raise NotImplementedError
 
 
-check("14.1", split_by_group);
+check("17.1", split_by_group);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -960,7 +960,7 @@ check("14.1", split_by_group);
 # </details>
 
 # %% [markdown]
-# ### Exercise 14.2 · `my_project` · hard · 25 minutes
+# ### Exercise 17.2 · `my_project` · hard · 25 minutes
 #
 # Write a reward for **your** task. The check attacks it with texts made from your own rows. Return three things:
 #
@@ -979,7 +979,7 @@ def my_project() -> tuple:
     raise NotImplementedError
 
 
-check("14.2", my_project);
+check("17.2", my_project);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -1027,7 +1027,7 @@ check("14.2", my_project);
 # </details>
 
 # %% [markdown]
-# ### Exercise 14.3 · `first_draft` · medium · 6 minutes
+# ### Exercise 17.3 · `first_draft` · medium · 6 minutes
 #
 # What if nobody had attacked the draft? Train 16 steps with it. It pays 2 for the right number anywhere and 1 for the
 # two opening tags. Does the strict held-out accuracy of the greedy answers `"rise"` or `"fall"`? Answer `"stay"` if you
@@ -1061,7 +1061,7 @@ def first_draft() -> dict:
     return {"before": before_greedy.strict, "after": scores.strict}
 
 
-predict("14.3", prediction, first_draft);
+predict("17.3", prediction, first_draft);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -1085,10 +1085,10 @@ predict("14.3", prediction, first_draft);
 # </details>
 
 # %% [markdown]
-# ### Exercise 14.4 · `few_rows` · medium · 6 minutes
+# ### Exercise 17.4 · `few_rows` · medium · 6 minutes
 #
 # How many rows does *your* project need? Train again for as many steps as above, but only on the first 16 training
-# problems (`train_again` comes from exercise 14.3). Is the strict held-out accuracy of the greedy answers `"lower"` or
+# problems (`train_again` comes from exercise 17.3). Is the strict held-out accuracy of the greedy answers `"lower"` or
 # `"higher"` than that of the run above? Answer `"no difference"` if you expect a paired test with p of 0.05 or more.
 
 # %% tags=["exercise"]
@@ -1103,7 +1103,7 @@ def few_rows() -> dict:
     return {"before": after_greedy.strict, "after": scores.strict}
 
 
-predict("14.4", prediction, few_rows);
+predict("17.4", prediction, few_rows);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
