@@ -49,6 +49,15 @@ class Case:
     expected: object
 
 
+def notebook_of(number: str) -> str:
+    """The notebook of an exercise's number: "04_grpo_run" for "04.1"."""
+    chapter = number[:2]
+    for notebook in NOTEBOOKS:
+        if notebook.startswith(chapter):
+            return notebook
+    raise ValueError(f"there is no chapter {chapter} for the exercise {number}")
+
+
 def call_directly(function: Callable, *arguments: object) -> object:
     """How most exercises call the learner's function."""
     return function(*arguments)
@@ -75,7 +84,7 @@ class Exercise:
     @property
     def notebook(self) -> str:
         """The notebook that has this exercise, such as "04_grpo_run"."""
-        return NOTEBOOKS[int(self.number[:2])]
+        return notebook_of(self.number)
 
     def case(
         self,
@@ -119,7 +128,7 @@ class Experiment:
     @property
     def notebook(self) -> str:
         """The notebook that has this experiment, such as "04_grpo_run"."""
-        return NOTEBOOKS[int(self.number[:2])]
+        return notebook_of(self.number)
 
     def example(self, measured: object, *, gives: str) -> None:
         """Add a recorded result of a run and the prediction that it proves right, for the tests."""
