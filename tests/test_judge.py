@@ -16,8 +16,16 @@ import pytest
 from conftest import REPO, raises_naming, slow, until
 
 from grpo_workbook import WorkbookError
-from grpo_workbook.rewards import attacks
-from grpo_workbook.rewards.judges import PREFER, Judge, agreement, get_judge_reward
+from grpo_workbook.rewards import attacks, call
+from grpo_workbook.rewards.judges import (
+    PREFER,
+    RUBRIC,
+    Criterion,
+    Judge,
+    agreement,
+    get_judge_reward,
+    get_rubric_reward,
+)
 
 ROW = {"prompt": "What is 6 times 7?", "completion": "<answer>42</answer>"}
 
@@ -150,6 +158,61 @@ def test_a_missing_field_names_those_that_are_there():
         ask(Judge("http://127.0.0.1:1/v1", "m", "{prompt} {completion} {reference}"), ROW)
 
 
+# ---------------------------------------------------------------- rubrics
+
+POLITE = Criterion("polite", "Is the reply polite?", weight=1.0)
+SOLVES = Criterion("solves", "Does it solve the problem?", weight=3.0)
+
+
+def grade(text: str, n: int) -> str:
+    """Polite is what says please; what says refund solves the problem; a shrug is no verdict."""
+    reply = fenced(text)
+    if "polite?" in text:
+        return "yes" if "please" in reply else "no"
+    if reply == "shrug":
+        return "That depends."
+    return "yes" if "refund" in reply else "no"
+
+
+def test_a_rubric_pays_the_weighted_mean_of_its_criteria(endpoint):
+    url, seen = endpoint(grade)
+    judge = Judge(url, "m", RUBRIC)
+    rubric = get_rubric_reward(judge, [POLITE, SOLVES])
+    replies = ["please, a refund", "please", "refund", "no"]
+    prompts = [[{"role": "user", "content": "The lamp is broken."}]] * 4
+    assert call(rubric, replies, prompt=prompts) == [1.0, 0.25, 0.75, 0.0]
+    assert len(seen) == 8
+    assert all("The lamp is broken." in request["messages"][0]["content"] for request in seen)
+
+
+def test_a_rubric_logs_each_criterion_and_leaves_out_what_was_not_judged(endpoint):
+    url, _ = endpoint(grade)
+    rubric = get_rubric_reward(Judge(url, "m", RUBRIC), [POLITE, SOLVES])
+    metrics, table = {}, {}
+    replies = ["please, a refund", "shrug", "please", "refund"]
+    with pytest.warns(UserWarning, match="1 of 4"):
+        rewards = asyncio.run(
+            rubric(replies, ["?"] * 4, log_metric=metrics.__setitem__, log_extra=table.__setitem__)
+        )
+    assert rewards == [1.0, None, 0.25, 0.75]
+    assert metrics == {"rubric/polite": 0.5, "rubric/solves": pytest.approx(2 / 3)}
+    assert table == {"polite": [1, 0, 1, 0], "solves": [1, None, 0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("template", "criteria", "named"),
+    [
+        ("{completion}", [POLITE], "{completion}"),
+        (RUBRIC, [], "Criterion"),
+        (RUBRIC, [POLITE, POLITE], "'polite'"),
+        (RUBRIC, [Criterion("short", "Is it short?", weight=0.0)], "0.0"),
+    ],
+)
+def test_a_rubric_that_cannot_be_meant_is_refused(template, criteria, named):
+    with raises_naming(WorkbookError, named):
+        get_rubric_reward(Judge("http://127.0.0.1:1/v1", "m", template), criteria)
+
+
 # ---------------------------------------------------------------- hostile completions
 
 
@@ -245,19 +308,21 @@ import unsloth
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
-from grpo_workbook.rewards.judges import Judge, get_judge_reward
+from grpo_workbook.rewards.judges import *
 folder = {str(REPO / "data" / "tiny-qwen3")!r}
 judge = Judge({url!r}, "m")
+rubric = get_rubric_reward(Judge({url!r}, "m", RUBRIC), [Criterion("tagged", "Are there tags?")])
 rows = Dataset.from_list([{{"prompt": [{{"role": "user", "content": {SUM!r}}}]}}] * 4)
 args = GRPOConfig({str(tmp_path)!r}, max_steps=1, per_device_train_batch_size=8, use_cpu=True,
     bf16=False, num_generations=8, max_completion_length=32, report_to="none", logging_steps=1,
     save_strategy="no", gradient_checkpointing=False)
 model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
-trainer = GRPOTrainer(model, get_judge_reward(judge), args, rows,
+trainer = GRPOTrainer(model, [get_judge_reward(judge), rubric], args, rows,
     processing_class=AutoTokenizer.from_pretrained(folder))
 trainer.train()
 log = trainer.state.log_history[0]
 print("MEAN", log["rewards/judge_reward/mean"], judge.counts["verdicts"])
+assert log["rubric/tagged"] == log["rewards/rubric_reward/mean"]
 """
     from conftest import finished
 
@@ -265,7 +330,8 @@ print("MEAN", log["rewards/judge_reward/mean"], judge.counts["verdicts"])
     match = re.search(r"MEAN (\S+) (\d+)", result.stdout)
     assert match, result.stderr[-3000:]
     assert int(match[2]) == 8
-    right = sum("<answer>" in r["messages"][0]["content"] for r in seen)
+    graded = [r["messages"][0]["content"] for r in seen]
+    right = sum("<answer>" in text and "Are there tags?" not in text for text in graded)
     assert float(match[1]) > 0 if right else float(match[1]) == 0
 
 
