@@ -10,6 +10,8 @@ benchmarks/race_results. A run whose settings, model or data have changed is mad
 Learning rates were chosen on other problems, taken out of the training data, with other seeds:
 
     python benchmarks/race.py --dev --rates 1e-4 3e-4 1e-3 --seeds 100 --methods grpo sft dpo
+
+On the two tasks of chapter 12's comparison (COMPARISON), a run takes the best of these rates.
 """
 
 import argparse
@@ -40,7 +42,11 @@ TASKS: dict[str, dict] = {
     },
     "rare": {  # the main run's: the rare kinds of problem
         "model": "data/tiny-qwen3", "data": "data/word_problems", "only": "rare",
-        "system": SYSTEM, "rewards": "correctness", "strict": True, "tokens": 64, "budget": 2048,
+        "system": SYSTEM, "rewards": "correctness", "strict": True, "tokens": 64, "budget": 1536,
+    },
+    "addition": {  # the problems of "steps", with fewer completions
+        "model": "data/tiny-steps", "data": "data/step_tasks", "system": None,
+        "rewards": "correctness", "strict": False, "tokens": 64, "budget": 1024,
     },
     "steps": {
         "model": "data/tiny-steps", "data": "data/step_tasks", "system": None,
@@ -62,6 +68,7 @@ METHODS: dict[str, dict] = {
     "random of 8": {"learn": "sft", "texts": "random", "rate": 3e-4},
     "dpo": {"learn": "dpo", "rate": 1e-4},
     "dpo, 4 rounds": {"learn": "dpo", "rounds": 4, "rate": 1e-4},
+    "teacher": {"learn": "teacher"},
     "distillation": {"learn": "distill", "group": 1},
     "distillation, sampled token": {"learn": "distill", "group": 1, "whole": False},
     "reinforce": {"baseline": "none"},
@@ -107,6 +114,40 @@ MECHANISMS: dict[str, dict] = {
 # The rate that was chosen for GRPO is the lowest that was tried: one below it.
 SLOWER = {"grpo, a third of the rate": {"rate": 1e-4}}
 ALL = METHODS | SLOWER | CONTROLS | MECHANISMS
+# The comparison of chapter 12: on these two tasks, each method with the best of the same rates.
+COMPARISON = ("rare", "addition")
+COMPARED = (
+    "base", "teacher", "sft", "rejection", "rejection, 4 rounds", "dpo, 4 rounds", "grpo",
+    "grpo, 4 updates", "gspo, 4 updates", "dapo, 4 updates", "rloo", "ppo", "distillation",
+    "distillation, sampled token", "random reward",
+)  # fmt: skip
+
+
+def methods_of(task: str) -> dict[str, dict]:
+    """The methods that run on a task, with their settings."""
+    if task in COMPARISON:
+        return {name: ALL[name] for name in COMPARED}
+    if task == "steps":
+        return ALL
+    return METHODS
+
+
+def tuned_rate(tries: list[dict], method: str) -> float | None:
+    """The rate with the best accuracy on the development problems; None if none was tried.
+
+    Accuracy is the mean of sampled and greedy here, because the race reports both.
+
+    Args:
+        tries: the stored development runs of a task.
+    """
+    by_rate: dict[float, list[float]] = {}
+    for row in tries:
+        if row["method"].rsplit(", rate ", 1)[0] == method:
+            accuracy = (row["end"]["sampled"] + row["end"]["greedy"]) / 2
+            by_rate.setdefault(row["settings"]["rate"], []).append(accuracy)
+    if not by_rate:
+        return None
+    return max(by_rate, key=lambda rate: sum(by_rate[rate]) / len(by_rate[rate]))
 
 
 def digest(*parts: object) -> str:
@@ -183,13 +224,16 @@ def identity(row: dict) -> tuple:
 
 def wanted(args) -> Iterable[dict]:
     """The runs that were asked for, seed by seed, so that what time allows is balanced."""
+    tries = {task: Store(args.folder, dev=True).rows(task) for task in args.tasks}
     for seed, task in itertools.product(args.seeds, args.tasks):
-        known = ALL if task == "steps" else METHODS
+        known = methods_of(task)
         for name in args.methods or known:
             if name not in known:
                 continue
             for rate in args.rates or [None]:
                 settings = known[name] | ({"rate": rate} if rate else {})
+                if rate is None and task in COMPARISON:
+                    settings = settings | {"rate": tuned_rate(tries[task], name) or 3e-4}
                 setup = TASKS[task] | ({"budget": args.budget} if args.budget else {})
                 key = digest(settings, setup, args.points, *inputs(task))
                 label = f"{name}, rate {rate:g}" if rate else name
@@ -364,7 +408,7 @@ def main() -> int:
     store = Store(args.folder, args.dev)
     if not (args.table or args.list):
         return race(args, store)
-    show(args, store, wanted(args), table, lambda task: ALL)
+    show(args, store, wanted(args), table, methods_of)
     return 0
 
 

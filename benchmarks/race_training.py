@@ -5,10 +5,14 @@ What TRL has too gives TRL's numbers (tests/test_race.py, tests/test_grpo.py).
 """
 
 import copy
+import hashlib
+import os
 import random
 import re
+import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -32,7 +36,8 @@ from grpo_workbook.statistics import pass_at_k
 
 DEV = 240  # problems out of the training data, to choose settings
 HELDOUT = 240  # problems of the curve and of greedy
-MANY = 120  # of these, problems with SAMPLES completions at the end
+MANY = 80  # of these, problems with SAMPLES completions at the end
+DEV_MANY = 40
 CRITIC_RATE, GAMMA_LAMBDA, DPO_BETA = 1e-3, 0.95, 0.1
 LAG, CAP = 8, 2.0
 # The teacher of the distillation: the base after so many worked answers, the same for each seed.
@@ -44,7 +49,7 @@ SAMPLES = 16  # completions of each of MANY problems at the end
 class Settings:
     """A method; the defaults are GRPO (DeepSeekMath) with one update per batch, without KL."""
 
-    learn: str = "policy"  # or "sft", "dpo", "distill", "nothing"
+    learn: str = "policy"  # or "sft", "dpo", "distill", "teacher", "nothing"
     texts: str = "answers"  # sft: the training "answers", or "right", "best", "random" samples
     rounds: int = 1  # sft, dpo: sample and learn so many times
     cold: int = 0  # completions that are training answers, imitated first
@@ -299,7 +304,7 @@ class Racer:
         if task.get("only"):
             rows = [row for row in rows if row[task["only"]]]
             heldout = [row for row in heldout if row[task["only"]]]
-        self.many = MANY // 3 if dev else MANY
+        self.many = DEV_MANY if dev else MANY
         self.heldout = rows[-DEV:] if dev else heldout[:HELDOUT]
         self.rows, self.place = rows[:-DEV] if dev else rows, 0
         self.random = random.Random(seed)
@@ -338,6 +343,8 @@ class Racer:
             self.learn_rounds()
         elif s.learn == "distill":
             self.learn_from_teacher()
+        elif s.learn == "teacher":
+            self.model = self.make_teacher()
         self.seconds += time.process_time() - self.started
         end = self.measure()
         self.curve.append([self.used, round(self.seconds, 1), end["sampled"]])
@@ -433,13 +440,31 @@ class Racer:
             self.probe()
 
     def make_teacher(self) -> Any:
-        """The base after supervised learning from worked answers to the training problems."""
+        """The base after supervised learning from worked answers to the training problems.
+
+        All seeds have the same teacher, so it is trained once and kept in `build/race`.
+        """
+        from transformers import AutoModelForCausalLM
+
+        weights = Path(self.task["model"], "model.safetensors").read_bytes()
+        name = f"teacher-{hashlib.sha256(weights).hexdigest()[:12]}"
+        if self.dev:
+            name += "-dev"  # it has not seen the development problems
+        folder = Path("build/race") / name
+        if folder.is_dir():
+            return AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
         settings = Settings(learn="sft", rate=TEACHER_RATE)
         racer = Racer(self.task, settings, TEACHER_SEED, TEACHER_TEXTS, self.size, self.dev)
         racer.marks = [racer.budget]
         racer.started = time.process_time()
         racer.learn_rounds()
         torch.manual_seed(self.seed)  # the student samples as if there had been no teacher
+        unfinished = folder.with_name(f"{name}.{os.getpid()}")
+        racer.model.save_pretrained(unfinished)
+        if folder.is_dir():  # another run has just made the same one
+            shutil.rmtree(unfinished)
+        else:
+            unfinished.rename(folder)
         return racer.model
 
     def learn_rounds(self) -> None:

@@ -5,6 +5,7 @@ upstream issue or pull request, so that it can be removed when the library has c
 versions are in requirements.txt.
 """
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -121,6 +122,95 @@ def why_not_plain(device: str) -> str | None:
     if device == "cpu":
         return "TRL 1.15 computes log-probabilities in a Triton kernel, which needs a GPU"
     return None
+
+
+def distil_without_triton() -> None:
+    """Let TRL's DistillationTrainer compute its loss on a CPU; call it after `import unsloth`.
+
+    TRL 1.15 has the divergence only as a Triton kernel (trl/kernels/chunked_divergence.py), and
+    Unsloth 2026.10 does not replace it. `divergence_in_torch` has the same formula, and keeps the
+    logits of all tokens in memory, which the kernel avoids. On a GPU the kernel stays.
+    """
+    import torch
+    from trl.trainer import distillation_trainer
+
+    if not torch.cuda.is_available():
+        distillation_trainer._chunked_divergence_loss = divergence_in_torch
+
+
+def divergence_in_torch(
+    student_hidden_states: Any,
+    teacher_hidden_states: Any,
+    student_lm_head_weight: Any,
+    teacher_lm_head_weight: Any,
+    completion_mask: Any,
+    beta: float,
+    num_items_in_batch: Any = None,
+    student_lm_head_bias: Any = None,
+    teacher_lm_head_bias: Any = None,
+    student_logit_scale: float = 1.0,
+    teacher_logit_scale: float = 1.0,
+    student_final_logit_softcapping: float | None = None,
+    teacher_final_logit_softcapping: float | None = None,
+    temperature: float = 1.0,
+) -> tuple[Any, Any, Any]:
+    """The generalized divergence of TRL's DistillationTrainer, with its parameters (arXiv 2306.13649).
+
+    Args:
+        student_hidden_states, teacher_hidden_states: (completions, tokens, hidden), each model with
+            its own width.
+        student_lm_head_weight, teacher_lm_head_weight: (vocabulary, hidden).
+        completion_mask: (completions, tokens), 1 for the tokens that count.
+        beta: 0 is the forward KL, from the teacher's distribution to the student's; 1 the reverse
+            KL; between them a mixture of both distributions takes part.
+
+    Returns:
+        The loss, the sum of the student's entropies in nats, and the number of tokens.
+    """
+    import torch
+
+    counted = completion_mask != 0  # (completions, tokens)
+    count = counted.sum()
+    student = _log_probabilities(
+        student_hidden_states[counted], student_lm_head_weight, student_lm_head_bias,
+        student_logit_scale, student_final_logit_softcapping, temperature,
+    )  # fmt: skip
+    teacher = _log_probabilities(
+        teacher_hidden_states[counted], teacher_lm_head_weight, teacher_lm_head_bias,
+        teacher_logit_scale, teacher_final_logit_softcapping, temperature,
+    )  # fmt: skip
+    if beta == 0:
+        divergence = (teacher.exp() * (teacher - student)).sum()
+    elif beta == 1:
+        divergence = (student.exp() * (student - teacher)).sum()
+    else:
+        parts = torch.stack([student + math.log(1 - beta), teacher + math.log(beta)])
+        mixture = parts.logsumexp(0)
+        from_teacher = (teacher.exp() * (teacher - mixture)).sum()
+        from_student = (student.exp() * (student - mixture)).sum()
+        divergence = beta * from_teacher + (1 - beta) * from_student
+    entropy = -(student.exp() * student).sum()
+    if num_items_in_batch is None:
+        num_items_in_batch = count.clamp(min=1)
+    return divergence / num_items_in_batch, entropy, count
+
+
+def _log_probabilities(
+    hidden_states: Any,
+    weight: Any,
+    bias: Any,
+    scale: float,
+    softcap: float | None,
+    temperature: float,
+) -> Any:
+    """log pi of all tokens of the vocabulary, as TRL computes the logits: (tokens, vocabulary)."""
+    logits = hidden_states.float() @ weight.float().T
+    if bias is not None:
+        logits = logits + bias
+    logits = scale * logits
+    if softcap is not None:
+        logits = softcap * (logits / softcap).tanh()
+    return (logits / temperature).log_softmax(-1)
 
 
 def reference_of(beta: float, backend: str, device: str) -> str:
