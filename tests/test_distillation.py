@@ -46,15 +46,14 @@ torch.manual_seed(0)
 tokenizer = AutoTokenizer.from_pretrained("data/tiny-qwen3")
 student = AutoModelForCausalLM.from_pretrained("data/tiny-qwen3", dtype="float32")
 teacher = AutoModelForCausalLM.from_pretrained("data/tiny-qwen3", dtype="float32")
-for name, weight in student.named_parameters():
-    if "layers.3" in name:
-        weight.data += 0.02 * torch.randn_like(weight)
+for weight in student.model.layers[-1].parameters():
+    weight.data += 0.1 * torch.randn_like(weight)
 args = DistillationConfig(
-    output_dir=sys.argv[1], max_steps=8, per_device_train_batch_size=16, learning_rate=1e-3,
+    output_dir=sys.argv[1], max_steps=8, per_device_train_batch_size=32, learning_rate=1e-3,
     beta=1.0, max_completion_length=32, logging_steps=1, save_strategy="no", report_to="none",
     use_cpu=True, bf16=False, gradient_checkpointing=False, disable_tqdm=True,
 )
-rows = to_dataset(load_problems(WORD_PROBLEMS["train"]).select(range(128)))
+rows = to_dataset(load_problems(WORD_PROBLEMS["train"]).select(range(256)))
 trainer = DistillationTrainer(
     student, teacher_model=teacher, args=args, train_dataset=rows, processing_class=tokenizer
 )
