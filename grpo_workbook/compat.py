@@ -154,7 +154,9 @@ def divergence_in_torch(
     teacher_final_logit_softcapping: float | None = None,
     temperature: float = 1.0,
 ) -> tuple[Any, Any, Any]:
-    """The generalized divergence of TRL's DistillationTrainer, with its parameters (arXiv 2306.13649).
+    """The generalized divergence of TRL's DistillationTrainer, with its parameters.
+
+    Its formula is in arXiv 2306.13649, section 3.
 
     Args:
         student_hidden_states, teacher_hidden_states: (completions, tokens, hidden), each model with
