@@ -258,7 +258,9 @@ def through_4_bits(model):
         layer.weight.data = weight
 
 
-def train(model, make_batch, name, steps, learning_rate, rounded_after, say) -> None:
+def train(
+    model, make_batch, name, steps, learning_rate, rounded_after, say, lowest: float = 0.05
+) -> None:
     """Train with AdamW, warm-up and a cosine.
 
     Args:
@@ -268,6 +270,7 @@ def train(model, make_batch, name, steps, learning_rate, rounded_after, say) -> 
         learning_rate: the highest one, after 50 steps.
         rounded_after: the fraction of the steps after which the model sees 4-bit weights.
         say: prints a line.
+        lowest: the fraction of the learning rate at which the cosine ends; 1 keeps it constant.
     """
     import torch
 
@@ -278,7 +281,7 @@ def train(model, make_batch, name, steps, learning_rate, rounded_after, say) -> 
     for step in range(1, steps + 1):
         cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * min(1.0, step / 50) * (0.05 + 0.95 * cosine)
+            group["lr"] = learning_rate * min(1.0, step / 50) * (lowest + (1 - lowest) * cosine)
         with through_4_bits(model) if step > rounded_after * steps else nullcontext():
             loss = model(**make_batch(), use_cache=False).loss
             loss.backward()

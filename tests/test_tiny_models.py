@@ -15,9 +15,10 @@ from build_tiny_models import make_tokenizer, tokenizer_texts
 
 FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
 FORM = REPO / "data" / "tiny-form"
+VISION = REPO / "data" / "tiny-vision"
 
 
-@pytest.mark.parametrize("folder", [*FOLDERS.values(), FORM])
+@pytest.mark.parametrize("folder", [*FOLDERS.values(), FORM, VISION])
 def test_the_folder_is_small_and_safe_and_has_a_card(folder):
     files = [f for f in folder.rglob("*") if f.is_file()]
     assert sum(f.stat().st_size for f in files) < 4_000_000
