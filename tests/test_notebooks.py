@@ -214,7 +214,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "rows, steps=40), total=40": "rows, steps=4), total=4",
         '"max_steps": 40, "learning_rate": 2e-3': '"max_steps": 4, "learning_rate": 2e-3',
     },
-    "03_reward_design": {"[2.0, 0.1, 0.0], steps=10": "[2.0, 0.1, 0.0], steps=2"},
+    "03_reward_design": {"0.0, 0.0], steps=10": "0.0, 0.0], steps=2"},
     "04_grpo_run": {
         "= choose_profile()": '= choose_profile(heldout=24, grpo={"max_steps": 10})',
         "max_steps=30, learning_rate": "max_steps=2, learning_rate",
@@ -404,9 +404,13 @@ def scratch_trainer_learned(folder, proved):
 def a_small_reward_drove_the_update(folder, proved):
     assert proved["steps"] == 10
     assert max(proved["gaps"].values()) < 1e-3  # our advantages and TRL's, in four ways
-    phrase, number = (proved["curves"][name] for name in ("says_answer_is", "gives_a_number"))
-    assert min(number) > 0.9  # mastered, so nothing but the phrase was left
-    assert sum(phrase[-3:]) / 3 > sum(phrase[:3]) / 3 + 0.3
+    for seed in (0, 1):
+        number = proved["curves"][f"gives_a_number {seed}"]
+        phrase = proved["curves"][f"says_answer_is {seed}"]
+        form = proved["curves"][f"strict_format_reward {seed}"]
+        assert min(number) > 0.9  # mastered, so nothing but the phrase was left
+        assert sum(phrase[-3:]) / 3 > sum(phrase[:3]) / 3 + 0.3
+        assert sum(form[-3:]) / 3 < 0.05 < sum(form[:3]) / 3  # nothing paid for the form
     toy = proved["toy"]
     assert toy["group 4"] > 0.6
     assert max(toy[way] for way in ("batch 4", "none 4", "normalize_then_sum 4")) < 0.3

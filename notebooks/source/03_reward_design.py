@@ -4,19 +4,21 @@
 # How do you write a reward that teaches the task, and not a trick? This chapter writes rewards, attacks them before the
 # model does, and measures which of them drives an update. The question matters because GRPO makes a completion likelier
 # if it earns more than the mean of its group. The model therefore learns whatever the reward pays for, even by mistake,
-# and ignores what the reward ignores.
+# and ignores what the reward ignores. In one of this chapter's runs, a reward for two words, with a twentieth of the
+# weight of the task, doubles these words within ten steps, and the form of the answers is lost.
 #
 # **After this notebook you can** write a reward in TRL's contract, combine several, score a model's completions before
 # any training, attack a reward before the model does, and say which reward drives an update.
 #
-# **Time:** about half a minute on two CPU cores, and 40 minutes of reading. One short run trains; two exercises train too,
+# **Time:** about a minute on two CPU cores, and 40 minutes of reading. Two short runs train; two exercises train too,
 # for under a minute each. **You need** chapter 00.
 
 # %% [markdown]
 # ## From functions to advantages
 #
-# Several functions score each completion of a group. TRL adds up the weighted scores. The totals of a group are then
-# compared and become its advantages.
+# GRPO samples several completions of one prompt, a *group*. Several functions score each of them, and TRL adds up the
+# weighted scores. The totals of a group are then compared and become its advantages: how much better than its group
+# each completion is.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -61,8 +63,8 @@ completions = ["6*7=42", "6*7=41", "It is 41 or 42.", "421"]
 says_42(completions=completions)
 
 # %% [markdown]
-# This reward pays for three of the four completions, but only the first answers the question. Training would quickly
-# exploit that.
+# This reward pays for three of the four completions, but only the first answers the question. Training would soon
+# make the other two more frequent, too.
 #
 # TRL calls the function with keyword arguments only: `prompts`, `completions`, `completion_ids` (the tokens), every
 # other column of the dataset, `trainer_state`, `log_extra` (adds a column to the table of samples), `log_metric` (adds
@@ -327,9 +329,9 @@ for name, text in samples.items():
     print(f"{name:15} format {format_value:.2f}   length {length_value:.2f}")
 
 # %% [markdown]
-# Look at the column `length`: two of the three cheats, the texts that only sound right and that chat, earn more than
-# the answer that shows its work. The length does not show whether an answer is good; use such a reward only to
-# shorten answers that are already right.
+# Look at the column `length`. The answer that shows its work earns 0.62. Two of the three cheats earn more, 0.88 each:
+# the one that only sounds right, and the one that chats. The length does not show whether an answer is good. Use such a
+# reward only to shorten answers that are already right.
 
 # %% [markdown]
 # ## What would GRPO see on step 1?
@@ -372,47 +374,51 @@ scored = score_rewards(functions, completions, rows, group_size=8, weights=weigh
 scored.table().round(2)
 
 # %% [markdown]
-# In groups of 8, every reward has variance in every group. The next figure cuts the same completions into groups of 4.
-# Each block is the four rewards of one group, sorted from low to high. The darker a cell, the higher the reward; a
-# hatched block is a group whose rewards are all equal.
+# In groups of 8, every reward has variance in every group. Smaller groups are cheaper. What would they cost? The next
+# figure cuts the same 64 completions into groups of 2, 4 and 8. Each bar is the percentage of groups in which the
+# reward has no variance, and the numbers above it are the number of such groups and of all groups. The last three bars
+# are the weighted sum of all rewards.
 
 # %% tags=["hide-input"]
 import numpy as np
-from matplotlib.patches import Rectangle
 
-rows_each = np.repeat(rows, 8).tolist()
-fours = score_rewards(functions, completions, rows_each, group_size=4, weights=weights)
-names = [name.removesuffix("_reward") for name in fours.groups]
-table = np.sort(np.array(list(fours.groups.values()), dtype=float), axis=2)
-equal = table.max(axis=2) == table.min(axis=2)  # (functions and total, groups)
-shade = table / table.max(axis=(1, 2), keepdims=True).clip(1e-9)
-figure, (axes,) = figures.new_panels(9, 2.6)
-axes.grid(False)
-axes.imshow(shade.reshape(4, -1), aspect="auto", cmap="Blues", vmin=-0.3, vmax=1.2)
-for row, group in zip(*equal.nonzero()):
-    place = (4 * group - 0.5, row - 0.5)
-    axes.add_patch(Rectangle(place, 4, 1, facecolor="#DDD", ec="grey", hatch="//"))
-for x in range(4, 64, 4):
-    axes.axvline(x - 0.5, color="white", lw=4)
-for y in range(3):
-    axes.axhline(y + 0.5, color="white", lw=4)
-axes.set_yticks(range(len(names)), names)
-axes.set_xticks(np.arange(16) * 4 + 1.5, range(1, 17))
-counts = ", ".join([f"{name} {sum(row)}" for name, row in zip(names, equal)])
-only_form = sum(equal[0] & ~equal[-1])
-axes.set_xlabel("group of 4, sorted; dark: high reward, hatched grey: all equal")
-axes.set_title(f"Groups of 4: {only_form} of 16 differ only in their format")
-words = f"Heat map: rewards of 64 completions in 16 groups. Zero variance: {counts}."
-figures.show(figure, words)
+rows_each = np.repeat(rows, 8).tolist()  # the row of each completion
+figure, (axes,) = figures.new_panels(8.5, 3.2)
+shades = {2: "#9CC9E8", 4: "#3E8FC4", 8: "#00466E"}
+words = []
+for shift, (size, colour) in zip((-0.27, 0, 0.27), shades.items()):
+    cut = score_rewards(
+        functions, completions, rows_each, group_size=size, weights=weights
+    )
+    values = np.array(list(cut.groups.values()), dtype=float)
+    equal = values.max(axis=2) == values.min(axis=2)  # (rewards and total, groups)
+    names = [name.removesuffix("_reward") for name in cut.groups]
+    places = np.arange(len(names)) + shift
+    bars = axes.bar(places, 100 * equal.mean(axis=1), 0.25, color=colour)
+    bars.set_label(f"groups of {size}")
+    counts = [f"{row.sum()}/{len(row)}" for row in equal]
+    axes.bar_label(bars, counts, fontsize=8)
+    words.append(f"groups of {size}: {', '.join(counts)}")
+axes.set_xticks(range(len(names)), names)
+axes.set(ylim=(0, 75), ylabel="groups without variance (%)")
+axes.set_title("Small groups often have no variance, and the total least often")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(
+    figure,
+    f"Bar chart of zero-variance groups for {', '.join(names)}: {'; '.join(words)}.",
+)
 
 # %% [markdown]
-# In small groups a single reward more often has no variance: correctness has none in 4 of these 16 groups. If one
-# reward gives no gradient, another reward can still tell the completions apart. In such a table or figure, look for:
+# In groups of 4, correctness has no variance in 4 of 16 groups, but the total always has some: where one reward cannot
+# tell the completions apart, another can. This helps the training to start. It is also a danger, because in those
+# 4 groups only the form decides what is reinforced. The second part of this chapter comes back to this.
+#
+# In such a table or figure, look for:
 #
 # - **mean 0 and all groups equal**: the reward is out of reach. Give partial credit, or easier problems.
 # - **mean 1 and all groups equal**: the task of this reward is mastered, or the reward is broken. The model learns
 #   nothing more from it.
-# - **a number above 0 in the column *none***: the reward did not apply, or could not be computed. Find out which of the two it is.
+# - **a number above 0 in the column *none***: the reward did not apply, or could not be computed. Find out which.
 #
 # To see samples while training runs, set `GRPOConfig(log_completions=True)`. Or add a reward that only prints. With a
 # weight of 0 such a reward does not change the training:
@@ -479,38 +485,41 @@ paid["ours"] = np.array(correctness_reward(texts, references)) == 1
 print(paid[["course's", "ours"]].sum().to_string())
 
 # %% [markdown]
-# The figure counts the attacks by kind: each row is one way to cheat. The grey bar is the number of attacks of that
-# kind. The orange bar counts those that fool the Hugging Face course's reward, and the thin blue bar those that fool
-# ours. A reward is fooled if it pays an attack in full.
+# Which attacks are these? In the figure each square is one attack, and each row is one kind of attack. Grey attacks earn
+# less than the full reward from both functions. Orange attacks fool the Hugging Face course's reward alone, and blue
+# attacks fool ours as well.
 
 # %% tags=["hide-input"]
-through = paid.groupby("kind", sort=False)[["course's", "ours"]].sum()
-through["attacks"] = paid.groupby("kind", sort=False).size()
-fooled = through.sum()
-figure, (axes,) = figures.new_panels(7.5, 4.6)
-axes.barh(through.index, through["attacks"], color="#DDDDDD", label="our attacks")
-axes.barh(
-    through.index, through["course's"], 0.5, color=figures.ORANGE, hatch="//",
-    edgecolor="white", label="fool the Hugging Face course's reward",
-)
-axes.barh(through.index, through["ours"], 0.25, color=figures.BLUE, label="fool ours")
+fools = paid[["course's", "ours"]].sum()
+paid["verdict"] = paid["course's"].astype(int) + paid["ours"].astype(int)
+squares = {}
+for kind, verdicts in paid.groupby("kind")["verdict"]:
+    squares[kind] = sorted(verdicts, reverse=True)
+kinds = sorted(squares, key=lambda kind: (-np.count_nonzero(squares[kind]), kind))
+looks = {
+    2: {"color": figures.BLUE, "label": "fools both rewards"},
+    1: {"color": figures.ORANGE, "label": "fools the Hugging Face course's reward",
+        "hatch": "//", "edgecolor": "white"},
+    0: {"color": "#DDDDDD", "label": "fools neither"},
+}
+figure, (axes,) = figures.new_panels(8, 4.6)
+for verdict, look in looks.items():
+    rows_of_squares, columns_of_squares = [], []
+    for row, kind in enumerate(kinds):
+        for column, verdict_of_square in enumerate(squares[kind]):
+            if verdict_of_square == verdict:
+                rows_of_squares.append(row)
+                columns_of_squares.append(column)
+    axes.barh(rows_of_squares, 0.85, 0.75, left=columns_of_squares, **look)
+axes.set_yticks(range(len(kinds)), kinds)
 axes.invert_yaxis()
 axes.grid(False)
-course, ours = fooled.iloc[0], fooled.iloc[1]
-title = (
-    f"Of our {len(paid)} attacks, {course} fool the correctness reward of the\n"
-    f"Hugging Face course, and {ours} fool the correctness reward of this course"
-)
-axes.set(xlabel="number of attacks", title=title)
+axes.set(xticks=[], xlabel="one square for each attack")
+title = f"{fools.iloc[0]} of {len(paid)} attacks fool the Hugging Face course's reward"
+figure.suptitle(f"{title}, and {fools.iloc[1]} fool ours too", fontsize=11)
 figure.legend(frameon=False, loc="outside lower center", ncols=3)
-words = []
-for name, row in through.iterrows():
-    words.append(f"{name} {row.iloc[0]} and {row.iloc[1]} of {row['attacks']}")
-figures.show(
-    figure,
-    "Bar chart of the attacks that fool the Hugging Face course's reward and ours, by "
-    f"kind: {'; '.join(words)}.",
-)
+words = [f"{kind} {np.count_nonzero(squares[kind])}" for kind in kinds]
+figures.show(figure, f"Squares by kind. Fool the first: {', '.join(words)}.")
 
 # %% [markdown]
 # Not all of these are equally bad. Read some of the attacks that only the Hugging Face course's reward pays for:
@@ -580,7 +589,7 @@ for name, text in {"right": one_line, "right, then chats": chatty, "empty": ""}.
 # to earn the reward for the strict form.
 #
 # How much can an attack earn from our own rewards? The next cell adds up all three, and divides the sum by what the
-# honest right answer earns:
+# honest right answer earns. It also prints the attacks that earn our full correctness reward:
 
 # %%
 def total(text):
@@ -595,15 +604,21 @@ contains = np.array(["42" in text for text in texts])
 best = fractions[contains].max()
 best_without = fractions[~contains].max()
 print(f"{contains.sum()} attacks contain the right number: up to {best:.0%}")
-print(f"{(~contains).sum()} do not: up to {best_without:.0%}")
-both = paid["ours"] & (np.array(strict_format_reward(texts)) == 1)
-print(f"{both.sum()} of the {paid['ours'].sum()} that earn correctness are well-formed")
+print(f"{(~contains).sum()} do not: up to {best_without:.0%}\n")
+for fooled, attack, fraction in zip(paid["ours"], collection, fractions):
+    if fooled:
+        (form,) = strict_format_reward([attack.text])
+        text = " ".join(attack.text.split())  # a million spaces become one
+        print(f"total {fraction:.0%}, strict form {form:.0f}   {text[:60]}")
 
 # %% [markdown]
-# No attack of the collection earns as much as the honest answer. None of the seven that fool our correctness reward
-# is well-formed, so each of them loses at least the reward for the strict form. In a group with honest right answers,
-# these have the highest advantage. In a group without any, the best cheat has the highest advantage, however little
-# it earns.
+# No attack of the collection earns as much as the honest answer. The seven texts that fool our correctness reward all
+# contain the right number in the only pair of answer tags, so correctness is what they should earn. What is wrong is
+# the text around it: a farewell, a greeting, the answer before or inside the reasoning, no reasoning, a tag too many.
+# None of the seven has the strict form, so each of them loses at least that reward.
+#
+# In a group with honest right answers, the honest ones therefore have the highest advantage. In a group without any,
+# the best cheat has the highest advantage, however little it earns.
 #
 # No reward stops every cheat. An answer can be right by luck, even if the reasoning is wrong. So read samples during
 # training and measure on held-out problems (chapter 04). If the answers are programs, they can attack the test itself
@@ -738,12 +753,15 @@ from transformers import PrinterCallback
 from trl import GRPOTrainer
 
 
-def train(reward_functions, reward_weights, steps=20, scale_rewards="group"):
+def train(reward_functions, reward_weights, steps=20, scale_rewards="group", seed=0):
     """Train a fresh tiny-form, and return the trainer with its log."""
-    changes = {"max_steps": steps, "scale_rewards": scale_rewards}
+    changes = {
+        "max_steps": steps, "scale_rewards": scale_rewards, "save_strategy": "no",
+        "seed": seed, "data_seed": seed,  # of the samples, and of the order of problems
+    }
     args = GRPOConfig(
         output_dir=str(profile.output / "rewards"), reward_weights=reward_weights,
-        **{**profile.grpo, **changes, "save_strategy": "no"},
+        **{**profile.grpo, **changes},
     )
     policy, _ = load_policy(profile)
     trainer = GRPOTrainer(
@@ -762,8 +780,8 @@ def curve(trainer, name):
 
 # %% [markdown]
 # The model writes a number in nearly every completion, so `gives_a_number` is a task that it has mastered. The style
-# reward pays for the words "answer is", with a weight of 0.1. The strict format has a weight of 0, so it is logged and
-# has no effect.
+# reward pays for the words "answer is", with a weight of 0.1. The other two rewards have a weight of 0, so they are
+# logged and have no effect: the strict form, and the phrase within the strict form. The cell trains with two seeds:
 
 # %%
 def gives_a_number(completions, **columns):
@@ -774,38 +792,63 @@ def says_answer_is(completions, **columns):
     return [float("answer is" in text_of(chat)) for chat in completions]
 
 
-judges = [gives_a_number, says_answer_is, strict_format_reward]
-trainer = train(judges, [2.0, 0.1, 0.0], steps=10)
+def phrase_in_form(completions, **columns):
+    pairs = zip(says_answer_is(completions), strict_format_reward(completions))
+    return [phrase * form for phrase, form in pairs]
+
+
+judges = [gives_a_number, says_answer_is, strict_format_reward, phrase_in_form]
+curves = {}
+for seed in (0, 1):
+    trainer = train(judges, [2.0, 0.1, 0.0, 0.0], steps=10, seed=seed)
+    for function in judges:
+        curves[function.__name__, seed] = curve(trainer, function.__name__)
 
 # %% [markdown]
-# The figure shows, for each of the 10 steps, the fraction of completions that earn each of the three rewards; the
-# weights are in the legend.
+# The figure shows, for each of the 10 steps, the fraction of the 80 completions that earn each of the first three
+# rewards. The bold lines are the first seed and the thin lines the second. The weights are in the legend.
 
 # %% tags=["hide-input"]
-curves = {}
-for function in judges:
-    curves[function.__name__] = curve(trainer, function.__name__)
-labels = ["gives a number (weight 2)", "says \"answer is\" (0.1)", "strict form (0)"]
-figure, (axes,) = figures.new_panels(7.5, 3.2)
-for label, values, (colour, dash, _) in zip(labels, curves.values(), figures.STYLES):
-    axes.plot(range(1, len(values) + 1), values, dash, color=colour, lw=2, label=label)
-spoken = curves["says_answer_is"]
-strict = curves["strict_format_reward"]
-axes.set(xlabel="step", ylabel="fraction of completions", ylim=(0, 1.05))
-first, last = spoken[0], spoken[-1]
-axes.set_title(f"A weight of 0.1 takes the phrase from {first:.0%} to {last:.0%}")
+labels = {
+    "gives_a_number": "gives a number (weight 2)",
+    "says_answer_is": "says \"answer is\" (0.1)",
+    "strict_format_reward": "strict form (0)",
+}
+figure, (axes,) = figures.new_panels(8, 3.2)
+for (name, label), (colour, dash, _) in zip(labels.items(), figures.STYLES):
+    for seed, width in ((0, 2.4), (1, 1.0)):
+        values = curves[name, seed]
+        steps = range(1, 1 + len(values))
+        (line,) = axes.plot(steps, values, dash, color=colour, lw=width)
+        if seed == 0:
+            line.set_label(label)
+axes.set_xlabel("step")
+axes.set_ylabel("fraction of completions")
+axes.set_ylim(0, 1.05)
+axes.set_title("A weight of 0.1 doubles the phrase, and the strict form disappears")
 figure.legend(frameon=False, loc="outside right center")
-figures.show(
-    figure,
-    f"Line chart of three rewards over {len(spoken)} steps. Nearly all completions "
-    f"have a number. The phrase: {first:.0%} to {last:.0%}. The strict form: "
-    f"{strict[0]:.0%} to {strict[-1]:.0%}.",
-)
+words = []
+for (name, seed), values in curves.items():
+    words.append(f"{name}, seed {seed}: {values[0]:.2f} to {values[-1]:.2f}")
+figures.show(figure, f"Line chart over the steps. {'; '.join(words)}.")
 
 # %% [markdown]
-# In this one run the phrase rises from 40 % to 80 % of the completions, although its weight is a twentieth of the
-# other reward's. The strict form falls to 0 %. No reward in this run pays for it, and a completion that writes the
-# phrase outside of the two blocks does not have it.
+# How many completions are behind these lines? The cell counts them in the first and in the last three steps, 240
+# completions each:
+
+# %%
+batch = trainer.args.per_device_train_batch_size
+for name in ("says_answer_is", "strict_format_reward", "phrase_in_form"):
+    for seed in (0, 1):
+        first = sum(curves[name, seed][:3]) * batch
+        last = sum(curves[name, seed][-3:]) * batch
+        print(f"{name:21} seed {seed}: {first:3.0f} of 240, then {last:3.0f}")
+
+# %% [markdown]
+# With both seeds the phrase doubles, from 92 to 192 and to 194 of 240 completions, although its weight is a twentieth
+# of the other reward's. Meanwhile the strict form goes from 53 and 52 completions to 0 and 2. No reward pays for the
+# form, and none punishes it. It is lost because this model never writes the phrase within the strict form (the last
+# two lines): when "The answer is 42." becomes likelier, the other ways to end an answer become less likely.
 
 # %% [markdown]
 # ### Four ways to make advantages
@@ -938,7 +981,8 @@ prediction = ...  # "rises", "stays" or "falls"
 
 def run() -> dict:
     """15 steps with weights of 2 and 0.1, and no division by a standard deviation."""
-    trainer = train(judges, [2.0, 0.1, 0.0], steps=15, scale_rewards="none")
+    weights = [2.0, 0.1, 0.0, 0.0]
+    trainer = train(judges, weights, steps=15, scale_rewards="none")
     spoken = curve(trainer, "says_answer_is")
     batch = trainer.args.per_device_train_batch_size
     return {
@@ -1004,13 +1048,15 @@ for way in WAYS:
         trainer.scale_rewards = way
     trainer._generate_and_score_completions(batch)
     logged = [list(trainer._logs["rewards"][f.__name__])[-size:] for f in judges]
-    ours = advantages(torch.tensor(logged).reshape(3, -1, 8), [2.0, 0.1, 0.0], way)
+    values = torch.tensor(logged).reshape(4, -1, 8)
+    ours = advantages(values, [2.0, 0.1, 0.0, 0.0], way)
     theirs = torch.tensor(list(trainer._logs["advantages"])[-size:]).reshape(-1, 8)
     gaps[way] = (ours - theirs).abs().max().item()
 assert max(gaps.values()) < 1e-3, gaps
-proved = {"steps": trainer.state.global_step, "gaps": gaps, "curves": curves}
+proved = {"steps": trainer.state.global_step, "gaps": gaps}
+proved["curves"] = {f"{name} {seed}": values for (name, seed), values in curves.items()}
 proved["toy"] = {f"{way} {mastered}": run[30] for (way, mastered), run in runs.items()}
-proved["fooled"] = [int(fooled.iloc[0]), int(fooled.iloc[1])]
+proved["fooled"] = [int(fools.iloc[0]), int(fools.iloc[1])]
 profile.output.mkdir(parents=True, exist_ok=True)
 (profile.output / "notebook_03.json").write_text(json.dumps(proved));
 
