@@ -6,7 +6,7 @@ experts of a mixture are counted in 16 bits, because bitsandbytes packs no stack
 
 Sources: LoRA (arXiv 2106.09685), QLoRA (2305.14314: NF4, double quantization) and 2205.05198
 (activations, with and without recomputing). Not included: Unsloth's kernels keep less than
-Transformers + PEFT.
+Transformers + PEFT, and adapters in the vision of a model would keep its activations.
 """
 
 import copy
@@ -65,6 +65,7 @@ class Shape:
     """A text decoder on the meta device. All counts are weights or values, not bytes."""
 
     model: Any
+    config: Any = None  # of the whole model, if the decoder is a part of one
 
     @classmethod
     def of(cls, config: Any) -> "Shape":
@@ -78,7 +79,26 @@ class Shape:
             model = AutoModelForCausalLM.from_config(
                 text_config, experts_implementation="batched_mm"
             )
-            return cls(model)
+            return cls(model, config)
+
+    @cached_property
+    def vision_weights(self) -> int:
+        """What the whole model has beside its text part: the vision tower and the projector.
+
+        Raises WorkbookError if its config has no vision.
+        """
+        from accelerate import init_empty_weights
+        from transformers import AutoModelForImageTextToText
+
+        try:
+            with init_empty_weights(include_buffers=True):
+                whole: Any = AutoModelForImageTextToText.from_config(copy.deepcopy(self.config))
+        except ValueError as error:
+            raise WorkbookError(
+                f"the model has no vision ({first_line(error)}): leave out image_tokens, or give "
+                "the folder or the hub id of a model with vision"
+            ) from error
+        return whole.num_parameters() - self.model.num_parameters()
 
     @cached_property
     def layers(self) -> list[dict[str, tuple[int, int]]]:
@@ -216,8 +236,12 @@ def _adapter_weights(shape: Shape, target_modules: tuple[str, ...]) -> int:
 
 
 @cache
-def find_shape(model: str) -> Shape:
+def find_shape(model: str, pictures: bool = False) -> Shape:
     """The shape of a model of KNOWN (with or without owner and variant), a folder or a hub id.
+
+    Args:
+        model: its name.
+        pictures: read the config even of a model of KNOWN, where only the text part stands.
 
     Raises:
         WorkbookError: it cannot be found or built.
@@ -231,7 +255,7 @@ def find_shape(model: str) -> Shape:
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
         raise WorkbookError(f"{model} is an adapter: give the model that it was trained on")
     try:
-        if name in KNOWN and not folder.is_dir():
+        if name in KNOWN and not folder.is_dir() and not pictures:
             return Shape.of(AutoConfig.for_model(**KNOWN[name]))
         return Shape.of(AutoConfig.from_pretrained(folder.as_posix()))  # also on Windows
     except Exception as error:  # an unknown config can raise anything
@@ -358,6 +382,7 @@ class Settings:
     steps_per_generation: int | None = None
     num_processes: int = 1  # each with its own device batch; a group may be spread over them
     target_modules: tuple[str, ...] = TARGET_MODULES
+    image_tokens: int | None = None  # of the pictures of a prompt; None: text alone
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -373,6 +398,11 @@ class Settings:
                 steps = "steps_per_generation"
             fix = f"per_device_train_batch_size x {steps} must be a multiple"
             raise WorkbookError(f"{problem} {group}, at least 2: {fix}")
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the longest prompt with its pictures."""
+        return self.max_prompt_length + (self.image_tokens or 0)
 
     @property
     def completions_per_step(self) -> int:
@@ -423,6 +453,8 @@ def memory(shape: Shape, settings: Settings, gib: float = 0.0) -> Parts:
         "optimizer (AdamW)": 2 * adapters,
         "reserve (assumed)": RESERVE,
     }
+    if settings.image_tokens is not None:  # 4-bit loading leaves vision wide
+        always["vision"] = shape.vision_weights * WIDTHS[settings.dtype]
     sampling = {}
     if not settings.use_vllm:
         sampling = _sampling_bytes(shape, settings)
@@ -434,10 +466,10 @@ def memory(shape: Shape, settings: Settings, gib: float = 0.0) -> Parts:
 def _sampling_bytes(shape: Shape, settings: Settings) -> dict[str, float]:
     """Bytes by part while Transformers samples completions, those of a generation batch at once."""
     batch = settings.completions_at_once
-    length = settings.max_prompt_length + settings.max_completion_length
+    length = settings.prompt_length + settings.max_completion_length
     kv_cache = kv_cache_bytes(shape, batch, length, settings.dtype)
     hidden_width = shape.model.config.hidden_size
-    prompt_values = batch * settings.max_prompt_length * 2 * (hidden_width + shape.mlp_width)
+    prompt_values = batch * settings.prompt_length * 2 * (hidden_width + shape.mlp_width)
     return {
         "KV cache": kv_cache,
         "one layer's cache, copied": kv_cache / len(shape.layers),
@@ -451,7 +483,7 @@ def _vllm_cache_bytes(shape: Shape, settings: Settings, gib: float) -> float:
     share = settings.vllm_gpu_memory_utilization
     weights = weight_bytes(shape, settings.dtype, settings.load_in_4bit)
     room = share * gib * GIB - weights
-    length = settings.max_prompt_length + settings.max_completion_length
+    length = settings.prompt_length + settings.max_completion_length
     if room < kv_cache_bytes(shape, 1, length, settings.dtype):
         problem = f"vllm_gpu_memory_utilization={share:g} of {gib:g} GiB cannot hold one completion"
         raise WorkbookError(
@@ -469,7 +501,7 @@ def _learning_bytes(shape: Shape, settings: Settings) -> dict[str, float]:
         width = 4
     parts = activation_bytes(
         shape,
-        rows * (settings.max_prompt_length + settings.max_completion_length),
+        rows * (settings.prompt_length + settings.max_completion_length),
         settings.lora_rank,
         width,
         settings.gradient_checkpointing,
@@ -579,6 +611,7 @@ def plan(
     gradient_checkpointing: bool | None = None,
     use_vllm: bool | None = None,
     vllm_gpu_memory_utilization: float | None = None,
+    image_tokens: int | None = None,
 ) -> Plan:
     """Compute the memory of a run, for any GPU. It counts LoRA, not full fine-tuning.
 
@@ -592,6 +625,9 @@ def plan(
         gib: the device's memory; by default that of the profile's GPU.
         dtype: this and all below replace a value of the profile; their names are TRL's, or those
             of `choose_profile`.
+        image_tokens: of the pictures of a prompt, beside max_prompt_length, for a training of the
+            whole of a model with vision; a picture has 256 in Gemma 3, and in Qwen-VL more if it is
+            larger. Default: only the text part is trained.
 
     Raises:
         WorkbookError: an unknown model or profile, or an impossible value.
@@ -613,6 +649,7 @@ def plan(
         "gradient_checkpointing": gradient_checkpointing,
         "use_vllm": use_vllm,
         "vllm_gpu_memory_utilization": vllm_gpu_memory_utilization,
+        "image_tokens": image_tokens,
     }
     replaced = {name: value for name, value in changed.items() if value is not None}
     settings = {**settings, **replaced}
@@ -623,7 +660,7 @@ def plan(
     settings = Settings(**settings)
 
     device = _name_of(profile)
-    shape, model_name = _find_model(model, device)
+    shape, model_name = _find_model(model, device, image_tokens is not None)
     if gib is None:
         gib = PROFILE_GIB.get(device, 0.0)
     usable = USABLE * gib * GIB
@@ -674,14 +711,14 @@ GRPO_FIELDS = (
 )
 
 
-def _find_model(model: Any, device: str) -> tuple[Shape, str]:
+def _find_model(model: Any, device: str, pictures: bool) -> tuple[Shape, str]:
     """(the model's shape, its name in the plan)."""
     if not isinstance(model, str):
         return Shape.of(model), model.name_or_path or model.model_type
     if model in FAMILIES:
         profile_name = device if device in PROFILES else "t4"
         model = PROFILES[profile_name][model]
-    return find_shape(model), readable(model)
+    return find_shape(model, pictures), readable(model)
 
 
 def _name_of(profile: "str | Profile | GRPOConfig") -> str:

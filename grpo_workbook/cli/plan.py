@@ -25,6 +25,7 @@ OPTIONS = [
     option("--load-in-4bit", action=YES_OR_NO, help="the base in NF4 (default)"),
     option("--lora-rank", type=int, metavar="N"),
     option("--max-prompt-length", type=int, metavar="N", help="in tokens"),
+    option("--image-tokens", type=int, metavar="N", help="of a prompt's pictures; default: none"),
     option("--max-completion-length", type=int, metavar="N", help="in tokens"),
     option("--num-generations", type=int, metavar="N", help="completions per problem"),
     option("--per-device-train-batch-size", type=int, metavar="N", help="completions at once"),
@@ -71,6 +72,7 @@ def main(args: argparse.Namespace) -> int:
         gradient_checkpointing=args.gradient_checkpointing,
         use_vllm=args.use_vllm,
         vllm_gpu_memory_utilization=args.vllm_gpu_memory_utilization,
+        image_tokens=args.image_tokens,
     )
     print(computed)
     # `fits` is None where the GPU's memory is unknown, which is no failure.
