@@ -59,6 +59,39 @@ def keep_packed_weights(model: Any) -> None:
             layer.support_avx512bf16_for_cpu = False
 
 
+def wide_modules() -> list[str]:
+    """The modules that 4-bit loading leaves wide in a model with vision: llm_int8_skip_modules.
+
+    Transformers 5.17 matches a name from its start (quantizers/quantizers_utils.py), so that
+    "vision_tower", which stands inside of names, would be packed all the same.
+    """
+    return ["lm_head", r".*vision_tower", r".*multi_modal_projector", r".*visual"]
+
+
+def picture_tokens(processor: Any) -> list[int]:
+    """The tokens that stand for a picture, which a policy must never write.
+
+        GRPOConfig(generation_kwargs={"suppress_tokens": picture_tokens(processor)})
+
+    TRL 1.15 passes a completion through the model with the pictures of its prompt. A sampled image
+    token is counted as a part of them, and the training stops: "Image features and image tokens do
+    not match". https://github.com/verl-project/verl/issues/3469
+
+    Args:
+        processor: the model's, for text and pictures.
+
+    Returns:
+        The ids of the image token, and of the marks around a picture where the tokenizer names them
+        (boi_token, eoi_token).
+    """
+    tokens = {token for token in processor.image_token_ids if token is not None}
+    for name in ("boi_token_id", "eoi_token_id"):
+        token = getattr(processor.tokenizer, name, None)
+        if token is not None:
+            tokens.add(token)
+    return sorted(tokens)
+
+
 def is_packed_again(quant_state: Any) -> bool:
     """Whether bitsandbytes 0.50 has packed a 4-bit weight for its kernel (`keep_packed_weights`).
 

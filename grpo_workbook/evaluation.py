@@ -16,10 +16,20 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from grpo_workbook import statistics
+from grpo_workbook import compat, statistics
 from grpo_workbook.data import render
 from grpo_workbook.data.prompts import prefilled_tag
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.pictures import (
+    IMAGE_COLUMNS,
+    as_list,
+    encode,
+    image_column,
+    is_processor,
+    place_pictures,
+    require_processor,
+    tokenizer_of,
+)
 from grpo_workbook.rewards import call
 from grpo_workbook.rewards.answers import (
     after_prompt,
@@ -123,8 +133,12 @@ class Scores:
         return f"{self.n} problems: {', '.join(parts)}"
 
     def table(self, dataset: "Dataset") -> "DataFrame":
-        """A row for each completion: problem, sample, the dataset's columns, the scores."""
-        columns: Any = dataset.remove_columns("prompt").to_pandas()
+        """A row for each completion: problem, sample, the dataset's columns, the scores.
+
+        Prompts and pictures are left out.
+        """
+        left_out = [name for name in ("prompt", *IMAGE_COLUMNS) if name in dataset.column_names]
+        columns: Any = dataset.remove_columns(left_out).to_pandas()
         table = columns.loc[columns.index.repeat(self.samples)]
         table = table.rename_axis("problem").reset_index()
         table.insert(1, "sample", table.groupby("problem").cumcount())
@@ -162,6 +176,10 @@ def evaluate(
     Where the chat template ends the prompt in <reasoning> or <think>, the form counts from there.
 
     Args:
+        model: the policy.
+        tokenizer: its tokenizer; for rows with pictures its processor.
+        dataset: the rows. Pictures are in a column `image` or `images`, as for TRL's trainer (see
+            `pictures`).
         rewards: what scores the completions instead, as in training: functions, reward models or
             their names (see `rewards.specs.as_reward`). The first of them says which are right. The
             dataset then needs the columns that they read, and no `answer`.
@@ -178,18 +196,28 @@ def evaluate(
         other.
 
     Raises:
-        WorkbookError: for a missing column, for an impossible number of samples, and for a value
-            above 1 of the first reward if `right_at` is left out.
+        WorkbookError: for a missing column, for an impossible number of samples, for pictures that
+            the model would not see, and for a value above 1 of the first reward if `right_at` is
+            left out.
     """
     needed = ["prompt"] if rewards else ["prompt", "answer"]
     require_columns("evaluate", needed, dataset.column_names)
     if samples < 1 or (samples > 1 and not sample):
         raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
 
+    require_processor(dataset, tokenizer)
     rows = repeated(dataset, samples)
+    pictures = image_column(rows)
     prompts = list(rows["prompt"])
     sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed, chat_template_kwargs)
-    completions = complete(model, tokenizer, prompts, sampling, progress=progress)
+    completions = complete(
+        model,
+        tokenizer,
+        prompts,
+        sampling,
+        images=rows[pictures] if pictures else None,
+        progress=progress,
+    )
     texts = [completion.text for completion in completions]
     if rewards:
         token_ids = [completion.tokens for completion in completions]
@@ -634,6 +662,7 @@ def generate(
     tokenizer: Any,
     prompts: Sequence[Prompt],
     *,
+    images: Sequence[Any] | None = None,
     sample: bool = False,
     temperature: float = 1.0,
     max_new_tokens: int = 256,
@@ -645,8 +674,12 @@ def generate(
     """The model's completion of each prompt.
 
     Args:
-        model, tokenizer: a causal language model, and its tokenizer.
+        model: a causal language model, with vision for prompts with pictures.
+        tokenizer: its tokenizer, or its processor for text and pictures. With a processor, the
+            tokens that stand for a picture are never written (see `compat.picture_tokens`).
         prompts: chats, or texts that are read as they stand.
+        images: for each prompt a picture (PIL), a list of them, or None. They are put before the
+            text of the first user turn, as TRL does.
         sample: draw tokens at `temperature`, without top-k and top-p; else take the most likely.
         max_new_tokens: where a completion is cut off.
         batch_size: prompts at a time. Each batch has a seed of its own, so that several processes
@@ -654,9 +687,12 @@ def generate(
         seed: of the samples.
         chat_template_kwargs: those of the training's GRPOConfig, as in `data.render`.
         progress: the label of a bar, or None for no bar.
+
+    Raises:
+        WorkbookError: if there are images, and a tokenizer in place of a processor.
     """
     sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed, chat_template_kwargs)
-    completions = complete(model, tokenizer, prompts, sampling, progress=progress)
+    completions = complete(model, tokenizer, prompts, sampling, images=images, progress=progress)
     return [completion.text for completion in completions]
 
 
@@ -666,10 +702,13 @@ def complete(
     prompts: Sequence[Any],
     sampling: Sampling,
     *,
+    images: Sequence[Any] | None = None,
     progress: str | None = None,
     share: bool = True,
 ) -> list[Generated]:
     """The completion of each prompt (a chat or a text); the random state stays as it was.
+
+    The `images` are those of `generate`. A `Column` of a Dataset opens them batch by batch.
 
     Several processes divide the batches: in each turn every process completes one batch, and then
     all of them get what all have completed. With `share=False` this process works alone.
@@ -684,12 +723,7 @@ def complete(
         state = PartialState()
         process_index, num_processes = state.process_index, state.num_processes
 
-    if len(prompts) > 0 and isinstance(prompts[0], str):
-        texts = list(prompts)
-        add_special_tokens = True
-    else:
-        texts = render(prompts, tokenizer, sampling.chat_template_kwargs)
-        add_special_tokens = False  # the chat template has written them
+    texts, add_special_tokens = texts_of(prompts, images, tokenizer, sampling.chat_template_kwargs)
     # A batch has prompts of similar length, so that it needs little padding.
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     starts = range(0, len(order), sampling.batch_size)  # the batches' places in `order`
@@ -707,9 +741,13 @@ def complete(
                 # By the batch's place, so that the number of processes changes no text.
                 torch.manual_seed(sampling.seed * SEEDS_APART + start)
                 batch_texts = [texts[i] for i in batch]
-                encoded = tokenizer(batch_texts, add_special_tokens=add_special_tokens)
-                contexts = encoded["input_ids"]
-                generated = complete_batch(model, tokenizer, contexts, sampling)
+                pictures = None
+                if images is not None:
+                    pictures = [as_list(images[i]) for i in batch]
+                inputs = encode(
+                    tokenizer, batch_texts, pictures, add_special_tokens=add_special_tokens
+                )
+                generated = continue_batch(model, tokenizer, inputs, sampling)
                 completed = list(zip(batch, generated, strict=True))
             if num_processes > 1:
                 completed = gather_object(completed)  # also what the other processes completed
@@ -718,16 +756,54 @@ def complete(
     return [completions[i] for i in range(len(texts))]
 
 
+def texts_of(
+    prompts: Sequence[Any],
+    images: Sequence[Any] | None,
+    tokenizer: Any,
+    chat_template_kwargs: Mapping[str, Any] | None,
+) -> tuple[list[str], bool]:
+    """(the prompts as texts, with a placeholder for each image; whether they lack special tokens).
+
+    Raises WorkbookError if there are images, and a tokenizer, which would drop them.
+    """
+    if images is not None and not is_processor(tokenizer):
+        raise WorkbookError(
+            f"there are pictures, and a {type(tokenizer).__name__} reads text alone: give the "
+            "model's processor"
+        )
+    if len(prompts) > 0 and isinstance(prompts[0], str):
+        return list(prompts), True
+    # From here on, the chat template writes the special tokens.
+    if images is None:
+        return render(prompts, tokenizer, chat_template_kwargs), False
+    texts = []
+    # One at a time, so that only the pictures of one prompt are in memory.
+    for prompt, value in zip(prompts, images, strict=True):
+        chat = place_pictures(prompt, as_list(value))
+        texts.extend(render([chat], tokenizer, chat_template_kwargs))
+    return texts, False
+
+
 def complete_batch(
     model: Any, tokenizer: Any, contexts: list[list[int]], sampling: Sampling
 ) -> list[Generated]:
     """What follows each context (its token ids), in one batch."""
-    batch = tokenizer.pad({"input_ids": contexts}, padding_side="left", return_tensors="pt")
+    batch = tokenizer_of(tokenizer).pad(
+        {"input_ids": contexts}, padding_side="left", return_tensors="pt"
+    )
+    return continue_batch(model, tokenizer, batch, sampling)
+
+
+def continue_batch(model: Any, processor: Any, batch: Any, sampling: Sampling) -> list[Generated]:
+    """What follows each row of a batch: the model's input, padded on the left."""
+    tokenizer = tokenizer_of(processor)
     ends = end_tokens(model, tokenizer)
     settings: dict[str, Any] = {}
+    if is_processor(processor):  # as in training, which would stop at such a token
+        settings["suppress_tokens"] = compat.picture_tokens(processor)
     if sampling.sample:
         # Named, because a model's own generation config often has others (Qwen's a top-k of 20).
-        settings = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0}
+        settings.update(temperature=sampling.temperature, top_p=1.0, top_k=0)
     output = model.generate(
         **batch.to(model.device),
         do_sample=sampling.sample,

@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_workbook import compat, files, models
-from grpo_workbook.data import chat_prompt, load_tokenizer, render
-from grpo_workbook.data.prompts import fold_system, needs_folding, prefilled_tag
+from grpo_workbook.data import chat_prompt, load_tokenizer
+from grpo_workbook.data.prompts import (
+    fold_system,
+    load_processor,
+    needs_folding,
+    prefilled_tag,
+)
 from grpo_workbook.data.reading import FORMATS
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.evaluation import (
@@ -27,8 +32,10 @@ from grpo_workbook.evaluation import (
     complete,
     describe_gain,
     score,
+    texts_of,
 )
 from grpo_workbook.files import readable
+from grpo_workbook.pictures import as_list, encode, image_column, is_processor, tokenizer_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -50,6 +57,7 @@ class Problems:
     texts: list[str] | None = None  # the trained policy's greedy answers, if they are known
     policy: Scores | None = None  # their scores, if they are known
     judge: CorrectnessJudge | None = None
+    images: Sequence[Any] | None = None  # the pictures of each prompt, for a model with vision
 
 
 # ---------------------------------------------------------------------------- saving and merging
@@ -60,9 +68,18 @@ def save_adapter(model: Any, tokenizer: Any, folder: str | Path) -> None:
 
     Args:
         model: a PeftModel.
-        tokenizer: its tokenizer.
+        tokenizer: its tokenizer; of a model with vision the processor.
         folder: is replaced when everything is written.
+
+    Raises:
+        WorkbookError: for a tokenizer alone, if vision has adapters: they could not be used.
     """
+    adapted = " ".join(name for name, _ in model.named_parameters() if "lora_" in name)
+    if models.has_vision(adapted) and not is_processor(tokenizer):
+        raise WorkbookError(
+            f"the vision of the model has adapters, and a {type(tokenizer).__name__} reads no "
+            "pictures: give the processor"
+        )
     # With beta > 0 TRL has put a second adapter on the model, as its reference. Both have one base.
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
@@ -97,7 +114,8 @@ def merge(
         adapter: the folder of a LoRA adapter.
         folder: is replaced when the merge is proved.
         heldout: rows with `prompt`, and `answer` if they shall be scored. Default: the held-out
-            problems of the adapter's run, or a few sums.
+            problems of the adapter's run, or a few sums. For an adapter of a whole model with
+            vision, which is then merged as a whole, they must be given and have pictures.
         policy: the trained policy's greedy Scores on `heldout`. Default: the base with the adapter
             answers.
         judge: for answers that are not numbers, as in `evaluation.score`.
@@ -127,10 +145,19 @@ def merge(
         )
     _check_folder(folder, adapter, base)
     report, settings = run_of(adapter)
+    if models.is_of_whole_model(adapter) and (heldout is None or image_column(heldout) is None):
+        raise WorkbookError(
+            f"{adapter} was trained on a whole model with vision (its layers have names "
+            "such as language_model), and a merge without pictures would prove nothing about what "
+            "it sees: give heldout rows with a column 'image'"
+        )
     if heldout is None:
         problems = _problems_of_run(adapter, settings.get("system_prompt"), judge)
     else:
         problems = Problems(list(heldout["prompt"]), policy=policy, judge=judge)
+        column = image_column(heldout)
+        if column is not None:
+            problems.images = heldout[column]
         if "answer" in heldout.column_names:
             problems.answers = list(heldout["answer"])
         if policy is not None:
@@ -164,16 +191,18 @@ def _merge_into(
     """Write the merged model, and return the proof. Only one model is in memory at a time."""
     from accelerate.utils.memory import clear_device_cache
 
-    model, tokenizer = _load_policy(base, adapter, dequantize)
+    pictures = models.is_of_whole_model(adapter)
+    model, tokenizer = _load_policy(base, adapter, dequantize, pictures)
     device, dtype = model.device.type, model.dtype
-    prompts = problems.prompts
+    prompts, images = problems.prompts, problems.images
+    options = sampling.chat_template_kwargs
     if needs_folding(tokenizer):  # as in training: the system text opens the user's turn
         prompts = [fold_system(prompt) for prompt in prompts]
 
     texts = problems.texts
     if texts is None:
-        texts = _greedy_answers(model, tokenizer, prompts, sampling)
-    before = read_logits(model, tokenizer, prompts, texts, sampling.chat_template_kwargs)
+        texts = _greedy_answers(model, tokenizer, prompts, sampling, images)
+    before = read_logits(model, tokenizer, prompts, texts, options, images)
     # Added up in the dtype of the comparison, float32 where it fits, and rounded once.
     try:
         model = model.merge_and_unload().bfloat16()
@@ -188,11 +217,11 @@ def _merge_into(
     clear_device_cache(garbage_collection=True)
 
     # Loaded again, so that the proof is about the files and not about what was in memory.
-    merged, tokenizer = models.load_model(target, dtype=dtype, device=device)
-    after = read_logits(merged, tokenizer, prompts, texts, sampling.chat_template_kwargs)
+    merged, tokenizer = models.load_model(target, dtype=dtype, device=device, pictures=pictures)
+    after = read_logits(merged, tokenizer, prompts, texts, options, images)
     merged_texts = []
     if problems.answers is not None:
-        merged_texts = _greedy_answers(merged, tokenizer, prompts, sampling)
+        merged_texts = _greedy_answers(merged, tokenizer, prompts, sampling, images)
     proof = logit_differences(before, after)
     proof["dequantized"] = dequantize
     proof["base_change"] = None
@@ -200,14 +229,20 @@ def _merge_into(
         del merged
         clear_device_cache(garbage_collection=True)
         packed, tokenizer = models.load_model(
-            base, adapter, dtype=dtype, device=device, load_in_4bit=True, any_base=True
+            base,
+            adapter,
+            dtype=dtype,
+            device=device,
+            load_in_4bit=True,
+            any_base=True,
+            pictures=pictures,
         )
         compat.keep_packed_weights(packed)  # as in training
-        in_training = read_logits(packed, tokenizer, prompts, texts, sampling.chat_template_kwargs)
+        in_training = read_logits(packed, tokenizer, prompts, texts, options, images)
         proof["base_change"] = logit_differences(in_training, before)
     if problems.answers is not None:
         answers, judge = problems.answers, problems.judge
-        tag = prefilled_tag(tokenizer, sampling.chat_template_kwargs)
+        tag = prefilled_tag(tokenizer, options)
         policy = problems.policy
         if policy is None:
             policy = score(texts, answers, judge=judge, prompts=prompts, prompt_tag=tag)
@@ -217,7 +252,7 @@ def _merge_into(
     return proof
 
 
-def _load_policy(base: str, adapter: str, dequantize: bool) -> tuple[Any, Any]:
+def _load_policy(base: str, adapter: str, dequantize: bool, pictures: bool) -> tuple[Any, Any]:
     """(the base with the adapter in layers that can be merged, tokenizer), where it fits.
 
     Raises WorkbookError if the base's files hold quantized weights.
@@ -225,7 +260,7 @@ def _load_policy(base: str, adapter: str, dequantize: bool) -> tuple[Any, Any]:
     # In the dtype of the files, until it is known how many weights there are. `merge` has compared
     # the base by its hash, so that another name for it is no error here.
     model, tokenizer = models.load_model(
-        base, adapter, dtype="auto", dequantize=dequantize, any_base=True
+        base, adapter, dtype="auto", dequantize=dequantize, any_base=True, pictures=pictures
     )
     if getattr(model.config, "quantization_config", None):
         raise WorkbookError(
@@ -236,9 +271,17 @@ def _load_policy(base: str, adapter: str, dequantize: bool) -> tuple[Any, Any]:
     return model.to(device=device, dtype=dtype), tokenizer
 
 
-def _greedy_answers(model: Any, tokenizer: Any, prompts: Sequence, sampling: Sampling) -> list[str]:
+def _greedy_answers(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence,
+    sampling: Sampling,
+    images: Sequence[Any] | None,
+) -> list[str]:
     """The model's answers, in this process alone."""
-    completions = complete(model, tokenizer, prompts, sampling, progress="answering", share=False)
+    completions = complete(
+        model, tokenizer, prompts, sampling, images=images, progress="answering", share=False
+    )
     return [completion.text for completion in completions]
 
 
@@ -303,22 +346,25 @@ def compare_logits(
     tokenizer: Any,
     prompts: Sequence,
     completions: Sequence[str],
+    *,
+    images: Sequence[Any] | None = None,
 ) -> dict[str, float]:
     """How far two models differ on the same tokens: prompts with their completions.
 
     Args:
         ours, merged: the models.
-        tokenizer: of both.
+        tokenizer: of both; the processor, if there are images.
         prompts: chats.
         completions: a text for each prompt.
+        images: the pictures of each prompt, as in `evaluation.generate`.
 
     Returns:
         The largest logit difference; the root mean square difference relative to the standard
         deviation of the logits; the fraction of positions where both choose the same token. A NaN
         among the logits makes both differences NaN.
     """
-    before = read_logits(ours, tokenizer, prompts, completions)
-    after = read_logits(merged, tokenizer, prompts, completions)
+    before = read_logits(ours, tokenizer, prompts, completions, images=images)
+    after = read_logits(merged, tokenizer, prompts, completions, images=images)
     return logit_differences(before, after)
 
 
@@ -328,6 +374,7 @@ def read_logits(
     prompts: Sequence,
     completions: Sequence[str],
     chat_template_kwargs: Mapping[str, Any] | None = None,
+    images: Sequence[Any] | None = None,
 ) -> "list[Tensor]":
     """The logits of each completion, on the CPU, as far as LOGIT_BYTES go.
 
@@ -338,25 +385,45 @@ def read_logits(
 
     result = []
     # Logits are kept in float32: 4 bytes for each entry of the vocabulary.
-    room = LOGIT_BYTES // (4 * model.config.vocab_size)  # positions
+    vocabulary = model.config.get_text_config().vocab_size
+    room = LOGIT_BYTES // (4 * vocabulary)  # positions
     # An equal share for each completion. If that is little, fewer completions are read instead.
     longest = max(64, room // len(prompts))
-    rendered = render(prompts, tokenizer, chat_template_kwargs)
-    for prompt, completion in zip(rendered, completions, strict=True):
+    rendered, _ = texts_of(prompts, images, tokenizer, chat_template_kwargs)
+    for row, (prompt, completion) in enumerate(zip(rendered, completions, strict=True)):
         # Apart from each other, because no token of a completion reaches into its prompt.
-        encoded = tokenizer([prompt, completion], add_special_tokens=False)["input_ids"]
-        context, answer = encoded[0], encoded[1][:longest]
+        answer = tokenizer_of(tokenizer)(completion, add_special_tokens=False)["input_ids"]
+        answer = answer[:longest]
         positions = len(answer) + 1
         room -= positions
         # One completion is compared whatever it takes.
         if room < 0 and result:
             break
-        ids = torch.tensor([context + answer], device=model.device)
+        pictures = [] if images is None else as_list(images[row])
+        inputs = _with_answer(tokenizer, prompt, pictures, answer)
         with torch.no_grad():
             # Those of the prompt are not compared, and would take memory.
-            logits = model(input_ids=ids, logits_to_keep=positions).logits[0, -positions:]
-        result.append(logits.float().cpu())
+            logits = model(**inputs.to(model.device), logits_to_keep=positions).logits
+        result.append(logits[0, -positions:].float().cpu())
     return result
+
+
+def _with_answer(tokenizer: Any, prompt: str, pictures: list, answer: list[int]) -> Any:
+    """The model's input for a prompt with its pictures, and the tokens of an answer after it."""
+    import torch
+
+    inputs = encode(tokenizer, [prompt], [pictures], add_special_tokens=False)
+    tokens = torch.tensor([answer], dtype=torch.long)
+    length = inputs["input_ids"].shape[1]
+    for name, value in inputs.items():
+        if name == "input_ids":
+            inputs[name] = torch.cat([value, tokens], dim=1)
+        elif name == "attention_mask":
+            inputs[name] = torch.cat([value, torch.ones_like(tokens)], dim=1)
+        # What else has a value for each token, such as token_type_ids, marks the pictures by it.
+        elif value.shape[:2] == (1, length):
+            inputs[name] = torch.cat([value, torch.zeros_like(tokens)], dim=1)
+    return inputs
 
 
 def logit_differences(before: "list[Tensor]", after: "list[Tensor]") -> dict[str, Any]:
@@ -473,6 +540,7 @@ def write_card(
 
     folder = Path(folder)
     is_adapter = (folder / "adapter_config.json").is_file()
+    pictures = models.has_processor(folder)
     heldout = report.get("heldout", {})
     data = report.get("data", {})
     # The held-out data first: the numbers are of it.
@@ -484,21 +552,15 @@ def write_card(
     metadata = ModelCardData(
         base_model=_hub_id(base),
         datasets=sorted(hub_ids) or None,
-        pipeline_tag="text-generation",
+        pipeline_tag="image-text-to-text" if pictures else "text-generation",
         library_name="peft" if is_adapter else "transformers",
         tags=["grpo", "trl"] if heldout else None,
     )
-    # An example of the prompt that the policy was trained on, with its instruction in its place.
-    # Conversations may have a system message of their own.
-    own_messages = data.get("system_messages")
-    system_prompt = own_messages[0] if own_messages else settings.get("system_prompt")
-    prompt = chat_prompt(QUESTION.format(7, 5), system_prompt)
-    if needs_folding(load_tokenizer(folder)):
-        prompt = fold_system(prompt)
     text_weights = None
-    # Whether only the text part of a model with vision or sound was taken, which the card says.
-    with suppress(OSError):  # a base on the hub, and no network
-        text_weights = models.text_part(str(base)).get("key_mapping")
+    if not pictures:
+        # Whether only the text part of a model with vision or sound was taken: the card says so.
+        with suppress(OSError):  # a base on the hub, and no network
+            text_weights = models.text_part(str(base)).get("key_mapping")
     card = ModelCard.from_template(
         metadata,
         template_path=str(Path(__file__).with_name("model_card.jinja")),
@@ -512,11 +574,24 @@ def write_card(
         base_hash=models.fingerprint(base),
         source=Path(source).name,
         dataset=_hub_id(source) or Path(source).stem,
-        messages=json.dumps(prompt, indent=4, ensure_ascii=False),
+        messages=json.dumps(_example(folder, data, settings), indent=4, ensure_ascii=False),
         text_part=text_weights,
+        pictures=pictures,
     )
     with files.whole_file(folder / "README.md") as path:
         path.write_text(_PATH.sub(r"\1", str(card)), encoding="utf-8")
+
+
+def _example(folder: Path, data: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict]:
+    """A prompt such as the policy was trained on, with its instruction in its place."""
+    # Conversations may have a system message of their own.
+    own_messages = data.get("system_messages")
+    system_prompt = own_messages[0] if own_messages else settings.get("system_prompt")
+    prompt = chat_prompt(QUESTION.format(7, 5), system_prompt)
+    load_reader = load_processor if models.has_processor(folder) else load_tokenizer
+    if needs_folding(load_reader(folder)):
+        return fold_system(prompt)
+    return prompt
 
 
 def _hub_id(name: object) -> str | None:

@@ -13,12 +13,18 @@ from typing import Any
 from grpo_workbook import compat
 from grpo_workbook.config import find_model
 from grpo_workbook.data import load_tokenizer
+from grpo_workbook.data.prompts import load_processor
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
 
 PIECE = 2**20  # bytes that are hashed at a time
 BASE_RECORD = "base.json"  # beside an adapter: the name and fingerprint of its base
 # Of a LoraConfig: what says where an adapter comes from, and not which layers it has.
+PROCESSOR_FILES = (
+    "processor_config.json",
+    "preprocessor_config.json",
+)  # of the new and the old form
+VISION = ("vision_tower.", "vision_model.", "visual.")  # parts of the names of its layers
 NOT_OF_THE_LAYERS = (
     "peft_type",
     "peft_version",
@@ -44,10 +50,11 @@ def load_model(
     load_in_4bit: bool = False,
     dequantize: bool = False,
     any_base: bool = False,
+    pictures: bool = False,
 ) -> tuple[Any, Any]:
     """(model in evaluation mode, tokenizer), by plain Transformers, and PEFT for an adapter.
 
-    Of a model with vision or sound only the text part is loaded.
+    Of a model with vision or sound only the text part is loaded, unless `pictures` is true.
 
     Args:
         name: a family (qwen, gemma), a folder, or a hub id.
@@ -58,40 +65,57 @@ def load_model(
         dequantize: round the weights to NF4, and unpack them again to `dtype`: the base that an
             adapter saw in 4-bit training, in layers that can be merged.
         any_base: use the adapter on another base than the one that it was trained on, too.
+        pictures: load the whole of a model with vision, and its processor in place of the
+            tokenizer. In 4-bit the vision tower stays wide, and the model can be trained on a CPU
+            (see `compat.keep_packed_weights`).
 
     Raises:
         WorkbookError: if there is no such model or adapter, if they do not belong together, or if
             one of their files is damaged.
     """
     model_name = find_model(name)
+    load_reader = load_processor if pictures else load_tokenizer
     if adapter is None:
-        tokenizer = load_tokenizer(model_name)
-        return load_base(model_name, dtype, device, load_in_4bit, dequantize).eval(), tokenizer
+        reader = load_reader(model_name)
+        base = load_base(model_name, dtype, device, load_in_4bit, dequantize, pictures)
+        return base.eval(), reader
 
     folder = find_adapter(adapter)
     if not any_base:
         require_base(folder, model_name)
     # PEFT alone saves no tokenizer. `export.save_adapter` saves that of the training.
-    has_tokenizer = (Path(folder) / "tokenizer_config.json").is_file()
-    tokenizer = load_tokenizer(folder if has_tokenizer else model_name)
-    base = load_base(model_name, dtype, device, load_in_4bit, dequantize)
-    return _add_adapter(base, folder, model_name).eval(), tokenizer
+    is_saved = (Path(folder) / "tokenizer_config.json").is_file()
+    if pictures:
+        is_saved = has_processor(folder)
+    reader = load_reader(folder if is_saved else model_name)
+    base = load_base(model_name, dtype, device, load_in_4bit, dequantize, pictures)
+    return _add_adapter(base, folder, model_name).eval(), reader
 
 
 def load_base(
-    model: str, dtype: Any, device: str, load_in_4bit: bool, dequantize: bool = False
+    model: str,
+    dtype: Any,
+    device: str,
+    load_in_4bit: bool,
+    dequantize: bool = False,
+    pictures: bool = False,
 ) -> Any:
     """A language model from safetensors.
 
     Args:
         model: a folder, or a hub id.
-        dtype, device, load_in_4bit, dequantize: as in `load_model`.
+        dtype, device, load_in_4bit, dequantize, pictures: as in `load_model`.
 
     Raises:
         WorkbookError: if it cannot be loaded, or lacks weights.
     """
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        BitsAndBytesConfig,
+    )
 
+    library: Any = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
     settings: dict[str, Any] = {}
     # Left out for 16 bits: None would replace the config of a model that is saved in 4-bit.
     if load_in_4bit or dequantize:
@@ -100,10 +124,11 @@ def load_base(
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=None if dtype == "auto" else dtype,
+            llm_int8_skip_modules=compat.wide_modules() if pictures else None,
         )
     try:
-        part = text_part(model)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        part = {} if pictures else text_part(model)
+        loaded: Any = library.from_pretrained(
             model,
             dtype=dtype,
             device_map=device,
@@ -123,6 +148,8 @@ def load_base(
         ) from error
     if dequantize:
         base = base.dequantize()
+    if pictures:
+        compat.keep_packed_weights(base)
     if part or dequantize:
         compat.save_under_own_names(base)
     return base
@@ -143,6 +170,28 @@ def text_part(model: str) -> dict[str, Any]:
     if hasattr(config, "quantization_config"):
         text_config.quantization_config = config.quantization_config
     return {"config": text_config, "key_mapping": TEXT_WEIGHTS}
+
+
+def has_processor(folder: str | Path) -> bool:
+    """Whether a processor for pictures was saved in this folder."""
+    return any((Path(folder) / name).is_file() for name in PROCESSOR_FILES)
+
+
+def is_of_whole_model(adapter: str) -> bool:
+    """Whether an adapter was trained on a whole model with vision, by the names of its layers."""
+    from safetensors import safe_open
+
+    try:
+        with safe_open(Path(adapter) / "adapter_model.safetensors", "pt") as file:
+            names = " ".join(file.keys())
+    except Exception:  # what is wrong with a damaged file is said when it is loaded
+        return False
+    return "language_model." in names or has_vision(names)
+
+
+def has_vision(names: str) -> bool:
+    """Whether some of these names of weights are of the vision of a model."""
+    return any(part in names for part in VISION)
 
 
 def _add_adapter(base: Any, folder: str, model_name: str) -> Any:
@@ -181,11 +230,11 @@ def _no_fit(folder: str, model_name: str, error: Exception) -> WorkbookError:
         advice = (
             "its base has other sizes, or its config another rank. Give the base of its training"
         )
-    elif "language_model" in message:
+    elif "language_model" in message or "vision" in message:
         advice = (
             "it was trained on the whole model with vision or sound, whose layers have other "
-            "names, and here only the text part is loaded. Merge it with PEFT and the model's own "
-            "class, or train an adapter of the text part"
+            "names, and here only the text part is loaded. Load all of it with its processor: "
+            "load_model(..., pictures=True)"
         )
     elif "arget modules" in message or "are in one of the two only" in message:
         advice = "its layers are those of another architecture. Give the base it was trained on"

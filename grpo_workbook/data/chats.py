@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.pictures import image_column
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -28,7 +29,6 @@ ROLES = {
     "developer": "system",
 }
 KNOWN_ROLES = ("system", "user", "assistant", "tool")
-IMAGE_COLUMNS = ("image", "images")
 NO_TOOLS = (
     "TRL shows a model the tools that its trainer is given, and none of the data, so a run has no "
     "tools (chapter 11 trains with tools)"
@@ -109,6 +109,12 @@ def _read_content(content: Any) -> str:
     for part in content:
         if not isinstance(part, dict) or part.get("type") != "text":
             part_type = part.get("type") if isinstance(part, dict) else part
+            if part_type == "image":
+                raise ValueError(
+                    "has a part of the type image in a message: for a model with vision, let the "
+                    "message be its text alone, and put the picture into a column 'image', from "
+                    "which TRL takes it"
+                )
             raise ValueError(
                 f"has a part that is no text, which a model of text lacks: {part_type}"
             )
@@ -196,17 +202,14 @@ def _check_answer(conversation: Conversation, column: str, answer_column: str | 
 
 def refuse_images(rows: "Dataset", name: str) -> None:
     """Raise WorkbookError if a column of TRL's for images has some: only text is read here."""
-    for column in IMAGE_COLUMNS:
-        if column not in rows.column_names:
-            continue
-        # As Arrow, because the images need not be unpacked.
-        table: Any = rows.select_columns(column).with_format("arrow")[:1000]
-        if any(table.column(column).to_pylist()):
-            raise WorkbookError(
-                f"{name} has images in the column {column!r}, and a run trains a text model (of a "
-                "model with vision its text part), which would not see them: take problems without "
-                "images, or remove the column if the text alone is enough"
-            )
+    column = image_column(rows)
+    if column is not None:
+        raise WorkbookError(
+            f"{name} has images in the column {column!r}, and a run trains a text model (of a "
+            "model with vision its text part), which would not see them: train on pictures with "
+            "TRL's trainer, as chapter 15 does, take problems without images, or remove the column "
+            "if the text alone is enough"
+        )
 
 
 def text_answers(answers: list) -> list:

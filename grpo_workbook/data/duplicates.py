@@ -2,7 +2,8 @@
 
 Duplicates differ only in case, white space and punctuation; arithmetic signs count. Near-duplicates
 have the same numbers and signs in order, and at least 80 % of their words in common (Jaccard). A
-problem with another name in it is a near-duplicate, a problem with other numbers is not.
+problem with another name in it is a near-duplicate, a problem with other numbers is not. Questions
+to pictures repeat each other only if the pixels of their pictures are the same.
 """
 
 import re
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from unicodedata import category, normalize
 
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.pictures import image_column, picture_numbers
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -177,13 +179,28 @@ def _first_near_duplicate(
     return None
 
 
+def questions_of(rows: "Dataset") -> list[str]:
+    """The questions as they are compared: with pictures, each has the number of its pictures.
+
+    Questions with other numbers in them are never duplicates, not even near ones.
+    """
+    questions = rows["question"][:]
+    if image_column(rows) is None:
+        return questions
+    numbered = []
+    for question, number in zip(questions, picture_numbers(rows), strict=True):
+        numbered.append(f"{question} {number}")
+    return numbered
+
+
 def leaked_rows(train: "Dataset", heldout: "Dataset") -> dict[int, int]:
     """{row of the training data: the held-out row whose question it repeats or nearly repeats}.
 
-    `train` and `heldout` are rows with a `question`.
+    `train` and `heldout` are rows with a `question`. With pictures (a column `image` or `images`),
+    a row repeats another one only if its picture has the same pixels, too.
     """
-    questions = train["question"][:]
-    heldout_questions = heldout["question"][:]
+    questions = questions_of(train)
+    heldout_questions = questions_of(heldout)
     leaks = near_duplicates(questions, heldout_questions)
     # The same question is the better proof, if a row also nearly repeats another one.
     leaks.update(same_questions(questions, heldout_questions))

@@ -9,6 +9,7 @@ from grpo_workbook.data.chats import CHAT, has_chats
 from grpo_workbook.data.reading import read_rows
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
+from grpo_workbook.pictures import is_processor
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -113,6 +114,35 @@ def load_tokenizer(model: str | Path) -> "Tokenizer":
     return tokenizer
 
 
+def load_processor(model: str | Path) -> Any:
+    """Load the processor of `model`, for text and pictures; it pads on the left.
+
+    Args:
+        model: a folder or a hub id.
+
+    Raises:
+        WorkbookError: it cannot be loaded, or reads no pictures.
+    """
+    from transformers import AutoProcessor
+
+    name = readable(model)
+    try:
+        processor: Any = AutoProcessor.from_pretrained(
+            model, padding_side="left", local_files_only=Path(model).is_dir()
+        )
+    except Exception as error:  # a damaged file can raise anything
+        raise WorkbookError(
+            f"the processor of {name!r} cannot be loaded ({first_line(error)}): check the name, "
+            "and the network if it is a hub id"
+        ) from error
+    # Of a model of text, Transformers loads the tokenizer instead.
+    if not is_processor(processor):
+        raise WorkbookError(f"{name!r} has no processor for pictures: choose a model with vision")
+    if not processor.chat_template:
+        raise WorkbookError(f"{name!r} has no chat template: choose an instruction-tuned model")
+    return processor
+
+
 def needs_folding(tokenizer: "Tokenizer") -> bool:
     """Whether the template refuses or drops a system message, so it must go into the user turn."""
     from jinja2 import TemplateError
@@ -134,16 +164,22 @@ def render(
     """Each conversation as the text that the model reads, up to the start of its own turn.
 
     Args:
-        prompts: the conversations.
-        tokenizer: has the chat template.
+        prompts: the conversations. Pictures in them leave their placeholders in the text.
+        tokenizer: has the chat template; or a processor, for a model with vision.
         chat_template_kwargs: what the template reads beside the messages, as in the GRPOConfig
             with which the policy is trained: {"enable_thinking": True}, for example. Default: that
-            of the profiles, which switches thinking off. {} leaves all to the template, as a
-            GRPOConfig without this field does. Every function that measures a policy has it.
+            of the profiles, which switches thinking off; with a processor {}. {} leaves all to the
+            template, as a GRPOConfig without this field does. Every function that measures a policy
+            has it.
     """
     options: Any = chat_template_kwargs
     if options is None:
-        options = CHAT_TEMPLATE_KWARGS
+        options = {} if is_processor(tokenizer) else CHAT_TEMPLATE_KWARGS
+    if is_processor(tokenizer):
+        from trl.data_utils import prepare_multimodal_messages
+
+        # As TRL does: the templates of some models with vision read no content that is a text.
+        prompts = [prepare_multimodal_messages(prompt) for prompt in prompts]
     return tokenizer.apply_chat_template(
         list(prompts), tokenize=False, add_generation_prompt=True, **options
     )
