@@ -179,16 +179,19 @@ def with_images(tmp_path):
     return tmp_path / "train.parquet"
 
 
-@pytest.mark.parametrize("command", ["check-data", "run", "evaluate"])
+@pytest.mark.parametrize("command", ["run", "evaluate"])
 def test_images_are_refused_before_anything_is_measured(with_images, tmp_path, capsys, command):
+    """A run trains no model with vision, and the course's model is none."""
     out = tmp_path / "out"
-    arguments = {
-        "check-data": ["check-data", with_images],
-        "run": ["run", "--data", with_images, "--output_dir", out],
-        "evaluate": ["evaluate", "qwen", "--data", with_images, "--output", out],
-    }
-    assert main([str(word) for word in arguments[command]]) == 2
-    assert_names(capsys.readouterr().err, "train.parquet", "'image'")
+    arguments, names = {
+        "run": (["run", "--data", with_images, "--output_dir", out], ["train.parquet", "'image'"]),
+        "evaluate": (
+            ["evaluate", "qwen", "--data", with_images, "--output", out],
+            ["tiny-qwen3", "vision"],
+        ),
+    }[command]
+    assert main([str(word) for word in arguments]) == 2
+    assert_names(capsys.readouterr().err, *names)
     assert not out.exists()
 
 

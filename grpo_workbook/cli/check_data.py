@@ -7,7 +7,7 @@ examples:
 Exit status 0: fine; 2: bad input; 1: something would hurt training: invalid
 rows, leaks, second answers, over 5 % repeats, over 20 % of the prompts (or a
 held-out one) over the budget, fewer than 64 rows, texts without --answers text,
-a column of tools, which a run does not have.
+a column of tools, which a run does not have, pictures where TRL does not look.
 """
 
 import argparse
@@ -15,20 +15,29 @@ import statistics
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_workbook.cli import READING, option
 from grpo_workbook.cli.rewards import try_references
 from grpo_workbook.config import choose_profile
 from grpo_workbook.data import check_problems, load_tokenizer, to_dataset
 from grpo_workbook.data.chats import NO_TOOLS
-from grpo_workbook.data.duplicates import near_duplicates, same_questions
+from grpo_workbook.data.duplicates import near_duplicates, questions_of, same_questions
 from grpo_workbook.data.prompts import needs_folding, prompt_lengths
 from grpo_workbook.data.reading import ANSWER_KINDS, find_columns, find_file, read_rows
-from grpo_workbook.errors import wrap
+from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.files import readable, write_json
+from grpo_workbook.pictures import (
+    IMAGE_COLUMNS,
+    columns_of_pictures,
+    image_column,
+    unreadable_pictures,
+)
 from grpo_workbook.rewards.answers import parse_number
 from grpo_workbook.rewards.symbolic import Outcome
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 MOST_REPEATED = 0.05  # largest share of repeated questions
 MOST_TOO_LONG = 0.20  # largest share of prompts over the budget
@@ -53,6 +62,7 @@ class Problems:
     questions_from: str  # the column of the questions
     answers_from: str
     has_tools: bool  # whether there is a column `tools`
+    pictures_in: list[str]  # the columns of pictures, under any name
     questions: list[str]
     answers: list[str]
     lengths: list[int]  # of the prompts, in tokens
@@ -101,6 +111,7 @@ def examine(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     harms = harms_of_training(report, args)
     if train.has_tools:
         harms.append(f"the column 'tools' would go to the rewards only: {NO_TOOLS}")
+    harms.extend(harms_of_pictures(train))
     if args.heldout_data:
         heldout = load(args.heldout_data, args, tokenizer)
         heldout_report = describe_heldout_data(heldout, train, budget)
@@ -120,35 +131,70 @@ def load(source: str, args: argparse.Namespace, tokenizer: Any) -> Problems:
         answer_column=args.answer_column,
         answers=args.answers,
         name=name,
+        pictures=True,
     )
+    rows, invalid = leave_out_unreadable(rows, invalid, name)
     questions_from, answers_from = find_columns(
         table, args.question_column, args.answer_column, name
     )
     # Lengths count what a run sends: the course's instruction and the model's template.
     lengths = prompt_lengths(to_dataset(rows, fold=needs_folding(tokenizer)), tokenizer)
-    row_names = []
-    # Invalid rows have left the table, but they count in the file, where a user looks.
-    for number in range(1, len(rows) + len(invalid) + 1):
-        if number not in invalid:
-            row_names.append(f"{name}, row {number}")
+    numbers = numbers_of_valid(len(rows), invalid)
     return Problems(
         name=name,
         questions_from=questions_from,
         answers_from=answers_from or "the last turn of each chat",
         has_tools="tools" in rows.column_names,
-        questions=rows["question"][:],
+        pictures_in=columns_of_pictures(rows),
+        questions=questions_of(rows),
         answers=rows["answer"][:],
         lengths=lengths,
-        row_names=row_names,
+        row_names=[f"{name}, row {number}" for number in numbers],
         invalid=invalid,
     )
+
+
+def leave_out_unreadable(
+    rows: "Dataset", invalid: dict[int, str], name: str
+) -> tuple["Dataset", dict[int, str]]:
+    """The rows, and the reasons for invalid ones, to which those without a picture are added.
+
+    Raises WorkbookError if no row is left.
+    """
+    if image_column(rows) is None:
+        return rows, invalid
+    unreadable = unreadable_pictures(rows)
+    if len(unreadable) == len(rows):
+        raise WorkbookError(f"{name} has no row with a picture: {unreadable[1]}")
+    invalid = dict(invalid)
+    kept = []
+    for row, number in enumerate(numbers_of_valid(len(rows), invalid)):
+        if row + 1 in unreadable:
+            invalid[number] = unreadable[row + 1]
+        else:
+            kept.append(row)
+    return rows.select(kept), dict(sorted(invalid.items()))
+
+
+def numbers_of_valid(count: int, invalid: dict[int, str]) -> list[int]:
+    """The numbers in the file of so many valid rows.
+
+    Invalid rows have left the table, but they count in the file, where a user looks.
+    """
+    numbers = range(1, count + len(invalid) + 1)
+    return [number for number in numbers if number not in invalid]
 
 
 def describe(problems: Problems, budget: int) -> dict[str, Any]:
     """What the report says of each source."""
     too_long = [length for length in problems.lengths if length > budget]
+    pictures = {}
+    if problems.pictures_in:
+        columns = ", ".join(problems.pictures_in)
+        pictures = {"pictures_from": f"{columns} (their tokens are not in the prompt lengths)"}
     return {
         "source": problems.name,
+        **pictures,
         "questions_from": problems.questions_from,
         "answers_from": problems.answers_from,
         "rows": len(problems.questions) + len(problems.invalid),
@@ -224,6 +270,17 @@ def harms_of_training(report: dict[str, Any], args: argparse.Namespace) -> list[
         fix = "if you want texts, give --answers text here and --rewards symbolic there"
         harms.append(f"answers are texts, and {need}: {fix}")
     return harms
+
+
+def harms_of_pictures(problems: Problems) -> list[str]:
+    """What would let a model train without its pictures."""
+    columns = problems.pictures_in
+    if not columns or not set(columns).isdisjoint(IMAGE_COLUMNS):
+        return []
+    return [
+        f"the pictures are in the column {columns[0]!r}, where TRL does not look, so that a model "
+        "would train without them: call it 'image', or 'images' for lists of them"
+    ]
 
 
 def harms_of_heldout(report: dict[str, Any], args: argparse.Namespace) -> list[str]:

@@ -1,7 +1,8 @@
 """Measure any model on held-out problems; compare it with an earlier measurement.
 
 Greedy with one answer to each problem, at temperature 1 with several. --output
-gets report.json and results.jsonl, which has every completion.
+gets report.json and results.jsonl, which has every completion. Pictures in a
+column image or images are shown to a model with vision.
 
 examples:
   python -m grpo_workbook evaluate qwen --data test.jsonl --output outputs/base
@@ -25,6 +26,7 @@ from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.evaluation import Scores
 from grpo_workbook.export import run_of
 from grpo_workbook.files import read_json, readable, write_json
+from grpo_workbook.pictures import image_column, picture_numbers
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -98,6 +100,7 @@ def main(args: argparse.Namespace) -> int:
         dtype=profile.dtype,
         device=profile.device,
         load_in_4bit=args.load_in_4bit,
+        pictures=image_column(rows) is not None,
     )
     dataset = make_prompts(rows, args, tokenizer)
     scores = evaluation.evaluate(
@@ -130,6 +133,7 @@ def read_problems(args: argparse.Namespace) -> "Dataset":
         answer_column=args.answer_column,
         answers=args.answers,
         skip_invalid=args.skip_invalid,
+        pictures=True,
     )
     if args.subset:
         rows = splitting.select_true(rows, args.subset)
@@ -160,7 +164,7 @@ def make_report(
         "data": readable(args.data),
         "subset": args.subset,
         # A comparison looks at the content: the same problems may be in another file.
-        "data_sha256": splitting.sha256_of(rows.to_list()),
+        "data_sha256": splitting.sha256_of(without_pictures(rows)),
         "system_prompt": args.system_prompt,
         "chat_template_kwargs": args.chat_template_kwargs,
         "samples": args.samples,
@@ -178,6 +182,15 @@ def make_report(
     for name, right in scores.measures.items():
         report[name] = rate_of(evaluation.by_problem(right, scores.samples))
     return report
+
+
+def without_pictures(rows: "Dataset") -> list[dict[str, Any]]:
+    """The rows with a number in place of their pictures, which JSON cannot hold."""
+    column = image_column(rows)
+    if column is None:
+        return rows.to_list()
+    numbers = picture_numbers(rows)
+    return rows.remove_columns(column).add_column("pictures", numbers).to_list()
 
 
 def pass_at_k(scores: Scores) -> dict[int, dict[str, Any]]:

@@ -205,6 +205,7 @@ def load_problems(
     answer_column: str | None = None,
     answers: str = "auto",
     skip_invalid: bool = False,
+    pictures: bool = False,
 ) -> "Dataset":
     """Load the problems of a source, with the columns that the course and its rewards use.
 
@@ -219,6 +220,8 @@ def load_problems(
             it is a number. "text": the whole text. "auto": "number" if at least half of the first
             1,000 answers hold one, otherwise "text".
         skip_invalid: drop rows without a question or an answer (see `check_problems`).
+        pictures: keep pictures in a column `image` or `images`, for a model with vision. Default:
+            they are an error, because a model of text would not see them.
 
     Returns:
         The columns `question`, `answer` and `solution` (the answer column as it was), then the
@@ -234,6 +237,7 @@ def load_problems(
         question_column=question_column,
         answer_column=answer_column,
         answers=answers,
+        pictures=pictures,
     )
     if invalid and not skip_invalid:
         fix = "fix it, or drop invalid rows with --skip-invalid"
@@ -248,6 +252,7 @@ def check_problems(
     answer_column: str | None = None,
     answers: str = "auto",
     name: str | None = None,
+    pictures: bool = False,
 ) -> tuple["Dataset", dict[int, str]]:
     """Load the valid problems of a source, and say why each other row is invalid.
 
@@ -264,9 +269,12 @@ def check_problems(
         raise WorkbookError(f"unknown kind of answers {answers!r}: choose from {choices}")
     if name is None:
         name = _name_of(source)
-    rows, columns, unreadable = _read_texts(read_rows(source), question_column, answer_column, name)
+    table = read_rows(source)
+    if not pictures:
+        refuse_images(table, name)
+    rows, columns, unreadable = _read_texts(table, question_column, answer_column, name)
     if answers == "auto":
-        answers = _usual_kind(text_answers(rows[:1000][columns[1]]))
+        answers = _usual_kind(text_answers(rows[columns[1]][:1000]))
 
     problems = _add_problem_columns(rows, columns, answers)
     reasons = problems["_reason"][:]  # None for a valid row
@@ -288,7 +296,6 @@ def _read_texts(
     rows: "Dataset", question_column: str | None, answer_column: str | None, name: str
 ) -> tuple["Dataset", tuple[str, str], dict[int, str]]:
     """(rows whose questions are texts, the two columns, the reason why a row's chat is none)."""
-    refuse_images(rows, name)
     question_column, answer_column = find_columns(rows, question_column, answer_column, name)
     # Before the chats are read, because their messages get a column of a reserved name.
     rows = _rename_reserved(rows, (question_column, answer_column))
