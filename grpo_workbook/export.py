@@ -413,7 +413,7 @@ def _with_answer(tokenizer: Any, prompt: str, pictures: list, answer: list[int])
     import torch
 
     inputs = encode(tokenizer, [prompt], [pictures], add_special_tokens=False)
-    tokens = torch.tensor([answer], dtype=torch.long)
+    tokens = torch.tensor([answer], dtype=torch.long)  # named: an empty answer would be float
     length = inputs["input_ids"].shape[1]
     for name, value in inputs.items():
         if name == "input_ids":
@@ -588,6 +588,7 @@ def _example(folder: Path, data: Mapping[str, Any], settings: Mapping[str, Any])
     own_messages = data.get("system_messages")
     system_prompt = own_messages[0] if own_messages else settings.get("system_prompt")
     prompt = chat_prompt(QUESTION.format(7, 5), system_prompt)
+    # The template of a model with vision may stand in its processor alone.
     load_reader = load_processor if models.has_processor(folder) else load_tokenizer
     if needs_folding(load_reader(folder)):
         return fold_system(prompt)

@@ -148,6 +148,7 @@ def load_base(
         ) from error
     if dequantize:
         base = base.dequantize()
+    # Chapters train such a model as it comes from here, without Unsloth's loader.
     if pictures:
         compat.keep_packed_weights(base)
     if part or dequantize:

@@ -62,6 +62,7 @@ def columns_of_pictures(rows: "Dataset") -> list[str]:
 
     names = []
     for name, feature in rows.features.items():
+        # A column with several pictures in each row is a list of this type.
         if isinstance(feature, List):
             feature = feature.feature
         if isinstance(feature, Image):
@@ -108,6 +109,7 @@ def require_processor(rows: "Dataset", tokenizer: Any) -> None:
             "reads text alone: give the model's processor (load_model(..., pictures=True), or "
             "AutoProcessor), or remove the column if the text is enough"
         )
+    # TRL would neither show these pictures nor say so.
     if column is None and names:
         raise WorkbookError(
             f"the pictures are in the column {names[0]!r}, where TRL does not look, so that the "
@@ -153,6 +155,7 @@ def check_pictures(rows: "Dataset", processor: Any) -> None:
 
 def _why_not_a_prompt(prompt: Any) -> str | None:
     """Why TRL cannot put the pictures of their column into this prompt, or None."""
+    # As a text it has placeholders of its own, beside those for which TRL has the pictures.
     if isinstance(prompt, str):
         return (
             "the prompt is a text, and TRL puts pictures only into a chat: give the messages, and "
@@ -173,6 +176,7 @@ def unreadable_pictures(rows: "Dataset") -> dict[int, str]:
     """{row number, from 1: the reason} for rows without a picture that can be opened."""
     column = image_column(rows)
     reasons = {}
+    # Row by row, because one damaged file stops the reading of a whole column.
     for row in range(len(rows)):
         try:
             pictures = pictures_in(rows[row][column])
@@ -278,6 +282,7 @@ def picture_controls(rows: "Dataset", colour: tuple[int, int, int] = WHITE) -> d
     blanks = rows.map(
         blank, input_columns=column, features=rows.features, load_from_cache_file=False
     )
+    # By the numbers of the rows, so that the pictures are neither opened nor packed again.
     others = rows.select_columns(column).select(_other_rows(picture_numbers(rows)))
     shuffled = concatenate_datasets([rows.remove_columns(column), others], axis=1)
     return {"blank": blanks, "shuffled": shuffled.select_columns(rows.column_names)}
@@ -315,12 +320,14 @@ def picture_numbers(rows: "Dataset") -> list[int]:
     Without a column of pictures all numbers are 0.
     """
     column = image_column(rows)
+    # A caller need not know whether there are any.
     if column is None:
         return [0] * len(rows)
     numbers = []
     for value in rows[column]:
         digest = hashlib.sha256()
         for picture in pictures_in(value):
+            # Equal pixels may be stored with a palette, or as grey.
             pixels = picture.convert("RGB")
             digest.update(f"{pixels.size}".encode())
             digest.update(pixels.tobytes())

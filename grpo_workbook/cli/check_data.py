@@ -275,6 +275,7 @@ def harms_of_training(report: dict[str, Any], args: argparse.Namespace) -> list[
 def harms_of_pictures(problems: Problems) -> list[str]:
     """What would let a model train without its pictures."""
     columns = problems.pictures_in
+    # With pictures in the right place, those in another column may be meant for a reward.
     if not columns or not set(columns).isdisjoint(IMAGE_COLUMNS):
         return []
     return [

@@ -189,6 +189,7 @@ def without_pictures(rows: "Dataset") -> list[dict[str, Any]]:
     column = image_column(rows)
     if column is None:
         return rows.to_list()
+    # The numbers are of the pixels: another picture in the same place must change the hash.
     numbers = picture_numbers(rows)
     return rows.remove_columns(column).add_column("pictures", numbers).to_list()
 
