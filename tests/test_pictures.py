@@ -11,7 +11,14 @@ from PIL import Image as Picture
 
 from grpo_workbook.cli import main
 from grpo_workbook.compat import picture_tokens
-from grpo_workbook.data import drop_leaked, leaked_rows, load_tokenizer, to_dataset
+from grpo_workbook.data import (
+    drop_leaked,
+    drop_long_prompts,
+    leaked_rows,
+    load_tokenizer,
+    to_dataset,
+)
+from grpo_workbook.data.prompts import prompt_lengths
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import evaluate, generate
 from grpo_workbook.export import logit_differences, merge, read_logits, save_adapter
@@ -426,6 +433,20 @@ def test_the_same_question_leaks_only_with_the_same_picture():
 def test_an_empty_column_is_no_column_of_pictures():
     rows = Dataset.from_dict({"question": ["a"], "images": [[]]})
     assert image_column(rows) is None
+
+
+def test_the_length_of_a_prompt_counts_its_pictures(seeing):
+    """As TRL's trainer makes the prompt: no picture of it may be cut off."""
+    _, _, processor = seeing
+    lists = rows_with([[picture(0)], [picture(1), picture(2)]], None, "images", List(Image()))
+    one, two = prompt_lengths(lists, processor)
+    marks = len(processor.tokenizer(processor.full_image_sequence, add_special_tokens=False)[0])
+    assert two - one == marks
+    assert prompt_lengths(lists.remove_columns("images"), processor)[0] == one - marks
+    kept, dropped = drop_long_prompts(lists, processor, one)
+    assert (len(kept), dropped) == (1, 1)
+    with raises_naming(WorkbookError, "'images'", "processor"):
+        drop_long_prompts(lists, processor.tokenizer, one)
 
 
 # ---------------------------------------------------------------------------- the commands

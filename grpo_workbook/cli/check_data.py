@@ -138,7 +138,8 @@ def load(source: str, args: argparse.Namespace, tokenizer: Any) -> Problems:
         table, args.question_column, args.answer_column, name
     )
     # Lengths count what a run sends: the course's instruction and the model's template.
-    lengths = prompt_lengths(to_dataset(rows, fold=needs_folding(tokenizer)), tokenizer)
+    texts = rows.remove_columns(columns_of_pictures(rows))
+    lengths = prompt_lengths(to_dataset(texts, fold=needs_folding(tokenizer)), tokenizer)
     numbers = numbers_of_valid(len(rows), invalid)
     return Problems(
         name=name,

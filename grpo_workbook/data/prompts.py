@@ -9,7 +9,15 @@ from grpo_workbook.data.chats import CHAT, has_chats
 from grpo_workbook.data.reading import read_rows
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
-from grpo_workbook.pictures import is_processor
+from grpo_workbook.pictures import (
+    as_list,
+    encode,
+    image_column,
+    is_processor,
+    place_pictures,
+    require_processor,
+    tokenizer_of,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -199,11 +207,34 @@ def prompt_lengths(
     tokenizer: "Tokenizer",
     chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> list[int]:
-    """The length of each prompt in tokens, with the template and the generation prompt."""
+    """The length of each prompt in tokens, with the template and the generation prompt.
+
+    With a processor in place of the tokenizer the tokens of the pictures are counted, too.
+    """
+    require_processor(dataset, tokenizer)
+    column = image_column(dataset)
+    if column is not None:
+        return _lengths_with_pictures(dataset, column, tokenizer, chat_template_kwargs)
     texts = render(dataset["prompt"][:], tokenizer, chat_template_kwargs)
     # The template has written the special tokens. Not verbose: it would warn of long texts.
-    encoded = tokenizer(texts, add_special_tokens=False, verbose=False)
+    encoded = tokenizer_of(tokenizer)(texts, add_special_tokens=False, verbose=False)
     return [len(token_ids) for token_ids in encoded["input_ids"]]
+
+
+def _lengths_with_pictures(
+    dataset: "Dataset",
+    column: str,
+    processor: Any,
+    chat_template_kwargs: Mapping[str, Any] | None,
+) -> list[int]:
+    """The lengths of prompts with pictures, whose tokens depend on their sizes in some models."""
+    lengths = []
+    for prompt, value in zip(dataset["prompt"], dataset[column], strict=True):
+        pictures = as_list(value)
+        text = render([place_pictures(prompt, pictures)], processor, chat_template_kwargs)
+        inputs = encode(processor, text, [pictures], add_special_tokens=False)
+        lengths.append(inputs["input_ids"].shape[1])
+    return lengths
 
 
 def drop_long_prompts(
@@ -217,8 +248,9 @@ def drop_long_prompts(
 
     Args:
         dataset: rows with a `prompt`.
-        tokenizer: the model's.
-        max_prompt_length: in tokens, with the template and the generation prompt.
+        tokenizer: the model's; for rows with pictures its processor.
+        max_prompt_length: in tokens, with the template and the generation prompt, and with the
+            tokens of the pictures.
         name: what the error calls the data.
         chat_template_kwargs: as in `render`.
 
