@@ -18,8 +18,8 @@ IMAGE_COLUMNS = ("images", "image")  # in the order in which TRL looks for them
 WHITE = (255, 255, 255)
 
 # Names of layers as regular expressions, which PEFT matches from start to end. Both parts of a
-# model have layers of the same names (q_proj), and Unsloth 2026.10 drops finetune_vision_layers
-# =False on a CPU, so that a list of names would put adapters into both.
+# model have layers of the same names (q_proj), so that a list of names would put adapters into
+# both. Unsloth 2026.10 has the argument finetune_vision_layers for this, and drops it on a CPU.
 _LANGUAGE = r".*language_model\..*\.(q|k|v|o|gate|up|down)_proj"
 _VISION = (
     r".*(vision_tower|vision_model|visual)\."
@@ -162,9 +162,12 @@ def _why_not_a_prompt(prompt: Any) -> str | None:
             "do not apply the chat template yourself"
         )
     for message in prompt:
-        for part in message["content"]:
-            # Of a text, the parts are letters.
-            if isinstance(part, dict) and part["type"] == "image" and "image" in part:
+        content = message.get("content")
+        if not isinstance(content, list):
+            continue
+        for part in content:
+            # A placeholder, which TRL fills, is of the type image and has no field "image".
+            if part["type"] == "image" and "image" in part:
                 return (
                     "a message has a picture, as well as the column, from which TRL would put in a "
                     "second one: let the content of the message be its text alone"
