@@ -1,6 +1,6 @@
 """The exercises of notebook 07_stages_and_curriculum."""
 
-from math import sqrt
+from math import ceil, sqrt
 
 from grpo_workbook.exercises.tasks import exercise, experiment
 from grpo_workbook.statistics import wilson_interval
@@ -173,3 +173,84 @@ own_problems.example(
     {"pass_rates": [1.0, 0.0, 0.375, 0.0, 0.0, 0.0, 0.0, 0.0]},
     gives="few",
 )
+
+
+# 07.4: after how many steps has a filter paid for its measurement?
+
+steps_to_pay_back = exercise("07.4", "steps_to_pay_back")
+steps_to_pay_back.case([0.0] * 4 + [1.0] * 4 + [0.5] * 8, 8, 64, gives=2)
+steps_to_pay_back.case([0.0] * 2 + [0.5] * 62, 8, 80, gives=199)
+steps_to_pay_back.case([1.0] + [0.25] * 9, 8, 32, gives=23)
+# no problem is left out, or none is left
+steps_to_pay_back.case([0.5] * 8, 8, 64, gives=None)
+steps_to_pay_back.case([0.0, 1.0], 8, 64, gives=None)
+
+
+def steps_for(price, saved_per_step):
+    """The steps after which the savings are at least the price."""
+    return ceil(price / saved_per_step)
+
+
+def split_by_rate(rates):
+    """How many problems can teach, and how many cannot."""
+    kept = sum(0 < rate < 1 for rate in rates)
+    return kept, len(rates) - kept
+
+
+@steps_to_pay_back.mistake
+def compares_with_an_unfiltered_step(rates, samples, completions):
+    """You saved the part that a step without the filter wastes. But that step also teaches less:
+    count what it takes without the filter to teach as much as a step with it.
+    """
+    kept, dropped = split_by_rate(rates)
+    if kept == 0 or dropped == 0:
+        return None
+    return steps_for(len(rates) * samples, completions * dropped / len(rates))
+
+
+@steps_to_pay_back.mistake
+def counts_each_problem_once(rates, samples, completions):
+    """You counted each problem once: measuring takes `samples` completions of each."""
+    kept, dropped = split_by_rate(rates)
+    if kept == 0 or dropped == 0:
+        return None
+    return steps_for(len(rates), completions * dropped / kept)
+
+
+@steps_to_pay_back.mistake
+def keeps_the_mastered(rates, samples, completions):
+    """You left out only the hopeless problems: those that are always right teach nothing either."""
+    dropped = rates.count(0)
+    kept = len(rates) - dropped
+    if kept == 0 or dropped == 0:
+        return None
+    return steps_for(len(rates) * samples, completions * dropped / kept)
+
+
+@steps_to_pay_back.mistake
+def measures_only_the_kept(rates, samples, completions):
+    """You paid only for the problems that are kept: all of them were measured."""
+    kept, dropped = split_by_rate(rates)
+    if kept == 0 or dropped == 0:
+        return None
+    return steps_for(kept * samples, completions * dropped / kept)
+
+
+@steps_to_pay_back.mistake
+def rounds_down(rates, samples, completions):
+    """You rounded down: the last, partial step is needed too."""
+    kept, dropped = split_by_rate(rates)
+    if kept == 0 or dropped == 0:
+        return None
+    return int(len(rates) * samples / (completions * dropped / kept))
+
+
+@steps_to_pay_back.mistake
+def pays_back_at_once(rates, samples, completions):
+    """You gave a number where the filter never pays: if it leaves out no problem, or all of them,
+    give None.
+    """
+    kept, dropped = split_by_rate(rates)
+    if kept == 0 or dropped == 0:
+        return 0
+    return steps_for(len(rates) * samples, completions * dropped / kept)

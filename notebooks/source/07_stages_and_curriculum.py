@@ -9,8 +9,8 @@
 # policy, choose problems by their difficulty, train with two trainers in a row, and test whether any of it was worth
 # its price.
 #
-# **Time:** about 3 minutes on two CPU cores, most of it training. Reading takes about 30 minutes. **You need** chapter
-# 00; chapter 08 explains the statistical tests.
+# **Time:** about 3 minutes on two CPU cores, most of it training. Reading takes about 30 minutes. **You need** the
+# chapters 00, 03 and 04; chapter 08 explains the statistical tests.
 
 # %% [markdown]
 # ## The answer in short
@@ -67,42 +67,53 @@ def count_groups(fractions: list[float]) -> tuple[float, float, float]:
     return none, 1 - none - every, every
 
 # %% [markdown]
-# The next cell compares three cases. In *start, form paid* the reward is 1 for the form alone. *later* is the policy
-# after a training on that reward, when 95 % of the completions have the form:
+# The next cell compares four cases. In *start, form paid* the reward is 1 for the form alone. *later* is the policy
+# after a training on that reward, when 95 % of the completions have the form. *mastered* is the policy after more
+# training on the strict reward, when 97 % of the completions have the form and 95 % are right:
 
 # %%
 toy = {
     "start, both required": count_groups(sample_groups(0.05, 0.6, "both")),
     "start, form paid": count_groups(sample_groups(0.05, 0.6, "form")),
     "later, both required": count_groups(sample_groups(0.95, 0.6, "both")),
+    "mastered, both required": count_groups(sample_groups(0.97, 0.95, "both")),
 }
 
 for name, (none, some, every) in toy.items():
-    print(f"{name:22} none paid {none:4.0%}   some {some:4.0%}   all {every:4.0%}")
+    print(f"{name:24} none paid {none:4.0%}   some {some:4.0%}   all {every:4.0%}")
 
 # %% [markdown]
-# The same as a figure. Each bar is 2,000 groups, and only the blue part gives a gradient:
+# The same as a figure. Each bar is 2,000 groups, and only the blue part gives a gradient. A part without a label is
+# smaller than half a percent:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 
-figure, (axes,) = figures.new_panels(8.0, 2.6)
-colours = {"none": "#BBBBBB", "some": figures.BLUE, "all": "#DDDDDD"}
+figure, (axes,) = figures.new_panels(8.5, 3.0)
+looks = {
+    "none": ("#BBBBBB", ""), "some": (figures.BLUE, ""), "all": (figures.ORANGE, "//"),
+}
 for row, rates in enumerate(toy.values()):
     left = 0.0
-    for rate, (name, colour) in zip(rates, colours.items(), strict=True):
-        label = f"{name} paid" if row == 0 else None
-        axes.barh(row, rate, 0.6, left, color=colour, edgecolor="white", label=label)
-        ink = "white" if name == "some" else "black"
+    for rate, (name, (colour, hatch)) in zip(rates, looks.items(), strict=True):
+        axes.barh(
+            row, rate, 0.6, left, color=colour, hatch=hatch, edgecolor="white",
+            label=f"{name} paid" if row == 0 else None,
+        )
         if rate > 0.05:
-            middle = left + rate / 2
-            axes.text(middle, row, f"{rate:.0%}", ha="center", va="center", color=ink)
+            paper = {"facecolor": colour, "edgecolor": "none", "pad": 1.5}
+            axes.text(
+                left + rate / 2, row, f"{rate:.0%}", ha="center", va="center",
+                color="black" if name == "none" else "white", bbox=paper,
+            )
+        elif rate > 0.005:  # too narrow for its label
+            axes.text(1.01, row, f"{rate:.0%} {name}", va="center", color=colour)
         left += rate
-axes.set(yticks=range(3), yticklabels=toy, xlim=(0, 1), xlabel="rate of groups")
+axes.set(yticks=range(4), yticklabels=toy, xlim=(0, 1), xlabel="rate of groups")
 axes.invert_yaxis()
 axes.grid(visible=False)
-axes.set_title("Form first: the strict reward then reaches nearly every group")
-figure.legend(frameon=False, loc="outside right center")
+axes.set_title("Groups teach where success is neither too rare nor too sure")
+figure.legend(frameon=False, loc="outside lower center", ncols=3)
 words = "; ".join(f"{name}: {rates[1]:.0%}" for name, rates in toy.items())
 figures.show(figure, f"Stacked bars. Groups with some completions paid: {words}.")
 
@@ -111,6 +122,9 @@ figures.show(figure, f"Stacked bars. Groups with some completions paid: {words}.
 # of **form first, then correctness**: two stages with different rewards. A **stage** is a part of the training with
 # data, rewards and settings of its own; it starts from the adapter that the stage before it has trained. *Mixed*
 # rewards need no second stage: they reward the form and the whole answer from the beginning.
+#
+# The last bar shows the opposite end: the policy has mastered the task, so in about half of the groups all completions
+# are paid, and these groups teach nothing either.
 #
 # In all of these cases, one number decides: how far the success rate is from 0 and from 1. If a completion succeeds
 # with probability p, a group of n has some variance with probability $1 - p^n - (1 - p)^n$:
@@ -241,8 +255,8 @@ from statistics import pstdev
 p = mean(rates_before)
 chance = p * (1 - p) / 8  # the variance if all problems were equally hard
 spread = pstdev(rates_before)
-print(f"standard deviation of the pass rates:   {spread:.2f}")
-print(f"the same if all were equally hard:      {chance**0.5:.2f}")
+print(f"standard deviation of the pass rates:   {spread:.3f}")
+print(f"the same if all were equally hard:      {chance**0.5:.3f}")
 print(f"part of the variance due to chance:     {chance / spread**2:.0%}")
 
 # %% [markdown]
@@ -389,13 +403,17 @@ figure, words = figures.line_chart(
     y="fraction of zero-variance groups",
     title="How many groups taught nothing in the three ways",
 )
-figure.axes[0].axvline(8.5, color="black", linestyle=":", lw=1)
-figure.axes[0].set_xticks(range(0, 25, 4))
-figure.axes[0].set_ylim(0, None)
+axes = figure.axes[0]
+axes.axvline(8.5, color="black", linestyle=":", lw=1)
+axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
+axes.text(8.8, 0.93, "form first changes\nits rewards", fontsize=9, va="top",
+          transform=axes.get_xaxis_transform())
+axes.set_xticks(range(0, 25, 4))
 figures.show(figure, f"{words} At the dotted line form first changes its rewards.")
 
 # %% [markdown]
-# Each line is one of the three ways, and the dotted line marks the step at which *form first* changes its rewards.
+# Each line is one of the three ways, and the dotted line marks the step after which *form first* changes its rewards. A
+# point counts only 32 groups, so its 95 % interval reaches up to 17 points to each side.
 #
 # At the start hardly any group has zero variance in any of the three ways. About half of the completions have the right
 # number between the tags (the pass rates above), so even correctness alone rewards some completions of nearly every
@@ -548,8 +566,8 @@ if profile.name == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function, or make the prediction, and run the cell: it checks itself. The table in chapter 00
-# counts what you have solved.
+# Write the function, or make the prediction, and run the cell: it checks itself. The table in chapter 00 counts what
+# you have solved.
 
 # %% [markdown]
 # ### Exercise 07.1 · `smallest_group` · easy · 8 minutes
@@ -684,11 +702,67 @@ predict("07.3", prediction, own_pass_rates);
 # prediction = "few"
 # ```
 #
-# This is the answer for the rows above and the tiny Qwen3: "3 shells and 4 more" is always right, "48 shells and 7 more"
-# in three of its eight samples, and the other six problems never. If most of your problems are never right, begin with
-# easier problems or a reward with partial credit. If most are mastered, find harder ones.
+# This is the answer for the rows above and the tiny Qwen3: "3 shells and 4 more" is always right, "48 shells and 7
+# more" in three of its eight samples, and the other six problems never. If most of your problems are never right, begin
+# with easier problems or a reward with partial credit. If most are mastered, find harder ones.
 #
 # </details>
+
+# %% [markdown]
+# ### Exercise 07.4 · `steps_to_pay_back` · hard · 15 minutes
+#
+# After how many steps has a filter paid for its measurement? `rates` are the pass rates of all problems, each measured
+# with `samples` completions, and a training step takes `completions` of them. Take the rates as true and constant. The
+# filter leaves out the problems with a rate of 0 or 1. Without it, these problems take their share of every step, so
+# more completions are needed to teach as much as one step with the filter: the difference is what the filter saves in
+# each step. Return the first number of steps whose savings are at least the completions that the measurement took.
+# Return `None` if the filter leaves out no problem, or all of them.
+
+# %% tags=["exercise"]
+def steps_to_pay_back(rates: list[float], samples: int, completions: int) -> int | None:
+    raise NotImplementedError
+
+
+check("07.4", steps_to_pay_back);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Suppose that half of the problems are left out. How many completions does it take without the filter to sample as many
+# of the other half as one step with the filter does?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# from math import ceil
+#
+#
+# def steps_to_pay_back(rates: list[float], samples: int, completions: int) -> int | None:
+#     kept = sum(0 < rate < 1 for rate in rates)
+#     dropped = len(rates) - kept
+#     if kept == 0 or dropped == 0:
+#         return None
+#     saved_per_step = completions * dropped / kept
+#     return ceil(len(rates) * samples / saved_per_step)
+# ```
+#
+# The filter of this chapter would pay back after 248 steps, ten times as many as the runs above have. Measured after
+# training, a filter would pay back after 15 steps, if the pass rates stayed as they are.
+#
+# </details>
+#
+# Apply your function to the two measurements of this chapter. In how many steps would the first filter have paid for
+# itself, and for how many steps does such a filter stay up to date?
+
+# %%
+try:
+    for when, rates in (("before training", rates_before), ("after it", rates_after)):
+        steps = steps_to_pay_back(rates, samples=8, completions=64)
+        print(f"a filter measured {when} pays back after {steps} steps")
+except NotImplementedError:
+    print("Write steps_to_pay_back first, then run this cell.")
 
 # %% [markdown]
 # ## Summary
