@@ -40,6 +40,7 @@ boxes = {
 arrows = [("prompt", "model", ""), ("model", "call", ""), ("call", "tool", "yes"),
           ("tool", "model", "next turn", -0.3), ("call", "reward", "no")]
 figure = figures.diagram(boxes, arrows, (9.0, 2.8))
+figure.suptitle("The model acts until it writes a turn without a call", y=1.0)
 figures.show(figure, "Diagram: the model writes a turn. If it holds a call, the tool "
              "runs, its result is appended and the model writes again; else the whole "
              "transcript gets a reward.")
@@ -135,8 +136,8 @@ from transformers.utils import get_json_schema
 print(json.dumps(get_json_schema(multiply), indent=1))
 
 # %% [markdown]
-# Each row of the data has a `prompt`, the exact `answer`, and a `kind`, which the model does not see. Training uses other
-# rows than the measurements, and 160 *held-out* products measure every policy of this chapter:
+# Each row of the data has a `prompt`, the exact `answer`, and a `kind`, which the model does not see. Training uses
+# other rows than the measurements, and 160 *held-out* products measure every policy of this chapter:
 
 # %%
 from datasets import Dataset
@@ -223,9 +224,9 @@ display(coloured(example))
 # ## Before training
 #
 # A conversation counts as right if its last message is the model's own, calls nothing, and is exactly the number. The
-# next two cells measure the rates by kind, first with the tool and then without it (the prompt then names no tool). There
-# are few easy products, so a rate of theirs has a 95 % interval of up to 16 points to each side; for the hard ones it is
-# 9 points ([chapter 08](08_evaluation.ipynb)):
+# next two cells measure the rates by kind, first with the tool and then without it (the prompt then names no tool).
+# There are few easy products, so a rate of theirs has a 95 % interval of up to 16 points to each side; for the hard
+# ones it is 9 points ([chapter 08](08_evaluation.ipynb)):
 
 # %%
 def measured(episodes, rows):
@@ -318,8 +319,8 @@ figure, words = figures.line_chart(
 figures.show(figure, words)
 
 # %% [markdown]
-# In the figure, the reward and the calls rise together, and failed calls become rare. The reward is the fraction of right
-# answers, so the model learned to call and to answer with the result.
+# In the figure, the reward and the calls rise together, and failed calls become rare. The reward is the fraction of
+# right answers, so the model learned to call and to answer with the result.
 #
 # ## After training, and with the tool taken away
 #
@@ -408,9 +409,9 @@ for room, right_rate, lost_rate in zip(rooms, right_rates, lost_rates):
 figures.show(figure, "Stacked bars of how conversations end. " + "; ".join(parts))
 
 # %% [markdown]
-# With 10 tokens not even a call fits. Then there is a range in which the call fits and its result does not: almost
-# all conversations end with a dropped result, and hardly any is right. A call pays only if the limit is above this
-# range. Here is one product with the whole limit of 128 tokens, and the same with 30:
+# With 10 tokens not even a call fits. With 20 to 40 tokens the call fits and its result does not: most conversations
+# end with a dropped result, and hardly any is right. From 50 tokens on, call, result and answer fit. Here is one
+# product with the whole limit of 128 tokens, and the same with 30:
 
 # %%
 (cut_off,) = play_products(model, [multiply], room=30, rows=heldout_rows[:1])
@@ -473,11 +474,13 @@ masked_log = log[: len(unmasked_log)]
 last_rewards = {}
 figure, panels = figures.new_panels(8.5, 3.2, count=2, across=2)
 sentences = []
-for name, entries, dash in (("with the mask", masked_log, "-"),
-                            ("without", unmasked_log, "--")):
+for name, entries, dash, colour in (
+    ("with the mask", masked_log, "-", figures.BLUE),
+    ("without", unmasked_log, "--", figures.ORANGE),
+):
     for axes, metric in zip(panels, ["reward", "grad_norm"]):
         steps, values = curve(entries, metric)
-        axes.plot(steps, values, dash, label=name)
+        axes.plot(steps, values, dash, color=colour, lw=2, label=name)
         axes.set(xlabel="optimizer step", ylabel=metric)
         first, last = values[0], values[-1]
         sentences.append(f"{metric} {name}: {first:.2f} to {last:.2f}, at most "
@@ -488,7 +491,8 @@ masked, without = last_rewards.values()
 title = f"last five steps: {masked:.2f} with the mask, {without:.2f} without"
 panels[0].set_title(title, fontsize=9)
 panels[1].set_title("length of the gradient", fontsize=9)
-panels[0].legend(frameon=False)
+panels[1].set_ylim(0, 1.35 * panels[1].get_ylim()[1])  # room for the legend
+panels[1].legend(frameon=False, loc="upper right", ncols=2)
 figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 
 # %% [markdown]
@@ -503,8 +507,8 @@ figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 # ## When to call: a price
 #
 # The trained model uses the calculator even for 3 times 4. A call costs nothing, so it has no reason to answer from
-# memory. Now let each call cost half a right answer, and train again from new adapters, for half of the steps. The table
-# shows for which kind of product the model still calls:
+# memory. Now let each call cost half a right answer, and train again from new adapters, for half of the steps. The
+# table shows for which kind of product the model still calls:
 
 # %%
 new_model, _ = load_policy(profile)
@@ -515,12 +519,26 @@ rates_priced = measured(priced, heldout_rows)
 show_tables({"before": rates_before, "free": rates_after, "priced": rates_priced})
 
 # %% [markdown]
-# Was that the right decision? A call that ends in the right answer earns 1 - 0.5. An answer from memory earns, on
-# average, the rate at which the model is right. So a call is worth its price for a product that the model knows by heart
-# in less than half of the tries. To compare this with what the policy does, the next cell plays each of 60 products
-# sixteen times: eight times freely, and eight times with the token suppressed that opens a call.
+# Was that the right decision? A call costs 0.5, and in return the answer is right more often. So a call is worth its
+# price for a product if the model, without a call, is right less often than the rate right after a call, minus 0.5:
 
 # %%
+right_after_a_call = []
+for episode, row in zip(priced, heldout_rows):
+    if episode.calls == 1:
+        right_after_a_call.append(episode.right(row))
+border = mean(right_after_a_call) - 0.5
+print(f"right after a call: {mean(right_after_a_call):.0%}")
+print(f"a call is worth its price if the rate without it is below {border:.2f}")
+
+# %% [markdown]
+# To compare this with what the policy does, the next cell plays each of 60 products sixteen times: eight times freely,
+# and eight times with the token suppressed that opens a call.
+
+# %%
+TRIES = 8
+
+
 def called(episode, row):
     return episode.calls > 0
 
@@ -533,12 +551,12 @@ def rates_of_products(model, rows, is_counted):
     """For each row, the fraction of its eight conversations that are counted."""
     repeated = []
     for row in rows:
-        repeated += [row] * 8
+        repeated += [row] * TRIES
     episodes = play_products(model, [multiply], rows=repeated)
     counted = []
     for episode, row in zip(episodes, repeated):
         counted.append(is_counted(episode, row))
-    return np.array(counted).reshape(len(rows), 8).mean(axis=1)
+    return np.array(counted).reshape(len(rows), TRIES).mean(axis=1)
 
 
 by_kind = sorted(heldout_rows, key=lambda row: row["kind"])  # the easy ones first
@@ -549,40 +567,42 @@ known = rates_of_products(new_model, some_products, answered_right)
 new_model.generation_config.suppress_tokens = None
 
 # %% [markdown]
-# Each point of the figure is a product, moved a little at random so that equal ones stay visible. To the left of the
-# dashed line a call is worth its price. On the line it makes no difference, and the title counts these products with
-# those to the right:
+# In the figure, the dashed line is this border: to its left a call is worth its price, to its right it is not. Each
+# point is a product, moved a little at random so that equal ones stay visible, and each thick line is the mean of the
+# easy products on its side:
 
 # %% tags=["hide-input"]
-figure, (axes,) = figures.new_panels(7.0, 3.6)
+figure, (axes,) = figures.new_panels(7.5, 4.0)
 is_easy = np.array([row["kind"] == "easy" for row in some_products])
+pays = known < border
 chance = np.random.default_rng(0)
 shift = chance.uniform(-0.025, 0.025, (2, len(some_products)))
-for kind, chosen, mark, colour in (("easy", is_easy, "o", figures.BLUE),
-                                   ("hard", ~is_easy, "x", figures.ORANGE)):
+for kind, chosen, mark, colour in (("hard", ~is_easy, "x", figures.ORANGE),
+                                   ("easy", is_easy, "o", figures.BLUE)):
     x = known[chosen] + shift[0, chosen]
     y = calling[chosen] + shift[1, chosen]
-    axes.scatter(x, y, marker=mark, color=colour, alpha=0.6, label=kind)
-axes.axvline(0.5, color="black", linestyle="--", lw=1)
+    axes.scatter(x, y, marker=mark, color=colour, alpha=0.6, label=f"{kind} product")
+rates_of_calling = {"hard": calling[~is_easy].mean()}
+for side, chosen, ends in (("left", is_easy & pays, (-0.04, border)),
+                           ("right", is_easy & ~pays, (border, 1.04))):
+    rate = calling[chosen].mean() if chosen.any() else np.nan
+    axes.hlines(rate, *ends, color=figures.BLUE, lw=3)
+    rates_of_calling[f"easy, {side} of the line"] = rate
+axes.axvline(border, color="black", linestyle="--", lw=1)
 axes.set(xlabel="rate right by heart, calls forbidden", ylabel="rate of calling")
 axes.set(xlim=(-0.05, 1.05), ylim=(-0.08, 1.08))
-pays = known < 0.5
-calls_left, calls_right = calling[pays].mean(), np.nan
-if not pays.all():
-    calls_right = calling[~pays].mean()
-axes.set_title(f"calls where they pay: {calls_left:.0%}; elsewhere: {calls_right:.0%}",
-               loc="left", fontsize=11)
+numbers = "; ".join(f"{name}: {rate:.0%}" for name, rate in rates_of_calling.items())
+axes.set_title(f"Rate of calling: {numbers}", fontsize=10)
 figure.legend(loc="outside lower center", ncols=2, frameon=False)
-words = f"Scatter plot of 60 products, {pays.sum()} of them known by heart in less "
-words += f"than half of the tries. Rate of calling for these: {calls_left:.2f}; "
-words += f"for the others: {calls_right:.2f}."
-figures.show(figure, words)
+words = f"Scatter plot of 60 products; for {pays.sum()} a call is worth its price. "
+figures.show(figure, f"{words}Rate of calling: {numbers}.")
 
 # %% [markdown]
 # The best policy would have all its points at the top to the left of the line, and at the bottom to the right of it.
-# The title compares the mean rate of calling on the two sides. The hard products are where they should be, at the top
-# left. For the easy ones the policy calls in about half of the conversations on either side of the line: within so
-# few steps it has learned mainly to tell the two *kinds* apart, and less so the single products.
+# The hard products are where they should be, at the top left. The easy ones are not: the policy calls for them in 56 %
+# of the conversations where a call is worth its price, and in 51 % where it is not. Within so few steps it has learned
+# mainly to tell the two *kinds* apart, and less so the single products. (A rate from eight tries is rough: its 95 %
+# interval reaches up to 35 points to each side. So some of the easy products may belong to the other side.)
 #
 # ## Two tools: look up, then multiply
 #
@@ -657,12 +677,13 @@ def course(completion):
 
 
 fooled = {"anywhere": 0, "last text": 0, "course": 0}
+print(" " * 45 + "".join(f"{reward_name:>12}" for reward_name in fooled))
 for name, completion in attacks("8342").items():
     marks = ""
     for reward_name, judge in zip(fooled, (anywhere, last_text, course)):
         is_fooled = judge(completion)
         fooled[reward_name] += is_fooled
-        marks += " paid" if is_fooled else "    -"
+        marks += f"{'paid' if is_fooled else '-':>12}"
     print(f"{name:45}{marks}")
 print("paid wrongly:", fooled)
 
@@ -758,13 +779,13 @@ print(f"before training: {mean(won(game_before)):.1%} found")
 
 # %% [markdown]
 # Train, and play other games. There are only seven secrets, so the held-out games repeat them in other draws, and the
-# model cannot gain from learning secrets by heart; it can only learn the strategy. Two runs with two seeds give a
-# first idea of how much the result depends on the seed:
+# model cannot gain from learning secrets by heart; it can only learn the strategy. Three runs with three seeds show
+# how much the result depends on the seed:
 
 # %%
 game_logs = {}
 game_after = {}
-for seed in (profile.seed + 1, profile.seed):
+for seed in range(profile.seed, profile.seed + 3):
     player_profile = tools_profile(seed)
     player, _ = load_policy(player_profile)
     game_trainer = make_trainer(
@@ -773,27 +794,26 @@ for seed in (profile.seed + 1, profile.seed):
     )
     game_trainer.train()
     game_after[seed] = play_games(player, heldout_games)
-    print(f"after, seed {seed}: {mean(won(game_after[seed])):.1%} found")
     game_logs[seed] = reward_log(game_trainer)
+    game_p = paired_p_value(won(game_before), won(game_after[seed]))
+    rate = mean(won(game_after[seed]))
+    print(f"after, seed {seed}: {rate:.1%} found, p = {game_p:.1g}")
 trained_games = game_after[profile.seed]
-game_p = paired_p_value(won(game_before), won(trained_games))
-print(f"p = {game_p:.1g}")
 
 # %% [markdown]
-# In the figure, a thin line is the fraction of games won in each step of a run; a step of 32 games has only four secrets,
-# so it is noisy, and the thick line is its mean over five steps. The points on the right are the 200 held-out games, with
-# a 95 % interval. The horizontal lines are the two players.
+# In the figure, a thin line is the fraction of games won in each step of a run; a step of 32 games has only four
+# secrets, so it is noisy, and the thick line is its mean over five steps. The points on the right are the 200 held-out
+# games, with a 95 % interval. The horizontal lines are the two players.
 
 # %% tags=["hide-input"]
-figure, (axes,) = figures.new_panels(8.0, 3.6)
+figure, (axes,) = figures.new_panels(8.5, 3.8)
 parts = []
-colours = [figures.BLUE, figures.ORANGE]
-for place, (seed, entries) in enumerate(game_logs.items()):
+marks = zip(game_logs.items(), figures.STYLES)
+for place, ((seed, entries), (colour, dash, mark)) in enumerate(marks):
     steps, values = curve(entries, "reward")
     width = min(5, len(values))
     smooth = np.convolve(values, np.ones(width) / width, mode="valid")
-    colour, dash = colours[place], ["-", "--"][place]
-    axes.plot(steps, values, dash, color=colour, alpha=0.35, lw=1)
+    axes.plot(steps, values, dash, color=colour, alpha=0.3, lw=1)
     thick = steps[width - 1 :]
     axes.plot(thick, smooth, dash, color=colour, lw=2, label=f"seed {seed}")
     results = won(game_after[seed])
@@ -801,21 +821,23 @@ for place, (seed, entries) in enumerate(game_logs.items()):
     low, high = wilson_interval(list(map(float, results)))
     x = STEPS // 2 + 1.5 + place
     axes.plot([x, x], [low, high], "-", color=colour)
-    axes.plot(x, rate, "os"[place], color=colour)
+    axes.plot(x, rate, mark, color=colour)
     interval = f"from {low:.2f} to {high:.2f}"
     parts.append(f"seed {seed}, held out: {rate:.2f}, {interval}")
+axes.text(STEPS // 2 + 2.5, 0.53, "held-out\ngames", ha="center", fontsize=9)
 for name, rate in yardsticks.items():
     axes.axhline(rate, color="black", linestyle=":", lw=1)
     axes.text(1, rate + 0.015, f"player: {name}", fontsize=9)
     parts.append(f"player {name}: {rate:.2f}")
-axes.set(xlabel="optimizer step (points: after training)", ylabel="games won",
-         ylim=(0.1, 1.1))
-axes.legend(frameon=False, loc="lower right")
-axes.set_title("Games won, beside a random player and the best one", loc="left")
+axes.set(xlabel="optimizer step", ylabel="games won", ylim=(0.1, 1.1))
+axes.set_xticks(range(0, STEPS // 2 + 1, 5))
+figure.legend(frameon=False, loc="outside right center")
+axes.set_title("Games won, beside a random player and the best one")
 figures.show(figure, "Lines of the games won by step. " + "; ".join(parts))
 
 # %% [markdown]
-# What did the model learn? Its policy at this game is a table: for each range of numbers that are left, how often it
+# All three runs win 78 to 80.5 % of the held-out games, more than the random player and less than binary search. What
+# did the model learn? Its policy at this game is a table: for each range of numbers that are left, how often it
 # guesses which number. The next cell makes such tables from games:
 
 # %%
@@ -862,8 +884,9 @@ common = sorted(guesses_at, key=guesses_at.get)[-7:]
 common.sort(key=lambda left: (left[0] - left[1], left[0]))  # wide ranges first
 
 # %% [markdown]
-# In the figure, each row is one of the seven commonest ranges, with the number of guesses there. The darker a square, the
-# more often this number was guessed. The black frame contains what is left, and the dots mark the guesses that halve it.
+# In the figure, each row is one of the seven commonest ranges, with the number of guesses there. The darker a square,
+# the more often this number was guessed. The black frame contains what is left, and the dots mark the guesses that
+# halve it.
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -875,7 +898,7 @@ for axes, (name, tables) in zip(panels, both.items()):
     counts = np.array([tables[left] for left in common])
     totals = counts.sum(axis=1)
     rates = counts / totals[:, None]
-    axes.imshow(rates, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    shades = axes.imshow(rates, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     halving = 0
     labels = []
     for y, (low, high) in enumerate(common):
@@ -891,6 +914,8 @@ for axes, (name, tables) in zip(panels, both.items()):
     axes.set(xlabel="guess", title=f"{name}: {halving:.0%} of the guesses halve")
     axes.grid(False)
     parts.append(f"{name}: {halving:.0%} of the guesses halve the range")
+panels[0].set_ylabel("what is left: number of guesses")
+figure.colorbar(shades, ax=panels, label="rate of this guess in its row")
 words = "Two tables of how often each number is guessed, by the range that is left. "
 figures.show(figure, words + "; ".join(parts))
 
@@ -925,9 +950,9 @@ for guesses, reward in zip(stored_games, stored_rewards):
 
 # %% [markdown]
 # In this group a first guess of 3 wins at once and is reinforced, only because the secret is 3. A first guess of 4 is
-# reinforced as well, because the right guess came after it. A first guess of 1 is penalised three times. In two of these
-# games the mistake came later: the last guess, 1 or 8, contradicts an earlier answer. But the first guess gets the same
-# advantage as the last one. So within one group the signal for a first guess is mostly noise.
+# reinforced as well, because the right guess came after it. A first guess of 1 is penalised three times. In two of
+# these games the mistake came later: the last guess, 1 or 8, contradicts an earlier answer. But the first guess gets
+# the same advantage as the last one. So within one group the signal for a first guess is mostly noise.
 #
 # On average over many groups a good first guess wins more often, and this average is all that the model can learn from.
 # To see it, let the untrained model play 40 groups of eight games, each group with one secret:
@@ -977,9 +1002,9 @@ figures.show(figure, "Advantages by first guess, means: " + "; ".join(parts))
 
 # %% [markdown]
 # The points of each guess lie far apart, on both sides of 0, and the means differ much less. Still, the mean of 4, the
-# middle, is above 0 by more than twice its error: over hundreds of games the best first guess stands out. The more turns
-# an episode has, the smaller is the part of its advantage that is due to one guess. It helps to keep episodes short, to
-# start from a model that wins sometimes, and to use more groups.
+# middle, is above 0 by more than twice its error: over hundreds of games the best first guess stands out. The more
+# turns an episode has, the smaller is the part of its advantage that is due to one guess. It helps to keep episodes
+# short, to start from a model that wins sometimes, and to use more groups.
 #
 # An environment can also reward single turns: `get_reward` may give a part of the reward for each guess that
 # contradicts no earlier answer. TRL still adds everything up into one advantage for the whole conversation, and a model
@@ -1081,9 +1106,9 @@ sandbox.close()
 #
 # OpenEnv is a library of environments that have the methods `reset` and `step` and mostly run on a server. TRL, in
 # contrast, wants methods that are tools. So wrap such an environment: one of ours contains one of theirs, and its tool
-# calls `step`. In the next cell `Server` stands for a client such as `EchoEnv(base_url=...)`. This page was made without
-# openenv, so the cell is skipped here. A test of the course runs it where openenv 0.10.0 is installed: the guesses 3 and
-# 4 then give `wrong 0.0` and `correct 1.0`.
+# calls `step`. In the next cell `Server` stands for a client such as `EchoEnv(base_url=...)`. This page was made
+# without openenv, so the cell is skipped here. A test of the course runs it where openenv 0.10.0 is installed: the
+# guesses 3 and 4 then give `wrong 0.0` and `correct 1.0`.
 
 # %%
 if not find_spec("openenv"):
@@ -1510,8 +1535,8 @@ predict("11.6", prediction, run_shopping);
 #
 # A right price earns 1 - 0.65 after its call. A right total earns 1 - 1.3, which is less than a wrong answer without
 # calls. So the policy is paid for calling on single prices, and penalised for the second call of a total. Compare the
-# totals with those of the untrained model in the table above: the habit of calling spreads to them for a while, until it
-# has cost enough.
+# totals with those of the untrained model in the table above: the habit of calling spreads to them for a while, until
+# it has cost enough.
 #
 # </details>
 
