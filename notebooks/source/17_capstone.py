@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 17 · Your own project
 #
-# How do you get from a raw file of your own to a trained model that others can trust? This chapter goes the whole way
-# once, from the file to a model card with a checklist, and each claim on the card is backed by a file that a step
-# wrote.
+# How do you get from a raw file of your own to a trained model that others can trust? A gain is easy to claim: a
+# question that is in both parts of the data, a reward that pays for something else, or a form that was learned instead
+# of a skill can each produce one. This chapter goes the whole way once, from the file to a model card with a checklist,
+# and each claim on the card is backed by a file that a step wrote.
 #
 # **After this notebook you can** clean and split your own data, attack your own rewards, train and merge a model, and
 # say on one page what the model gained and what it did not gain.
@@ -15,8 +16,8 @@
 # ## The steps
 #
 # Nearly every step writes a file, and the checklist at the end reads these files. So the checklist judges what the
-# run left on the disk, and not what you remember of it. In the picture, data are blue, checks green, measurements
-# orange, and the steps that make a model white:
+# run left on the disk, and not what you remember of it. In the picture, the numbers are those of the sections below;
+# data are blue, checks green, measurements orange, and the steps that make a model white:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures, quiet, use_one_thread
@@ -24,28 +25,29 @@ from grpo_workbook import figures, quiet, use_one_thread
 quiet()  # fewer warnings of the libraries
 use_one_thread()  # for a tiny model several threads only wait for each other
 pale = figures.PALE
-boxes = {
-    "raw": (0.08, 0.82, "your\nraw file", pale["data"]),
-    "clean": (0.32, 0.82, "clean, split\ntrain.jsonl\nheldout.jsonl", pale["data"]),
-    "rewards": (0.6, 0.82, "rewards, attacked\nattacks.json", pale["check"]),
-    "before": (0.88, 0.82, "baseline\nreport.json", pale["number"]),
-    "train": (0.88, 0.45, "GRPO run\nlog.json, adapter/", pale["model"]),
-    "health": (0.6, 0.45, "diagnosis", pale["check"]),
-    "after": (0.32, 0.45, "held-out again\nreport.json", pale["number"]),
-    "merge": (0.08, 0.45, "merge, card\nmerged/", pale["model"]),
-    "list": (0.2, 0.1, "checklist", pale["check"]),
-    "you": (0.62, 0.1, "what no program can check:\nyou read completions", pale["off"]),
-}
-arrows = [
-    ("raw", "clean", ""), ("clean", "rewards", ""), ("rewards", "before", ""),
-    ("before", "train", ""), ("train", "health", ""), ("health", "after", ""),
-    ("after", "merge", ""), ("merge", "list", "every file"), ("list", "you", ""),
-]
-figure = figures.diagram(boxes, arrows, (9.0, 3.8))
+blue, white = pale["data"], pale["model"]
+green, orange = pale["check"], pale["number"]
+boxes = {}
+boxes["raw"] = (0.06, 0.82, "1 · your\nraw file", blue)
+boxes["clean"] = (0.25, 0.82, "2 · clean, split\ntrain.jsonl\nheldout.jsonl", blue)
+boxes["rewards"] = (0.47, 0.82, "3 · rewards, attacked\nattacks.json", green)
+boxes["groups"] = (0.7, 0.82, "4, 5 · can it learn?\nDoes it fit?", green)
+boxes["before"] = (0.92, 0.82, "6 · baseline\nreport.json", orange)
+boxes["train"] = (0.92, 0.45, "7 · GRPO run\nlog.json, adapter/", white)
+boxes["health"] = (0.64, 0.45, "8 · diagnosis", green)
+boxes["after"] = (0.37, 0.45, "9 · held-out again\nreport.json", orange)
+boxes["merge"] = (0.1, 0.45, "10 · merge, card\nmerged/", white)
+boxes["list"] = (0.22, 0.1, "11 · checklist", green)
+boxes["you"] = (0.62, 0.1, "what no program checks:\nyou read completions", pale["off"])
+order = list(boxes)
+arrows = []
+for start, end in zip(order, order[1:]):
+    arrows.append((start, end, "every file" if end == "list" else ""))
+figure = figures.diagram(boxes, arrows, (10.0, 3.8))
 figure.suptitle("Nearly every step writes a file, and the checklist reads them", y=1.03)
 figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacked, "
-             "baseline, GRPO run, diagnosis, held-out again, merge and card, "
-             "checklist, your own reading.")
+             "groups and memory, baseline, GRPO run, diagnosis, held-out again, merge "
+             "and card, checklist, your own reading.")
 
 # %% [markdown]
 # ## What is yours
@@ -97,9 +99,8 @@ print(profile)
 #
 # If you gave no file, the next cell writes one: 720 word problems of the course, with the faults that real files have.
 # They are of the six *rare* kinds, of which the tiny model has seen only four worked examples each ([its
-# card](../data/tiny-qwen3/README.md)), so there is something to learn.
-# Some rows repeat another row, some contradict another row, and some have no answer. The columns also have other names
-# than the course's.
+# card](../data/tiny-qwen3/README.md)), so there is something to learn. Some rows repeat another row, some contradict
+# another row, and some have no answer. The columns also have other names than the course's.
 
 # %%
 import csv
@@ -255,10 +256,18 @@ print(train_set[0]["prompt"][-1]["content"], "->", train_set[0]["answer"])
 figure, (axes,) = figures.new_panels(7.5, 2.8)
 colours = [figures.GREY] * (len(rows_left) - 2) + [figures.BLUE] * 2
 bars = axes.barh(list(rows_left), rows_left.values(), color=colours)
-axes.bar_label(bars, padding=4)
+total = rows_left["in the file"]
+row_labels = []
+numbers_left = list(rows_left.values())
+for name, count, previous in zip(rows_left, numbers_left, [total, *numbers_left]):
+    if count == previous or name in ("for training", "held out"):
+        row_labels.append(str(count))
+    else:
+        row_labels.append(f"{count} ({previous - count} fewer)")
+axes.bar_label(bars, row_labels, padding=4)
+axes.margins(x=0.2)
 axes.invert_yaxis()
 axes.grid(False)
-total = rows_left["in the file"]
 unusable = total - rows_left["within the budget"]
 axes.set(xlabel="rows", title=f"{unusable} of {total} rows could not be used")
 counts = ", ".join(f"{name} {count}" for name, count in rows_left.items())
@@ -418,10 +427,12 @@ draft_counts = [fooled["draft"][kind] for kind in kinds]
 final_counts = [fooled["final"][kind] for kind in kinds]
 figure, (axes,) = figures.new_panels(7.5, 4.4)
 axes.barh(kinds, tried.values(), color="#DDDDDD", label="attacks tried")
-axes.barh(kinds, draft_counts, 0.5, color=figures.ORANGE, hatch="//",
-          edgecolor="white", label="fool the draft")
-axes.barh(kinds, final_counts, 0.25, color=figures.BLUE, label="fool the final ones")
+axes.barh(kinds, draft_counts, 0.55, color=figures.ORANGE, label="fool the draft")
+axes.plot(final_counts, kinds, "D", color=figures.BLUE, ms=5, clip_on=False,
+          label="fool the final rewards")
 axes.invert_yaxis()
+axes.spines["left"].set_visible(False)
+axes.tick_params(axis="y", length=0, pad=8)
 axes.grid(False)
 axes.set_xlabel("number of attacks")
 axes.set_title(f"Of {len(attempts)} attacks {through['draft']} fool the draft, "
@@ -432,8 +443,8 @@ figures.show(figure, f"Bar chart by kind of attack. The draft is fooled by: {cou
              f"The final rewards by {through['final']}.")
 
 # %% [markdown]
-# Each bar counts attacks of one kind: the wide grey bar those that were tried, the hatched orange bar those that fool
-# the draft, the blue bar those that fool the final rewards (none do).
+# Each row counts attacks of one kind: the grey bar those that were tried, the orange bar those that fool the draft, and
+# the blue diamond those that fool the final rewards. All diamonds lie at 0.
 #
 # ## 4 · Can the model learn it?
 #
@@ -482,14 +493,17 @@ title = f"In {mixed} of {len(sixteen)} groups some completions are right and som
 figure, words = figures.bar_panels(
     {"untrained model": groups_with}, labels, y="groups", title=title)
 figure.axes[0].set_xlabel(f"right completions of {group_size}")
+for bar in (figure.axes[0].patches[0], figure.axes[0].patches[group_size]):
+    bar.set(facecolor="#BBBBBB", hatch="//", edgecolor="white")  # teaches nothing
 figures.show(figure, f"{title}. {words}")
 
 # %% [markdown]
 # The horizontal axis is the number of right completions in a group of eight, and a bar counts the groups with that
-# number; a cross marks a bar of height 0. In half of the groups no completion is right here, so these problems are hard
-# for the model; they begin to teach when training on the others has made a right completion likely enough. If nearly
-# all groups had no right completion, you would take easier problems or teach some answers by SFT first. If most groups
-# had only right completions, you would take harder problems.
+# number; a cross marks a bar of height 0. In the groups of the two grey, hatched bars all completions get the same
+# reward for the number. In half of the groups no completion is right here, so these problems are hard for the model;
+# they begin to teach when training on the others has made a right completion likely enough. If nearly all groups had no
+# right completion, you would take easier problems or teach some answers by SFT first. If most groups had only right
+# completions, you would take harder problems.
 
 # %% [markdown]
 # ## 5 · Plan: memory and problems
@@ -526,6 +540,9 @@ for worse in (0.03, 0.1):
         print(f"if {worse:.0%} get worse: gains from {100 * gain:.1f} points on")
 
 # %% [markdown]
+# So with 120 problems, gains of less than 11 to 16 points would probably not be shown. If you expect a smaller gain,
+# hold out more problems.
+#
 # ## 6 · The baseline
 #
 # Measure the model on the held-out problems before training. *Strict* counts answers that are right and in the
@@ -631,9 +648,51 @@ figures.show(figure, words)
 # %% [markdown]
 # In each panel the horizontal axis is the training step; a thin line shows the logged values, the thick line their
 # moving average ([chapter 05](05_monitoring.ipynb) explains each of these curves). The panel of the held-out problems
-# has the four measurements of `HeldoutProbe`, one sampled answer to each of 60 problems: strict and lenient are the
-# same here. The curve begins at 18 %, where step 6 measured 32 %: the probe asks only the first 60 of the 120
-# problems, and each of them once, so its rates are rough.
+# has the four measurements of `HeldoutProbe`: strict and lenient are the same here. Where should this curve begin? The
+# probe asks only the first 60 of the 120 problems, and each of them once. So compare it with the baseline of the same
+# 60 problems, which have eight answers each from step 6:
+
+# %%
+from statistics import mean
+
+probed = len(probe.dataset)
+baseline = mean(before_sampled.strict[: probed * TRIES])
+curve = [entry for entry in trainer.state.log_history if "heldout/strict" in entry]
+print(f"baseline of all {len(heldout_set)} problems:         {before_sampled.rate:.1%}")
+print(f"baseline of the probe's {probed} problems:  {baseline:.1%}")
+print(f"the probe before the first step:      {curve[0]['heldout/strict']:.1%}")
+
+# %% [markdown]
+# The probe's curve with 95 % intervals, beside this baseline:
+
+# %% tags=["hide-input"]
+from grpo_workbook import wilson_interval
+
+figure, (axes,) = figures.new_panels(7.5, 3.2)
+axes.axhline(baseline, color=figures.GREY, linestyle="--",
+             label=f"baseline,\n{TRIES} answers each")
+probe_steps = [entry["step"] for entry in curve]
+probe_rates = [entry["heldout/strict"] for entry in curve]
+spans = []
+for step, rate in zip(probe_steps, probe_rates):
+    right = round(rate * probed)
+    low, high = wilson_interval([True] * right + [False] * (probed - right))
+    axes.vlines(step, low, high, color=figures.BLUE)
+    spans.append(f"step {step}: {rate:.2f} ({low:.2f} to {high:.2f})")
+axes.plot(probe_steps, probe_rates, "o-", color=figures.BLUE,
+          label="probe,\n1 answer each")
+axes.set(xlabel="optimizer step", ylabel="strictly right", ylim=(0, 1))
+axes.set_xticks(probe_steps)
+axes.set_title(f"The same {probed} held-out problems during the run")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(figure, f"Line chart of the probe: {'; '.join(spans)}. "
+             f"The baseline of the same problems is {baseline:.2f}.")
+
+# %% [markdown]
+# Each point is the rate of the 60 problems that are strictly right, with its 95 % interval, and the dashed line is
+# their baseline. Before the first step the probe has 18.3 % and the baseline 29.6 %, although the model is the same:
+# the difference is chance. One answer to each of 60 problems is a rough measurement, and the interval of the first
+# point just reaches the line. So do not take a single step of such a curve for a change.
 #
 # ## 9 · What did it gain?
 #
@@ -678,6 +737,41 @@ gain_lines = describe_gain(heldout_report)
 Markdown("\n".join(gain_lines))
 
 # %% [markdown]
+# The same as a figure, from the accuracy before to the accuracy after:
+
+# %% tags=["hide-input"]
+sampled_report = heldout_report["sampled"]
+gain_parts = sampled_report["parts"]
+level = sampled_report["strict"]["before"]
+figure, (axes,) = figures.new_panels(7.5, 3.4)
+axes.bar("before", level, color=figures.GREY)
+axes.text(0, level + 0.02, f"{level:.1%}", ha="center")
+looks = {"form": (figures.ORANGE, ""), "sharpening": (figures.BLUE, "//"),
+         "new": (figures.GREEN, "")}
+gains = []
+for place, (name, (colour, hatch)) in enumerate(looks.items(), 1):
+    gain = gain_parts[name]["gain"]
+    low, high = gain_parts[name]["gain_interval"]
+    axes.bar(name, gain, bottom=level, color=colour, hatch=hatch, edgecolor="white")
+    axes.hlines(level, place - 0.4, place + 0.4, color=colour)  # visible also for a 0
+    axes.vlines(place, level + low, level + high, color="black")
+    top = level + max(gain, high)
+    points = f"{100 * gain:+z.1f}"
+    gains.append(f"{name} {points}")
+    axes.text(place, top + 0.02, points, ha="center")
+    level += gain
+    axes.hlines(level, place - 0.4, place + 1.4, color=figures.GREY, lw=0.8)
+axes.bar("after", level, color=figures.GREY)
+axes.text(4, level + 0.02, f"{level:.1%}", ha="center")
+axes.set(ylim=(0, 1), ylabel="strict accuracy, sampled")
+axes.set_title("What the gain consists of, in points, with 95 % intervals")
+words = "Bars from the accuracy before to that after. Points: "
+figures.show(figure, words + ", ".join(gains))
+
+# %% [markdown]
+# The grey bars are the accuracy before and after training. Each part of the gain begins where the one before it ends,
+# and its black line is its 95 % interval.
+#
 # Here none of the gain is form, because the base nearly always writes the requested form ([its
 # card](../data/tiny-qwen3/README.md)). About two fifths of the gain are sharpening, and three fifths are on problems
 # that the base solved in none of its other seven tries. The gain is as clear with one greedy answer to each problem,
@@ -691,16 +785,13 @@ Markdown("\n".join(gain_lines))
 # The report collects the numbers of the run.
 
 # %%
-from statistics import mean
-
 tenth = max(1, len(log) // 10)
 reward_means = {}
 for name in names:
     values = [entry[f"rewards/{name}/mean"] for entry in log]
-    reward_means[name] = {
-        "first_tenth": round(mean(values[:tenth]), 3),
-        "last_tenth": round(mean(values[-tenth:]), 3),
-    }
+    first_mean = round(mean(values[:tenth]), 3)
+    last_mean = round(mean(values[-tenth:]), 3)
+    reward_means[name] = {"first_tenth": first_mean, "last_tenth": last_mean}
 source = MY_FILE
 if os.path.exists(MY_FILE):
     source = os.path.basename(MY_FILE)
@@ -897,7 +988,8 @@ if profile.name == "smoke":
 # ### Functions that pass their tests
 #
 # - **Data:** small functions of your own code, each with six tests or more. The docstring is the prompt.
-# - **Reward:** the fraction of tests that pass in the sandbox: `unit_tests` of [chapter 06](06_code_rewards.ipynb).
+# - **Reward:** 1 if the function passes all of its tests in the sandbox, else 0: `unit_tests` of [chapter
+#   06](06_code_rewards.ipynb). Partial credit is for a model that never passes.
 # - **Trap:** the model can pass the tests that it sees in the prompt by returning their expected values. Show two
 #   tests, and reward the others.
 # - **First step:** run `code_attacks` of `grpo_workbook.sandbox.attacks` against your own tests.
@@ -908,6 +1000,10 @@ if profile.name == "smoke":
 # - **Reward:** 0 unless the JSON parses and has exactly the right keys; then the fraction of right fields.
 # - **Trap:** if most fields are empty in most rows, the constant answer "all empty" earns a lot.
 # - **First step:** compute what the constant answer earns, and pay only for what a completion earns beyond that.
+#
+# If no program can check your answers, because they are free texts, you need a judge: chapter 14 builds and tests one,
+# and `MY_JUDGE` above takes it. If your questions contain pictures, read chapter 15 first, and if the model should
+# think before it answers, chapter 16.
 #
 # For all three projects, measure the model that you have first. If fewer than 5 % of its samples are right, fine-tune
 # it on some answers first (SFT). If more than 90 % are right, choose harder rows.
