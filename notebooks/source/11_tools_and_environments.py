@@ -1,8 +1,9 @@
 # %% [markdown]
 # # 11 · Tools and environments
 #
-# How do you train a model that acts, that is a model that calls a tool, reads the result, and goes on? GRPO stays the
-# same; what changes is how a completion is made, and which of its tokens are trained. With TRL's own trainer, this
+# How do you train a model that acts, that is a model that calls a tool, reads the result, and goes on? A tool gives the
+# model what it lacks: a language model multiplies 513 by 37 badly, and it cannot know the prices of today. GRPO stays
+# the same; what changes is how a completion is made, and which of its tokens are trained. With TRL's own trainer, this
 # chapter teaches a tiny model to use a calculator, to use it only where that is worth its price, and to play a game
 # over several turns.
 #

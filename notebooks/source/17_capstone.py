@@ -540,8 +540,8 @@ for worse in (0.03, 0.1):
         print(f"if {worse:.0%} get worse: gains from {100 * gain:.1f} points on")
 
 # %% [markdown]
-# So with 120 problems, gains of less than 11 to 16 points would probably not be shown. If you expect a smaller gain,
-# hold out more problems.
+# So with 120 problems, a gain below 11 points (or below 16, if a tenth of the problems gets worse) would often not be
+# shown. If you expect a smaller gain, hold out more problems.
 #
 # ## 6 · The baseline
 #
@@ -1005,7 +1005,7 @@ if profile.name == "smoke":
 # and `MY_JUDGE` above takes it. If your questions contain pictures, read chapter 15 first, and if the model should
 # think before it answers, chapter 16.
 #
-# For all three projects, measure the model that you have first. If fewer than 5 % of its samples are right, fine-tune
+# For every project, measure the model that you have first. If fewer than 5 % of its samples are right, fine-tune
 # it on some answers first (SFT). If more than 90 % are right, choose harder rows.
 
 # %% [markdown]
