@@ -3,9 +3,10 @@
 import json
 import random
 import re
+import sys
 
 import pytest
-from conftest import REPO, assert_names, raises_naming
+from conftest import REPO, assert_names, finished, raises_naming
 from datasets import Dataset, Features, Image, List, Value
 from PIL import Image as Picture
 
@@ -517,3 +518,72 @@ def test_a_plan_counts_the_tower_and_the_tokens_of_the_pictures(seeing):
 def test_a_plan_with_pictures_needs_a_model_with_vision():
     with raises_naming(WorkbookError, "vision"):
         plan(str(REPO / "data" / "tiny-qwen3"), "smoke", image_tokens=256)
+
+
+# ---------------------------------------------------------------------------- TRL's trainer
+
+# Unsloth is imported first, because TRL samples on a CPU only with its patches.
+TRAINS = """
+import json, sys
+import unsloth
+import torch
+from datasets import Dataset
+from peft import LoraConfig, get_peft_model
+from transformers import set_seed
+from trl import GRPOConfig, GRPOTrainer
+from grpo_workbook import evaluate, load_model, merge, save_adapter
+from grpo_workbook.compat import picture_tokens
+from grpo_workbook.exercises.charts import make_charts, rows
+from grpo_workbook.pictures import LAYERS, check_pictures, picture_controls
+from grpo_workbook.training import Float32Adapters, HeldoutProbe
+
+torch.set_num_threads(1)
+set_seed(0)
+train = Dataset.from_list(rows(make_charts(64, seed=1, heldout=False), "grey"))
+heldout = Dataset.from_list(rows(make_charts(20, seed=1, heldout=True), "grey"))
+base, processor = load_model("data/tiny-vision", load_in_4bit=True, pictures=True)
+model = get_peft_model(base, LoraConfig(r=16, lora_alpha=32, target_modules=LAYERS["vision"]))
+check_pictures(train, processor)
+rates = {"real": evaluate(model, processor, heldout, max_new_tokens=48).rate}
+for name, control in picture_controls(heldout, (190, 190, 190)).items():
+    rates[name] = evaluate(model, processor, control, max_new_tokens=48).rate
+
+def right(completions, answer, **columns):
+    pairs = zip(completions, answer)
+    return [float(f"<answer>{number}</answer>" in chat[0]["content"]) for chat, number in pairs]
+
+args = GRPOConfig(
+    output_dir=sys.argv[1], max_steps=3, per_device_train_batch_size=32, num_generations=8,
+    learning_rate=5e-4, max_completion_length=48, logging_steps=1, save_strategy="no",
+    report_to="none", use_cpu=True, bf16=False, gradient_checkpointing=False, disable_tqdm=True,
+    generation_kwargs={"suppress_tokens": picture_tokens(processor)},
+)
+probe = HeldoutProbe(model, processor, heldout, every=3, problems=4, max_new_tokens=48)
+trainer = GRPOTrainer(
+    model, right, args=args, train_dataset=train, processing_class=processor,
+    callbacks=[Float32Adapters(model), probe],
+)
+trainer.train()
+history = trainer.state.log_history
+rewards = [row["reward"] for row in history if "reward" in row]
+probes = [row["heldout/strict"] for row in history if "heldout/strict" in row]
+save_adapter(model, processor, f"{sys.argv[1]}/adapter")
+proof = merge(
+    None, f"{sys.argv[1]}/adapter", f"{sys.argv[1]}/merged", heldout=heldout, max_new_tokens=48
+)
+after = proof["heldout"]["strict"]["after"]
+print(json.dumps({"rates": rates, "rewards": rewards, "probes": probes, "merged": after}))
+"""
+
+
+@pytest.mark.trains
+def test_trl_trains_the_vision_tower_and_the_merge_sees(tmp_path):
+    result = finished([sys.executable, "-c", TRAINS, tmp_path / "run"], PYTHONPATH=str(REPO))
+    assert result.returncode == 0, result.stderr[-3000:]
+    numbers = json.loads(result.stdout.splitlines()[-1])
+    rates = numbers["rates"]
+    assert rates["real"] > max(rates["blank"], rates["shuffled"])
+    assert len(numbers["rewards"]) == 3
+    assert any(0 < reward < 1 for reward in numbers["rewards"])
+    assert len(numbers["probes"]) == 2  # before the training, and after 3 steps
+    assert numbers["merged"] > 0
