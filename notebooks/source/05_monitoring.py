@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 05 · Monitoring: a run that says what is wrong with it
 #
-# Is a run learning while it trains, and if not, what is wrong with it? This chapter reads the curves of healthy and of
-# sick runs, and then watches a run while it trains.
+# Is a run learning while it trains, and if not, what is wrong with it? This chapter first reads the curves of a healthy
+# run, then finds out what is wrong with sick ones, and then watches runs while they train and stops the bad ones.
 #
 # **After this notebook you can** read every curve of a GRPO run, explain why a loss near 0 is normal, tell a healthy
 # run from a sick one (within 30 steps here, within 100 on a GPU), name what is wrong and its cure, and stop a bad run
@@ -12,11 +12,88 @@
 # and chapter 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
-# ## Why the loss is near 0
+# ## Why the reward is not enough
 #
-# Take four completions of one problem, two of them right. Their advantages sum to 0, because each advantage is a
-# distance from the group's mean. The loss is minus the mean of `ratio * advantage`, and at the first update of a batch
-# every ratio is 1.
+# Here are the stored logs of two runs of the same tiny model. In both runs GRPO did what it should: it raised the mean
+# reward. The runs differ only in their reward functions.
+
+# %%
+from grpo_workbook import figures, files
+from grpo_workbook.diagnosis import read_run
+
+LOGS = files.REPO / "tests" / "diagnosis_logs"
+healthy = read_run(LOGS / "healthy_0.json")
+shows_work = read_run(LOGS / "shows_work_0.json")
+
+# %% [markdown]
+# In the figure, the blue line is the mean reward of each step, as a percentage of the highest possible reward. The
+# orange dots are the percentage of held-out problems, which the model never trains on, that it answers correctly and in
+# the right form.
+
+# %% tags=["hide-input"]
+figure, grid = figures.new_panels(9.0, 3.0, 2, 2)
+pairs = {"left": (healthy, 3.0), "right": (shows_work, 1.0)}  # and the highest reward
+words = []
+for axes, (name, (run, highest)) in zip(grid, pairs.items()):
+    rewards = 100 * run.table["reward"].dropna() / highest
+    accuracies = 100 * run.table["heldout/strict"].dropna()
+    axes.plot(rewards, color=figures.BLUE, label="reward")
+    axes.plot(accuracies, "o--", color=figures.ORANGE, label="held-out problems right")
+    axes.set_xlabel("optimizer step")
+    axes.set_ylim(-3, 105)
+    words.append(f"{name}: reward to {rewards.iloc[-1]:.0f} %")
+    words.append(f"held-out accuracy to {accuracies.iloc[-1]:.0f} %")
+grid[0].set_ylabel("percent")
+handles, labels = grid[0].get_legend_handles_labels()
+figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
+figure.suptitle("Both rewards rise, but only the model on the left improves")
+figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
+
+# %% [markdown]
+# On the right the reward reaches its maximum, and not one held-out problem is answered correctly any more. The author
+# of that reward wanted to see the steps of the calculation, and paid for equals signs. The reward alone cannot show
+# such a failure, because the reward is what the model exploits. So you need more curves, and you need to know what each
+# of them looks like when a run is healthy.
+
+# %% [markdown]
+# ## The curves of a healthy run
+#
+# The run on the left is the healthy one. Its model is *tiny-form*, which can solve the course's word problems and was
+# trained, on purpose, to write its answers in messy forms ([its card](../data/tiny-form/README.md)). So it learns
+# within 30 steps, and what it learns is mostly the form.
+#
+# Six panels show most of what matters, over the optimizer steps. The faint lines are the values of single steps, and
+# the bold lines are means of five steps. *Spread within the batch* is TRL's `reward_std`. A *zero-variance group* is a
+# group in which all rewards are equal. *Entropy* measures how undecided the policy is about its next token. *Adapter
+# change* is how far the adapters have moved, divided by their initial norm (that of `A`, because `B` starts at 0).
+
+# %%
+from grpo_workbook.diagnosis import run_panels
+
+title = "Healthy: the reward rises, and the held-out accuracy too"
+figures.show(*run_panels(healthy, title=title))
+
+# %% [markdown]
+# | panel | healthy | worry when |
+# | --- | --- | --- |
+# | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps (on a GPU 100), falling, or one part rising alone |
+# | zero-variance groups | more and more, *as the reward gets high* | nearly all, from the start: no gradient |
+# | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy near 0 while the reward is low; KL above the initial entropy |
+# | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
+# | gradient norm, adapters | gradient noisy; adapters move by one or two tenths of their norm | gradient 0; adapters at 0, or beyond half their norm |
+# | held-out problems | accuracy rises with the reward | accuracy flat or falling while the reward rises |
+#
+# TRL logs more. `completions/mean_terminated_length` is the mean length of the completions that ended by themselves: if
+# it is far below `completions/mean_length`, the other completions ran into the limit. `clip_ratio/*` are the fractions
+# of tokens whose ratio was clipped. They are 0 where every completion is used for one update, as here. With several
+# updates for a batch, a large fraction means that the policy moves far between the first and the last of these updates.
+
+# %% [markdown]
+# ### The loss is near 0, and that is normal
+#
+# The panels leave out the loss. Take four completions of one problem, two of them right. Their advantages sum to 0,
+# because each advantage is a distance from the group's mean. The loss is minus the mean of `ratio * advantage`, and at
+# the first update of a batch every ratio is 1.
 
 # %%
 from statistics import mean, stdev
@@ -65,15 +142,24 @@ figures.show(figure, "Three bar charts of two right and two wrong completions, e
              f"wide as it is long. The loss: {', '.join(words)}.")
 
 # %% [markdown]
-# So the loss does not show whether the model gets better. Watch the reward instead. Only with `beta` above 0 does the
-# loss show something: it contains the KL penalty, which starts at 0 and grows.
+# So the loss does not show whether the model gets better. Only with `beta` above 0 does it show something: it then
+# contains the KL penalty, which starts at 0 and grows. Here are some values of the healthy run:
+
+# %%
+columns = ["reward", "loss", "grad_norm", "reward_std", "frac_reward_zero_std"]
+healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 
 # %% [markdown]
-# ## Only differences within a group teach
+# The reward rises from 1.5 to 2.8. The loss goes from -0.15 to about 0, and does not show the rise. It is negative at
+# first because completions with a positive advantage are then longer than the others, as in the middle panel above.
+
+# %% [markdown]
+# ### Zero-variance groups teach nothing
 #
-# TRL's `reward_std` is the standard deviation over the *whole batch*. An advantage comes from the differences *within a
-# group*. `frac_reward_zero_std` is the fraction of zero-variance groups, in which all rewards are equal. The figure
-# shows two batches with the same sixteen rewards; each row is a group, and each number is the reward of one completion:
+# In the table `reward_std` falls, and `frac_reward_zero_std` rises. The first is the standard deviation over the *whole
+# batch*. But an advantage comes from the differences *within a group*, and `frac_reward_zero_std` is the fraction of
+# groups without any. The figure shows two batches with the same sixteen rewards. Each row is a group, and each number
+# is the reward of one completion:
 
 # %% tags=["hide-input"]
 import torch
@@ -102,214 +188,218 @@ figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. On 
              "left all rewards of a group are equal: no advantage and no gradient.")
 
 # %% [markdown]
-# ## A healthy run, metric by metric
-#
-# The next cell reads a stored log: 30 steps of a healthy run, as TRL wrote them. The model is *tiny-form*, which can solve
-# the course's word problems and was trained, on purpose, to write its answers in messy forms ([its
-# card](../data/tiny-form/README.md)). So it learns within a few steps, and what it learns is mostly the form.
-#
-# `read_run` accepts many forms of a log: the folder of a run, a checkpoint, a `trainer_state.json`, a notebook with its
-# training table (`read_run("run.ipynb")`), TensorBoard's folder, the exports of W&B or trackio (CSV, JSON), a text with
-# printed metrics, or `trainer.state.log_history`. You can add settings that the log lacks, such as
-# `settings={"beta": 0.04}`.
-
-# %%
-from grpo_workbook import files
-from grpo_workbook.diagnosis import read_run
-
-LOGS = files.REPO / "tests" / "diagnosis_logs"
-healthy = read_run(LOGS / "healthy_0.json")
-columns = ["reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm"]
-healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
+# So read `frac_reward_zero_std`, and read it together with the reward. In the healthy run more and more groups have
+# zero variance because all of their completions become right. If the reward is low, zero variance usually means that
+# all completions of a group are wrong, and that the run has nothing to learn from.
 
 # %% [markdown]
-# The reward rises from 1.5 to 2.8. The loss does not show this: it goes from -0.15 to about 0. It is negative at
-# first, which means that completions with a positive advantage are then longer than the others, as in the middle
-# panel of this chapter's first figure. More and more groups have zero variance, because all of their completions
-# become right.
-#
-# Six panels show most of what matters, over the optimizer steps. The faint lines are the values of single steps, and
-# the bold lines are means of five steps. *Spread within the batch* is `reward_std`. *Entropy* measures how undecided
-# the policy is about its next token. *Adapter change* is how far the adapters have moved, divided by their initial norm
-# (that of `A`, because `B` starts at 0).
-
-# %%
-from grpo_workbook.diagnosis import run_panels
-
-title = "Healthy: the reward rises, and the held-out accuracy too"
-figures.show(*run_panels(healthy, title=title))
-
-# %% [markdown]
-# | panel | healthy | worry when |
-# | --- | --- | --- |
-# | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps (on a GPU 100), falling, or one part rising alone |
-# | zero-variance groups | more and more, *as the reward gets high* | nearly all, from the start: no gradient |
-# | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy near 0 while the reward is low; KL above the initial entropy |
-# | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
-# | gradient norm, adapters | gradient noisy; adapters move by one or two tenths of their norm | gradient 0; adapters at 0, or beyond half their norm |
-# | held-out problems | accuracy rises with the reward | accuracy flat or falling while the reward rises |
-#
-# TRL logs more. `completions/mean_terminated_length` is the mean length of the completions that ended by themselves: if
-# it is far below `completions/mean_length`, the other completions ran into the limit. `clip_ratio/*` are the fractions
-# of tokens whose ratio was clipped. They are 0 where every completion is used for one update, as here. With several
-# updates for a batch, a large fraction means that the policy moves far between the first and the last of these updates.
-
-# %% [markdown]
-# ### How fast may entropy fall?
+# ### Entropy falls, and the KL grows
 #
 # The entropy is 0 if the model is always certain of its next token. It is measured in nats (units of the natural
-# logarithm) per token. With `beta` above 0 TRL also logs the KL from the reference. The KL starts at 0, because the
-# policy still equals its reference. The figure shows both for a second healthy run, with `beta` at 0.04. The KL of
-# one step is an estimate and can jump, as at step 29: a single token that the policy rates far less likely than the
-# reference is enough. So the bold lines are medians of seven steps; the faint lines are single steps. The vertical
-# axis ends at 0.3, and the text in the figure gives the height of the one step that lies above it.
+# logarithm) per token. With `beta` above 0 TRL also logs the KL, the distance from the reference. It starts at 0,
+# because the policy still equals its reference. The figure shows both for a second healthy run, with `beta` at 0.04.
+# The faint lines are single steps, and the bold lines are medians of seven steps. The vertical axis is broken: its
+# upper part shows one step whose KL was far higher than all others.
 
 # %% tags=["hide-input"]
-with_kl = read_run(LOGS / "healthy_beta_0.json")
-curves = with_kl.table[["kl", "entropy"]].dropna()
-figure, (axes,) = figures.new_panels(7.0, 3.0)
-for name, label, colour in (
-    ("entropy", "entropy", figures.GREEN), ("kl", "KL", figures.BLUE),
-):
-    level = curves[name].rolling(7, min_periods=1, center=True).median()
-    axes.plot(curves.index, curves[name], color=colour, alpha=0.25, linewidth=1)
-    axes.plot(curves.index, level, color=colour, linewidth=2)
-    axes.text(2.5, level.iloc[1] + 0.03, label, color=colour)
-peak = curves["kl"].max()
-axes.text(28.7, 0.29, f"one step: {peak:.2f}", color=figures.BLUE, ha="right", va="top")
-start = curves["entropy"].head(5).mean()
-end = curves["entropy"].tail(5).mean()
+kl_run = read_run(LOGS / "healthy_beta_0.json").table
+figure, (upper, lower) = figures.new_panels(7.5, 3.8, 2, 1)
+upper.get_subplotspec().get_gridspec().set_height_ratios([1, 3])
+lines = {"entropy": (figures.GREEN, "-"), "kl": (figures.BLUE, "--")}
+for metric, (colour, dash) in lines.items():
+    values = kl_run[metric].dropna()
+    medians = values.rolling(7, min_periods=1, center=True).median()
+    for axes in (upper, lower):
+        axes.plot(values, color=colour, alpha=0.35, lw=1)
+        axes.plot(medians, dash, color=colour, lw=2.2, label=metric)
+start = kl_run["entropy"].head(5).mean()
+end = kl_run["entropy"].tail(5).mean()
 lost = f"{1 - end / start:.0%}"
-axes.set(xlabel="optimizer step", ylabel="nats per token", ylim=(0, 0.3),
-         title=f"A tiny task is learned: {lost} of the entropy is gone in 30 steps")
+peak = kl_run["kl"].max()
+lower.set_ylim(0, 0.3)
+lower.set_xlabel("optimizer step")
+lower.set_ylabel("nats per token")
+upper.set_ylim(peak - 0.06, peak + 0.04)
+upper.set_yticks([round(peak, 2)])
+upper.set_xticks([])
+upper.spines["bottom"].set_visible(False)
+slash = [(-1, -0.5), (1, 0.5)]  # the mark of a broken axis
+look = {"marker": slash, "ms": 10, "color": "black", "clip_on": False}
+upper.plot(0, 0, transform=upper.transAxes, **look)
+lower.plot(0, 1, transform=lower.transAxes, **look)
+lower.legend(frameon=False, loc="upper center")
+figure.suptitle(f"A tiny task is learned: {lost} of the entropy is gone in 30 steps")
 figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL starts "
              f"at 0 and meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
+# The KL of one step is an estimate, and a single token that the policy rates far less likely than the reference makes
+# it jump. Look at the bold line, not at single steps.
+#
 # **Do not take this speed as the norm for a real model.** A sum of small numbers has one right answer and nearly one
 # wording, so a model that has learned such sums has little left to be undecided about. A real model that loses its
-# entropy at this speed may stop exploring, and then stop learning: completions that are all alike leave
-# nothing to compare. In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32 billion weights)
-# the first 200 of 2,400 steps used up 73 % of the entropy and brought 76 % of the gain. DAPO (arXiv 2503.14476) calls
-# such a loss of entropy *entropy collapse*. To prevent it, DAPO raises `epsilon_high` to 0.28, so that the upper
-# bound of the ratio is 1.28. TRL 1.15 also has `entropy_coef`, which adds a bonus for entropy to the loss. Compare
-# the entropy of your run with that of its own first steps, and ask how much the reward rose while the entropy fell
+# entropy this fast may stop exploring: completions that are all alike leave nothing to compare, and the model stops
+# learning. DAPO ([arXiv 2503.14476](https://arxiv.org/abs/2503.14476)) calls this *entropy collapse*. Two settings work
+# against it: `epsilon_high=0.28`, as in DAPO, and TRL's `entropy_coef`, a bonus for entropy in the loss. Compare the
+# entropy of your run with that of its own first steps, and ask how much the reward rose while the entropy fell
 # (exercise 05.4).
 #
-# On a GPU, Unsloth's trainer logs no `entropy`, and it logs a `kl` even when `beta` is 0.
-
-# %% [markdown]
-# A program can read these metrics too. `diagnose` returns findings, and `as_text` prints them. "At first" means:
-# averaged over the first quarter of the steps.
-
-# %%
-from grpo_workbook.diagnosis import as_text, diagnose
-
-print(as_text(diagnose(healthy), healthy))
-
-# %% [markdown]
-# ## What a run on a GPU looks like
+# <details><summary>For the curious: numbers from large models, and a difference on GPUs</summary>
 #
-# The tiny model learns in 30 steps, at a learning rate of 1e-3. Larger models need smaller rates (5e-6 in most of the
-# following runs; chapter 04 starts at 1e-5) and more steps. The next cells load and draw six published runs, as means
-# over ten steps. [data/README.md](../data/README.md) lists their sources. A run's name says the model and its number of
-# weights: `gemma3_1b` is Gemma 3 with one billion. Before you read on, decide which of the runs you would stop.
-
-# %%
-import pandas as pd
-
-table = pd.read_csv(files.REPO / "data" / "gpu_runs.csv").set_index("step")
-gpu_runs = dict(list(table.groupby("run", sort=False)))
-gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
-
-# %% [markdown]
-# Each panel of the figure is one run: its mean reward over the optimizer steps, on a scale of its own:
-
-# %% tags=["hide-input"]
-figure, grid = figures.new_panels(10.0, 5.0, 6, 3)
-words = []
-for axes, (name, log) in zip(grid, gpu_runs.items()):
-    rewards = log["reward"]
-    axes.plot(log.index, rewards, color=figures.BLUE)
-    axes.set(title=name, xlim=(0, 500))
-    words.append(f"{name} {rewards.iloc[0]:.2g} to {rewards.iloc[-1]:.2g}")
-grid[0].set_ylabel("reward")
-grid[3].set_ylabel("reward")
-for axes in grid[3:]:
-    axes.set_xlabel("step")
-figure.suptitle("Six GPU runs: which of them learn?")
-figures.show(figure, f"Six charts of the reward over the steps: {'; '.join(words)}.")
-
-# %% [markdown]
-# **When does a rise first show?** Fit a straight line through all steps so far, and divide the slope of this line by
-# the slope's standard error (how far the slope would typically be off by chance). The quotient is called *t*. How large
-# must t be before you believe the rise? With few points, t is often large by chance: with 4 points, pure noise has a t
-# of 3 or more, up or down, in 10 % of cases. So the bound must depend on the number of points, which Student's
-# distribution takes into account. The bound must also be strict, because you look again after every step, and each look
-# is another chance to be fooled. The cell makes 2,000 runs of pure noise, each of 50 steps, and counts in how many of
-# them t exceeds the bound at least once. *Chance* is the probability of being fooled by a single look:
-
-# %%
-import numpy as np
-from scipy.stats import t as student
-
-
-def slope_t(steps, values):
-    """The slope of the fitted line in standard errors, for each row of values."""
-    x = steps - steps.mean()
-    y = values - values.mean(axis=-1, keepdims=True)
-    slope = (x * y).sum(axis=-1, keepdims=True) / (x * x).sum()
-    variance = ((y - slope * x) ** 2).sum(axis=-1) / (len(x) - 2)
-    return slope[..., 0] / np.sqrt(variance / (x * x).sum())
-
-
-def first_rise(steps, values, least_points, chance):
-    """The first step at which t passes its bound (0: never), for each row of values."""
-    first = np.zeros(len(values), dtype=int)
-    for n in range(least_points, len(steps) + 1):
-        bound = student.ppf(1 - chance, n - 2)
-        passed = slope_t(steps[:n], values[:, :n]) >= bound
-        first = np.where((first == 0) & passed, steps[n - 1], first)
-    return first
-
-
-noise = np.random.default_rng(0).normal(size=(2000, 50))
-for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
-    fooled = first_rise(np.arange(1, 51), noise, least_points, chance) > 0
-    label = f"from {least_points} points on, chance {chance} a look"
-    print(f"{label}: {fooled.mean():.1%} of runs of noise pass")
-
-# %% [markdown]
-# With at least 8 points and a chance of 0.001 for each look, about one run of noise in a hundred is mistaken for a
-# rise. Apply this bound to the six runs:
-
-# %%
-for name, log in gpu_runs.items():
-    steps = log.index.to_numpy()
-    rewards = log["reward"].to_numpy()[np.newaxis, :]
-    step = first_rise(steps, rewards, least_points=8, chance=0.001)[0]
-    t = slope_t(steps, rewards)[0]
-    shown = "never"
-    if step > 0:
-        shown = f"from step {step} on"
-    print(f"{name:16} t at the end {t:5.1f}; a rise shows {shown}")
-
-# %% [markdown]
-# In the three runs that learn, the rise shows after 80 to 100 steps. (The logs are means over ten steps, so the
-# eighth point comes at step 80, and no rise can show before.) So 30 flat steps of such a GPU run mean nothing: wait
-# for about 100. The warm-up of the learning rate alone takes a tenth of the steps of these runs.
+# In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32 billion weights) the first 200 of 2,400
+# steps used up 73 % of the entropy and brought 76 % of the gain. On a GPU, Unsloth's trainer logs no `entropy`, and it
+# logs a `kl` even when `beta` is 0.
 #
-# In these three runs the KL starts at 0 and ends between 0.03 and 0.11. What is wrong with the other three? Exercise
-# 05.5 asks you to find out from their KL and their lengths.
+# </details>
 
 # %% [markdown]
-# ## Watching a live run
+# ## What is wrong with a sick run?
 #
-# TRL logs most of what is needed. In the figure, the blue helpers on the left add their numbers to TRL's log, and the
-# green ones on the right read it:
+# The next figure shows twelve runs of the same tiny model. The first is healthy. In each of the others
+# `benchmarks/diagnosis.py` made one change that makes the run sick. Each panel is the reward of one run over the
+# optimizer steps, pale for single steps and bold for means of five. Every panel has a scale of its own, from 0 upwards,
+# because the runs have different rewards. The title names the change, and after the arrow what is wrong, as `diagnose`
+# names it. `diagnose` is a function of this course that reads all metrics of a log and returns its *findings*:
+
+# %%
+from grpo_workbook.diagnosis import diagnose, side_by_side
+
+names = [
+    "healthy", "cold_sampling", "wrong_answers", "reward_by_prompt", "four_tokens",
+    "wrong_end_token", "shows_work", "rate_times_100", "rate_by_100",
+    "frozen_adapters", "beta_10", "wrong_sign",
+]
+sick = {}
+first_findings = {}
+titled = {}
+for name in names:
+    sick[name] = read_run(LOGS / f"{name}_0.json")
+    first_findings[name] = diagnose(sick[name])[0]
+    titled[f"{name} → {first_findings[name].name}"] = sick[name]
+figure, words = side_by_side(titled)
+figure.suptitle("The reward alone separates few of the diseases")
+figures.show(figure, words)
+
+# %% [markdown]
+# The reward alone separates few of these runs. `shows_work` has the best-looking curve, although it is sick.
+# `reward_by_prompt`, `rate_by_100`, `frozen_adapters` and `beta_10` all look nearly flat, for four different causes. In
+# each case a *second* metric tells them apart. The next cell prints for each run how serious its first finding is, from
+# which step on it holds, and the metric that gave it away. (The *t of a line* says how surely a straight line through
+# the rewards rises or falls: its slope divided by the slope's standard error.)
+
+# %%
+for name, finding in first_findings.items():
+    evidence = finding.evidence[0]
+    metric = evidence.metric.split(",")[0]
+    where = f"{finding.name:16} step {finding.step:2}"
+    print(f"{name:17} {finding.severity:8} {where}   {metric} {evidence.value:.3g}")
+
+# %% [markdown]
+# Look at two of these second metrics more closely. The first belongs to `reward_by_prompt`, in which all completions of
+# a group earn the same. The cell prints how many zero-variance groups TRL counted in it, on average over the steps, and
+# its gradient norm beside that of the healthy run:
+
+# %%
+by_prompt = sick["reward_by_prompt"].table
+counted = by_prompt["frac_reward_zero_std"].mean()
+print(f"zero-variance groups in reward_by_prompt, as counted: {counted:.0%}")
+for name in ("reward_by_prompt", "healthy"):
+    norm = sick[name].table["grad_norm"].mean()
+    print(f"mean gradient norm of {name}: {norm:.4f}")
+
+# %% [markdown]
+# All of its groups have zero variance, but TRL counted only half of them. These rewards are fractions such as 0.93, and
+# rounding makes the standard deviation of eight equal fractions a little larger than 0. The gradient norm, which is
+# nearly 0, is the better witness here.
+#
+# The second metric belongs to `cold_sampling`, a run that samples at a temperature of 0.05. Its reward is high from the
+# first step, because the model's most likely answer is mostly right:
+
+# %%
+columns = ["reward", "completions/unique_fraction", "frac_reward_zero_std", "grad_norm"]
+for name in ("cold_sampling", "healthy"):
+    print(name)
+    print(sick[name].table.loc[[1, 5, 10, 15], columns].round(3).to_string())
+
+# %% [markdown]
+# `completions/unique_fraction` is the fraction of different texts in a group. A value of 0.125 means that all eight
+# completions are the same text, so GRPO has nothing to compare. This is a *collapse*. In the healthy run the fraction
+# falls too, but from 0.78 and only as the task is learned. The cure is to sample at a temperature of 1.
+
+# %% [markdown]
+# ### Six questions
+#
+# To find out what is wrong with a run, ask the six questions of the following figure, from top to bottom. At the first
+# bad answer, follow the arrow to the right: its label is the answer, and its box names the diseases to look for.
 
 # %% tags=["hide-input"]
 pale = figures.PALE
+questions = {
+    "Is every number finite?": ("no", "nan, reward_nan"),
+    "Do completions end, and hold text?": ("no", "truncated, never_ends, empty"),
+    "Do groups differ?": ("no", "collapsed, no_gradient, reward_constant,\n"
+                          "and saturated where the reward is high"),
+    "How far do adapters move?": ("0, < 0.5 %, > 50 %", "frozen, rate_too_low or "
+                                  "beta_too_high,\nrate_too_high"),
+    "Where does the reward go?": ("down, nowhere", "reward_falls, reward_flat"),
+    "Do all parts rise, and held-out problems?": ("no", "drowned, wrong_answers,\n"
+                                                  "format_ignored; hacked"),
+}
+boxes = {}
+arrows = []
+words = []
+last = None
+for place, (question, (answer, findings_there)) in enumerate(questions.items()):
+    y = 0.93 - 0.155 * place
+    boxes[question] = (0.22, y, question, pale["data"])
+    boxes[findings_there] = (0.77, y, findings_there, pale["number"])
+    arrows.append((question, findings_there, answer))
+    if last is not None:
+        arrows.append((last, question, ""))
+    last = question
+    words.append(f"{question} {answer}: {findings_there}.")
+
+# %% [markdown]
+# The names on the right are findings of `diagnose`; *truncated* means that completions are cut off at their maximum
+# length. Where an arrow has several answers, the diseases stand in the same order. How far the adapters have moved is
+# measured as a fraction of their initial norm:
+
+# %% tags=["hide-input"]
+boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
+arrows.append((last, "healthy", ""))
+figure = figures.diagram(boxes, arrows, (9.5, 5.6))
+figure.suptitle("Six questions in this order name most diseases", y=1.02)
+listed = " ".join(words)
+figures.show(figure, "Decision tree of the diagnosis: six questions from top to bottom "
+             f"with the findings to their right. {listed} At the end: healthy.")
+
+# %% [markdown]
+# `diagnose` asks these questions for you. `as_text` prints its findings with the evidence (*seen*) and the cure (*do*).
+# Here is the finding of the gamed run from the beginning. "At first" means: averaged over the first quarter of the
+# steps.
+
+# %%
+from grpo_workbook.diagnosis import as_text
+
+print(as_text(diagnose(shows_work)[:1], shows_work))
+
+# %% [markdown]
+# [findings.toml](../grpo_workbook/diagnosis/findings.toml) lists every finding with its meaning and its cure, and every
+# bound with its reason.
+#
+# How far can you trust these names? We ran `diagnose` on logs of other people's runs that had played no part in writing
+# its rules. It named the cause of 24 of 44 sick runs and called 1 of 21 healthy runs sick. The rules have been changed
+# since, partly with these logs in view; now `diagnose` names 32 of 44 and calls no healthy run sick. [The
+# measurements](../docs/measurements.md) have the details. So take a finding as a hint, and do not take *healthy* as a
+# proof.
+
+# %% [markdown]
+# ## What to do: watch the run while it trains
+#
+# A diagnosis after the run comes too late: the hours are spent. TRL logs most of what is needed while the run trains.
+# In the figure, the blue helpers on the left add their numbers to TRL's log, and the green ones on the right read it:
+
+# %% tags=["hide-input"]
 boxes = {
     "step": (0.12, 0.8, "GRPOTrainer\none step", pale["model"]),
     "watch": (0.12, 0.46, "watch(rewards)\ncounts texts", pale["data"]),
@@ -373,9 +463,7 @@ watched = watch(functions)
 
 # %% [markdown]
 # TRL's `report_to` chooses where the metrics are written. `"trackio"` and `"tensorboard"` write into a folder on this
-# disk and need no account. `"wandb"` works once it is installed (offline with `WANDB_MODE=offline`).
-# `trainer.state.log_history` is always kept, also in `trainer_state.json` of each checkpoint. `log_completions` keeps
-# what the model wrote.
+# disk and need no account; `"wandb"` works once it is installed. `log_completions` keeps what the model writes.
 
 # %%
 # trackio reads its folder when it is imported, which TRL's trainer does
@@ -394,13 +482,8 @@ args = GRPOConfig(
 )
 
 # %% [markdown]
-# `HealthCallback` diagnoses the log while the run goes on. With `panels=True` it also redraws one figure in place.
-# `HeldoutProbe` samples answers to 64 held-out problems every ten steps.
-#
-# `HealthCallback` can also send each finding to a service: with `alert=wandb.alert` to W&B, or with `alert=lambda
-# title, text, level: trackio.alert(title, text, trackio.AlertLevel[level])` to trackio. On several GPUs only one
-# process sends it.
-#
+# `HeldoutProbe` samples answers to 64 held-out problems every ten steps. `HealthCallback` diagnoses the log while the
+# run goes on, and ends the run at the findings of `stop_on`. With `panels=True` it also redraws one figure in place.
 # The other runs of this chapter use the function `train` too.
 
 # %%
@@ -438,48 +521,6 @@ findings = diagnose(live)
 print(as_text(findings, live))
 
 # %% [markdown]
-# ### Choose what to look at
-#
-# The table of the run has a column for each metric. Choose some of them. Each panel then shows one metric over the
-# optimizer steps, and the text below the figure lists all columns:
-
-# %%
-from textwrap import fill
-
-metrics = [
-    "completions/mean_length", "completions/mean_terminated_length",
-    "clip_ratio/region_mean", "step_time",
-]
-table = live.table
-logged = [metric for metric in metrics if metric in table]
-figure, grid = figures.new_panels(10.0, 2.4, len(logged), len(logged))
-words = []
-for axes, metric in zip(grid, logged):
-    values = table[metric].dropna()
-    axes.plot(values.index, values, color=figures.BLUE)
-    figures.from_zero(axes)
-    axes.set_title(metric, fontsize=8)
-    words.append(f"{metric} {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
-figure.supxlabel("optimizer step", fontsize=9)
-figures.show(figure, f"Line charts of the live run: {'; '.join(words)}.")
-print(fill(", ".join(sorted(table.columns)), 88))
-
-# %% [markdown]
-# The first two panels show the mean length in tokens. They agree, so no completion ran into the limit. Nothing is
-# clipped, because every completion is used for one update only. `step_time` is in seconds.
-#
-# ### Held-out problems
-#
-# The probe measures accuracy and the rate of well-formed answers on problems that training never sees:
-
-# %%
-print(table.filter(like="heldout/").dropna().round(2).to_string())
-share = table["heldout/seconds"].sum() / table["step_time"].sum()
-print(f"\nthree probes in 20 steps took {share:.1%} of the steps' time")
-
-# %% [markdown]
-# ### What the model writes
-#
 # No metric replaces reading. With `log_completions=True` TRL writes a table of the completions for each logged step.
 # For the first and the last step, the cell prints the best, a typical and the worst completion of one group, with the
 # sum of their rewards (each from 0 to 1, before weighting):
@@ -500,83 +541,20 @@ for step in (1, 20):
         print(f"step {step:2}  {name:8} {rewards:5.2f}  {text[:75]}")
 
 # %% [markdown]
-# ### Trackio and TensorBoard
-#
-# `trackio show` opens a page with all runs of a project in the browser. The page reads a SQLite file in the folder
-# `trackio`. `tensorboard --logdir outputs/run/tensorboard` shows the same curves.
-#
-# ### When a run is slow, or memory is short
-#
-# The log shows how long a step takes, and how much of the memory is used. A faster engine (vLLM) speeds up sampling.
-# Smaller batches with more accumulation steps save memory.
+# At step 1 the completions of a group differ in form, which is what the model learns from. At step 20 all three are
+# alike: right, and in the form. The probe measured the same on problems that training never sees:
 
 # %%
-sampling = table["time/generation_fraction"].mean()
-print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sampling")
-print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
+table = live.table
+print(table.filter(like="heldout/").dropna().round(2).to_string())
+share = table["heldout/seconds"].sum() / table["step_time"].sum()
+print(f"\nthree probes in 20 steps took {share:.1%} of the steps' time")
 
 # %% [markdown]
-# With vLLM look at two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and
-# `sampling/importance_sampling_ratio/*`. They compare the probabilities with which vLLM sampled the tokens and the
-# probabilities that the trainer computes for them. A mean ratio far from 1 means that vLLM and the trainer disagree,
-# and that TRL corrects, or drops, many completions. `diagnose` calls this finding `sampler_differs`.
-
-# %% [markdown]
-# ## Sick runs
+# ### A gamed reward: stop at the held-out accuracy
 #
-# The next figure shows twelve runs of the same tiny model. The first is healthy. In each of the others
-# `benchmarks/diagnosis.py` made one change that makes the run sick. Each panel is the reward of one run over the
-# optimizer steps, pale for single steps and bold for means of five. Every panel has a scale of its own, from 0 upwards,
-# because the runs have different rewards. The title names the change, and after the arrow the first finding of
-# `diagnose`:
-
-# %%
-from grpo_workbook.diagnosis import side_by_side
-
-names = [
-    "healthy", "cold_sampling", "wrong_answers", "reward_by_prompt", "four_tokens",
-    "wrong_end_token", "shows_work", "rate_times_100", "rate_by_100",
-    "frozen_adapters", "beta_10", "wrong_sign",
-]
-sick = {}
-first_findings = {}
-titled = {}
-for name in names:
-    sick[name] = read_run(LOGS / f"{name}_0.json")
-    first_findings[name] = diagnose(sick[name])[0]
-    titled[f"{name} → {first_findings[name].name}"] = sick[name]
-figure, words = side_by_side(titled)
-figure.suptitle("The reward alone separates few of the diseases")
-figures.show(figure, words)
-
-# %% [markdown]
-# The reward alone separates few of these runs. `shows_work` has the best-looking curve, although it is sick.
-# `reward_by_prompt`, `rate_by_100`, `frozen_adapters` and `beta_10` all look nearly flat, for four different causes. So
-# the diagnosis reads more metrics, and compares most of them with the run's own beginning. The next cell prints for each
-# run how serious its first finding is, from which step on it holds, and the first piece of evidence for it (the *t of a
-# line* is the slope in standard errors, as above):
-
-# %%
-for name, finding in first_findings.items():
-    evidence = finding.evidence[0]
-    metric = evidence.metric.split(",")[0]
-    print(f"{name:17} {finding.severity:8} {finding.name:16} step {finding.step:2}   "
-          f"{metric} {evidence.value:.3g}")
-
-# %% [markdown]
-# In `reward_by_prompt` all completions of a group earn the same, so the evidence is a gradient norm of nearly 0. In
-# the healthy run it is about 0.2. `frac_reward_zero_std` would be a weaker witness here: these rewards are fractions
-# such as 0.93, and rounding makes the standard deviation of eight equal fractions a little larger than 0. So on
-# average only 48 % of the groups in this log are counted as zero-variance groups, although all of them are.
-#
-# Three diseases deserve a closer look: a reward that is gamed, completions that are all the same, and a learning rate
-# that is too high.
-#
-# ### First: a reward that is gamed
-#
-# `shows_work` has the best-looking curve of all sick runs. Its reward counts equals signs: the author wanted to see the
-# steps of the calculation. How does a policy exploit this? Continue to train the live model, which has just learned to
-# solve the problems, with this reward alone. `HeldoutProbe` measures the accuracy every five steps, and with `keep` it
+# How does a policy come to exploit a reward that counts equals signs? Continue to train the live model, which has just
+# learned to solve the problems, with this reward alone. The probe now measures every five steps, and with `keep` it
 # saves the adapter of the best step:
 
 # %%
@@ -676,25 +654,10 @@ for name, policy in (("kept", kept), ("last", model)):
     print(f"{name}: {sum(scores.strict)} of {scores.n} other problems strictly right")
 
 # %% [markdown]
-# ### Second: completions that are all the same
+# ### A learning rate that is too high: stop at the finding
 #
-# `cold_sampling` samples at temperature 0.05. Its reward is high from the first step, because the model's most likely
-# answer is mostly right. But all completions of a group are nearly the same text, so GRPO has nothing to compare:
-
-# %%
-columns = ["reward", "completions/unique_fraction", "frac_reward_zero_std", "grad_norm"]
-for name in ("cold_sampling", "healthy"):
-    print(name)
-    print(sick[name].table.loc[[1, 5, 10, 15], columns].round(3).to_string())
-
-# %% [markdown]
-# A unique fraction of 0.125 means that all eight completions of a group are the same text. In the healthy run the
-# fraction falls too, but from 0.78 and only as the task is learned. The cure is to sample at a temperature of 1.
-#
-# ### Third: a learning rate that is too high
-#
-# Train a new model with a learning rate of 0.3, which is 300 times that of the healthy run. `stop_on` names the findings
-# that end training:
+# Train a new model with a learning rate of 0.3, which is 300 times that of the healthy run. `stop_on` names the
+# findings that end training:
 
 # %%
 model, tokenizer = load_policy(profile)
@@ -708,59 +671,109 @@ stopped = train(model, watched, sick_args, [guard])
 print(f"\nstopped after {stopped.state.global_step} of 30 steps")
 
 # %% [markdown]
-# ## Symptom, cause, cure
+# ## How long must you wait on a GPU?
 #
-# To find out what is wrong with a run, ask the six questions of the following figure, from top to bottom. At the first
-# bad answer, follow the arrow to the right: its label is the answer, and its box names the diseases to look for.
+# The tiny model learns in 30 steps, at a learning rate of 1e-3. Larger models need smaller rates (5e-6 in most of the
+# following runs; chapter 04 starts at 1e-5) and more steps. The next cells load and draw six published runs, as means
+# over ten steps. [data/README.md](../data/README.md) lists their sources. A run's name says the model and its number of
+# weights: `gemma3_1b` is Gemma 3 with one billion. Before you read on, decide which of the runs you would stop.
+
+# %%
+import pandas as pd
+
+table = pd.read_csv(files.REPO / "data" / "gpu_runs.csv").set_index("step")
+gpu_runs = dict(list(table.groupby("run", sort=False)))
+gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
+
+# %% [markdown]
+# Each row of the figure is a run, with its reward, its KL and the mean length of its completions over the steps. The
+# dashed line is the maximum length, where it is known. The scale of the KL is logarithmic: each line of the grid is a
+# hundred times the one below it. A gap in the curve is a step whose estimate of the KL was negative, which can happen
+# by chance.
 
 # %% tags=["hide-input"]
-questions = {
-    "Is every number finite?": ("no", "nan, reward_nan"),
-    "Do completions end, and hold text?": ("no", "truncated, never_ends, empty"),
-    "Do groups differ?": ("no", "collapsed, no_gradient, reward_constant,\n"
-                          "and saturated where the reward is high"),
-    "How far do adapters move?": ("0, < 0.5 %, > 50 %", "frozen, rate_too_low or "
-                                  "beta_too_high,\nrate_too_high"),
-    "Where does the reward go?": ("down, nowhere", "reward_falls, reward_flat"),
-    "Do all parts rise, and held-out problems?": ("no", "drowned, wrong_answers,\n"
-                                                  "format_ignored; hacked"),
-}
-boxes = {}
-arrows = []
+limits = [768, None, 200, 200, 1849, 1024]
+metrics = ["reward", "kl", "completions/mean_length"]
+figure, grid = figures.new_panels(10.0, 9.0, 18, 3)
 words = []
-last = None
-for place, (question, (answer, findings_there)) in enumerate(questions.items()):
-    y = 0.93 - 0.155 * place
-    boxes[question] = (0.22, y, question, pale["data"])
-    boxes[findings_there] = (0.77, y, findings_there, pale["number"])
-    arrows.append((question, findings_there, answer))
-    if last is not None:
-        arrows.append((last, question, ""))
-    last = question
-    words.append(f"{question} {answer}: {findings_there}.")
+for row, (name, log) in enumerate(gpu_runs.items()):
+    for column, metric in enumerate(metrics):
+        axes = grid[3 * row + column]
+        values = log[metric]
+        axes.plot(values.index, values, ".-", ms=4, color=figures.BLUE)
+        words.append(f"{name} {metric} {values.iloc[0]:.2g} to {values.iloc[-1]:.2g}")
+        if metric == "kl":
+            axes.set_yscale("log", nonpositive="mask")
+            axes.set(ylim=(1e-6, 100), yticks=[1e-6, 1e-4, 1e-2, 1, 100])
+        if metric == "completions/mean_length" and limits[row] is not None:
+            axes.axhline(limits[row], color="black", ls="--", lw=1)
+            axes.set_ylim(0, 1.1 * limits[row])
+            words.append(f"limit {limits[row]}")
+    grid[3 * row].set_ylabel(name, rotation=0, ha="right", labelpad=24)
+for column, title in enumerate(["reward", "KL", "tokens"]):
+    grid[column].set_title(title, fontsize=10)
+    grid[15 + column].set_xlabel("step")
+figure.suptitle("Six runs: which would you stop, and why?")
+figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
 
 # %% [markdown]
-# The names on the right are findings of `diagnose`. Where an arrow has several answers, the diseases stand in the same
-# order. How far the adapters have moved is measured as a fraction of their initial norm:
+# From which step on does a reward rise beyond chance? The cell fits a straight line through all points up to each step,
+# and prints the first step at which the line's slope is clearly above 0, and the *t* of the line at the end. "For the
+# curious", at the end of this chapter, explains this test and shows that noise alone passes it in about one of a
+# hundred runs.
 
 # %% tags=["hide-input"]
-boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
-arrows.append((last, "healthy", ""))
-figure = figures.diagram(boxes, arrows, (9.5, 5.6))
-figure.suptitle("Six questions in this order name most diseases", y=1.02)
-listed = " ".join(words)
-figures.show(figure, "Decision tree of the diagnosis: six questions from top to bottom "
-             f"with the findings to their right. {listed} At the end: healthy.")
+import numpy as np
+from scipy.stats import t as student
+
+
+def slope_t(steps, values):
+    """The slope of the fitted line in standard errors, for each row of values."""
+    x = steps - steps.mean()
+    y = values - values.mean(axis=-1, keepdims=True)
+    slope = (x * y).sum(axis=-1, keepdims=True) / (x * x).sum()
+    variance = ((y - slope * x) ** 2).sum(axis=-1) / (len(x) - 2)
+    return slope[..., 0] / np.sqrt(variance / (x * x).sum())
+
+
+def first_rise(steps, values, least_points, chance):
+    """The first step at which t passes its bound (0: never), for each row of values."""
+    first = np.zeros(len(values), dtype=int)
+    for n in range(least_points, len(steps) + 1):
+        bound = student.ppf(1 - chance, n - 2)
+        passed = slope_t(steps[:n], values[:, :n]) >= bound
+        first = np.where((first == 0) & passed, steps[n - 1], first)
+    return first
 
 # %% [markdown]
-# [findings.toml](../grpo_workbook/diagnosis/findings.toml) lists every finding with its meaning and its cure, and every
-# bound with its reason.
+# Apply the test to the six runs:
+
+# %%
+for name, log in gpu_runs.items():
+    steps = log.index.to_numpy()
+    rewards = log["reward"].to_numpy()[np.newaxis, :]
+    step = first_rise(steps, rewards, least_points=8, chance=0.001)[0]
+    t = slope_t(steps, rewards)[0]
+    shown = "never"
+    if step > 0:
+        shown = f"from step {step} on"
+    print(f"{name:16} t at the end {t:5.1f}; a rise shows {shown}")
+
+# %% [markdown]
+# In the three runs that learn, the rise shows after 80 to 100 steps. (The logs are means over ten steps and the test
+# needs eight points, so no rise can show before step 80.) So 30 flat steps of such a GPU run mean nothing: wait for
+# about 100. The warm-up of the learning rate alone takes a tenth of the steps of these runs.
 #
-# How far can you trust these names? We ran `diagnose` on logs of other people's runs that had played no part in writing
-# its rules. It named the cause of 24 of 44 sick runs and called 1 of 21 healthy runs sick. The rules have been changed
-# since, partly with these logs in view; now `diagnose` names 32 of 44 and calls no healthy run sick. [The
-# measurements](../docs/measurements.md) have the details. So take a finding as a hint, and do not take *healthy* as a
-# proof.
+# Other curves show a disease sooner. In the three runs that learn, the KL starts at 0 and ends between 0.03 and 0.11.
+# What is wrong with the other three? Exercise 05.5 asks you to find out. For two of them their logs say more: one has
+# the fraction of completions that were cut off, and one the accuracy on held-out problems.
+
+# %%
+cut_off = gpu_runs["llama32_1b_fp8"]["completions/clipped_ratio"].mean()
+print(f"llama32_1b_fp8: {cut_off:.0%} of the completions were cut off")
+accuracies = gpu_runs["qwen3_0.6b_base"]["heldout/strict"].dropna()
+for step, rate in accuracies.items():
+    print(f"qwen3_0.6b_base, step {step:3}: {rate:.0%} of the held-out problems right")
 
 # %% [markdown]
 # ## Before, during and after a run
@@ -864,36 +877,40 @@ sheet = {
 patients["A"].table[["reward", "grad_norm", "adapter/change"]].tail(3).round(3)
 
 # %% [markdown]
-# In the figure, each row is a patient, and each column shows a metric over the optimizer steps. Look first at the
-# parts of the reward, and then at the columns that may explain them: the fraction of different texts in a group,
-# tokens per completion, adapter change and strict held-out accuracy, whose dots are the measured steps. The runs are
-# of different lengths, from 15 to 30 steps, so a curve that ends early means nothing:
+# In the figure, each row is a patient, and each column shows a metric over the optimizer steps. Look first at the parts
+# of the reward, whose lines are named at the bottom, and then at the columns that may explain them: the fraction of
+# different texts in a group, tokens per completion, adapter change and strict held-out accuracy, whose dots are the
+# measured steps. The runs are of different lengths, from 15 to 30 steps, so a curve that ends early means nothing:
 
 # %% tags=["hide-input"]
-figure, grid = figures.new_panels(11.0, 9.5, 30, 5)
-words = []
+looks = {
+    "correctness": (figures.BLUE, "-"), "lenient": (figures.BLUE, ":"),
+    "strict": (figures.ORANGE, "--"), "incremental": (figures.GREEN, "-."),
+    "shows_work": ("black", "-"),
+}
+figure, grid = figures.new_panels(11.5, 10, 30, 5)
+grid[0].get_subplotspec().get_gridspec().set_width_ratios([1.7, 1, 1, 1, 1])
+words, lines = [], {}
 for row, (letter, run) in enumerate(patients.items()):
     axes = grid[5 * row]
-    for function, (colour, dash, _) in zip(run.functions, figures.STYLES):
+    for function in run.functions:
         part = run.table[f"rewards/{function}/mean"].dropna()
         label = function.removesuffix("_reward").removesuffix("_format")
-        axes.plot(part.index, part, dash, color=colour, label=label)
+        colour, dash = looks[label]
+        (lines[label],) = axes.plot(part, dash, color=colour, lw=2)
         words.append(f"{letter} {label} {part.iloc[0]:.2f} to {part.iloc[-1]:.2f}")
-    axes.set(ylim=(-0.04, 1.5), yticks=[0, 0.5, 1], xlim=(-0.5, 30.5))
-    axes.legend(frameon=False, fontsize=6, loc="upper left", ncols=2, handlelength=1)
+    axes.set(xlim=(-0.5, 30.5), ylim=(-0.04, 1.06))
     axes.set_ylabel(letter, rotation=0, ha="right", va="center", fontsize=13)
-    for column, (title, (metric, top)) in enumerate(sheet.items(), start=1):
-        axes = grid[5 * row + column]
+    for column, (metric, top) in enumerate(sheet.values(), start=1):
         values = run.table[metric].dropna()
-        marker = "o" if len(values) < 8 else None  # measured rarely
-        axes.plot(values.index, values, color=figures.BLUE, marker=marker, ms=3)
-        axes.set(ylim=(-0.04 * top, 1.04 * top), yticks=[0, top / 2, top])
-        axes.set_xlim(-0.5, 30.5)
-        if row == 0:
-            axes.set_title(title)
-        words.append(f"{title} {values.iloc[0]:.2g} to {values.iloc[-1]:.2g}")
-grid[0].set_title("parts of the reward")
-figure.supxlabel("optimizer step", fontsize=10)
+        axes = grid[5 * row + column]
+        marker = "o" if len(values) < 8 else ""  # measured rarely
+        axes.plot(values, marker=marker, color=figures.BLUE, lw=2, ms=4)
+        axes.set(xlim=(-0.5, 30.5), ylim=(-0.04 * top, 1.06 * top))
+for column, title in enumerate(["parts of the reward", *sheet]):
+    grid[column].set_title(title)
+    grid[25 + column].set_xlabel("optimizer step")
+figure.legend(lines.values(), lines, ncols=5, loc="outside lower center")
 figure.suptitle("Six runs: which is healthy, and what is wrong with the others?")
 figures.show(figure, f"Six patients, five small charts each: {'; '.join(words)}.")
 
@@ -1072,51 +1089,9 @@ for name, (log, highest) in runs.items():
         print(f"{name}: write entropy_spent first")
 
 # %% [markdown]
-# ### The clinic again: six GPU runs
-#
-# These are the six published runs from above. Each row of the figure is a run, with its reward, its KL and the mean
-# length of its completions over the steps, as means over ten steps. The dashed line is the maximum length, where it is
-# known. The scale of the KL is logarithmic: each line of the grid is a hundred times the one below it. A gap in the
-# curve is a step whose estimate of the KL was negative, which can happen by chance.
-
-# %% tags=["hide-input"]
-limits = [768, None, 200, 200, 1849, 1024]
-metrics = ["reward", "kl", "completions/mean_length"]
-figure, grid = figures.new_panels(10.0, 9.0, 18, 3)
-words = []
-for row, (name, log) in enumerate(gpu_runs.items()):
-    for column, metric in enumerate(metrics):
-        axes = grid[3 * row + column]
-        values = log[metric]
-        axes.plot(values.index, values, ".-", ms=4, color=figures.BLUE)
-        words.append(f"{name} {metric} {values.iloc[0]:.2g} to {values.iloc[-1]:.2g}")
-        if metric == "kl":
-            axes.set_yscale("log", nonpositive="mask")
-            axes.set(ylim=(1e-6, 100), yticks=[1e-6, 1e-4, 1e-2, 1, 100])
-        if metric == "completions/mean_length" and limits[row] is not None:
-            axes.axhline(limits[row], color="black", ls="--", lw=1)
-            axes.set_ylim(0, 1.1 * limits[row])
-            words.append(f"limit {limits[row]}")
-    grid[3 * row].set_ylabel(name, rotation=0, ha="right", labelpad=24)
-for column, title in enumerate(["reward", "KL", "tokens"]):
-    grid[column].set_title(title, fontsize=10)
-    grid[15 + column].set_xlabel("step")
-figure.suptitle("Six runs: which would you stop, and why?")
-figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
-
-# %% [markdown]
-# One run also logged the fraction of completions that were cut off. The cell prints its mean over all steps:
-
-# %%
-for name, log in gpu_runs.items():
-    cut_off = log["completions/clipped_ratio"].mean()
-    if cut_off == cut_off:  # not a NaN
-        print(f"{name}: {cut_off:.0%} cut off")
-
-# %% [markdown]
 # ### Exercise 05.5 · `gpu_diagnosis` · medium · 12 minutes
 #
-# What is wrong with each of the six runs? Return the set of a run's findings, from `healthy`, `kl_too_high` (the KL
+# What is wrong with each of the six GPU runs? Return the set of a run's findings, from `healthy`, `kl_too_high` (the KL
 # grew too far), `rate_too_low`, `reference_differs` (the KL is above 0 before anything was learned), `reward_falls`,
 # `reward_flat`, `truncated` (completions are cut off before their answer). Two of the runs have two findings. Name a
 # cause, not its effect: `truncated` only if completions are cut off from the start and the reward does not rise,
@@ -1154,27 +1129,115 @@ check("05.5", gpu_diagnosis);
 # - `llama32_1b_fp8` has a KL of 0.6 in its *first* steps, when policy and reference should still agree. With weights in
 #   8 bits the two are probably not computed in the same way. No `beta` cures that. In addition, two of three
 #   completions are cut off.
-# - `qwen3_0.6b_base` learns for 50 steps (its log has a held-out accuracy, too, which goes from 16 % to 41 %). Then
-#   it breaks, in spite of a KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its
-#   limit from step 90. Stop such a run at the first of these. The log does not say why it broke: neither gradient
+# - `qwen3_0.6b_base` learns for 50 steps: its held-out accuracy goes from 16 % to 41 %. Then it breaks, in spite of a
+#   KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its limit from step 90. Stop such a run at the first of these. The log does not say why it broke: neither gradient
 #   norm nor adapter change was logged.
 #
 # </details>
+
+# %% [markdown]
+# ## For the curious
+#
+# ### When is a rise more than chance?
+#
+# `first_rise` fits a straight line through all steps so far, and divides the slope of this line by the slope's standard
+# error (how far the slope would typically be off by chance). The quotient is *t*. How large must t be before you
+# believe the rise? With few points, t is often large by chance: with 4 points, pure noise has a t of 3 or more, up or
+# down, in 10 % of cases. So the bound must depend on the number of points, which Student's distribution takes into
+# account. The bound must also be strict, because you look again after every step, and each look is another chance to be
+# fooled. The cell makes 2,000 runs of pure noise, each of 50 steps, and counts in how many of them t exceeds the bound
+# at least once. *Chance* is the probability of being fooled by a single look:
+
+# %%
+noise = np.random.default_rng(0).normal(size=(2000, 50))
+for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
+    fooled = first_rise(np.arange(1, 51), noise, least_points, chance) > 0
+    label = f"from {least_points} points on, chance {chance} a look"
+    print(f"{label}: {fooled.mean():.1%} of runs of noise pass")
+
+# %% [markdown]
+# With at least 8 points and a chance of 0.001 for each look, about one run of noise in a hundred is mistaken for a
+# rise. This is the bound that was used above.
+#
+# ### Choose what to look at
+#
+# The table of a run has a column for each metric. Choose some of them. Each panel then shows one metric of the live run
+# over the optimizer steps, and the text below the figure lists all columns:
+
+# %%
+from textwrap import fill
+
+units = {  # metric: its unit
+    "completions/mean_length": "tokens",
+    "completions/mean_terminated_length": "tokens",
+    "clip_ratio/region_mean": "fraction of tokens",
+    "step_time": "seconds",
+}
+table = live.table
+logged = [metric for metric in units if metric in table]
+figure, grid = figures.new_panels(10.5, 2.6, len(logged), len(logged))
+words = []
+for axes, metric in zip(grid, logged):
+    values = table[metric].dropna()
+    axes.plot(values, color=figures.BLUE, lw=2)
+    highest = values.max()
+    axes.set_ylim(0, max(1.1 * highest, 0.1))
+    axes.set_title(metric, fontsize=8)
+    axes.set_ylabel(units[metric], fontsize=8)
+    words.append(f"{metric} {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
+figure.suptitle("The live run: nothing is cut off, and nothing is clipped")
+figure.supxlabel("optimizer step", fontsize=9)
+figures.show(figure, f"Line charts of the live run: {'; '.join(words)}.")
+print(fill(", ".join(sorted(table.columns)), 88))
+
+# %% [markdown]
+# The mean length of all completions and of those that ended by themselves (*terminated*) agree, so no completion ran
+# into the limit. Nothing is clipped, because every completion is used for one update only.
+#
+# ### Logs of other tools, and alerts
+#
+# `read_run` accepts many forms of a log: the folder of a run, a checkpoint, a `trainer_state.json`, a notebook with its
+# training table (`read_run("run.ipynb")`), TensorBoard's folder, the exports of W&B or trackio (CSV, JSON), a text with
+# printed metrics, or `trainer.state.log_history`. You can add settings that the log lacks, such as `settings={"beta":
+# 0.04}`.
+#
+# `trackio show` opens a page with all runs of a project in the browser. `tensorboard --logdir outputs/run/tensorboard`
+# shows the same curves. `WANDB_MODE=offline` keeps W&B on this machine. `HealthCallback` can also send each finding to
+# a service: with `alert=wandb.alert` to W&B, or with `alert=lambda title, text, level: trackio.alert(title, text,
+# trackio.AlertLevel[level])` to trackio. On several GPUs only one process sends it.
+#
+# ### When a run is slow, or memory is short
+#
+# The log shows how long a step takes, and how much of the memory is used:
+
+# %%
+sampling = table["time/generation_fraction"].mean()
+print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sampling")
+print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
+
+# %% [markdown]
+# A faster engine (vLLM) speeds up sampling. Smaller batches with more accumulation steps save memory.
+#
+# With vLLM look at two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and
+# `sampling/importance_sampling_ratio/*`. They compare the probabilities with which vLLM sampled the tokens and the
+# probabilities that the trainer computes for them. A mean ratio far from 1 means that vLLM and the trainer disagree,
+# and that TRL corrects, or drops, many completions. `diagnose` calls this finding `sampler_differs`.
 
 # %% [markdown]
 # ## Summary
 #
 # Is a run learning, and if not, what is wrong with it?
 #
+# - A rising reward does not prove that the model improves, because the reward may be gamed. Held-out accuracy shows
+#   whether it is.
 # - The loss does not show whether a run learns. A loss near 0 is normal when `beta` is 0, because advantages sum to 0
-#   and every ratio is 1; what is left comes from completions of different lengths. A bad sign is a gradient norm of 0
-#   together with zero-variance groups.
+#   and every ratio is 1; what is left comes from completions of different lengths.
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
 #   In a single metric many diseases look alike; a second metric tells them apart. `reward_std` is the spread of the
 #   whole batch, so read `frac_reward_zero_std` instead.
-# - A rising reward does not prove that the model improves, because the reward may be gamed. Held-out accuracy shows
-#   whether it is.
 # - A GPU run needs about 100 steps before its reward shows a rise. Its KL and its lengths can show a disease sooner.
-# - `HealthCallback` diagnoses a run while it trains, and `python -m grpo_workbook diagnose` does so afterwards.
+# - `HealthCallback` diagnoses a run while it trains and can stop it, and `python -m grpo_workbook diagnose` reads its
+#   log afterwards. So a run is learning if its reward and its held-out accuracy rise together; if they do not, the six
+#   questions lead to what is wrong with it.
 #
 # Next: [06 · Code rewards](06_code_rewards.ipynb), where the answers are programs.
