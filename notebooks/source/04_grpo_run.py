@@ -731,12 +731,13 @@ by_run[measures].agg(["mean", "std"]).round(1)
 
 # %% tags=["hide-input"]
 names = list(controls["run"].unique())
+colours = {"main": figures.ORANGE}
 figure, grid = figures.new_panels(9.5, 2.8, 3, 3)
 words = []
 for axes, measure in zip(grid, measures):
     for place, name in enumerate(names):
         values = controls.loc[controls["run"] == name, measure]
-        colour = figures.ORANGE if name == "main" else figures.BLUE
+        colour = colours.get(name, figures.BLUE)
         axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.6)
         words.append(f"{name}, {measure}: {values.mean():.0f}")
     axes.set_title(measure)
