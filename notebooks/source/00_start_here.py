@@ -18,10 +18,11 @@
 # For many tasks, however, a *program* can check an answer: a number is right or wrong, code passes its tests or fails
 # them. Training with such checks is called **reinforcement learning with verifiable rewards** (RLVR).
 #
-# RLVR became known through reasoning models. The first version of [DeepSeek-R1](https://arxiv.org/abs/2501.12948) was
-# rewarded mainly for right final answers, for example in mathematics and programming, and it learned by itself to write
-# long chains of thought before it answers. The algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al.
-# 2024](https://arxiv.org/abs/2402.03300)), the subject of this course.
+# RLVR became known through reasoning models. [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948) was trained without a
+# single written solution. Programs rewarded it for right final answers, for example in mathematics and programming,
+# and for a fixed form. From these rewards alone it learned to write long chains of thought before it answers. The
+# algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al. 2024](https://arxiv.org/abs/2402.03300)), the
+# subject of this course.
 
 # %% [markdown]
 # ## The loop
@@ -147,15 +148,16 @@ print("right answer:", heldout_set[0]["answer"])
 # %% [markdown]
 # Measure the model before training. An answer is *strictly* right if both its number and its form are right. The
 # answers are **sampled**: each token is drawn at random with the probability that the model gives it. This is called
-# sampling at temperature 1, and training will sample in the same way.
+# sampling at temperature 1, and training will sample in the same way. Sampling gives a group different answers, among
+# them some that the policy rarely writes; this is called **exploration**.
 
 # %%
 from grpo_workbook import evaluate
 
 
-def ask_heldout_problems(policy):
+def ask_heldout_problems(policy, seed=profile.seed):
     return evaluate(
-        policy, tokenizer, heldout_set, sample=True, seed=profile.seed,
+        policy, tokenizer, heldout_set, sample=True, seed=seed,
         batch_size=profile.eval_batch_size, max_new_tokens=64,
     )
 
@@ -247,7 +249,7 @@ for place, scores in enumerate([before, after]):
     low, high = scores.interval
     whiskers = [[scores.rate - low], [high - scores.rate]]
     left.errorbar([place], [scores.rate], whiskers, color="black", capsize=5)
-left.set(ylim=(0, 1), ylabel="strictly right", title="with 95 % intervals")
+left.set(ylim=(0, 1), ylabel="fraction strictly right", title="with 95 % intervals")
 outcomes = {
     "wrong both times": pairs[False, False],
     "right, then wrong": pairs[True, False],
@@ -274,26 +276,46 @@ figures.show(
 #
 # ## What did it learn?
 #
-# *Lenient* scoring counts a right number in any readable form. Compare how much the strict and the lenient rate rise:
+# The strict rate needs the right number *and* the right form. Which of the two did training improve? *Lenient* scoring
+# counts a right number in any readable form. The function `compare` does for both rates what was done above for the
+# strict one: it gives the rates with their intervals, the gain with its interval, and the paired test.
 
 # %%
-from grpo_workbook.statistics import wilson_interval
+from grpo_workbook import compare
 
-for name, scores in (("before", before), ("after", after)):
-    low, high = wilson_interval(scores.lenient)
-    lenient = f"lenient {mean(scores.lenient):.1%} ({low:.1%} to {high:.1%})"
-    print(f"{name:6}  strict {scores.rate:.1%}   {lenient}")
+comparison = compare(before, after)
+for name, change in (("strict", comparison.strict), ("lenient", comparison.lenient)):
+    low, high = change.gain_interval
+    rates = f"{change.before:.1%} before, {change.after:.1%} after"
+    interval = f"95 % interval: {100 * low:.1f} to {100 * high:.1f}"
+    print(f"{name}: {rates}")
+    print(f"  gain {100 * change.gain:.1f} points ({interval})")
+    print(f"  {change.better} gained, {change.worse} lost: p = {change.p_value:.1g}")
 
 # %% [markdown]
-# In the run shown here, the strict rate rises by 68 percentage points and the lenient rate by 11. So most of the gain
-# is **form**: tiny-form could solve the problems before, and GRPO taught it to write the answers as the system
-# message asks. This is no surprise, because we built tiny-form in this way. But the run shows how fast GRPO finds
-# what a reward pays for.
+# In the run shown here, the strict rate rises by 67.5 percentage points and the lenient rate by 10.6. So most of the
+# gain is **form**: tiny-form could solve most of the problems before, and GRPO taught it to write the answers as the
+# system message asks. This is no surprise, because we built tiny-form in this way. But the run shows how fast GRPO
+# finds what a reward pays for.
 #
-# The 160 problems fix the lenient rate only roughly: before training its interval reaches from 72 % to 84 %, and
-# after training from 84 % to 93 %. Other chapters ask the same untrained model other numbers of problems, from 64 to
-# 240, sample its answers anew, and find lenient rates between 66 % and 81 %. This is why a single rate says little,
-# and why training must be tested on the same problems before and after.
+# Is the smaller gain, the lenient one, more than chance? The paired test says yes: 28 problems were gained and 11 lost,
+# and coin tosses give a result at least as one-sided as this one with a probability of only 0.009. But 160 problems do
+# not tell the size of this gain well: its interval reaches from 3 to 18 points.
+#
+# A sampled rate also depends on the random seed, because the same model answers differently each time. The next cell
+# asks the model as it was before training again, with three other seeds:
+
+# %%
+with model.disable_adapter():  # the model as it was before training
+    for seed in (1, 2, 3):
+        again = ask_heldout_problems(model, seed)
+        print(f"before, seed {seed}: lenient {mean(again.lenient):.1%}")
+
+# %% [markdown]
+# These three rates lie between 69 % and 72 %, and the first one was 79 %. So the first measurement was a lucky one for
+# the model before training, and the lenient gain is probably larger than 11 points. A single rate says little. Before
+# you claim a gain, measure enough problems ([chapter 08](08_evaluation.ipynb) computes how many), and ask both models the
+# same ones.
 #
 # GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
 # requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
@@ -552,12 +574,14 @@ check("00.3", my_task);
 # %% [markdown]
 # ## Summary
 #
-# - A model can improve without written solutions if a program can check its answers. GRPO samples a group of answers,
-#   checks them, and compares each with the group's mean. GRPO needs a check that you trust and a model that sometimes
-#   passes it.
+# How can a language model get better at a task for which nobody has written solutions?
+#
+# - A program checks the model's own answers. GRPO samples a group of answers to each question, checks them, and
+#   compares each with the group's mean. It needs a check that you trust and a model that sometimes passes this check.
 # - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test do: here the
-#   strict rate rose from 21 % to 89 %, mostly because tiny-form learned the form.
-# - The command `doctor` checks the machine, and `diagnose` checks a run.
+#   strict rate rose from 21 % to 89 %.
+# - Ask *what* the model learned before you praise a gain. Here most of the gain is form, because tiny-form could solve
+#   most of the problems before.
 #
 # Next: [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), or straight to
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb).
