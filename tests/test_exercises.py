@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from difflib import SequenceMatcher
 
 import jupytext
 import pytest
@@ -181,6 +182,29 @@ def test_an_experiments_stub_runs_nothing(notebook, number, name, stub, solution
     chosen = re.search(r'prediction = "([^"]+)"', solution)
     assert chosen
     assert chosen[1] in tasks.EXERCISES[number].wrong
+
+
+def test_another_rule_finds_the_leaks_too():
+    """02.3 leaves the rule to the learner: here the order of the words counts, and no rate."""
+
+    def rows_to_drop(train, heldout):
+        known = []
+        for question in heldout:
+            known.append((words_of(question), re.findall(r"\d+", question)))
+        rows = []
+        for row, question in enumerate(train):
+            numbers = re.findall(r"\d+", question)
+            for words, other_numbers in known:
+                matcher = SequenceMatcher(None, words, words_of(question))
+                if numbers == other_numbers and matcher.ratio() > 0.85:
+                    rows.append(row)
+                    break
+        return rows
+
+    def words_of(question):
+        return re.findall(r"[a-z]+", question.lower())
+
+    assert exercises.judge("02.3", rows_to_drop).status == "solved"
 
 
 def test_nothing_runs_before_a_prediction_is_made(progress, monkeypatch, capsys):

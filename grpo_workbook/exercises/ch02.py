@@ -3,10 +3,241 @@
 import random
 import re
 from collections import Counter
+from math import comb
 
 from grpo_workbook.exercises.tasks import direction, exercise, experiment
 
-# 02.1: the training rows that are held out too
+# 02.1: a row for TRL from a problem whose solution boxes the answer
+
+SYSTEM = "Give the number inside <answer> tags."
+BOX = "\\boxed{"
+
+
+def as_row(problem, system, answer):
+    """The row of a problem with this answer."""
+    messages = [
+        {"role": "system", "content": system},
+        {"role": "user", "content": problem["problem"]},
+    ]
+    return {"prompt": messages, "answer": answer}
+
+
+def content_of_box(text):
+    """The content of the last box, or None if there is none or if it is not closed."""
+    start = text.rfind(BOX)
+    if start < 0:
+        return None
+    depth = 0
+    content = text[start + len(BOX) :]
+    for place, character in enumerate(content):
+        if character == "{":
+            depth += 1
+        if character == "}" and depth == 0:
+            return content[:place].strip()
+        if character == "}":
+            depth -= 1
+    return None
+
+
+def correct_row_of(problem, system):
+    """The solution."""
+    answer = content_of_box(problem["solution"])
+    if answer is None or not problem["problem"].strip():
+        return None
+    return as_row(problem, system, answer)
+
+
+def noisy_problem(seed):
+    """A problem whose solution has a box on the way, many numbers, and a remark with braces."""
+    rng = random.Random(seed)
+    first, second, third = rng.sample(range(10, 99), 3)
+    solution = (
+        f"First ${first} + {second} = \\boxed{{{first + second}}}$. Then $3^{{{third}}}$ is left, "
+        f"so the answer is $\\boxed{{\\frac{{{first + second}}}{{3^{{{third}}}}}}}$, "
+        f"as on page {third} of the set {{{first}, {second}}}."
+    )
+    return {"problem": f"Divide {first} + {second} by $3^{{{third}}}$.", "solution": solution}
+
+
+def call_row_of(function, problem, system):
+    """The learner's row; a prompt that has the solution in it is reported as such."""
+    row = function(problem, system)
+    if row is None:
+        return None
+    for message in row["prompt"]:
+        if problem["solution"] in message["content"]:
+            return "the prompt has the solution"
+    return row
+
+
+row_of = exercise("02.1", "row_of", solution=correct_row_of, call=call_row_of)
+row_of.case({"problem": "What is 3 + 4?", "solution": "It is $\\boxed{7}$."}, SYSTEM)
+row_of.case({"problem": "Half of 9?", "solution": "So \\boxed{ \\frac{9}{2} }, not 9."}, SYSTEM)
+row_of.case(
+    {"problem": "Twice 3, plus 4?", "solution": "\\boxed{6} is twice 3. Then \\boxed{10}."}, SYSTEM
+)
+row_of.case({"problem": "A prime?", "solution": "\\boxed{3} is one of {3, 5, 7}."}, SYSTEM)
+row_of.case({"problem": "What is 5 - 9?", "solution": "It is -4."}, SYSTEM, gives=None)
+row_of.case({"problem": "The sum?", "solution": "It is \\boxed{\\frac{1}{2}"}, SYSTEM, gives=None)
+row_of.case({"problem": " \n", "solution": "It is \\boxed{5}."}, SYSTEM, gives=None)
+for seed in range(5):
+    row_of.case(noisy_problem(seed), SYSTEM)
+
+
+@row_of.mistake
+def shows_the_solution(problem, system):
+    """The solution stands in your prompt: the model would copy the answer and learn nothing."""
+    row = correct_row_of(problem, system)
+    if row is None:
+        return None
+    worked = f"{problem['problem']}\n{problem['solution']}"
+    return as_row({"problem": worked}, system, row["answer"])
+
+
+@row_of.mistake
+def leaves_out_the_system_message(problem, system):
+    """Your prompt has no system message, so nobody tells the model which form the reward wants."""
+    row = correct_row_of(problem, system)
+    if row is None:
+        return None
+    return {"prompt": row["prompt"][1:], "answer": row["answer"]}
+
+
+@row_of.mistake
+def keeps_rows_without_an_answer(problem, system):
+    """You kept a row that has no answer, or no question: no reward can check it, so return None."""
+    answer = content_of_box(problem["solution"])
+    if answer is None:
+        answer = ""
+    return as_row(problem, system, answer)
+
+
+@row_of.mistake
+def takes_the_first_box(problem, system):
+    """You took the first box: a solution may box a result on its way, so take the last one."""
+    place = problem["solution"].find(BOX, problem["solution"].find(BOX) + 1)
+    if place >= 0:
+        problem = {**problem, "solution": problem["solution"][:place]}
+    return correct_row_of(problem, system)
+
+
+@row_of.mistake
+def stops_at_the_first_brace(problem, system):
+    """You stopped at the first closing brace: a fraction has braces of its own, so count them."""
+    boxes = re.findall(r"\\boxed\{(.*?)\}", problem["solution"])
+    if not boxes or not problem["problem"].strip():
+        return None
+    return as_row(problem, system, boxes[-1].strip())
+
+
+@row_of.mistake
+def runs_to_the_last_brace(problem, system):
+    """You ran to the last closing brace of the text: stop at the one that closes the box."""
+    boxes = re.findall(r".*\\boxed\{(.*)\}", problem["solution"])
+    if not boxes or not problem["problem"].strip():
+        return None
+    return as_row(problem, system, boxes[-1].strip())
+
+
+@row_of.mistake
+def takes_the_last_number(problem, system):
+    """You took the last number of the solution: text may follow the answer, so read the box."""
+    numbers = re.findall(r"-?\d+", problem["solution"])
+    if not numbers or not problem["problem"].strip():
+        return None
+    return as_row(problem, system, numbers[-1])
+
+
+# 02.2: which groups of a given size can teach?
+
+
+def correct_mixed_groups(right, tries, size):
+    """The solution."""
+    expected = 0.0
+    for count in right:
+        equal = comb(count, size) + comb(tries - count, size)
+        expected += 1 - equal / comb(tries, size)
+    return expected / len(right)
+
+
+def noisy_counts(seed, problems, tries):
+    """The right answers to problems of all rates of success, as chance gives them."""
+    rng = random.Random(seed)
+    counts = []
+    for _ in range(problems):
+        rate = rng.random()
+        counts.append(sum(rng.random() < rate for _ in range(tries)))
+    return counts
+
+
+mixed_groups = exercise("02.2", "mixed_groups", solution=correct_mixed_groups)
+mixed_groups.case([2], 4, 2, gives=4 / 6)  # 6 pairs of tries, 4 of them mixed
+mixed_groups.case([8, 0], 8, 4, gives=0.0)  # a mean rate of one half, and nothing to learn
+mixed_groups.case([1, 8, 8, 8], 8, 8, gives=0.25)
+mixed_groups.case([7, 7], 8, 4, gives=0.5)
+mixed_groups.case([1, 1], 8, 4, gives=0.5)
+mixed_groups.case(noisy_counts(0, 60, 16), 16, 8)
+mixed_groups.case(noisy_counts(1, 60, 8), 8, 3)
+
+
+@mixed_groups.mistake
+def averages_the_rates_first(right, tries, size):
+    """You averaged the rates of the problems first. Problems that are never right and problems that
+    are always right then look like problems of middling difficulty: average at the end.
+    """
+    rate = sum(right) / len(right) / tries
+    return 1 - rate**size - (1 - rate) ** size
+
+
+@mixed_groups.mistake
+def draws_with_replacement(right, tries, size):
+    """You took the measured rate for the true one, as if a try could be drawn twice: with few tries
+    this finds too few mixed groups, so draw each try at most once.
+    """
+    expected = 0.0
+    for count in right:
+        rate = count / tries
+        expected += 1 - rate**size - (1 - rate) ** size
+    return expected / len(right)
+
+
+@mixed_groups.mistake
+def counts_mixed_problems(right, tries, size):
+    """You counted the problems with a right and a wrong try: a group that is smaller than the
+    number of tries misses some of these.
+    """
+    return sum(0 < count < tries for count in right) / len(right)
+
+
+@mixed_groups.mistake
+def forgets_groups_that_are_all_right(right, tries, size):
+    """You left out the groups that are all right: they teach as little as groups that are all
+    wrong.
+    """
+    expected = 0.0
+    for count in right:
+        expected += 1 - comb(tries - count, size) / comb(tries, size)
+    return expected / len(right)
+
+
+@mixed_groups.mistake
+def forgets_groups_that_are_all_wrong(right, tries, size):
+    """You left out the groups that are all wrong: they teach as little as groups that are all
+    right.
+    """
+    expected = 0.0
+    for count in right:
+        expected += 1 - comb(count, size) / comb(tries, size)
+    return expected / len(right)
+
+
+@mixed_groups.mistake
+def gives_the_groups_that_are_not_mixed(right, tries, size):
+    """You gave the fraction of groups that are all right or all wrong: give that of the others."""
+    return 1 - correct_mixed_groups(right, tries, size)
+
+
+# 02.3: the training rows that are held out too
 
 
 def read_question(question):
@@ -35,10 +266,58 @@ def rows_of_pairs(train, heldout, *, same_numbers, similar_words):
     return rows
 
 
+SENTENCES = [
+    "{name} has {a} red shells and finds {b} more. How many red shells are there now?",
+    "A shop sold {a} tickets in the morning, and {name} bought {b} of them. How many are left?",
+    "{name} reads {a} pages on each of {b} days of a holiday. How many pages is that in all?",
+    "A ribbon of {a} metres is cut by {name} so that {b} metres remain. How long is the piece?",
+    "There are {a} chairs here, but {name} counts {b} guests. How many more chairs than guests?",
+    "{name} packs {a} pears into each box and fills {b} boxes today. How many pears are packed?",
+]
+NAMES = ["Ana", "Ben", "Cleo", "Dan", "Eva", "Finn"]
+
+
+def disguise(question, name, rng):
+    """A copy of a question with another name or a word more, and with other signs or capitals."""
+    change = rng.choice(["name", "word", "neither"])
+    if change == "name":
+        question = question.replace(name, rng.choice([n for n in NAMES if n != name]))
+    if change == "word":
+        question = f"Quiz: {question}"
+    look = rng.choice(["capitals", "no signs", "unchanged"])
+    if look == "capitals":
+        return question.upper()
+    if look == "no signs":
+        return re.sub(r"[.,:?]", "", question)
+    return question
+
+
+def noisy_files(seed):
+    """(training questions, held-out questions, the rows of the disguised copies)."""
+    rng = random.Random(seed)
+    numbers = range(10, 100)
+    heldout = []
+    train = []  # (question, whether it is a copy)
+    for _ in range(20):
+        a, b, c, d = sorted(rng.sample(numbers, 4), reverse=True)
+        name = rng.choice(NAMES)
+        sentence = rng.randrange(len(SENTENCES))
+        other = SENTENCES[(sentence + 1) % len(SENTENCES)]
+        question = SENTENCES[sentence].format(name=name, a=a, b=b)
+        heldout.append(question)
+        another_problem = other.format(name=name, a=a, b=b)
+        train.append((another_problem, False))
+        other_numbers = SENTENCES[sentence].format(name=name, a=c, b=d)
+        train.append((other_numbers, False))
+        if rng.random() < 0.5:
+            train.append((disguise(question, name, rng), True))
+    rng.shuffle(train)
+    rows = [row for row, (_, is_copy) in enumerate(train) if is_copy]
+    return [question for question, _ in train], heldout, rows
+
+
 SHELLS = "Ana has 12 red shells and finds 5 more. How many red shells does Ana have now?"
 BOOK = "A book costs 12 euros and a pen costs 5 euros. How much more does the book cost?"
-QUIZ = f"Quiz for today: {SHELLS}"
-LONGER = f"{SHELLS} Write down each of your steps in one short line."
 HELDOUT = ["A bus carries 30 people and 4 get off. How many people are left?", SHELLS, BOOK]
 NOT_HELD_OUT = [
     SHELLS.replace("12", "31"),  # the same sentence with another number
@@ -47,15 +326,16 @@ NOT_HELD_OUT = [
     "A book costs 5 euros and a pen costs 12 euros. How much more does the pen cost?",
 ]
 
-rows_to_drop = exercise("02.1", "rows_to_drop", solution=correct_rows_to_drop)
-rows_to_drop.case([NOT_HELD_OUT[0], SHELLS, BOOK], HELDOUT)
-rows_to_drop.case([NOT_HELD_OUT[1], SHELLS.lower().replace(".", ",")], HELDOUT)
-rows_to_drop.case([SHELLS.replace("Ana", "Ben"), NOT_HELD_OUT[0]], HELDOUT)  # another name
-rows_to_drop.case(NOT_HELD_OUT, HELDOUT)
-rows_to_drop.case([], HELDOUT)
-rows_to_drop.case([QUIZ], HELDOUT)  # 80 % of the words in common
-rows_to_drop.case([LONGER], HELDOUT)  # 55 %
-rows_to_drop.case([SHELLS.replace("Ana", "Ben").replace("finds", "buys")], HELDOUT)  # 71 %
+rows_to_drop = exercise("02.3", "rows_to_drop", solution=correct_rows_to_drop)
+rows_to_drop.case([NOT_HELD_OUT[0], SHELLS, BOOK], HELDOUT, gives=[1, 2])
+rows_to_drop.case([NOT_HELD_OUT[1], SHELLS.lower().replace(".", ",")], HELDOUT, gives=[1])
+rows_to_drop.case([SHELLS.replace("Ana", "Ben"), NOT_HELD_OUT[0]], HELDOUT, gives=[0])
+rows_to_drop.case([NOT_HELD_OUT[0], f"Quiz: {SHELLS}"], HELDOUT, gives=[1])
+rows_to_drop.case(NOT_HELD_OUT, HELDOUT, gives=[])
+rows_to_drop.case([], HELDOUT, gives=[])
+for seed in range(3):
+    train_questions, heldout_questions, copies = noisy_files(seed)
+    rows_to_drop.case(train_questions, heldout_questions, gives=copies)
 
 
 @rows_to_drop.mistake
@@ -69,8 +349,21 @@ def finds_unchanged_copies(train, heldout):
 
 
 @rows_to_drop.mistake
+def ignores_only_capitals(train, heldout):
+    """You ignored capitals but not the punctuation: compare words and numbers, not whole texts."""
+    known = [question.lower() for question in heldout]
+    rows = []
+    for row, question in enumerate(train):
+        if question.lower() in known:
+            rows.append(row)
+    return rows
+
+
+@rows_to_drop.mistake
 def finds_copies_with_the_same_words(train, heldout):
-    """You missed copies with another name: 80 % of the words in common are enough."""
+    """You missed copies with another name or with a word more: ask for most of the words, not for
+    all of them.
+    """
     known = [read_question(question) for question in heldout]
     rows = []
     for row, question in enumerate(train):
@@ -107,23 +400,6 @@ def forgets_the_order_of_numbers(train, heldout):
 
 
 @rows_to_drop.mistake
-def divides_by_the_shorter_question(train, heldout):
-    """You divided by the words of one question: divide by the number of words in either, so that
-    a long question does not seem to repeat a short one.
-    """
-    rows = []
-    for row, question in enumerate(train):
-        numbers, words = read_question(question)
-        for other in heldout:
-            other_numbers, other_words = read_question(other)
-            shorter = min(len(words), len(other_words))
-            if numbers == other_numbers and len(words & other_words) >= 0.8 * shorter:
-                rows.append(row)
-                break
-    return rows
-
-
-@rows_to_drop.mistake
 def returns_heldout_rows(train, heldout):
     """You returned rows of the held-out file: drop from the training file, so that the held-out
     file stays the same and scores remain comparable.
@@ -131,38 +407,7 @@ def returns_heldout_rows(train, heldout):
     return correct_rows_to_drop(heldout, train)
 
 
-# 02.2: the same problems with another prompt
-
-
-def read_other_prompt(measured):
-    """From the rates of right numbers, in any form, with the model's own and another prompt."""
-    before = measured["before"]
-    after = measured["after"]
-    sentence = f"The number was right in {before:.0%} of the answers before and {after:.0%} after."
-    kept = after / max(before, 1e-9)
-    if kept > 0.8:  # of 160 answers, a change by a fifth may still be chance
-        return "about as often", sentence
-    if kept > 0.4:
-        return "less often", sentence
-    return "hardly ever", sentence
-
-
-other_prompt = experiment(
-    "02.2",
-    "other_prompt",
-    read=read_other_prompt,
-    wrong={
-        "about as often": "The prompt has changed too much: look at some answers to it.",
-        "less often": "Compare the two prompts: which tokens are strange to the model?",
-        "hardly ever": "The template of Qwen3 had strange tokens: which are strange here?",
-    },
-)
-# the template of Qwen3, no system message, and the model's own template
-other_prompt.example({"before": 0.7125, "after": 0.05625}, gives="hardly ever")
-other_prompt.example({"before": 0.7125, "after": 0.5}, gives="less often")
-other_prompt.example({"before": 0.7125, "after": 0.7125}, gives="about as often")
-
-# 02.3: training on one problem
+# 02.4: training on one problem
 
 
 def read_one_problem(measured):
@@ -179,7 +424,7 @@ def read_one_problem(measured):
 
 
 one_problem = experiment(
-    "02.3",
+    "02.4",
     "one_problem",
     read=read_one_problem,
     wrong={
@@ -192,87 +437,132 @@ one_problem = experiment(
 )
 one_problem.example({"before": 0.1625, "after": 0.7, "zero": [0.0, 1.0]}, gives="rises")
 
-# 02.4: rows for a task of the learner's own
+# 02.5: rows for a task of the learner's own, for training and held out
 
 
-def enough(rows):
-    """Whether there are enough rows."""
-    return len(rows) >= 64
+def enough(train, heldout):
+    """Whether there are enough rows to train on and to measure with."""
+    return min(len(train), len(heldout)) >= 64
 
 
-def valid(rows):
+def valid(train, heldout):
     """Whether each row has a question and an answer that are texts."""
     from grpo_workbook.data import load_problems
 
+    rows = [*train, *heldout]
     return len(load_problems(rows, answers="text")) == len(rows)
 
 
-def distinct(rows):
-    """Whether no row repeats another, or nearly so."""
+def distinct(train, heldout):
+    """Whether no row repeats another of its list, or nearly so."""
     from grpo_workbook.data.duplicates import near_duplicates, same_questions
 
-    questions = [row["question"] for row in rows]
-    return not near_duplicates(questions) and not same_questions(questions)
+    for rows in (train, heldout):
+        questions = [row["question"] for row in rows]
+        if near_duplicates(questions) or same_questions(questions):
+            return False
+    return True
 
 
-def balanced(rows):
-    """Whether no answer is right for more than a fifth of the rows."""
-    counts = Counter(row["answer"] for row in rows)
-    _, most = counts.most_common(1)[0]
-    return 5 * most <= len(rows)
+def without_leaks(train, heldout):
+    """Whether no training row is held out too, or nearly so."""
+    from grpo_workbook.data.duplicates import near_duplicates, same_questions
+
+    questions = [row["question"] for row in train]
+    others = [row["question"] for row in heldout]
+    return not near_duplicates(questions, others) and not same_questions(questions, others)
+
+
+def balanced(train, heldout):
+    """Whether no answer is right for more than a fifth of the rows of a list."""
+    for rows in (train, heldout):
+        counts = Counter(row["answer"] for row in rows)
+        _, most = counts.most_common(1)[0]
+        if 5 * most > len(rows):
+            return False
+    return True
 
 
 FACTS = {
-    "64 rows or more": enough,
+    "64 rows or more to train on, and 64 or more held out": enough,
     "a question and an answer, both texts, in each row": valid,
-    "no row repeats another, or nearly so": distinct,
-    "no answer is right for more than a fifth": balanced,
+    "no row repeats another of its list, or nearly so": distinct,
+    "no training row is held out too, or nearly so": without_leaks,
+    "no answer is right for more than a fifth of a list": balanced,
 }
+SAME = "the same rows each time"
 
 
 def check_fact(function, fact):
     """Whether one of the facts holds of the learner's rows."""
-    return FACTS[fact](function())
+    train, heldout = function()
+    if fact == SAME:
+        return function() == (train, heldout)
+    return FACTS[fact](train, heldout)
 
 
-my_rows = exercise("02.4", "my_rows", call=check_fact)
-for fact in FACTS:
+my_rows = exercise("02.5", "my_rows", call=check_fact)
+for fact in [*FACTS, SAME]:
     my_rows.case(fact, gives=True)
 
 
-def additions(rows, numbers=1000):
-    """So many additions of two different numbers below `numbers`, as (question, sum) pairs."""
-    problems = []
-    for seed in range(rows):
-        a, b = random.Random(seed).sample(range(numbers), 2)
-        problems.append((f"What is {a} plus {b}?", a + b))
-    return problems
+def sums_of(rng, rows, numbers=1000):
+    """So many additions of two different numbers below `numbers`, as rows."""
+    made = []
+    for _ in range(rows):
+        a, b = rng.sample(range(numbers), 2)
+        made.append({"question": f"What is {a} plus {b}?", "answer": str(a + b)})
+    return made
 
 
 @my_rows.mistake
 def makes_too_few_rows():
-    """You have too few rows: a fifth of fewer than 64, held out, cannot measure a gain."""
-    return [{"question": question, "answer": str(total)} for question, total in additions(20)]
+    """You have too few rows: fewer than 64 held out cannot measure a gain, and a few to train on
+    are soon solved.
+    """
+    rows = sums_of(random.Random(0), 80)
+    return rows[:64], rows[64:]
 
 
 @my_rows.mistake
 def repeats_rows():
-    """Rows repeat: sample without repetition, from a larger range of numbers or words."""
-    problems = additions(64, numbers=6)
-    return [{"question": question, "answer": str(total)} for question, total in problems]
+    """Rows repeat within a list: sample without repetition, from a larger range."""
+    rng = random.Random(0)
+    return sums_of(rng, 64, numbers=7), sums_of(rng, 64)
+
+
+@my_rows.mistake
+def holds_out_training_rows():
+    """Some training rows are held out too: make all rows first, without repeats, and then divide
+    them.
+    """
+    rows = sums_of(random.Random(0), 120)
+    return rows[:64], rows[56:]
 
 
 @my_rows.mistake
 def has_a_frequent_answer():
     """One answer is right too often: a model that always gives it earns a reward by luck."""
     rows = []
-    for question, total in additions(64):
-        answer = "yes" if total % 2 == 1 else "no"
-        rows.append({"question": question, "answer": answer})
-    return rows
+    for row in sums_of(random.Random(0), 128):
+        answer = "yes" if int(row["answer"]) % 2 == 1 else "no"
+        rows.append({"question": row["question"], "answer": answer})
+    return rows[:64], rows[64:]
 
 
 @my_rows.mistake
 def has_an_answer_that_is_no_text():
     """An answer is not a text: write numbers as texts too, as in a file."""
-    return [{"question": question, "answer": ["yes"]} for question, _ in additions(64)]
+    rows = []
+    for row in sums_of(random.Random(0), 128):
+        rows.append({"question": row["question"], "answer": [row["answer"]]})
+    return rows[:64], rows[64:]
+
+
+@my_rows.mistake
+def makes_other_rows_each_time():
+    """Your rows are others each time, so nobody can repeat your measurement: use random.Random with
+    a seed.
+    """
+    rows = sums_of(random.Random(), 128, numbers=100_000)
+    return rows[:64], rows[64:]

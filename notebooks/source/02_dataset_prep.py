@@ -8,7 +8,7 @@
 # check whether *your* model can learn from the problems, find invalid rows, repeats and leaks, and make a split that you
 # can trust.
 #
-# **Time:** about half a minute on two CPU cores, and 40 minutes of reading. Only one exercise trains. **You need**
+# **Time:** about half a minute on two CPU cores; reading takes 40 minutes, the exercises a good hour. **You need**
 # chapter 00.
 
 # %% [markdown]
@@ -21,8 +21,8 @@
 
 # %%
 from grpo_workbook import (
-    choose_profile, data, evaluate, load_model, load_problems, quiet, to_dataset,
-    use_one_thread,
+    choose_profile, data, evaluate, load_model, load_problems, paired_p_value, quiet,
+    to_dataset, use_one_thread,
 )
 
 quiet()  # fewer warnings of the libraries
@@ -34,9 +34,10 @@ questions = to_dataset(heldout.select(range(160)))
 
 # %% [markdown]
 # A **chat template** turns a conversation into the text that the model reads. Every family of models has its own, and
-# TRL carries copies of them. The next cell asks the tiny model 160 problems with its own template, and then the same
-# problems with the template of the real Qwen3, which the tiny model has never seen. An answer counts here if its number
-# is right, in whatever form.
+# TRL carries copies of them. The next cell asks the tiny model the same 160 problems in three ways: with its own
+# template, with this template but without the system message, and with the template of the real Qwen3, which the tiny
+# model has never seen. An answer counts here if its number is right, in whatever form. The p-value is that of the
+# paired test of chapter 00 against the first way.
 
 # %%
 import copy
@@ -59,16 +60,28 @@ def ask(problems, with_tokenizer, with_model=model):
     )
 
 
-runs = {"its own": tokenizer, "Qwen3's": with_template("qwen3")}
-for name, with_tokenizer in runs.items():
-    scores = ask(questions, with_tokenizer)
+# %% [markdown]
+# Each call of `ask` samples one answer to every problem:
+
+# %%
+own = ask(questions, tokenizer)
+without_system = to_dataset(heldout.select(range(160)), system_prompt=None)
+ways = {
+    "no system message": ask(without_system, tokenizer),
+    "Qwen3's template": ask(questions, with_template("qwen3")),
+}
+print(f"its own template   {sum(own.lenient):3} of 160 numbers are right")
+for name, scores in ways.items():
     right = sum(scores.lenient)
-    print(f"{name:8} template: the number is right in {right} of {scores.n}")
+    p_value = paired_p_value(own.lenient, scores.lenient)
+    print(f"{name:18} {right:3} of 160, p = {p_value:.2g}")
 
 # %% [markdown]
-# No error and no warning appeared, but with the other template the model lost all of its right answers. A large model
-# has seen more kinds of text and may lose less, but it, too, was trained with one template. So this chapter first
-# shows, layer by layer, what the model reads.
+# No error and no warning appeared, but with the template of Qwen3 the model lost all of its right answers. Without the
+# system message it lost 11 of 89, which may be chance (p = 0.052). So the tokens around the messages matter most here. A
+# large model has seen more kinds of text and may lose less, but it, too, was trained with one template. Measure each
+# change of a prompt, and use one template and one system message for training, evaluation and serving. To see what your
+# model reads, this chapter first goes from a row to tokens, layer by layer.
 #
 # ## From a row to tokens
 #
@@ -120,10 +133,12 @@ print("\n", len(tokens["input_ids"]), "tokens")
 # The next figure shows all four layers, from the row at the top to the tokens at the bottom:
 
 # %% tags=["hide-input"]
+import textwrap
+
 from grpo_workbook import figures
 
 pale = figures.PALE
-shown = [f"{line:.37}…" if len(line) > 38 else line for line in text.splitlines()]
+shown = [textwrap.shorten(line, 38, placeholder=" …") for line in text.splitlines()]
 first = ", ".join(map(str, tokens["input_ids"][:9]))
 boxes = {
     "row": (0.43, 0.87, f"question: {row['question'][:32]}…", pale["data"]),
@@ -135,11 +150,9 @@ boxes = {
     "model": (0.87, 0.09, "model", pale["model"]),
     "reward": (0.87, 0.38, "reward functions", pale["check"]),
 }
-arrows = [
-    ("row", "user", ""), ("system", "text", ""), ("tokens", "model", ""),
-    ("user", "text", "chat template"), ("text", "tokens", "tokenizer"),
-    ("model", "reward", "completion"), ("answer", "reward", "unchanged"),
-]
+arrows = [("row", "user", ""), ("system", "text", ""), ("tokens", "model", "")]
+arrows += [("user", "text", "chat template"), ("text", "tokens", "tokenizer")]
+arrows += [("model", "reward", "completion"), ("answer", "reward", "unchanged")]
 figure = figures.diagram(boxes, arrows, (9, 5))
 for y, layer in ((0.87, "row"), (0.67, "messages"), (0.38, "text"), (0.09, "tokens")):
     figure.axes[0].text(0.01, y, layer, weight="bold", va="center")
@@ -166,7 +179,9 @@ def colour_of(line):
         return pale["check"]
     if line.startswith("Work"):
         return pale["number"]
-    return pale["data"] if "Ana" in line else pale["model"]
+    if "Ana" in line:
+        return pale["data"]
+    return pale["model"]
 
 
 templates = {"Qwen3": "qwen3", "Gemma 3": "gemma3", "Gemma 4": "gemma4_v5"}
@@ -284,6 +299,59 @@ print(len(knowledge), "rows")
 print(knowledge[2]["question"], "\n", knowledge[2]["answer"])
 
 # %% [markdown]
+# ### Exercise 02.1 · `row_of` · medium · 12 minutes
+#
+# The data set MATH has no column for the answer: a `solution` keeps it in a box, as in `so $x = \boxed{7}$`. Write the
+# function that turns such a problem, a dict with `problem` and `solution`, into a row for TRL. The row is a dict with
+# two keys: `prompt` has two messages, the text `system` and the problem, and `answer` has the content of the *last* box,
+# without spaces around it. A box may contain braces in pairs, as in `\boxed{\frac{1}{2}}`. Return None if there is no
+# box, if the last box is never closed, or if the problem is blank.
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import check
+
+
+def row_of(problem: dict, system: str) -> dict | None:
+    raise NotImplementedError
+
+
+check("02.1", row_of);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `text.rfind("\\boxed{")` finds the beginning of the last box. Go on from there, character by character, and count the
+# braces that are open. A regular expression cannot count them.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def row_of(problem: dict, system: str) -> dict | None:
+#     solution = problem["solution"]
+#     start = solution.rfind("\\boxed{")
+#     if start < 0 or not problem["problem"].strip():
+#         return None
+#     start += len("\\boxed{")
+#     messages = [
+#         {"role": "system", "content": system},
+#         {"role": "user", "content": problem["problem"]},
+#     ]
+#     open_braces = 1
+#     for place in range(start, len(solution)):
+#         open_braces += {"{": 1, "}": -1}.get(solution[place], 0)
+#         if open_braces == 0:
+#             return {"prompt": messages, "answer": solution[start:place].strip()}
+#     return None
+# ```
+#
+# The test set `load_dataset("HuggingFaceH4/MATH-500", split="test")` also has a column `answer`, so you can count how
+# often your function agrees with it.
+#
+# </details>
+
+# %% [markdown]
 # A program can also make problems with their answers, at any difficulty. The package `reasoning-gym` has about a hundred
 # kinds of them; a new seed gives new problems.
 
@@ -374,6 +442,73 @@ figures.show(figure, words + "; ".join(sentences))
 # 07](07_stages_and_curriculum.ipynb) filters problems by these rates.
 
 # %% [markdown]
+# ### Exercise 02.2 · `mixed_groups` · medium · 12 minutes
+#
+# Each problem was tried `tries` times, and `right` has the number of right answers to each problem. You will train with
+# groups of `size` answers. Which fraction of the groups can you expect to be mixed? For one problem, imagine that a group
+# is drawn from its tries at random, each try at most once: the group is mixed unless all of its answers are right or all
+# are wrong. Return the mean of this probability over the problems.
+
+# %% tags=["exercise"]
+def mixed_groups(right: list[int], tries: int, size: int) -> float:
+    raise NotImplementedError
+
+
+check("02.2", mixed_groups);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `math.comb(n, k)` is the number of ways to draw k of n. Of how many groups of `size` tries, drawn from all tries, are
+# all answers right? Of how many are all wrong? Chapter 08 computes pass@k in the same way.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def mixed_groups(right: list[int], tries: int, size: int) -> float:
+#     from math import comb
+#
+#     total = 0.0
+#     for count in right:
+#         equal = comb(count, size) + comb(tries - count, size)
+#         total += 1 - equal / comb(tries, size)
+#     return total / len(right)
+# ```
+#
+# </details>
+#
+# Now use this function to choose a source and a group size. The last column shows what one would expect for groups of 8 from the
+# mean solve rate p alone, as if all problems of a source were equally hard: 1 - p⁸ - (1 - p)⁸. (Until your function is
+# right, the cell takes the course's.)
+
+# %%
+from grpo_workbook.exercises import judge
+from grpo_workbook.exercises.ch02 import correct_mixed_groups
+
+if judge("02.2", mixed_groups).status != "solved":
+    mixed_groups = correct_mixed_groups
+print("mixed groups   size 2   size 4   size 8   mean rate   from the mean rate")
+for name, rates in solve_rates.items():
+    counts = np.rint(8 * np.array(rates)).astype(int)
+    right = counts.tolist()
+    print(f"{name:14}", end="")
+    for size in (2, 4, 8):
+        print(f"{mixed_groups(right, 8, size):9.0%}", end="")
+    mean_rate = sum(right) / (8 * len(right))
+    if_alike = 1 - mean_rate**8 - (1 - mean_rate) ** 8
+    print(f"{mean_rate:12.0%}{if_alike:21.0%}")
+
+# %% [markdown]
+# First, the mean rate of a source misleads. The model solves the rare kinds in 26 % of its tries. If all of these
+# problems were equally hard, 91 % of the groups of 8 would be mixed. In fact 34 % are, because 19 of the 32 problems are
+# never solved. So measure the problems one by one, and do not judge a source by its mean.
+#
+# Second, a smaller group is mixed less often, so the size of the groups is part of the choice. At 8 answers the two kinds
+# of word problem look alike; at 2 and 4 answers the rare kinds have a few mixed groups more, which may be chance with 32
+# problems each. The sums teach nothing at any size.
+#
 # ## Invalid rows
 #
 # Here is a file with four kinds of invalid row among eight:
@@ -558,7 +693,8 @@ heldout_questions = heldout["question"][:160]
 heldout_answers = heldout["answer"][:160]
 suspect_questions = train["question"][:640]
 suspect_answers = train["answer"][:640]
-for number, place in enumerate(random.Random(0).sample(range(640), 48)):
+planted = random.Random(0).sample(range(640), 48)
+for number, place in enumerate(planted):
     question = heldout_questions[number]
     capitals = question.upper().replace(",", "").replace(".", "").replace("?", "")
     copies = [question, capitals, f"Quiz: {question}"]
@@ -566,26 +702,25 @@ for number, place in enumerate(random.Random(0).sample(range(640), 48)):
     suspect_answers[place] = heldout_answers[number]
 
 # %% [markdown]
-# ### Exercise 02.1 · `rows_to_drop` · medium · 12 minutes
+# ### Exercise 02.3 · `rows_to_drop` · medium · 12 minutes
 #
 # Find the leaks yourself. `train` and `heldout` are lists of questions. Return the indices of the training questions that
-# must go, from small to large. A training question must go if some held-out question has the same numbers in the same
-# order, and at least 80 % of the words in common: the number of words in both, divided by the number of words in
-# either. A word is a run of letters, in lower case, and counts once in a question; a number is a run of digits.
+# are held out too, from small to large. A copy may be written in other capitals or without punctuation, it may name
+# another person, or it may have a word in front. Two kinds of question are *no* copies and must stay: the same sentence
+# with other numbers (or with the numbers exchanged), and another problem that happens to have the same numbers. You
+# choose the rule. The check has files with copies that were disguised at random: it wants all of them, and no other row.
 
 # %% tags=["exercise"]
-from grpo_workbook.exercises import check
-
-
 def rows_to_drop(train: list[str], heldout: list[str]) -> list[int]:
     raise NotImplementedError
 
 
-check("02.1", rows_to_drop);
+check("02.3", rows_to_drop);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
+# Take the rule from above: the same numbers in the same order, and at least 80 % of the words in common.
 # `re.findall(r"[a-z]+", text.lower())` finds the words, `re.findall(r"\d+", text)` the numbers. Compare the numbers as
 # lists and the words as sets: `a & b` has the words in both sets, `a | b` those in either.
 #
@@ -616,8 +751,9 @@ check("02.1", rows_to_drop);
 # </details>
 #
 # Does it matter? Here is a "model" without any skill: it answers with the answer of the training question that has most
-# words and numbers in common with the one asked. The cell prints its held-out score with the suspect file, after
-# dropping the training rows that are equal to a held-out question letter by letter, and after dropping yours:
+# words and numbers in common with the one asked. The cell prints its held-out score with the suspect file, then without
+# the training rows that are equal to a held-out question letter by letter, and last without the rows that your function
+# finds. (Until your function is right, the cell takes the course's `leaked_rows`.)
 
 # %%
 suspect_pieces = [set(duplicates.pieces(text)) for text in suspect_questions]
@@ -638,20 +774,21 @@ def score_without(dropped_rows):
 
 
 equal = [i for i in range(640) if suspect_questions[i] in heldout_questions]
-print(f"as it came: {score_without([]):.1%}")
-print(f"without {len(equal)} equal rows: {score_without(equal):.1%}")
-try:
+if judge("02.3", rows_to_drop).status == "solved":
     drop = rows_to_drop(suspect_questions, heldout_questions)
-    print(f"without your {len(drop)} rows: {score_without(drop):.1%}")
-except NotImplementedError:
-    print("Write rows_to_drop first, then run this cell again.")
+else:
+    suspect_set = Dataset.from_dict({"question": suspect_questions})
+    drop = list(leaked_rows(suspect_set, heldout.select(range(160))))
+for name, rows in {"nothing": [], "equal rows": equal, "leaks": drop}.items():
+    copies = len(set(rows) & set(planted))
+    score = score_without(rows)
+    print(f"dropped {name:10} {len(rows):2} rows, {copies:2} copies: {score:.1%} right")
 
 # %% [markdown]
-# A comparison letter by letter finds 16 of the 48 copies, a third, and leaves a score of 25.0 %. That is still far
-# too high: without all 48 copies, which is what the solution drops, the score is 4.4 %. This rest needs no leak,
-# because some similar problems have the same answer by chance.
-
-# %% [markdown]
+# A comparison letter by letter finds 16 of the 48 copies, a third, and leaves a score of 25.0 %. That is still far too
+# high: without all 48 copies the score is 4.4 %. This rest needs no leak, because some similar problems have the same
+# answer by chance.
+#
 # ## Diversity
 #
 # A score on rows that are all alike says little about other problems. Three numbers show cheaply how diverse the rows
@@ -709,7 +846,8 @@ figures.show(figure, words)
 from grpo_workbook import split
 
 repeats = duplicates.same_questions(easy["question"])
-once = easy.select([i for i in range(len(easy)) if i not in repeats])
+kept = [i for i in range(len(easy)) if i not in repeats]
+once = easy.select(kept)
 for name, rows in {"with repeats": easy, "without": once}.items():
     train_part, heldout_part = split(rows, heldout=40, seed=0)
     leaks = leaked_rows(train_part, heldout_part)
@@ -754,7 +892,8 @@ valid, invalid = check_problems(MY_FILE, **MY_COLUMNS)
 counts = {"in the file": len(valid) + len(invalid), "valid": len(valid)}
 asked = valid["question"][:]
 repeats = {**duplicates.near_duplicates(asked), **duplicates.same_questions(asked)}
-once = valid.select([i for i in range(len(valid)) if i not in repeats])
+kept = [i for i in range(len(valid)) if i not in repeats]
+once = valid.select(kept)
 counts["no repeats"] = len(once)
 mine, _ = drop_long_prompts(to_dataset(once), tokenizer, profile.max_prompt_length)
 counts["within the budget"] = len(mine)
@@ -807,55 +946,11 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # %% [markdown]
 # ## Exercises
 #
-# Exercise 02.1 stands above. Write the function, or predict what a change will do, and run the cell. The table in
-# chapter 00 counts what you have solved.
+# The exercises 02.1 to 02.3 stand above. In the next one, predict what a change will do, and run the cell. In the last
+# one, write the function. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
-# ### Exercise 02.2 · `other_prompt` · easy · 5 minutes
-#
-# With another template, the tiny model lost all of its right numbers. What happens if you keep its own template and
-# only leave out the system message? The model answers the same 160 problems with and without this message. How often
-# does it find the right number, in any form, without the message? Predict "about as often", "less often" (down to 40 %
-# of the rate before) or "hardly ever". The run takes about five seconds. Then try another change, such as a question
-# that begins with "Please".
-
-# %% tags=["exercise"]
-from grpo_workbook.exercises import predict
-
-prediction = ...  # "about as often", "less often" or "hardly ever"
-
-
-def other_prompt() -> dict:
-    """The rates of right numbers with two prompts: change the second."""
-    before = ask(questions, tokenizer)
-    without_system = to_dataset(heldout.select(range(160)), system_prompt=None)
-    after = ask(without_system, tokenizer)
-    return {"before": sum(before.lenient) / 160, "after": sum(after.lenient) / 160}
-
-
-predict("02.2", prediction, other_prompt);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# The model knows the tokens around the question. Only one sentence in front of the question is missing.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# prediction = "about as often"
-# ```
-#
-# The tokens around the question are those of training, and the question is the same. A change by a few points can be
-# chance among 160 problems (chapter 08). Another model may miss its system message much more, so measure each change of
-# a prompt. It is safest to use one template and one system message for training, evaluation and serving.
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 02.3 · `one_problem` · medium · 8 minutes
+# ### Exercise 02.4 · `one_problem` · medium · 8 minutes
 #
 # How much data does GRPO need? Train for 24 steps on one single problem: in every step, all groups answer the same
 # question. What happens to the rate of strictly right answers on 160 *other* problems? Predict "rises", "stays" or
@@ -863,6 +958,8 @@ predict("02.2", prediction, other_prompt);
 # problems but writes its answers in messy forms. Then train on 8 problems (`range(8)`) and compare.
 
 # %% tags=["exercise"]
+from grpo_workbook.exercises import predict
+
 prediction = ...  # "rises", "stays" or "falls"
 
 
@@ -890,7 +987,7 @@ def one_problem() -> dict:
     return {"before": before.rate, "after": after.rate, "zero": zero_variance}
 
 
-predict("02.3", prediction, one_problem);
+predict("02.4", prediction, one_problem);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -913,39 +1010,44 @@ predict("02.3", prediction, one_problem);
 # </details>
 
 # %% [markdown]
-# ### Exercise 02.4 · `my_rows` · medium · 15 minutes
+# ### Exercise 02.5 · `my_rows` · medium · 20 minutes
 #
-# Make the data for a task of your own: at least 64 rows, each a dict with `question` and `answer`. Write a program that
-# makes them (unit conversions, dates, spelling, ...), or read your own file. The check requires what training requires:
-# valid rows, no repeats or near-duplicates, and no answer that is right for more than a fifth of the rows.
+# Make the data for a task of your own. Return two lists of rows, one to train on and one to hold out, with at least 64
+# rows each. A row is a dict with `question` and `answer`. Write a program that makes the rows (unit conversions, dates,
+# spelling, ...), or read your own file. The check requires what this chapter requires: valid rows, no repeats and no
+# near-duplicates within a list, no leak from one list to the other, no answer that is right for more than a fifth of a
+# list, and the same rows each time. It cannot know whether your answers are right: read ten of them.
 
 # %% tags=["exercise"]
-def my_rows() -> list[dict]:
+def my_rows() -> tuple[list[dict], list[dict]]:
     raise NotImplementedError
 
 
-check("02.4", my_rows);
+check("02.5", my_rows);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
 # `random.Random(0)` makes the same rows each time. Two rows are near-duplicates if they have the same numbers and nearly
-# the same words, so let the numbers differ: take them from `random.sample`, which repeats nothing.
+# the same words, so let the numbers differ: take them from `random.sample`, which repeats nothing. Make all rows first,
+# and then divide them.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def my_rows() -> list[dict]:
+# def my_rows() -> tuple[list[dict], list[dict]]:
 #     import random
 #
 #     rows = []
-#     for minutes in random.Random(0).sample(range(61, 600), 100):
+#     for minutes in random.Random(0).sample(range(61, 600), 200):
 #         question = f"A film lasts {minutes} minutes. How many minutes is that beyond full hours?"
 #         rows.append({"question": question, "answer": str(minutes % 60)})
-#     return rows
+#     return rows[:100], rows[100:]
 # ```
+#
+# `Dataset.from_list(rows).to_json("train.jsonl")` writes a list to a file, and the command `run` above trains on it.
 #
 # </details>
 
