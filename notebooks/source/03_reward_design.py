@@ -376,8 +376,8 @@ scored.table().round(2)
 # %% [markdown]
 # In groups of 8, every reward has variance in every group. Smaller groups are cheaper. What would they cost? The next
 # figure cuts the same 64 completions into groups of 2, 4 and 8. Each bar is the percentage of groups in which the
-# reward has no variance, and the numbers above it are the number of such groups and of all groups. The last three bars
-# are the weighted sum of all rewards.
+# reward has no variance. Above it stand the number of these groups and the number of all groups. *total* is the
+# weighted sum of the three rewards.
 
 # %% tags=["hide-input"]
 import numpy as np

@@ -27,8 +27,8 @@ shows_work = read_run(LOGS / "shows_work_0.json")
 
 # %% [markdown]
 # In the figure, the blue line is the mean reward of each step, as a percentage of the highest possible reward. The
-# orange dots are the percentage of held-out problems, which the model never trains on, that it answers correctly and in
-# the right form.
+# orange dots are the accuracy on held-out problems, which the model never trains on: the percentage that it answers
+# correctly and in the right form.
 
 # %% tags=["hide-input"]
 figure, grid = figures.new_panels(9.0, 3.0, 2, 2)
