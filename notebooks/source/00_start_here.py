@@ -576,12 +576,13 @@ check("00.3", my_task);
 #
 # How can a language model get better at a task for which nobody has written solutions?
 #
-# - A program checks the model's own answers. GRPO samples a group of answers to each question, checks them, and
-#   compares each with the group's mean. It needs a check that you trust and a model that sometimes passes this check.
 # - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test do: here the
 #   strict rate rose from 21 % to 89 %.
 # - Ask *what* the model learned before you praise a gain. Here most of the gain is form, because tiny-form could solve
 #   most of the problems before.
+# - The answer to the question: a program checks the model's own answers. GRPO samples a group of answers to each
+#   question and makes those above the group's mean more likely. It needs a check that you trust, and a model that
+#   sometimes passes this check.
 #
 # Next: [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), or straight to
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb).
