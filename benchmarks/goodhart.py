@@ -56,6 +56,9 @@ TASKS: dict[str, tuple[dict, str, dict[str, dict]]] = {
         "30 % flipped": {"flips": 0.3},
         "the rule itself": RULE,
     }),
+    "selection": (MAIN | {"budget": 0, "pool": [48, 64]}, "0 % flipped", {
+        "0 % flipped": {"flips": 0.0},
+    }),
     "noise": (MAIN | {"budget": 1024}, "group of 8", {
         "group of 4": RULE | {"group": 4},
         "group of 8": RULE,
@@ -93,6 +96,7 @@ TASKS: dict[str, tuple[dict, str, dict[str, dict]]] = {
 # What the report shows of a task's runs; the first is compared.
 COLUMNS = {
     "models": ("accuracy", "seconds"),  # not `alike`: it compares different problems
+    "selection": ("alike", "accuracy", "alike_problems", "seconds"),
     "goodhart": ("sampled", "pass8", "proxy", "kl", "seconds"),
     "noise": ("sampled", "pass8", "entropy"),
     "pipeline": ("sampled", "pass8", "proxy", "kl", "megabytes", "seconds"),
@@ -124,6 +128,7 @@ def train(setup: dict, settings: dict, seed: int, dev: bool, points: int) -> dic
     import torch
     import transformers
     from datasets import disable_progress_bars
+    from goodhart_selection import selection
     from goodhart_training import Learned, Learner, accuracies
 
     torch.set_num_threads(1)
@@ -136,7 +141,10 @@ def train(setup: dict, settings: dict, seed: int, dev: bool, points: int) -> dic
         found = Learner(setup, Learned(**settings), seed, setup["budget"], folder).run(points)
     else:
         before = time.process_time()
-        found = accuracies(setup, seed, settings["flips"], folder)
+        if "pool" in setup:
+            found = selection(setup, seed, settings["flips"], folder)
+        else:
+            found = accuracies(setup, seed, settings["flips"], folder)
         found["seconds"] = round(time.process_time() - before, 1)
     return found | {"wall": round(time.perf_counter() - started, 1)}
 
@@ -200,7 +208,8 @@ def main() -> int:
     args.seeds = args.seeds or range(32 if args.table or args.list else 5)
     args.dev, args.points, store = False, 1, race.Store(args.folder, dev=False)
     if not (args.table or args.list):
-        told = race.circumstances("benchmarks/goodhart_training.py")
+        modules = ("benchmarks/goodhart_training.py", "benchmarks/goodhart_selection.py")
+        told = race.circumstances(*modules)
         return race.make(args, store, wanted(args), train, "goodhart_training", told)
     race.show(args, store, wanted(args), table, lambda task: TASKS[task][2])
     return 0

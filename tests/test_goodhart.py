@@ -1,7 +1,10 @@
 """benchmarks/goodhart.py: its pairs, its reward models, its advantages by step, and a short run."""
 
+import itertools
 import json
+import random
 import sys
+from statistics import mean
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ from conftest import REPO, finished, slow
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 import goodhart
+import goodhart_selection as selection
 import goodhart_training as training
 import race_training
 
@@ -39,6 +43,30 @@ def test_the_kl_of_a_run_is_that_of_the_weights_that_were_measured():
     # after the batch 4 these weights were kept, and they wrote batch 5
     assert goodhart.measured_kl({"end": {"kept": 256}, "log": log}) == 5.0
     assert goodhart.measured_kl({"end": {"kept": 512}, "log": log}) == 8.0
+
+
+def scored(*rewards: tuple[float, float]) -> list[dict]:
+    """Completions of one prompt from their (proxy, gold)."""
+    return [{"proxy": proxy, "gold": gold} for proxy, gold in rewards]
+
+
+def test_the_best_of_n_is_the_mean_over_all_choices():
+    group = scored((0.4, 0.3), (0.1, 0.0), (2.0, 0.2), (1.2, 1.0), (0.9, 0.8))
+    for n in range(1, 6):
+        kept = []
+        for choice in itertools.combinations(group, n):
+            kept.append(max(choice, key=lambda completion: completion["proxy"])["gold"])
+        assert selection.best_of(group, n, "gold") == pytest.approx(mean(kept))
+
+
+def test_completions_are_ordered_within_their_prompt_alone():
+    right = scored((0.2, 1.0), (0.5, 1.0))
+    wrong = scored((0.3, 1 / 3))
+    rng = random.Random(0)
+    assert selection.order_rate(right, wrong, rng) == 0.5
+    assert selection.order_rate(right, [], rng) is None
+    assert selection.any_rate(scored((0.2, 1.0), (0.1, 0.0)), rng) == 1.0
+    assert selection.any_rate(scored((0.2, 1.0), (0.1, 1.0)), rng) is None
 
 
 def test_agreement_of_a_group_is_counted_within_it():
