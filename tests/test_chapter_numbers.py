@@ -3,10 +3,12 @@
 import functools
 import json
 import re
+from math import log
 from statistics import mean
 
 import pytest
 from conftest import REPO
+from scipy.stats import ttest_1samp
 
 
 @functools.cache
@@ -39,8 +41,76 @@ def points(file: str, method: str, rival: str, measure: str = "sampled") -> floa
     return 100 * mean(ours[seed][measure] - theirs[seed][measure] for seed in seeds)
 
 
+@functools.cache
+def logs_of(file: str) -> dict[str, dict[int, list[dict]]]:
+    """{method: {seed: its batches}}."""
+    logs: dict[str, dict[int, list[dict]]] = {}
+    for line in (REPO / "benchmarks" / file).read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        logs.setdefault(row["method"], {})[row["seed"]] = row["log"]
+    return logs
+
+
+def mean_and_interval(values: list[float]) -> tuple[float, float, float]:
+    """The mean with its 95 % t interval."""
+    low, high = ttest_1samp(values, 0).confidence_interval()
+    return mean(values), float(low), float(high)
+
+
+def points_with_interval(
+    file: str, method: str, rival: str, measure: str = "sampled"
+) -> tuple[float, float, float]:
+    """The paired difference of two methods at the end of their runs, in points."""
+    ours, theirs = runs_of(file)[method], runs_of(file)[rival]
+    seeds = sorted(ours.keys() & theirs.keys())
+    gaps = [100 * (ours[seed][measure] - theirs[seed][measure]) for seed in seeds]
+    return mean_and_interval(gaps)
+
+
+def points_at_distance(
+    file: str, method: str, rival: str, low: float, high: float, measure: str
+) -> tuple[float, float, float]:
+    """The same over the batches whose KL lies between two bounds, in points."""
+    rates: dict[str, dict[int, float]] = {}
+    for name in (method, rival):
+        rates[name] = {}
+        for seed, log_of_run in logs_of(file)[name].items():
+            inside = [batch[measure] for batch in log_of_run if low < batch["kl"] <= high]
+            rates[name][seed] = mean(inside)
+    gaps = [100 * (rates[method][seed] - rates[rival][seed]) for seed in sorted(rates[method])]
+    return mean_and_interval(gaps)
+
+
+def selection_rows() -> list[dict]:
+    """The stored measurements of five reward models on completions of the base."""
+    text = (REPO / "benchmarks" / SELECTION).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def percent_with_interval(measure: str) -> tuple[float, float, float]:
+    """A rate of the five reward models, in percent."""
+    return mean_and_interval([100 * row["end"][measure] for row in selection_rows()])
+
+
+def best_of(n: int, measure: str = "gold") -> float:
+    """The mean over the seeds of the best of n."""
+    values = []
+    for row in selection_rows():
+        for stored in row["best"]:
+            if stored["n"] == n:
+                values.append(stored[measure])
+    return mean(values)
+
+
+def kl_of_best(n: int) -> float:
+    """The divergence of the best of n from the base, in nats."""
+    return log(n) - (n - 1) / n
+
+
 MAIN, STEPS = "race_results/main.jsonl", "race_results/steps.jsonl"
 GOODHART, PIPELINE = "goodhart_results/goodhart.jsonl", "goodhart_results/pipeline.jsonl"
+SELECTION = "goodhart_results/selection.jsonl"
+PENALTIES = ("beta 0.3", "beta 0.1", "adaptive beta")
 DIVERSITY, NOISE = "goodhart_results/diversity.jsonl", "goodhart_results/noise.jsonl"
 FOUR, GREEDY = "grpo, 4 updates", "greedy"
 SENTENCES = [
@@ -98,6 +168,57 @@ SENTENCES = [
     ),
     (
         "13_learned_rewards",
+        "By gold, all three penalties lie above the runs without one, by {:.1f}, {:.1f} and {:.1f} "
+        "points",
+        lambda: [
+            points_at_distance(GOODHART, name, "one model", 2, 4, "gold")[0] for name in PENALTIES
+        ],
+    ),
+    (
+        "13_learned_rewards",
+        "By the rate of right answers the differences are {:.1f}, {:.1f} and {:.1f} points",
+        lambda: [
+            points_at_distance(GOODHART, name, "one model", 2, 4, "right")[0] for name in PENALTIES
+        ],
+    ),
+    (
+        "13_learned_rewards",
+        "for a beta of 0.3 the difference is {:+.1f} points, with an interval from {:.1f} to "
+        "{:+.1f}",
+        lambda: points_with_interval(GOODHART, "beta 0.3", "early stopping"),
+    ),
+    (
+        "13_learned_rewards",
+        "at {:.1f} points with an interval from {:.0f} to {:+.0f}, so it may help or harm",
+        lambda: points_with_interval(GOODHART, "minimum of three", "one model"),
+    ),
+    (
+        "13_learned_rewards",
+        "PPO is {:.1f} points above GRPO, with an interval from {:.1f} to {:+.1f}",
+        lambda: points_at_distance(PIPELINE, "SFT, then PPO", "SFT, then GRPO", 0.2, 0.6, "right"),
+    ),
+    (
+        "13_learned_rewards",
+        "these five models order {:.1f} % rightly [{:.1f}, {:.1f}]",
+        lambda: percent_with_interval("accuracy"),
+    ),
+    (
+        "13_learned_rewards",
+        "of the pairs of the same form only {:.1f} % [{:.1f}, {:.1f}]",
+        lambda: percent_with_interval("alike"),
+    ),
+    (
+        "13_learned_rewards",
+        "it rises from {:.2f} to {:.2f} for n = 8 and falls to {:.2f} for n = 64",
+        lambda: (best_of(1), best_of(8), best_of(64)),
+    ),
+    (
+        "13_learned_rewards",
+        "Choosing the best of 8 costs {:.1f} nats, the best of 64 costs {:.1f}",
+        lambda: (kl_of_best(8), kl_of_best(64)),
+    ),
+    (
+        "13_learned_rewards",
         "**The rule itself** reaches {:.0f} %",
         lambda: (percent(GOODHART, "the rule itself"),),
     ),
@@ -127,3 +248,15 @@ SENTENCES = [
 @pytest.mark.parametrize(("chapter", "sentence", "numbers"), SENTENCES)
 def test_a_sentence_has_the_numbers_of_the_stored_runs(chapter, sentence, numbers):
     assert sentence.format(*numbers()) in words_of(chapter)
+
+
+def test_gold_falls_where_more_is_chosen_and_the_proxy_rises():
+    assert best_of(8) == max(best_of(n) for n in (1, 2, 4, 8, 16, 32, 64))
+    assert best_of(64, "proxy") > best_of(8, "proxy")
+    # how far gold falls, with the seeds' interval
+    falls = []
+    for row in selection_rows():
+        gold = {stored["n"]: stored["gold"] for stored in row["best"]}
+        falls.append(gold[8] - gold[64])
+    _, low, _ = mean_and_interval(falls)
+    assert low > 0

@@ -258,16 +258,10 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "len(log) == 16": "len(log) == 2",
     },
     "13_learned_rewards": {
-        "train_rows[:320], each": "train_rows[:96], each",
+        "train_rows[:256], each": "train_rows[:96], each",
         "train_rows[320:832], each": "train_rows[320:352], each",
-        "pairs_of(pool[:1024]), pairs_of(pool[1024:], each=6)": "pairs_of(pool[:256]), "
-        "pairs_of(pool[256:], each=6)",
-        "held = pool[1024:]": "held = pool[256:]",
         "beta, steps=24": "beta, steps=3",
         "320 + 6 * 8": "320 + 2 * 8",
-        "pool[1024:1184]": "pool[256:280]",
-        "labels = right[1024:1184]": "labels = right[256:280]",
-        "if not label][:20]": "if not label][:2]",
     },
     "17_capstone": {
         "MY_STEPS = 60\nMY_HELDOUT = 120": "MY_STEPS = 4\nMY_HELDOUT = 24",
@@ -550,7 +544,8 @@ def raced_a_slice_and_wrote_steps_because_it_paid(folder, proved):
 @proof("13_learned_rewards", "notebook_13.json")
 def found_where_a_learned_reward_stops_helping(folder, proved):
     assert proved["pairs"] > 400
-    assert proved["accuracy"] > 0.85 > 0.75 > proved["alike"]
+    assert proved["accuracy"] > 0.85 > 0.8 > proved["alike"]
+    assert proved["alike problems"] > 40
     assert proved["steps"] == 24
     first, last = proved["proxy"]
     assert last > first + 1
@@ -558,15 +553,10 @@ def found_where_a_learned_reward_stops_helping(folder, proved):
     assert best > start + 0.1
     assert end < best - 0.15
     assert proved["kl"][1] > 20 * max(proved["kl"][0], 1e-3)
-    kappa, low, blind = proved["kappa"]
-    assert low > 0.3
-    assert blind < kappa - 0.3
-    taken = proved["taken in"]
-    # which text it is may differ: on another machine the judge is another one
-    assert max(taken.values()) >= max(0.5, taken["as they were"])
-    assert proved["asked"] > 100
-    assert proved["stored"] > 20
-    assert (folder / "outputs" / "judge" / "model.safetensors").is_file()
+    base, frontier, distance = proved["frontier"]
+    assert frontier > base + 0.3
+    assert distance < 3
+    assert proved["stored"] > 60
 
 
 @proof("17_capstone", "capstone/notebook_17.json")

@@ -1,6 +1,6 @@
 """The exercises of notebook 13_learned_rewards."""
 
-from math import exp, log
+from math import comb, exp, log
 from statistics import mean, stdev
 
 from grpo_workbook.exercises.tasks import direction, exercise, experiment
@@ -149,7 +149,103 @@ def gives_the_sum(chosen, rejected):
     return len(chosen) * correct_preference_loss(chosen, rejected)
 
 
-# 13.3: what a KL penalty does to the curve
+# 13.3: does a reward model tell completions of one prompt apart?
+
+
+def rows_by_prompt(rows):
+    """The (gold, reward) of each prompt's rows."""
+    by_prompt = {}
+    for prompt, gold, reward in rows:
+        by_prompt.setdefault(prompt, []).append((gold, reward))
+    return list(by_prompt.values())
+
+
+def right_orders(group):
+    """For each pair that differs in gold: has the better one strictly more reward?"""
+    outcomes = []
+    for better_gold, better_reward in group:
+        for worse_gold, worse_reward in group:
+            if better_gold > worse_gold:
+                outcomes.append(better_reward > worse_reward)
+    return outcomes
+
+
+def correct_rate_within(rows):
+    """The solution."""
+    rates = []
+    for group in rows_by_prompt(rows):
+        outcomes = right_orders(group)
+        if outcomes:
+            rates.append(mean(outcomes))
+    return mean(rates)
+
+
+rate_within = exercise("13.3", "rate_within", solution=correct_rate_within)
+# the second prompt earns more on every row: only that is right across prompts
+rate_within.case(
+    [("a", 1.0, 0.2), ("a", 0.0, 0.3), ("a", 0.0, 0.1), ("b", 1.0, 2.0), ("b", 0.0, 1.0)]
+)
+# a prompt whose rows are all right, and a tie
+rate_within.case(
+    [("a", 1.0, 0.5), ("a", 1.0, 0.4), ("b", 0.5, 1.0), ("b", 0.0, 1.0), ("b", 1.0, 2.0)]
+)
+# many pairs of one prompt and one pair of another
+rate_within.case(
+    [
+        ("a", 1.0, 3.0),
+        ("a", 0.0, 1.0),
+        ("a", 0.0, 2.0),
+        ("a", 0.0, 0.0),
+        ("b", 1.0, 0.0),
+        ("b", 0.0, 1.0),
+    ]
+)
+
+
+@rate_within.mistake
+def compares_different_prompts(rows):
+    """You compared rows of different prompts: the loss leaves the level of each prompt's rewards
+    free, so that such a pair shows nothing.
+    """
+    return mean(right_orders([(gold, reward) for _, gold, reward in rows]))
+
+
+@rate_within.mistake
+def counts_every_pair_alike(rows):
+    """You took the mean over all pairs: a prompt with many pairs then counts more than others. Take
+    the rate of each prompt, then the mean of the rates.
+    """
+    outcomes = []
+    for group in rows_by_prompt(rows):
+        outcomes.extend(right_orders(group))
+    return mean(outcomes)
+
+
+@rate_within.mistake
+def counts_a_prompt_without_pairs(rows):
+    """You counted a prompt that has no pair with different gold: leave it out."""
+    rates = []
+    for group in rows_by_prompt(rows):
+        outcomes = right_orders(group)
+        rates.append(mean(outcomes) if outcomes else 0.0)
+    return mean(rates)
+
+
+@rate_within.mistake
+def counts_a_tie_as_right(rows):
+    """You counted equal rewards as the right order: a model that gives every completion the same
+    reward would be perfect.
+    """
+    rates = []
+    for group in rows_by_prompt(rows):
+        # the reward moved up a little where gold is higher: a tie is won
+        outcomes = right_orders([(gold, reward + 1e-9 * gold) for gold, reward in group])
+        if outcomes:
+            rates.append(mean(outcomes))
+    return mean(rates)
+
+
+# 13.4: what a KL penalty does to the curve
 
 
 def change_at_the_end(name, free, penalised):
@@ -173,7 +269,7 @@ def read_penalised(measured):
 
 
 penalised = experiment(
-    "13.3",
+    "13.4",
     "penalised",
     read=read_penalised,
     wrong={
@@ -188,51 +284,79 @@ SAME_RUN = [{"gold": 0.47, "proxy": 1.6}] * 8
 penalised.example({"beta 0": FREE_RUN, "beta 0.3": BETTER_RUN}, gives="more gold")
 penalised.example({"beta 0": FREE_RUN, "beta 0.3": SAME_RUN}, gives="the same")
 
-# 13.4: a penalty that follows its target
+# 13.5: the best of n
 
 
-def limited(error):
-    """The error within -0.2 and 0.2."""
-    return max(-0.2, min(0.2, error))
+def expected_best(ranked_gold, n):
+    """The mean gold of the last one of n, over all choices from a list in rising order."""
+    choices = comb(len(ranked_gold), n)
+    total = 0.0
+    for place, gold in enumerate(ranked_gold):
+        total += comb(place, n - 1) / choices * gold
+    return total
 
 
-def correct_adaptive_beta(beta, kl, target):
+def ranked(proxy, gold):
+    """The gold of the completions, in the order of their proxy."""
+    return [value for _, value in sorted(zip(proxy, gold, strict=True))]
+
+
+def correct_best_of(proxy, gold, n):
     """The solution."""
-    return beta * (1 + 0.5 * limited(kl / target - 1))
+    return expected_best(ranked(proxy, gold), n)
 
 
-adaptive_beta = exercise("13.4", "adaptive_beta", solution=correct_adaptive_beta)
-adaptive_beta.case(0.1, 2.2, 2.0)
-adaptive_beta.case(0.1, 9.0, 2.0)  # far away: the error is limited
-adaptive_beta.case(0.1, 1.9, 2.0)
-adaptive_beta.case(0.3, 0.0, 4.0)  # at the base
+best_of = exercise("13.5", "best_of", solution=correct_best_of)
+best_of.case([0.4, 0.1, 2.0, 1.2], [0.3, 0.0, 0.2, 1.0], 2)
+best_of.case([0.4, 0.1, 2.0, 1.2], [0.3, 0.0, 0.2, 1.0], 1)  # the mean of the base
+best_of.case([0.4, 0.1, 2.0, 1.2], [0.3, 0.0, 0.2, 1.0], 4)  # the one with the highest proxy
+best_of.case([1.0, 3.0, 2.0, 5.0, 4.0], [1.0, 0.5, 0.0, 0.0, 1.0], 3)
 
 
-@adaptive_beta.mistake
-def turns_the_error_round(beta, kl, target):
-    """Your beta falls when the policy is too far from the base: it must grow then."""
-    return beta * (1 + 0.5 * limited(1 - kl / target))
+@best_of.mistake
+def chooses_by_gold(proxy, gold, n):
+    """You kept the best by gold: nobody knows gold when one of n is chosen, so order by the
+    proxy.
+    """
+    return expected_best(sorted(gold), n)
 
 
-@adaptive_beta.mistake
-def does_not_limit(beta, kl, target):
-    """You let one large divergence change beta at once: limit the error to -0.2 and 0.2."""
-    return beta * (1 + 0.5 * (kl / target - 1))
+@best_of.mistake
+def keeps_the_lowest(proxy, gold, n):
+    """You kept the completion with the lowest proxy: sort so that the highest comes last."""
+    return expected_best(ranked(proxy, gold)[::-1], n)
 
 
-@adaptive_beta.mistake
-def takes_an_absolute_error(beta, kl, target):
-    """You took the absolute error: divide it by the target, so that one bound fits every target."""
-    return beta * (1 + 0.5 * limited(kl - target))
+@best_of.mistake
+def takes_only_the_first_n(proxy, gold, n):
+    """You looked at the first n completions alone: average over all choices of n, which uses all of
+    them and is far less noisy.
+    """
+    return ranked(proxy[:n], gold[:n])[-1]
 
 
-@adaptive_beta.mistake
-def adds_to_beta(beta, kl, target):
-    """You added to beta, and could make it negative: the rule multiplies it."""
-    return beta + 0.5 * limited(kl / target - 1)
+@best_of.mistake
+def gives_the_proxy(proxy, gold, n):
+    """You gave the expected proxy, which rises with every n: what counts is the gold of the one
+    that is kept.
+    """
+    return expected_best(sorted(proxy), n)
 
 
-# 13.5: a reward for each step
+@best_of.mistake
+def draws_with_replacement(proxy, gold, n):
+    """You drew with replacement: the n completions are different ones, so count the choices with
+    `comb`.
+    """
+    ordered = ranked(proxy, gold)
+    size = len(ordered)
+    total = 0.0
+    for place, value in enumerate(ordered):
+        total += (((place + 1) / size) ** n - (place / size) ** n) * value
+    return total
+
+
+# 13.6: a reward for each step
 
 
 def scale(values, reference):
@@ -259,7 +383,7 @@ def correct_step_advantages(rewards):
     return [sums_to_the_end(completion) for completion in scaled_by_group(rewards)]
 
 
-step_advantages = exercise("13.5", "step_advantages", solution=correct_step_advantages)
+step_advantages = exercise("13.6", "step_advantages", solution=correct_step_advantages)
 step_advantages.case([[1.0, 1.0, 0.0], [1.0, 0.0]])
 # completions of 2, 1 and 4 steps
 step_advantages.case([[0.0, 1.0], [1.0], [0.0, 0.0, 0.0, 1.0]])
@@ -298,72 +422,3 @@ def gives_an_outcome_reward(rewards):
     for completion in scaled_by_group(rewards):
         advantages.append([sum(completion)] * len(completion))
     return advantages
-
-
-# 13.6: agreement beyond chance
-
-
-def agreement(judge, labels):
-    """The rate of equal verdicts."""
-    return sum(a == b for a, b in zip(judge, labels, strict=True)) / len(judge)
-
-
-def rate(verdict, verdicts):
-    """How often a verdict occurs among the verdicts."""
-    return verdicts.count(verdict) / len(verdicts)
-
-
-def chance_agreement(judge, labels):
-    """The rate of equal verdicts that two independent judges with these rates would have."""
-    return sum(rate(verdict, judge) * rate(verdict, labels) for verdict in set(labels))
-
-
-def beyond(chance, judge, labels):
-    """The agreement beyond chance, 1 for full agreement."""
-    return (agreement(judge, labels) - chance) / (1 - chance)
-
-
-def correct_kappa(judge, labels):
-    """The solution."""
-    return beyond(chance_agreement(judge, labels), judge, labels)
-
-
-kappa = exercise("13.6", "kappa", solution=correct_kappa)
-# the textbook's example: 0.7 agree, 0.5 by chance, kappa 0.4
-kappa.case(
-    ["yes"] * 25 + ["no"] * 25,
-    ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15,
-)
-# a judge that almost always says yes
-kappa.case(["yes"] * 9 + ["no"], ["yes"] * 8 + ["no"] * 2)
-kappa.case(["a", "b", "c", "a", "b", "c"], ["a", "b", "c", "b", "b", "a"])
-
-
-@kappa.mistake
-def gives_the_agreement(judge, labels):
-    """You gave the rate of equal verdicts: by that, a judge that always says yes
-    would score high.
-    """
-    return agreement(judge, labels)
-
-
-@kappa.mistake
-def takes_a_coins_chance(judge, labels):
-    """You took the chance of a coin: the agreement by chance follows from how often each of the two
-    gives each verdict.
-    """
-    return beyond(1 / len(set(judge) | set(labels)), judge, labels)
-
-
-@kappa.mistake
-def takes_the_labels_twice(judge, labels):
-    """You used the rates of the labels twice: the judge has its own."""
-    return beyond(chance_agreement(labels, labels), judge, labels)
-
-
-@kappa.mistake
-def does_not_divide(judge, labels):
-    """You subtracted the agreement by chance but did not divide: at full agreement
-    kappa must be 1.
-    """
-    return agreement(judge, labels) - chance_agreement(judge, labels)

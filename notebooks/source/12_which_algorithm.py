@@ -1621,4 +1621,5 @@ check("12.6", truncated_weights);
 #   from the second on. Answers grow longer where longer answers earn more, and only if the base writes steps now and
 #   then. Each mechanism is made for one situation; measure whether you are in it.
 #
-# Next: [13 · Learned rewards](13_learned_rewards.ipynb) trains against rewards that are themselves models, and wrong.
+# Next: [13 · Reward models and over-optimisation](13_learned_rewards.ipynb) trains against a reward that is itself a
+# model, and wrong.

@@ -1,35 +1,35 @@
 # %% [markdown]
-# # 13 · Learned rewards
+# # 13 · Reward models and over-optimisation
 #
-# What happens if the reward is not a rule but a model that learned what people prefer, and what helps when this model
-# is wrong? This chapter trains a policy against such a reward until the policy fools it, and then compares remedies.
+# When does training against a learned reward stop helping, and what helps against it? This chapter trains a policy
+# against a reward model until the policy fools it, measures at which distance from the base that happens, and compares
+# remedies at the same distance.
 #
-# **After this notebook you can** train a reward model with TRL and say which errors it overlooks, train against it and
-# see at which distance from the base it stops helping, choose a remedy by stored runs, and test a language model as
-# judge before you trust it.
+# **After this notebook you can** train a reward model with TRL and show what it cannot see, draw the true reward over
+# the distance from the base, read from such a curve where to stop, and test whether a remedy does more than stop early.
 #
-# **Time:** about 3 minutes on two CPU cores. You train a reward model, a policy against it, and a judge; the runs with
-# many seeds are stored, and you read them. Reading takes about 45 minutes, and the optional part "For the curious"
-# another 15. **You need** chapters 00, 01 and 03, and from chapter 12 what a paired difference and Holm's correction
-# are.
+# **Time:** about 3 minutes on two CPU cores. You train a reward model and policies against it; the runs with many seeds
+# are stored, and you read them. Reading takes about 45 minutes, and the optional part "For the curious" another 25.
+# **You need** chapters 00, 01 and 03, and from chapter 12 what a paired difference and Holm's correction are.
 
 # %% [markdown]
-# ## Rewards that learned
+# ## Why a learned reward can stop helping
 #
 # Until now a rule decided what is right. No rule can decide whether a summary is good. For such tasks the reward comes
-# from a model that learned, and it can be wrong:
+# from a **reward model**: a model that has read many pairs of completions, and for each pair which of the two people
+# preferred. Training against such a model is called **RLHF** (reinforcement learning from human feedback). Until 2024
+# most reinforcement learning of language models was of this kind.
 #
-# | reward | made from | how it goes wrong |
-# | --- | --- | --- |
-# | a rule, or tests | a program | a gap in the rule (chapters 03 and 06) |
-# | a **reward model** | pairs of completions that people compared | it learns whatever separates the pairs |
-# | a **judge** | a language model and a question | it likes length, confidence, the first answer, flattery |
-# | a **process reward** | labels, or a rule, for each step | steps that are fine and lead nowhere |
+# A reward model can be wrong, and training searches for the places where it is wrong: a completion that the reward
+# model overrates earns more than a good one. So the reward that is paid keeps rising while the quality falls. This is
+# called **over-optimisation**. To study it, we need two rewards:
 #
-# Training against a reward model that learned from people's comparisons is called **RLHF**; until 2024 most
-# reinforcement learning of language models was of this kind. The reward that is paid is the **proxy**. What we really
-# want is **gold**. Here gold is a rule, as in chapter 04, but no training sees it. It only orders the pairs, as people
-# would, and measures the result.
+# - The **proxy** is the reward that is paid. Here it is a reward model.
+# - **Gold** is what we really want. In this chapter gold is a rule, as in chapter 04. No training sees it. It only
+#   orders the pairs, as people would, and measures the result.
+#
+# In a real project you have no gold for every completion, only labels of people for some of them. The rule takes their
+# place here, so that we can see what stays hidden elsewhere.
 #
 # ## Toy: when a measure becomes a target
 #
@@ -70,7 +70,9 @@ for name, proxy in (("an error everywhere", noisy), ("a loophole", loophole)):
     print(f"{name}: {same_order.float().mean():.1%} of the pairs in the right order")
 
 # %% [markdown]
-# Compare the two proxies:
+# How far may the policy move before gold falls? Measure the distance as the **KL divergence** from the base, in nats
+# (the unit that belongs to the natural logarithm). It is 0 at the base and grows as the policy prefers some answers
+# more and more.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -94,14 +96,63 @@ figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
 
 # %% [markdown]
 # In each panel the policy moves from left to right as $\beta$ falls: the horizontal axis is its KL divergence from the
-# base in nats (the unit that belongs to the natural logarithm), the vertical axis its mean reward. The dashed line is
-# the proxy, the solid line gold.
+# base, the vertical axis its mean reward. The dashed line is the proxy, the solid line gold.
 #
 # With the loophole, gold falls although the proxy rises. This is **Goodhart's law**: when a measure becomes a target,
-# it ceases to be a good measure. [Gao et al.](https://arxiv.org/abs/2210.10760) measured such curves for reward models
-# of many sizes. Note which proxy is dangerous: the first one orders three of four pairs rightly, the second one 99.6 %.
-# What counts is the error on the answers *that the policy moves to*. Rare large errors are worse than common small
-# ones, and the accuracy on pairs does not show them.
+# it ceases to be a good measure. Note which proxy is dangerous: the first one orders three of four pairs rightly, the
+# second one 99.6 %. What counts is the error on the answers *that the policy moves to*. Rare large errors are worse
+# than common small ones, and the accuracy on pairs does not show them.
+#
+# ### Why the curve bends
+#
+# Both gold curves begin steeply, which hides their shape. It becomes clear when you draw gold over the *square root* of
+# the divergence, $d = \sqrt{\mathrm{KL}}$. The reason is a short calculation. Near the base, $\beta$ is large and
+# $e^{r/\beta} \approx 1 + r/\beta$. Then the mean of gold $g$ rises by $\mathrm{Cov}(g, r)/\beta$, and the divergence
+# is $\mathrm{Var}(r)/(2\beta^2)$. Eliminate $\beta$ from the two:
+#
+# $$\text{gain in gold} \approx \alpha\, d \qquad \alpha = \sqrt{2}\;\frac{\mathrm{Cov}(g, r)}{\sigma_r} = \sqrt{2}\,\rho\,\sigma_g$$
+#
+# So the first part of the curve is a straight line over $d$, and its slope $\alpha$ depends on the correlation $\rho$
+# of gold and proxy *under the base*. Everything else that happens is a departure from this line, and comes from errors
+# on answers that are rare under the base:
+
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(7.0, 3.6)
+proxies = {"an error everywhere": noisy, "a loophole": loophole}
+lines = []
+for (name, proxy), colour in zip(proxies.items(), (figures.BLUE, figures.ORANGE)):
+    kl, _, gold_line = zip(*paths[name])
+    d = torch.tensor(kl).sqrt()
+    gain = torch.tensor(gold_line) - gold_values.mean()
+    covariance = torch.cov(torch.stack([gold_values, proxy]))[0, 1]
+    alpha = float(2**0.5 * covariance / proxy.std())
+    axes.plot(d, gain, color=colour, label=name)
+    start = torch.tensor([0.0, 2.2])
+    axes.plot(start, alpha * start, ":", color=colour, lw=1.2)
+    lines.append(f"{name}: first slope {alpha:.2f}, gain at most {gain.max():.1f}")
+axes.axhline(0, color=figures.GREY, lw=0.8)
+axes.set(xlabel="d, the square root of the KL from the base in nats", ylim=(-2.5, 3.3))
+axes.set_ylabel("gain in mean gold")
+axes.set_title("Over d, gold begins as a straight line; a loophole bends it down")
+axes.legend(frameon=False, loc="lower left")
+figures.show(figure, f"Gain in gold over d for two proxies. {'; '.join(lines)}.")
+print("; ".join(lines))
+
+# %% [markdown]
+# The solid lines are the gain in gold of the two proxies over d, the dotted lines the straight lines with the slope
+# $\alpha$. The proxy with the loophole has the larger slope, because it is nearly exact under the base, and it is the
+# one that turns.
+#
+# [Gao et al.](https://arxiv.org/abs/2210.10760) measured such curves for reward models of 3 million to 3 billion
+# parameters, and found that two short formulas describe them:
+#
+# $$R_{\text{best of } n}(d) = d\,(\alpha - \beta\, d) \qquad R_{\text{training}}(d) = d\,(\alpha - \beta \ln d)$$
+#
+# Here $\beta$ is not the penalty's strength: it measures how strongly the proxy's errors reduce the gain. In the first
+# formula $\alpha$ is the slope at the base, as in the toy. In the second it is the gain at $d = 1$; at $d = 0$ the slope
+# of this formula is infinite, and Gao et al. note that it does not hold there. The first formula is for choosing the
+# best of n completions, the second for training; this chapter does both. For larger reward models the curves turned
+# later and higher.
 
 # %% [markdown]
 # ### Exercise 13.1 · `tilted` · medium · 10 minutes
@@ -167,8 +218,9 @@ check("13.1", tilted);
 # %% [markdown]
 # ### Exercise 13.2 · `preference_loss` · easy · 5 minutes
 #
-# Return the mean loss over all pairs, from the rewards of the chosen and of the rejected completions.
-
+# Return the mean loss over all pairs, from the rewards of the chosen and of the rejected completions. Then add 100 to
+# both rewards of the first pair only. Does the loss change? The answer decides how you may count a reward model's
+# errors.
 
 # %% tags=["exercise"]
 def preference_loss(chosen: list[float], rejected: list[float]) -> float:
@@ -195,6 +247,9 @@ check("13.2", preference_loss);
 #     return sum(losses) / len(losses)
 # ```
 #
+# The loss does not change: a constant that both completions of a pair share drops out. So the loss leaves the level of
+# each prompt's rewards free, and a comparison of completions of *different* prompts shows nothing about the model.
+#
 # </details>
 
 # %% [markdown]
@@ -202,7 +257,7 @@ check("13.2", preference_loss);
 #
 # The base model of this chapter is *tiny-form*, which can solve the problems and was trained, on purpose, to write its
 # answers in messy forms ([its card](../data/tiny-form/README.md)); so its answers differ in form and in the number. It
-# answers 320 problems, four times each. Gold is chapter 04's weighted sum of rewards divided by 3, so it goes from 0 to
+# answers 256 problems, four times each. Gold is chapter 04's weighted sum of rewards divided by 3, so it goes from 0 to
 # 1; 1 means a right answer in exactly the requested form.
 
 # %%
@@ -261,14 +316,14 @@ def sample_pool(rows, each):
 
 
 train_rows = list(to_dataset(load_problems(data.WORD_PROBLEMS["train"])))
-pool = sample_pool(train_rows[:320], each=4)
+pool = sample_pool(train_rows[:256], each=4)
 for value in (0.0, 0.333, 0.833, 1.0):
     same = [row["text"] for row in pool if row["gold"] == value]
     print(f"gold {value}: {len(same):4} of {len(pool)}, such as {same[0]!r}")
 
 # %% [markdown]
 # A row for TRL has a `prompt` and two completions, `chosen` and `rejected`. Take up to two pairs of each problem whose
-# four completions differ in gold. The last 64 problems are held out:
+# four completions differ in gold:
 
 # %%
 def message(text):
@@ -294,13 +349,13 @@ def pairs_of(pool, each=2, seed=0):
     return pairs
 
 
-train_pairs, test_pairs = pairs_of(pool[:1024]), pairs_of(pool[1024:], each=6)
+train_pairs = pairs_of(pool)
 preferences = []
 for better, worse in train_pairs:
     chosen, rejected = message(better["text"]), message(worse["text"])
     row = {"prompt": better["prompt"], "chosen": chosen, "rejected": rejected}
     preferences.append(row)
-print(len(train_pairs), "pairs to learn from,", len(test_pairs), "held out")
+print(len(train_pairs), "pairs to learn from")
 
 # %% [markdown]
 # ### RewardTrainer
@@ -343,15 +398,73 @@ for entry in trainer.state.log_history[:-1:6]:
 # This model is tiny, so it needs neither 4-bit weights nor an adapter. For a large model give `peft_config` with
 # `task_type="SEQ_CLS"` and `modules_to_save=["score"]`, because the new last layer has to be trained in full.
 #
-# How often does the model order held-out pairs as gold does? A fair count compares only completions of the *same*
-# problem. The loss sees only such pairs, so the model is free to give all completions of one problem higher rewards
-# than those of another. For the interval, note that problems are drawn independently and pairs of one problem are not.
-# So compute for each problem the fraction of its pairs that are ordered rightly:
+# ## What can the reward model not see?
+#
+# The accuracy in the log is high, but over which pairs? Two completions of a problem can differ in form, in the number,
+# or in both. Two rules make the count fair:
+#
+# 1. **Compare only completions of the same prompt.** The loss sees only such pairs, so the level of each prompt's
+#    rewards is free (exercise 13.2). Right completions of an easy prompt against wrong ones of a hard prompt would
+#    measure this level.
+# 2. **Break the accuracy down by what differs.** A single number is dominated by the kind of pair that is most common.
+#
+# There is a third point about the interval: problems are drawn independently, and the pairs of one problem are not. So
+# first compute for each problem the fraction of its pairs that are in the right order, and then the mean of these
+# fractions.
+
+# %% [markdown]
+# ### Exercise 13.3 · `rate_within` · medium · 8 minutes
+#
+# Each row is a tuple `(prompt, gold, reward)`. For each prompt take all pairs of its rows that differ in gold; a pair
+# is in the right order if the row with more gold has strictly more reward. Return the mean over prompts of the fraction
+# in the right order. Leave out a prompt without such a pair. The number decides whether you may train against a reward
+# model: at 0.5 it cannot tell apart what you ask it to tell apart.
+
+# %% tags=["exercise"]
+def rate_within(rows: list[tuple[str, float, float]]) -> float:
+    raise NotImplementedError
+
+
+check("13.3", rate_within);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Collect the rows of each prompt in a dictionary first. Then two nested loops over the rows of one prompt find the
+# pairs: `if first_gold > second_gold`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def rate_within(rows: list[tuple[str, float, float]]) -> float:
+#     by_prompt = {}
+#     for prompt, gold, reward in rows:
+#         by_prompt.setdefault(prompt, []).append((gold, reward))
+#     rates = []
+#     for group in by_prompt.values():
+#         outcomes = []
+#         for first_gold, first_reward in group:
+#             for second_gold, second_reward in group:
+#                 if first_gold > second_gold:
+#                     outcomes.append(first_reward > second_reward)
+#         if outcomes:
+#             rates.append(sum(outcomes) / len(outcomes))
+#     return sum(rates) / len(rates)
+# ```
+#
+# </details>
+
+# %% [markdown]
+# Now apply it to the reward model, once over all pairs and once over pairs of the *same form*: both completions have
+# the requested form, and only one has the right number (their gold is 1 and 0.333). Such pairs are rare, so sample
+# eight completions for each of 512 problems that the reward model has not seen:
 
 # %%
 from statistics import mean
 
-from grpo_workbook import bootstrap_interval, wilson_interval
+from grpo_workbook import bootstrap_interval
 
 
 @torch.no_grad()
@@ -366,7 +479,7 @@ def rewards_of(model, rows):
     return model(**inputs).logits[:, 0].tolist()
 
 
-def ordering_rates(pool, size, golds):
+def rates_within(pool, size, golds):
     """For each problem with such pairs: the fraction in the right order."""
     rates = []
     for start in range(0, len(pool), size):
@@ -379,119 +492,78 @@ def ordering_rates(pool, size, golds):
     return rates
 
 # %% [markdown]
-# Compute this rate twice: over all pairs, and over pairs of the *same form*, in which both completions have the
-# requested form and only one has the right answer (their gold is 1 and 0.333). Such pairs are rare among the held-out
-# completions, so sample eight completions for each of 512 more problems:
+# The interval is a bootstrap over problems:
 
 # %%
-held = pool[1024:]
-for row, reward in zip(held, rewards_of(reward_model, held)):
-    row["proxy"] = reward
 more = sample_pool(train_rows[320:832], each=8)
 for row, reward in zip(more, rewards_of(reward_model, more)):
     row["proxy"] = reward
 
-every_gold = {row["gold"] for row in held}
-all_rates = ordering_rates(held, 4, every_gold)
-form_rates = ordering_rates(more, 8, {1.0, 0.333})
+every_gold = {row["gold"] for row in more}
+all_rates = rates_within(more, 8, every_gold)
+form_rates = rates_within(more, 8, {1.0, 0.333})
 for name, rates in (("all pairs", all_rates), ("same form", form_rates)):
     low, high = bootstrap_interval(rates)
     print(f"{name}: {mean(rates):.1%} in the right order, {len(rates)} problems")
     print(f"           95 % interval {low:.1%} to {high:.1%}")
 
 # %% [markdown]
-# Nearly all pairs differ in form, so form is what the model learned best. Among pairs of the same form, only the number
-# tells right from wrong, and there the model is right in 70 % of cases; a coin would reach 50 %. A single accuracy over
-# all pairs hides this, so break it down by *what differs*. (Even 91 problems leave a wide interval.)
-#
-# ### Is it calibrated?
-#
-# $\sigma(r_a - r_b)$ is a probability. A model is calibrated if, of the pairs to which it gives 80 %, 8 in 10 are
-# ordered that way:
-
-# %% tags=["hide-input"]
-margins = []
-for better, worse in test_pairs:
-    margins.append(better["proxy"] - worse["proxy"])
-margins = torch.tensor(margins)
-predicted = torch.cat([margins, -margins]).sigmoid()  # either may be asked for first
-came_true = torch.cat([torch.ones(len(margins)), torch.zeros(len(margins))])
-figure, (axes,) = figures.new_panels(4.6, 4.0)
-axes.plot([0, 1], [0, 1], color=figures.GREY, lw=1)
-lines = []
-for low in torch.arange(0, 1, 0.125).tolist():
-    inside = (predicted >= low) & (predicted < low + 0.125)
-    count = int(inside.sum())
-    if count < 8:
-        continue
-    x = float(predicted[inside].mean())
-    y = float(came_true[inside].mean())
-    error = 1.96 * (y * (1 - y) / count) ** 0.5
-    axes.errorbar(x, y, error, fmt="o", color=figures.BLUE, capsize=3)
-    lines.append(f"{x:.0%} predicted, {y:.0%} true")
-axes.set(xlabel="predicted probability", xlim=(0, 1), ylim=(0, 1))
-axes.set_ylabel("fraction that came true")
-axes.set_title("Predicted and observed, held-out pairs")
-figures.show(
-    figure, f"Calibration of the reward model on held-out pairs. {'; '.join(lines)}."
-)
-
-# %% [markdown]
-# Each point is a group of pairs: the horizontal axis is the mean predicted probability, the vertical axis the fraction
-# of pairs for which the prediction came true, with a 95 % interval. (Each pair appears in both orders, so the left half
-# mirrors the right. The intervals treat the pairs as independent and are a little too narrow, because some pairs belong
-# to the same problem.) On the grey line both are equal.
-#
-# Right of the middle the points lie above the line. So the model is too cautious: what it calls likely comes true even
-# more often.
-#
-# ### What does it read?
-#
-# Give the model chapter 03's collection of attacks, all for one question with the answer 42 (those of fewer than 400
-# characters). An attack that earns as much as the honest right answer is a loophole. The second comparison is an honest
-# wrong answer: how much less does it earn?
+# To see why, look at the margins of the pairs: the reward of the better completion minus that of the worse one. Each
+# problem has a weight of 1 in all, so that the area right of 0 is the rate from above:
 
 # %%
-from grpo_workbook.rewards import attacks, honest
-
-candidates = {
-    "honest, right": honest(),
-    "honest, wrong": honest("41", "6*7=41\n41+0=41"),
-}
-for attack in attacks():
-    if len(attack.text) < 400:
-        candidates[f"{attack.family}: {attack.name}"] = attack.text
-system = train_rows[0]["prompt"][0]
-prompt = [system, {"role": "user", "content": "What is 6 times 7?"}]
-rows = [{"prompt": prompt, "text": text} for text in candidates.values()]
-scores = dict(zip(candidates, rewards_of(reward_model, rows)))
-fooling = 0
-for name, score in scores.items():
-    if score >= scores["honest, right"] and not name.startswith("honest"):
-        fooling += 1
-total = len(scores) - 2
-print(f"{fooling} of {total} attacks earn at least as much as the right answer")
-for name in sorted(scores, key=scores.get, reverse=True)[:6]:
-    print(f"{scores[name]:6.2f}  {name:32} {candidates[name][:44]!r}")
+def margins_of(pool, same_form):
+    """(margin, weight) of each pair: those of the same form, or all others."""
+    margins = []
+    for start in range(0, len(pool), 8):
+        values = []
+        for better, worse in ordered_pairs(pool[start : start + 8]):
+            golds = {better["gold"], worse["gold"]}
+            if (golds == {1.0, 0.333}) == same_form:
+                values.append(better["proxy"] - worse["proxy"])
+        for value in values:
+            margins.append((value, 1 / len(values)))
+    return margins
 
 # %% [markdown]
-# No attack earns more than the right answer, but the best attacks come close, and the honest wrong answer earns almost
-# the same (1.61 against 1.64). So the model reads the form well and the number badly. A policy that is trained against
-# it is not limited to this collection: it searches, update by update, for what the model overrates.
+# Draw them for both kinds of pairs:
+
+# %% tags=["hide-input"]
+kinds = {"same form, another number": True, "all other pairs": False}
+figure, panels = figures.new_panels(9.0, 3.2, 2, 2)
+edges, lines = torch.linspace(-2, 4, 49), []
+for axes, (name, same_form) in zip(panels, kinds.items()):
+    values, shares = torch.tensor(margins_of(more, same_form)).T
+    shares = shares / shares.sum()
+    heights = 100 * torch.histogram(values, edges, weight=shares).hist
+    right = edges[:-1] >= 0
+    lefts = edges[:-1]
+    axes.bar(lefts[right], heights[right], 0.125, align="edge", color=figures.BLUE)
+    axes.bar(lefts[~right], heights[~right], 0.125, align="edge", color=figures.ORANGE)
+    axes.axvline(0, color="black", lw=1)
+    won = float(shares[values > 0].sum())
+    axes.set_title(f"{name}: {won:.0%} right")
+    axes.set_ylabel("pairs, %")
+    axes.set_xlabel("reward of the better one minus the worse one")
+    lines.append(f"{name}: {won:.0%} of the margins are above 0")
+figure.suptitle("The margin is small where only the number differs")
+figures.show(figure, f"Margins of pairs of one problem. {'; '.join(lines)}.")
+
+# %% [markdown]
+# The horizontal axis is the margin, the vertical axis the share of pairs in percent. The blue bars are pairs in the
+# right order, the orange bars those in the wrong order.
 #
-# ### Labels that are wrong
-#
-# People make errors, too: two of them agree on 60 to 75 % of pairs ([Coste et al.](https://arxiv.org/abs/2310.02743)
-# list studies). Suppose a fraction $f$ of the labels is flipped at random. Then the best prediction is
-# $f + (1 - 2f)\,\sigma(r_a - r_b)$, which is less certain but orders all pairs in the same way. So a reward model can
-# learn the right order from flipped labels, but it needs more data. The stored runs have 10, 20 and 30 % of the labels
-# flipped:
+# The reward model has learned the form. Among completions of the same form only the number tells right from wrong, and
+# there the margins lie around 0. Is that an accident of this reward model? The benchmark trains five reward models,
+# each on its own pool, and measures each on 64 completions for each of 48 new problems:
 
 # %%
 import subprocess
 import sys
 
+import pandas as pd
 from IPython.display import Markdown, display
+from scipy.stats import ttest_1samp
 
 from grpo_workbook import files
 
@@ -499,24 +571,29 @@ GOODHART = files.REPO / "benchmarks" / "goodhart.py"
 STORED = files.REPO / "benchmarks" / "goodhart_results"
 
 
-def report(task):
-    """Show the benchmark's own table of the stored runs of a task."""
-    command = [sys.executable, str(GOODHART), "--table", "--tasks", task]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
-    display(Markdown(finished.stdout))
+def read_runs(task):
+    """One row per stored run, with what was measured at its end as columns."""
+    runs = pd.read_json(STORED / f"{task}.jsonl", lines=True)
+    runs = runs.drop_duplicates(["method", "seed"], keep="last").sort_values("seed")
+    measured = pd.DataFrame(list(runs["end"]), index=runs.index)
+    return runs.join(measured)
 
 
-report("models")
+selection = read_runs("selection")
+for name, column in (("all pairs", "accuracy"), ("same form", "alike")):
+    rates = selection[column]
+    low, high = ttest_1samp(rates, 0).confidence_interval()
+    print(f"{name}: {rates.mean():.1%} [{low:.1%}, {high:.1%}]")
+    print("    by model:", rates.round(2).tolist())
+print(f"{selection['alike_problems'].sum()} problems have pairs of the same form")
 
 # %% [markdown]
-# *accuracy* is the rate over all held-out pairs. *points* is the difference from unflipped labels, seed by seed, with
-# its 95 % interval and its p after Holm's correction (chapter 12). The last word is *better* or *worse* if this p is
-# below 0.05. Otherwise it is *unsettled* if the interval leaves out 0, which more seeds would settle, and *not shown*
-# if it does not. With three labels of ten flipped, accuracy is four points lower, and even that is unsettled with five
-# seeds. These runs do not show whether pairs of the same form suffer more, because they have no fair count of such
-# pairs. Systematic errors are worse than random ones, because they do not average out: if people prefer the longer
-# answer, the model learns to prefer it.
-#
+# Of all pairs, these five models order 89.5 % rightly [86.7, 92.3]; of the pairs of the same form only 68.5 % [62.2,
+# 74.7] (means of five models, with t intervals in percent). A coin would reach 50 %. The first number is the one that a
+# training log shows, and it hides the second. As soon as the policy writes every completion in the requested form, only
+# such pairs are left, and about three of ten comparisons are wrong.
+
+# %% [markdown]
 # ## Train against it
 #
 # TRL accepts a reward model in the place of a reward function. Gold is added as a second reward with a weight of 0, so
@@ -526,7 +603,7 @@ report("models")
 from trl import GRPOConfig, GRPOTrainer
 
 
-def goodhart(judge, beta, steps=24):
+def goodhart(proxy_model, beta, steps=24):
     """GRPO against a reward model; a row per step: proxy, gold, KL; and the policy."""
     policy = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
     args = GRPOConfig(
@@ -534,7 +611,7 @@ def goodhart(judge, beta, steps=24):
         per_device_train_batch_size=64, num_generations=8, max_completion_length=64,
         reward_weights=[1.0, 0.0], seed=profile.seed, **common)
     trainer = GRPOTrainer(
-        policy, [judge, gold], args, Dataset.from_list(train_rows[320:]),
+        policy, [proxy_model, gold], args, Dataset.from_list(train_rows[320:]),
         processing_class=tokenizer, reward_processing_classes=[tokenizer, None])
     trainer.remove_callback(PrinterCallback)
     trainer.train()
@@ -552,43 +629,64 @@ def goodhart(judge, beta, steps=24):
 free, hacked = goodhart(reward_model, beta=1e-4)
 
 # %% [markdown]
-# How do proxy and gold depend on the distance from the base? Steps are a poor measure of it, because one method takes
-# longer steps than another. So this chapter draws everything over the KL divergence, as in the toy. TRL logs the mean
-# KL per token; multiplied by the mean number of tokens, it is the KL of a completion:
+# Steps are a poor measure of how far a policy has moved, because one method takes longer steps than another. So draw
+# proxy and gold over the KL divergence, as in the toy. TRL logs the mean KL per token; multiplied by the mean number of
+# tokens, it is the KL of a completion. The axis is stretched like a square root, so that equal distances are equal
+# steps in $d$:
 
 # %% tags=["hide-input"]
-import pandas as pd
+def over_distance(axes, ticks):
+    """A horizontal axis in nats on which equal lengths are equal differences of d."""
+    axes.set_xscale("function", functions=(signed_root, signed_square))
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xlim(0, ticks[-1])
+    axes.set_xlabel("KL of a completion from the base, nats")
 
+
+def signed_root(kl):
+    return torch.as_tensor(kl).clamp(min=0).sqrt().numpy()
+
+
+def signed_square(d):
+    return torch.as_tensor(d).square().numpy()
+
+
+def course_of(path, column):
+    """How a column of a path begins, where it is highest, and how it ends, in words."""
+    values = path[column]
+    first, last = values.iloc[0], values.iloc[-1]
+    top, where = values.max(), path["kl"][values.idxmax()]
+    words = f"{first:.2f} at first, at most {top:.2f} at {where:.1f} nats"
+    return f"{column}: {words}, {last:.2f} at the end"
+
+# %% [markdown]
+# Draw the run without a penalty on this axis:
+
+# %% tags=["hide-input"]
 table = pd.DataFrame(free)
-table["distance"] = table["kl"] * table["tokens"]  # KL of a completion
+table["kl"] *= table["tokens"]  # now of a completion
 smooth = table.rolling(3, min_periods=1, center=True).mean()
 figure, panels = figures.new_panels(9.0, 3.4, 2, 2)
 looks = {"proxy": ("o--", figures.ORANGE), "gold": ("o-", figures.BLUE)}
+lines = []
 for axes, (column, (dash, colour)) in zip(panels, looks.items()):
-    axes.plot(smooth["distance"], smooth[column], dash, color=colour, ms=3, lw=1)
-    axes.set(xlabel="KL of a completion from the base, nats", title=column)
+    axes.plot(smooth["kl"], smooth[column], dash, color=colour, ms=4, lw=1)
+    over_distance(axes, [0, 0.25, 1, 2, 4, 8, 16, 24])
+    axes.set_title(column)
     axes.set_ylabel(f"mean {column} of the completions")
+    lines.append(course_of(smooth, column))
 panels[1].set_ylim(0, 1)
-best = smooth["gold"].idxmax()
-first, top, last = smooth.iloc[0], smooth.loc[best], smooth.iloc[-1]
 figure.suptitle("The proxy rises and stays high; gold rises, then falls")
-figures.show(
-    figure,
-    f"Two line charts over KL. Gold: {first['gold']:.2f} at first, at best "
-    f"{top['gold']:.2f} at {top['distance']:.1f} nats, at the end {last['gold']:.2f} "
-    f"at {last['distance']:.1f} nats. Proxy: {first['proxy']:.2f} at first, "
-    f"{top['proxy']:.2f} where gold is best, at the end {last['proxy']:.2f}.",
-)
-print(f"gold {first['gold']:.2f} at first, {last['gold']:.2f} at the end; at best "
-      f"{top['gold']:.2f}, at {top['distance']:.1f} nats, in step {best + 1}")
+figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
+print("\n".join(lines))
 
 # %% [markdown]
 # The dots are the 24 steps of the run in their order, each a mean of three steps. The horizontal axis is the KL
 # divergence of a completion from the base. The vertical axis is the proxy on the left and gold on the right.
 #
 # First the policy learns what the reward model knows, the form, and gold rises with the proxy. After that, the policy
-# can gain only from the *errors* of the reward model, and it finds them: gold falls to about half of its best value.
-# What does the policy write in the end?
+# can gain only from the *errors* of the reward model, and it finds them: gold falls to little more than half of its
+# best value. (A few points beyond 24 nats lie outside of the picture.) What does the policy write in the end?
 
 # %%
 heldout_rows = list(to_dataset(load_problems(data.WORD_PROBLEMS["heldout"])))[:6]
@@ -602,7 +700,7 @@ for row, reward in zip(heldout_rows, rewards_of(reward_model, heldout_rows)):
     print(f"{reward:5.2f}  {row['text']!r:72.72} (right: {row['answer']})")
 
 # %% [markdown]
-# The completions are well-formed, and four of the six answers are wrong. Without gold labels you would not notice.
+# The completions are well-formed, and five of the six answers are wrong. Without gold labels you would not notice.
 #
 # The call above has three traps, none of which raises an error:
 #
@@ -632,7 +730,8 @@ def check_reward_model(model, tokenizer, good, bad):
 
 
 two_labels = AutoModelForSequenceClassification.from_pretrained(TINY, num_labels=2)
-good, bad = test_pairs[0]
+good = next(row for row in pool if row["gold"] == 1.0)
+bad = next(row for row in pool if row["gold"] == 0.0)
 print(check_reward_model(reward_model, tokenizer, good, bad))
 try:
     check_reward_model(two_labels, tokenizer, good, bad)
@@ -640,7 +739,7 @@ except ValueError as error:
     print("refused:", error)
 
 # %% [markdown]
-# ### Exercise 13.3 · `penalised` · medium · 3 minutes
+# ### Exercise 13.4 · `penalised` · medium · 3 minutes
 #
 # Train the same 24 steps with a KL penalty of 0.3. Will the policy end with more gold than without the penalty, with
 # less, or with the same (within 0.1)? Predict, then run. It takes about a minute.
@@ -655,7 +754,7 @@ def both_runs() -> dict:
     return {"beta 0": free, "beta 0.3": penalised}
 
 
-predict("13.3", prediction, both_runs);
+predict("13.4", prediction, both_runs);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -671,18 +770,214 @@ predict("13.3", prediction, both_runs);
 # ```
 #
 # The penalty costs some proxy reward and keeps the policy near completions of the kind that the reward model was
-# trained on. A much larger penalty lowers gold again: with an infinite one, the policy stays the base.
+# trained on. A much larger penalty lowers gold again: with an infinite one, the policy stays the base. Note what this
+# comparison does *not* show. The two runs end at different distances, so stopping the first run early might have done
+# the same. The next sections compare at equal distance.
 #
 # </details>
 
 # %% [markdown]
-# ## Remedies, with seeds
+# ## Best of n: over-optimisation without training
 #
-# `benchmarks/goodhart.py` repeats this experiment with new pools, reward models and policies for every seed. It uses
-# the training loop of chapter 12 and held-out problems. The stored runs compare these remedies:
+# Is training to blame, or the reward model? There is a way to optimise against a reward model that changes no weight:
+# sample n completions of the base and keep the one with the highest reward. This is **best of n**. If no two of the
+# completions are equal or have equal rewards, its divergence from the base is known exactly, whatever the model is:
 #
-# - **beta** is a fixed KL penalty. **adaptive beta** rises while the divergence is above a target, and falls below it
-#   ([Ziegler et al.](https://arxiv.org/abs/1909.08593)).
+# $$\mathrm{KL}_{\text{best of } n} = \ln n - \frac{n - 1}{n}$$
+#
+# With equal ones the divergence is smaller, so the formula is an upper bound ([Beirami et
+# al.](https://arxiv.org/abs/2401.01879)). Choosing the best of 8 costs 1.2 nats, the best of 64 costs
+# 3.2: selection cannot go far, but it is part of the same question, and so it belongs on the same axis.
+
+# %% [markdown]
+# ### Exercise 13.5 · `best_of` · hard · 12 minutes
+#
+# You have sampled N completions of one problem and know the proxy and the gold of each. What gold can you expect if you
+# keep the best of n by the proxy? Average over *all* choices of n of the N completions. Number them by rising proxy
+# from 0 to N - 1 (assume that no two are equal): completion number i is the best of exactly $\binom{i}{n-1}$ of the
+# $\binom{N}{n}$ choices. The result decides how many completions you sample: the next cells use it for the reward model
+# of this chapter.
+
+# %% tags=["exercise"]
+def best_of(proxy: list[float], gold: list[float], n: int) -> float:
+    raise NotImplementedError
+
+
+check("13.5", best_of);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `math.comb(i, n - 1) / math.comb(N, n)` is the probability that number i is kept. To sort by the proxy, use
+# `sorted(zip(proxy, gold))`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# from math import comb
+#
+#
+# def best_of(proxy: list[float], gold: list[float], n: int) -> float:
+#     ordered = sorted(zip(proxy, gold))
+#     choices = comb(len(ordered), n)
+#     total = 0.0
+#     for i, (_, value) in enumerate(ordered):
+#         total += comb(i, n - 1) / choices * value
+#     return total
+# ```
+#
+# </details>
+
+# %% [markdown]
+# The eight completions of each problem from above have both rewards. How much gold does the best of n have?
+
+# %%
+from math import comb, log
+
+
+def expected_best(group, n, column):
+    """The mean of a column over the best of n, over all choices of n from a group."""
+    ordered = sorted(group, key=lambda row: row["proxy"])
+    total = 0.0
+    for i, row in enumerate(ordered):
+        share = comb(i, n - 1) / comb(len(ordered), n)
+        total += share * row[column]
+    return total
+
+
+groups = [more[start : start + 8] for start in range(0, len(more), 8)]
+for n in (1, 2, 4, 8):
+    kl = log(n) - (n - 1) / n
+    proxy = mean(expected_best(group, n, "proxy") for group in groups)
+    value = mean(expected_best(group, n, "gold") for group in groups)
+    print(f"best of {n}: KL up to {kl:.2f} nats, proxy {proxy:5.2f}, gold {value:.2f}")
+
+# %% [markdown]
+# Up to 8 completions, more are better, and the best of 8 has more gold than training reached anywhere on its way. Does
+# it go on like this? For larger n you need more completions of each problem, and these are stored.
+#
+# ## The frontier
+#
+# Now all methods on one axis. `benchmarks/goodhart.py` repeats the live experiment with new pools, reward models and
+# policies for each of five seeds, in the training loop of chapter 12. Each stored run has for each batch of 64
+# completions the proxy, gold, and the KL from the base. Best of n uses the five reward models from above, with n up to
+# 64. First the two ways without any remedy:
+
+# %%
+def best_of_path(run):
+    """KL, proxy and gold of best of n, from a stored row of `selection`."""
+    path = pd.DataFrame(run["best"])
+    path["kl"] = path["n"].map(log) - (path["n"] - 1) / path["n"]
+    return path
+
+
+runs = read_runs("goodhart")
+trained = []
+for batches in runs[runs["method"] == "one model"]["log"]:
+    trained.append(pd.DataFrame(batches).rolling(3, min_periods=1, center=True).mean())
+chosen = [best_of_path(run) for run in selection.to_dict("records")]
+print(len(trained), "seeds of training,", len(chosen), "of best of n")
+
+# %% [markdown]
+# Draw both over the distance:
+
+# %% tags=["hide-input"]
+figure, panels = figures.new_panels(9.0, 3.6, 2, 2)
+ways = {
+    "training": (trained, figures.BLUE, "-"),
+    "best of n": (chosen, figures.ORANGE, "--"),
+}
+lines = []
+for axes, column in zip(panels, ("proxy", "gold")):
+    for name, (paths_of_way, colour, dash) in ways.items():
+        for path in paths_of_way:
+            axes.plot(path["kl"], path[column], dash, color=colour, lw=0.8, alpha=0.5)
+        average = pd.concat(paths_of_way).groupby(level=0).mean()
+        axes.plot(average["kl"], average[column], dash, color=colour, lw=2.5,
+                  label=name)
+        lines.append(f"{name}, {course_of(average, column)}")
+    over_distance(axes, [0, 0.25, 1, 2, 4, 8, 16, 32])
+    axes.set_title(column)
+    axes.set_ylabel(f"mean {column} of the completions")
+panels[1].set_ylim(0.2, 1)
+panels[0].legend(frameon=False, loc="lower right")
+figure.suptitle("Without a remedy, selection and training both pass a best distance")
+figures.show(figure, f"Proxy and gold over KL. {'; '.join(lines)}.")
+print("\n".join(lines))
+
+# %% [markdown]
+# A thin line is a seed (training is smoothed over three batches), a thick line joins the means of the five seeds, batch
+# by batch or n by n. The axes are those of the live run. Where a line turns back, the policy moved towards the base for
+# a few updates. (The last batches of training have the largest differences between the seeds, in both directions.)
+#
+# Best of n needs no training, and its gold turns, too: it rises from 0.44 to 0.81 for n = 8 and falls to 0.59 for n =
+# 64, although the proxy still rises. So training is not to blame. Whoever optimises this reward model, by whatever
+# means, finds completions that it overrates: among 64 completions there is often one.
+#
+# The two ways differ in how far they have to go. Best of n gains more gold per nat than training, and it also turns
+# earlier. Gao et al. found the same, and warn that the divergence does not measure the amount of optimisation across
+# the two ways. One reason is that training also changes the policy in ways that no reward asked for, and these cost
+# nats, too. So use the divergence to compare one training with another.
+
+# %% [markdown]
+# ### Which formula fits?
+#
+# Do Gao et al.'s two formulas describe these curves? Fit $\alpha$ and $\beta$ by least squares to the gain in gold of
+# all seeds:
+
+# %%
+def fitted(d, gain, bend):
+    """alpha, beta and the root mean squared error of d (alpha - beta bend(d))."""
+    inputs = torch.stack([d, -d * bend(d)], dim=1)
+    coefficients = torch.linalg.lstsq(inputs, gain[:, None]).solution[:, 0]
+    error = (inputs @ coefficients - gain).square().mean().sqrt()
+    return *coefficients.tolist(), float(error)
+
+
+def gains(paths_of_way):
+    """d and the gain in gold over the base, of all points of all seeds."""
+    d, gain = [], []
+    for path in paths_of_way:
+        away = path[path["kl"] > 0.05]
+        d += away["kl"].pow(0.5).tolist()
+        gain += (away["gold"] - path["gold"].iloc[0]).tolist()
+    return torch.tensor(d), torch.tensor(gain)
+
+# %% [markdown]
+# Both formulas, on both ways:
+
+# %%
+from math import exp
+
+raw = [pd.DataFrame(run) for run in runs[runs["method"] == "one model"]["log"]]
+bends = {"d (a - b d)": lambda d: d, "d (a - b ln d)": torch.log}
+fits = {}
+for way, way_paths in (("best of n", chosen), ("training", raw)):
+    for formula, bend in bends.items():
+        alpha, beta, error = fitted(*gains(way_paths), bend)
+        fits[way, formula] = alpha, beta
+        print(f"{way:9} {formula:15} a {alpha:.2f}, b {beta:.2f}, error {error:.3f}")
+alpha, beta = fits["best of n", "d (a - b d)"]
+print(f"by its formula, best of n turns at {(alpha / (2 * beta)) ** 2:.1f} nats")
+alpha, beta = fits["training", "d (a - b ln d)"]
+print(f"by its formula, training turns at {exp(2 * (alpha / beta - 1)):.1f} nats")
+
+# %% [markdown]
+# *error* is the root mean square of the gold that the formula misses. For best of n the first formula fits better, for
+# training the second, as in Gao et al. (For training the batches of 64 completions are noisy, so no formula could have
+# an error near 0.) The fitted formulas also give the best distance. The first one turns at $d = \alpha / (2\beta)$,
+# which here is 1.1 nats, the second one at $d = e^{\alpha/\beta - 1}$, which here is 2.4 nats. (The smoothed curves of
+# the five seeds of training have their highest gold between 1.5 and 4.7 nats.) With a few points that have gold labels,
+# such a fit estimates where to stop.
+#
+# ### All methods on one axis
+#
+# The stored runs compare these remedies:
+#
+# - **beta** is a fixed KL penalty. **adaptive beta** rises while the divergence is above a target of 2 nats, and falls
+#   below it ([Ziegler et al.](https://arxiv.org/abs/1909.08593)).
 # - **batch's std** divides advantages by the batch's standard deviation, **no std** does not divide them. Once all
 #   completions of a group have the form, the reward model's differences are mostly error, and dividing by the group's
 #   own standard deviation makes them as large as real differences.
@@ -691,264 +986,588 @@ predict("13.3", prediction, both_runs);
 #   al. found it best with a small penalty.
 # - **early stopping** measures gold on 64 other problems every 256 completions and keeps the best weights. It needs a
 #   few gold labels.
-# - **diversity bonus** is explained in the last part of this chapter. **30 % flipped** uses reward models from worse
-#   labels. **the rule itself** pays gold.
+# - **diversity bonus** is explained at the end of this chapter. **30 % flipped** uses reward models from labels of
+#   which 30 % were wrong. **the rule itself** pays gold.
+#
+# To compare methods at the *same* distance, divide the divergence into ranges. For each run, take the mean gold over
+# all batches that fell into a range:
 
 # %%
-def read_runs(task):
-    """One row per stored run, with what was measured at its end as columns."""
-    runs = pd.read_json(STORED / f"{task}.jsonl", lines=True)
-    runs = runs.drop_duplicates(["method", "seed"], keep="last")
-    measured = pd.DataFrame(list(runs["end"]), index=runs.index)
-    return runs.join(measured)
+BORDERS = [0, 0.3, 1, 2, 4, 8, 16, 40]
 
 
-runs = read_runs("goodhart")
+def by_distance(runs, method, borders, column):
+    """Mean of a column by range of KL: a row per seed, a column per range.
+
+    A range is empty (NaN) if the seeds had fewer than five batches there in all.
+    """
+    means, counts = {}, {}
+    for run in runs[runs["method"] == method].to_dict("records"):
+        batches = pd.DataFrame(run["log"])
+        ranges = pd.cut(batches["kl"], borders, include_lowest=True)
+        in_range = batches.groupby(ranges, observed=False)[column]
+        means[run["seed"]] = in_range.mean()
+        counts[run["seed"]] = in_range.count()
+    table = pd.DataFrame.from_dict(means, orient="index")
+    batches_in_all = pd.DataFrame.from_dict(counts, orient="index").sum()
+    table.loc[:, batches_in_all < 5] = float("nan")
+    return table
+
+# %% [markdown]
+# A curve has a point for each range that at least three seeds reached:
+
+# %%
+def curve(runs, method, borders=BORDERS, column="gold"):
+    """KL and mean, lowest and highest seed of each range that three seeds reached."""
+    values = by_distance(runs, method, borders, column)
+    distance = by_distance(runs, method, borders, "kl")
+    points = pd.DataFrame({"kl": distance.mean(), "mean": values.mean()})
+    points["low"] = values.min()
+    points["high"] = values.max()
+    return points[values.count() >= 3].reset_index(drop=True)
+
+
+def in_words(name, points):
+    """The points of a curve, for a picture's text alternative."""
+    numbers = []
+    for kl, value in zip(points["kl"], points["mean"]):
+        numbers.append(f"{value:.2f} at {kl:.2f}")
+    return f"{name}: {', '.join(numbers)}"
+
+# %% [markdown]
+# The **frontier** is the highest mean gold that any of the methods with a reward model reached at a given divergence or
+# a smaller one. It answers the practical question: how much gold can you get if you are willing to go this far?
+
+# %%
+import numpy as np
+
+shown = ["one model", "beta 0.1", "beta 0.3", "adaptive beta", "minimum of three"]
+curves = {name: curve(runs, name) for name in shown}
+by_n = pd.concat(chosen).groupby("n").mean()
+curves["best of n"] = by_n.rename(columns={"gold": "mean"})
+the_rule = curve(runs, "the rule itself")
+
+
+def frontier_of(curves, d):
+    """The highest mean of any curve at d or below, interpolated between its points."""
+    heights = []
+    for points in curves.values():
+        reached = points["kl"] ** 0.5
+        heights.append(np.interp(d, reached, points["mean"], right=0.0))
+    highest = np.max(heights, axis=0)
+    return np.maximum.accumulate(highest)
+
+
+d = np.linspace(0, 32**0.5, 400)
+frontier = frontier_of(curves, d)
+where = d[frontier.argmax()] ** 2
+print(f"the frontier ends at gold {frontier[-1]:.2f}, reached at {where:.1f} nats")
+print(f"the rule itself: {the_rule['mean'].max():.2f}")
+
+# %% [markdown]
+# The figure of this chapter:
+
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(9.0, 4.4)
+axes.plot(d**2, frontier, color="black", lw=7, alpha=0.15, label="frontier")
+axes.plot(the_rule["kl"], the_rule["mean"], ":", color=figures.GREY, marker="x", lw=2,
+          label="the rule itself\n(paid gold)")
+lines = []
+for i, (name, points) in enumerate(curves.items()):
+    colour, dash, marker = figures.STYLES[(0, 1, 2, 3, 5, 6)[i]]
+    axes.plot(points["kl"], points["mean"], dash, color=colour, marker=marker, ms=5,
+              label=name)
+    if name in ("one model", "beta 0.3"):
+        axes.fill_between(points["kl"], points["low"], points["high"], color=colour,
+                          alpha=0.15, lw=0)
+    lines.append(in_words(name, points))
+over_distance(axes, [0, 0.25, 1, 2, 4, 8, 16, 32])
+axes.set(ylim=(0.3, 0.95), ylabel="mean gold of the completions")
+axes.set_title("Beyond 2 nats, no method with a reward model gains any more gold")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(figure, f"Gold over KL by method, with the frontier. {'; '.join(lines)}.")
+
+# %% [markdown]
+# The horizontal axis is the KL of a completion from the base, stretched like a square root; the vertical axis is mean
+# gold. A marker is the mean of the seeds in one range of the divergence (for best of n: for one n), placed at their
+# mean KL. Along each curve of a training, time runs roughly from left to right. The two bands go from the lowest to the
+# highest seed, for one model and for beta 0.3. The broad grey line is the frontier of all methods with a reward model;
+# the dotted line pays gold itself and is not part of it. A method has no marker in a range that fewer than three of its
+# seeds reached, or where they had fewer than five batches in all.
+#
+# - **The frontier is flat from 2 nats on.** It rises to 0.82 within the first two nats. Beyond 3 nats every curve with a
+#   reward model falls, whatever the remedy, and the runs with the strongest penalty simply do not go there. (Between 2
+#   and 3 nats the curve of beta 0.1 still rises by 0.01, below the frontier. The frontier is the largest of several
+#   noisy means, so it is a little too high.)
+# - **The rule itself does not turn.** Its runs stay below 4.3 nats and end at gold of 0.84 to 0.92. The limit is set by
+#   what the reward model sees, and not by the distance.
+# - **Near the base the methods differ in the gold that they get for a nat.** Best of n gets most, training without a
+#   remedy least; the penalised runs lie between. Whether that is more than chance is the next question.
+
+# %% [markdown]
+# ## Does a KL penalty move the frontier?
+#
+# A penalty ends nearer to the base, so it ends with more gold. That alone does not make it better than stopping
+# earlier. It would be better if it had more gold *at the same divergence*. Gao et al. asked this question: in their
+# runs the penalty raised the proxy at a given KL, but gold depended on the divergence alone. So their penalty acted
+# like early stopping and did not move the frontier. They add that this result may depend on the settings.
+#
+# Here every run of the next four methods has some batches between 2 and 4 nats, so there the seeds can be compared in
+# pairs:
+
+# %%
+def paired_points(values, others):
+    """The mean difference in points with its 95 % interval, in words, and p."""
+    gaps = 100 * (values - others).dropna()
+    test = ttest_1samp(gaps, 0)
+    low, high = test.confidence_interval()
+    words = f"{gaps.mean():+.1f} [{low:+.1f}, {high:+.1f}]"
+    return words, float(test.pvalue)
+
+
+def holm(p_values):
+    """Holm's correction of a dictionary of p-values (chapter 12)."""
+    corrected, least = {}, 0.0
+    for rank, name in enumerate(sorted(p_values, key=p_values.get)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[name]))
+        corrected[name] = least
+    return corrected
+
+
+penalties = ["beta 0.1", "beta 0.3", "adaptive beta"]
+for column in ("gold", "right"):
+    without = by_distance(runs, "one model", [2, 4], column).iloc[:, 0]
+    words, p_values = {}, {}
+    for name in penalties:
+        values = by_distance(runs, name, [2, 4], column).iloc[:, 0]
+        words[name], p_values[name] = paired_points(values, without)
+    for name, p in holm(p_values).items():
+        print(f"{column:5} at 2 to 4 nats, {name:13} points {words[name]}, p {p:.3f}")
+
+# %% [markdown]
+# *gold* is the mean gold times 100, *right* the rate of completions with gold 1 (right number, whole form); both are
+# differences from the runs without a penalty. The p-values are corrected for the three comparisons of a measure.
+#
+# There is a second way to ask: is the penalty better than early stopping, at the end, on held-out problems?
+
+# %%
+ends = runs.pivot(index="seed", columns="method", values="sampled")
+p_values, words = {}, {}
+for name in penalties:
+    words[name], p_values[name] = paired_points(ends[name], ends["early stopping"])
+for name, p in holm(p_values).items():
+    print(f"{name:13} against early stopping: points {words[name]}, p {p:.2f}")
+for name in ("one model", *penalties):
+    batches = pd.DataFrame(runs.query("method == @name")["log"].explode().tolist())
+    distance = batches["kl"]
+    inside = distance[distance.between(2, 4)]
+    per_seed = len(inside) / 5
+    print(f"{name:13} {per_seed:4.1f} batches per seed at 2 to 4 nats", end=", ")
+    print(f"mean KL {inside.mean():.1f}")
+
+# %% [markdown]
+# By gold, all three penalties lie above the runs without one, by 12.2, 8.6 and 7.0 points (in the order beta 0.3, beta
+# 0.1, adaptive beta), and Holm's correction leaves p at 0.04. By the rate of right answers the differences are 16.9,
+# 13.0 and 10.5 points, and they are not confirmed (p = 0.15). At the end of the runs, no penalty is shown to be better
+# than early stopping: for a beta of 0.3 the difference is +15.3 points, with an interval from -3.2 to +33.9.
+#
+# So does our penalty move the frontier? **There is a hint, and it is not settled**, for three reasons. The verdict
+# depends on the measure. The range from 2 to 4 nats was chosen after the runs had been seen. And the comparison mixes
+# two things: the runs without a penalty cross this range within two or three batches, while they still learn the form,
+# and the penalised runs stay in it for ten or more, so that they have had many more updates at the same distance.
+# (Those with a beta of 0.3 also lie nearer to the lower end of the range, at 2.3 nats instead of 3.2.) Our runs neither
+# confirm nor contradict Gao et al.
+#
+# What you can rely on is this: a limit on the distance helps, and a penalty is a convenient one, because it needs no
+# gold labels while it runs. But its strength has to be chosen, and that takes gold labels: ours was chosen with a seed
+# of its own.
+
+# %% [markdown]
+# ## Which remedies help at the end of a run?
+#
+# A run without gold labels is not stopped at its best point, so what counts in practice is where it ends:
+
+# %%
+def report(task):
+    """Show the benchmark's own table of the stored runs of a task."""
+    command = [sys.executable, str(GOODHART), "--table", "--tasks", task]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    display(Markdown(finished.stdout))
+
+
 labelled = runs[runs["method"] == "early stopping"]["labels"].mean()
 print(f"{len(runs)} runs, {runs['seed'].nunique()} seeds; early stopping used "
       f"{labelled:.0f} gold labels in each run")
 report("goodhart")
 
 # %% [markdown]
-# *sampled* is the rate of right answers in the requested form, and *points* the paired difference in this rate. *kl* is
-# the divergence from the base of the weights that were measured (with early stopping, those that were kept). All
-# completions are sampled; these runs were not measured greedily.
+# *sampled* is the rate of right answers in the requested form, on held-out problems. *points* is the difference from
+# one model without a remedy, seed by seed, with its 95 % interval and its p after Holm's correction. The last word is
+# *better* or *worse* if this p is below 0.05. Otherwise it is *unsettled* if the interval leaves out 0, which more
+# seeds would settle, and *not shown* if it does not. *kl* is the divergence of the weights that were measured (with
+# early stopping, those that were kept). All completions are sampled; these runs were not measured greedily.
 #
-# The table compares the *ends* of the runs, and the methods do not end at the same distance from the base. The next
-# figure shows the runs without a remedy on their way:
-
-# %% tags=["hide-input"]
-figure, panels = figures.new_panels(9.0, 3.4, 2, 2)
-unhelped = runs[runs["method"] == "one model"]
-lines = []
-for axes, (column, (_, colour)) in zip(panels, looks.items()):
-    paths = []
-    for log in unhelped["log"]:
-        path = pd.DataFrame(log).rolling(3, min_periods=1, center=True).mean()
-        axes.plot(path["kl"], path[column], color=colour, lw=0.8, alpha=0.5)
-        paths.append(path)
-    average = pd.concat(paths).groupby(level=0).mean()
-    values = average[column]
-    axes.plot(average["kl"], values, color=colour, lw=2.5)
-    axes.set(xlabel="KL of a completion from the base, nats", title=column)
-    axes.set_ylabel(f"mean {column} of the completions")
-    start, most, end = values.iloc[0], values.max(), values.iloc[-1]
-    line = f"{column}: {start:.2f} at first, at most {most:.2f}, at the end {end:.2f}"
-    lines.append(line)
-panels[1].set_ylim(0, 1)
-figure.suptitle("Five seeds without a remedy: the proxy stays high, gold falls")
-figures.show(figure, f"Proxy and gold over KL, by seed. {'; '.join(lines)}.")
-
-# %% [markdown]
-# A thin line is a seed, smoothed over three batches. The thick line joins the means of the five seeds, batch by batch:
-# each of its points is the mean KL and the mean reward at the same batch. The axes are those of the live run. Where a
-# line turns back, the policy moved towards the base for a few updates.
-#
-# To compare methods at the *same* distance, divide the divergence into ranges. For each run, take the mean rate of
-# right answers over all batches that fell into a range:
-
-# %%
-BORDERS = [0, 1, 2, 4, 8, 16, 32]
-RANGES = ["0 to 1", "1 to 2", "2 to 4", "4 to 8", "8 to 16", "16 to 32"]
-
-
-def by_distance(runs, method, borders=BORDERS, labels=RANGES):
-    """The rate of right answers by range of KL: a row per seed, a column per range.
-
-    A range is empty (NaN) if the seeds had fewer than six batches there in all.
-    """
-    rates, counts = {}, {}
-    for run in runs[runs["method"] == method].to_dict("records"):
-        batches = pd.DataFrame(run["log"])
-        ranges = pd.cut(batches["kl"], borders, labels=labels, include_lowest=True)
-        right_in_range = batches.groupby(ranges, observed=False)["right"]
-        rates[run["seed"]] = right_in_range.mean()
-        counts[run["seed"]] = right_in_range.count()
-    table = pd.DataFrame.from_dict(rates, orient="index")
-    batches_in_all = pd.DataFrame.from_dict(counts, orient="index").sum()
-    table.loc[:, batches_in_all < 6] = float("nan")
-    return table
-
-# %% [markdown]
-# The next function draws these rates:
-
-# %% tags=["hide-input"]
-def draw_ranges(axes, rates, shift, style, name):
-    """Mean, lowest and highest seed of each range that at least three seeds reached."""
-    colour, dash, marker = style
-    order = list(rates.columns)
-    rates = rates.loc[:, rates.count() >= 3]
-    places = [order.index(label) + shift for label in rates.columns]
-    means = rates.mean()
-    axes.plot(places, means, dash, color=colour, marker=marker, ms=5, label=name)
-    axes.vlines(places, rates.min(), rates.max(), color=colour, lw=1)
-    numbers = [f"{mean:.2f} at {label}" for label, mean in means.items()]
-    return f"{name}: {', '.join(numbers)}"
-
-# %% [markdown]
-# Draw it for six methods:
-
-# %% tags=["hide-input"]
-shown = ["the rule itself", "beta 0.3", "beta 0.1", "minimum of three",
-         "mean of three", "one model"]
-figure, (axes,) = figures.new_panels(9.0, 3.8)
-lines = []
-for i, name in enumerate(shown):
-    rates = by_distance(runs, name)
-    lines.append(draw_ranges(axes, rates, 0.09 * (i - 2.5), figures.STYLES[i], name))
-axes.set_xticks(range(len(RANGES)), RANGES)
-axes.set(xlabel="KL of a completion from the base, nats", ylim=(0, 1))
-axes.set_ylabel("rate of right answers")
-axes.set_title("Right answers are most frequent between 1 and 4 nats")
-figure.legend(frameon=False, loc="outside right center")
-figures.show(figure, f"Rate of right answers over KL, by method. {'; '.join(lines)}.")
-
-# %% [markdown]
-# A marker is the mean over the seeds in one range of the divergence; the thin line through it goes from the lowest seed
-# to the highest one. The markers of a range are moved a little to the side so that you can tell them apart. A method
-# has no marker in a range if fewer than three of its seeds arrived there, or if they had fewer than six batches there
-# in all.
-#
-# All methods begin alike. Beyond 4 nats, all runs against a reward model lose, whatever the remedy; the penalised runs
-# simply do not go there. Is a penalty also better at the *same* distance? Between 2 and 4 nats every run of the next
-# four methods has some batches, so there the seeds can be compared in pairs:
-
-# %%
-from scipy.stats import ttest_1samp
-
-
-def paired_points(values, others):
-    """The mean difference in points with its 95 % interval, in words."""
-    gaps = 100 * (values - others).dropna()
-    test = ttest_1samp(gaps, 0)
-    low, high = test.confidence_interval()
-    return f"{gaps.mean():+.1f} [{low:+.1f}, {high:+.1f}], p {test.pvalue:.2g}"
-
-
-unhelped_rates = by_distance(runs, "one model")["2 to 4"]
-p_values = []
-for name in ("one model", "beta 0.1", "beta 0.3", "minimum of three"):
-    rates = by_distance(runs, name)["2 to 4"]
-    batches = pd.DataFrame(runs.query("method == @name")["log"].explode().tolist())
-    inside = batches["kl"].between(2, 4).sum() / len(rates)
-    line = f"{name:17} {rates.mean():.0%} right, {inside:4.1f} batches per seed"
-    if name != "one model":
-        line += f", points {paired_points(rates, unhelped_rates)}"
-        gaps = (rates - unhelped_rates).dropna()
-        p_values.append(ttest_1samp(gaps, 0).pvalue)
-    print(line)
-smallest = min(p_values)
-corrected = len(p_values) * smallest
-print(f"the smallest p, {smallest:.3f}, is {corrected:.2f} after Holm's correction")
-
-# %% [markdown]
-# What do the stored runs show?
-#
-# - **Better than no remedy, at the end:** with a KL penalty of 0.3, 73 % are right, and early stopping ends at 58 %,
-#   for 384 gold labels. The corrected test confirms both. A penalty of 0.1 ends at 53 %, and the adaptive beta, which
-#   overshot its target of 2 nats, at 62 %; with five seeds these two are unsettled.
+# - **Shown to help:** with a KL penalty of 0.3, 73 % are right, and early stopping ends at 58 %, for 384 gold labels.
+#   The corrected test confirms both. A penalty of 0.1 ends at 53 %, and the adaptive beta, which overshot its target of
+#   2 nats, at 62 %; with five seeds these two are unsettled.
 # - **Not shown:** that an ensemble helps. With the minimum of three models the runs end where they end with one model,
-#   at -0.2 points with an interval from -20 to +20, so it may help or harm. At the same distance its difference is not
-#   shown either. All three models learned from the same base and the same kind of pairs, so they may overlook the same
-#   errors. Nor do these runs confirm a diversity bonus or another standard deviation.
-# - **The rule itself** reaches 87 %: no remedy makes up for a reward that does not know what is right. The reward
-#   models from unflipped labels ordered 90 % of held-out pairs rightly, and this accuracy does not tell how a run ends.
-#
-# Most of what a remedy gains is distance: it ends nearer to the base. In the runs of [Gao et
-# al.](https://arxiv.org/abs/2210.10760) this was all that a KL penalty did. It did not change gold *at a given KL*, so
-# it worked like stopping earlier. Here the penalised runs lie 13 and 17 points above the others at 2 to 4 nats. But the
-# two intervals barely leave out 0, and Holm's correction for three comparisons confirms neither (p rises from 0.049 to
-# 0.15). One reason for a difference may be time. The runs without a penalty pass this range within two or three
-# batches, while they still learn the form; the penalised runs stay there for ten or more. So the comparison mixes the
-# effect of the penalty with that of more updates, and these runs neither confirm nor contradict Gao et al.
+#   at -0.2 points with an interval from -20 to +20, so it may help or harm. In the figure above its curve is close to
+#   that of one model from 2 nats on. All three models learned from the same base and the same kind of pairs, so they
+#   may overlook the same errors. Nor do these runs show that a diversity bonus or another standard deviation helps.
+# - **The rule itself** reaches 87 %: no remedy makes up for a reward that does not see what is right.
 #
 # None of these remedies repairs the reward model. To repair it, label completions of the *policy* and train the reward
 # model again ("iterated RLHF"), because then its pairs contain the errors that the policy has found.
+#
+# ## Is PPO a remedy?
+#
+# RLHF as of 2022 ([InstructGPT](https://arxiv.org/abs/2203.02155)) begins with supervised fine-tuning (SFT) on
+# demonstrations, and then trains against a reward model with PPO. PPO has a **critic**, a second model that predicts
+# the reward at each token; GRPO replaces it by the group's mean. Does a critic help against a reward that is wrong? The
+# stored runs start with SFT on 128 worked answers. PPO or GRPO then trains against the same reward models, with equally
+# many completions and a KL penalty of 0.1 from the policy after SFT. (InstructGPT subtracts this penalty from the
+# reward. In these runs it is in the loss for both methods, so that they differ in less.)
+
+# %%
+pipeline = read_runs("pipeline")
+report("pipeline")
+sampled = pipeline.pivot(index="seed", columns="method", values="sampled")
+words, p = paired_points(sampled["SFT, then PPO"], sampled["SFT"])
+print(f"PPO after SFT, against SFT alone: points {words}, p {p:.2f}")
 
 # %% [markdown]
-# ### Exercise 13.4 · `adaptive_beta` · easy · 5 minutes
-#
-# Write the controller of the adaptive beta. The error is `kl / target - 1`, limited to the range from -0.2 to 0.2, and
-# beta is multiplied by `1 + 0.5 * error`. Then think: where does beta end if the divergence never reaches the target?
+# SFT on 128 answers alone reaches 80 %. GRPO against the reward model then loses 14 points of it, and PPO does not.
+# Does that make PPO the better method? Look at the column *kl*: the runs did not move equally far. At the end, GRPO is
+# at a KL divergence of 1.6 nats from the policy after SFT, GRPO with the batch's standard deviation at 0.6, and PPO at
+# 0.35. So draw these methods, too, over the distance:
 
+# %% tags=["hide-input"]
+NEAR = [0, 0.02, 0.2, 0.6, 1, 3]
+methods = ["SFT, then GRPO", "SFT, then GRPO, batch's std", "SFT, then PPO"]
+figure, (axes,) = figures.new_panels(9.0, 3.6)
+lines = []
+for i, name in enumerate(methods):
+    colour, dash, marker = figures.STYLES[i]
+    points = curve(pipeline, name, NEAR, "right")
+    axes.plot(points["kl"], points["mean"], dash, color=colour, marker=marker, ms=6,
+              label=name)
+    axes.vlines(points["kl"], points["low"], points["high"], color=colour, lw=1)
+    lines.append(in_words(name, points))
+axes.axvspan(0.2, 0.6, color=figures.GREY, alpha=0.12, lw=0)
+over_distance(axes, [0, 0.02, 0.2, 0.6, 1, 2])
+axes.set(ylim=(0.4, 1), ylabel="rate of right answers")
+axes.set_xlabel("KL of a completion from the policy after SFT, nats")
+axes.set_title("At the same distance, PPO is not shown to be better than GRPO")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(figure, f"Rate of right answers over KL, by method. {'; '.join(lines)}.")
+without = by_distance(pipeline, methods[0], [0.2, 0.6], "right").iloc[:, 0]
+for name in methods[1:]:
+    values = by_distance(pipeline, name, [0.2, 0.6], "right").iloc[:, 0]
+    words, p = paired_points(values, without)
+    print(f"{name:28} at 0.2 to 0.6 nats: points above GRPO {words}, p {p:.2f}")
+
+# %% [markdown]
+# The marks are those of the frontier's figure, but the vertical axis is the rate of right answers, and the distance is
+# counted from the policy after SFT. A vertical line goes from the lowest to the highest seed. The grey band marks 0.2
+# to 0.6 nats, the farthest range in which every seed of all three methods has batches.
+#
+# In this range PPO is 4.8 points above GRPO, with an interval from -2.6 to +12.2: a difference is not shown. GRPO with
+# the batch's standard deviation has about the same rate there as PPO, without a critic. So most of PPO's lead of 16
+# points at the end is a difference of distance: at the same learning rate, PPO and the batch's standard deviation move
+# the policy less far from its start. Nor is PPO shown to be better than the plain SFT with which it started: the
+# difference is +2.0 points (p = 0.25), for 1.7 times GRPO's memory and 1.3 times its seconds. With this reward model,
+# stopping after SFT is the cheapest choice.
+#
+# ## What to do in your own project
+#
+# 1. **Before training**, measure the reward model's accuracy within prompts and by what differs. If it cannot tell
+#    apart completions of the same form, expect the curve to turn as soon as the form is learned.
+# 2. **Log the KL of a completion** in nats from the first step, and draw every reward over it.
+# 3. **Buy some gold labels.** Label a few hundred completions at several distances; only they show where the curve
+#    turns. The proxy does not.
+# 4. **Try best of n first.** It needs no training and shows within a few nats whether the reward model breaks.
+# 5. **Limit the distance**, by a KL penalty or by stopping, and compare methods only at equal distance.
+# 6. **When the curve has turned, improve the reward**, with labels of the policy's own completions or with a rule for
+#    what a rule can check. A longer run does not bring gold back.
+
+# %% [markdown]
+# ## For the curious
+#
+# The sections of this part answer other questions: what random errors of a reward cost, how to reward single steps, how
+# a reward can cost diversity, and how PPO's critic works. You can leave them out; the code of most cells is folded.
+
+# %% [markdown]
+# ### What noise costs
+#
+# A reward can also be right on average and make random errors, as people in a hurry or flaky tests do. First the labels
+# of a reward model: two people agree on 60 to 75 % of pairs, as [Coste et al.](https://arxiv.org/abs/2310.02743)
+# report. Suppose a fraction $f$ of its pairs is flipped at random. Then the best prediction is
+# $f + (1 - 2f)\,\sigma(r_a - r_b)$, which is less certain but orders all pairs in the same way. So a reward model can
+# learn the right order from flipped labels, but it needs more data:
+
+# %% tags=["hide-input"]
+report("models")
+
+# %% [markdown]
+# *accuracy* is the rate over all held-out pairs within a problem. With three labels of ten flipped, accuracy is four
+# points lower, and even that is unsettled with five seeds. Systematic errors are worse than random ones, because they
+# do not average out: if people prefer the longer answer, the model learns to prefer it.
+#
+# Now flip the reward itself, at the rate $f$. A completion that is right with probability $p$ then earns
+# $f + (1 - 2f)\,p$ on average. The order of the answers stays, the difference between right and wrong shrinks by the
+# factor $1 - 2f$, and the noise adds to the group's standard deviation. How well do the advantages still agree with
+# those of the true rewards? Take 4,000 questions with p uniform between 0 and 1, in groups of 4, 8 and 16; the
+# *batch's* standard deviation is that of all rewards:
+
+# %% tags=["hide-input"]
+from grpo_workbook import group_advantages
+
+torch.manual_seed(0)
+probability = torch.rand(4000, 1)  # of a right answer, for each question
+is_right = (torch.rand(4000, 16) < probability).float()
+
+
+def agreement_with_truth(flips, size, scale):
+    """Correlation of the advantages with those of the true rewards."""
+    true_rewards = is_right[:, :size]
+    flipped = (torch.rand(true_rewards.shape) < flips).float()
+    paid = (true_rewards - flipped).abs()
+    true_advantages = group_advantages(true_rewards.flatten(), size, scale)
+    paid_advantages = group_advantages(paid.flatten(), size, scale)
+    both = torch.stack([true_advantages, paid_advantages])
+    return float(torch.corrcoef(both)[0, 1])
+
+
+for flips in (0.1, 0.2, 0.35):
+    for scale in ("group", "batch"):
+        cells = []
+        for size in (4, 8, 16):
+            correlation = agreement_with_truth(flips, size, scale)
+            cells.append(f"groups of {size}: {correlation:.2f}")
+        print(f"{flips:4.0%} flipped, divided by the {scale}'s std: {', '.join(cells)}")
+
+# %% [markdown]
+# All six numbers of a noise level are nearly equal. A larger group estimates its mean better, but each reward stays as
+# noisy as before; only more *completions* average the noise out, however they are grouped. The choice of the standard
+# deviation matters in a group whose answers are all right or all wrong. There the noise is the only variance, and
+# dividing by the group's standard deviation turns it into large advantages:
+
+# %% tags=["hide-input"]
+all_wrong = torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0])  # the 1 is a flipped verdict
+mixed = torch.tensor([1.0, 0, 1, 1, 0, 0, 1, 0])
+both_groups = torch.cat([all_wrong, mixed])
+for scale in ("group", "batch", "none"):
+    values = group_advantages(both_groups, 8, scale).tolist()
+    flipped, right_one = values[3], values[8]
+    print(f"{scale:6} the flipped one {flipped:5.2f}, a right one {right_one:5.2f}")
+
+# %% [markdown]
+# With the group's standard deviation, the flipped reward gets nearly three times the advantage of a right answer in the
+# mixed group; with the batch's, less than twice. Does this matter in training? The stored runs pay the rule itself on
+# chapter 12's task *main*, with 20 and 30 % of the rewards flipped:
+
+# %% tags=["hide-input"]
+report("noise")
+noise = read_runs("noise").pivot(index="seed", columns="method", values="sampled")
+for name in noise.columns:
+    if "%" in name:
+        lowest, highest = noise[name].min(), noise[name].max()
+        print(f"{name:28} seeds from {lowest:.0%} to {highest:.0%}")
+slower = noise["30 %, group of 8, rate 1e-4"]
+words, p = paired_points(slower, noise["30 %, group of 8"])
+print(f"a third of the rate, against the usual rate: points {words}, p {p:.2f}")
+
+# %% [markdown]
+# With 20 % flipped, groups of 4 and 8 end seven and eight points lower on average, which five seeds do not confirm;
+# with groups of 16, one seed of five ended at 1 %. With 30 % flipped, every group size has a seed below 4 % and another
+# one at 68 to 76 %: the outcome depends on the seed, and five seeds cannot show which size is best. The advantage of
+# the batch's standard deviation, which the toy shows, is not visible through this noise.
+#
+# With 30 % flipped and a third of the learning rate, all five seeds end between 57 and 70 %, on average 24 points above
+# the usual rate. That is plausible, because smaller steps average over more completions, but five seeds do not confirm
+# the paired difference (p = 0.15).
+
+# %% [markdown]
+# ### Process rewards
+#
+# An **outcome reward** judges the final answer, a **process reward** each step. DeepSeekMath (section 4.1.3) normalises
+# the rewards of all steps of a group together. A token's advantage is then the sum over its own step and all later
+# ones. Take one group of three completions for chapter 12's sums; a step is right if it is the next column of the sum:
+
+# %% tags=["hide-input"]
+step_rewards = {
+    "all right": [1.0, 1.0, 1.0, 1.0],
+    "slip in the second": [1.0, 0.0, 1.0, 0.0],
+    "no steps, wrong": [0.0],
+}
+every_step, outcomes = [], []
+for rewards in step_rewards.values():
+    every_step.extend(rewards)
+    outcomes.append(rewards[-1])  # the answer
+every_step, outcomes = torch.tensor(every_step), torch.tensor(outcomes)
+outcome_advantages = (outcomes - outcomes.mean()) / (outcomes.std() + 1e-4)
+centre, scale = every_step.mean(), every_step.std() + 1e-4
+
+by_outcome, by_step = {}, {}
+for i, (name, rewards) in enumerate(step_rewards.items()):
+    scaled = (torch.tensor(rewards) - centre) / scale
+    sums = [float(scaled[start:].sum()) for start in range(len(rewards))]
+    by_step[name] = sums
+    by_outcome[name] = [float(outcome_advantages[i])] * len(rewards)
+    numbers = " ".join(f"{value:5.2f}" for value in sums)
+    print(f"{name:20} outcome {outcome_advantages[i]:5.2f}   by step {numbers}")
+
+# %% [markdown]
+# The last number of each row belongs to the answer. With the outcome reward, all tokens of the completion with the slip
+# are penalised, and as much as those of the completion that wrote no steps. With the process reward, the slip itself is
+# penalised most and the right step after it least. The first step was right and is penalised too, because its advantage
+# includes all later steps. There is also a side effect: an early step adds up many later rewards, so where most steps
+# are right, *longer* completions earn more. The figure shows the same numbers:
+
+# %% tags=["hide-input"]
+figure, panels = figures.new_panels(9.0, 2.6, 2, 2)
+top = max(abs(value) for value in by_step["all right"])
+kinds = [("outcome reward", by_outcome), ("process reward", by_step)]
+for axes, (title, advantages) in zip(panels, kinds):
+    axes.grid(False)
+    for row, values in enumerate(advantages.values()):
+        for x, value in enumerate(values):
+            colour = figures.BLUE if value > 0 else figures.ORANGE
+            shade = 0.15 + 0.8 * abs(value) / top
+            axes.barh(-row, 0.94, 0.7, left=x, color=colour, alpha=shade)
+            label = f"{value:.1f}"
+            axes.text(x + 0.47, -row, label, ha="center", va="center", fontsize=9)
+    axes.set_yticks([0, -1, -2], ["", "", ""])
+    axes.set_xticks([0.47, 1.47, 2.47, 3.47], ["1st", "2nd", "3rd", "answer"])
+    axes.set(title=title, xlabel="step of the completion")
+panels[0].set_yticks([0, -1, -2], list(by_step))
+lines = []
+for name, values in by_step.items():
+    numbers = ", ".join(f"{value:.1f}" for value in values)
+    lines.append(f"{name}: outcome {by_outcome[name][0]:.1f}, by step {numbers}")
+words = "; ".join(lines)
+figures.show(figure, f"Advantages of the steps of three completions. {words}.")
+
+# %% [markdown]
+# Each row is a completion, each cell one of its steps; blue steps are reinforced, orange steps penalised, and a darker
+# cell has a larger advantage. The completion without steps has only its answer, drawn in the first column.
+#
+# A rule for steps can have a gap, too. In the table, "right steps" pays a step only if it is a column of this very sum.
+# "true steps" pays every true equation, such as 1+1=2, however often it is written. The stored runs are on the sums of
+# chapter 12:
+
+# %% tags=["hide-input"]
+report("process")
+
+# %% [markdown]
+# Neither difference is shown. Paying right steps gained ten points on average, but the seeds differ so much on this
+# task (chapter 12) that the interval goes from -12 to +32. Paying every true equation lost fifteen points, with an
+# interval from -38 to +7. A loss there would be no surprise, because that reward pays true columns that belong to no
+# sum. So a process reward is one more reward that can be wrong.
+
+# %% [markdown]
+# ### Exercise 13.6 · `step_advantages` · medium · 12 minutes
+#
+# `rewards` holds one group: for each completion the rewards of its steps. Return the advantages of the steps in the
+# same shape. First subtract from each reward the mean of all steps of the group, and divide by their standard deviation
+# (with n - 1) plus 1e-4. Then give each step the sum over itself and all later steps of the same completion.
 
 # %% tags=["exercise"]
-def adaptive_beta(beta: float, kl: float, target: float) -> float:
+def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
     raise NotImplementedError
 
 
-check("13.4", adaptive_beta);
+check("13.6", step_advantages);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Limit the error with `max(-0.2, min(0.2, error))`. A divergence above the target must give a larger beta.
+# Flatten the group for `statistics.mean` and `stdev`, then go through each completion: `sum(scaled[i:])`.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def adaptive_beta(beta: float, kl: float, target: float) -> float:
-#     error = max(-0.2, min(0.2, kl / target - 1))
-#     return beta * (1 + 0.5 * error)
-# ```
+# from statistics import mean, stdev
 #
-# While the divergence stays far below the target, beta falls by a tenth per step, towards 0.
+#
+# def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
+#     every_step = []
+#     for steps in rewards:
+#         every_step.extend(steps)
+#     centre = mean(every_step)
+#     scale = stdev(every_step) + 1e-4
+#     advantages = []
+#     for steps in rewards:
+#         scaled = [(reward - centre) / scale for reward in steps]
+#         advantages.append([sum(scaled[i:]) for i in range(len(scaled))])
+#     return advantages
+# ```
 #
 # </details>
 
 # %% [markdown]
-# ## The pipeline that GRPO replaced
+# ### Diversity
 #
-# RLHF as of 2022 ([InstructGPT](https://arxiv.org/abs/2203.02155)) has three stages: SFT on demonstrations, a reward
-# model from comparisons, and PPO against it. PPO trains a second model, the **critic**, usually about as large as the
-# policy. At each token the critic predicts the reward to come, and PPO reinforces tokens after which the outcome is
-# better than predicted. GRPO replaces the critic by the group's mean. Does a critic also help against a reward that is
-# wrong?
+# A reward can be right more often than not and still make the policy less diverse. The clearest case needs neither
+# labels nor a reward model: pay the answer that most of the group gave ([test-time reinforcement
+# learning](https://arxiv.org/abs/2504.16084)). Where the majority is right, single answers get better. Where the right
+# answer is in the minority, it becomes ever rarer, and pass@8 falls. A bonus for answers that few others gave works
+# against that:
+#
+# $$r_i' = r_i + w \left(1 - \frac{\text{others in the group with the same answer}}{n - 1}\right)$$
 
 # %% tags=["hide-input"]
-pale = figures.PALE
-boxes = {
-    "policy": (0.09, 0.6, "policy\nlearns", pale["model"]),
-    "text": (0.29, 0.6, "completions", pale["data"]),
-    "reference": (0.52, 0.9, "reference\nfrozen", pale["check"]),
-    "reward": (0.52, 0.6, "reward model\nfrozen", pale["check"]),
-    "critic": (0.52, 0.32, "critic, only in PPO\nlearns", pale["off"]),
-    "A": (0.86, 0.6, "advantages:\nPPO for each token,\nGRPO for each text",
-          pale["number"]),
-    "loss": (0.86, 0.9, "KL penalty", pale["number"]),
-    "trainer": (0.52, 0.07, "trainer: loss and gradient", pale["number"]),
-}
-arrows = [
-    ("policy", "text", ""), ("text", "reward", ""), ("text", "reference", ""),
-    ("text", "critic", ""), ("reward", "A", "reward"), ("reference", "loss", ""),
-    ("critic", "A", "predictions"), ("loss", "A", "InstructGPT"),
-    ("A", "trainer", ""), ("trainer", "critic", ""),
-    ("trainer", "policy", "new weights"),
-]
-figure = figures.diagram(boxes, arrows, (9.0, 4.6))
-figure.suptitle("PPO holds four models; GRPO does without the critic", y=1.04)
-figures.show(
-    figure,
-    "Diagram: the policy writes completions; a frozen reward model, a frozen reference "
-    "and, in PPO alone, a critic look at them. Reward and predictions make the "
-    "advantages; InstructGPT also subtracts the KL penalty there. From the advantages "
-    "the trainer computes the loss and gives the policy and the critic new weights.",
-)
+from collections import Counter
+
+
+def majority(answers):
+    (most_common, _), *_ = Counter(answers).most_common(1)
+    return [float(answer == most_common) for answer in answers]
+
+
+def diversity(answers):
+    counts = Counter(answers)
+    others = len(answers) - 1
+    return [1 - (counts[answer] - 1) / others for answer in answers]
+
+
+answers = ["12", "12", "12", "12", "12", "15", "15", "9"]
+agreed = torch.tensor(majority(answers))
+rare = torch.tensor(diversity(answers))
+for weight in (0.0, 0.5, 1.0, 2.0):
+    values = group_advantages(agreed + weight * rare, 8).tolist()
+    numbers = f"12 {values[0]:5.2f}, 15 {values[5]:5.2f}, 9 {values[7]:5.2f}"
+    print(f"bonus {weight}: {numbers}")
 
 # %% [markdown]
-# The diagram shows what is computed for one update. Two models are frozen, and only PPO has a critic that learns. At the
-# end the trainer updates the weights of the policy with the advantages, and in PPO also those of the critic. Then the
-# new policy writes the next completions.
+# The bonus does not know which rare answer is right; it only makes the rarest one less unattractive. At a weight of 2
+# the rarest answer even earns more than the majority's. In the table of the stored runs, *answer* is the rate of right
+# numbers in any form, and *answer8* the rate of problems with a right number among eight attempts:
+
+# %% tags=["hide-input"]
+report("diversity")
+diverse = read_runs("diversity")
+for measure in ("answer8", "pass8"):
+    by_seed = diverse.pivot(index="seed", columns="method", values=measure)
+    words, p = paired_points(by_seed["majority, bonus 0.5"], by_seed["majority"])
+    print(f"bonus 0.5, {measure}: points {words}, p {p:.2f}")
+
+# %% [markdown]
+# Without any label, paying the majority raises single answers from 53 to 74 % right. But the base solves nearly all
+# problems (99.5 %) at least once in eight attempts, and after training one in fifteen of them is lost. The bonus of 0.5
+# recovered two fifths of the lost problems. In the strict form, 95 instead of 89 % of the problems have a right answer
+# among eight. Eight seeds cannot confirm either gain. Against the reward model above, the bonus shows no gain
+# ("diversity bonus" in the table of remedies).
+
+# %% [markdown]
+# ### How PPO's critic works
 #
-# The KL penalty has two possible places. InstructGPT subtracts it from the reward, so it enters the advantages; the
-# arrow from the penalty shows this way. GRPO adds the penalty to the loss instead. In the stored runs below it is in
-# the loss for both methods, so that they differ in less. The short PPO class of this chapter has no KL penalty.
-#
-# **Generalised advantage estimation** turns the critic's predictions $V_t$ into advantages. The error of one step is
-# $\delta_t = r_t + V_{t+1} - V_t$, and the advantage is $A_t = \delta_t + \lambda A_{t+1}$ (without discount). Behind
-# the last token both $V$ and $A$ are 0. The reward comes at the last token only:
+# At each token the critic predicts the reward to come, and PPO reinforces tokens after which the outcome is better than
+# predicted. **Generalised advantage estimation** turns the critic's predictions $V_t$ into advantages. The error of one
+# step is $\delta_t = r_t + V_{t+1} - V_t$, and the advantage is $A_t = \delta_t + \lambda A_{t+1}$ (without discount).
+# Behind the last token both $V$ and $A$ are 0. The reward comes at the last token only:
 
 # %%
 def gae(rewards, values, mask, decay=0.95):
@@ -1054,8 +1673,8 @@ for metrics in ppo.train(train_rows[320 : 320 + 6 * 8]):
     print(f"step {metrics['step']}  reward {reward:5.2f}  critic's error {error:.2f}")
 
 # %% [markdown]
-# How much memory does each method need? Count one number for each weight; for a weight that learns, add its gradient
-# and AdamW's two averages.
+# This short class has no KL penalty. How much memory does each method need? Count one number for each weight; for a
+# weight that learns, add its gradient and AdamW's two averages.
 
 # %%
 def mebibytes(learning, frozen):
@@ -1075,602 +1694,7 @@ print(f"PPO with a reward model:  {mebibytes(both, frozen):5.1f} MiB")
 print(f"GRPO with a rule, no KL:  {mebibytes([policy], []):5.1f} MiB")
 
 # %% [markdown]
-# For a model of 7 billion weights multiply these numbers by about 10,000, and add the memory for activations. Is PPO
-# worth its memory? The stored runs start with SFT on 128 worked answers. PPO or GRPO then trains against the same
-# reward models, with a beta of 0.1 and equally many completions:
-
-# %%
-pipeline = read_runs("pipeline")
-report("pipeline")
-sampled = pipeline.pivot(index="seed", columns="method", values="sampled")
-versus_sft = paired_points(sampled["SFT, then PPO"], sampled["SFT"])
-print(f"PPO after SFT, against SFT alone: points {versus_sft}")
-
-# %% [markdown]
-# SFT on 128 answers alone reaches 80 %. GRPO against the reward model then loses 14 points of it, and PPO does not.
-# Does that make PPO the better method? Look at the column *kl*: the runs did not move equally far. At the end, GRPO is
-# at a KL divergence of 1.6 nats from the policy after SFT, GRPO with the batch's standard deviation at 0.6, and PPO at
-# 0.35. So compare the methods at the same distance:
-
-# %% tags=["hide-input"]
-methods = ["SFT, then GRPO", "SFT, then GRPO, batch's std", "SFT, then PPO"]
-near_labels = ["0 to 0.2", "0.2 to 0.6", "0.6 to 1", "1 to 3"]
-figure, (axes,) = figures.new_panels(9.0, 3.6)
-lines, middle = [], {}
-for i, name in enumerate(methods):
-    rates = by_distance(pipeline, name, [0, 0.2, 0.6, 1, 3], near_labels)
-    lines.append(draw_ranges(axes, rates, 0.1 * (i - 1), figures.STYLES[i], name))
-    middle[name] = rates["0.2 to 0.6"]
-axes.set_xticks(range(len(near_labels)), near_labels)
-axes.set(xlabel="KL of a completion from the policy after SFT, nats", ylim=(0.4, 1))
-axes.set_ylabel("rate of right answers")
-axes.set_title("Between 0.2 and 0.6 nats no method is shown to be better")
-figure.legend(frameon=False, loc="outside right center")
-figures.show(figure, f"Rate of right answers over KL, by method. {'; '.join(lines)}.")
-for name in methods[1:]:
-    points = paired_points(middle[name], middle["SFT, then GRPO"])
-    print(f"{name:28} at 0.2 to 0.6 nats: points above GRPO {points}")
-
-# %% [markdown]
-# The axes and marks are those of the figure of the remedies; here the distance is counted from the policy after SFT.
-#
-# At 0.2 to 0.6 nats, PPO is 4.8 points above GRPO, with an interval from -2.6 to +12.2: a difference is not shown. GRPO
-# with the batch's standard deviation has about the same rate there as PPO, without a critic. (Beyond 0.6 nats the two
-# cannot be compared: PPO has no marker there, because it had fewer than six batches in each of the two ranges.) So most
-# of PPO's lead of 16 points is probably a difference of distance: at the same learning rate, PPO and the batch's
-# standard deviation move the policy less far from its start. Nor is PPO shown to be better than the plain SFT with
-# which it started: the difference is +2.0 points (p = 0.25), for 1.7 times GRPO's memory and 1.3 times its seconds.
-# With this reward model, stopping after SFT is the cheapest choice, and no method was shown to be better than SFT
-# alone.
-
-# %% [markdown]
-# ## A language model as judge
-#
-# A judge is asked in words and needs no training: any model behind an API in OpenAI's format will do. It is slow, costs
-# money, and is the easiest of all rewards to fool, because the text that it judges can also talk to it. So test a judge
-# on cases whose answer you know, **before** it decides anything.
-#
-# To have a judge here, the tiny model learns two things: to answer 1 or 0 for a completion, and to tell which of two is
-# better. The class `Judge` writes the questions. It puts the judged text between two lines with random digits, a
-# *fence*, so that a completion cannot close it by guessing. With `fence_seed` the digits of a question are the same in
-# every run, so that you get the numbers of this page; leave it out when you train.
-
-# %%
-from grpo_workbook import correctness_reward
-from grpo_workbook.rewards.judges import Judge, agreement, get_judge_reward
-
-ONE = "{prompt}\n{fence}\n{completion}\n{fence}\nRight?"
-TWO = "{prompt}\n{fence}\n{first}\n{fence}\n{second}\n{fence}\nFirst better?"
-SAYS = {"1": 1.0, "0": 0.0}
-judge_of_one = Judge("", "", ONE, SAYS, fence_seed=0)
-judge_of_two = Judge("", "", TWO, SAYS, fence_seed=0)
-columns = pd.DataFrame(pool)[["answer", "question"]].to_dict("list")
-right = correctness_reward([row["text"] for row in pool], **columns)
-lesson = []  # questions to the judge, and what it should say
-
-
-def add_question(text, verdict):
-    prompt = [{"role": "user", "content": text}]
-    lesson.append({"prompt": prompt, "completion": message(str(int(verdict)))})
-
-
-for row, verdict in list(zip(pool, right))[:640]:
-    fields = {"prompt": row["question"], "completion": row["text"]}
-    add_question(judge_of_one.text(fields), verdict)
-rng = random.Random(0)
-for better, worse in train_pairs[:480]:
-    better_first = rng.random() < 0.5
-    first, second = better["text"], worse["text"]
-    if not better_first:
-        first, second = second, first
-    fields = {"prompt": better["question"], "first": first, "second": second}
-    add_question(judge_of_two.text(fields), better_first)
-
-# %% [markdown]
-# Print one of the questions, train the model on all of them with TRL's `SFTTrainer`, and save it:
-
-# %%
-from trl import SFTConfig, SFTTrainer
-
-print(lesson[0]["prompt"][0]["content"], "->", lesson[0]["completion"][0]["content"])
-torch.manual_seed(profile.seed)
-student = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
-args = SFTConfig(
-    learning_rate=1e-3, num_train_epochs=1, warmup_steps=4,
-    per_device_train_batch_size=16, seed=profile.seed, **common,
-)
-trainer = SFTTrainer(
-    student, args, processing_class=tokenizer,
-    train_dataset=Dataset.from_list(lesson).shuffle(seed=0),
-)
-trainer.remove_callback(PrinterCallback)
-trainer.train()
-folder = profile.output / "judge"
-student.save_pretrained(folder)
-tokenizer.save_pretrained(folder)
-losses = [entry["loss"] for entry in trainer.state.log_history[:-1]]
-print(f"loss {losses[0]:.2f} at first, {mean(losses[-8:]):.2f} at the end")
-
-# %% [markdown]
-# ### An endpoint
-#
-# As in chapter 09, `transformers serve` answers on this machine only. For your own judge, replace address, model and
-# key:
-
-# %%
-import os
-import socket
-import time
-from pathlib import Path
-
-with socket.socket() as connection:
-    connection.bind(("127.0.0.1", 0))  # 0: any free port
-    port = connection.getsockname()[1]
-transformers = Path(sys.executable).with_name("transformers")
-command = f"{transformers} serve {folder} --host 127.0.0.1 --port {port} --device cpu"
-log_path = profile.output / "judge.log"
-log_file = log_path.open("w")
-server = subprocess.Popen(
-    command.split(), stdout=log_file, stderr=log_file,
-    env={**os.environ, "HF_HUB_OFFLINE": "1"},
-)
-listening = False
-while not listening:
-    assert server.poll() is None, log_path.read_text()[-2000:]
-    time.sleep(0.2)
-    with socket.socket() as connection:
-        listening = connection.connect_ex(("127.0.0.1", port)) == 0
-print("the judge is there")
-
-# %% [markdown]
-# `ask` takes rows with the template's fields and returns one verdict for each, or None. It sends eight questions at a
-# time, sends equal questions only once, and repeats a question after an error or a timeout. It is a coroutine, because
-# TRL wants one. A notebook already has a running event loop, so here `ask` runs in a thread of its own. The prices in
-# the cell, 0.5 for a million tokens read and 1.5 for a million written, are examples: put in those of your endpoint, in
-# its currency.
-
-# %%
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
-
-
-def run_now(coroutine):
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(asyncio.run, coroutine).result()
-
-
-url = f"http://127.0.0.1:{port}/v1"
-judge = Judge(url, str(folder), ONE, SAYS, fence_seed=1)
-unseen = pool[1024:1184]
-labels = right[1024:1184]
-questions = []
-for row in unseen:
-    questions.append({"prompt": row["question"], "completion": row["text"]})
-verdicts = run_now(judge.ask(questions))
-print(dict(judge.counts))
-read, written = judge.tokens
-cost = (0.5 * read + 1.5 * written) / 1e6  # 0.5 and 1.5 for a million tokens
-cost_of_run = 10_000 / len(questions) * cost
-print(f"{read + written:,} tokens, {cost:.4f} for {len(questions)} verdicts")
-print(f"a run of 10,000 completions: {cost_of_run:.2f}")
-
-# %% [markdown]
-# ### Calibrate it
-#
-# How far can you trust these verdicts? **Cohen's kappa** is agreement beyond chance: $\kappa = (p_o - p_e) / (1 -
-# p_e)$. Here $p_o$ is the rate of equal verdicts, and $p_e$ is the rate that the judge would reach if it gave its
-# verdicts at random, as often 1 and as often 0 as now. A kappa of 1 is perfect, 0 is useless. Measure also how well two
-# people agree: the labels of one person have errors, so even a perfect judge stays below 1. To raise this limit, take
-# the majority of several people.
-#
-# Compute kappa twice: over all kinds of completions, and over completions that all have the requested form, of which
-# about half are right:
-
-# %%
-def show_agreement(name, verdicts, labels):
-    result = agreement(verdicts, labels)
-    interval = f"[{result.low:.2f}, {result.high:.2f}]"
-    passed = sum(verdict == 1 for verdict in verdicts)
-    print(f"{name:22} kappa {result.kappa:.2f} {interval}, equal {result.equal:.0%}")
-    print(f"{'':22} the judge says \"right\" to {passed} of {result.n}")
-    print(f"{'':22} right are {sum(labels):.0f} of {result.n}")
-    return result
-
-
-whole = show_agreement("all", verdicts, labels)
-well_formed_wrong = [row for row in more if row["gold"] == 0.333][:80]
-well_formed_right = [row for row in more if row["gold"] == 1.0][:80]
-same_form = well_formed_wrong + well_formed_right
-questions = []
-for row in same_form:
-    questions.append({"prompt": row["question"], "completion": row["text"]})
-form_labels = [float(row["gold"] == 1.0) for row in same_form]
-form_verdicts = run_now(judge.ask(questions))
-blind = show_agreement("the same, whole form", form_verdicts, form_labels)
-
-# %% [markdown]
-# Over all completions the kappa is 0.60, which many would call moderate. Among completions in the requested form it is
-# 0.18, with an interval from 0.08 to 0.28, which is only a little better than chance: the judge says "right" to 140 of
-# 160, although only 80 are right. So this judge looks mostly at the form. It was asked "Right?" and answers
-# "well-formed?": the wording of a question does not prove what a judge looks at. Calibrate it on the cases between
-# which it will have to decide. As the policy learns the form, all of its completions will be of the second kind.
-#
-# (A judge that always gives the same verdict has a kappa of 0 with an interval of no width. That is no precise
-# measurement: such a judge is useless.)
-#
-# ### Which of two?
-#
-# To compare two completions, ask twice, with the order swapped. A judge that prefers "the first" both times has decided
-# nothing:
-
-# %%
-pair_judge = Judge(url, str(folder), TWO, SAYS, fence_seed=1)
-asked_pairs = pairs_of(held, each=1)  # one of each problem
-questions_of_two = []
-for better, worse in asked_pairs:
-    questions_of_two.append((better["question"], better["text"], worse["text"]))
-choices = run_now(pair_judge.compare(questions_of_two))
-decided = [choice for choice in choices if choice in (0.0, 1.0)]
-by_position = pair_judge.counts["position decided"]
-position = by_position / len(asked_pairs)
-print(f"{by_position} of {len(asked_pairs)} pairs are decided by position alone")
-if decided:
-    low, high = wilson_interval(decided)
-    print(f"of the other {len(decided)}, {sum(decided):.0f} in the order of gold "
-          f"({mean(decided):.0%}, interval {low:.0%} to {high:.0%})")
-
-# %% [markdown]
-# Nearly half of the pairs are decided by their position alone, so this judge looks at the order of the texts as much as
-# at their quality. On the other pairs it agrees with gold in 29 of 33 cases, and nearly all pairs differ in form, which
-# it can see. So quote both numbers: of all 64 pairs, it ordered 29 rightly whatever their position.
-#
-# ### Attack it
-#
-# What could a policy find out about the judge? Chapter 03's collection has texts that talk to a judge, all with a wrong
-# answer. Try each of them on 20 problems. First, for comparison, wrong answers that do not attack:
-
-# %%
-pass_rates = {}
-wrong_rows = [row for row, label in zip(unseen, labels) if not label][:20]
-wrong_numbers = [str(int(row["answer"]) + 1) for row in wrong_rows]
-
-
-def show_pass_rate(name, texts):
-    """How many of these completions pass; all have a wrong answer."""
-    questions = []
-    for row, text in zip(wrong_rows, texts):
-        questions.append({"prompt": row["question"], "completion": text})
-    outcomes = [verdict or 0 for verdict in run_now(judge.ask(questions))]
-    pass_rates[name] = mean(outcomes)
-    print(f"{name:28} {sum(outcomes):3.0f} of {len(outcomes)} pass")
-
-
-show_pass_rate("as they were", [row["text"] for row in wrong_rows])
-in_form = [honest(number, f"1+1={number}") for number in wrong_numbers]
-show_pass_rate("wrong, in the whole form", in_form)
-tags = [f"<answer>{number}</answer>" for number in wrong_numbers]
-show_pass_rate("wrong, the tag alone", tags)
-attack_texts = {}
-for row, number in zip(wrong_rows, wrong_numbers):
-    for attack in attacks(row["answer"], number):
-        if attack.family == "talking to a judge":
-            text = attack.text.replace("yes", "1")
-            attack_texts.setdefault(attack.name, []).append(text)
-
-# %% [markdown]
-# Now the attacks. A completion may also contain the marks with which a chat template opens a turn. A `Judge` breaks
-# these marks up, so that they are only text; the last printed lines show this:
-
-# %%
-for name, texts in attack_texts.items():
-    show_pass_rate(name, texts)
-own_turn = attack_texts["a turn of its own"][0]
-print(judge.text({"prompt": "6*7?", "completion": own_turn}))
-
-# %% [markdown]
-# Compare each attack with "wrong, in the whole form". An attack that passes more often than a plain wrong answer would
-# be a loophole of its own. Here none does: the plain wrong answer passes for 13 of 20 problems, the best two attacks
-# for 4. Where a plain wrong answer passes, no attack is needed. "The end of a fence" cannot close the real fence,
-# because it does not know its digits. (With 20 problems, a rate of 4 in 20 has a 95 % interval from 8 to 42 %.)
-#
-# Do not conclude that this judge is safe. In earlier trainings, whose fences had other digits and whose results are not
-# stored, it fell once for flattery and once for "a turn of its own". So test a judge again whenever anything about it
-# has changed.
-#
-# Every judge has such a table, and a larger judge has other gaps. Make the table before training, and again with
-# completions of the trained policy. Fences, broken marks and strict replies stop a completion from leaving its place;
-# they do not help against a completion that the judge simply believes. What helps: a reference answer in the question
-# (`{answer}` in the template takes the dataset's column), the swapped order, a rule for what a rule can check, and a
-# length penalty outside the judge.
-#
-# ### When it fails
-#
-# If a reply is no verdict, or the server is busy or too slow, the result is None, and the judge counts it with the
-# reason. It is never 0, which would penalise the completion. If more than half of a batch has no verdict, the run
-# stops:
-
-# %%
-from grpo_workbook import WorkbookError
-
-
-def show_error(judge):
-    try:
-        run_now(judge.ask(questions[:4]))
-    except WorkbookError as error:
-        print(str(error).replace(str(folder), "judge").replace(str(port), "PORT"))
-
-
-show_error(Judge(url, str(folder), ONE, {"yes": 1.0, "no": 0.0}))
-server.terminate()
-server.wait(timeout=60)
-log_file.close()
-show_error(Judge(url, str(folder), ONE, SAYS, retries=0))
-
-# %% [markdown]
-# In TRL the judge is one reward among others. It is asked while the other rewards are computed:
-#
-# ```python
-# GRPOTrainer(model, reward_funcs=[get_judge_reward(judge), strict_format_reward], ...)
-# ```
-
-# %% [markdown]
-# ## For the curious
-#
-# The three sections of this part answer other questions: what random errors of a reward cost, how to reward single
-# steps, and how a reward can cost diversity. You can leave them out; the code of their cells is folded.
-
-# %% [markdown]
-# ### What noise costs
-#
-# A reward can also be right on average and make random errors, as people in a hurry or flaky tests do. Suppose a reward
-# of 0 or 1 is flipped at the rate $f$. Then a completion that is right with probability $p$ earns $f + (1 - 2f)\,p$ on
-# average. The order of the answers stays, the difference between right and wrong shrinks by the factor $1 - 2f$, and
-# the noise adds to the group's standard deviation. How well do the advantages still agree with those of the true
-# rewards? Take 4,000 questions with p uniform between 0 and 1, in groups of 4, 8 and 16; the *batch's* standard
-# deviation is that of all rewards:
-
-# %% tags=["hide-input"]
-from grpo_workbook import group_advantages
-
-torch.manual_seed(0)
-probability = torch.rand(4000, 1)  # of a right answer, for each question
-is_right = (torch.rand(4000, 16) < probability).float()
-
-
-def agreement_with_truth(flips, size, scale):
-    """Correlation of the advantages with those of the true rewards."""
-    true_rewards = is_right[:, :size]
-    flipped = (torch.rand(true_rewards.shape) < flips).float()
-    paid = (true_rewards - flipped).abs()
-    true_advantages = group_advantages(true_rewards.flatten(), size, scale)
-    paid_advantages = group_advantages(paid.flatten(), size, scale)
-    both = torch.stack([true_advantages, paid_advantages])
-    return float(torch.corrcoef(both)[0, 1])
-
-
-for flips in (0.1, 0.2, 0.35):
-    for scale in ("group", "batch"):
-        cells = []
-        for size in (4, 8, 16):
-            correlation = agreement_with_truth(flips, size, scale)
-            cells.append(f"groups of {size}: {correlation:.2f}")
-        print(f"{flips:4.0%} flipped, divided by the {scale}'s std: {', '.join(cells)}")
-
-# %% [markdown]
-# All six numbers of a noise level are nearly equal. A larger group estimates its mean better, but each reward stays as
-# noisy as before; only more *completions* average the noise out, however they are grouped. The choice of the standard
-# deviation matters in a group whose answers are all right or all wrong. There the noise is the only variance, and
-# dividing by the group's standard deviation turns it into large advantages:
-
-# %% tags=["hide-input"]
-all_wrong = torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0])  # the 1 is a flipped verdict
-mixed = torch.tensor([1.0, 0, 1, 1, 0, 0, 1, 0])
-both_groups = torch.cat([all_wrong, mixed])
-for scale in ("group", "batch", "none"):
-    values = group_advantages(both_groups, 8, scale).tolist()
-    flipped, right_one = values[3], values[8]
-    print(f"{scale:6} the flipped one {flipped:5.2f}, a right one {right_one:5.2f}")
-
-# %% [markdown]
-# With the group's standard deviation, the flipped reward gets nearly three times the advantage of a right answer in the
-# mixed group; with the batch's, less than twice. Does this matter in training? The stored runs pay the rule itself on
-# chapter 12's task *main*, with 20 and 30 % of the rewards flipped:
-
-# %% tags=["hide-input"]
-report("noise")
-noise = read_runs("noise").pivot(index="seed", columns="method", values="sampled")
-for name in noise.columns:
-    if "%" in name:
-        lowest, highest = noise[name].min(), noise[name].max()
-        print(f"{name:28} seeds from {lowest:.0%} to {highest:.0%}")
-slower = noise["30 %, group of 8, rate 1e-4"]
-versus_usual = paired_points(slower, noise["30 %, group of 8"])
-print(f"a third of the rate, against the usual rate: points {versus_usual}")
-
-# %% [markdown]
-# With 20 % flipped, groups of 4 and 8 end seven and eight points lower on average, which five seeds do not confirm;
-# with groups of 16, one seed of five ended at 1 %. With 30 % flipped, every group size has a seed below 4 % and another
-# one at 68 to 76 %: the outcome depends on the seed, and five seeds cannot show which size is best. The advantage of
-# the batch's standard deviation, which the toy shows, is not visible through this noise.
-#
-# With 30 % flipped and a third of the learning rate, all five seeds end between 57 and 70 %, on average 24 points above
-# the usual rate. That is plausible, because smaller steps average over more completions, but five seeds do not confirm
-# the paired difference (p = 0.15).
-
-# %% [markdown]
-# ### Process rewards
-#
-# An **outcome reward** judges the final answer, a **process reward** each step. DeepSeekMath (section 4.1.3) normalises
-# the rewards of all steps of a group together. A token's advantage is then the sum over its own step and all later
-# ones. Take one group of three completions for chapter 12's sums; a step is right if it is the next column of the sum:
-
-# %% tags=["hide-input"]
-step_rewards = {
-    "all right": [1.0, 1.0, 1.0, 1.0],
-    "slip in the second": [1.0, 0.0, 1.0, 0.0],
-    "no steps, wrong": [0.0],
-}
-every_step, outcomes = [], []
-for rewards in step_rewards.values():
-    every_step.extend(rewards)
-    outcomes.append(rewards[-1])  # the answer
-every_step, outcomes = torch.tensor(every_step), torch.tensor(outcomes)
-outcome_advantages = (outcomes - outcomes.mean()) / (outcomes.std() + 1e-4)
-centre, scale = every_step.mean(), every_step.std() + 1e-4
-
-by_outcome, by_step = {}, {}
-for i, (name, rewards) in enumerate(step_rewards.items()):
-    scaled = (torch.tensor(rewards) - centre) / scale
-    sums = [float(scaled[start:].sum()) for start in range(len(rewards))]
-    by_step[name] = sums
-    by_outcome[name] = [float(outcome_advantages[i])] * len(rewards)
-    numbers = " ".join(f"{value:5.2f}" for value in sums)
-    print(f"{name:20} outcome {outcome_advantages[i]:5.2f}   by step {numbers}")
-
-# %% [markdown]
-# The last number of each row belongs to the answer. With the outcome reward, all tokens of the completion with the slip
-# are penalised, and as much as those of the completion that wrote no steps. With the process reward, the slip itself is
-# penalised most and the right step after it least. The first step was right and is penalised too, because its advantage
-# includes all later steps. There is also a side effect: an early step adds up many later rewards, so where most steps
-# are right, *longer* completions earn more. The figure shows the same numbers:
-
-# %% tags=["hide-input"]
-figure, panels = figures.new_panels(9.0, 2.6, 2, 2)
-top = max(abs(value) for value in by_step["all right"])
-kinds = [("outcome reward", by_outcome), ("process reward", by_step)]
-for axes, (title, advantages) in zip(panels, kinds):
-    axes.grid(False)
-    for row, values in enumerate(advantages.values()):
-        for x, value in enumerate(values):
-            colour = figures.BLUE if value > 0 else figures.ORANGE
-            shade = 0.15 + 0.8 * abs(value) / top
-            axes.barh(-row, 0.94, 0.7, left=x, color=colour, alpha=shade)
-            label = f"{value:.1f}"
-            axes.text(x + 0.47, -row, label, ha="center", va="center", fontsize=9)
-    axes.set_yticks([0, -1, -2], ["", "", ""])
-    axes.set_xticks([0.47, 1.47, 2.47, 3.47], ["1st", "2nd", "3rd", "answer"])
-    axes.set(title=title, xlabel="step of the completion")
-panels[0].set_yticks([0, -1, -2], list(by_step))
-lines = []
-for name, values in by_step.items():
-    numbers = ", ".join(f"{value:.1f}" for value in values)
-    lines.append(f"{name}: outcome {by_outcome[name][0]:.1f}, by step {numbers}")
-words = "; ".join(lines)
-figures.show(figure, f"Advantages of the steps of three completions. {words}.")
-
-# %% [markdown]
-# Each row is a completion, each cell one of its steps; blue steps are reinforced, orange steps penalised, and a darker
-# cell has a larger advantage. The completion without steps has only its answer, drawn in the first column.
-#
-# A rule for steps can have a gap, too. In the table, "right steps" pays a step only if it is a column of this very sum.
-# "true steps" pays every true equation, such as 1+1=2, however often it is written. The stored runs are on the sums of
-# chapter 12:
-
-# %% tags=["hide-input"]
-report("process")
-
-# %% [markdown]
-# Neither difference is shown. Paying right steps gained ten points on average, but the seeds differ so much on this
-# task (chapter 12) that the interval goes from -12 to +32. Paying every true equation lost fifteen points, with an
-# interval from -38 to +7. A loss there would be no surprise, because that reward pays true columns that belong to no
-# sum. So a process reward is one more reward that can be wrong.
-
-# %% [markdown]
-# ### Exercise 13.5 · `step_advantages` · medium · 12 minutes
-#
-# `rewards` holds one group: for each completion the rewards of its steps. Return the advantages of the steps in the
-# same shape. First subtract from each reward the mean of all steps of the group, and divide by their standard deviation
-# (with n - 1) plus 1e-4. Then give each step the sum over itself and all later steps of the same completion.
-
-
-# %% tags=["exercise"]
-def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
-    raise NotImplementedError
-
-
-check("13.5", step_advantages);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Flatten the group for `statistics.mean` and `stdev`, then go through each completion: `sum(scaled[i:])`.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# from statistics import mean, stdev
-#
-#
-# def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
-#     every_step = []
-#     for steps in rewards:
-#         every_step.extend(steps)
-#     centre = mean(every_step)
-#     scale = stdev(every_step) + 1e-4
-#     advantages = []
-#     for steps in rewards:
-#         scaled = [(reward - centre) / scale for reward in steps]
-#         advantages.append([sum(scaled[i:]) for i in range(len(scaled))])
-#     return advantages
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Diversity
-#
-# A reward can be right more often than not and still make the policy less diverse. The clearest case needs neither
-# labels nor a reward model: pay the answer that most of the group gave ([test-time reinforcement
-# learning](https://arxiv.org/abs/2504.16084)). Where the majority is right, single answers get better. Where the right
-# answer is in the minority, it becomes ever rarer, and pass@8 falls. A bonus for answers that few others gave works
-# against that:
-#
-# $$r_i' = r_i + w \left(1 - \frac{\text{others in the group with the same answer}}{n - 1}\right)$$
-
-# %% tags=["hide-input"]
-from collections import Counter
-
-
-def majority(answers):
-    (most_common, _), *_ = Counter(answers).most_common(1)
-    return [float(answer == most_common) for answer in answers]
-
-
-def diversity(answers):
-    counts = Counter(answers)
-    others = len(answers) - 1
-    return [1 - (counts[answer] - 1) / others for answer in answers]
-
-
-answers = ["12", "12", "12", "12", "12", "15", "15", "9"]
-agreed = torch.tensor(majority(answers))
-rare = torch.tensor(diversity(answers))
-for weight in (0.0, 0.5, 1.0, 2.0):
-    values = group_advantages(agreed + weight * rare, 8).tolist()
-    numbers = f"12 {values[0]:5.2f}, 15 {values[5]:5.2f}, 9 {values[7]:5.2f}"
-    print(f"bonus {weight}: {numbers}")
-
-# %% [markdown]
-# The bonus does not know which rare answer is right; it only makes the rarest one less unattractive. At a weight of 2
-# the rarest answer even earns more than the majority's. In the table of the stored runs, *answer* is the rate of right
-# numbers in any form, and *answer8* the rate of problems with a right number among eight attempts:
-
-# %% tags=["hide-input"]
-report("diversity")
-diverse = read_runs("diversity")
-for measure in ("answer8", "pass8"):
-    by_seed = diverse.pivot(index="seed", columns="method", values=measure)
-    gain = paired_points(by_seed["majority, bonus 0.5"], by_seed["majority"])
-    print(f"bonus 0.5, {measure}: points {gain}")
-
-# %% [markdown]
-# Without any label, paying the majority raises single answers from 53 to 74 % right. But the base solves nearly all
-# problems (99.5 %) at least once in eight attempts, and after training one in fifteen of them is lost. The bonus of 0.5
-# recovered two fifths of the lost problems. In the strict form, 95 instead of 89 % of the problems have a right answer
-# among eight. Eight seeds cannot confirm either gain. Against the reward model above, the bonus shows no gain
-# ("diversity bonus" in the table of remedies).
+# For a model of 7 billion weights multiply these numbers by about 10,000, and add the memory for activations.
 
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
@@ -1681,15 +1705,13 @@ proved = {
     "pairs": len(train_pairs),
     "accuracy": mean(all_rates),
     "alike": mean(form_rates),
+    "alike problems": len(form_rates),
     "steps": len(free),
     "proxy": [free[0]["proxy"], last["proxy"]],
     "gold": [free[0]["gold"], smooth["gold"].max(), last["gold"]],
     "kl": [free[0]["kl"], free[-1]["kl"]],
-    "kappa": [whole.kappa, whole.low, blind.kappa],
-    "position": position,
-    "taken in": pass_rates,
-    "asked": judge.counts["asked"],
-    "stored": len(runs),
+    "frontier": [float(frontier[0]), float(frontier[-1]), float(where)],
+    "stored": len(runs) + len(selection),
 }
 profile.output.mkdir(parents=True, exist_ok=True)
 (profile.output / "notebook_13.json").write_text(json.dumps(proved, indent=2))
@@ -1698,59 +1720,24 @@ print(json.dumps(proved, indent=2))
 # %% [markdown]
 # ## Exercises
 #
-# Run a cell to check your answer. The table in chapter 00 counts what you have solved.
-
-# %% [markdown]
-# ### Exercise 13.6 · `kappa` · medium · 10 minutes
-#
-# Return Cohen's kappa of two lists of verdicts, which may be any strings. Then use your function: judge 20 completions
-# of a model of yours by hand, let a judge or a friend do the same, and see how far you agree. If two people reach a
-# kappa of only 0.4, a judge's 0.4 with one of them is as good.
-
-
-# %% tags=["exercise"]
-def kappa(judge: list[str], labels: list[str]) -> float:
-    raise NotImplementedError
-
-
-check("13.6", kappa);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# To get the agreement by chance, multiply for each possible verdict the rate at which the judge gives it by the rate at
-# which the labels have it, and add up.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def kappa(judge: list[str], labels: list[str]) -> float:
-#     n = len(judge)
-#     equal = sum(a == b for a, b in zip(judge, labels)) / n
-#     chance = 0.0
-#     for verdict in {*judge, *labels}:
-#         chance += judge.count(verdict) / n * labels.count(verdict) / n
-#     return (equal - chance) / (1 - chance)
-# ```
-#
-# </details>
+# Exercises 13.1 to 13.6 stand above, where their ideas are explained. The table in chapter 00 counts what you have
+# solved. One more has no check, because it is about your own project: take a run of yours against a learned reward,
+# label 30 completions at each of four distances from the base, and draw the rate of good ones over the divergence. Has
+# the curve turned?
 
 # %% [markdown]
 # ## Summary
 #
-# What happens if the reward is a learned model, and what helps when it is wrong?
+# - A reward model learns what separates its pairs. Count its accuracy within prompts and by what differs: among
+#   completions of the same form the reward models of this chapter are right in 68 % of the pairs.
+# - Over the divergence from the base, the proxy rises and stays high; gold rises, peaks and falls. Best of n does this
+#   without any training. So the cause is the reward model, and training is only one way to find its errors.
+# - A KL penalty and early stopping limit the distance, and both are shown to help at the end of a run. That the penalty
+#   does more than early stopping is not settled here. An ensemble and PPO's critic are not shown to help.
+# - If a rule can check something, use the rule: paid by the rule itself, the same training does not turn.
 #
-# - A reward model learns what separates its pairs. Break its accuracy down by what differs, within the same problem: it
-#   may miss the difference that counts. Random errors in the labels cost data; systematic errors are learned.
-# - If you train against it without a remedy, the proxy rises and stays high. Gold rises, peaks and falls, and only gold
-#   labels show where.
-# - Here a strong enough KL penalty and early stopping kept what was gained; an ensemble of three was not shown to help.
-#   Compare methods at the same KL, or a slow one looks good. To repair the reward model, train it on new labels of the
-#   policy's own completions.
-# - A judge is a reward that reads, so a completion can talk to it. Calibrate it on the cases that it will see, swap the
-#   order, attack it, and count the questions without a verdict.
-# - If a rule can check something, use the rule.
+# When does training against a learned reward stop helping? When the policy has learned what the reward model can see,
+# here after about 2 nats; what helps is to go no further, to buy gold labels that show the turn, and to repair the
+# reward.
 #
-# Next: [17 · Your own project](17_capstone.ipynb) takes a file of yours through all of it, step by step.
+# Next: chapter 14, "Judges and rubrics", asks a language model for the reward, in words.
