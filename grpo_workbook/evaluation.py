@@ -774,11 +774,12 @@ def texts_of(
     if len(prompts) > 0 and isinstance(prompts[0], str):
         return list(prompts), True
     # From here on, the chat template writes the special tokens.
-    if images is None:
+    if not is_processor(tokenizer):
         return render(prompts, tokenizer, chat_template_kwargs), False
+    values = [None] * len(prompts) if images is None else images
     texts = []
     # One at a time, so that only the pictures of one prompt are in memory.
-    for prompt, value in zip(prompts, images, strict=True):
+    for prompt, value in zip(prompts, values, strict=True):
         chat = place_pictures(prompt, as_list(value))
         texts.extend(render([chat], tokenizer, chat_template_kwargs))
     return texts, False

@@ -154,7 +154,7 @@ def check_pictures(rows: "Dataset", processor: Any) -> None:
 
 
 def _why_not_a_prompt(prompt: Any) -> str | None:
-    """Why TRL cannot put the pictures of their column into this prompt, or None."""
+    """Why the pictures of a column cannot be put into this prompt, or None."""
     # As a text it has placeholders of its own, beside those for which TRL has the pictures.
     if isinstance(prompt, str):
         return (
@@ -169,8 +169,9 @@ def _why_not_a_prompt(prompt: Any) -> str | None:
             # A placeholder, which TRL fills, is of the type image and has no field "image".
             if part["type"] == "image" and "image" in part:
                 return (
-                    "a message has a picture, as well as the column, from which TRL would put in a "
-                    "second one: let the content of the message be its text alone"
+                    "a message has a picture of its own, and pictures are taken from a column "
+                    "'image' or 'images', from which TRL would put in a second one: let the "
+                    "content of the message be its text alone"
                 )
     return None
 

@@ -200,6 +200,9 @@ def test_a_model_without_eyes_is_an_error_and_no_answer(seeing):
         evaluate(model, processor.tokenizer, ROWS)
     with raises_naming(WorkbookError, "processor"):
         generate(model, processor.tokenizer, ROWS["prompt"][:], images=ROWS["image"])
+    inside = place_pictures(ROWS[0]["prompt"], [picture(0)])
+    with raises_naming(WorkbookError, "message", "'image'"):
+        generate(model, processor, [inside])
     elsewhere = rows_with([picture(0)], column="photo")
     with raises_naming(WorkbookError, "'photo'", "rename_column"):
         evaluate(model, processor, elsewhere)
