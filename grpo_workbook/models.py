@@ -20,10 +20,8 @@ from grpo_workbook.files import readable
 PIECE = 2**20  # bytes that are hashed at a time
 BASE_RECORD = "base.json"  # beside an adapter: the name and fingerprint of its base
 # Of a LoraConfig: what says where an adapter comes from, and not which layers it has.
-PROCESSOR_FILES = (
-    "processor_config.json",
-    "preprocessor_config.json",
-)  # of the new and the old form
+# The first one is the new form, the second the old one.
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 VISION = ("vision_tower.", "vision_model.", "visual.")  # parts of the names of its layers
 NOT_OF_THE_LAYERS = (
     "peft_type",
