@@ -19,10 +19,10 @@ from grpo_workbook.files import readable
 
 PIECE = 2**20  # bytes that are hashed at a time
 BASE_RECORD = "base.json"  # beside an adapter: the name and fingerprint of its base
-# Of a LoraConfig: what says where an adapter comes from, and not which layers it has.
 # The first one is the new form, the second the old one.
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 VISION = ("vision_tower.", "vision_model.", "visual.")  # parts of the names of its layers
+# Of a LoraConfig: what says where an adapter comes from, and not which layers it has.
 NOT_OF_THE_LAYERS = (
     "peft_type",
     "peft_version",
