@@ -97,6 +97,7 @@ models: $(STAMP)
 	$(BIN)/python data/build_tiny_tools.py
 	$(BIN)/python data/build_tiny_steps.py
 	$(BIN)/python data/build_tiny_vision.py
+	$(BIN)/python data/build_tiny_shop.py
 	$(BIN)/python data/build_tiny_clerk.py messages
 	$(BIN)/python data/build_tiny_clerk.py orders
 

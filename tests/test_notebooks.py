@@ -263,6 +263,12 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "beta, steps=24": "beta, steps=3",
         "320 + 6 * 8": "320 + 2 * 8",
     },
+    "14_judges_and_rubrics": {
+        "labelled[:900], labelled[900:]": "labelled[:900], labelled[1160:]",
+        "train(rubric, steps=40)": "train(rubric, steps=2)",
+        'Dataset.from_list(read_rows("heldout"))': 'Dataset.from_list(read_rows("heldout")[:24])',
+        "rejected[:60]": "rejected[:4]",
+    },
     "17_capstone": {
         "MY_STEPS = 60\nMY_HELDOUT = 120": "MY_STEPS = 4\nMY_HELDOUT = 24",
     },
@@ -557,6 +563,23 @@ def found_where_a_learned_reward_stops_helping(folder, proved):
     assert frontier > base + 0.3
     assert distance < 3
     assert proved["stored"] > 60
+
+
+@proof("14_judges_and_rubrics", "notebook_14.json")
+def learned_from_a_rubric_and_exploited_a_cheap_criterion(folder, proved):
+    assert proved["steps"] == [40, 40]
+    for name, (kappa, low, high, *_) in proved["judge"].items():
+        assert 0.2 < low < kappa < high, name
+        assert high - low < 0.3, name
+    assert 0.05 < proved["position"] < 0.6  # the bias that is built in, on close pairs alone
+    assert proved["after"] > proved["before"] + 0.2
+    assert proved["p_value"] < 1e-6
+    assert proved["step"][1] > proved["step"][0] + 0.2
+    assert proved["careful"] < proved["after"] - 0.2
+    assert proved["careful_at_end"] > 0.8
+    wrong, accepted = proved["misnamed"]["after"]
+    assert accepted > wrong / 2 > 20
+    assert proved["asked"] > 5_000
 
 
 @proof("17_capstone", "capstone/notebook_17.json")

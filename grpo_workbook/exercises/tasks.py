@@ -28,6 +28,7 @@ NOTEBOOKS = [  # chapter NN has the index NN
     "11_tools_and_environments",
     "12_which_algorithm",
     "13_learned_rewards",
+    "14_judges_and_rubrics",
     "17_capstone",
 ]
 EXERCISES: dict[str, Exercise | Experiment] = {}  # by number, filled by `load_all`

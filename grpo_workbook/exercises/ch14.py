@@ -1,0 +1,262 @@
+"""The exercises of notebook 14_judges_and_rubrics."""
+
+from math import ceil, floor
+
+from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
+
+# 14.1: agreement beyond chance
+
+
+def agreement(judge, labels):
+    """The rate of equal answers."""
+    equal = 0
+    for verdict, label in zip(judge, labels, strict=True):
+        equal += verdict == label
+    return equal / len(judge)
+
+
+def rate(verdict, verdicts):
+    """How often a verdict occurs among the verdicts."""
+    return verdicts.count(verdict) / len(verdicts)
+
+
+def chance_agreement(judge, labels):
+    """The rate of equal answers that two independent readers with these rates would have."""
+    chance = 0.0
+    for verdict in set(labels):
+        chance += rate(verdict, judge) * rate(verdict, labels)
+    return chance
+
+
+def beyond(chance, judge, labels):
+    """The agreement beyond chance, 1 for full agreement; None if chance is certain."""
+    if chance == 1:
+        return None
+    return (agreement(judge, labels) - chance) / (1 - chance)
+
+
+def correct_kappa(judge, labels):
+    """The solution."""
+    return beyond(chance_agreement(judge, labels), judge, labels)
+
+
+kappa = exercise("14.1", "kappa", solution=correct_kappa)
+# the textbook's example: 0.7 agree, 0.5 by chance, kappa 0.4
+TEXTBOOK_JUDGE = list("y" * 25 + "n" * 25)
+TEXTBOOK_LABELS = list("y" * 20 + "n" * 5 + "y" * 10 + "n" * 15)
+kappa.case(TEXTBOOK_JUDGE, TEXTBOOK_LABELS)
+# a judge that almost always says yes
+MOSTLY_YES = list("yyyyyyyyyn")
+OFTEN_YES = list("yyyyyyyynn")
+kappa.case(MOSTLY_YES, OFTEN_YES)
+kappa.case(list("abcabc"), list("abcbba"))
+# a judge that never varies, and a judge and labels that never vary
+ALWAYS_YES = list("yyyyyyyyyy")
+kappa.case(ALWAYS_YES, OFTEN_YES)
+kappa.case(ALWAYS_YES, ALWAYS_YES)
+
+
+@kappa.mistake
+def gives_the_agreement(judge, labels):
+    """You gave the rate of equal answers: by that, a judge that always says yes
+    would score high.
+    """
+    return agreement(judge, labels)
+
+
+@kappa.mistake
+def takes_a_coins_chance(judge, labels):
+    """You took the chance of a coin: the agreement by chance follows from how often each of the two
+    gives each answer.
+    """
+    return beyond(1 / len(set(judge) | set(labels)), judge, labels)
+
+
+@kappa.mistake
+def takes_the_labels_twice(judge, labels):
+    """You used the rates of the labels twice: the judge has its own."""
+    return beyond(chance_agreement(labels, labels), judge, labels)
+
+
+@kappa.mistake
+def does_not_divide(judge, labels):
+    """You subtracted the agreement by chance but did not divide: at full agreement
+    kappa must be 1.
+    """
+    return agreement(judge, labels) - chance_agreement(judge, labels)
+
+
+@kappa.mistake
+def calls_no_variance_perfect(judge, labels):
+    """You gave 1 where neither the judge nor the labels vary: kappa is undefined there, so return
+    None. Such labels cannot show anything about a judge.
+    """
+    result = correct_kappa(judge, labels)
+    return 1.0 if result is None else result
+
+
+@kappa.mistake
+def calls_no_variance_chance(judge, labels):
+    """You gave 0 where neither the judge nor the labels vary: kappa is 0 divided by 0 there, so
+    return None.
+    """
+    result = correct_kappa(judge, labels)
+    return 0.0 if result is None else result
+
+
+# 14.2: how many labels to buy
+
+
+def exact_pairs(equal, chance, half_width):
+    """The number of pairs before it is rounded."""
+    variance = equal * (1 - equal) / (1 - chance) ** 2
+    return 1.96**2 * variance / half_width**2
+
+
+def correct_pairs_needed(equal, chance, half_width):
+    """The solution."""
+    return ceil(exact_pairs(equal, chance, half_width))
+
+
+pairs_needed = exercise("14.2", "pairs_needed", solution=correct_pairs_needed)
+pairs_needed.case(0.85, 0.5, 0.1)
+pairs_needed.case(0.85, 0.5, 0.05)
+pairs_needed.case(0.92, 0.82, 0.1)  # nine of ten answers are yes
+pairs_needed.case(0.7, 0.45, 0.2)
+
+
+@pairs_needed.mistake
+def rounds_down(equal, chance, half_width):
+    """You rounded down: then the interval is a little wider than allowed."""
+    return floor(exact_pairs(equal, chance, half_width))
+
+
+@pairs_needed.mistake
+def forgets_the_factor(equal, chance, half_width):
+    """You made one standard error as small as half_width: a 95 % interval reaches 1.96 of them to
+    each side.
+    """
+    return ceil(exact_pairs(equal, chance, half_width) / 1.96**2)
+
+
+@pairs_needed.mistake
+def takes_the_whole_width(equal, chance, half_width):
+    """You took half_width for the whole width of the interval: it reaches so far to both sides."""
+    return ceil(4 * exact_pairs(equal, chance, half_width))
+
+
+@pairs_needed.mistake
+def forgets_chance(equal, chance, half_width):
+    """You computed the interval of the rate of equal answers: kappa divides by 1 - chance, so its
+    standard error is larger by that factor.
+    """
+    return ceil(exact_pairs(equal, 0.0, half_width))
+
+
+@pairs_needed.mistake
+def does_not_square_the_chance(equal, chance, half_width):
+    """You divided the variance by 1 - chance: the standard error is divided by it, the variance by
+    its square.
+    """
+    return ceil(exact_pairs(equal, chance, half_width) * (1 - chance))
+
+
+# 14.3: the formula of a rubric
+
+
+def correct_rubric_reward(verdicts, weights):
+    """The solution."""
+    total = 0.0
+    for name, weight in weights.items():
+        if verdicts[name] is None:
+            return None
+        total += weight * verdicts[name]
+    return total / sum(weights.values())
+
+
+def named(polite, problem, step):
+    """The verdicts of a case."""
+    return {"polite": polite, "problem": problem, "step": step}
+
+
+WEIGHTS = {"polite": 2.0, "problem": 1.0, "step": 3.0}
+rubric_reward = exercise("14.3", "rubric_reward", solution=correct_rubric_reward)
+rubric_reward.case(named(1.0, 0.0, 1.0), WEIGHTS)
+rubric_reward.case(named(1.0, 1.0, 0.0), WEIGHTS)
+rubric_reward.case(named(1.0, 1.0, None), WEIGHTS)  # the judge failed once
+rubric_reward.case(named(None, 0.0, 0.0), WEIGHTS)
+rubric_reward.case(named(None, None, None), WEIGHTS)
+
+
+@rubric_reward.mistake
+def counts_a_failure_as_no(verdicts, weights):
+    """You counted a missing verdict as a no: the judge failed, and the completion is penalised for
+    it. Return None.
+    """
+    filled = {name: verdict or 0.0 for name, verdict in verdicts.items()}
+    return correct_rubric_reward(filled, weights)
+
+
+@rubric_reward.mistake
+def averages_the_others(verdicts, weights):
+    """You averaged the criteria that were judged: a completion whose hard criterion is missing then
+    earns more than its neighbours. Return None.
+    """
+    judged = {name: weights[name] for name in weights if verdicts[name] is not None}
+    if not judged:
+        return None
+    return correct_rubric_reward(verdicts, judged)
+
+
+@rubric_reward.mistake
+def forgets_the_weights(verdicts, weights):
+    """You gave every criterion the same weight: multiply each verdict by its own."""
+    return correct_rubric_reward(verdicts, dict.fromkeys(weights, 1.0))
+
+
+@rubric_reward.mistake
+def gives_the_sum(verdicts, weights):
+    """You gave the weighted sum: divide it by the sum of the weights, so that a rubric with one
+    more criterion keeps its scale.
+    """
+    reward = correct_rubric_reward(verdicts, weights)
+    if reward is None:
+        return None
+    return reward * sum(weights.values())
+
+
+@rubric_reward.mistake
+def divides_by_the_criteria(verdicts, weights):
+    """You divided by the number of criteria: divide by the sum of their weights."""
+    reward = correct_rubric_reward(verdicts, weights)
+    if reward is None:
+        return None
+    return reward * sum(weights.values()) / len(weights)
+
+
+# 14.4: what a smaller weight changes
+
+
+def read_lighter(measured):
+    """From which held-out problems were solved with a weight of 5 on careful, and with 1."""
+    heavy = measured["weight 5"]
+    light = measured["weight 1"]
+    change, sentence = paired_direction([x == 1 for x in heavy], [x == 1 for x in light])
+    names = {"rises": "higher", "stays": "the same", "falls": "lower"}
+    return names[change], sentence
+
+
+lighter = experiment(
+    "14.4",
+    "lighter",
+    read=read_lighter,
+    wrong={
+        "higher": "Here it was not: was the weight of careful 1 in the second run?",
+        "the same": "A step earns 3 and costs the weight of careful: the weight decides.",
+        "lower": "With a weight of 1, a reply with a step earns more than one without.",
+    },
+)
+FEW = [1.0] * 10 + [0.0] * 230
+MANY = [1.0] * 150 + [0.0] * 90
+lighter.example({"weight 5": FEW, "weight 1": MANY}, gives="higher")
+lighter.example({"weight 5": FEW, "weight 1": FEW}, gives="the same")
