@@ -31,40 +31,40 @@ for name, rates in (("30 problems", few), ("480 problems", many)):
     gains = gains.round(6)  # 0.1 is not exact in binary
     lucky[name] = np.mean(gains >= 0.1)
     print(f"{name}: a gain of 10 points or more in {lucky[name]:.1%} of repetitions")
+best_of_four = 1 - (1 - lucky["30 problems"]) ** 4
+print(f"30 problems, the best of four runs: such a gain in {best_of_four:.0%} of cases")
 
 # %% [markdown]
 # With 30 problems, luck alone produces ten points or more in about one of four tries. If you train four times and
-# show the best run, you probably have such a result, even if no training helped. The figure shows all simulated gains
-# in steps of 3.3 points, which is one problem of 30. The height of a curve is the percentage of repetitions whose
-# gain falls into a step, and the dashed line marks ten points:
+# show the best run, you have such a result with a probability of about 70 %, even if no training helped. The figure
+# shows the simulated gains, above with 30 problems and below with 480. The height of a bar is the percentage of
+# repetitions with this gain, and the orange bars are gains of ten points or more:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 
-edges = (np.arange(-15, 17) - 0.5) * 10 / 3  # the steps in which 30 problems move
-middles = (edges[1:] + edges[:-1]) / 2
-figure, (axes,) = figures.new_panels(7.0, 3.4)
-lines = [
-    ("30 problems", few, figures.ORANGE, 10),
-    ("480 problems", many, figures.GREEN, 14),
+figure, panels = figures.new_panels(7.0, 4.2, count=2)
+shapes = [  # name, rates, the edges of the bars in points
+    ("30 problems", few, (np.arange(-12, 14) - 0.5) * 10 / 3),  # one problem is 3.3
+    ("480 problems", many, np.arange(-40, 41)),
 ]
-for name, rates, colour, place in lines:
-    gains = 100 * (rates[:, 1] - rates[:, 0])
+for axes, (name, rates, edges) in zip(panels, shapes):
+    gains = (100 * (rates[:, 1] - rates[:, 0])).round(4)
     counts, _ = np.histogram(gains, edges)
-    percent = counts / 100
-    axes.fill_between(middles, percent, color=colour, alpha=0.35)
-    axes.plot(middles, percent, color=colour, lw=2)
-    axes.text(middles[place], percent[place], f"{name}  ", color=colour, ha="right")
-axes.axvline(10, color="black", ls="--", lw=1)
-luck = "\n".join(f"{rate:.1%} with {name}" for name, rate in lucky.items())
-axes.text(11, 20, f"10 points or more by luck:\n{luck}")
-axes.set(xlabel="gain in points, although nothing changed", ylabel="% of repetitions")
-axes.set(xlim=(-40, 40), ylim=(0, None))
-axes.set_title("With 30 problems, ten points are often luck")
+    middles = (edges[1:] + edges[:-1]) / 2
+    reaches_ten = np.where(middles > 9.9, figures.ORANGE, figures.GREY)
+    width = 0.8 * (edges[1] - edges[0])
+    axes.bar(middles, counts / 100, width, color=reaches_ten)
+    axes.set(xlim=(-40, 40), ylabel="% of repetitions")
+    axes.set_title(name, loc="left", fontsize=10)
+    luck = f"10 points or more:\n{lucky[name]:.1%} of repetitions"
+    axes.text(20, 0.6 * axes.get_ylim()[1], luck, color=figures.ORANGE)
+panels[1].set_xlabel("gain in points, although nothing changed")
+figure.suptitle("With 30 problems, ten points are often luck")
 figures.show(
     figure,
     "Two distributions of the gain in points where nothing changed. With 480 problems "
-    "nearly all gains lie within 7 points of 0. With 30 problems they spread over 30 "
+    "nearly all gains lie within 8 points of 0. With 30 problems they spread over 30 "
     f"points, and {lucky['30 problems']:.0%} of them reach 10 points.",
 )
 
@@ -238,51 +238,80 @@ print(f"{profile.heldout} problems find 20 points with a power of {power:.0%}")
 # or more matters, so 160 problems are enough. (The paired numbers are cautious: they assume that as many problems get
 # worse with training as without it.)
 #
-# The next figure is about another model, which is right in 60 % of the problems. For each number of problems, it shows
-# the smallest gain that a test finds with a power of 80 %. The paired lines assume that 3 %, 10 % or 21 % of the
-# problems get worse. Outcomes that are independent give 21 % when accuracy rises from 60 to 65 %: a problem is right
-# before with probability 0.6 and wrong after with 0.35, and 0.6 x 0.35 = 0.21.
+# How much does the rate of problems that get worse matter? Take another model, which is right in 60 % of the problems,
+# and plan four comparisons for it: paired with 3 % of the problems getting worse, paired with 10 %, paired with
+# *independent* outcomes, and unpaired. If the outcomes are independent, the two accuracies determine both rates. For
+# a rise from 60 to 65 %, for example, a problem is right before with probability 0.6 and wrong after with 0.35, so
+# 0.6 x 0.35 = 21 % of the problems get worse:
 
 # %%
-counts = [120, 240, 480, 960, 1920]
-smallest = {}
-for worse_rate in (0.03, 0.10, 0.21):
-    points = [100 * paired_gain(n, worse=worse_rate) for n in counts]
-    smallest[f"paired, {worse_rate:.0%} get worse"] = (counts, points)
+BASE_RATE = 0.60
 
-candidates = np.arange(0.1, 40, 0.1)  # a gain is at most 40 points: from 60 to 100 %
-needed = np.array([unpaired_items(0.60, points / 100) for points in candidates])
-points = [candidates[needed <= n][0] for n in counts]
-smallest["unpaired, from 60 %"] = (counts, points)
 
-figure, words = figures.line_chart(
-    smallest,
-    x="problems (for each model, if unpaired)",
-    y="smallest gain, points",
-    title="Pairing helps only as far as the outcomes are correlated",
-    finding="With 21 % worse, both nearly coincide from 480 problems on.",
-)
-figure.axes[0].set_xscale("log", base=2)
-figure.axes[0].set_xticks(counts, map(str, counts), minor=False)
-figures.show(figure, words)
+def independent_items(gain: float) -> int:
+    """Problems of a paired test if the outcomes before and after are independent."""
+    after = BASE_RATE + gain
+    return paired_items(better=(1 - BASE_RATE) * after, worse=BASE_RATE * (1 - after))
+
+
+plan_gains = [0.03, 0.05, 0.10, 0.20]
+plans = {
+    "paired, 3 % get worse": [paired_items(0.03 + gain, 0.03) for gain in plan_gains],
+    "paired, 10 % get worse": [paired_items(0.10 + gain, 0.10) for gain in plan_gains],
+    "paired, independent": [independent_items(gain) for gain in plan_gains],
+    "unpaired, each model": [unpaired_items(BASE_RATE, gain) for gain in plan_gains],
+}
+print(f"{'problems for a gain of':24}", *(f"{100 * g:4.0f} points" for g in plan_gains))
+for name, items in plans.items():
+    print(f"{name:24}", *(f"{count:11,}" for count in items))
+
+# %% [markdown]
+# The figure draws this table. Both axes are logarithmic. Each line is one design, and its numbers at a gain of five
+# points are written beside it:
+
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(7.0, 4.0)
+points = [100 * gain for gain in plan_gains]
+for (name, items), (colour, dash, marker) in zip(plans.items(), figures.STYLES):
+    is_open = name.startswith("unpaired")  # an open marker, to see the line below it
+    axes.plot(points, items, dash, color=colour, marker=marker, lw=2, label=name,
+              ms=9 if is_open else 5, mfc="none" if is_open else colour)
+at_five = plan_gains.index(0.05)
+(few_worse, more_worse, independent, unpaired_5) = [n[at_five] for n in plans.values()]
+notes = [(few_worse, f"{few_worse:,}"), (more_worse, f"{more_worse:,}"),
+         (independent, f"{independent:,} and {unpaired_5:,}")]
+for count, words in notes:
+    axes.annotate(words, (5, count), (7, 5), textcoords="offset points", fontsize=9)
+axes.set_xscale("log")
+axes.set_yscale("log")
+axes.set_xticks(points, [f"{value:.0f}" for value in points], minor=False)
+axes.set_yticks([50, 100, 250, 500, 1000, 2500, 5000],
+                ["50", "100", "250", "500", "1,000", "2,500", "5,000"], minor=False)
+axes.minorticks_off()
+axes.set(xlabel="gain to be found, points", ylabel="problems needed")
+axes.legend(frameon=False, loc="upper right")
+axes.set_title("Pairing helps only as far as the outcomes are correlated")
+ends = [f"{name}: {n[0]:,} for 3 points, {n[-1]:,} for 20" for name, n in plans.items()]
+figures.show(figure, "Problems needed for a gain, four designs. The unpaired line and "
+             f"that of independent outcomes nearly coincide. {'; '.join(ends)}.")
 
 # %% [markdown]
 # To show a rise from 60 to 65 %, a paired test needs 367 problems if 3 % of them get worse, 817 if 10 % do, and 1,512
-# if the outcomes are independent. The unpaired test needs about as many for each model as the paired one with
-# independent outcomes: in the figure both lines reach five points between 960 and 1,920 problems. (Further to the
-# left the line of 21 % lies above the unpaired one. That does not mean that pairing does harm. The gains there are
-# larger than five points, and with independent outcomes and a larger gain fewer than 21 % of the problems would get
-# worse.)
+# if the outcomes are independent. The unpaired test needs 1,471 for each model, nearly as many as the paired one with
+# independent outcomes, and the two lines stay together for larger gains, too. So pairing gains nothing by itself: it
+# gains as much as the outcomes are correlated.
 #
-# So measure on your baseline how many problems get worse, and do not assume it. If you assume 3 % and take 367
-# problems, but the outcomes are independent, the power is only 26 %:
+# A wrong assumption about this rate is expensive. If you assume 3 % and take 367 problems, but the outcomes are
+# independent, the test misses the gain in three of four cases:
 
 # %%
 for worse_rate in (0.03, 0.10, 0.21):
-    items = paired_items(better=worse_rate + 0.05, worse=worse_rate)
     power = paired_power(367, worse_rate + 0.05, worse_rate)
-    print(f"{worse_rate:4.0%} worse: {items:5,} problems needed", end=", ")
-    print(f"367 have a power of {power:.0%}")
+    print(f"{worse_rate:4.0%} get worse: 367 problems have a power of {power:.0%}")
+
+# %% [markdown]
+# So measure on your baseline how many problems get worse when nothing changes, as we did above, and plan with that
+# rate.
 
 # %% [markdown]
 # ## The bootstrap: intervals for means
@@ -333,13 +362,44 @@ print(f"tokens, mean {lengths.mean():.1f}")
 print("  over problems:   {:.1f} to {:.1f}".format(*interval(lengths)))
 
 # %% [markdown]
+# In the figure, each grey dot is a problem and stands at its rate of right answers out of eight. Each row is a kind,
+# and its black line is the kind's mean. Below are the three intervals of the mean over all kinds:
+
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(7.5, 4.2)
+scatter = np.random.default_rng(0)  # moves the dots up and down, so that all are seen
+for y, kind in enumerate(by_kind.index):
+    values = rates[kinds == kind]
+    heights = y + scatter.uniform(-0.25, 0.25, len(values))
+    axes.plot(100 * values, heights, "o", color=figures.GREY, alpha=0.45, ms=5)
+    mean_here = 100 * values.mean()
+    axes.plot([mean_here, mean_here], [y - 0.38, y + 0.38], color="black", lw=2)
+bounds = {
+    "mean, over answers": interval(before["lenient"]),
+    "mean, over problems": interval(rates),
+    "mean, over kinds": interval_over_clusters(rates, kinds),
+}
+for y, (low, high) in enumerate(bounds.values(), start=len(by_kind)):
+    axes.plot([100 * low, 100 * high], [y, y], color=figures.BLUE, lw=3, marker="|")
+    axes.plot(100 * rates.mean(), y, "o", color=figures.BLUE)
+axes.axhline(len(by_kind) - 0.5, color=figures.GREY, lw=0.8)
+axes.set_yticks(range(len(by_kind) + 3), [*by_kind.index, *bounds])
+axes.invert_yaxis()
+axes.grid(visible=False)
+axes.set(xlabel="leniently right, % of eight answers")
+axes.set_title("The kinds differ, so resampling kinds widens the interval")
+spans = [f"{name} {low:.0%} to {high:.0%}" for name, (low, high) in bounds.items()]
+figures.show(figure, "Dots of 160 problems in six rows, one for each kind; the kinds "
+             f"differ widely. Below, three intervals: {'; '.join(spans)}.")
+
+# %% [markdown]
 # Which interval is right depends on your claim. Resampling problems answers "how well does the model do on more
 # problems of these kinds?". Resampling kinds answers "how well does the model do on new kinds?". The second interval is
-# much the wider one, and with only six kinds it is still too narrow. It says that 33 % right on these six kinds tells
-# you little about a seventh one. Benchmarks have clusters too, such as several questions about one text, or the same
-# problem in several languages. [Miller 2024](https://arxiv.org/abs/2411.00640) found standard errors over three times
-# as large on popular evaluations once their clusters were counted. If your problems come in groups, resample the
-# groups.
+# much the wider one. It is still too narrow, because a sample of only six kinds underestimates how much kinds differ.
+# It says that 33 % right on these six kinds tells you little about a seventh one. Benchmarks have clusters too, such as
+# several questions about one text, or the same problem in several languages. [Miller
+# 2024](https://arxiv.org/abs/2411.00640) found standard errors over three times as large on popular evaluations once
+# their clusters were counted. If your problems come in groups, resample the groups.
 
 # %% [markdown]
 # ## A second skill, to detect forgetting
@@ -430,6 +490,38 @@ for name in MEASURES:
     print(f"kinds {low:+.1%} to {high:+.1%}")
 
 # %% [markdown]
+# Where does the gain come from? The figure shows the strict rate of each kind before training (grey) and after it
+# (blue). The last row is the mean over all problems, with its 95 % intervals over problems:
+
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(7.5, 3.6)
+kind_was = was["strict"].groupby(kinds).mean()
+kind_now = now["strict"].groupby(kinds).mean()
+order = (kind_now - kind_was).sort_values(ascending=False).index
+for y, kind in enumerate(order):
+    axes.hlines(y, 100 * kind_was[kind], 100 * kind_now[kind], color="#BBBBBB", lw=3)
+    axes.plot(100 * kind_was[kind], y, "s", color=figures.GREY, ms=7)
+    axes.plot(100 * kind_now[kind], y, "o", color=figures.BLUE, ms=8)
+last = len(order)
+for rates_of, colour, mark in ((was, figures.GREY, "s"), (now, figures.BLUE, "o")):
+    low, high = interval(rates_of["strict"])
+    axes.plot([100 * low, 100 * high], [last, last], color=colour, lw=2, marker="|")
+    axes.plot(100 * rates_of["strict"].mean(), last, mark, color=colour, ms=8)
+axes.axhline(last - 0.5, color=figures.GREY, lw=0.8)
+axes.set_yticks(range(last + 1), [*order, "all problems"])
+axes.set_ylim(last + 0.6, -0.9)
+axes.grid(visible=False)
+axes.text(100 * kind_was[order[0]], -0.35, "before", color=figures.GREY, ha="center")
+axes.text(100 * kind_now[order[0]], -0.35, "after", color=figures.BLUE, ha="center")
+axes.set(xlabel="strictly right, %", xlim=(0, 100))
+axes.set_title("The gain, kind by kind")
+gained = [f"{k} {kind_was[k]:.0%} to {kind_now[k]:.0%}" for k in order]
+figures.show(figure, f"Strict rate before and after, by kind: {'; '.join(gained)}.")
+
+# %% [markdown]
+# Four kinds gain more than 30 points. `how_many_more` gains little, because most of its answers were right before
+# training, and `trays` stays hard: such a kind is where to look next.
+#
 # The interval of the gain is no wider than that of the rate before training, although a gain contains the noise of
 # two measurements. The reason is that each problem is compared with itself. For new kinds the gain is less certain
 # than for new problems of these kinds, but it lies clearly above 0 in both cases. Do not compare the two separate
@@ -449,45 +541,47 @@ print(f"{len(better)} got better, {len(worse)} got worse; p = {p_value:.1g}")
 show(statistics.paired_p_value)
 
 # %% [markdown]
-# The figure sorts the problems by their outcome before training (rows) and after it (columns). The test counts only the
-# two coloured cells, got better and got worse:
+# The figure divides the problems by their outcome before training (upper and lower row) and after it (left and right).
+# The area of a cell is its share of the problems, and the test counts only the two coloured cells. The dashed line is
+# the rate after training:
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
 
-stayed_right = int((strict_before & strict_after).sum())
-stayed_wrong = int((~strict_before & ~strict_after).sum())
-cells = [  # column (after), row (before), count, label, colour
-    (0, 1, stayed_right, "stayed right", figures.PALE["off"]),
-    (1, 1, len(worse), "got worse", figures.PALE["number"]),
-    (0, 0, len(better), "got better", figures.PALE["check"]),
-    (1, 0, stayed_wrong, "stayed wrong", figures.PALE["off"]),
-]
-figure, (axes,) = figures.new_panels(6.0, 3.4)
-for x, y, count, label, colour in cells:
-    axes.add_patch(Rectangle((x, y), 0.97, 0.97, facecolor=colour))
-    text = f"{count}\n{label}"
-    axes.text(x + 0.48, y + 0.48, text, ha="center", va="center", fontsize=13)
-axes.set(xlim=(0, 2), ylim=(0, 2), xlabel="after training", ylabel="before training")
-axes.set_xticks([0.48, 1.48], ["right", "wrong"])
-axes.set_yticks([0.48, 1.48], ["wrong", "right"])
-axes.tick_params(length=0)
-axes.grid(visible=False)
+pale = figures.PALE
+cells_of = {  # right before training? -> the words and the colours of its two cells
+    True: [("stayed right", pale["off"]), ("got\nworse", pale["number"])],
+    False: [("got better", pale["check"]), ("stayed wrong", pale["off"])],
+}
+figure, (axes,) = figures.new_panels(6.5, 4.0)
+top = len(heldout)
+for was_right, cells in cells_of.items():
+    outcomes = strict_after[strict_before == was_right]
+    share = outcomes.mean()  # right after training
+    height = len(outcomes)
+    for x, width, (words, colour) in zip((0, share), (share, 1 - share), cells):
+        box = Rectangle((x, top - height), width, height, fc=colour, ec="white", lw=4)
+        axes.add_patch(box)
+        label = f"{width * height:.0f}\n{words}"
+        axes.text(x + width / 2, top - height / 2, label, ha="center", va="center")
+    side = f"{height} were\n{'right' if was_right else 'wrong'} before"
+    axes.text(-0.02, top - height / 2, side, ha="right", va="center")
+    top -= height
+axes.axvline(strict_after.mean(), color="black", ls="--", lw=1)
+axes.set(xlim=(0, 1), ylim=(0, len(heldout)), yticks=[], xlabel="share of the row")
+axes.xaxis.set_major_formatter("{x:.0%}")
 axes.spines[:].set_visible(False)
 changed = len(better) + len(worse)
 axes.set_title(f"The test counts the {changed} that changed: p = {p_value:.0g}")
-figures.show(
-    figure,
-    f"A two by two table: {stayed_right} problems stayed right, {stayed_wrong} stayed "
-    f"wrong (grey, not counted); {len(better)} got better, {len(worse)} got worse, "
-    f"p = {p_value:.1g}.",
-)
+figures.show(figure, f"{len(better)} problems got better and {len(worse)} got worse; "
+             "the others stayed right or wrong and are not counted.")
 
 # %% [markdown]
-# Did pairing help? If the outcomes before and after were independent, the two rates alone would predict how many
-# problems are right both times:
+# Did pairing help? If the outcomes before and after were independent, both rows of the figure would be divided at the
+# dashed line, and the two rates alone would predict how many problems are right both times:
 
 # %%
+stayed_right = int((strict_before & strict_after).sum())
 expected = strict_before.sum() * strict_after.sum() / len(heldout)
 print(f"right both times: {stayed_right} (if independent: {expected:.1f})")
 
@@ -564,8 +658,8 @@ print(f"p = {statistics.paired_p_value(sums_before, sums_after):.2g}")
 #   which the most common of k answers is right. A vote needs no checker, but it helps only where the right answer is
 #   more common than each wrong one.
 #
-# The figure shows eight invented answers to each of three problems. Each row is a problem, right answers are green,
-# and the three columns on the right are the problem's pass@1, pass@8 and maj@8:
+# The figure shows eight invented answers to each of three problems. Each row is a problem with its reference answer;
+# right answers are green, wrong ones orange, and the three columns on the right are pass@1, pass@8 and maj@8:
 
 # %% tags=["hide-input"]
 toy = {
@@ -573,29 +667,31 @@ toy = {
     "B: one common mistake": ("14", "19 14 19 19 12 14 19 19"),
     "C: out of reach": ("42", "40 41 38 40 39 45 37 46"),
 }
-figure, (axes,) = figures.new_panels(8.0, 2.8)
+figure, (axes,) = figures.new_panels(9.0, 2.8)
 for y, (reference, text) in enumerate(toy.values()):
     texts = text.split()
-    for x, answer in enumerate(texts):
+    axes.text(0.4, y + 0.4, reference, ha="center", va="center", weight="bold")
+    for x, answer in enumerate(texts, start=2):
         colour = figures.PALE["check" if answer == reference else "number"]
         axes.add_patch(Rectangle((x, y), 0.9, 0.8, facecolor=colour))
         axes.text(x + 0.45, y + 0.4, answer, ha="center", va="center")
     right = texts.count(reference)
     vote = statistics.majority_at_k(texts, reference, 8)
-    rates = {8.8: right / 8, 10.3: statistics.pass_at_k(8, right, 8), 11.8: vote}
+    rates = {10.9: right / 8, 12.3: statistics.pass_at_k(8, right, 8), 13.7: vote}
     for x, rate in rates.items():
-        axes.text(x, y + 0.4, f"{rate:.0%}", ha="center", va="center", weight="bold")
-for x, word in ((8.8, "pass@1"), (10.3, "pass@8"), (11.8, "maj@8")):
-    axes.text(x, -0.3, word, ha="center", va="center")
-axes.set(xlim=(0, 12.5), ylim=(2.9, -0.6), xticks=[])
+        axes.text(x, y + 0.4, f"{rate:.0%}", ha="center", va="center")
+heads = {0.4: "reference", 6: "eight answers"}
+heads.update({10.9: "pass@1", 12.3: "pass@8", 13.7: "maj@8"})
+for x, head in heads.items():
+    axes.text(x, -0.3, head, ha="center", va="center")
+axes.set(xlim=(-0.5, 14.4), ylim=(2.9, -0.6), xticks=[])
 axes.set_title("In B the right answer is there, and the vote misses it")
 axes.set_yticks([0.4, 1.4, 2.4], [*toy])
 axes.tick_params(length=0)
 axes.grid(visible=False)
 axes.spines[:].set_visible(False)
-words = "Eight answers to each of three problems. A: 6 of 8 right, pass@8 and maj@8 "
-words += "100 %. B: 2 right, 5 times one mistake, pass@8 100 %, maj@8 0 %. C: 0 %."
-figures.show(figure, words)
+figures.show(figure, "Three problems. A: 6 of 8 right, pass@8 and maj@8 100 %. B: 2 "
+             "right, one mistake 5 times, pass@8 100 %, maj@8 0 %. C: none right.")
 
 # %% [markdown]
 # Suppose that `right` of n answers are right. There are `C(n, k)` ways to choose k of the n answers, and
@@ -625,39 +721,58 @@ def numbers_of(completions):
 
 
 ks = [1, 2, 4, 8]
-curves = {}
-for name, table in (("before", before), ("after", after)):
-    passed = np.zeros(len(ks))
-    voted = np.zeros(len(ks))
+solved = {}  # measure and time -> rates, (problems, ks)
+for when, table in (("before", before), ("after", after)):
+    passed = []
+    voted = []
     for _, rows in table.groupby("problem"):
         reference = reading.read_answer(rows["answer"].iloc[0])
         votes = numbers_of(rows["completions"])
         right = int(rows["lenient"].sum())
-        passed += [statistics.pass_at_k(SAMPLES, right, k) for k in ks]
-        voted += [statistics.majority_at_k(votes, reference, k) for k in ks]
-    curves[f"pass@k {name}"] = passed / len(heldout)
-    curves[f"maj@k {name}"] = voted / len(heldout)
+        passed.append([statistics.pass_at_k(SAMPLES, right, k) for k in ks])
+        voted.append([statistics.majority_at_k(votes, reference, k) for k in ks])
+    solved["pass@k", when] = np.array(passed)
+    solved["maj@k", when] = np.array(voted)
 
 # %% [markdown]
-# In the figure, the horizontal axis is k and the vertical axis is the rate of problems solved. Grey is before and blue
-# after training; solid lines are pass@k, dashed lines maj@k:
+# The table below has the means over the problems:
+
+# %%
+print(f"{'k':13}", *(f"{k:6}" for k in ks))
+for (measure, when), values in solved.items():
+    print(f"{measure:6} {when:6}", *(f"{rate:6.1%}" for rate in values.mean(0)))
+
+# %% [markdown]
+# In the figure, the horizontal axis is k and the vertical axis is the percentage of problems solved, on the left by at
+# least one of k answers, on the right by a vote of k answers. Grey is before and blue after training. Each band is the
+# 95 % interval over problems:
 
 # %% tags=["hide-input"]
-figure, (axes,) = figures.new_panels()
+
+
+def draw_rates(axes, ks, values, colour):
+    """The mean over the problems for each k, and its 95 % interval as a band."""
+    low, high = np.array([interval(column) for column in values.T]).T
+    axes.fill_between(ks, 100 * low, 100 * high, color=colour, alpha=0.2, lw=0)
+    axes.plot(ks, 100 * values.mean(0), "o-", color=colour, ms=5, lw=2)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ks, ks)
+    axes.set(xlabel="k", ylim=(0, 102))
+
+
+figure, panels = figures.new_panels(8.0, 3.6, count=2, across=2)
 ends = []
-for name, ys in curves.items():
-    colour = figures.BLUE if name.endswith("after") else figures.GREY
-    style = "o-" if name.startswith("pass") else "s--"
-    axes.plot(ks, ys, style, color=colour, ms=5, lw=2, label=name)
-    ends.append(f"{name}: {ys[0]:.1%} at 1, {ys[-1]:.1%} at {ks[-1]}")
-axes.set_xscale("log", base=2)
-axes.set_xticks(ks, ks)
-axes.minorticks_off()
-axes.set(xlabel="k", ylabel="rate of problems", ylim=(0, 1.02))
-axes.set_title("Training lifts the first answer, and pass@8 too")
-axes.legend(frameon=False, loc="lower right")
-words = "Line chart of the rate of problems (lenient) over k. " + "; ".join(ends)
-figures.show(figure, f"{words}.")
+for axes, measure in zip(panels, ("pass@k", "maj@k")):
+    for when, colour in (("before", figures.GREY), ("after", figures.BLUE)):
+        values = solved[measure, when]
+        draw_rates(axes, ks, values, colour)
+        means = values.mean(0)
+        axes.text(1.02, 100 * means[0] + 10, when, color=colour)
+        ends.append(f"{measure} {when}: {means[0]:.1%} at 1, {means[-1]:.1%} at 8")
+    axes.set_title(measure, loc="left", fontsize=10)
+panels[0].set_ylabel("problems solved, % (lenient)")
+figure.suptitle("Training lifts the first answer, pass@8 and the vote")
+figures.show(figure, f"Two charts of the problems solved over k. {'; '.join(ends)}.")
 
 # %% [markdown]
 # Training lifts the single answer, and it lifts pass@8 nearly as much: the trained model solves problems that the base
@@ -708,47 +823,51 @@ with model.disable_adapter():
     base_tries = ask_heldout_problems(model, samples=TRIES)
 base_right = base_tries.table(heldout).groupby("problem")["lenient"].sum()
 base_ks = [1, 2, 4, 8, 16, 32, 64]
-base_passes = []
-for k in base_ks:
-    per_problem = [statistics.pass_at_k(TRIES, int(n), k) for n in base_right]
-    base_passes.append(float(np.mean(per_problem)))
-    print(f"base pass@{k:<2} {base_passes[-1]:.1%}")
+base_solved = []
+for n in base_right:
+    base_solved.append([statistics.pass_at_k(TRIES, int(n), k) for k in base_ks])
+base_solved = np.array(base_solved)  # (problems, base_ks)
+base_passes = base_solved.mean(0).tolist()
+for k, rate in zip(base_ks, base_passes):
+    print(f"base pass@{k:<2} {rate:.1%}")
+lead = solved["pass@k", "after"][:, -1] - base_solved[:, -1]
+low, high = interval(lead)
+print(f"trained pass@8 less base pass@64: {lead.mean():+.1%}", end=" ")
+print(f"({low:+.1%} to {high:+.1%})")
 greedy_rate = float(np.mean(scores_greedy_after.lenient))
 print(f"one greedy answer after training: {greedy_rate:.1%}")
 
 # %% [markdown]
 # In the figure, the grey line is pass@k of the base for k tries, the blue line pass@k of the trained model for up to 8
-# tries, and the dashed green line the rate of problems that the trained model solves with one greedy answer:
+# tries, and the dashed green line the rate of problems that the trained model solves with one greedy answer. The bands
+# are 95 % intervals over problems:
 
 # %% tags=["hide-input"]
-figure, (axes,) = figures.new_panels()
-axes.plot(base_ks, base_passes, "o-", color=figures.GREY, ms=5, lw=2)
-axes.plot(ks, curves["pass@k after"], "o-", color=figures.BLUE, ms=5, lw=2)
-axes.axhline(greedy_rate, color=figures.GREEN, ls="--", lw=2)
-axes.text(64, base_passes[-1] + 0.03, "base, k tries", color=figures.GREY, ha="right")
-blue_end = curves["pass@k after"][-1]
-axes.text(9, blue_end, "trained, k tries", color=figures.BLUE, va="center")
-greedy_words = f"trained, one greedy answer: {greedy_rate:.0%}"
-axes.text(2.2, greedy_rate - 0.06, greedy_words, color=figures.GREEN)
-axes.set_xscale("log", base=2)
-axes.set_xticks(base_ks, base_ks)
-axes.minorticks_off()
-axes.set(xlabel="k", ylabel="rate of problems", ylim=(0, 1.02))
+figure, (axes,) = figures.new_panels(7.0, 4.0)
+draw_rates(axes, ks, solved["pass@k", "after"], figures.BLUE)
+draw_rates(axes, base_ks, base_solved, figures.GREY)
+axes.axhline(100 * greedy_rate, color=figures.GREEN, ls="--", lw=2)
+blue_end = solved["pass@k", "after"].mean(0)[-1]
+axes.text(16, 100 * base_passes[4] - 18, "base, k tries", color=figures.GREY)
+axes.text(8.6, 100 * blue_end + 5, "trained, k tries", color=figures.BLUE, va="center")
+greedy_words = f"trained,\none greedy\nanswer: {greedy_rate:.0%}"
+axes.text(88, 100 * greedy_rate, greedy_words, color=figures.GREEN, va="center")
 enough = [k for k, rate in zip(base_ks, base_passes) if rate >= greedy_rate]
 needed = f"about {enough[0]} tries" if enough else "more than 64 tries"
+axes.set(ylabel="problems solved, % (lenient)")
 axes.set_title(f"For one greedy answer after training, the base needs {needed}")
 figures.show(
     figure,
     f"Base pass@k rises from {base_passes[0]:.0%} at 1 to {base_passes[-1]:.0%} at 64. "
-    f"The trained model's rises from {curves['pass@k after'][0]:.0%} at 1 to "
-    f"{blue_end:.0%} at 8. One greedy answer after training solves {greedy_rate:.0%}.",
+    f"The trained model's pass@8 is {blue_end:.0%}. One greedy answer after training "
+    f"solves {greedy_rate:.0%}.",
 )
 
 # %% [markdown]
 # In the stored run, one greedy answer after training solves about as many problems as the base solves in 64 tries
 # (73.8 and 75.0 %). And nobody has to find the right one among 64 answers. Eight tries after training solve more than
-# 64 tries before it: in the figure, the blue line ends above the grey one. So this gain is not sharpening alone, as
-# far as 64 tries can tell. The grey line still rises at 64, so more tries would solve more problems.
+# 64 tries before it: the difference is 8.8 points, with an interval from 2.5 to 15.0. So this gain is not sharpening
+# alone, as far as 64 tries can tell. The grey line still rises at 64, so more tries would solve more problems.
 #
 # One run with one seed is little evidence. [The measurements](../docs/measurements.md) have three seeds of a longer
 # run, chapter 04's 120 steps: there one greedy answer after training solves 83 to 85 % of 120 problems, and 64 answers
