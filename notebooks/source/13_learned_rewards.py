@@ -1740,4 +1740,4 @@ print(json.dumps(proved, indent=2))
 # here after about 2 nats; what helps is to go no further, to buy gold labels that show the turn, and to repair the
 # reward.
 #
-# Next: chapter 14, "Judges and rubrics", asks a language model for the reward, in words.
+# Next: [14 · Judges and rubrics](14_judges_and_rubrics.ipynb) asks a language model for the reward, in words.

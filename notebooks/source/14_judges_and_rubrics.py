@@ -152,7 +152,7 @@ print(f"{x.shape[1]} features, loss {loss.item():.2f}")
 # %% [markdown]
 # The next cell puts the stand-in behind an endpoint on this machine, in the same format as a real server. It finds the
 # parts of the question by the fence. For the question "Which of these answers is better?" it compares two replies and
-# adds a little for the one that comes first. This **position bias** is built in, so that you can see further below
+# adds a bonus for the one that comes first. This **position bias** is built in, so that you can see further below
 # whether a test finds it; large models have such a bias without anybody's help.
 
 # %%
@@ -340,7 +340,7 @@ figures.show(figure, f"Kappa of four criteria with intervals. {'; '.join(lines)}
 # *step*, because "We will look at it" is a step for some readers and none for others. Make such a question clearer
 # before any judge gets it.
 #
-# One kappa for the whole reply would have hidden all of this. Measure each criterion apart, and on the replies between
+# One kappa for the whole reply would hide such a difference. Measure each criterion apart, and on the replies between
 # which the judge will have to decide: if the policy stops being rude, only polite replies are left to be told apart.
 #
 # ### How many labels do you need?
