@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 09 · Merge and inference
 #
-# In which form do you put a trained adapter to work, and how do you know that this form still does what was trained?
-# This chapter merges an adapter, checks the merge, measures how far each form is from the trained policy, and serves
-# the merged model.
+# In which form do you put a trained adapter to work, and how do you know that this form still behaves as the trained
+# policy? This chapter merges an adapter, checks the merge, measures how far each form is from the trained policy, and
+# serves the merged model.
 #
 # **After this notebook you can** choose a form to ship, merge an adapter into its base and prove that the merge was
 # computed correctly, recognise a wrong merge although it still answers, generate in batches, choose sampling settings
@@ -44,40 +44,43 @@ r = 1
 x = torch.tensor([1.0, 1.0, 2.0])
 merged_W = W + alpha / r * (B @ A)
 print("base alone:       ", W @ x)
-print("adapter beside it:", W @ x + alpha / r * (B @ (A @ x)))
+beside = alpha / r * (B @ (A @ x))
+print("adapter beside it:", W @ x + beside)
 print("merged:           ", merged_W @ x)
 
 # %% [markdown]
 # Both paths are linear, so they can be added once and for all: this is the merge. The merged layer is one matrix, with
-# no second path to compute for each token. The figure shows the two paths of an unmerged layer, from its input x to its
-# output y:
+# no second path to compute for each token. The figure shows the shapes of the matrices. B is as tall as W, A is as wide
+# as W, and their product has W's shape:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
+from matplotlib.patches import Rectangle
 
 pale = figures.PALE
-boxes = {
-    "x": (0.06, 0.5, "x", pale["data"]),
-    "W": (0.4, 0.82, "W, frozen", pale["off"]),
-    "A": (0.28, 0.2, "A: r x inputs", pale["model"]),
-    "B": (0.54, 0.2, "B: outputs x r", pale["model"]),
-    "+": (0.78, 0.5, "+", pale["number"]),
-    "y": (0.93, 0.5, "y", pale["data"]),
-}
-arrows = [
-    ("x", "W", ""),
-    ("W", "+", ""),
-    ("x", "A", ""),
-    ("A", "B", ""),
-    ("B", "+", "times alpha / r"),
-    ("+", "y", ""),
+parts = [  # left edge, bottom, width, height, colour, name, shape
+    (0.0, 0.0, 3.0, 2.4, pale["off"], "W", "outputs x inputs"),
+    (5.4, 0.0, 0.5, 2.4, pale["number"], "B", "outputs x r"),
+    (6.7, 1.0, 3.0, 0.5, pale["number"], "A", "r x inputs"),
+    (10.7, 0.0, 3.0, 2.4, pale["check"], "merged W", "outputs x inputs"),
 ]
-figure = figures.diagram(boxes, arrows, (7.0, 2.4))
-figure.suptitle("The merge adds both paths into one matrix: W + (alpha / r) B A")
+figure, (axes,) = figures.new_panels(8.0, 2.6)
+for x, y, width, height, colour, name, shape in parts:
+    box = Rectangle((x, y), width, height, fc=colour, ec=figures.GREY)
+    axes.add_patch(box)
+    middle = x + width / 2
+    centre = y + height / 2
+    axes.text(middle, centre, name, ha="center", va="center")
+    axes.text(middle, -0.35, shape, ha="center", va="center")
+for x, sign in ((4.2, "+  alpha / r  x"), (6.3, "x"), (10.2, "=")):
+    axes.text(x, 1.2, sign, ha="center", va="center")
+axes.set(xlim=(-0.1, 13.8), ylim=(-0.6, 2.5), aspect="equal")
+axes.axis("off")
+axes.set_title("The merge: the adapter's two thin matrices become part of W")
 figures.show(
     figure,
-    "The input x goes through the frozen W and, beside it, through A and B. The sum of "
-    "both is y; B's part is multiplied by alpha / r.",
+    "Four matrices as rectangles: W plus alpha / r times the tall B times the flat "
+    "wide A is the merged W, which has W's shape.",
 )
 
 # %% [markdown]
@@ -372,27 +375,68 @@ results = {}
 for name, candidate in merges.items():
     numbers = compare_with(unmerged, candidate)
     numbers["proved"] = export.is_proved(numbers)
-    numbers["greedy"] = ask(candidate).rate
+    greedy = ask(candidate)
+    numbers["greedy"] = greedy.rate
+    numbers["greedy_interval"] = greedy.interval
+    if name == "right":
+        right_greedy = greedy
+    numbers["p"] = paired_p_value(right_greedy.strict, greedy.strict)
     numbers["sampled"] = ask(candidate, sample=True).rate
     results[name] = numbers
 
 # %% [markdown]
-# The first two columns are the numbers of the check, and the last is its verdict:
+# The first two columns are the numbers of the check, *p* compares the greedy answers with those of the right merge
+# (McNemar's test, chapter 08), and the last column is the verdict of the check:
 
 # %%
-print(f"{'':20} logits differ   same token   greedy   sampled   check")
+print(f"{'':20} logits differ  same token  greedy      p  sampled  check")
 for name, numbers in results.items():
     print(f"{name:20} {numbers['relative_logit_difference']:13.1%}", end="")
-    print(f" {numbers['same_greedy_tokens']:12.2%}", end="")
-    print(f" {numbers['greedy']:8.1%} {numbers['sampled']:9.1%}", end="   ")
+    print(f" {numbers['same_greedy_tokens']:11.2%}", end="")
+    print(f" {numbers['greedy']:7.1%}", end="")
+    print(f" {numbers['p']:6.1g}", end="")
+    print(f" {numbers['sampled']:8.1%}", end="  ")
     print("accepted" if numbers["proved"] else "refused")
+
+# %% [markdown]
+# The figure compares what the two kinds of evidence show. On the left is the greedy accuracy of each merge with its
+# 95 % interval, on the right the relative difference of its logits, with the limit of the check as a dashed line:
+
+# %% tags=["hide-input"]
+figure, panels = figures.new_panels(8.5, 2.9, count=2, across=2)
+for y, (name, numbers) in enumerate(results.items()):
+    colour = figures.BLUE if name == "right" else figures.ORANGE
+    low, high = numbers["greedy_interval"]
+    accuracy = 100 * numbers["greedy"]
+    off = 100 * numbers["relative_logit_difference"]
+    place = max(off, 2) + 0.5  # of the number, right of the dashed line
+    panels[0].hlines(y, 100 * low, 100 * high, color=colour, lw=3)
+    panels[0].plot(accuracy, y, "o", color=colour)
+    panels[1].barh(y, off, 0.5, color=colour)
+    panels[1].text(place, y, f"{off:.1f}", va="center")
+panels[1].axvline(100 * export.RELATIVE, color="black", ls="--", lw=1)
+panels[0].set_yticks(range(len(results)), list(results))
+panels[1].set_yticks(range(len(results)), [])
+panels[0].set(xlabel="greedy accuracy, %", xlim=(35, 90))
+panels[1].set(xlabel="logits differ, % of their spread", xlim=(0, 32))
+for axes in panels:
+    axes.set_ylim(len(results) - 0.5, -0.5)
+    axes.grid(visible=False)
+figure.suptitle("The logits separate the right merge from every wrong one")
+texts = []
+for name, numbers in results.items():
+    accuracy = numbers["greedy"]
+    off = numbers["relative_logit_difference"]
+    texts.append(f"{name}: greedy {accuracy:.0%}, logits differ by {off:.1%}")
+words = "; ".join(texts)
+figures.show(figure, f"Accuracy and logits of four merges. {words}.")
 
 # %% [markdown]
 # Read the lines "alpha / r left out" and "into 4-bit weights". Both models choose the same token as the base with its
 # adapter at 99 % of the positions, which is within the limit of the check. Yet each of them is a different policy: its
-# logits differ by 15 and 16 % of their spread, against 0.2 % for the right merge. They lose ten and five points of
-# greedy accuracy. With 120 problems, a loss of ten points is about the smallest that can be told from chance, and a
-# loss of five can well be chance. The logits show the fault beyond doubt.
+# logits differ by 15 and 16 % of their spread, against less than 0.2 % for the right merge. They lose ten and five
+# points of greedy accuracy. With 120 problems, a loss of ten points is about the smallest that can be told from chance,
+# and a loss of five can well be chance. The logits show the fault beyond doubt.
 
 # %% [markdown]
 # ## How far from the trained policy?
@@ -419,40 +463,48 @@ for name, candidate in routes.items():
     distance = compare_with(trained, candidate)["relative_logit_difference"]
     greedy = ask(candidate)
     sampled = ask(candidate, sample=True)
-    distances[name] = (distance, greedy.rate, sampled.rate)
+    distances[name] = (distance, greedy, sampled)
     low, high = sampled.interval
-    print(f"{name:9} logits off by {distance:5.1%}, greedy {greedy.rate:.1%}", end=", ")
+    print(f"{name:9} logits off by {distance:5.1%}", end=", ")
+    print(f"greedy {greedy.rate:.1%}", end=", ")
     print(f"sampled {sampled.rate:.1%} ({low:.1%} to {high:.1%})")
 low, high = after.interval
 print(f"policy    greedy {after_greedy.rate:.1%}", end=", ")
 print(f"sampled {after.rate:.1%} ({low:.1%} to {high:.1%})")
 
 # %% [markdown]
-# The figure repeats these numbers. Each arrow is one way to merge, and *logits off by* is the relative difference
-# from the trained policy's logits. The orange box is the merge that rounds again; the green ones keep 16 bits:
+# The figure repeats these numbers. On the left are the distances of the logits. On the right are the accuracies, greedy
+# as circles and sampled as squares, with their 95 % intervals:
 
 # %% tags=["hide-input"]
-texts = {}
-for name, (distance, greedy_rate, sampled_rate) in distances.items():
-    rates = f"greedy {greedy_rate:.1%}, sampled {sampled_rate:.1%}"
-    texts[name] = f"merged, {name}\nlogits off by {distance:.1%}\n{rates}"
-start = "trained policy\n4-bit weights,\nadapter beside them\n"
-start += f"greedy {after_greedy.rate:.1%}, sampled {after.rate:.1%}"
-boxes = {
-    "policy": (0.17, 0.5, start, pale["model"]),
-    "4-bit": (0.84, 0.84, texts["4-bit"], pale["number"]),
-    "16-bit": (0.84, 0.5, texts["16-bit"], pale["check"]),
-    "unpacked": (0.84, 0.16, texts["unpacked"], pale["check"]),
+figure, panels = figures.new_panels(8.5, 3.2, count=2, across=2)
+ways = {
+    "trained policy": (0.0, after_greedy, after),
+    "4-bit: added,\nrounded again": distances["4-bit"],
+    "16-bit: added to the\noriginal weights": distances["16-bit"],
+    "unpacked: 4-bit weights\nin 16 bits, then added": distances["unpacked"],
 }
-arrows = [
-    ("policy", "4-bit", "add, round to 4 bits again"),
-    ("policy", "16-bit", "add to the original\n16-bit weights"),
-    ("policy", "unpacked", "unpack to 16 bits, add"),
-]
-figure = figures.diagram(boxes, arrows, (9.5, 3.8))
-figure.suptitle("Rounding again loses most; the unpacked base is nearest to training")
-ends = "; ".join(text.replace("\n", ", ") for text in texts.values())
-figures.show(figure, f"Arrows from the trained policy to three merged models. {ends}.")
+for y, (distance, greedy, sampled) in enumerate(ways.values()):
+    off = 100 * distance
+    panels[0].barh(y, off, 0.5, color=figures.BLUE)
+    panels[0].text(off + 0.3, y, f"{off:.1f}", va="center")
+    for scores, height, mark in ((greedy, y - 0.15, "o"), (sampled, y + 0.15, "s")):
+        low, high = scores.interval
+        accuracy = 100 * scores.rate
+        panels[1].hlines(height, 100 * low, 100 * high, color=figures.GREY)
+        panels[1].plot(accuracy, height, mark, color=figures.BLUE)
+panels[0].set_yticks(range(len(ways)), list(ways))
+panels[1].set_yticks(range(len(ways)), [])
+panels[0].set(xlabel="logits off the policy's, %", xlim=(0, 16))
+panels[1].set(xlabel="strictly right, %")
+for axes in panels:
+    axes.set_ylim(len(ways) - 0.5, -0.5)
+    axes.grid(visible=False)
+figure.suptitle("The logits tell the three ways apart, the accuracies do not")
+ends = [f"{name} {distance:.1%}" for name, (distance, _, _) in distances.items()]
+words = ", ".join(ends)
+figures.show(figure, f"Logits off the trained policy's by: {words}. All intervals of "
+             "the accuracies overlap.")
 
 # %% [markdown]
 # The merge into the unpacked base stays closest to the trained policy, but it keeps the 4-bit rounding errors for good.
@@ -603,9 +655,19 @@ figure, alternative = figures.bar_panels(
 figures.show(figure, alternative)
 
 # %% [markdown]
-# Look at "cat", a token that makes no sense here: temperature 2 raises its probability from 0.4 % to 3 % *per token*
-# (both follow from the six logits). In an answer of 25 tokens at least one such slip is then more likely than not, so
-# a high temperature needs a setting that cuts off unlikely tokens.
+# Look at "cat", a token that makes no sense here. How probable is it *per token*, and how probable is at least one such
+# slip in an answer of 25 tokens, if every token has a rival like this one?
+
+# %%
+for name in ("unchanged", "temperature 2", "temperature 2, min_p 0.1"):
+    cat = chances[name][words.index("cat")]
+    slip = 1 - (1 - cat) ** 25
+    print(f"{name:25} cat {cat:.1%} per token, at least one in 25 tokens: {slip:.0%}")
+
+# %% [markdown]
+# Temperature 2 raises the probability of "cat" from 0.4 % to 3.1 % per token. In an answer of 25 tokens at least one
+# such slip is then more likely than not. So a high temperature needs a setting that cuts off unlikely tokens, such as
+# `min_p`.
 
 # %% [markdown]
 # ### Measured on the model
@@ -627,7 +689,8 @@ def vote_and_variety(completions, references):
     voted = []
     distinct = []
     for index, reference in enumerate(references):
-        group = completions[SAMPLES * index : SAMPLES * (index + 1)]
+        start = SAMPLES * index
+        group = completions[start : start + SAMPLES]
         votes = []
         for text in group:
             answer = reading.lenient_answer(text)
@@ -794,7 +857,8 @@ for label, source, beside, load_in_4bit in forms:
     size = candidate.get_memory_footprint() / 2**20
     low, high = sampled.interval
     print(f"{label:21}{size:5.2f} MiB {seconds:5.1f} s", end="   ")
-    print(f"greedy {greedy.rate:.1%}   sampled {sampled.rate:.1%}", end=" ")
+    print(f"greedy {greedy.rate:.1%}", end="   ")
+    print(f"sampled {sampled.rate:.1%}", end=" ")
     print(f"({low:.1%} to {high:.1%})")
 
 # %% [markdown]
@@ -803,11 +867,28 @@ for label, source, beside, load_in_4bit in forms:
 # for its second path, and 4-bit weights take time to unpack (not measured here). Run this cell on the GPU with your own
 # model.
 #
-# Compare the last line with the merge *into* 4-bit weights above. Both models end in 4 bits. In the merge into 4-bit
-# weights, the weights already lay on the levels, so small updates were lost. Here the sum of the original weights and
-# the update is rounded only once. That is the reason to quantize last. The accuracies of the stored run do not prove
-# it: quantized last, 67.5 % of the sampled answers are right against 60.8 %, but of the greedy ones 70.8 % against
-# 71.7 %. With 120 problems both differences can be chance.
+# Compare the last line with the merge *into* 4-bit weights above. Both models end in 4 bits, and differ in how often
+# the weights are rounded. How far is each of them from the right merge in 16 bits, and how far from the trained policy?
+
+# %%
+last, _ = load_model(
+    merged, dtype=profile.dtype, device=profile.device, load_in_4bit=True
+)
+print(f"{'logits off':28} the 16-bit merge   the trained policy")
+for name, candidate in {"quantized last": last, "into 4-bit weights": in_4bit}.items():
+    from_merge = compare_with(model, candidate)["relative_logit_difference"]
+    from_policy = compare_with(trained, candidate)["relative_logit_difference"]
+    print(f"{name:28} {from_merge:16.1%} {from_policy:20.1%}")
+apart = compare_with(in_4bit, last)["relative_logit_difference"]
+print(f"the two from each other: {apart:.1%}")
+
+# %% [markdown]
+# The model that was quantized last is 10 % away from the right merge, and the merge into 4-bit weights 16 %. From the
+# trained policy they are 11 and 13 % away. In the merge into 4-bit weights, the weights already lay on the levels, so
+# small updates were lost. Quantized last, the sum of the original weights and the update is rounded only once. That is
+# the reason to quantize last. The accuracies of the stored run do not prove it: quantized last, 65.8 % of the sampled
+# answers are right against 60.8 %, but of the greedy ones 70.8 % against 71.7 %. With 120 problems both differences can
+# be chance.
 #
 # NF4 needs no *calibration* (examples that decide the rounding), and the weights are quantized while they load. **AWQ**
 # (4-bit, calibrated) and **FP8** are for servers such as vLLM. **GGUF** is the format of llama.cpp and Ollama, for CPUs
@@ -1013,7 +1094,8 @@ def fewer_bits() -> dict:
         scores = evaluate(mine, words, problems, max_new_tokens=64)
         strict.append(scores.strict)
         sampled = evaluate(mine, words, problems, sample=True, max_new_tokens=64)
-        print(f"{bits:2} bits: {scores.rate:.1%} strict, {sampled.rate:.1%} sampled")
+        print(f"{bits:2} bits: {scores.rate:.1%} strict", end=", ")
+        print(f"{sampled.rate:.1%} sampled")
     better, worse = statistics.changed(strict[0], strict[1])
     return {"better": len(better), "worse": len(worse), "problems": len(problems)}
 
@@ -1046,8 +1128,8 @@ predict("09.3", prediction, fewer_bits);
 # ## Summary
 #
 # In which form do you put a trained adapter to work? Leave it unmerged if several adapters share a base. Otherwise
-# merge it in 16 bits, and quantize only after that. How do you know that the form still does what was trained? Compare
-# its logits, and measure its accuracy.
+# merge it in 16 bits, and quantize only after that. How do you know that the form still behaves as the trained policy?
+# Compare its logits, and measure its accuracy.
 #
 # - Merge into 16-bit weights, and check the merge by its logits: a wrong merge still answers, and chooses nearly the
 #   same tokens.
