@@ -61,8 +61,8 @@ print(text[text.index("in all") :])
 # Smaller pieces (`per_device_train_batch_size`) give the same gradient, added up in more parts. They cost some time,
 # because a GPU computes large pieces more efficiently, and they leave the training as it is. With one completion at a
 # time, even gradient checkpointing can stay off. Fewer completions in a step, however, change the training itself: the
-# gradient gets noisier. `plan` is also a command, for any model and memory. This is a GPU of 12 GB, of which PyTorch sees
-# about 11.6 GiB:
+# gradient gets noisier. `plan` is also a command, for any model and memory. This is a GPU of 12 GB, of which PyTorch
+# sees about 11.6 GiB:
 #
 # ```bash
 # python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --gradient-accumulation-steps 8
@@ -147,9 +147,9 @@ for name, values in settings.items():
     peaks[name] = (always / GIB, sampling / GIB, learning / GIB)
 
 # %% [markdown]
-# In the next figure, the upper bar of each pair is the peak of sampling, the lower one that of the update. The grey part
-# of both is the memory that is always needed. A setting fits if both bars end before the dashed line. (The axis ends at
-# 20 GiB; a longer bar is cut off there and has its length as a number.)
+# In the next figure, the upper bar of each pair is the peak of sampling, the lower one that of the update. The grey
+# part of both is the memory that is always needed. A setting fits if both bars end before the dashed line. (The axis
+# ends at 20 GiB; a longer bar is cut off there and has its length as a number.)
 
 # %% tags=["hide-input"]
 table = np.array(list(peaks.values()))
@@ -164,10 +164,12 @@ for label, (heights, shift, colour, hatch) in bars.items():
     axes.barh(places + shift, added, 0.36, left=floors, color=colour, hatch=hatch,
               edgecolor="white", label=label)
     for place, height in zip(places + shift, heights):
-        note = f"{height:.1f}" if height <= usable else f"{height:.1f}: too much"
+        note = f"{height:.1f}"
+        if height > usable:
+            note += ": too much"
         look = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        axes.text(min(height, 16) + 0.3, place, note, va="center", fontsize=9,
-                  bbox=look)  # the number of a bar that is cut off stands on it
+        x = min(height, 16) + 0.3  # the number of a bar that is cut off stands on it
+        axes.text(x, place, note, va="center", fontsize=9, bbox=look)
 axes.axvline(usable, color="black", linestyle="--", lw=1, zorder=0)
 axes.set(yticks=places, yticklabels=list(peaks), xlabel="GiB", xlim=(0, 20))
 axes.invert_yaxis()
@@ -379,9 +381,13 @@ for part, began, ended in spans:
     seconds_taken = ended - began
     totals[part] += seconds_taken
     colour = figures.BLUE if part == "sampling" else figures.ORANGE
-    axes.barh(part, seconds_taken, left=began - starts[-1], color=colour,
-              edgecolor=colour)  # an edge: very short parts stay visible
-labels = [f"{part}, {total:.2f} s" for part, total in totals.items()]
+    start = began - starts[-1]
+    look = {"color": colour, "edgecolor": colour}  # an edge: short parts stay visible
+    axes.barh(part, seconds_taken, left=start, **look)
+labels = []
+for part, total in totals.items():
+    milliseconds = 1000 * total
+    labels.append(f"{part}, {milliseconds:.0f} ms")
 axes.set_yticks(range(5), labels)
 axes.set_xlabel("seconds since the step began")
 axes.invert_yaxis()
@@ -399,12 +405,82 @@ figures.show(
 # Each bar is the time from the beginning to the end of one part. Sampling is one long bar; then forward and backward
 # passes alternate, once for each piece. The rewards and the optimizer take so little time that their bars are lines.
 #
-# This is a small model with short completions on a CPU, so measure your own run, too. On a GPU expect sampling to be slow
-# ([TRL's documentation](https://huggingface.co/docs/trl/speeding_up_training) says so as well). The update reads all
-# tokens of its completions at once, but sampling writes one token after the other, and for each of them the GPU has to
-# read all weights of the model from its memory. With few completions this reading takes longer than the arithmetic, so
-# most of the GPU waits. There are two ways to a faster step: several GPUs share the work, or a faster program than
-# `generate` samples.
+# This is a small model with short completions on a CPU, where arithmetic is slow. A GPU has much arithmetic, and
+# another limit counts: the update reads all tokens of its completions at once, but sampling writes one token after the
+# other. For each new token the GPU must read all weights of the model and the whole KV cache from its memory.
+#
+# How long does each part take *at least*? Two numbers of the T4's data sheet give a bound: 320 GB per second from its
+# memory, and 65 trillion operations per second in 16 bits. A forward pass takes two operations (multiply and add) for
+# each weight and token. The update takes three such passes: forward, forward again because of the checkpointing, and
+# backward through the activations (the frozen base needs no gradients of its weights).
+
+# %%
+BANDWIDTH = 320e9  # bytes a second
+ARITHMETIC = 65e12  # operations a second
+PROMPT, NEW = 384, 512  # tokens
+shape_4b = find_shape("Qwen/Qwen3-4B")
+packed = weight_bytes(shape_4b, "float16", True)
+linear_in_16_bits = 2 * shape_4b.weights[1]  # bytes of the weights that 4 bits pack
+operations = 2 * shape_4b.weights[0]  # of a token in a forward pass
+
+
+def shortest_times(completions):
+    """Seconds, at least: sampling packed, sampling unpacked, its arithmetic, update."""
+    cache = kv_cache_bytes(shape_4b, completions, PROMPT + NEW // 2, "float16")
+    unpacked = packed + 2 * linear_in_16_bits  # written in 16 bits and read again
+    read_packed = NEW * (packed + cache) / BANDWIDTH
+    read_unpacked = NEW * (unpacked + cache) / BANDWIDTH
+    arithmetic = NEW * completions * operations / ARITHMETIC
+    tokens = completions * (PROMPT + NEW)
+    update = 3 * tokens * operations / ARITHMETIC
+    return read_packed, read_unpacked, arithmetic, update
+
+
+for completions in (1, 8, 32):
+    fused, unpacking, arithmetic, update = shortest_times(completions)
+    print(f"{completions:2} completions: sampling {fused:4.1f} s", end=", ")
+    print(f"with unpacking {unpacking:4.1f} s", end=", ")
+    print(f"its arithmetic alone {arithmetic:3.1f} s; update {update:4.1f} s")
+
+# %% [markdown]
+# A 4-bit weight must be unpacked before it is used. Some GPU kernels do so while they multiply (*sampling*); others
+# write all weights in 16 bits and read them again, for every token (*with unpacking*). The figure shows all four
+# bounds:
+
+# %% tags=["hide-input"]
+counts = [1, 2, 4, 8, 16, 32, 64]
+bounds = [shortest_times(count) for count in counts]
+blue = figures.BLUE
+looks = [
+    ("sampling, weights unpacked for each token", blue, "--"),
+    ("sampling: read packed weights and cache", blue, "-"),
+    ("sampling: its arithmetic alone", figures.GREY, ":"),
+    ("update: arithmetic", figures.ORANGE, "-"),
+]
+packed_times, unpacked_times, arithmetic_times, update_times = zip(*bounds)
+lines = [unpacked_times, packed_times, arithmetic_times, update_times]
+figure, (axes,) = figures.new_panels(7.5, 4.0)
+for seconds_each, (words, colour, dash) in zip(lines, looks):
+    axes.plot(counts, seconds_each, dash, color=colour, lw=2, marker="o", label=words)
+axes.legend(frameon=False, loc="upper left")
+axes.set_xscale("log", base=2)
+axes.set_xticks(counts, counts)
+axes.set(xlabel="completions in a step", ylabel="seconds, at least", ylim=(0, 62))
+axes.set_title("Qwen3-4B on a T4: sampling waits for memory (computed)", loc="left")
+last = ", ".join(f"{seconds:.0f}" for seconds in shortest_times(32))
+words = "Four lower bounds over the completions of a step. For 32 completions: "
+figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
+
+# %% [markdown]
+# Each line is the shortest time of one part for 512 new tokens, over the number of completions. For a step of 32
+# completions, sampling takes at least 9 to 32 seconds, and the update at least 11. Look at the dotted line, too: the
+# arithmetic of sampling takes only 2 of its seconds, so most of the GPU waits for the memory. That is why 32
+# completions take at most about twice as long as one, and not 32 times as long. These are bounds, not predictions: a
+# real step is slower, sampling above all, because `generate` also starts hundreds of small GPU programs for each token.
+# So expect sampling to be the slow part ([TRL's documentation](https://huggingface.co/docs/trl/speeding_up_training)
+# says so as well), and measure your run.
+#
+# There are two ways to a faster step: several GPUs share the work, or a faster program than `generate` samples.
 
 # %% [markdown]
 # ## Several GPUs
@@ -482,9 +558,9 @@ code = script.read_text()
 print(code[code.index("folder, steps") :])  # what stands before are the imports
 
 # %% [markdown]
-# Start it twice: by Python alone, and by `accelerate launch` with two processes. The file `cpu_two_processes.yaml` tells
-# accelerate what to start. On a CPU the processes communicate through the library gloo, on GPUs through NCCL. Nothing
-# else differs.
+# Start it twice: by Python alone, and by `accelerate launch` with two processes. The file `cpu_two_processes.yaml`
+# tells accelerate what to start. On a CPU the processes communicate through the library gloo, on GPUs through NCCL.
+# Nothing else differs.
 
 # %%
 import subprocess
@@ -531,7 +607,8 @@ print("the same problems in the same order:", same)
 # %%
 for name, processes in records.items():
     record = processes[0]
-    before, after = record["before"], record["after"]
+    before = record["before"]
+    after = record["after"]
     print(f"{name}: held-out accuracy {before:.1%} before, {after:.1%} after 4 steps")
 
 # %% [markdown]
@@ -555,9 +632,9 @@ for name, processes in records.items():
 # %% [markdown]
 # ### A model that does not fit on one GPU
 #
-# So far each process has had a whole copy of the model. That is called **data parallel**. If one copy does not fit,
-# the processes can *divide* what they store. In full training with mixed precision and Adam, each weight takes 16 bytes:
-# 2 for the weight, 2 for its gradient, and 12 for the optimizer (a copy in 32 bits and two moments). The stages of
+# So far each process has had a whole copy of the model. That is called **data parallel**. If one copy does not fit, the
+# processes can *divide* what they store. In full training with mixed precision and Adam, each weight takes 16 bytes: 2
+# for the weight, 2 for its gradient, and 12 for the optimizer (a copy in 32 bits and two moments). The stages of
 # DeepSpeed's ZeRO divide more and more of these among the GPUs ([Rajbhandari et al.
 # 2020](https://arxiv.org/abs/1910.02054)). FSDP is PyTorch's own form of the last stage.
 
@@ -606,54 +683,54 @@ for name in ("fsdp2", "zero2", "zero3"):
 # ```
 
 # %% [markdown]
-# ### A GPU that you do not own
-#
-# A script whose first lines name its packages can also run on a rented GPU. `python -m grpo_workbook new my_project`
-# writes such a `train.py`. With an account at Hugging Face that may run jobs, this command sends it to a T4, together
-# with the folder:
-#
-# ```bash
-# hf jobs uv run --flavor t4-small --timeout 2h --volume ./my_project:/project:rw \
-#     --env PYTHONPATH=/project my_project/train.py
-# ```
-#
-# `uv` installs the packages there. The script takes its data and rewards from `/project`, and writes its outputs there,
-# into a bucket of your account. `--flavor` names the machine (`hf jobs hardware` lists them with their prices), and
-# `--timeout` ends a job that hangs. Add `--dry-run` to see the job without starting it. This course has not run it; a
-# test starts the script in the same way, apart from its folder.
-
-# %% [markdown]
 # ## A faster sampler: vLLM
 #
 # More GPUs share the update, but all of them wait for the longest completion. vLLM is a library that samples faster
 # than `generate`: it keeps one pool of memory for all caches, stores the prompt of a group once, and gives the memory
-# of finished completions to waiting ones. It runs in two ways. With **colocate** it shares one GPU with the training,
-# and the two take turns. As a **server** it has GPUs of its own:
+# of finished completions to waiting ones. It runs in two ways. With **colocate** it shares each GPU with the trainer,
+# and the two take turns. As a **server** it has GPUs of its own. The figure shows both ways on four GPUs. Time goes to
+# the right; blue is sampling, orange the update, and white is a GPU that waits:
 
 # %% tags=["hide-input"]
-from matplotlib.patches import Rectangle
-
-orange = pale["number"]
-boxes = {"trainer": (0.1, 0.42, "trainer:\nadapters,\nactivations", white)}
-boxes["vllm"] = (0.38, 0.42, "vLLM:\nKV cache", orange)
-boxes["server"] = (0.62, 0.42, "GPU 0 and 1:\nvLLM server", orange)
-boxes["other"] = (0.91, 0.42, "GPU 2 and 3:\ntrainer", white)
-arrows = [("trainer", "vllm", "prompts", -0.4),
-          ("vllm", "trainer", "completions", -0.4),
-          ("other", "server", "prompts, new weights", 0.4),
-          ("server", "other", "completions", 0.4)]
-figure = figures.diagram(boxes, arrows, (8.0, 2.6))
-heads = {0.02: "colocate: one GPU, by turns", 0.54: "server: GPUs of its own"}
-for x, words in heads.items():
-    frame = Rectangle((x - 0.01, 0.03), 0.46, 0.77, fill=False, ls="--", color="grey")
-    figure.axes[0].add_patch(frame)
-    figure.text(x, 0.87, words, fontsize=12)
-figures.show(figure, (
-    "Left, colocate: trainer and vLLM share one GPU and take turns; prompts go one "
-    "way, completions the other. Right, server: vLLM runs on GPUs 0 and 1; the trainer "
-    "on GPUs 2 and 3 sends it prompts and, after each step, the new weights."))
+pale = figures.PALE
+figure, panels = figures.new_panels(8.0, 3.6, count=2)
+alike, apart_axes = panels
+blue = {"color": figures.BLUE, "edgecolor": "white"}
+orange = {"color": figures.ORANGE, "edgecolor": "white"}
+for start in (0, 3, 6, 9):  # four GPUs: 2 for sampling, 1 for the update
+    alike.barh(0, 2, 0.6, left=start, **blue)
+    alike.barh(0, 1, 0.6, left=start + 2, **orange)
+arrow = {"arrowstyle": "-|>", "color": figures.GREY}
+for start in (0, 6):  # two GPUs each: twice as long
+    turn = start + 4
+    end = start + 6
+    apart_axes.barh(0, 4, 0.6, left=start, **blue)
+    apart_axes.barh(1, 2, 0.6, left=turn, **orange)
+    apart_axes.annotate("", (turn, 0.7), (turn, 0.3), arrowprops=arrow)
+    apart_axes.annotate("", (end, 0.3), (end, 0.7), arrowprops=arrow)
+    apart_axes.text(turn - 0.1, 0.5, "completions", ha="right", va="center")
+    apart_axes.text(end - 0.1, 0.5, "weights", ha="right", va="center")
+alike.set_yticks([0], ["GPUs 0 to 3: both"])
+apart_axes.set_yticks([0, 1], ["GPUs 0, 1: vLLM", "GPUs 2, 3: trainer"])
+alike.set_title("colocate: vLLM and trainer take turns on each GPU", loc="left")
+apart_axes.set_title("server: each has its own GPUs, and one waits", loc="left")
+for axes in panels:
+    axes.set(xlim=(0, 12.1), xticks=[])
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+apart_axes.set_xlabel("time (a sketch: it leaves out switching and transfers)")
+figures.show(figure, "Two time lines of four GPUs. Colocate: all sample, then all "
+             "update, four steps. Server: two GPUs sample while two wait, then the "
+             "other way round, two steps in the same time.")
 
 # %% [markdown]
+# In the sketch the server looks worse, because half of its GPUs always wait. It pays in two cases: if the memory of a
+# GPU cannot hold both vLLM's cache and the training, or if both halves work at the same time, which is the subject of
+# the section "Asynchronous GRPO" below.
+
+# %% [markdown]
+# These are the settings:
+#
 # | settings of `GRPOConfig` | what samples | when to use it |
 # | --- | --- | --- |
 # | `use_vllm=False` | `generate` of Transformers | no GPU, little memory, or a model that vLLM does not know yet |
@@ -726,8 +803,37 @@ for name, loading in loadings.items():
 # TRL corrects for the difference with a ratio: the probability under the trainer, divided by that under the sampler.
 # (The setting `vllm_importance_sampling_correction` is on with vLLM in this course.) Its default mode, `sequence_mask`,
 # takes the ratio of the *whole completion* and multiplies the completion's loss by it. If the ratio exceeds 3
-# (`vllm_importance_sampling_clip_max`), it **drops** the completion. This ratio is a product over all tokens, so small
-# differences add up with the length. To see how, join the measured differences at random into longer completions:
+# (`vllm_importance_sampling_clip_max`), it **drops** the completion.
+#
+# What does this do to long completions? First a toy, a model with only two tokens. The sampler writes each of them with
+# probability 50 %; the trainer would write the first with 52 % and the second with 48 %. The ratio of a completion is
+# the product over its tokens:
+
+# %%
+from scipy.stats import binom
+
+print("tokens   dropped   median    mean   mean without the dropped")
+for length in (10, 100, 1000, 4000):
+    first = np.arange(length + 1)  # how often the sampler wrote the first token
+    second = length - first
+    chance = binom.pmf(first, length, 0.5)
+    ratio = 1.04**first * 0.96**second  # 52 % / 50 % and 48 % / 50 %
+    is_dropped = ratio > 3
+    dropped = chance[is_dropped].sum()
+    median = ratio[length // 2]
+    mean = chance @ ratio
+    weights_kept = np.where(is_dropped, 0, ratio)
+    mean_kept = chance @ weights_kept
+    print(f"{length:6} {dropped:9.1%}", end="")
+    print(f" {median:8.2f} {mean:7.2f} {mean_kept:14.2f}")
+
+# %% [markdown]
+# Without the limit the mean of the ratio is 1 at every length, so the correction is right on average. But the longer
+# the completions are, the more of this mean comes from a few completions with a very large ratio, and the median falls.
+# These few are dropped: at 4,000 tokens they are 5 % of the completions, and four fifths of the total weight are lost
+# with them.
+#
+# The next cell does the same with the measured differences. It joins them at random into longer completions:
 
 # %%
 lengths = [32, 128, 512, 2048, 8192]
@@ -752,7 +858,7 @@ for name, quantiles in ratios.items():
     low, median, high = np.array(quantiles).T
     dash = "-" if name == "bfloat16" else "--"
     axes.fill_between(lengths, low, high, color=colours[name], alpha=0.2)
-    axes.plot(lengths, median, dash, color=colours[name], label=f"{name} sampler")
+    axes.plot(lengths, median, dash, color=colours[name])
     band = f"nine tenths from {low[-1]:.2g} to {high[-1]:.2g}"
     sentences.append(f"{name}, 8,192 tokens: median {median[-1]:.2g}, {band}")
 axes.axhline(3, color="black", linestyle=":", lw=1)
@@ -762,16 +868,16 @@ axes.set_yscale("log")
 axes.set(xticks=lengths, xticklabels=lengths, xlim=(32, 8192), ylim=(1e-4, 20))
 axes.set(xlabel="tokens of a completion", ylabel="ratio of the completion")
 axes.set_title("The longer the completion, the further its ratio is from 1", loc="left")
-axes.legend(frameon=False, loc="lower left")
+axes.text(2400, 1.3, "bfloat16 sampler", color=figures.BLUE)
+axes.text(60, 4e-3, "4-bit sampler", color=figures.ORANGE)
 figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
              f"measured differences. {'. '.join(sentences)}.")
 
 # %% [markdown]
 # The ratios of the bfloat16 sampler stay closer to 1 than those of the 4-bit sampler, which differs more at each token.
-# Why do the medians fall? The sampler wrote the tokens, so on average it gave them a little more probability than the
-# trainer does: the mean of the logarithm is minus the KL divergence of the two. The mean of the *ratio* is 1 all the
-# same. Many completions with a small ratio are balanced by a few with a very large one, and just those are dropped. So
-# long completions lose weight on the whole. When vLLM samples, watch three metrics:
+# The medians fall as in the toy. The reason is that the sampler wrote the tokens, so on average it gave them a little
+# more probability than the trainer does: the mean of a token's log-ratio is minus the KL divergence of the two. When
+# vLLM samples, watch three metrics:
 #
 # - `sampling/sampling_logp_difference/mean` is the mean size of the difference per token, as printed above. It jumps if
 #   the sampler has stale weights.
@@ -834,8 +940,10 @@ for ahead in (0, 1, 2, 4, 8):
     runs[ahead] = simulate(ahead)
     seconds_per_step, ages, _, trainer_spans = runs[ahead]
     speed = runs[0][0] / seconds_per_step
+    age = np.mean(ages)
+    oldest = max(ages)
     print(f"{ahead} ahead: {seconds_per_step:2.0f} s a step, {speed:.1f} x", end="; ")
-    print(f"completions {np.mean(ages):.1f} updates old, at most {max(ages)}")
+    print(f"completions {age:.1f} updates old, at most {oldest}")
 
 # %% [markdown]
 # The next figure shows the first minutes without and with one step ahead:
@@ -848,26 +956,31 @@ for axes, (ahead, title) in zip(rows_of_axes, titles.items()):
     times, writing = np.array(runs[ahead][2]).T
     axes.fill_between(times / 60, writing, step="post", color=figures.BLUE, lw=0)
     for began, ended in runs[ahead][3]:
-        axes.barh(-14, (ended - began) / 60, 16, left=began / 60, color=figures.ORANGE,
-                  edgecolor="white")
+        start = began / 60
+        length = ended / 60 - start
+        look = {"color": figures.ORANGE, "edgecolor": "white"}
+        axes.barh(-14, length, 16, left=start, **look)
     axes.set(xlim=(0, minutes), ylim=(-26, 70), yticks=[-14, 0, 64])
     axes.set_yticklabels(["update", "0", "64"])
     axes.set_title(title, loc="left")
     axes.grid(False)
-rows_of_axes[0].set_ylabel("completions\nbeing written")
+for axes in rows_of_axes:
+    axes.set_ylabel("completions\nbeing written")
 rows_of_axes[-1].set_xlabel("minutes")
 counts = []
 for ahead in titles:
-    counts.append(sum(ended < 60 * minutes for _, ended in runs[ahead][3]))
+    _, ends = zip(*runs[ahead][3])
+    in_time = [ended for ended in ends if ended < 60 * minutes]
+    counts.append(len(in_time))
 figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM falls "
              "from 64 completions to a few, then rests during the update; "
              f"{counts[0]} updates end. One step ahead: vLLM is never idle, the "
              f"updates follow each other closely, and {counts[1]} end.")
 
 # %% [markdown]
-# Blue is the number of completions that vLLM is writing, orange are the updates. Above, most of the time is spent on the
-# last few completions of a step. Below, vLLM always has completions to write, and the updates follow each other with
-# short pauses.
+# Blue is the number of completions that vLLM is writing, orange are the updates. Above, most of the time is spent on
+# the last few completions of a step. Below, vLLM always has completions to write, and the updates follow each other
+# with short pauses.
 #
 # One step ahead makes this run about three times as fast. From two steps ahead on, the trainer has no pause left, so
 # more makes nothing faster: it only makes the completions older. (The oldest ones are older than the steps ahead,
@@ -876,19 +989,25 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # step gives you.
 #
 # **What it costs.** A completion that is two updates old was sampled by a policy that no longer exists: training is
-# **off-policy**. This is the difference of the section above, for another reason and larger, and it has the same
-# remedy, **importance sampling**: multiply by the ratio of the probabilities under the trained policy and under the one
-# that sampled, and limit this ratio. The correction has a limit, too. The further the policies are apart, the more
-# completions have a ratio that is cut off, and the less a completion can teach. So every such trainer bounds the
-# staleness:
+# **off-policy**. So sampler and trainer differ once more, as in the section "The sampler is not quite the policy", but
+# here because of the updates between them, and by more. The remedy is the same. It is called **importance sampling**:
+# multiply the loss by the ratio of the two probabilities, under the trained policy and under the one that sampled, and
+# limit this ratio. The remedy has an end, too. The further the two policies are apart, the more ratios are cut off, and
+# the less a completion can teach. So every asynchronous trainer bounds the staleness, which is the age of a completion
+# in updates:
 #
 # | trainer | how far it may run ahead | what corrects |
 # | --- | --- | --- |
 # | `AsyncGRPOTrainer` of TRL: experimental in 1.15 (`trl.experimental.async_grpo`), [stable since 1.18](https://github.com/huggingface/trl/releases/tag/v1.18.0) | `max_staleness`: what is more than 4 updates old is dropped | the ratio to the probabilities that vLLM reported, clipped as in GRPO |
-# | [prime-rl](https://docs.primeintellect.ai/prime-rl/algorithms) | always one step | a loss for off-policy data, by default DPPO's |
-# | [AReaL](https://inclusionai.github.io/AReaL/algorithms/async.html) | `max_head_offpolicyness`, and 0 is synchronous; a completion may be continued by newer weights | decoupled PPO |
+# | [prime-rl](https://docs.primeintellect.ai/prime-rl/algorithms) | always one step | the ratio of each token, limited; a token whose probability changed too much is left out |
+# | [AReaL](https://inclusionai.github.io/AReaL/algorithms/async.html) | `max_head_offpolicyness`, and 0 is synchronous; a completion may be continued by newer weights | decoupled PPO (below) |
 # | [verl](https://verl.readthedocs.io/en/latest/advance/fully_async.html), fully asynchronous recipe | a setting; its authors report 2.4 to 2.7 times the speed with a 7 B model on 128 GPUs | see its page |
 # | [NeMo RL](https://docs.nvidia.com/nemo/rl/latest/guides/async-grpo.html) | `max_trajectory_age_steps`, 1 in its example | importance sampling, "required for convergence" |
+#
+# *Decoupled PPO* ([Hilton et al. 2021](https://arxiv.org/abs/2110.00641)) separates two tasks of PPO's old policy. The
+# policy that *sampled* a completion decides how much it counts, by the ratio as above; a *recent* policy, such as that
+# of the step before, is the centre around which the update is clipped, so that old completions are not all clipped
+# away.
 #
 # A run with TRL looks like this, beside a vLLM server as above. It takes the same rewards and data as `GRPOTrainer`. It
 # does not know `scale_rewards`, `loss_type` or `beta`, and its metrics have other names. This course has not run it:
@@ -900,13 +1019,13 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # trainer = AsyncGRPOTrainer("Qwen/Qwen3-4B", [correctness_reward], args, train_set)
 # ```
 #
-# When is it worth it? If sampling takes most of a step, if the completions differ much in length, and if you have GPUs for
-# both. On a single GPU the trainer and vLLM take turns anyway. Watch the staleness (`sample/staleness_mean` in TRL 1.15)
-# and the metrics of the section above, and compare the held-out accuracy with a synchronous run: faster steps that teach
-# less are no gain.
+# When is it worth it? If sampling takes most of a step, if the completions differ much in length, and if you have GPUs
+# for both. On a single GPU the trainer and vLLM take turns anyway. Watch the staleness (`sample/staleness_mean` in TRL
+# 1.15) and the metrics of the section above, and compare the held-out accuracy with a synchronous run: faster steps
+# that teach less are no gain.
 
 # %% [markdown]
-# ## Settings by GPU
+# ## For reference: settings by GPU
 #
 # The course has profiles for three sizes of GPU. Their values are common ones that fit according to `plan`; none has
 # been tuned on its GPU. Here are two of the profiles:
@@ -947,7 +1066,7 @@ for name in (
 # | `beta` | 0, which needs no reference model and no second forward pass |
 
 # %% [markdown]
-# ## Your own run, as a file
+# ## For reference: your own run, as a file
 #
 # You can write all of these values into one file for `python -m grpo_workbook run`, which takes every field of TRL's
 # `GRPOConfig`. `python -m grpo_workbook new my_project` makes a folder with data, two rewards and their tests, and one
@@ -971,6 +1090,23 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 # The short run (`--max_steps 4`) also tells you how long the long one will take. Its log has the `step_time` in
 # seconds. Leave out the first step, multiply the mean of the others by the number of steps, and add the time of the two
 # evaluations. If the completions get longer while the model learns, the steps take longer, too.
+
+# %% [markdown]
+# ### A GPU that you do not own
+#
+# A script whose first lines name its packages can also run on a rented GPU. `python -m grpo_workbook new my_project`
+# writes such a `train.py`. With an account at Hugging Face that may run jobs, this command sends it to a T4, together
+# with the folder:
+#
+# ```bash
+# hf jobs uv run --flavor t4-small --timeout 2h --volume ./my_project:/project:rw \
+#     --env PYTHONPATH=/project my_project/train.py
+# ```
+#
+# `uv` installs the packages there. The script takes its data and rewards from `/project`, and writes its outputs there,
+# into a bucket of your account. `--flavor` names the machine (`hf jobs hardware` lists them with their prices), and
+# `--timeout` ends a job that hangs. Add `--dry-run` to see the job without starting it. This course has not run it; a
+# test starts the script in the same way, apart from its folder.
 
 # %% [markdown] tags=["remove-cell"]
 # For the machine that runs this notebook on every change: fail if a formula has drifted from what was measured, or if
@@ -1054,11 +1190,12 @@ except NotImplementedError:
 # %% [markdown]
 # ### Exercise 10.2 · `choose_base` · medium · 10 minutes
 #
-# Do you need a base model in 4 bits? In NF4 with double quantization, a weight takes 4 bits. Each block of 64 weights has
-# a scale of 8 bits, and every 256 of these scales share another scale, of 32 bits. Only the linear layers are stored in
-# this way; the other weights (embeddings, norms) stay in 16 bits. `rest` is the memory that the run needs besides the
-# weights, and `usable` what the GPU has, both in GiB (2³⁰ bytes). Return `"16 bits"` if the run fits with all weights in
-# 16 bits, which is faster. Return `"4 bits"` if it only fits in NF4, and `"neither"` if it does not fit at all.
+# Do you need a base model in 4 bits? In NF4 with double quantization, a weight takes 4 bits. Each block of 64 weights
+# has a scale of 8 bits, and every 256 of these scales share another scale, of 32 bits. Only the linear layers are
+# stored in this way; the other weights (embeddings, norms) stay in 16 bits. `rest` is the memory that the run needs
+# besides the weights, and `usable` what the GPU has, both in GiB (2³⁰ bytes). Return `"16 bits"` if the run fits with
+# all weights in 16 bits, which is faster. Return `"4 bits"` if it only fits in NF4, and `"neither"` if it does not fit
+# at all.
 
 
 # %% tags=["exercise"]
@@ -1253,20 +1390,21 @@ check("10.5", my_plan);
 # %% [markdown]
 # ## Summary
 #
-# Does this model fit on my GPU, and what will be slow?
+# Does this model fit on my GPU, and what will be slow? By the computation of this chapter, Qwen3-4B fits on a GPU of
+# 16 GB, in 4 bits and with gradient checkpointing, and sampling will be the slow part.
 #
 # - `plan` computes the memory before the run. A step is sampling, then the update; each has its peak of memory, and the
-#   larger peak must fit. By this computation, Qwen3-4B fits on a T4 in 4 bits with gradient checkpointing.
+#   larger peak must fit.
 # - 4 bits shrink the weights, LoRA shrinks the optimizer's state, and checkpointing shrinks the activations. The KV
 #   cache grows with all completions of a step, the activations with those that the model reads at once.
 # - If a run does not fit, take smaller pieces first, then 4 bits and checkpointing, then fewer or shorter completions.
-# - Measure where the time goes. Expect sampling to be slow, because a completion is written token by token; vLLM is made
-#   to speed it up.
-# - Several GPUs share a step: the same script, started by a launcher, gets the same problems in parts. The completions of
-#   all processes together must be whole groups, and the advantages are those of whole groups.
+# - Two numbers of a data sheet bound the time of a step. Expect sampling to be slow, because for each token the GPU
+#   reads all weights and does little with them; vLLM is made to speed it up. Then measure where the time goes.
+# - Several GPUs share a step: the same script, started by a launcher, gets the same problems in parts. The completions
+#   of all processes together must be whole groups, and the advantages are those of whole groups.
 # - With vLLM, watch the sampling metrics: TRL's correction can drop long completions, or leave them almost no weight.
-# - Asynchronous training lets sampler and trainer work at the same time. One or two steps ahead fill the pauses; more only
-#   makes the completions older.
+# - Asynchronous training lets sampler and trainer work at the same time. One or two steps ahead fill the pauses; more
+#   only makes the completions older.
 #
 # Next: [11 · Tools and environments](11_tools_and_environments.ipynb) trains a model that acts. To start with your own
 # data, make [a project](../templates/my_project/README.md) with `python -m grpo_workbook new my_project`, put in your
