@@ -230,6 +230,53 @@ check("12.1", rloo_advantages);
 # </details>
 
 # %% [markdown]
+# ## Distillation: a grade for every token
+#
+# All methods above learn from one number per answer. **On-policy distillation** ([Agarwal et al.
+# 2024](https://arxiv.org/abs/2306.13649)) learns from a second model, the *teacher*, which is better and reads the same
+# tokens. The student samples an answer, and at every token of it the teacher says how likely it finds each token of the
+# vocabulary. The student then moves its own distribution towards the teacher's. The loss is the **reverse KL
+# divergence**, $\sum_t \pi(t)\,(\log \pi(t) - \log q(t))$ for the student $\pi$ and the teacher $q$. It is called
+# reverse because the average is taken over the student's tokens, not over the teacher's. No reward is needed.
+#
+# If the teacher can only tell the probability of the token that was sampled, as most servers do, the student treats
+# $\log q(t) - \log \pi(t)$ as the token's advantage. Here both forms grade one token. The student has five options and
+# prefers A, the teacher prefers B:
+
+# %%
+student_logits = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0], requires_grad=True)
+teacher = torch.tensor([0.05, 0.70, 0.15, 0.05, 0.05]).log()
+student = student_logits.log_softmax(0)
+reverse_kl = (student.exp() * (student - teacher)).sum()
+whole = -torch.autograd.grad(reverse_kl, student_logits, retain_graph=True)[0]
+
+torch.manual_seed(0)
+estimates = []
+for _ in range(1000):  # 1,000 times: one sampled token
+    token = torch.multinomial(student.exp(), 1).item()
+    advantage = (teacher[token] - student[token]).detach()
+    loss = -advantage * student[token]
+    push = -torch.autograd.grad(loss, student_logits, retain_graph=True)[0]
+    estimates.append(push)
+estimates = torch.stack(estimates)
+
+print(f"{'token':34} " + " ".join(f"{name:>6}" for name in "ABCDE"))
+for label, values in {
+    "the student's probability": student.exp(),
+    "the teacher's probability": teacher.exp(),
+    "push, whole vocabulary": whole,
+    "push, sampled token: mean": estimates.mean(dim=0),
+    "push, sampled token: deviation": estimates.std(dim=0),
+}.items():
+    print(f"{label:34} " + " ".join(f"{value:6.2f}" for value in values))
+
+# %% [markdown]
+# A positive push makes a token more likely. Both forms push B up and A down, and their means agree. But a single
+# sampled token gives a push whose standard deviation is larger than the push itself. With the whole vocabulary this
+# noise is gone. What distillation needs instead is a teacher. The stored race below does not contain distillation; at the
+# end of the chapter you run TRL's trainer for it.
+
+# %% [markdown]
 # ## The race
 #
 # `benchmarks/race.py` trains the course's tiny models by every method, with 8 seeds:
@@ -1010,6 +1057,34 @@ trainer = RLOOTrainer(
     train_dataset=Dataset.from_list(train_rows[:64]),
 )
 train_and_print(trainer, "reward", "entropy", "completions/mean_length")
+
+# %% [markdown]
+# **On-policy distillation** is TRL's `DistillationTrainer`, with `beta=1.0` for the reverse KL divergence. It has no
+# reward function; the teacher is a second model with the same tokenizer. TRL computes the divergence in a kernel for
+# GPUs, so on a CPU `distil_without_triton` puts the same formula in its place (a test compares both). To show the call
+# without training a teacher first, the base here is the teacher of a student whose last layer was disturbed:
+
+# %%
+from grpo_workbook import compat
+from trl import DistillationConfig, DistillationTrainer
+
+compat.distil_without_triton()
+student = load_tiny_model()
+torch.manual_seed(0)
+for weight in student.model.layers[-1].parameters():
+    weight.data += 0.1 * torch.randn_like(weight)
+longer = {**common, "max_steps": 8, "per_device_train_batch_size": 32}
+args = DistillationConfig(
+    beta=1.0, learning_rate=1e-3, max_completion_length=64, **longer
+)
+trainer = DistillationTrainer(
+    student, teacher_model=load_tiny_model(), args=args, processing_class=tokenizer,
+    train_dataset=Dataset.from_list(train_rows[:256]),
+)
+train_and_print(trainer, "loss", "entropy", "completions/mean_length")
+
+# %% [markdown]
+# The loss is the mean divergence of a token in nats. It falls as the student returns to its teacher.
 
 # %% [markdown]
 # ## For the curious
