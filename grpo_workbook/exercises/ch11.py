@@ -73,6 +73,17 @@ priced_reward = exercise("11.2", "priced_reward")
 priced_reward.case(
     TRANSCRIPTS, RIGHT_ANSWERS, 0.25, gives=[1.0, 0.0, 0.75, 0.5, 0.75, -0.25, -0.25]
 )
+# other answers and another price, so that no answer can be written into the reward
+priced_reward.case(
+    [
+        [model_text("12")],
+        [calls_of(6), tool_result("12"), model_text("12")],
+        [model_text("8")],
+    ],
+    ["12"] * 3,
+    0.5,
+    gives=[1.0, 0.5, 0.0],
+)
 
 
 def answer_of(completion):
@@ -149,16 +160,38 @@ def judge_tool(function):
         schema = get_json_schema(tool)
     except Exception:  # it has an exception of its own for each part that is missing
         return "no schema"
-    names = schema["function"]["parameters"]["properties"]
-    if not names:
+    parameters = schema["function"]["parameters"]["properties"]
+    if not parameters:
         return "no arguments"
     try:
-        tool(**{name: object() for name in names})  # no tool takes an argument of this type
+        tool(**{name: object() for name in parameters})  # no tool takes an argument of this type
+        return "unchecked"
     except CallError:
-        return "a model can call it"
+        pass
     except Exception:
         return "unchecked"
-    return "unchecked"
+    return judge_valid_call(tool, parameters)
+
+
+VALID_VALUES = {"string": "a", "integer": 1, "number": 1.0, "boolean": True}
+
+
+def judge_valid_call(tool, parameters):
+    """Whether the tool gives a result, or an error for the model, for valid arguments."""
+    from grpo_workbook.environments import CallError
+
+    types = {name: parameter.get("type") for name, parameter in parameters.items()}
+    if not all(str(type_name) in VALID_VALUES for type_name in types.values()):
+        return "a model can call it"  # a list, for example: no value of it is valid for every tool
+    try:
+        result = tool(**{name: VALID_VALUES[type_name] for name, type_name in types.items()})
+    except CallError:
+        return "a model can call it"  # such as a word that is not in the notes
+    except Exception:  # ToolBroken from @tool, anything from other functions
+        return "broken"
+    if result is None or result == "None":  # @tool makes a text of each result
+        return "broken"
+    return "a model can call it"
 
 
 my_tool = exercise("11.3", "my_tool", call=judge_tool)
@@ -203,6 +236,26 @@ def takes_no_argument():
         return "noon"
 
     return now
+
+
+@my_tool.mistake
+def fails_on_a_valid_call():
+    """Your tool gives no result for valid arguments: it returns None, or it raises an error. Call
+    it yourself with "a" for a text and 1 for a number. Raise CallError where the model must
+    choose other arguments.
+    """
+    from grpo_workbook.environments import tool
+
+    @tool
+    def repeat(text: str) -> str:
+        """Repeat a text.
+
+        Args:
+            text: The text.
+        """
+        return None
+
+    return repeat
 
 
 # 11.4: a tool that is wrong half of the time
