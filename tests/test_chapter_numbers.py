@@ -1,4 +1,4 @@
-"""Sentences of chapters 12 and 13 that cite stored runs: their numbers are computed again."""
+"""Sentences of chapters 12, 13 and 15 that cite stored runs: their numbers are computed again."""
 
 import functools
 import json
@@ -107,12 +107,18 @@ def kl_of_best(n: int) -> float:
     return log(n) - (n - 1) / n
 
 
+def vision(method: str, seed: int, measure: str) -> float:
+    """What a run of benchmarks/vision.py measured at its end, in percent."""
+    return 100 * runs_of(VISION)[method][seed][measure]
+
+
 MAIN, STEPS = "race_results/main.jsonl", "race_results/steps.jsonl"
 GOODHART, PIPELINE = "goodhart_results/goodhart.jsonl", "goodhart_results/pipeline.jsonl"
 SELECTION = "goodhart_results/selection.jsonl"
 PENALTIES = ("beta 0.3", "beta 0.1", "adaptive beta")
 DIVERSITY, NOISE = "goodhart_results/diversity.jsonl", "goodhart_results/noise.jsonl"
 FOUR, GREEDY = "grpo, 4 updates", "greedy"
+VISION = "vision_runs.jsonl"
 SENTENCES = [
     (
         "12_which_algorithm",
@@ -240,6 +246,33 @@ SENTENCES = [
             percent(DIVERSITY, "base", "answer"),
             percent(DIVERSITY, "majority", "answer"),
             percent(DIVERSITY, "base", "answer8"),
+        ),
+    ),
+    (
+        "15_pictures",
+        "the stored run with another seed reaches {:.1f} % and falls to {:.1f} %",
+        lambda: (vision("vision", 1, GREEDY), vision("vision", 1, "white")),
+    ),
+    (
+        "15_pictures",
+        "The stored run with adapters in the language layers reaches {:.1f} % and falls to "
+        "{:.1f} %",
+        lambda: (vision("language", 0, GREEDY), vision("language", 0, "white")),
+    ),
+    (
+        "15_pictures",
+        "the real charts are read as before training: {:.1f} % right instead of {:.1f} %",
+        lambda: (vision("vision, blank pictures", 0, GREEDY), vision("base", 0, GREEDY)),
+    ),
+    (
+        "15_pictures",
+        "Before training {:.1f} % of the colours are right. In the tower's stored run it is "
+        "{:.1f} % afterwards, although all heights are right; in that of the language layers it is "
+        "{:.1f} %",
+        lambda: (
+            vision("base", 0, "colours"),
+            vision("vision", 1, "colours"),
+            vision("language", 0, "colours"),
         ),
     ),
 ]

@@ -269,6 +269,10 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         'Dataset.from_list(read_rows("heldout"))': 'Dataset.from_list(read_rows("heldout")[:24])',
         "rejected[:60]": "rejected[:4]",
     },
+    "15_pictures": {
+        "make_charts(200, seed": "make_charts(24, seed",
+        "make_args(steps=40)": "make_args(steps=2)",
+    },
     "17_capstone": {
         "MY_STEPS = 60\nMY_HELDOUT = 120": "MY_STEPS = 4\nMY_HELDOUT = 24",
     },
@@ -580,6 +584,25 @@ def learned_from_a_rubric_and_exploited_a_cheap_criterion(folder, proved):
     wrong, accepted = proved["misnamed"]["after"]
     assert accepted > wrong / 2 > 20
     assert proved["asked"] > 5_000
+
+
+@proof("15_pictures", "notebook_15.json")
+def learned_to_see_and_knows_nothing_without_the_picture(folder, proved):
+    assert proved["steps"] == 40
+    before, after = proved["before"], proved["after"]
+    assert 0.25 < before["greedy"] < 0.6
+    assert before["white paper"] > 0.9
+    assert proved["form"] > 0.95
+    assert after["greedy"] > 0.9
+    assert after["sampled"] > 0.8
+    assert proved["p_value"] < 1e-9
+    for control in ("blank", "shuffled"):
+        assert max(before[control], after[control]) < 0.15
+    assert proved["heights"][1] > 0.97
+    assert proved["colours"][1] < proved["heights"][1]  # no colour is paid for
+    assert proved["merged"] > 0.9
+    assert proved["stored"] >= 5
+    assert (folder / "outputs" / "pictures" / "merged" / "model.safetensors").is_file()
 
 
 @proof("17_capstone", "capstone/notebook_17.json")
