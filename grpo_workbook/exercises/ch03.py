@@ -264,42 +264,60 @@ last_line_alone.example(
 
 
 def examine(function):
-    """What must hold of the learner's reward, its honest completion and its cheats."""
+    """What must hold of the learner's reward, its honest completions and its cheats."""
     reward, row, honest, cheats = function()
-    texts = [honest, *cheats, "", "x 1 \n" * 20_000]
+    if isinstance(honest, str):
+        honest = [honest]
+    texts = [*honest, *cheats, "", "x 1 \n" * 20_000]
     columns = {name: [value] * len(texts) for name, value in row.items()}
     prompts = [[{"role": "assistant", "content": "?"}]] * len(texts)
     values = call(reward, texts, prompt=prompts, **columns)
-    paid = [value for value in values if value is not None]
+    # a completion without a number is one condition; for the others it counts as unpaid
+    numbers = [value or 0.0 for value in values]
+    honest_numbers = numbers[: len(honest)]
+    other_numbers = numbers[len(honest) :]
+    least_honest = min(honest_numbers, default=0.0)
     return {
-        "five different cheats": len(set(cheats) - {honest}) >= 5,
-        "the honest completion earns": (values[0] or 0.0) > 0,
-        "every value is between -1 and 1": all(-1 <= value <= 1 for value in paid),
-        "every other completion earns less": all(value < paid[0] for value in paid[1:]),
+        "two different honest completions": len(set(honest)) >= 2,
+        "five different cheats": len(set(cheats) - set(honest)) >= 5,
+        "every completion gets a number": None not in values,
+        "every value is between -1 and 1": all(-1 <= number <= 1 for number in numbers),
+        "the honest completions earn": least_honest > 0,
+        "the honest completions earn the same": len(set(honest_numbers)) == 1,
+        "every other completion earns less": max(other_numbers) < least_honest,
     }
 
 
 my_reward = exercise("03.5", "my_reward", call=examine)
 my_reward.case(
     gives={
+        "two different honest completions": True,
         "five different cheats": True,
-        "the honest completion earns": True,
+        "every completion gets a number": True,
         "every value is between -1 and 1": True,
+        "the honest completions earn": True,
+        "the honest completions earn the same": True,
         "every other completion earns less": True,
     }
 )
 
+HONEST = ["42", "6*7=42"]
 CHEATS = ["1", "2", "3", "4", "5"]
+
+
+def pay_honest(completions, **columns):
+    """1.0 for the honest completions, 0.0 for all others."""
+    return [float(text_of(completion) in HONEST) for completion in completions]
 
 
 @my_reward.mistake
 def pays_a_cheat():
-    """A cheat earns as much as the honest completion: print what each of them earns."""
+    """A cheat earns as much as the honest completions: print what each of them earns."""
 
     def reward(completions, **columns):
         return [1.0] * len(completions)
 
-    return reward, {}, "42", CHEATS
+    return reward, {}, HONEST, CHEATS
 
 
 @my_reward.mistake
@@ -307,29 +325,69 @@ def pays_too_much():
     """Your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight."""
 
     def reward(completions, **columns):
-        return [10.0 * (text_of(completion) == "42") for completion in completions]
+        return [10.0 * value for value in pay_honest(completions)]
 
-    return reward, {}, "42", CHEATS
+    return reward, {}, HONEST, CHEATS
 
 
 @my_reward.mistake
 def has_too_few_cheats():
     """These are fewer than five different cheats: think of hedges, copies, length, empty parts."""
+    return pay_honest, {}, HONEST, ["1", "2"]
+
+
+@my_reward.mistake
+def has_one_honest_completion():
+    """You have a single honest completion: a reward that compares with this one text passes then.
+    Add a second one that is worded differently.
+    """
+    return pay_honest, {}, HONEST[:1], CHEATS
+
+
+@my_reward.mistake
+def pays_one_honest_completion():
+    """One of your honest completions earns nothing: the reward accepts only one way to be right."""
 
     def reward(completions, **columns):
-        return [float(text_of(completion) == "42") for completion in completions]
+        return [float(text_of(completion) == HONEST[0]) for completion in completions]
 
-    return reward, {}, "42", ["1", "2"]
+    return reward, {}, HONEST, CHEATS
+
+
+@my_reward.mistake
+def prefers_one_honest_completion():
+    """Your honest completions earn different amounts: the model would learn the one that earns
+    more, although both are right.
+    """
+
+    def reward(completions, **columns):
+        amounts = {HONEST[0]: 1.0, HONEST[1]: 0.5}
+        return [amounts.get(text_of(completion), 0.0) for completion in completions]
+
+    return reward, {}, HONEST, CHEATS
+
+
+@my_reward.mistake
+def leaves_the_others_out():
+    """Your reward is None for some completions: TRL leaves them out of the sum, so they are not
+    penalised. Give 0.0.
+    """
+
+    def reward(completions, **columns):
+        amounts = dict.fromkeys(HONEST, 1.0)
+        return [amounts.get(text_of(completion)) for completion in completions]
+
+    return reward, {}, HONEST, CHEATS
 
 
 @my_reward.mistake
 def pays_nothing():
-    """Your honest completion earns nothing: a completion is a list with a chat message."""
+    """Your honest completions earn nothing: a completion is a list with a chat message."""
 
     def reward(completions, **columns):
         return [0.0] * len(completions)
 
-    return reward, {}, "42", CHEATS
+    return reward, {}, HONEST, CHEATS
 
 
 @my_reward.mistake
@@ -341,4 +399,4 @@ def breaks_the_contract():
     def reward(completions, **columns):
         return 1.0
 
-    return reward, {}, "42", CHEATS
+    return reward, {}, HONEST, CHEATS

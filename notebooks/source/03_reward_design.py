@@ -10,8 +10,9 @@
 # **After this notebook you can** write a reward in TRL's contract, combine several, score a model's completions before
 # any training, attack a reward before the model does, and say which reward drives an update.
 #
-# **Time:** about a minute on two CPU cores, and 40 minutes of reading. Two short runs train; two exercises train too,
-# for under a minute each. **You need** chapter 00.
+# **Time:** about a minute on two CPU cores, and 40 minutes of reading. (The stored run was made on a busy machine, so
+# its bars show several times as long.) Two short runs train; two exercises train too, for under a minute each. **You
+# need** chapter 00.
 
 # %% [markdown]
 # ## From functions to advantages
@@ -261,8 +262,9 @@ for function, weight in zip(functions, args.reward_weights):
 # | length, overlong | 0.1 to 0.5 | only once answers are right; too strong, and the reasoning disappears |
 # | style, repetition | 0.1 to 0.3 | a penalty for what you have seen in samples |
 #
-# Three to five rewards are enough, because each one can be gamed. A weight decides how the completions *within* a group
-# are ranked. It does not decide how strongly a reward changes the model, as the second part of this chapter shows.
+# Use few rewards, three to five: each further one is one more that can be gamed. A weight decides how the completions
+# *within* a group are ranked. It does not decide how strongly a reward changes the model, as the second part of this
+# chapter shows.
 
 # %% [markdown]
 # ## Rewards of your own
@@ -376,8 +378,8 @@ scored.table().round(2)
 # %% [markdown]
 # In groups of 8, every reward has variance in every group. Smaller groups are cheaper. What would they cost? The next
 # figure cuts the same 64 completions into groups of 2, 4 and 8. Each bar is the percentage of groups in which the
-# reward has no variance. Above it stand the number of these groups and the number of all groups. *total* is the
-# weighted sum of the three rewards.
+# reward has no variance. Above each bar stands in how many groups this is so, out of how many. *total* is the weighted
+# sum of the three rewards.
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -485,9 +487,9 @@ paid["ours"] = np.array(correctness_reward(texts, references)) == 1
 print(paid[["course's", "ours"]].sum().to_string())
 
 # %% [markdown]
-# Which attacks are these? In the figure each square is one attack, and each row is one kind of attack. Grey attacks earn
-# less than the full reward from both functions. Orange attacks fool the Hugging Face course's reward alone, and blue
-# attacks fool ours as well.
+# Which attacks are these? In the figure each square is one attack, and each row is one kind of attack. Grey attacks
+# earn less than the full reward from both functions. Orange attacks fool the Hugging Face course's reward alone, and
+# blue attacks fool ours as well.
 
 # %% tags=["hide-input"]
 fools = paid[["course's", "ours"]].sum()
@@ -738,7 +740,7 @@ for group in ([3.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0], [2.1, 2.0, 2.0, 2.0]):
 # In the third all are right, and one earns 0.1 for its style. In both of these groups, the 0.1 changes the model as
 # strongly as the whole task does in the first group.
 #
-# So **where correctness does not vary, the smallest reward drives the update, and its size does not matter**.
+# So **where correctness does not vary, whatever reward still varies drives the update, however small it is**.
 # Correctness does not vary on problems that are too hard and, late in a successful run, on most problems.
 
 # %% [markdown]
@@ -846,9 +848,10 @@ for name in ("says_answer_is", "strict_format_reward", "phrase_in_form"):
 
 # %% [markdown]
 # With both seeds the phrase doubles, from 92 to 192 and to 194 of 240 completions, although its weight is a twentieth
-# of the other reward's. Meanwhile the strict form goes from 53 and 52 completions to 0 and 2. No reward pays for the
-# form, and none punishes it. It is lost because this model never writes the phrase within the strict form (the last
-# two lines): when "The answer is 42." becomes likelier, the other ways to end an answer become less likely.
+# of the other reward's. Meanwhile the strict form goes from 53 and 52 completions to 0 and 2. No reward mentions the
+# form. But this model never writes the phrase within the strict form (the last two lines). So whenever another
+# completion of the group has the phrase, a completion in the form earns less than the mean of its group and becomes
+# less likely. A reward can punish what it never mentions.
 
 # %% [markdown]
 # ### Four ways to make advantages
@@ -962,8 +965,9 @@ show_toy(4, "Half of the groups mastered: only \"group\" lets the phrase win")
 
 # %% [markdown]
 # `"group"` raises the phrase to 80 % in 30 steps. With the three other settings it is still at 10 % to 18 %, because
-# the same batch contains the larger advantages of correctness. This does not last for ever: at step 40 `"batch"` and
-# `"normalize_then_sum"` are near 40 %.
+# the same batch contains the larger advantages of correctness. This does not last for ever: when the policy masters the
+# other groups too, nothing larger is left in the batch. At step 40 `"batch"` and `"normalize_then_sum"` are near 40 %
+# on average, and the seeds differ widely.
 
 # %% [markdown]
 # ### Exercise 03.3 · `no_scaling` · hard · 10 minutes
@@ -1021,7 +1025,7 @@ show_toy(8, "All groups mastered: the phrase wins under every setting")
 # The four lines lie on top of one another. `"group"`, `"batch"` and `"normalize_then_sum"` divide by the phrase's own
 # spread. `"none"` gives a smaller gradient, but AdamW divides each gradient by its own recent size, so the step stays
 # large. With plain SGD, which does not divide, the step is small under `"none"`. Here is the probability of the phrase
-# after 30 steps:
+# after 30 steps, with one seed:
 
 # %%
 for adamw in (True, False):
@@ -1112,8 +1116,8 @@ for prediction, reference in pairs[:3]:
 # %% [markdown]
 # ## Exercises
 #
-# Exercises 03.1 to 03.3 stand above, where their ideas are explained. In 03.4 the run starts only after you have written
-# a prediction. The table in chapter 00 counts what you have solved.
+# Exercises 03.1 to 03.3 stand above, where their ideas are explained. In 03.4 the run starts only after you have
+# written a prediction. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
 # ### Exercise 03.4 · `last_line_alone` · medium · 10 minutes
@@ -1176,9 +1180,10 @@ predict("03.4", prediction, run);
 # ### Exercise 03.5 · `my_reward` · hard · 20 minutes
 #
 # Write a reward for **your** task. Return four things: the reward; the columns of one row, such as `{"answer": "42"}`;
-# one honest completion; and at least five cheats, all as plain text. The check calls the reward as TRL does, with chat
-# messages, and adds an empty and a very long completion. All must earn less than the honest one, and every value must
-# lie between -1 and 1. When it passes, train with it: `train([the_reward], [1.0])`.
+# a list of at least two different honest completions; and a list of at least five cheats, all as plain text. The check
+# calls the reward as TRL does, with chat messages, and adds an empty and a very long completion. The honest completions
+# must all earn the same, and more than every other one. The reward must give every completion a number, between -1 and
+# 1. To train with it you need rows that have its columns: put your own dataset in the place of `train_set` in `train`.
 
 # %% tags=["exercise"]
 def my_reward() -> tuple:
@@ -1190,8 +1195,9 @@ check("03.5", my_reward);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Start from the lab: with `wanted` and `cheats`, `first_attempt` fails the check and your `last_line_reward` passes.
-# Tasks that suit a reward: JSON with certain keys, an SQL query that runs, a short summary with all the names.
+# Start from the lab: with `[wanted, "#### 42"]` and `cheats.values()`, `first_attempt` fails the check and your
+# `last_line_reward` passes. Tasks that suit a reward: JSON with certain keys, an SQL query that runs, a short summary
+# with all the names.
 #
 # </details>
 #
@@ -1209,9 +1215,10 @@ check("03.5", my_reward);
 #
 #         return [value(c[0]["content"], w) for c, w in zip(completions, word)]
 #
-#     honest = "- red apple\n- green apple\n- sour apple"
+#     first = "- red apple\n- green apple\n- sour apple"
+#     honest = [first, "- an apple a day\n- apple\n- one more apple"]
 #     cheats = ["apple", "- apple\n" * 3, "- apples\n- pineapple\n- an apple", "- \n- \n- "]
-#     cheats += ["- red apple\n- green apple", honest + "\n- old apple", honest + "\nEnjoy!"]
+#     cheats += ["- red apple\n- green apple", first + "\n- old apple", first + "\nEnjoy!"]
 #     return list_reward, {"word": "apple"}, honest, cheats
 # ```
 #
@@ -1238,7 +1245,7 @@ check("03.5", my_reward);
 # - Use three to five unit-scaled functions, and give TRL their weights separately.
 # - Score samples before training. Attack your rewards with cheats and with honest answers: the model learns every cheat
 #   that is paid, and unlearns honest answers that are not.
-# - Where correctness does not vary, the smallest reward drives the update. `"batch"`, `"none"` and GDPO keep it small
-#   only while larger rewards vary in the batch.
+# - Where correctness does not vary, whatever reward still varies drives the update, however small it is. `"batch"`,
+#   `"none"` and GDPO keep its effect small only while larger rewards vary in the batch.
 #
 # Next: [04 · A GRPO run you can trust](04_grpo_run.ipynb) trains with these rewards.
