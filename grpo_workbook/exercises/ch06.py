@@ -20,6 +20,7 @@ last_block.case(PYTHON_BLOCK, gives="x = 1\n")
 last_block.case(BARE_BLOCK + "\nDone.", gives="x = 1\n")
 last_block.case(PYTHON_BLOCK + "\n" + SECOND_BLOCK, gives="x = 2\n")  # a correction
 last_block.case(PYTHON_BLOCK + "\n" + BASH_BLOCK, gives="x = 1\n")  # how to run it
+last_block.case(PYTHON_BLOCK + "\n```text\n3\n```", gives="x = 1\n")  # its output
 # the fence that closes the first block looks like one that opens a program
 last_block.case(BASH_BLOCK + "\nThen nothing.\n```", gives=None)
 last_block.case("x = 1", gives=None)
@@ -103,6 +104,10 @@ same.case([1, 2, 3], [1, 2], gives=False)
 same.case((1, 2), [1, 2], gives=False)
 same.case(True, 1, gives=False)
 same.case({1, 2}, {1, 3}, gives=False)
+same.case({"a": 1}, {"a": 2}, gives=False)
+# equal values of another type, inside a container
+same.case([True], [1], gives=False)
+same.case({1: True}, {1: 1}, gives=False)
 # values that say that they are equal
 same.case(Yes(), 5, gives=False)
 same.case(YesInt(0), 5, gives=False)

@@ -8,9 +8,10 @@
 # **After this notebook you can** measure how good a unit test is, run programs that a model wrote without trusting
 # them, choose between all-or-nothing and partial credit, and train on such a reward.
 #
-# **Time:** about 4 minutes on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** the chapters
-# 03 and 04. With `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes
-# far longer, and measure it on HumanEval.
+# **Time:** about 4 minutes on two CPU cores (smoke profile). (The stored run was made on a busy machine, so its bar
+# shows a longer time.) Reading takes about 40 minutes. **You need** the chapters 03 and 04. With
+# `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes far longer, and
+# measure it on HumanEval.
 
 # %% [markdown]
 # ## Is your test good enough?
@@ -388,9 +389,10 @@ assert not any(verdict.passed for verdict in verdicts)
 assert victim.read_text() == "still here"
 
 # %% [markdown]
-# No attack passes in the sandbox, but 14 of 18 programs of the first two kinds pass by exit code. The programs of the
-# kind *patch* fail by exit code only because they change pytest or the sandbox's judge, and a plain `python -c` uses
-# neither. A reward that runs pytest in the program's process would be open to them.
+# No attack passes in the sandbox. But the sandbox was written against this collection, so a collection by somebody else
+# would be a fairer test. For the exit code the result is clear: 14 of 18 programs of the first two kinds pass. The
+# programs of the kind *patch* fail by exit code only because they change pytest or the sandbox's judge, and a plain
+# `python -c` uses neither. A reward that runs pytest in the program's process would be open to them.
 #
 # One kind of cheat remains: no sandbox can recognise a program that has learned the test's values, such as `if a == 2:
 # return 5`. Against that, write many different cases, and keep the test out of the prompt.
@@ -472,8 +474,10 @@ print(f"64 times python -c, one by one (16 were timed)   {seconds_python:6.2f} s
 # %% [markdown]
 # ## The model
 #
-# In the smoke profile the model is the *tiny coder*, a Qwen3 of 0.7 million parameters that knows these one-line
-# functions but rarely writes them down cleanly. In a GPU's profile it is a real Qwen3.
+# In the smoke profile the model is the *tiny coder*, a Qwen3 of 0.7 million parameters. It learned these one-line
+# functions (decoded greedily, it solved 99.5 % of the held-out tasks) and was then trained, on purpose, to write them
+# badly ([its card](../data/tiny-coder/README.md)). So what training adds here is mostly a skill that was hidden before.
+# In a GPU's profile the model is a real Qwen3.
 
 # %%
 import os
@@ -625,8 +629,8 @@ def teaching(rewards, size):
     return teach / len(starts)
 
 # %% [markdown]
-# The completions are cut into groups of 2, 4 and 8. A last set of groups imitates a model that never passes: it has
-# four failed completions of each task that has at least four.
+# The completions are cut into groups of 2, 4 and 8. The last set imitates a model that never passes: from each task
+# with at least four failed completions it takes four.
 
 # %%
 failed = []
@@ -666,7 +670,7 @@ figures.show(figure, "Bar chart of the fraction of groups that teach, for groups
 # %% [markdown]
 # Each bar is the fraction of groups that teach. In the groups on the right no completion passes. While the model passes
 # now and then, partial credit adds little. Where it never passes, all or nothing gives no signal, but with partial
-# credit some groups still teach.
+# credit about one group in six still teaches.
 #
 # What does a model earn that solves no task? The failed completions show it:
 
@@ -699,13 +703,13 @@ for constant in ("0", "True", "False", "[]", "''"):
 
 # %% [markdown]
 # Partial credit also rewards guessing: the best constants earn about five times as much as the failed completions
-# above. So partial credit teaches a model that solves no task to return a constant. Hence:
+# above. So if a model solves no task, partial credit makes a constant its best answer. Hence:
 #
 # - **If the model passes now and then**, choose all or nothing. A constant earns nothing from it, and most groups of
 #   eight teach.
-# - **If the model never passes**, choose partial credit, but capped (here at a half, so that the last case is always
-#   worth most), and write tests with many different answers. Read what the model writes: it can get stuck at `return
-#   False`, because no constant above earns more.
+# - **If the model never passes**, choose partial credit, but capped: here all partial credit together is at most a half,
+#   so passing the last case is worth more than all the others. And write tests with many different answers. Read what
+#   the model writes: it can get stuck at `return False`, because no constant above earns more.
 #
 # The tiny coder passes now and then, so it trains with all or nothing.
 
@@ -845,11 +849,11 @@ worse = pairs[True, False]
 print(f"{better} tasks better, {worse} worse, p = {p_value:.1g}")
 
 # %% [markdown]
-# The gain is not chance. What did the model learn? Before training it already solved 61 % of the tasks greedily, but
-# only 36.5 % when sampled, and fewer than half of its completions were one block of Python. Before training, most
-# groups of eight completions had some that passed and some that did not. So much of the gain is probably *sharpening*
-# (chapter 04): the model now does nearly every time what it could do before some of the time. This chapter does not
-# measure how much, because it has only one sampled answer for each held-out task. Whether GRPO can teach more than
+# The gain on these tasks is not chance. (This is one run with one seed.) What did the model learn? Before training it
+# already solved 61 % of the tasks greedily, but only 36.5 % when sampled, and fewer than half of its completions were
+# one block of Python. Of the groups of eight completions of training tasks, 88 % had some that passed and some that did
+# not. So most of the gain is *sharpening* (chapter 04): the model now does nearly every time what it could do before
+# some of the time. With this model that is no surprise, because it was built this way. Whether GRPO can teach more than
 # that is in dispute (chapters 00, 08). A completion that is never sampled is never rewarded, so a new skill needs
 # rewarded steps on the way: partial credit, or easier tasks first.
 
@@ -1096,8 +1100,8 @@ for name, program in programs.items():
 # %% [markdown]
 # ### Exercise 06.4 · `attack` · hard · 15 minutes
 #
-# Break `by_secret`: return a program that it accepts although the program never adds two numbers. It runs on this
-# machine, so keep it harmless.
+# Break `by_secret`: return a program that `by_secret` accepts and the sandbox does not. (A table of the three answers
+# does not count: it passes everywhere.) The program runs on this machine, so keep it harmless.
 
 # %% tags=["exercise"]
 def attack() -> str:
@@ -1178,8 +1182,9 @@ predict("06.5", prediction, train_again);
 # ```
 #
 # This reward does not depend on what a program computes. But at the start nearly half of the programs ended in an
-# error, for example because a block was never closed. Once the block is closed, the program in it can pass. So a cheap
-# reward for the form can uncover a skill that the model already has; it cannot teach a new one.
+# error, for example because a block was never closed. Once the block is closed, the program in it can pass. In our run
+# pass@1 rose from 36.5 to 71.5 % (p = 2e-18). So a cheap reward for the form can uncover a skill that the model already
+# has; it cannot teach a new one.
 #
 # </details>
 
