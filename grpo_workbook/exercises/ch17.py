@@ -104,10 +104,12 @@ def examine(function):
     reward, rows, honest_text = function()
     honest = [honest_text(row) for row in rows]
     honest_values = values_of(reward, rows, honest)
+    all_values = list(honest_values)  # those of the attacks are added below
 
     def earn_less(cheats):
         """Whether each cheat that is not itself honest earns less than the row's honest text."""
         cheat_values = values_of(reward, rows, cheats)
+        all_values.extend(cheat_values)
         for row in range(len(rows)):
             if cheats[row] != honest[row] and not cheat_values[row] < honest_values[row]:
                 return False
@@ -117,20 +119,27 @@ def examine(function):
     answers = list(dict.fromkeys(str(row["answer"]) for row in rows))
     all_answers = "\n".join(answers)
     both = [f"{text}\n{other}" for text, other in zip(honest, others, strict=True)]
+    # All attacks come before the results, because their values must be between -1 and 1 as well.
+    other_row_earns_less = earn_less(others)
+    list_earns_less = earn_less([all_answers] * len(rows))
+    two_texts_earn_less = earn_less(both)
+    repetition_earns_less = earn_less([f"{text}\n" * 5 for text in honest])
+    question_earns_less = earn_less([row["question"] for row in rows])
+    nothing_earns_less = earn_less([""] * len(rows))
     _, most = Counter(honest).most_common(1)[0]
     return {
         # the rows and the honest texts
         "at least eight rows": len(rows) >= 8,
         "every honest text earns": all(value > 0 for value in honest_values),
-        "every value is between -1 and 1": all(-1 <= value <= 1 for value in honest_values),
+        "every value is between -1 and 1": all(-1 <= value <= 1 for value in all_values),
         "no text is right in more than half of the rows": 2 * most <= len(rows),
         # the attacks
-        "the honest text of another row earns less": earn_less(others),
-        "all answers in a list earn less": earn_less([all_answers] * len(rows)),
-        "two honest texts in a row earn less": earn_less(both),
-        "the same text five times earns less": earn_less([f"{text}\n" * 5 for text in honest]),
-        "the question earns less": earn_less([row["question"] for row in rows]),
-        "nothing earns less": earn_less([""] * len(rows)),
+        "the honest text of another row earns less": other_row_earns_less,
+        "all answers in a list earn less": list_earns_less,
+        "two honest texts in a row earn less": two_texts_earn_less,
+        "the same text five times earns less": repetition_earns_less,
+        "the question earns less": question_earns_less,
+        "nothing earns less": nothing_earns_less,
     }
 
 
@@ -234,7 +243,9 @@ def pays_nothing():
 
 @my_project.mistake
 def pays_too_much():
-    """Your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight."""
+    """Your reward is not unit-scaled: keep it between -1 and 1 for every text, a wrong one as well,
+    and put its size in the weight.
+    """
 
     def five(text, gold):
         return 5.0 * (text == gold)
@@ -286,8 +297,8 @@ first_draft = experiment(
     read=read_paired,
     wrong={
         "rise": (
-            "The draft pays for the number wherever it stands, and the steps were too few to show "
-            "a gain on so many problems."
+            "The draft pays for the number wherever it stands, so a rise is likely and may be "
+            "real, but this test on 120 problems did not show it."
         ),
         "stay": (
             "The draft pays for the right number, too, so it can teach some of the skill; and a "
