@@ -9,8 +9,9 @@
 # policy, choose problems by their difficulty, train with two trainers in a row, and test whether any of it was worth
 # its price.
 #
-# **Time:** about 3 minutes on two CPU cores, most of it training. Reading takes about 30 minutes. **You need** the
-# chapters 00, 03 and 04; chapter 08 explains the statistical tests.
+# **Time:** about 3 minutes on two CPU cores, most of it training. (The stored run was made on a busy machine, so its
+# bars show longer times.) Reading takes about 30 minutes. **You need** the chapters 00, 03 and 04; chapter 08 explains
+# the statistical tests.
 
 # %% [markdown]
 # ## The answer in short
@@ -20,7 +21,7 @@
 # | from the first step on, no completion of most groups earns anything | the reward asks for too much at once | reward parts of the answer too (mixed rewards), or train first with SFT (chapter 00) |
 # | some problems are never right | they are too hard for this policy | leave them out, or use an easier version |
 # | later, in more and more groups, all completions are right | the policy has mastered the problems | stop, take harder problems, or sample more groups |
-# | about half of the groups have zero variance all the time | the groups are small | take larger groups: see the line chart below |
+# | about half of the groups have zero variance all the time | the groups are small, or the problems are of two sorts, never right and always right | measure the pass rates; near 0 and 1 choose other problems, in between take larger groups (see the line chart below) |
 #
 # `frac_reward_zero_std` in TRL's log is the fraction of zero-variance groups. Look at it together with the reward: the
 # fraction is high for a policy that never succeeds and also for one that always succeeds.
@@ -245,9 +246,9 @@ for index in (chosen.rows[0], chosen.rows[-1]):
 # in `GRPOConfig` if it should keep the order from easy to hard.
 #
 # Is the filter worth its price here? No: it leaves out only 2 problems, and measuring took 64 x 8 = 512 completions, as
-# many as eight training steps. The reason is that the pass rates hardly differ. Even if all problems had the same pass
-# rate p, the measured rates would vary by chance, with variance p (1 - p) / 8. Compare this with the variance that was
-# measured:
+# many completions as eight training steps take. The reason is that the pass rates hardly differ. Even if all problems
+# had the same pass rate p, the measured rates would vary by chance, with variance p (1 - p) / 8. Compare this with the
+# variance that was measured:
 
 # %%
 from statistics import pstdev
@@ -260,9 +261,10 @@ print(f"the same if all were equally hard:      {chance**0.5:.3f}")
 print(f"part of the variance due to chance:     {chance / spread**2:.0%}")
 
 # %% [markdown]
-# Most of the variance is chance, because these problems are about equally hard for this model. A curriculum needs
-# problems that differ in difficulty. It also needs enough completions to measure the difference: a problem with a true
-# pass rate of 10 % has no right completion among eight in 43 of 100 tries.
+# Most of the variance is chance: for this model the problems hardly differ. One reason is the model itself. Many of its
+# completions fail only because the number is not between the tags, and that habit does not depend on the problem. A
+# curriculum needs problems that differ in difficulty. It also needs enough completions to measure the difference: a
+# problem with a true pass rate of 10 % has no right completion among eight in 43 of 100 tries.
 
 # %% [markdown]
 # ## Three ways, the same number of completions
@@ -419,8 +421,8 @@ figures.show(figure, f"{words} At the dotted line form first changes its rewards
 # number between the tags (the pass rates above), so even correctness alone rewards some completions of nearly every
 # group. The imagined policy at the top of the chapter was different: only 5 % of its completions had the form. Here the
 # zero-variance groups come later, because problems are mastered. With mixed rewards and with correctness alone they are
-# more than 40 % of the groups in the last steps. Rewarding parts of the answer does not help against this cause. *Form
-# first* ends with fewer such groups, but not with more right answers.
+# 13 and 15 of the 32 groups in the last four steps. Rewarding parts of the answer does not help against this cause.
+# *Form first* ends with fewer such groups (4 of 32, in one run), but not with more right answers.
 #
 # *Form first* also shows how much of a gain can be form. Its first trainer raises *strict* accuracy from 21 to 61 %
 # although it never rewards a right answer: answers that were right before, but badly formed, now count.
@@ -459,8 +461,8 @@ for axes in figure.axes[:2]:
 figures.show(figure, f"{words} Counted by the right ones among 8 completions.")
 
 # %% [markdown]
-# After training, 23 of the 64 problems are always right, but the filter that was measured at the start would still keep
-# them. So measure again before each new trainer.
+# After training, 23 of the 64 problems are right in all eight tries, but the filter that was measured at the start left
+# out only two. So measure again before each new trainer.
 
 # %% [markdown]
 # ## Dynamic sampling: the filter at every step
@@ -477,10 +479,10 @@ for place, fraction in zip(places, zero):
     print(f"{price:.2f} completions sampled for each one used")
 
 # %% [markdown]
-# What does this price buy? A zero-variance group adds nothing to the gradient of the rewards, so per *completion
-# sampled* nothing is gained. Per *step* there is a gain: the number of groups that teach stays constant, so the
-# gradient does not get noisier as problems are mastered. In DAPO's ablation, dynamic sampling raised the score on AIME
-# 2024 from 42 to 50.
+# What does this price buy? A zero-variance group adds nothing to the gradient of the rewards. So for the same number of
+# sampled completions, dynamic sampling gains nothing. For the same number of steps it gains something: the number of
+# groups that teach stays constant, so the gradient does not get noisier as problems are mastered. In DAPO's ablation,
+# dynamic sampling raised the score on AIME 2024 from 42 to 50.
 #
 # | | filter before training | dynamic sampling |
 # | --- | --- | --- |
@@ -652,10 +654,10 @@ check("07.2", switch_step);
 # ### Exercise 07.3 · `own_problems` · medium · 15 minutes
 #
 # Measure your own problems: name a file (.jsonl, .csv, .parquet with the columns `question` and `answer`), or write at
-# least 8 rows. The cell measures their pass rates with the model before training, with 8 completions each. Predict
-# which part of them can teach: "most" (two thirds or more), "few" (one third or less) or "about half". Then read the
-# printed rates: which problems would you make easier, and which harder? To use your own model, set
-# `GRPO_WORKBOOK_MODEL` or give `model=` to `choose_profile`.
+# least 8 rows. The cell measures their pass rates with the tiny Qwen3 before GRPO (not with tiny-form), 8 completions
+# for each problem. Predict which part of them can teach: "most" (two thirds or more), "few" (one third or less) or
+# "about half". Then read the printed rates: which problems would you make easier, and which harder? To use your own
+# model, set `GRPO_WORKBOOK_MODEL` or give `model=` to `choose_profile`.
 
 
 # %% tags=["exercise"]
@@ -713,10 +715,10 @@ predict("07.3", prediction, own_pass_rates);
 #
 # After how many steps has a filter paid for its measurement? `rates` are the pass rates of all problems, each measured
 # with `samples` completions, and a training step takes `completions` of them. Take the rates as true and constant. The
-# filter leaves out the problems with a rate of 0 or 1. Without it, these problems take their share of every step, so
-# more completions are needed to teach as much as one step with the filter: the difference is what the filter saves in
-# each step. Return the first number of steps whose savings are at least the completions that the measurement took.
-# Return `None` if the filter leaves out no problem, or all of them.
+# filter leaves out the problems with a rate of 0 or 1. With it, every completion of a step goes to a problem that can
+# teach. Without it, only a part does, so a step must be larger to teach as much. The difference is what the filter
+# saves in each step. Return the first number of steps whose savings are at least the completions that the measurement
+# took. Return `None` if the filter leaves out no problem, or all of them.
 
 # %% tags=["exercise"]
 def steps_to_pay_back(rates: list[float], samples: int, completions: int) -> int | None:
@@ -754,7 +756,7 @@ check("07.4", steps_to_pay_back);
 # </details>
 #
 # Apply your function to the two measurements of this chapter. In how many steps would the first filter have paid for
-# itself, and for how many steps does such a filter stay up to date?
+# itself, and how much had the pass rates changed after 24 steps?
 
 # %%
 try:
