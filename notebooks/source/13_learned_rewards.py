@@ -671,7 +671,7 @@ looks = {"proxy": ("o--", figures.ORANGE), "gold": ("o-", figures.BLUE)}
 lines = []
 for axes, (column, (dash, colour)) in zip(panels, looks.items()):
     axes.plot(smooth["kl"], smooth[column], dash, color=colour, ms=4, lw=1)
-    over_distance(axes, [0, 0.25, 1, 2, 4, 8, 16, 24])
+    over_distance(axes, [0, 0.25, 1, 2, 4, 8, 16, 32])
     axes.set_title(column)
     axes.set_ylabel(f"mean {column} of the completions")
     lines.append(course_of(smooth, column))
@@ -686,7 +686,7 @@ print("\n".join(lines))
 #
 # First the policy learns what the reward model knows, the form, and gold rises with the proxy. After that, the policy
 # can gain only from the *errors* of the reward model, and it finds them: gold falls to little more than half of its
-# best value. (A few points beyond 24 nats lie outside of the picture.) What does the policy write in the end?
+# best value. What does the policy write in the end?
 
 # %%
 heldout_rows = list(to_dataset(load_problems(data.WORD_PROBLEMS["heldout"])))[:6]
@@ -1083,7 +1083,7 @@ for i, (name, points) in enumerate(curves.items()):
     lines.append(in_words(name, points))
 over_distance(axes, [0, 0.25, 1, 2, 4, 8, 16, 32])
 axes.set(ylim=(0.3, 0.95), ylabel="mean gold of the completions")
-axes.set_title("Beyond 2 nats, no method with a reward model gains any more gold")
+axes.set_title("The frontier ends before 2 nats: more distance brings no more gold")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Gold over KL by method, with the frontier. {'; '.join(lines)}.")
 
@@ -1096,9 +1096,8 @@ figures.show(figure, f"Gold over KL by method, with the frontier. {'; '.join(lin
 # seeds reached, or where they had fewer than five batches in all.
 #
 # - **The frontier is flat from 2 nats on.** It rises to 0.82 within the first two nats. Beyond 3 nats every curve with a
-#   reward model falls, whatever the remedy, and the runs with the strongest penalty simply do not go there. (Between 2
-#   and 3 nats the curve of beta 0.1 still rises by 0.01, below the frontier. The frontier is the largest of several
-#   noisy means, so it is a little too high.)
+#   reward model falls, whatever the remedy, and the runs with the strongest penalty simply do not go there. (The
+#   frontier is the largest of several noisy means, so it is a little too high.)
 # - **The rule itself does not turn.** Its runs stay below 4.3 nats and end at gold of 0.84 to 0.92. The limit is set by
 #   what the reward model sees, and not by the distance.
 # - **Near the base the methods differ in the gold that they get for a nat.** Best of n gets most, training without a
