@@ -1,4 +1,4 @@
-"""Sentences of chapters 12, 13 and 15 that cite stored runs: their numbers are computed again."""
+"""Sentences of chapters 05, 12, 13 and 15 about stored runs: their numbers are computed again."""
 
 import functools
 import json
@@ -9,6 +9,9 @@ from statistics import mean
 import pytest
 from conftest import REPO
 from scipy.stats import ttest_1samp
+
+from grpo_workbook.diagnosis.findings import bounds
+from grpo_workbook.statistics import wilson_interval
 
 
 @functools.cache
@@ -119,7 +122,30 @@ PENALTIES = ("beta 0.3", "beta 0.1", "adaptive beta")
 DIVERSITY, NOISE = "goodhart_results/diversity.jsonl", "goodhart_results/noise.jsonl"
 FOUR, GREEDY = "grpo, 4 updates", "greedy"
 VISION = "vision_runs.jsonl"
+
+
+def widest_interval(problems: int) -> float:
+    """Points to each side of a rate at which half of the problems are right."""
+    low, high = wilson_interval([True, False] * (problems // 2))
+    return 100 * (high - low) / 2
+
+
 SENTENCES = [
+    (
+        "05_monitoring",
+        "Each dot comes from 64 problems, so it is uncertain by up to {:.0f} points",
+        lambda: (widest_interval(64),),
+    ),
+    (
+        "05_monitoring",
+        "already {:.0f} % counts as too far",
+        lambda: (100 * bounds.jump / 2,),
+    ),
+    (
+        "05_monitoring",
+        "a *t* over {:.1f} means that the reward rose",
+        lambda: (bounds.sure,),
+    ),
     (
         "12_which_algorithm",
         "SFT on the data's answers is {:.1f} points better when sampled and {:.1f} points better",

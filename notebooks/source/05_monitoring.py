@@ -5,11 +5,12 @@
 # run, then finds out what is wrong with sick ones, and then watches runs while they train and stops the bad ones.
 #
 # **After this notebook you can** read every curve of a GRPO run, explain why a loss near 0 is normal, tell a healthy
-# run from a sick one (within 30 steps here, within 100 on a GPU), name what is wrong and its cure, and stop a bad run
-# before it wastes an hour.
+# run from a sick one (within 30 steps here; on a GPU wait for about 100), name what is wrong and its cure, and stop a
+# bad run before it wastes an hour.
 #
-# **Time:** about 1 minute on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** chapter 00,
-# and chapter 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
+# **Time:** about 1 minute on two CPU cores (smoke profile). (The bars of the stored run show longer times, because that
+# machine was busy.) Reading takes about 40 minutes. **You need** chapter 00, and chapter 04 for the calls. To diagnose
+# a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
 # ## Why the reward is not enough
@@ -28,7 +29,8 @@ shows_work = read_run(LOGS / "shows_work_0.json")
 # %% [markdown]
 # In the figure, the blue line is the mean reward of each step, as a percentage of the highest possible reward. The
 # orange dots are the accuracy on held-out problems, which the model never trains on: the percentage that it answers
-# correctly and in the right form.
+# correctly and in the right form. Each dot comes from 64 problems, so it is uncertain by up to 12 points (the 95 %
+# interval of chapter 08).
 
 # %% tags=["hide-input"]
 figure, grid = figures.new_panels(9.0, 3.0, 2, 2)
@@ -80,7 +82,7 @@ figures.show(*run_panels(healthy, title=title))
 # | zero-variance groups | more and more, *as the reward gets high* | nearly all, from the start: no gradient |
 # | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy near 0 while the reward is low; KL above the initial entropy |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
-# | gradient norm, adapters | gradient noisy; adapters move by one or two tenths of their norm | gradient 0; adapters at 0, or beyond half their norm |
+# | gradient norm, adapters | gradient noisy; adapters move by one or two tenths of their norm | gradient 0; adapters at 0, or beyond half their norm (a quarter, if at least half of the reward is lost) |
 # | held-out problems | accuracy rises with the reward | accuracy flat or falling while the reward rises |
 #
 # TRL logs more. `completions/mean_terminated_length` is the mean length of the completions that ended by themselves: if
@@ -150,8 +152,8 @@ columns = ["reward", "loss", "grad_norm", "reward_std", "frac_reward_zero_std"]
 healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 
 # %% [markdown]
-# The reward rises from 1.5 to 2.8. The loss goes from -0.15 to about 0, and does not show the rise. It is negative at
-# first because completions with a positive advantage are then longer than the others, as in the middle panel above.
+# The reward rises from 1.5 to 2.8. The loss goes from -0.15 to about 0, and does not show the rise. A negative loss, as
+# at first, means that the completions with a positive advantage have more tokens, as in the middle panel above.
 
 # %% [markdown]
 # ### Zero-variance groups teach nothing
@@ -362,7 +364,8 @@ for place, (question, (answer, findings_there)) in enumerate(questions.items()):
 # %% [markdown]
 # The names on the right are findings of `diagnose`; *truncated* means that completions are cut off at their maximum
 # length. Where an arrow has several answers, the diseases stand in the same order. How far the adapters have moved is
-# measured as a fraction of their initial norm:
+# measured as a fraction of their initial norm. (Where the reward has lost at least half of its best height, measured
+# from its lowest value, already 25 % counts as too far.)
 
 # %% tags=["hide-input"]
 boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
@@ -375,8 +378,8 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
 
 # %% [markdown]
 # `diagnose` asks these questions for you. `as_text` prints its findings with the evidence (*seen*) and the cure (*do*).
-# Here is the finding of the gamed run from the beginning. "At first" means: averaged over the first quarter of the
-# steps.
+# Here is the finding of the gamed run from the beginning. The brackets after each number show what to compare it with:
+# a *t* over 2.5 means that the reward rose, and the held-out accuracy of a healthy run would be over its first value.
 
 # %%
 from grpo_workbook.diagnosis import as_text
@@ -513,7 +516,9 @@ trainer = train(model, watched, args, [probe, health])
 # %% [markdown]
 # What is the diagnosis at the end? The log does not record which reward judges the answer and which judges the form.
 # The reward functions do: the decorator `@reward(role="correctness")` sets a function's role. So we pass the functions
-# to `read_run`, too.
+# to `read_run`, too. In the output, *at first* means the mean over the first quarter of the steps for the reward and
+# for `frac_reward_zero_std`, and the first measurement for the held-out accuracy. The average of the loss is the mean
+# of its absolute values.
 
 # %%
 live = read_run(trainer.state.log_history, functions)
@@ -541,8 +546,9 @@ for step in (1, 20):
         print(f"step {step:2}  {name:8} {rewards:5.2f}  {text[:75]}")
 
 # %% [markdown]
-# At step 1 the completions of a group differ in form, which is what the model learns from. At step 20 all three are
-# alike: right, and in the form. The probe measured the same on problems that training never sees:
+# At step 1 the completions of this group differ in form, and the worst one also has a wrong number. The model learns
+# from these differences. At step 20 all three are alike: right, and in the form. The probe measured the same on
+# problems that training never sees:
 
 # %%
 table = live.table
@@ -554,8 +560,8 @@ print(f"\nthree probes in 20 steps took {share:.1%} of the steps' time")
 # ### A gamed reward: stop at the held-out accuracy
 #
 # How does a policy come to exploit a reward that counts equals signs? Continue to train the live model, which has just
-# learned to solve the problems, with this reward alone. The probe now measures every five steps, and with `keep` it
-# saves the adapter of the best step:
+# learned to write its answers in the form, with this reward alone. The probe now measures every five steps, and with
+# `keep` it saves the adapter of the best step:
 
 # %%
 from grpo_workbook import reward
@@ -621,7 +627,9 @@ for step, texts in keeper.seen:
 # The last steps of such a run have the highest reward and the worst policy. So judge steps by held-out accuracy, which
 # the reward does not measure. With `HeldoutProbe(stop=True)` a run ends when clearly fewer problems are right than at
 # the best step, however high the reward is. *Clearly* means that the p-value of the paired test (chapter 08) is below
-# 0.05. The cell makes this test for the first probes of the run above:
+# 0.05. Each probe is one more look, and the best step is partly luck. So over many probes this test can stop runs whose
+# accuracy stays level more often than one time in twenty. With `keep` such a stop costs time, but not the model. The
+# cell makes this test for the first probes of the run above:
 
 # %%
 from grpo_workbook import paired_p_value, score
@@ -669,6 +677,10 @@ sick_args = GRPOConfig(
 )
 stopped = train(model, watched, sick_args, [guard])
 print(f"\nstopped after {stopped.state.global_step} of 30 steps")
+
+# %% [markdown]
+# The finding holds from step 2 on. The run stopped at step 4, because `HealthCallback` reports such a finding only when
+# three checks in a row have made it. (With `every=1` it checks after each step.)
 
 # %% [markdown]
 # ## How long must you wait on a GPU?
@@ -761,8 +773,9 @@ for name, log in gpu_runs.items():
 
 # %% [markdown]
 # In the three runs that learn, the rise shows after 80 to 100 steps. (The logs are means over ten steps and the test
-# needs eight points, so no rise can show before step 80.) So 30 flat steps of such a GPU run mean nothing: wait for
-# about 100. The warm-up of the learning rate alone takes a tenth of the steps of these runs.
+# needs eight points, so no rise can show before step 80.) The rises may have begun earlier, and three runs are few. But
+# 30 flat steps of such a GPU run mean little, because three points of a log cannot show a rise. We wait for about 100
+# steps.
 #
 # Other curves show a disease sooner. In the three runs that learn, the KL starts at 0 and ends between 0.03 and 0.11.
 # What is wrong with the other three? Exercise 05.5 asks you to find out. For two of them their logs say more: one has
@@ -954,8 +967,9 @@ check("05.2", my_diagnosis);
 #     }[letter]
 # ```
 #
-# E's learning rate was eight times too high, and its `beta` was too small to make up for it. Its reward falls and its
-# KL grows, but both have this one cause.
+# E's learning rate was eight times too high, and its `beta` was too small to make up for it. The adapters move by
+# almost half of their norm. The reward falls to less than half of its best, so already a quarter would be too far. The
+# reward falls and the KL grows, but both have this one cause.
 #
 # </details>
 
@@ -1123,15 +1137,17 @@ check("05.5", gpu_diagnosis);
 #     }.get(run, {"healthy"})
 # ```
 #
-# - `phi4_14b` writes about 195 of its 200 tokens from first to last: most completions are cut off before their answer.
-#   Its KL stays near 0, because few completions earn anything. Give it more tokens. `qwen25_3b` began the same way, but
-#   learned to write less.
+# - `phi4_14b` writes about 195 of its 200 tokens from first to last, and its reward does not rise. This run did not log
+#   how many completions were cut off. The mean length suggests that most of them were cut off before their answer. The
+#   KL stays near 0, probably because few completions earn anything. Give the run more tokens. `qwen25_3b` began the
+#   same way, but learned to write less.
 # - `llama32_1b_fp8` has a KL of 0.6 in its *first* steps, when policy and reference should still agree. With weights in
 #   8 bits the two are probably not computed in the same way. No `beta` cures that. In addition, two of three
 #   completions are cut off.
 # - `qwen3_0.6b_base` learns for 50 steps: its held-out accuracy goes from 16 % to 41 %. Then it breaks, in spite of a
-#   KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its limit from step 90. Stop such a run at the first of these. The log does not say why it broke: neither gradient
-#   norm nor adapter change was logged.
+#   KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its limit from step 90. Stop
+#   such a run at the first of these. The log does not say why it broke: neither gradient norm nor adapter change was
+#   logged.
 #
 # </details>
 
@@ -1235,7 +1251,9 @@ print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
 #   In a single metric many diseases look alike; a second metric tells them apart. `reward_std` is the spread of the
 #   whole batch, so read `frac_reward_zero_std` instead.
-# - A GPU run needs about 100 steps before its reward shows a rise. Its KL and its lengths can show a disease sooner.
+# - A GPU run needs more steps than these tiny runs before its reward shows a rise. In three published runs the test
+#   showed the rise at steps 80 to 100, and it could not have shown it before step 80. The KL and the lengths can show a
+#   disease sooner.
 # - `HealthCallback` diagnoses a run while it trains and can stop it, and `python -m grpo_workbook diagnose` reads its
 #   log afterwards. So a run is learning if its reward and its held-out accuracy rise together; if they do not, the six
 #   questions lead to what is wrong with it.
