@@ -119,12 +119,18 @@ def beats_an_empty_answer(reward, good, bad):
     return all(reward(text) > reward("") for text in good)
 
 
+def refuses_several_values(reward, good, bad):
+    """Whether two good answers in one text earn less than one."""
+    return reward(f"{good[0]} or {good[1]}") < reward(good[0])
+
+
 FACTS = {
     "three different answers of each kind": three_of_each,
     "rewards from 0 to 1": within_0_and_1,
     "the same reward for the same text": repeatable,
     "each good answer earns more than each bad one": separates,
     "a good answer earns more than an empty one": beats_an_empty_answer,
+    "two good answers in one text earn less than one": refuses_several_values,
 }
 
 
@@ -142,9 +148,9 @@ GOOD = ["aa", "ab", "ac"]
 BAD = ["", "ax", "x"]
 
 
-def has_an_a(text):
-    """Pays every answer with the letter a."""
-    return float("a" in text)
+def is_an_a_and_a_letter(text):
+    """Pays every answer of two letters of which the first is an a."""
+    return float(len(text) == 2 and text[0] == "a")
 
 
 @my_task.mistake
@@ -162,13 +168,13 @@ def pays_a_bad_answer():
     """A bad answer earns as much as a good one: GRPO would learn to write it, so make the reward
     stricter.
     """
-    return has_an_a, GOOD, BAD
+    return is_an_a_and_a_letter, GOOD, BAD
 
 
 @my_task.mistake
 def has_too_few_answers():
     """There are too few answers: give three different good ones and three different bad ones."""
-    return has_an_a, GOOD, ["", "x"]
+    return is_an_a_and_a_letter, GOOD, ["", "x"]
 
 
 @my_task.mistake
@@ -178,6 +184,18 @@ def pays_more_than_1():
     """
 
     def up_to_5(text):
-        return 5.0 * has_an_a(text)
+        return 5.0 * is_an_a_and_a_letter(text)
 
     return up_to_5, GOOD, ["", "x", "y"]
+
+
+@my_task.mistake
+def pays_several_values():
+    """Two of your good answers in one text earn as much as one: GRPO would learn to list answers,
+    so accept nothing before or after the answer.
+    """
+
+    def has_an_a(text):
+        return float("a" in text)
+
+    return has_an_a, GOOD, ["", "x", "y"]

@@ -79,6 +79,8 @@ row_of.case(
 row_of.case({"problem": "A prime?", "solution": "\\boxed{3} is one of {3, 5, 7}."}, SYSTEM)
 row_of.case({"problem": "What is 5 - 9?", "solution": "It is -4."}, SYSTEM, gives=None)
 row_of.case({"problem": "The sum?", "solution": "It is \\boxed{\\frac{1}{2}"}, SYSTEM, gives=None)
+open_box = "\\boxed{6} first, then \\boxed{10"
+row_of.case({"problem": "The sum?", "solution": open_box}, SYSTEM, gives=None)
 row_of.case({"problem": " \n", "solution": "It is \\boxed{5}."}, SYSTEM, gives=None)
 for seed in range(5):
     row_of.case(noisy_problem(seed), SYSTEM)

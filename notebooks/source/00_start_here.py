@@ -2,8 +2,8 @@
 # # 00 · Start here
 #
 # How can a language model get better at a task for which nobody has written solutions? This chapter answers the
-# question with one run: a small model is trained for about a minute with GRPO, the method of this course, and is then
-# tested on problems that it has never seen.
+# question with one run: a small model is trained for about half a minute with GRPO, the method of this course, and is
+# then tested on problems that it has never seen.
 #
 # **After this notebook you can** explain how GRPO learns, train a small model with it, check on unseen problems that
 # the model improved, and say when another method fits better.
@@ -92,11 +92,11 @@ for answer, reward in zip(answers, rewards):
 # every advantage is 0 and the model learns nothing from this group. Such a group is called a **zero-variance group**.
 
 # %% [markdown]
-# ## One minute of GRPO
+# ## A short run of GRPO
 #
 # A **profile** holds the settings that fit a machine. This chapter trains a tiny Qwen3 (profile *smoke*), so that the
-# run takes minutes on any machine. The words *NF4* and *LoRA* in the output are explained below the cell. If you have
-# a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3 with the same code.
+# run is short on any machine. The words *NF4* and *LoRA* in the output are explained below the cell. If you have a
+# GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3 with the same code.
 #
 # The tiny model here is *tiny-form*. We made it for lessons about form: it was first taught to solve the problems of
 # this chapter, and then, on purpose, to write its results in messy forms ([its card](../data/tiny-form/README.md) has
@@ -196,12 +196,13 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
-# (The bar above the figure names the time that this training took. The stored notebooks were made on a machine that was
-# busy with other work, so their bars show longer times than you will see on two free cores.)
+# (The bar shows how long the training took. This stored notebook was made on a busy machine, so its time is longer
+# than yours will be on two free cores.)
 #
 # In the figure the blue line is the weighted total, which can reach 3. The other lines are the three rewards before
-# weighting, each of which can reach 1. Pale lines show single steps, strong lines the mean of 7 steps. The title
-# compares the first five steps with the last five.
+# weighting, each of which can reach 1. From about step 12 the two lines of the form lie on top of each other. Pale
+# lines show single steps, strong lines the mean of 7 steps. The title compares the first five steps with the last
+# five.
 
 # %% tags=["hide-input"]
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -312,14 +313,14 @@ with model.disable_adapter():  # the model as it was before training
         print(f"before, seed {seed}: lenient {mean(again.lenient):.1%}")
 
 # %% [markdown]
-# These three rates lie between 69 % and 72 %, and the first one was 79 %. So the first measurement was a lucky one for
-# the model before training, and the lenient gain is probably larger than 11 points. A single rate says little. Before
-# you claim a gain, measure enough problems ([chapter 08](08_evaluation.ipynb) computes how many), and ask both models the
-# same ones.
+# These three rates lie between 69 % and 72 %, and the first one was 79 %. So the first measurement was probably a
+# lucky one for the model before training. The trained model was not asked again, so the size of the gain stays open.
+# One sampled rate can be several points off. Before you claim a gain, measure enough problems ([chapter
+# 08](08_evaluation.ipynb) computes how many), and ask both models the same ones.
 #
 # GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
 # requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
-# 44 % to 85 % (measured with the most likely token each time), and none of this gain is form.
+# 44 % to 85 % of 120 problems (measured with the most likely token each time), and none of this gain is form.
 #
 # > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837) say no:
 # > with enough samples, base models solved at least as many problems as their trained versions.
@@ -521,8 +522,9 @@ predict("00.2", prediction, form_alone);
 # prediction = "rises"
 # ```
 #
-# Most numbers were right before training, and with the right form they count as strictly right. But this reward is
-# dangerous: it would have risen in the same way if the numbers had become worse.
+# Most numbers were right before training, and with the right form they count as strictly right. In our run the strict
+# rate rose from 21 % to 75 %. But this reward is dangerous: it would have risen in the same way if the numbers had
+# become worse.
 #
 # </details>
 
@@ -532,7 +534,8 @@ predict("00.2", prediction, form_alone);
 # Would GRPO suit a task of yours? Take one whose answers a program can check: a date in a fixed form, valid JSON, a
 # unit conversion. Return a reward function (a text in, a number from 0 to 1 out), at least three good answers, and at
 # least three bad ones that could fool it: an empty answer, the right value in the wrong form, several values at once.
-# Every good answer must earn more than every bad one.
+# Every good answer must earn more than every bad one. The check also tries two of your good answers in one text. Do
+# not list your good answers in the function: it must also judge answers that you have not thought of.
 
 # %% tags=["exercise"]
 def my_task() -> tuple:

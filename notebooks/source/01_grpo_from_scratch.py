@@ -8,8 +8,9 @@
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
 # training step, read any GRPO trainer, and say what each loss type does to short and long answers.
 #
-# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. The chapter needs
-# no GPU. **You need** chapter 00, PyTorch's tensors and `backward()`.
+# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. The bars in the
+# stored notebook show longer times, because that machine was busy. The chapter needs no GPU. **You need** chapter 00,
+# PyTorch's tensors and `backward()`.
 #
 # Every cell also runs if you skip the exercises: the trainer then takes the solution of each piece that you left out.
 
@@ -152,9 +153,9 @@ figures.show(
 )
 
 # %% [markdown]
-# Without a baseline the interval is wide, but it contains the exact gradient, and so do the intervals of the second and
-# the third bar: these estimates are right on average. Only the estimate with the group's mean is too small, by a factor
-# of 7/8.
+# Without a baseline the interval is wide, but it contains the exact gradient, and so do the intervals of the next two
+# bars, the expected reward and the other answers: these estimates are right on average. Only the estimate with the
+# group's mean is too small, by a factor of 7/8.
 #
 # Three methods differ in where the baseline comes from:
 #
@@ -340,11 +341,12 @@ text = f"Two line charts over group sizes 2 to 64. At 8: {', '.join(words)}."
 figures.show(figure, text)
 
 # %% [markdown]
-# The larger the groups, the fewer of them have zero variance. Very easy and very hard problems need the largest
-# groups. In small groups the advantage is also **biased**. With infinitely many samples, a right answer to a problem
-# solved 20 % of the time would have an advantage of $\sqrt{0.8 / 0.2} = 2$. A group of two can never give it more
-# than 0.71, and a group of eight gives about 1.6 on average. For a problem that is solved 90 % of the time it is the
-# other way round: the advantage should be 0.33, and small groups give more.
+# The larger the groups, the fewer of them have zero variance. Of the three rates, the one furthest from one half,
+# which is 90 %, needs the largest groups. Large groups have a price: with 64 completions a step, groups of 8 cover 8
+# problems, groups of 32 only 2. In small groups the advantage is also **biased**. With infinitely many samples, a
+# right answer to a problem solved 20 % of the time would have an advantage of $\sqrt{0.8 / 0.2} = 2$. A group of two
+# can never give it more than 0.71, and a group of eight gives about 1.6 on average. For a problem that is solved 90 %
+# of the time it is the other way round: the advantage should be 0.33, and small groups give more.
 #
 # TRL's default group size is 8. It suits problems that the model solves about half of the time. For problems that the
 # model solves 90 % of the time, 43 % of the groups of 8 have zero variance. Then use larger groups, or harder problems
@@ -531,8 +533,9 @@ check("01.2", clipped_loss);
 # $k_2 = d^2/2$ and $k_3 = e^d - d - 1$.
 #
 # Keep two questions apart. Is the *value* of an estimator right on average? And is its *gradient* right when the
-# estimator is used as a loss? With a vocabulary of three tokens both questions have exact answers. (In the next cell
-# `p` weighs each token by how often it is sampled.)
+# estimator is used as a loss? With a vocabulary of three tokens both questions have exact answers. In the next cell,
+# `p` is the policy's probability of each token, without a gradient. It weighs the values of the estimators, because
+# the policy would sample each token with this probability.
 
 # %%
 from grpo_workbook.grpo import kl_estimate
@@ -983,12 +986,12 @@ for name, values in (("before", old_logp), ("after", logp)):
 
 # %% [markdown]
 # The token stands in the only right answer of its group, which therefore has a large advantage. The policy gave this
-# token a probability of 2 % when it sampled the answer, and of nearly 100 % after one update, so the ratio is about 41.
-# The cause is the size of the step. AdamW divides each gradient by its own recent size, so in its first step every weight
-# moves by about the full learning rate, however small its gradient is. The rate of 2e-3 suits this tiny model over 40
-# steps, but its first steps are large. At 2e-5 the largest ratio is 1.21. This is why runs often begin with a
-# **warm-up**, in which the learning rate grows from 0, and why large models need small rates. The clip does not undo such
-# a jump: it only keeps the later updates on the same batch from pushing the token further.
+# token a probability of 2 % when it sampled the answer, and of nearly 100 % after one update, so the ratio is about
+# 41. The cause is the size of the step. AdamW divides each gradient by its own recent size, so in its first step
+# every weight that has a gradient moves by about the full learning rate, however small this gradient is. The rate of
+# 2e-3 suits this tiny model over 40 steps, but its first steps are large. At 2e-5 the largest ratio is 1.21. This is
+# one reason why runs often begin with a **warm-up**, in which the learning rate grows from 0. The clip does not undo
+# such a jump: it only keeps the later updates on the same batch from pushing the token further.
 #
 # Exercise 01.5 asks whether it pays to use a batch several times.
 #
@@ -1029,11 +1032,11 @@ after = ask_heldout_problems(policy, heldout)
 print(after)
 
 # %% [markdown]
-# Your functions trained a language model: 30 % of its answers were right before, and 50 % are right now. *Strict* and *lenient* are the same in both lines, because the
-# model wrote the requested form before, too. So this is not a gain in form, as in chapter 00: more of the numbers are
-# right. The rewards did not show the model how to solve a problem; they only told which of its own answers are right.
-# [Chapter 04](04_grpo_run.ipynb) trains this model for longer, and asks how much of the gain is on problems that the
-# model had solved now and then before, and how much on others.
+# Your functions trained a language model: 30 % of its answers were right before, and 50 % are right now. *Strict* and
+# *lenient* are the same in both lines, because the model wrote the requested form before, too. So this is not a gain
+# in form, as in chapter 00: more of the numbers are right. The rewards did not show the model how to solve a problem;
+# they only told it which of its own answers were right. [Chapter 04](04_grpo_run.ipynb) trains this model for longer,
+# and asks how much of the gain is on problems that the model had solved now and then before, and how much on others.
 #
 # `grpo_workbook/grpo_trainer.py` has the same trainer as a class with all loss types. On the same answers its losses and
 # gradients agree with TRL's to 1e-5 (`tests/test_grpo.py`).
@@ -1267,8 +1270,9 @@ assert outside[1] > 0 and ratios[0].sub(1).abs().max() < 1e-4, "no ratio left 1"
 # ### Exercise 01.5 · `reuse` · medium · 10 minutes
 #
 # Train on four batches, and use each of them for one update or for four. The cost of sampling is the same. Is the
-# policy with four updates `"better"`, `"the same"` or `"worse"` on held-out problems? ("The same": within two standard
-# errors.) Then change the run: 16 updates, or ten times the learning rate.
+# policy with four updates `"better"`, `"the same"` or `"worse"` on held-out problems? ("The same" means that no
+# difference is shown: it is within two standard errors.) Then change the run: 16 updates, or ten times the learning
+# rate.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1305,11 +1309,11 @@ predict("01.5", prediction, run);
 # prediction = "the same"
 # ```
 #
-# In our run 64 of 160 problems were right after one update a batch and 54 after four; without training it is about
-# 49. Two standard errors of the difference are about 17 problems, so a run of this size can show a large effect only.
-# Why do twelve more updates not help much? Four batches have 32 groups, and in about half of these all rewards are
-# equal. The later updates fit the policy to the same few answers of the other groups, which adds no information.
-# Where most groups teach, several updates of a batch can pay.
+# In our run 64 of 160 problems were right after one update a batch and 54 after four; without training about 30 %
+# were right, which would be 49. Two standard errors of the difference are about 17 problems, so a run of this size
+# can show a large effect only. So this run shows no difference. It does not show that there is none. Four batches
+# have 32 groups, and if about half of these teach nothing, the later updates can learn only from the few others. To
+# find out whether reuse pays, use all held-out problems and several seeds.
 #
 # </details>
 

@@ -35,9 +35,9 @@ questions = to_dataset(heldout.select(range(160)))
 # %% [markdown]
 # A **chat template** turns a conversation into the text that the model reads. Every family of models has its own, and
 # TRL carries copies of them. The next cell asks the tiny model the same 160 problems in three ways: with its own
-# template, with this template but without the system message, and with the template of the real Qwen3, which the tiny
-# model has never seen. An answer counts here if its number is right, in whatever form. The p-value is that of the
-# paired test of chapter 00 against the first way.
+# template, with this template but without the system message, and with the template of the real Qwen3. An answer
+# counts here if its number is right, in whatever form. The p-value is that of the paired test of chapter 00 against
+# the first way.
 
 # %%
 import copy
@@ -77,11 +77,14 @@ for name, scores in ways.items():
     print(f"{name:18} {right:3} of 160, p = {p_value:.2g}")
 
 # %% [markdown]
-# No error and no warning appeared, but with the template of Qwen3 the model lost all of its right answers. Without the
-# system message it lost 11 of 89, which may be chance (p = 0.052). So the tokens around the messages matter most here. A
-# large model has seen more kinds of text and may lose less, but it, too, was trained with one template. Measure each
-# change of a prompt, and use one template and one system message for training, evaluation and serving. To see what your
-# model reads, this chapter first goes from a row to tokens, layer by layer.
+# No error and no warning appeared, but with the template of Qwen3 the model lost all of its right answers. Without
+# the system message 78 numbers are right instead of 89. This difference may be chance (p = 0.052). Qwen3's template
+# writes the same tokens around each turn as the tiny model's template. It differs in one thing: it ends the prompt
+# with an empty `<think>` block (the second figure below shows it), and the tiny model has never seen such a block. So
+# a few tokens just before the answer can cost everything. A large model has seen more kinds of text and may lose
+# less, but it, too, was trained with one template. Measure each change of a prompt, and use one template and one
+# system message for training, evaluation and serving. To see what your model reads, this chapter first goes from a
+# row to tokens, layer by layer.
 #
 # ## From a row to tokens
 #
@@ -168,10 +171,10 @@ figures.show(
 # ## Real templates side by side
 #
 # Qwen3 is a thinking model: by default it writes a long `<think>` block before it answers. The course turns this off
-# with `enable_thinking=False`. The template then writes an *empty* block into the prompt, and the model continues after
-# it. Gemma 3 has no system role, so its template puts the system text at the start of the user's turn. Gemma 4 has a
-# system role, but other tokens around each turn. In the figure, each column is the prompt of one model; the question is
-# blue.
+# with `enable_thinking=False`. The template then writes an *empty* block into the prompt, and the model continues
+# after it. Except for this block, Qwen3's prompt is that of the tiny model above. Gemma 3 has no system role, so its
+# template puts the system text at the start of the user's turn. Gemma 4 has a system role, but other tokens around
+# each turn. In the figure, each column is the prompt of one model; the question is blue.
 
 # %% tags=["hide-input"]
 def colour_of(line):
@@ -379,12 +382,13 @@ print(hard[0]["question"], hard[0]["answer"])
 # %% [markdown]
 # ## Can *your* model learn from these problems?
 #
-# GRPO learns from groups in which some answers are right and some are wrong. If all answers of a group are right, or all
-# are wrong, the correctness reward is the same for all of them, and no answer gets an advantage from it (chapter 01).
-# Whether a problem gives a mixed group depends on the model. So before training, let the model answer each problem of a
-# small sample eight times, as a group of eight would. An answer is right here if the correctness reward pays for it,
-# that is, if the right number stands inside the answer tags. The cell does so for four sources. Two are word problems: of
-# the *common* kinds, the tiny model has practised thousands, and of the *rare* kinds it has seen four examples each.
+# GRPO learns from groups in which some answers are right and some are wrong. If all answers of a group are right, or
+# all are wrong, the correctness reward is the same for all of them, and no answer gets an advantage from it (chapter
+# 01). Whether a problem gives a mixed group depends on the model. So before training, let the model answer each
+# problem of a small sample eight times, as a group of eight would. An answer is right here if the correctness reward
+# pays for it, that is, if the right number stands inside the answer tags. The cell does so for four sources. Two
+# sources are word problems. The tiny model has practised thousands of problems of the *common* kinds. Of each *rare*
+# kind it has seen four examples.
 
 # %%
 import numpy as np
@@ -434,8 +438,8 @@ figures.show(figure, words + "; ".join(sentences))
 # chapter 04 trains on them.
 #
 # A person would call sums such as `4 - 1` easier than a word problem. The tiny model solves none of them in any try,
-# because it was never trained on such sentences. What a model can solve depends on what it was trained on, and
-# nothing in a data file shows that.
+# probably because it was never trained on such sentences (an answer without the tags also counts as wrong here). What
+# a model can solve depends on what it was trained on, and nothing in a data file shows that.
 #
 # Eight tries are few. A problem that the model solves once in twenty tries is never right in eight of them in two cases
 # out of three (0.95⁸ = 0.66), so a grey bar at 0 also contains problems that a longer run could learn. [Chapter
@@ -615,10 +619,11 @@ figures.show(
 )
 
 # %% [markdown]
-# The title compares the share of two-step problems among all problems and among those that the budget drops: long prompts
-# are not a random sample, so a budget makes the training set easier. On the other hand, long prompts cost memory, because
-# a prompt is stored once per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem. Use the
-# profile's budget (`profile.max_prompt_length`) unless your memory requires a smaller one.
+# The title compares the share of two-step problems among all problems and among those that the budget drops: long
+# prompts are not a random sample, so a budget changes the mixture of the problems. Here it drops two-step problems
+# only. On the other hand, long prompts cost memory, because a prompt is stored once per completion: 512 tokens in
+# groups of 16 are 8,192 prompt tokens for one problem. Use the profile's budget (`profile.max_prompt_length`) unless
+# your memory requires a smaller one.
 
 # %% [markdown]
 # ## Duplicates
@@ -640,9 +645,9 @@ print("nearly the same:", duplicates.near_duplicates(texts))
 
 # %% [markdown]
 # Each output maps a row to the earlier row that it repeats. Rows 0 and 1 differ only in case and punctuation. (The
-# second output leaves out such rows, because the first has them.) Row 2 is a **near-duplicate** of row 0: it has the
-# same numbers in the same order, and at least 80 % of the words in common (words in both questions, divided by words
-# in either). Row 3 has other numbers, so it is another problem from the same **sentence template**.
+# first output names row 1, so the second one leaves it out.) Row 2 is a **near-duplicate** of row 0: it has the same
+# numbers in the same order, and at least 80 % of the words in common (words in both questions, divided by words in
+# either). Row 3 has other numbers, so it is another problem from the same **sentence template**.
 #
 # ## Leakage
 #
@@ -808,10 +813,10 @@ for name, rows in sources.items():
     )
 
 # %% [markdown]
-# All easy sums use one sentence, with a plus or a minus, and a third of them are repeats. For the other two sources,
-# the number of different sentences is larger than the number of really different problems. The word problems, for
-# example, come from only 16 kinds of problem: other names and things make many different sentences of one kind. A
-# held-out score on them shows that a skill carries over to new numbers, not to new kinds of problem.
+# All easy sums use one sentence, with a plus or a minus, and a third of them are repeats. Different sentences need
+# not be different problems. The word problems come from only 16 kinds of problem: other names and things make many
+# different sentences of one kind. A held-out score on them shows that a skill carries over to new numbers, not to new
+# kinds of problem.
 
 # %% [markdown]
 # ## A split that you can trust
@@ -1002,10 +1007,11 @@ predict("02.4", prediction, one_problem);
 # prediction = "rises"
 # ```
 #
-# The form is the same for every problem, so one problem can teach it. Soon all answers to this problem are right, and
-# its groups have zero variance. From then on the model learns nothing more. [Wang et al.
-# 2025](https://arxiv.org/abs/2504.20571) trained Qwen2.5-Math-1.5B on one problem: its score on MATH500 rose from
-# 36.0 % to 73.6 %, and 8.6 points of this gain go beyond the form.
+# The form is the same for every problem, so one problem can teach it. In our run the strict rate on the other
+# problems rose from 16 % to 70 %. Soon all answers to this problem are right, and its groups have zero variance. From
+# then on the model learns nothing more. [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained
+# Qwen2.5-Math-1.5B on one problem: its score on MATH500 rose from 36.0 % to 73.6 %, and 8.6 points of this gain go
+# beyond the form.
 #
 # </details>
 
@@ -1042,7 +1048,7 @@ check("02.5", my_rows);
 #
 #     rows = []
 #     for minutes in random.Random(0).sample(range(61, 600), 200):
-#         question = f"A film lasts {minutes} minutes. How many minutes is that beyond full hours?"
+#         question = f"A film lasts {minutes} minutes. How many minutes are left after the last full hour?"
 #         rows.append({"question": question, "answer": str(minutes % 60)})
 #     return rows[:100], rows[100:]
 # ```
