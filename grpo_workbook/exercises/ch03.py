@@ -13,6 +13,8 @@ agreed_answer.case("<reasoning>6*7</reasoning>\n<answer> 42 </answer>\n", gives=
 agreed_answer.case("<answer>42</answer> so <answer>42</answer>", gives="42")
 agreed_answer.case("<answer>42</answer> so <answer> 42 </answer>", gives="42")
 agreed_answer.case("<answer>41</answer><answer>42</answer>", gives=None)  # a hedge
+# the first and the last agree, but the one between them does not
+agreed_answer.case("<answer>42</answer><answer>41</answer><answer>42</answer>", gives=None)
 agreed_answer.case("42", gives=None)
 agreed_answer.case("<answer>42", gives=None)  # cut off
 agreed_answer.case("<answer>\n42\n</answer>", gives="42")
@@ -110,6 +112,9 @@ last_line_reward.case(
 )
 last_line_reward.case(
     ["#### 42\nIt is 42.", "#### 41\n#### 42", ""], ["42", "42", "42"], gives=[0.0, 0.0, 0.0]
+)
+last_line_reward.case(
+    ["####42", "so #### 41\n#### 42", "#### 42"], ["42", "42", "42"], gives=[0.0, 0.0, 1.0]
 )
 
 

@@ -737,8 +737,8 @@ for group in ([3.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0], [2.1, 2.0, 2.0, 2.0]):
 
 # %% [markdown]
 # All three groups get the same advantages. In the second group no completion is right, and one earns 0.1 for a cheat.
-# In the third all are right, and one earns 0.1 for its style. In both of these groups, the 0.1 changes the model as
-# strongly as the whole task does in the first group.
+# In the third all are right, and one earns 0.1 for its style. In both of these groups, the 0.1 gets the same
+# advantages as the whole task gets in the first group.
 #
 # So **where correctness does not vary, whatever reward still varies drives the update, however small it is**.
 # Correctness does not vary on problems that are too hard and, late in a successful run, on most problems.
@@ -1072,7 +1072,7 @@ profile.output.mkdir(parents=True, exist_ok=True)
 # | a small reward should stay small beside correctness | `scale_rewards="batch"` or `"none"` |
 # | several rewards should all be learned, as weighted | `multi_objective_aggregation="normalize_then_sum"` |
 # | a cheat earns partial credit | make it earn 0; a small weight protects only within a group that has right answers |
-# | nearly all groups have mastered correctness | remove the small reward, or stop the run: no setting keeps it small |
+# | nearly all groups have mastered correctness | remove the small reward, or stop the run: with AdamW no setting keeps it small |
 #
 # Two cautions. GDPO divides each reward by its own spread, so a length reward that differs by 0.01 within a group has
 # as much influence as one that differs by 0.5. And with `"batch"` or `"normalize_then_sum"`, TRL computes
@@ -1168,11 +1168,12 @@ predict("03.4", prediction, run);
 # prediction = "falls"
 # ```
 #
-# In our run the form went from 8 % to 44 % of the completions, and the right ones among them from 83 % to 4 %. (Each
-# rate is the mean of three steps.) The reward ignores the number, so it does not reinforce the calculation that makes
-# the number right. When we paid for `is_right` instead, the form rose just as far, to 42 %, and 61 % of these
-# completions were right. So pay for the form only together with the answer, and report both rates. When we paid for
-# `first_attempt`, the form fell to 1 %: that reward wants the mark and the number, but not on the last line.
+# In our run the form went from 8 % to 44 % of the completions, and the right ones among them from 83 % (15 of 18) to
+# 4 % (4 of 106). (Each rate is the mean of three steps.) The reward ignores the number, so it does not reinforce the
+# calculation that makes the number right. We trained with each of the three rewards of this exercise once. When we
+# paid for `is_right` instead, the form rose just as far, to 42 %, and 61 % of these completions were right. So pay
+# for the form only together with the answer, and report both rates. When we paid for `first_attempt`, the form fell
+# to 1 %: that reward wants the mark and the number, but not on the last line.
 #
 # </details>
 
