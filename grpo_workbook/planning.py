@@ -32,7 +32,6 @@ __all__ = [
     "GIB",
     "KNOWN",
     "Plan",
-    "Settings",
     "activation_bytes",
     "find_shape",
     "kv_cache_bytes",

@@ -247,13 +247,12 @@ def fails_on_a_valid_call():
     from grpo_workbook.environments import tool
 
     @tool
-    def repeat(text: str) -> str:
+    def repeat(text: str) -> str | None:
         """Repeat a text.
 
         Args:
             text: The text.
         """
-        return None
 
     return repeat
 

@@ -10,9 +10,8 @@
 # **After this notebook you can** write a reward in TRL's contract, combine several, score a model's completions before
 # any training, attack a reward before the model does, and say which reward drives an update.
 #
-# **Time:** about a minute on two CPU cores, and 40 minutes of reading. (The stored run was made on a busy machine, so
-# its bars show several times as long.) Two short runs train; two exercises train too, for under a minute each. **You
-# need** chapter 00.
+# **Time:** about 1 minute on two CPU cores, and 40 minutes of reading. Two short runs train; two exercises train too,
+# for under a minute each. **You need** chapter 00.
 
 # %% [markdown]
 # ## From functions to advantages
@@ -96,7 +95,7 @@ greeting_reward(completions=chat, task=["greeting", "greeting", "sum"])
 #
 # A reward may also be an `async def`, which TRL runs concurrently (useful if another language model, behind a network,
 # judges the answers), or the id of a reward model, which TRL loads. [Chapter 13](13_learned_rewards.ipynb) trains
-# against both.
+# against a reward model, and [chapter 14](14_judges_and_rubrics.ipynb) against a judge.
 
 # %% [markdown]
 # ## Is it right?
