@@ -447,7 +447,11 @@ class Racer:
         from transformers import AutoModelForCausalLM
 
         weights = Path(self.task["model"], "model.safetensors").read_bytes()
-        name = f"teacher-{hashlib.sha256(weights).hexdigest()[:12]}"
+        data = Path(self.task["data"], "train.jsonl").read_bytes()
+        made_by = [self.task.get("only"), self.task["system"], self.size]
+        made_by += [TEACHER_TEXTS, TEACHER_RATE, TEACHER_SEED]
+        digest = hashlib.sha256(weights + data + repr(made_by).encode()).hexdigest()
+        name = f"teacher-{digest[:12]}"
         if self.dev:
             name += "-dev"  # it has not seen the development problems
         folder = Path("build/race") / name

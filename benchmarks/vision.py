@@ -190,7 +190,7 @@ def run(method: str, seed: int) -> dict:
     weights = []
     for name, weight in model.named_parameters():
         if "lora_" in name:
-            weights.append(weight.detach().to(torch.float32).numpy().tobytes())
+            weights.append(weight.detach().to("cpu", torch.float32).numpy().tobytes())
     row["adapter"] = digest(*weights)
     return row
 

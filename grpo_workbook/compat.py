@@ -65,7 +65,8 @@ def wide_modules() -> list[str]:
     Transformers 5.17 matches a name from its start (quantizers/quantizers_utils.py), so that
     "vision_tower", which stands inside of names, would be packed all the same.
     """
-    return ["lm_head", r".*vision_tower", r".*multi_modal_projector", r".*visual"]
+    vision = [r".*vision_tower", r".*vision_model", r".*visual"]
+    return ["lm_head", *vision, r".*multi_modal_projector", r".*connector"]
 
 
 def picture_tokens(processor: Any) -> list[int]:
@@ -210,10 +211,11 @@ def divergence_in_torch(
         student_hidden_states[counted], student_lm_head_weight, student_lm_head_bias,
         student_logit_scale, student_final_logit_softcapping, temperature,
     )  # fmt: skip
-    teacher = _log_probabilities(
-        teacher_hidden_states[counted], teacher_lm_head_weight, teacher_lm_head_bias,
-        teacher_logit_scale, teacher_final_logit_softcapping, temperature,
-    )  # fmt: skip
+    with torch.no_grad():  # as in the kernel, only the student learns
+        teacher = _log_probabilities(
+            teacher_hidden_states[counted], teacher_lm_head_weight, teacher_lm_head_bias,
+            teacher_logit_scale, teacher_final_logit_softcapping, temperature,
+        )  # fmt: skip
     if beta == 0:
         divergence = (teacher.exp() * (teacher - student)).sum()
     elif beta == 1:

@@ -22,10 +22,11 @@ from grpo_workbook.data.prompts import prefilled_tag
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.pictures import (
     IMAGE_COLUMNS,
-    as_list,
+    columns_of_pictures,
     encode,
     image_column,
     is_processor,
+    pictures_in,
     place_pictures,
     require_processor,
     tokenizer_of,
@@ -137,7 +138,8 @@ class Scores:
 
         Prompts and pictures are left out.
         """
-        left_out = [name for name in ("prompt", *IMAGE_COLUMNS) if name in dataset.column_names]
+        pictures = {*IMAGE_COLUMNS, *columns_of_pictures(dataset)}
+        left_out = [name for name in dataset.column_names if name == "prompt" or name in pictures]
         columns: Any = dataset.remove_columns(left_out).to_pandas()
         table = columns.loc[columns.index.repeat(self.samples)]
         table = table.rename_axis("problem").reset_index()
@@ -207,7 +209,7 @@ def evaluate(
 
     require_processor(dataset, tokenizer)
     rows = repeated(dataset, samples)
-    pictures = image_column(rows)
+    pictures = image_column(dataset)
     prompts = list(rows["prompt"])
     sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed, chat_template_kwargs)
     completions = complete(
@@ -743,7 +745,7 @@ def complete(
                 batch_texts = [texts[i] for i in batch]
                 pictures = None
                 if images is not None:
-                    pictures = [as_list(images[i]) for i in batch]
+                    pictures = [pictures_in(images[i]) for i in batch]
                 inputs = encode(
                     tokenizer, batch_texts, pictures, add_special_tokens=add_special_tokens
                 )
@@ -780,7 +782,7 @@ def texts_of(
     texts = []
     # One at a time, so that only the pictures of one prompt are in memory.
     for prompt, value in zip(prompts, values, strict=True):
-        chat = place_pictures(prompt, as_list(value))
+        chat = place_pictures(prompt, pictures_in(value))
         texts.extend(render([chat], tokenizer, chat_template_kwargs))
     return texts, False
 

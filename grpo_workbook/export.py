@@ -35,7 +35,13 @@ from grpo_workbook.evaluation import (
     texts_of,
 )
 from grpo_workbook.files import readable
-from grpo_workbook.pictures import as_list, encode, image_column, is_processor, tokenizer_of
+from grpo_workbook.pictures import (
+    encode,
+    image_column,
+    is_processor,
+    pictures_in,
+    tokenizer_of,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -399,7 +405,7 @@ def read_logits(
         # One completion is compared whatever it takes.
         if room < 0 and result:
             break
-        pictures = [] if images is None else as_list(images[row])
+        pictures = [] if images is None else pictures_in(images[row])
         inputs = _with_answer(tokenizer, prompt, pictures, answer)
         with torch.no_grad():
             # Those of the prompt are not compared, and would take memory.

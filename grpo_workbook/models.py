@@ -185,7 +185,8 @@ def is_of_whole_model(adapter: str) -> bool:
             names = " ".join(file.keys())
     except Exception:  # what is wrong with a damaged file is said when it is loaded
         return False
-    return "language_model." in names or has_vision(names)
+    of_language = "language_model." in names or "text_model." in names
+    return of_language or has_vision(names)
 
 
 def has_vision(names: str) -> bool:

@@ -20,7 +20,7 @@ WHITE = (255, 255, 255)
 # Names of layers as regular expressions, which PEFT matches from start to end. Both parts of a
 # model have layers of the same names (q_proj), so that a list of names would put adapters into
 # both. Unsloth 2026.10 has the argument finetune_vision_layers for this, and drops it on a CPU.
-_LANGUAGE = r".*language_model\..*\.(q|k|v|o|gate|up|down)_proj"
+_LANGUAGE = r".*(language_model|text_model)\..*\.(q|k|v|o|gate|up|down)_proj"
 _VISION = (
     r".*(vision_tower|vision_model|visual)\."
     r".*\.((q|k|v|out|gate|up|down)_proj|fc1|fc2|qkv|attn\.proj|linear_fc1|linear_fc2)"
@@ -47,17 +47,22 @@ def tokenizer_of(processor: Any) -> Any:
 def image_column(rows: "Dataset") -> str | None:
     """The column from which TRL takes the pictures, or None if it is not there or empty."""
     for name in IMAGE_COLUMNS:
-        if name not in rows.column_names:
-            continue
-        # As Arrow, because no picture need be opened.
-        table: Any = rows.select_columns(name).with_format("arrow")[:1000]
-        if any(value.as_py() for value in table.column(name)):
+        if name in rows.column_names and _has_values(rows, name):
             return name
     return None
 
 
+def _has_values(rows: "Dataset", column: str) -> bool:
+    """Whether a row has something in this column. No picture is opened."""
+    # In parts, because the first rows usually tell, and all pictures would fill the memory.
+    for part in rows.select_columns(column).with_format("arrow").iter(100):
+        if any(value.as_py() for value in part.column(column)):
+            return True
+    return False
+
+
 def columns_of_pictures(rows: "Dataset") -> list[str]:
-    """The columns whose type is a picture or a list of pictures, under any name."""
+    """The columns whose type is a picture or a list of pictures, under any name, if any has one."""
     from datasets import Image, List
 
     names = []
@@ -65,25 +70,23 @@ def columns_of_pictures(rows: "Dataset") -> list[str]:
         # A column with several pictures in each row is a list of this type.
         if isinstance(feature, List):
             feature = feature.feature
-        if isinstance(feature, Image):
+        if isinstance(feature, Image) and _has_values(rows, name):
             names.append(name)
     return names
 
 
-def as_list(value: Any) -> list:
-    """The pictures of a row, from the value of its column: None, a picture, or a list."""
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return value
-    return [value]
-
-
 def pictures_in(value: Any) -> list:
-    """The pictures of a row, as `as_list`. Raises WorkbookError for a path or another value."""
+    """The pictures of a row, from the value of its column: None, a picture, or a list.
+
+    Raises WorkbookError for a path or another value, which a processor would open or download.
+    """
     from PIL.Image import Image
 
-    pictures = as_list(value)
+    pictures = []
+    if isinstance(value, list):
+        pictures = value
+    elif value is not None:
+        pictures = [value]
     for picture in pictures:
         if not isinstance(picture, Image):
             raise WorkbookError(
@@ -138,6 +141,11 @@ def check_pictures(rows: "Dataset", processor: Any) -> None:
     column = image_column(rows)
     if column is None:
         raise WorkbookError(f"there is no column 'image' or 'images', only {rows.column_names}")
+    if column == "image" and "images" in rows.column_names:
+        raise WorkbookError(
+            "there is an empty column 'images', which TRL reads in place of 'image', so that the "
+            "model would see no picture: rows.remove_columns('images')"
+        )
     # TRL 1.15 pads prompts on the left, and the marks of the image tokens as the processor says.
     # https://github.com/huggingface/trl/issues/5785
     if processor.tokenizer.padding_side != "left":
@@ -279,6 +287,8 @@ def picture_controls(rows: "Dataset", colour: tuple[int, int, int] = WHITE) -> d
 
     def blank(value: Any) -> dict[str, Any]:
         pictures = pictures_in(value)
+        if value is None:  # a row without a picture stays without
+            return {column: None}
         if isinstance(value, list):
             return {column: [_blank(picture, colour) for picture in pictures]}
         return {column: _blank(pictures[0], colour)}
@@ -321,7 +331,7 @@ def _other_rows(numbers: list[int]) -> list[int]:
 def picture_numbers(rows: "Dataset") -> list[int]:
     """A number for the pictures of each row: the same for the same pixels, whatever the file.
 
-    Without a column of pictures all numbers are 0.
+    A row without a picture has the number 0.
     """
     column = image_column(rows)
     # A caller need not know whether there are any.
@@ -329,8 +339,12 @@ def picture_numbers(rows: "Dataset") -> list[int]:
         return [0] * len(rows)
     numbers = []
     for value in rows[column]:
+        pictures = pictures_in(value)
+        if not pictures:
+            numbers.append(0)
+            continue
         digest = hashlib.sha256()
-        for picture in pictures_in(value):
+        for picture in pictures:
             # Equal pixels may be stored with a palette, or as grey.
             pixels = picture.convert("RGB")
             digest.update(f"{pixels.size}".encode())

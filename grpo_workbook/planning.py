@@ -260,6 +260,8 @@ def find_shape(model: str, pictures: bool = False) -> Shape:
     except Exception as error:  # an unknown config can raise anything
         problem = f"the model {model!r} cannot be built from its config ({first_line(error)})"
         fix = f"give one of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
+        if pictures:
+            fix = "image_tokens needs the whole config: give a folder, or a hub id with its owner"
         raise WorkbookError(f"{problem}: {fix}") from error
 
 

@@ -132,6 +132,15 @@ def test_a_batch_without_tokens_has_no_loss():
     assert (loss.item(), entropy.item(), count.item()) == (0, 0, 0)
 
 
+def test_only_the_student_learns():
+    values = arguments()
+    head = values["teacher_lm_head_weight"].requires_grad_()
+    loss, _, _ = compat.divergence_in_torch(**values, beta=1.0)
+    loss.backward()
+    assert head.grad is None
+    assert values["student_hidden_states"].grad.abs().sum() > 0
+
+
 @pytest.mark.trains
 @pytest.mark.skipif(
     not (importlib.util.find_spec("triton") or TRITON.is_dir()),

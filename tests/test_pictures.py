@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from conftest import REPO, assert_names, finished, raises_naming
-from datasets import Dataset, Features, Image, List, Value
+from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from PIL import Image as Picture
 
 from grpo_workbook.cli import main
@@ -21,7 +21,7 @@ from grpo_workbook.data import (
 )
 from grpo_workbook.data.prompts import prompt_lengths
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import evaluate, generate
+from grpo_workbook.evaluation import Sampling, complete, evaluate, generate
 from grpo_workbook.export import logit_differences, merge, read_logits, save_adapter
 from grpo_workbook.models import load_model
 from grpo_workbook.pictures import (
@@ -208,6 +208,41 @@ def test_a_model_without_eyes_is_an_error_and_no_answer(seeing):
         evaluate(model, processor, elsewhere)
 
 
+def test_pictures_that_begin_late_are_seen(seeing):
+    """However many rows without a picture stand before the first one with a picture."""
+    _, model, processor = seeing
+    rows = rows_with([None] * 2000 + [picture(0)])
+    assert image_column(rows) == "image"
+    rows = rows.select(range(1990, 2001))
+    seen = evaluate(model, processor, rows, samples=2, sample=True, max_new_tokens=4)
+    blind = rows.remove_columns("image")
+    unseen = evaluate(model, processor, blind, samples=2, sample=True, max_new_tokens=4)
+    assert seen.completions != unseen.completions
+
+
+def test_a_typed_column_without_pictures_is_for_a_text_model():
+    tokenizer = load_tokenizer(REPO / "data" / "tiny-gemma3")
+    rows = rows_with([None, None])
+    kept, dropped = drop_long_prompts(rows, tokenizer, 400)
+    assert (len(kept), dropped) == (2, 0)
+
+
+def test_a_path_is_neither_opened_nor_downloaded(seeing):
+    _, model, processor = seeing
+    rows = ROWS.select(range(1)).remove_columns("image").add_column("image", ["a.png"])
+    with raises_naming(WorkbookError, "a.png", "cast_column"):
+        evaluate(model, processor, rows, max_new_tokens=4)
+
+
+def test_the_table_of_completions_has_no_pictures(seeing):
+    _, model, processor = seeing
+    masks = rows_with([picture(9)] * 6, column="mask").select_columns("mask")
+    rows = concatenate_datasets([ROWS, masks], axis=1)
+    table = evaluate(model, processor, rows, max_new_tokens=4).table(rows)
+    assert not {"image", "mask"} & set(table.columns)
+    assert len(json.loads(table.to_json(orient="records"))) == 6
+
+
 def test_no_token_of_a_picture_is_written(seeing):
     """Such a token in a completion stops TRL's trainer."""
     import torch
@@ -220,12 +255,14 @@ def test_no_token_of_a_picture_is_written(seeing):
     try:
         with torch.no_grad():
             head[marks] *= 1000  # now they are far more likely than all others
-        scores = evaluate(model, processor, ROWS, sample=True, max_new_tokens=8)
+        sampling = Sampling(max_new_tokens=8, sample=True)
+        completions = complete(model, processor, ROWS["prompt"][:], sampling, images=ROWS["image"])
     finally:
         with torch.no_grad():
             head.copy_(before)
-    ids = processor.tokenizer(scores.completions)["input_ids"]
-    assert not {token for row in ids for token in row} & set(marks)
+    written = {token for completion in completions for token in completion.tokens}
+    assert written
+    assert not written & set(marks)
 
 
 # ---------------------------------------------------------------------------- controls
@@ -254,6 +291,12 @@ def test_controls_of_lists_keep_the_number_of_pictures():
     controls = picture_controls(rows)
     assert [image.size for image in controls["blank"][0]["images"]] == [(SIDE, SIDE), (8, 8)]
     assert len(controls["shuffled"][0]["images"]) == 1
+
+
+def test_a_row_without_a_picture_stays_without_in_the_controls():
+    controls = picture_controls(rows_with([picture(0), None, picture(1)]))
+    assert controls["blank"][1]["image"] is None
+    assert controls["blank"][2]["image"].getcolors() == [(SIDE * SIDE, (255, 255, 255))]
 
 
 def test_controls_need_different_pictures():
@@ -401,6 +444,12 @@ def test_what_would_train_blind_is_found_before(seeing):
         check_pictures(twice, processor)
 
 
+def test_an_empty_column_that_trl_reads_first_is_found_before(seeing):
+    _, _, processor = seeing
+    with raises_naming(WorkbookError, "'images'", "remove_columns"):
+        check_pictures(ROWS.add_column("images", [[]] * 6), processor)
+
+
 def test_padding_on_the_right_is_found_before(seeing):
     folder, _, _ = seeing
     from transformers import AutoProcessor
@@ -432,6 +481,11 @@ def test_the_same_question_leaks_only_with_the_same_picture():
     )
     assert leaked_rows(near, other) == {0: 0}
     assert leaked_rows(near, rows_with([picture(2)], other["question"][:])) == {}
+
+
+def test_a_question_without_a_picture_leaks_into_rows_without_pictures():
+    train = rows_with([None, picture(1)])
+    assert leaked_rows(train, rows_with([None]).remove_columns("image")) == {0: 0}
 
 
 def test_an_empty_column_is_no_column_of_pictures():

@@ -192,7 +192,8 @@ def describe(problems: Problems, budget: int) -> dict[str, Any]:
     pictures = {}
     if problems.pictures_in:
         columns = ", ".join(problems.pictures_in)
-        pictures = {"pictures_from": f"{columns} (their tokens are not in the prompt lengths)"}
+        note = "for TRL's trainer (chapter 15): `run` refuses them; tokens not in the lengths"
+        pictures = {"pictures_from": f"{columns} ({note})"}
     return {
         "source": problems.name,
         **pictures,

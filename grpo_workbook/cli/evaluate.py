@@ -26,7 +26,7 @@ from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.evaluation import Scores
 from grpo_workbook.export import run_of
 from grpo_workbook.files import read_json, readable, write_json
-from grpo_workbook.pictures import image_column, picture_numbers
+from grpo_workbook.pictures import columns_of_pictures, image_column, picture_numbers
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -191,7 +191,8 @@ def without_pictures(rows: "Dataset") -> list[dict[str, Any]]:
         return rows.to_list()
     # The numbers are of the pixels: another picture in the same place must change the hash.
     numbers = picture_numbers(rows)
-    return rows.remove_columns(column).add_column("pictures", numbers).to_list()
+    columns = {column, *columns_of_pictures(rows)}
+    return rows.remove_columns(list(columns)).add_column("picture numbers", numbers).to_list()
 
 
 def pass_at_k(scores: Scores) -> dict[int, dict[str, Any]]:

@@ -189,7 +189,10 @@ def questions_of(rows: "Dataset") -> list[str]:
         return questions
     numbered = []
     for question, number in zip(questions, picture_numbers(rows), strict=True):
-        numbered.append(f"{question} {number}")
+        if number == 0:  # a row without a picture
+            numbered.append(question)
+        else:
+            numbered.append(f"{question} {number}")
     return numbered
 
 

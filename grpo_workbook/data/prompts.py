@@ -10,10 +10,10 @@ from grpo_workbook.data.reading import read_rows
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
 from grpo_workbook.pictures import (
-    as_list,
     encode,
     image_column,
     is_processor,
+    pictures_in,
     place_pictures,
     require_processor,
     tokenizer_of,
@@ -148,6 +148,8 @@ def load_processor(model: str | Path) -> Any:
         raise WorkbookError(f"{name!r} has no processor for pictures: choose a model with vision")
     if not processor.chat_template:
         raise WorkbookError(f"{name!r} has no chat template: choose an instruction-tuned model")
+    if processor.tokenizer.pad_token is None:  # as in load_tokenizer
+        processor.tokenizer.pad_token = processor.tokenizer.eos_token
     return processor
 
 
@@ -230,7 +232,7 @@ def _lengths_with_pictures(
     """The lengths of prompts with pictures, whose tokens depend on their sizes in some models."""
     lengths = []
     for prompt, value in zip(dataset["prompt"], dataset[column], strict=True):
-        pictures = as_list(value)
+        pictures = pictures_in(value)
         text = render([place_pictures(prompt, pictures)], processor, chat_template_kwargs)
         inputs = encode(processor, text, [pictures], add_special_tokens=False)
         lengths.append(inputs["input_ids"].shape[1])
