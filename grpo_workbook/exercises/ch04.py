@@ -44,6 +44,8 @@ my_reward.case([LONGEST, ""], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, "42"], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, "<answer>142</answer>"], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, BOTH], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, "<answer>41</answer><answer>42</answer>"], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, SHORT + SHORT], ["42", "42"], gives=FIRST)
 my_reward.case([SHORT, SHORT], ["42", "41"], gives=FIRST)  # each row has its own answer
 
 

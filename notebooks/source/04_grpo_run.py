@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 04 · A GRPO run you can trust
 #
-# How do you train a model with GRPO so that you can trust the result? This chapter begins with a training script of 30
+# How do you train a model with GRPO so that you can trust the result? This chapter begins with a training script of 40
 # lines that you can copy. It then repeats each step of the script and adds the checks and measurements that the script
 # lacks.
 #
@@ -104,8 +104,8 @@ for start in range(0, len(rewards), 10):
 # | `max_completion_length` | 64 | 512, with `chat_template_kwargs={"enable_thinking": False}` |
 # | precision | chosen by TRL | on a T4 `bf16=False, fp16=True`, because it has no bfloat16 |
 #
-# Does the higher reward mean that the model has improved? The script cannot tell. The next cell looks at three things
-# that it ignores:
+# Does the higher reward mean that the model has improved? The script cannot tell. The next cell looks at two of three
+# things that it ignores. For the third, held-out problems, there is nothing to look at, because the script has none:
 
 # %%
 fooling = "<answer>7</answer><answer>8</answer><answer>9</answer>"
@@ -533,8 +533,9 @@ for update in (1e-5, 5e-5, 1.5e-3):
     print(f"an update of {update:g} leaves {rate:.0%} of the weights unchanged")
 
 # %% [markdown]
-# The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of the updates. At this
-# run's 1.5e-3 no update is lost; it is only rounded.
+# The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of the first updates of A. (B
+# starts at 0, where bfloat16 is fine enough, and loses updates only once it has grown.) At this run's 1.5e-3 no update
+# is lost; it is only rounded.
 #
 # Now train. `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
 
@@ -603,7 +604,8 @@ figures.show(figure, words)
 # %% [markdown]
 # Could the gain be chance? Look at the greedy answers, one for each problem. If training had no effect, a problem whose
 # answer changed would be as likely to get better as to get worse, like the toss of a coin. McNemar's exact test
-# computes how likely coins would give a result at least as one-sided as this one. That probability is the p-value:
+# computes the probability that tossed coins give a result at least as one-sided as this one. That probability is the
+# p-value:
 
 # %%
 from grpo_workbook import paired_p_value
@@ -640,11 +642,12 @@ if "rare" in heldout_set.column_names:
 
 # %% [markdown]
 # In this run the rate on the common kinds fell by 5 points, from 87.0 % to 82.1 %: 25 problems got worse and 14 got
-# better. If training had changed nothing here, chance would give a result at least this uneven in 11 % of cases. So this
-# run alone does not show a loss, nor does it exclude one: 223 problems are too few for a loss of 5 points ([chapter
-# 08](08_evaluation.ipynb) computes how many are enough). Other runs do show one. The rate fell with each of three seeds,
-# and the course's tiny Gemma 3 lost 13 to 23 points ([measurements](../docs/measurements.md)). So training on a part of
-# a task can cost the rest: measure that, too. The rate over all kinds rises here because the rare kinds gain much more.
+# better. If training had changed nothing here, chance would give a result at least this uneven in 11 % of cases. So
+# this run alone does not show a loss, nor does it exclude one: 223 problems are too few for a loss of 5 points
+# ([chapter 08](08_evaluation.ipynb) computes how many are enough). Other runs point to one: the rate fell with each of
+# three seeds, by 0.4 to 5.7 points, and the course's tiny Gemma 3 lost 13 to 23 points
+# ([measurements](../docs/measurements.md)). So training on a part of a task can cost the rest: measure that, too. The
+# rate over all kinds rises here because the rare kinds gain much more.
 #
 # ## What kind of gain is it?
 #
@@ -654,10 +657,10 @@ if "rare" in heldout_set.column_names:
 # - **sharpening**: the problem was solved in some of the earlier tries, and now the right answer is likely;
 # - **new**: the problem was solved in none of the earlier tries, and now it is.
 #
-# `describe_gain` divides the strict gain into these parts. The same tries must not do two things: sort a problem into a
-# part, and be its rate before training. Otherwise a problem that was merely unlucky before would be called new, and
-# would seem to gain. So `describe_gain` takes each of the 16 earlier tries in turn as the rate before training, and
-# sorts the problem by the 15 others.
+# `describe_gain` divides the strict gain into these parts. One try must not be used twice: once to sort a problem into
+# a part, and once to measure its rate before training. Otherwise a problem that was merely unlucky before would be
+# called new, and would seem to gain. So `describe_gain` takes each of the 16 earlier tries in turn as the rate before
+# training, and sorts the problem by the 15 others.
 
 # %%
 from grpo_workbook.evaluation import describe_gain
@@ -668,8 +671,9 @@ display(Markdown(text))
 
 # %% [markdown]
 # None of the gain is form. About half of it is sharpening, and the other half is on problems that the model had not
-# solved in any of the other 15 tries. The pass@16 agrees: it rises by 28 points, from 64.2 % to 92.5 %. Sharpening alone
-# could hardly raise it, because a problem that was solved in some earlier try already counts.
+# solved in any of the other 15 tries. The pass@16 agrees: it rises by 28 points, from 64.2 % to 92.5 %. (It is computed
+# from the same tries, so it is no independent evidence.) Sharpening alone could hardly raise the pass@16, because a
+# problem that was solved in some earlier try already counts.
 #
 # "New" depends on the number of tries: with more of them, the model before training would have solved some of these
 # problems. [Chapter 08](08_evaluation.ipynb) draws this for up to 64 tries. And "new" does not mean new arithmetic.
@@ -753,9 +757,9 @@ figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.
 # The sampled rates of *base* differ a little from those above, because here each problem has 64 tries. All rates are
 # strict.
 #
-# - Training as such does not help. With a *random* reward no answer is right in the end: the advantages are noise, and
-#   120 steps of noise at this learning rate destroy what the model knew. So the gain comes from the information in the
-#   reward.
+# - Updates without information do not help. With a *random* reward no answer is right in the end: the advantages are
+#   noise, and 120 steps of noise at this learning rate destroy what the model knew. So the gain comes from the
+#   information in the reward. At a lower rate a random reward might do less harm; this was not tried.
 # - *More* of the old data hardly helps: the greedy rate rises by 4 points.
 # - With the same data, *rebalanced*, the greedy rate is 48 %. So 9 of GRPO's 43 points could be had without any
 #   reward, by practising the 24 rare examples more often.
@@ -891,9 +895,9 @@ model, tokenizer = load_model(
 #
 # Write a reward of your own and train with it. The model should give *right answers, as short as possible*. A
 # completion with exactly one answer block (`<answer>`, the right number, `</answer>`) earns something, and a shorter
-# one earns more. A completion without the right number must earn less than any completion with it, however short it is.
-# You choose how the reward depends on the length. The check calls your function as TRL does, with two completions of
-# which the first must earn more.
+# one earns more. Any other completion, such as a wrong answer or several answer blocks, must earn less than all of
+# these, however short it is. You choose how the reward depends on the length. The check calls your function as TRL
+# does, with two completions of which the first must earn more.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -1047,8 +1051,8 @@ if judge("04.3", beyond_the_tries).status == "solved":
 
 # %% [markdown]
 # The count falls with the number of tries. So a sentence such as "training added 20 % new problems" says little without
-# the number of tries. One greedy answer also misses problems that the trained model solves in some of its own tries:
-# for the comparison at equal numbers of tries, see pass@16 in the table above.
+# the number of tries. One greedy answer also misses some problems that the trained model solves in other tries. The
+# pass@16 in the table above compares both models at the same number of tries.
 
 # %% [markdown]
 # ### Exercise 04.4 · `my_problems` · medium · 10 minutes
@@ -1098,7 +1102,8 @@ predict("04.4", prediction, my_problems);
 #
 # In our run 0 of the 32 problems were right before and after. Read the printed completion: the model has never learned
 # sums of this size, and after training it reads "finds" as the beginning of a rare kind of problem, in which something
-# is found and then lost. What GRPO taught is narrow: six kinds of sentences with small numbers.
+# is found and then lost. A model that never computes such a sum gives GRPO nothing to reinforce. This run cannot show
+# how far the training carries over: for that, take sums that the base sometimes gets right.
 #
 # </details>
 
@@ -1107,7 +1112,7 @@ predict("04.4", prediction, my_problems);
 #
 # How do you train a model with GRPO so that you can trust the result?
 #
-# - The training itself takes 30 lines: model, adapters, data, reward, `GRPOConfig`, `GRPOTrainer`.
+# - The training itself takes 40 lines: model, adapters, data, reward, `GRPOConfig`, `GRPOTrainer`.
 # - Before you train, test the reward on completions whose quality you know. Some of them should try to fool it.
 # - Set every value that matters explicitly, because TRL and Unsloth have different defaults. LoRA starts at a learning
 #   rate of 1e-5, full fine-tuning at 1e-6, on any GPU.
