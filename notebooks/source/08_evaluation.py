@@ -9,8 +9,9 @@
 # with an interval, show with a paired test that training helped, find what got worse, read pass@k and majority vote,
 # and say what kind of gain it is.
 #
-# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 40
-# minutes. **You need** chapter 00, and an idea of what a confidence interval is.
+# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. (The stored run shared its
+# machine and took longer.) Reading takes about 40 minutes. **You need** chapter 00, and an idea of what a confidence
+# interval is.
 
 # %% [markdown]
 # ## 30 problems are too few
@@ -177,7 +178,8 @@ for row in wrong.head(4).itertuples():
 # Two rates describe a paired comparison: the fraction of problems that get better, and the fraction that get worse. The
 # gain is the first minus the second. **How much pairing helps depends on the second rate.** If the outcomes before and
 # after are correlated, because hard problems stay hard and easy ones stay easy, few problems get worse and the test
-# sees the gain clearly. If the outcomes are independent, pairing does not help.
+# sees the gain clearly. If the outcomes are independent, each model must answer about as many problems as in the
+# unpaired design.
 #
 # You cannot know before the training how many problems it will make worse. But you can measure how many problems get
 # worse when *nothing* changes, by comparing two runs of the baseline. Our eight answers to each problem are eight such
@@ -198,10 +200,11 @@ print(f"over all pairs of the eight runs: {untrained_worse:.1%} get worse")
 print(f"if the runs were independent:     {independent_worse:.1%} would")
 
 # %% [markdown]
-# Fewer problems get worse than independent runs would give, because a problem's outcomes are correlated: some
-# problems are easy for this model, and others are hard. (A table below shows how much the kinds of problem differ.)
-# So pairing will help. It would not help if the two numbers were equal. With greedy decoding two runs of the same
-# model give the same answers, so only the training can make a problem worse.
+# Fewer problems get worse than independent runs would give, because a problem's outcomes are correlated: some problems
+# are easy for this model, and others are hard. (A table below shows how much the kinds of problem differ.) So pairing
+# will help. If the two numbers were equal, each model would have to answer about as many problems as in the unpaired
+# design. With greedy decoding two runs of the same model give the same answers, so only the training can make a problem
+# worse.
 #
 # Now we can plan. `paired_items` computes from both rates how many problems a paired test needs. For comparison we
 # write its unpaired counterpart:
@@ -298,8 +301,9 @@ figures.show(figure, "Problems needed for a gain, four designs. The unpaired lin
 # %% [markdown]
 # To show a rise from 60 to 65 %, a paired test needs 367 problems if 3 % of them get worse, 817 if 10 % do, and 1,512
 # if the outcomes are independent. The unpaired test needs 1,471 for each model, nearly as many as the paired one with
-# independent outcomes, and the two lines stay together for larger gains, too. So pairing gains nothing by itself: it
-# gains as much as the outcomes are correlated.
+# independent outcomes, and the two lines stay together for larger gains, too. These numbers count the answers of each
+# model. The unpaired design also needs two different sets of problems, 2,942 in all. So pairing always saves problems,
+# but it saves answers only as far as the outcomes are correlated.
 #
 # A wrong assumption about this rate is expensive. If you assume 3 % and take 367 problems, but the outcomes are
 # independent, the test misses the gain in three of four cases:
@@ -362,8 +366,9 @@ print(f"tokens, mean {lengths.mean():.1f}")
 print("  over problems:   {:.1f} to {:.1f}".format(*interval(lengths)))
 
 # %% [markdown]
-# In the figure, each grey dot is a problem and stands at its rate of right answers out of eight. Each row is a kind,
-# and its black line is the kind's mean. Below are the three intervals of the mean over all kinds:
+# In the figure, each grey dot is a problem and stands at its rate of right answers out of eight. At 0 % many dots lie
+# on one another. Each row is a kind, and its black line is the kind's mean. Below are the three intervals of the mean
+# over all kinds:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 4.2)
@@ -645,9 +650,9 @@ print(f"gain {gain.mean():+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
 print(f"p = {statistics.paired_p_value(sums_before, sums_after):.2g}")
 
 # %% [markdown]
-# In the stored run the interval includes 0 and p is above 0.05, so no loss of the second skill is shown. Near p = 0.05
-# the interval and the test can disagree; then measure more sums. A large p-value never means "nothing was forgotten": a
-# loss as large as the lower end of the interval would also fit what we observed.
+# In the stored run the interval includes 0 and p is above 0.05, so no loss of the second skill is shown. If p is close
+# to 0.05, the interval and the test can disagree. In that case measure more sums. A large p-value never means "nothing
+# was forgotten": a loss as large as the lower end of the interval would also fit what we observed.
 
 # %% [markdown]
 # ## pass@k and maj@k: several answers to one problem
@@ -790,11 +795,12 @@ figures.show(figure, f"Two charts of the problems solved over k. {'; '.join(ends
 # - **New**: problems are solved that the model solved in none of its tries.
 #
 # `describe_gain` divides the strict gain into these three parts, which add up to it. To tell sharpening from new, it
-# goes through the eight tries before training. The share of the gain that belongs to a try is *new* if the other
-# seven tries at this problem were all wrong, and *sharpening* if at least one of them was right. (The try itself does
-# not count. Otherwise a problem with bad luck before training would seem to gain afterwards, whatever the training
-# did.) We also ask for one greedy answer to each problem, before and after training. PEFT's `disable_adapter` turns
-# the adapter off for a while, so the model is the base again:
+# goes through the eight tries before training. The gain of a problem is the mean of eight differences, one for each
+# try: the rate after training, minus 1 if the try was right and minus 0 if it was wrong. A difference counts as *new*
+# if the other seven tries at this problem were all wrong, and as *sharpening* if at least one of them was right. (The
+# try itself does not count. Otherwise a problem with bad luck before training would seem to gain afterwards, whatever
+# the training did.) We also ask for one greedy answer to each problem, before and after training. PEFT's
+# `disable_adapter` turns the adapter off for a while, so the model is the base again:
 
 # %%
 from grpo_workbook.evaluation import describe_gain, report_heldout
@@ -864,10 +870,11 @@ figures.show(
 )
 
 # %% [markdown]
-# In the stored run, one greedy answer after training solves about as many problems as the base solves in 64 tries
-# (73.8 and 75.0 %). And nobody has to find the right one among 64 answers. Eight tries after training solve more than
-# 64 tries before it: the difference is 8.8 points, with an interval from 2.5 to 15.0. So this gain is not sharpening
-# alone, as far as 64 tries can tell. The grey line still rises at 64, so more tries would solve more problems.
+# In the stored run, one greedy answer after training solves about as many problems as the base solves in 64 tries (73.8
+# and 75.0 %). And nobody has to find the right one among 64 answers. Eight tries after training solve more than 64
+# tries before it: the difference is 8.8 points, with an interval from 2.5 to 15.0. So this gain is not sharpening
+# alone, as far as 64 tries can tell. The grey line still rises at 64, so more tries would solve more problems. (The
+# base's pass@8 differs a little from the one above, because these are other samples.)
 #
 # One run with one seed is little evidence. [The measurements](../docs/measurements.md) have three seeds of a longer
 # run, chapter 04's 120 steps: there one greedy answer after training solves 83 to 85 % of 120 problems, and 64 answers
@@ -1114,8 +1121,7 @@ check("08.2", chance_of_gain);
 # This is an experiment. Train three times for ten steps. Only the seed differs: it sets the start of the adapters, the
 # order of the problems and the sampling. Measure each model on the same held-out problems. Are the three rates
 # `"within"` what noise of the evaluation alone would give (their range stays below a 95 % bound), or `"beyond"` it?
-# Predict, then run the cell. Afterwards pay for correctness alone (`reward_weights=(1, 0, 0)`) with more steps, and
-# predict again.
+# Predict, then run the cell.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1161,8 +1167,10 @@ predict("08.3", prediction, three_seeds);
 # ```
 #
 # Recorded runs of this cell had 42.5 %, 46.2 % and 41.2 % on 160 problems after ten steps: five points apart, and the
-# bound is 13. So an evaluation of this size cannot tell the seeds apart, nor could it tell apart two methods that
-# differ by five points. Other rewards can make seeds differ more. Compare methods over several seeds.
+# bound is 13. (The bound is cautious: all seeds answer the same problems, so the choice of problems adds nothing to
+# their differences. Sampling noise alone gives about 8, computed from the 9.9 % of pairs that got worse above.) So an
+# evaluation of this size cannot tell the seeds apart, nor could it tell apart two methods that differ by five points.
+# Compare methods over several seeds.
 #
 # </details>
 
@@ -1237,8 +1245,8 @@ else:
 # problems before and after, and apply a paired test.
 #
 # - Before the run, compute how many problems you need for a power of 80 %. With 30 problems, ten points are often luck.
-# - Pairing helps only as far as the outcomes are correlated. Compare two runs of the baseline to see how many problems
-#   get worse when nothing changes, and plan with that rate.
+# - Pairing saves answers only as far as the outcomes are correlated. Compare two runs of the baseline to see how many
+#   problems get worse when nothing changes, and plan with that rate.
 # - Report strict and lenient, form and length, each with an interval. If problems come in groups, resample the groups.
 # - Compare on the same problems with a paired test, read what got worse, and measure a skill that was not trained.
 # - An interval covers the problems, not the training seed. Run several seeds before you compare methods.
