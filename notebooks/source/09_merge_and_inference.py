@@ -9,8 +9,9 @@
 # computed correctly, recognise a wrong merge although it still answers, generate in batches, choose sampling settings
 # by measurement, and serve the model over HTTP.
 #
-# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 35
-# minutes. **You need** chapter 00, and an idea of what LoRA is (chapter 04).
+# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. (The stored run shared its
+# machine and took longer.) Reading takes about 35 minutes. **You need** chapter 00, and an idea of what LoRA is
+# (chapter 04).
 
 # %% [markdown]
 # ## Which form?
@@ -92,7 +93,8 @@ figures.show(
 #
 # The cell takes 64 weights that lie on the levels of NF4, adds a small update, and rounds again. Most weights fall back
 # to their old level, so their update is lost. A few jump to the next level and move much further than the update asked
-# for.
+# for. How much is lost depends on the size of the update: this one is small, about 6 % of a typical weight. The merge
+# into 4 bits below loses less.
 
 # %%
 from bitsandbytes.functional import get_4bit_type
@@ -317,15 +319,18 @@ print(f"accepted (limits: {limits}):", export.is_proved(proof))
 
 # %% [markdown]
 # This proves the arithmetic of the merge: the merged weights are the 16-bit base plus the adapter, up to rounding. It
-# does **not** prove that the merged model is the trained policy, because that policy was trained on the 4-bit base.
-# The section "How far from the trained policy?" measures this difference.
+# does **not** prove that the merged model is the trained policy, because that policy was trained on the 4-bit base. The
+# section "How far is the merged model from the trained policy?" measures this difference.
+#
+# The limit of the check is a fraction of the logits' spread. An adapter that changes the logits by less than 2 % could
+# be left out without being noticed, so first check that the adapter itself changes them by more.
 
 # %% [markdown]
 # ## Three merges that are wrong
 #
 # Why compare logits, and not simply count right answers? Because a wrong merge still answers most of what the right one
-# does, and a count of right answers is noisy: with 120 problems, only a loss of about ten points can be told from
-# chance. We make three wrong merges:
+# does, and a count of right answers is noisy: with 120 problems, a loss of five points is shown only if no other
+# problem gets better. We make three wrong merges:
 #
 # - `alpha / r` is left out (here it is 2, so the update is half as large);
 # - the adapter is added twice;
@@ -434,12 +439,12 @@ figures.show(figure, f"Accuracy and logits of four merges. {words}.")
 # %% [markdown]
 # Read the lines "alpha / r left out" and "into 4-bit weights". Both models choose the same token as the base with its
 # adapter at 99 % of the positions, which is within the limit of the check. Yet each of them is a different policy: its
-# logits differ by 15 and 16 % of their spread, against less than 0.2 % for the right merge. They lose ten and five
-# points of greedy accuracy. With 120 problems, a loss of ten points is about the smallest that can be told from chance,
-# and a loss of five can well be chance. The logits show the fault beyond doubt.
+# logits differ by 15 and 16 % of their spread, against 0.02 % for the right merge. They lose ten and five points of
+# greedy accuracy. The paired test shows the first loss (p = 0.008) but not the second (p = 0.1). The logits show both
+# faults beyond doubt.
 
 # %% [markdown]
-# ## How far from the trained policy?
+# ## How far is the merged model from the trained policy?
 #
 # The policy was trained on the *4-bit* base. That base is a different model from the 16-bit one, because its weights
 # are rounded, and the adapter was trained with these rounding errors present. There are three ways to merge: into the
@@ -511,7 +516,7 @@ figures.show(figure, f"Logits off the trained policy's by: {words}. All interval
 # The original 16-bit base with this adapter is a combination that training never saw. So the logits of this merge
 # differ from the policy's by a tenth of their spread, although the merge was computed correctly. Both ways are
 # legitimate: measure the one that you ship. The greedy and the sampled rates put the two in opposite orders, and the
-# differences are about three points. That is too little for 120 problems, so these scores do not rank the two.
+# differences are 2.5 points. That is too little for 120 problems, so these scores do not rank the two.
 
 # %% [markdown]
 # ## The same in one call
@@ -731,12 +736,12 @@ figures.show(figure, words)
 # At low temperatures the eight answers have few different texts, so a vote adds little. As the temperature rises, the
 # accuracy of single answers falls first, and that of the vote later. 60 problems show this shape, but they are too few
 # to choose between two neighbouring temperatures. For that, plan the number of problems as in chapter 08, and take
-# problems that you do not report later. For a single answer choose a low temperature. For voting or for training
-# samples choose as much variety as accuracy allows.
+# problems that you do not report later. For a single answer choose a low temperature. For voting, choose the highest
+# temperature at which the vote does not get worse. For training, sample at the temperature of the run.
 #
 # In training, cut no token off (`top_k=0`, `top_p=1`, no penalty), because TRL computes a token's probability over all
 # tokens, with the temperature but without any cut. And arithmetic *has* to repeat its numbers, so a repetition penalty
-# does harm.
+# can do harm (not measured here).
 
 # %% [markdown]
 # ## Serving
@@ -1105,8 +1110,8 @@ predict("09.3", prediction, fewer_bits);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# This chapter's adapter was trained beside the rounding errors of the 4-bit base, and could make up for them. Has the
-# merged model the same rounding errors once it is quantized?
+# This chapter's adapter was trained beside the rounding errors of the 4-bit base, and could make up for them. Does the
+# merged model have the same rounding errors after it is quantized?
 #
 # </details>
 #
