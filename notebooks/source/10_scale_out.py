@@ -9,8 +9,8 @@
 # are dropped; and judge whether asynchronous training would help.
 #
 # **Time:** about 2 minutes on two CPU cores. Reading takes about 40 minutes. **You need** chapter 04. All measurements
-# here are of the tiny model on a CPU. The numbers for large models are computed from formulas, which a section below
-# checks on the tiny model: nothing in this chapter was measured on a GPU.
+# here are of the tiny model on a CPU. The numbers for large models are computed from formulas; a section below checks
+# three of them (weights, activations, KV cache) on the tiny model. Nothing in this chapter was measured on a GPU.
 
 # %% [markdown]
 # First the set-up. Unsloth must be imported before TRL and Transformers, because it changes parts of both.
@@ -76,6 +76,7 @@ print(text[text.index("in all") :])
 # | weights | the model | 4 bits (NF4): half a byte for each weight, and a little for the scales. Embeddings and norms stay in 16 bits |
 # | LoRA adapters, their gradients, the optimizer's two moments | the rank | a smaller rank. Each adapter weight takes four numbers of 32 bits; full training takes four numbers for each weight of the model |
 # | KV cache | the tokens of *all* completions of a step | fewer completions in a step, or shorter ones |
+# | prompts, one layer's cache copied | the prompts of all completions, read at once; the cache grows by copying | fewer completions in a step, shorter prompts |
 # | activations | the tokens that the model reads *at once* | gradient checkpointing, smaller pieces |
 # | logits | the tokens at once, times the vocabulary | smaller pieces; Unsloth and TRL also compute them in pieces |
 #
@@ -121,9 +122,10 @@ figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. 
              f"has four teeth of {update:.1f}.")
 
 # %% [markdown]
-# Grey is the memory that is always needed. Blue is the KV cache, which grows with every token. Each orange tooth is one
-# piece of the update: the memory rises through the forward pass, jumps where the logits are computed, and falls while
-# the backward pass gives the layers' memory back. Both peaks stay below the dashed line, so the run fits.
+# Grey is the memory that is always needed. Blue is sampling: mostly the KV cache, which grows with every token, and the
+# prompts. Each orange tooth is one piece of the update: the memory rises through the forward pass, jumps where the
+# logits are computed, and falls while the backward pass gives the layers' memory back. Both peaks stay below the dashed
+# line, so the run fits.
 #
 # Now compute both peaks for other settings, each of which changes one part:
 
@@ -273,11 +275,12 @@ for checkpointing in (False, True):
 print(f"time of forward and backward times {seconds[True] / seconds[False]:.2f}")
 
 # %% [markdown]
-# In passes as short as these, most of the time is overhead, so expect another factor on another machine. For large
-# models, count the work instead. In full fine-tuning a step costs one unit for the forward pass and two for the
-# backward pass (the gradients of the activations and of the weights). Checkpointing adds a second forward pass, so
-# three units become four: a factor of 1.33. With LoRA the base needs no gradients of its weights, so two units become
-# three: a factor of 1.5. Sampling costs the same as before, so a whole step slows down by less.
+# With checkpointing the formula gives a fifth too little memory here. In passes as short as these, most of the time is
+# overhead, so expect another factor on another machine. For large models, count the work instead. In full fine-tuning a
+# step costs one unit for the forward pass and two for the backward pass (the gradients of the activations and of the
+# weights). Checkpointing adds a second forward pass, so three units become four: a factor of 1.33. With LoRA the base
+# needs no gradients of its weights, so two units become three: a factor of 1.5. Sampling costs the same as before, so a
+# whole step slows down by less.
 #
 # The last part is the KV cache, here of 8 texts with 40 tokens of prompt and 60 of completion. The model never reads
 # the last token that it writes, so the cache contains 99 tokens of each text.
@@ -405,9 +408,9 @@ figures.show(
 # Each bar is the time from the beginning to the end of one part. Sampling is one long bar; then forward and backward
 # passes alternate, once for each piece. The rewards and the optimizer take so little time that their bars are lines.
 #
-# This is a small model with short completions on a CPU, where arithmetic is slow. A GPU has much arithmetic, and
-# another limit counts: the update reads all tokens of its completions at once, but sampling writes one token after the
-# other. For each new token the GPU must read all weights of the model and the whole KV cache from its memory.
+# This is a small model with short completions on a CPU, where arithmetic is slow. A GPU computes so fast that another
+# limit matters: the update reads all tokens of its completions at once, but sampling writes one token after the other.
+# For each new token the GPU must read all weights of the model and the whole KV cache from its memory.
 #
 # How long does each part take *at least*? Two numbers of the T4's data sheet give a bound: 320 GB per second from its
 # memory, and 65 trillion operations per second in 16 bits. A forward pass takes two operations (multiply and add) for
@@ -474,11 +477,12 @@ figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
 # %% [markdown]
 # Each line is the shortest time of one part for 512 new tokens, over the number of completions. For a step of 32
 # completions, sampling takes at least 9 to 32 seconds, and the update at least 11. Look at the dotted line, too: the
-# arithmetic of sampling takes only 2 of its seconds, so most of the GPU waits for the memory. That is why 32
-# completions take at most about twice as long as one, and not 32 times as long. These are bounds, not predictions: a
-# real step is slower, sampling above all, because `generate` also starts hundreds of small GPU programs for each token.
-# So expect sampling to be the slow part ([TRL's documentation](https://huggingface.co/docs/trl/speeding_up_training)
-# says so as well), and measure your run.
+# arithmetic of sampling takes only 2 of its seconds, so most of the GPU waits for the memory. That is why the bound for
+# 32 completions is at most about twice that for one, and not 32 times that. These are bounds, not predictions: a real
+# step is slower, sampling above all, because `generate` also starts hundreds of small GPU programs for each token. The
+# bounds alone do not decide: if the kernel unpacks the weights while it multiplies, the bound of the update is about as
+# long as that of sampling. Because of the small programs, expect sampling to be the slow part ([TRL's
+# documentation](https://huggingface.co/docs/trl/speeding_up_training) says so as well), and measure your run.
 #
 # There are two ways to a faster step: several GPUs share the work, or a faster program than `generate` samples.
 
@@ -547,8 +551,8 @@ for processes in (1, 2, 4):
 
 # %% [markdown]
 # A **launcher** starts a script several times and tells each process its number. This is such a script. Read it as one
-# that you could have written for a single GPU: only the line with `WORLD_SIZE` and the last one know about several
-# processes.
+# that you could have written for a single GPU: apart from comments and docstrings, only the lines with `processes` and
+# the last lines, from `state` on, know about several processes.
 
 # %%
 from grpo_workbook import files
@@ -602,7 +606,7 @@ print("the same problems in the same order:", same)
 
 # %% [markdown]
 # Together the two processes were asked what one process was asked alone: TRL shuffles the problems with the same seed
-# everywhere, and each process takes its part of the step. Each made half of the work. And the result?
+# everywhere, and each process takes its part of the step. Each did half of the work. And the result?
 
 # %%
 for name, processes in records.items():
@@ -833,7 +837,8 @@ for length in (10, 100, 1000, 4000):
 # These few are dropped: at 4,000 tokens they are 5 % of the completions, and four fifths of the total weight are lost
 # with them.
 #
-# The next cell does the same with the measured differences. It joins them at random into longer completions:
+# The next cell does the same with the measured differences. It joins them at random into longer completions (so it
+# assumes that tokens differ independently):
 
 # %%
 lengths = [32, 128, 512, 2048, 8192]
@@ -992,9 +997,9 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # **off-policy**. So sampler and trainer differ once more, as in the section "The sampler is not quite the policy", but
 # here because of the updates between them, and by more. The remedy is the same. It is called **importance sampling**:
 # multiply the loss by the ratio of the two probabilities, under the trained policy and under the one that sampled, and
-# limit this ratio. The remedy has an end, too. The further the two policies are apart, the more ratios are cut off, and
-# the less a completion can teach. So every asynchronous trainer bounds the staleness, which is the age of a completion
-# in updates:
+# limit this ratio. The remedy has a limit, too. The further the two policies are apart, the more ratios are cut off,
+# and the less a completion can teach. So every asynchronous trainer bounds the staleness, which is the age of a
+# completion in updates:
 #
 # | trainer | how far it may run ahead | what corrects |
 # | --- | --- | --- |
@@ -1172,7 +1177,7 @@ check("10.1", largest_step);
 # </details>
 #
 # Take your number into a run of Qwen3-4B on a T4. `plan` also counts some smaller parts, such as the prompts and a copy
-# of one layer's cache, so the largest step that it allows has a little less:
+# of one layer's cache, so it allows a slightly smaller step:
 
 # %%
 always_needed = sum(t4.parts["always"].values())
@@ -1390,8 +1395,9 @@ check("10.5", my_plan);
 # %% [markdown]
 # ## Summary
 #
-# Does this model fit on my GPU, and what will be slow? By the computation of this chapter, Qwen3-4B fits on a GPU of
-# 16 GB, in 4 bits and with gradient checkpointing, and sampling will be the slow part.
+# Does this model fit on my GPU, and what will be slow? By the computation of this chapter, Qwen3-4B fits on a GPU of 16
+# GB, in 4 bits and with gradient checkpointing, and sampling is probably the slow part: its bound is 9 to 32 seconds,
+# that of the update 11, and real sampling is much slower than its bound.
 #
 # - `plan` computes the memory before the run. A step is sampling, then the update; each has its peak of memory, and the
 #   larger peak must fit.
@@ -1403,8 +1409,8 @@ check("10.5", my_plan);
 # - Several GPUs share a step: the same script, started by a launcher, gets the same problems in parts. The completions
 #   of all processes together must be whole groups, and the advantages are those of whole groups.
 # - With vLLM, watch the sampling metrics: TRL's correction can drop long completions, or leave them almost no weight.
-# - Asynchronous training lets sampler and trainer work at the same time. One or two steps ahead fill the pauses; more
-#   only makes the completions older.
+# - Asynchronous training lets sampler and trainer work at the same time. In our simulation one or two steps ahead fill
+#   the pauses; more only makes the completions older.
 #
 # Next: [11 · Tools and environments](11_tools_and_environments.ipynb) trains a model that acts. To start with your own
 # data, make [a project](../templates/my_project/README.md) with `python -m grpo_workbook new my_project`, put in your
