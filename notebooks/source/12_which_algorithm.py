@@ -8,9 +8,9 @@
 # **After this notebook you can** set up a fair race between training methods, read its result with seeds, intervals and
 # corrected tests, choose a method by measured numbers, and train with TRL's trainer for it.
 #
-# **Time:** about 3 minutes on two CPU cores. You run a small race yourself and read the stored results of a large one.
-# Reading takes about 35 minutes, and the optional part "For the curious" another 25. **You need** chapters 00 and 01,
-# and from chapter 08 what an interval and a paired test are.
+# **Time:** about 3 minutes on two CPU cores. (The stored run shared its machine and took longer.) You run a small race
+# yourself and read the stored results of a large one. Reading takes about 35 minutes, and the optional part "For the
+# curious" another 25. **You need** chapters 00 and 01, and from chapter 08 what an interval and a paired test are.
 
 # %% [markdown]
 # ## What makes a race fair
@@ -39,9 +39,9 @@
 #
 # The learning rates were not tuned equally. GRPO, SFT, REINFORCE and PPO had two tries, and each time the lower rate
 # was the better one, so an even lower rate may be better still. GRPO with four updates per batch had three tries, and
-# DPO had four; only DPO's best rate lies between two worse ones (a cell below prints all tries). Every other method has
-# the rate of one of these. "GRPO, a third of the rate" was added when the first results were known. So a small
-# difference between two methods may come from their learning rates.
+# DPO had four; only DPO's best rate lies between two worse ones (a cell below prints all tries). Every other method
+# uses a rate that was tuned for one of these six. "GRPO, a third of the rate" was added when the first results were
+# known. So a small difference between two methods may come from their learning rates.
 
 # %% [markdown]
 # ## Toy: what each method does with the same samples
@@ -309,8 +309,8 @@ for label, values in {
 # - `"rejection"`: samples 1,024 completions from the base and imitates those with the full reward, in 16 updates.
 # - `"random of 8"`: the same, but it imitates one completion of each eight, chosen at random.
 #
-# The check compares your order with the stored runs. If these runs show no difference between two methods, both orders
-# are accepted.
+# The check compares your order with the stored runs. If the mean paired difference of two methods is below two standard
+# errors, both orders are accepted.
 
 # %% tags=["exercise"]
 def my_order() -> list[str]:
@@ -488,7 +488,7 @@ figures.show(
 # Part of a run's luck comes from its seed: seed 3 of every method sees the same problems in the same order. So the
 # chapter compares methods *within* each seed. It takes the difference for each seed, then the mean of these
 # differences, its interval, and a t-test against 0. (With eight values, a 95 % bootstrap interval as in chapter 08
-# would cover the truth in only 88 % of cases.)
+# would be too narrow ([measurements](../docs/measurements.md)).)
 #
 # Each method is compared with its *rival*, the method that differs from it in one thing:
 #
@@ -558,8 +558,9 @@ def compare_all(task, measure):
 # The two measures can disagree, so they need a joint verdict:
 #
 # - **better** or **worse**: the corrected tests of sampled *and* greedy accuracy both show it.
-# - **sharper** or **less sharp**: only the test of *sampled* accuracy shows a difference. The policy is more certain of
-#   its answers than its rival, or less certain, but a difference of its best guesses is not shown.
+# - **sharper** or **less sharp**: only the test of *sampled* accuracy shows a difference. We call this sharper, because
+#   a policy that is more certain of its answers gains in this way. A difference of the best guesses may exist, but it
+#   is not shown.
 # - **not shown**: everything else. This does not prove that there is no difference.
 
 # %%
@@ -663,10 +664,10 @@ forest(
 # interval; circles are sampled accuracy, squares greedy accuracy. What would lie further to the left is drawn at the
 # left edge. The word at the right is the joint verdict.
 #
-# An interval stands for its own difference alone, whereas the corrected tests take all methods together. So an interval
-# can leave out 0 although the corrected test of the same measure does not confirm the difference. In that case the mark
-# is **hollow**, as for "grpo, 4 updates". Do not read a hollow mark as a result. If a filled mark's interval leaves out
-# 0, the corrected test of its measure does confirm the difference.
+# An interval looks at one difference alone. The corrected test takes all methods into account. So an interval can leave
+# out 0 although the corrected test of the same measure does not confirm the difference. In that case the mark is
+# **hollow**, as for "grpo, 4 updates". Do not read a hollow mark as a result. If a filled mark's interval leaves out 0,
+# the corrected test of its measure does confirm the difference.
 #
 # Where the verdict is "not shown", a true difference of a point or two may stay hidden, because eight seeds have this
 # much noise. In that case take the simpler method. Now the harder task, drawn in the same way. First the methods:
@@ -716,8 +717,9 @@ for measure in ("sampled", "greedy"):
 # On *main* two methods are **better** than GRPO. SFT on the data's answers is 9.5 points better when sampled and 4.2
 # points better when decoded greedily. Rejection sampling, which imitates the model's own right answers, is 6.8 and 3.1
 # points better. Rejection sampling in four rounds and SFT followed by GRPO are **sharper**: their differences are
-# similar, but only the test of the sampled measure confirms them. DPO on pairs that were sampled once is **worse**, and
-# so is imitating a random one of eight answers, without any check.
+# similar, but only the test of the sampled measure confirms them. So *better* and *sharper* can lie close together:
+# rejection sampling in one round and in four differ by 0.1 points (greedy). DPO on pairs that were sampled once is
+# **worse**, and so is imitating a random one of eight answers, without any check.
 #
 # Two methods are **less sharp** than GRPO. "Best of 8" is 10.7 points below GRPO when sampled, and 3.0 points above it
 # when decoded greedily, in each of the eight seeds. DPO in four rounds is 8.0 points below GRPO and 1.1 points above
@@ -728,9 +730,9 @@ for measure in ("sampled", "greedy"):
 # No variant of GRPO's loss is shown to be better or worse than GRPO with as many updates per batch.
 #
 # On *steps*, GRPO's own seeds differ so much that even a lead of 29 points over it ("grpo, 4 updates") is not shown.
-# Only the controls are worse. (Imitating a random one of eight answers looks as bad, but only the greedy test confirms
-# it, with a corrected p of 0.032; the sampled test has 0.087.) So look at the mean, the worst and the best seed of some
-# methods:
+# Only the controls and the prices on length are worse. (Imitating a random one of eight answers looks as bad, but only
+# the greedy test confirms it, with a corrected p of 0.032; the sampled test has 0.087.) So look at the mean, the worst
+# and the best seed of some methods:
 
 # %%
 compared = [
@@ -864,10 +866,10 @@ for method in ("grpo", "rejection", "dpo"):
 (100 * pd.DataFrame.from_dict(lines, orient="index").astype(float)).round(1)
 
 # %% [markdown]
-# When sampled, GRPO and rejection sampling end higher on average with 1,024 completions than with 512, but two live
-# seeds are few. DPO, whose pairs are all sampled before it learns, ends lower by both measures. A likely reason: after
-# more updates the policy is far from the policy that wrote the pairs, so the pairs teach it little about what it now
-# writes.
+# When sampled, rejection sampling ends a little higher with 1,024 completions than with 512, and GRPO about as high;
+# two live seeds are too few to tell. DPO, whose pairs are all sampled before it learns, ends lower by both measures. A
+# likely reason: after more updates the policy is far from the policy that wrote the pairs, so the pairs teach it little
+# about what it now writes.
 
 # %% [markdown]
 # ## The decision table
@@ -1132,7 +1134,7 @@ paid.round(2)
 # columns. The last three table columns show the mean reward if 40 tokens cost 0.1, 0.5 or 1.5. With a price of 1.5,
 # answers without any work earn most, so the model should stop writing steps. With 0.5, answers with five columns earn
 # most, but those with one to three columns earn less than those with none, so the first steps towards full answers are
-# penalised. A price of 0.1 looks harmless. Remember this guess.
+# penalised. With 0.1, full answers earn far more than any others, so this price looks harmless. Remember this guess.
 #
 # Now GRPO, live: 24 updates of 64 completions.
 
@@ -1201,9 +1203,9 @@ means.loc[controls].round(1)
 # No reward asks for steps, yet the model learns to write them: in a group with one long right answer, the short answers
 # are wrong and earn less. Such curves of growing length are often shown beside the "aha moment" of reasoning models.
 # That is something else: text in which the model reconsiders its own work. Here the steps are *elicited*, not invented:
-# the base writes all of them in one of ten answers, and a base that never writes any ("base without steps") learns
-# nothing. Length alone proves little, too: in two of GRPO's eight stored seeds it more than doubled, to 36 tokens,
-# while only 3 and 15 % of the answers were right. So measure accuracy.
+# the base writes four or five columns in 80 of the 512 samples above, and a base that never writes any ("base without
+# steps") learns nothing. Length alone proves little, too: in two of GRPO's eight stored seeds it more than doubled, to
+# 36 tokens, while only 3 and 15 % of the answers were right. So measure accuracy.
 #
 # The controls show what causes the rise. A **random reward** and a **format reward** do not raise accuracy, so neither
 # updates alone nor a reward for tags is enough. And with a **price** on length, even of 0.1, the model ends with short
@@ -1221,7 +1223,8 @@ for price in (0.1, 0.5, 1.5):
 
 # %% [markdown]
 # The answer with all its columns is penalised most, and about equally at every price. So add a price only after
-# accuracy has risen, or do not divide by the group's standard deviation.
+# accuracy has risen. Not dividing by the standard deviation makes a group in which all answers are wrong count less.
+# Whether that is enough was not tested.
 #
 # Here is one sum before and after training, decoded greedily:
 
@@ -1475,12 +1478,12 @@ for method in MECHANISMS[2:]:
     print(describe("steps", method))
 
 # %% [markdown]
-# "As good as" is the *effective sample size* as a fraction. With 69 %, the weighted completions are as noisy as 69 % as
-# many completions with equal weights. The correction costs little. It should matter where the sampler differs much from
-# the policy: when it is many updates old, when completions are very long, or when rounding is coarse. The stored runs
-# fit this and do not settle it. With a sampler that is up to seven batches old, the correction adds 13 points sampled
-# (in seven of eight seeds) and 9 points greedy (in five of eight). With the 4-bit copy, no difference can be told from
-# noise. TRL has these options, printed with their defaults:
+# "As good as" is the *effective sample size* as a fraction. With 78 %, for example, the weighted completions are as
+# noisy as only 78 % as many completions with equal weights. The correction costs little. It should matter where the
+# sampler differs much from the policy: when it is many updates old, when completions are very long, or when rounding is
+# coarse. The stored runs fit this and do not settle it. With a sampler that is up to seven batches old, the correction
+# adds 13 points sampled (in seven of eight seeds) and 9 points greedy (in five of eight). With the 4-bit copy, no
+# difference can be told from noise. TRL has these options, printed with their defaults:
 
 # %% tags=["hide-input"]
 from dataclasses import fields
@@ -1529,8 +1532,7 @@ for name in ("grpo 0", "grpo 1", "rejection 0", "rejection 1"):
 # ### Exercise 12.3 · `paired_gap` · medium · 10 minutes
 #
 # You get the accuracy of two methods by seed, such as `{0: 0.81, 1: 0.77}`. Some runs may be missing. Return the mean
-# paired difference, `method` minus `other`, over the seeds that both have, and its standard error. Then apply your
-# function to `race["main"]`: by how much is this standard error smaller than that of an unpaired comparison?
+# paired difference, `method` minus `other`, over the seeds that both have, and its standard error.
 
 
 # %% tags=["exercise"]
