@@ -256,7 +256,7 @@ SENTENCES = [
     ),
     (
         "13_learned_rewards",
-        "than the plain SFT with which it started: the difference is {:+.1f} points",
+        "not shown to be better than SFT alone, either: the difference is {:+.1f} points",
         lambda: (points(PIPELINE, "SFT, then PPO", "SFT"),),
     ),
     (

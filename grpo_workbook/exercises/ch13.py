@@ -200,6 +200,8 @@ rate_within.case(
         ("b", 0.0, 1.0),
     ]
 )
+# one pair of each prompt: one in the right order, one in the wrong order
+rate_within.case([("a", 1.0, 0.2), ("b", 1.0, 2.0), ("a", 0.0, 0.3), ("b", 0.0, 1.0)])
 
 
 @rate_within.mistake
