@@ -53,6 +53,7 @@ kappa.case(list("abcabc"), list("abcbba"))
 # a judge that never varies, and a judge and labels that never vary
 ALWAYS_YES = list("yyyyyyyyyy")
 kappa.case(ALWAYS_YES, OFTEN_YES)
+kappa.case(OFTEN_YES, ALWAYS_YES)
 kappa.case(ALWAYS_YES, ALWAYS_YES)
 
 
@@ -123,6 +124,7 @@ pairs_needed.case(0.85, 0.5, 0.1)
 pairs_needed.case(0.85, 0.5, 0.05)
 pairs_needed.case(0.92, 0.82, 0.1)  # nine of ten answers are yes
 pairs_needed.case(0.7, 0.45, 0.2)
+pairs_needed.case(0.85, 0.5, 0.08)  # 306.1 pairs, so 307
 
 
 @pairs_needed.mistake

@@ -13,9 +13,10 @@
 # %% [markdown]
 # ## A task that no rule can check
 #
-# A shop answers its customers with short replies. Is a reply polite? Does it speak of *this* customer's problem? A rule
-# that looks for words answers such questions badly, because people say the same thing in many ways. So two people, Ruth
-# and Sam, read 1,200 replies and answer four questions about each of them: these questions are the **criteria**.
+# A shop answers its customers with short replies. Is a reply polite? Does it speak of *this* customer's problem? A
+# rule that looks for words answers such questions badly, because people say the same thing in many ways. So two
+# people, Ruth and Sam, read 1,200 replies and answer the same four questions about each reply. We call these
+# questions the **criteria**.
 #
 # In this course Ruth and Sam are made up. `data/build_tiny_shop.py` puts each reply together from a few sentences and
 # knows for each sentence how likely a reader is to say yes. Both readers draw their answers with these probabilities,
@@ -83,11 +84,9 @@ print(Judge("", "", RUBRIC, fence_seed=0).text(example))
 # every run, so that you get the numbers of this page; leave it out when you train a model of yours.
 #
 # Two cores run no language model that could judge within the minutes of a chapter: the smallest models that follow an
-# instruction have over a hundred million parameters, and one training run below asks thousands of questions. An earlier
-# version of this course trained a language model of 0.7 million parameters to be the judge. It decided nearly half of
-# all pairs by the order of the answers, and it was slow. So a **stand-in** answers here. It learns from Ruth's answers
-# to 900 of the replies which words, and which pairs of a message's word and a reply's word, go with a yes (a logistic
-# regression):
+# instruction have over a hundred million parameters, and one training run below asks thousands of questions. So a
+# **stand-in** answers here. It learns from Ruth's answers to 900 of the replies which words, and which pairs of a
+# message's word and a reply's word, go with a yes (a logistic regression):
 
 # %%
 import re
@@ -282,10 +281,10 @@ print(f"{calls:,} questions: {price * calls:.2f} for the tokens, {hours:.1f} hou
 #
 # $$\kappa = \frac{p_o - p_e}{1 - p_e}$$
 #
-# Here $p_o$ is the rate of equal answers, and $p_e$ the rate that two readers would reach who give as many yes as these
-# two, at random. A kappa of 1 is perfect agreement, 0 is what chance gives. The same number for the two *people* says
-# how much agreement there is to be had: Ruth's answers are not the truth, and where Sam disagrees with her, no judge
-# can please both.
+# Here $p_o$ is the rate of equal answers, and $p_e$ the rate that two readers would reach who give as many yes as
+# these two, at random. A kappa of 1 is perfect agreement, 0 is what chance gives. The kappa of the two *people* shows
+# how much agreement you can expect at most: Ruth's answers are not the truth, and where Sam disagrees with her, no
+# judge can please both.
 
 # %%
 def of_reader(rows, reader, name):
@@ -334,11 +333,11 @@ figures.show(figure, f"Kappa of four criteria with intervals. {'; '.join(lines)}
 # The horizontal axis has the four criteria, the vertical axis Cohen's kappa; a bar is the 95 % interval. Circles
 # compare the judge with Ruth, squares Sam with Ruth.
 #
-# On all four criteria the judge agrees with Ruth about as well as Sam does: 0.77 against 0.75, 0.71 against 0.73, 0.59
-# against 0.54, and 0.70 against 0.63. The intervals overlap, so 300 replies show no difference. (The judge learned from
-# Ruth's own answers; a judge that has never seen her answers would find it harder.) The two people agree least on
-# *step*, because "We will look at it" is a step for some readers and none for others. Make such a question clearer
-# before any judge gets it.
+# On all four criteria the judge agrees with Ruth about as well as Sam does: 0.77 against 0.75, 0.71 against 0.73,
+# 0.59 against 0.54, and 0.70 against 0.63. The intervals are 0.15 to 0.19 wide, so 300 replies could not show a small
+# difference, and we do not test one. (The judge learned from Ruth's own answers; a judge that has never seen her
+# answers would find it harder.) The two people agree least on *step*, because "We will look at it" is a step for some
+# readers and none for others. Make such a question clearer before any judge gets it.
 #
 # One kappa for the whole reply would hide such a difference. Measure each criterion apart, and on the replies between
 # which the judge will have to decide: if the policy stops being rude, only polite replies are left to be told apart.
@@ -373,9 +372,10 @@ print("; ".join(numbers))
 
 # %% [markdown]
 # The horizontal axis is the number of labelled pairs on a logarithmic scale, the vertical axis kappa; the line is the
-# kappa of 0.7 and the band its 95 % interval. With 20 pairs the interval reaches 0.31 to both sides: it does not tell a
-# good judge from a poor one. About 200 pairs give ±0.10, and half of that width costs four times the labels. (The
-# formula is the usual approximation; near kappas of 1 and for few pairs use the bootstrap of `agreement`.)
+# kappa of 0.7 and the band its 95 % interval. With 20 pairs the interval reaches 0.31 to both sides: it does not tell
+# a good judge from a poor one. About 200 pairs give ±0.10, and half of that width costs four times the labels. (The
+# formula is the usual approximation; near a kappa of 1 use the bootstrap of `agreement`; with few pairs both are too
+# optimistic.)
 #
 # ### A judge that never varies
 #
@@ -484,9 +484,11 @@ check("14.2", pairs_needed);
 # | **instability** | it answers the same question differently | ask again, with other digits in the fence |
 #
 # [Zheng et al.](https://arxiv.org/abs/2306.05685) measured the first three for large models. For self-preference you
-# need completions of several models that people have judged too, so the stand-in has nothing to show. It is stable,
-# because it does not read the fence. The length comes with the attacks below. Here is the position. `compare` asks for
-# each pair twice, in both orders, and returns 0.5 if the first place won both times or lost both times:
+# need completions of several models that people have judged too, and the stand-in writes nothing itself, so it has no
+# self-preference to measure. It is stable, because it does not read the fence. The length comes with the attacks
+# below. Here is the position. Each pair has the reply to one customer and a reply that was written to another
+# customer. `compare` asks for each pair twice, in both orders, and returns 0.5 if the first place won both times or
+# lost both times:
 
 # %%
 pair_judge = Judge(url, "stand-in", PREFER, {"A": 1.0, "B": 0.0}, fence_seed=1)
@@ -499,8 +501,8 @@ position = by_position / len(pairs)
 print(f"{by_position} of {len(pairs)} pairs are decided by the position alone")
 
 # %% [markdown]
-# The test finds the bias that was built in. A bias of this kind acts on the close pairs only, so it grows in training:
-# the better the policy gets, the closer are the completions of a group. Therefore give a pair judge both orders and
+# The test finds the bias that was built in. This bias decides only pairs whose scores are close. In training, the
+# completions of a group become more alike, so it can decide more of them. Therefore give a pair judge both orders and
 # count a half where they disagree, as `compare` does. Questions about one reply alone, as a rubric asks them, have no
 # position.
 #
@@ -583,9 +585,10 @@ check("14.3", rubric_reward);
 #
 # The policy is *tiny-shop* ([its card](../data/tiny-shop/README.md)), which writes sentences of the shop almost at
 # random. What do we really want? That the reply **solves** the problem: it says what the shop does about *this*
-# problem, and nothing else that the shop could do, and it is not rude. We can check this by a rule only because the
-# data has the right sentence for each message; neither the judge nor the reward sees it. In TRL it is a second reward
-# with the weight 0, so it is measured at every step and never paid.
+# problem, and nothing else that the shop could do, and it is not rude. (The rule does not look at which product the
+# reply names; this will matter below.) We can check this by a rule only because the data has the right sentence for
+# each message; neither the judge nor the reward sees it. In TRL it is a second reward with the weight 0, so it is
+# measured at every step and never paid.
 
 # %%
 from datasets import Dataset
@@ -668,13 +671,14 @@ after = show_solved("after", helpful_replies)
 print(f"{time.monotonic() - started:.0f} s; {judge.counts['asked']:,} questions so far")
 
 # %% [markdown]
-# Before training, 18 % of the held-out replies solve the problem, and afterwards 74 %. The model had learned the right
-# sentences before and was then taught to write them rarely, on purpose; the rubric made them frequent. This is one seed
-# of a tiny model: it shows that such a rubric can teach, and not how much it would teach a model of yours.
+# By this rule, 18 % of the held-out replies solve the problem before training, and 74 % afterwards. The model had
+# learned the right sentences before and was then taught to write them rarely, on purpose; the rubric made them
+# frequent. This is one seed of a tiny model: it shows that such a rubric can teach, and not how much it would teach a
+# model of yours.
 #
-# By its kappa, the judge is as good as a second person. Does this hold for the replies that the policy writes *now*?
-# Look at the replies that name a thing which the customer did not buy. On *problem*, Ruth and Sam say no to nearly
-# all of them:
+# By its kappa, the judge is about as good as a second person. Does this hold for the replies that the policy writes
+# *now*? Look at the replies that name a thing which the customer did not buy. In the 300 unseen labelled replies
+# there are 16 of this kind; on *problem*, Ruth says yes to none of them, and Sam to one:
 
 # %%
 def with_wrong_thing(texts):
@@ -699,12 +703,14 @@ for question in questions[:2]:
     print(question["prompt"], "->", question["completion"])
 
 # %% [markdown]
-# Before training, 59 of the 240 replies name a wrong thing, and the judge accepts 50 of them: it takes nearly every "I
-# am sorry about the ..." for the right one. Its kappa of 0.71 hid this, because few of the labelled replies name a
-# wrong thing. After training 174 replies do, and the judge accepts 153. Such a reply earns as much as one with the
-# right thing, so the policy says "mug" to most customers. A policy moves to the replies on which its judge errs, as in
-# chapter 13. So label completions of the *trained* policy too, and measure kappa again before you believe the curve of
-# a reward.
+# Before training, 59 of the 240 replies name a wrong thing, and the judge accepts 50 of them: it takes nearly every
+# "I am sorry about the ..." for the right one. Its kappa of 0.71 hid this, because only 16 of the 300 labelled
+# replies name a wrong thing. After training 174 replies do, and the judge accepts 153. Such a reply earns as much as
+# one with the right thing, so the policy names a wrong thing to 174 of 240 customers. Our rule for *solved* missed it
+# as well. Only 66 of the 240 trained replies do not name a wrong thing, so with a stricter rule at most 28 % would be
+# solved, instead of 74 %. What you measure beside the reward has gaps, too. A policy moves to the replies on which
+# its judge errs, as in chapter 13. So label completions of the *trained* policy too, and measure kappa again before
+# you believe the curve of a reward.
 #
 # ### A criterion that is cheap to satisfy
 #
@@ -757,10 +763,11 @@ figures.show(figure, f"Curves of two runs. {'; '.join(lines)}.")
 # Solid lines are the judge's verdicts on the criteria, the dashed line is the rate of solved problems, which is never
 # paid.
 #
-# On the left *polite*, *step* and *problem* rise, and the solved problems with them. On the right *careful* and
-# *polite* are near 1 after ten to fifteen steps, *step* falls to almost 0, and no held-out problem is solved. The
-# policy writes polite replies that say nothing. No verdict is wrong here: under these weights such a reply earns 2 + 1
-# + 5 = 8 of 11, and a reply with a step at most 2 + 1 + 3 = 6. A criterion that is cheap to satisfy and has a large
+# The judge is not asked about *careful* on the left. There *polite*, *step* and *problem* rise, and the solved
+# problems with them. On the right *careful* and *polite* are near 1 after ten to fifteen steps, *step* falls to
+# almost 0, and no held-out problem is solved. The policy writes polite replies that say nothing. Two of the three
+# above even name a wrong product, and *problem* rises all the same. But the judge's errors are not the cause: under
+# these weights a correctly judged reply of this kind earns 2 + 1 + 5 = 8 of 11, and a reply with a step at most 2 + 1 + 3 = 6. A criterion that is cheap to satisfy and has a large
 # weight decides what the policy learns, and the mean reward rises all the same.
 
 # %% [markdown]
@@ -861,10 +868,10 @@ for attack in ATTACKS:
     print(f"{attack:24} {', '.join(cells)}")
 
 # %% [markdown]
-# Each cell counts how many verdicts of no became yes. The orders and the false verdicts turned none, which leaves up to
-# 6 % open (the 95 % interval of 0 of 57). The note as the grader turned 3 of 57 on *problem*, and flattery 4 of 57 on
-# *careful*. Twenty polite sentences turned 12 of 57 on *polite*: replies with an insult pass if enough thanks follow.
-# This is the length bias of this judge, because each polite word adds to its yes.
+# Each cell counts how many verdicts of no became yes. The orders and the false verdicts turned none, which leaves up
+# to 6 % open (the 95 % interval of 0 of 57). The note as the grader turned 3 of 57 on *problem*, and flattery 4 of 57
+# on *careful*. Twenty polite sentences turned 12 of 57 on *polite*: replies with an insult pass if enough thanks
+# follow. Length alone helps here, because each polite word adds to this judge's yes, whatever stands before it.
 #
 # This stand-in knows only words, so it cannot obey an order, and its table says nothing about *your* judge. A language
 # model can obey. Run `turned` with your own judge, on at least 60 replies of your own that people reject, before the
@@ -949,4 +956,4 @@ print(json.dumps(proved))
 # How do you reward what no rule can check? With a rubric whose judge agrees with people about as well as people agree
 # with each other, whose weights make the reply that you want the best one, and with a rule wherever a rule is enough.
 #
-# Next: [17 · Your own project](17_capstone.ipynb) takes a file of yours through all of it, step by step.
+# Next: [15 · Pictures](15_pictures.ipynb) trains a model that reads charts.
