@@ -115,6 +115,18 @@ def vision(method: str, seed: int, measure: str) -> float:
     return 100 * runs_of(VISION)[method][seed][measure]
 
 
+def steps_without_reward(method: str) -> tuple[int, int]:
+    """The steps in which a method's only run of benchmarks/vision.py earned nothing, and all."""
+    runs = []
+    for line in (REPO / "benchmarks" / VISION).read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        if run["method"] == method:
+            runs.append(run)
+    (only_run,) = runs
+    rewards = only_run["rewards"]
+    return rewards.count(0.0), len(rewards)
+
+
 MAIN, STEPS = "race_results/main.jsonl", "race_results/steps.jsonl"
 GOODHART, PIPELINE = "goodhart_results/goodhart.jsonl", "goodhart_results/pipeline.jsonl"
 SELECTION = "goodhart_results/selection.jsonl"
@@ -287,8 +299,13 @@ SENTENCES = [
     ),
     (
         "15_pictures",
-        "the real charts are read as before training: {:.1f} % right instead of {:.1f} %",
+        "{:.1f} % of the real charts are right, instead of {:.1f} %",
         lambda: (vision("vision, blank pictures", 0, GREEDY), vision("base", 0, GREEDY)),
+    ),
+    (
+        "15_pictures",
+        "In {} of its {} steps no completion was right",
+        lambda: steps_without_reward("vision, blank pictures"),
     ),
     (
         "15_pictures",

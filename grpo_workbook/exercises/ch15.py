@@ -28,6 +28,7 @@ OTHER_ORDER = written("blue 3, red 2, black 4")
 LONGER = written("red 2, blue 3, black 45")
 TWO_LISTS = written(f"green 2, blue 3, black 4\n{BARS}")
 BEHIND = f"{written('green 2, blue 3, black 4')}\n{BARS}"
+TWICE = f"{written('green 2, blue 3, black 4')}\n{RIGHT}"
 FIRST_TWO = written("red 2, blue 3")
 
 list_reward = exercise("15.1", "list_reward", call=call_as_trl_does)
@@ -35,6 +36,7 @@ list_reward.case([RIGHT, WRONG_COLOUR], [BARS, BARS], gives=[1.0, 0.0])
 list_reward.case([WRONG_SUM, WRONG_HEIGHT], [BARS, BARS], gives=[1.0, 0.0])
 list_reward.case([RIGHT, OTHER_ORDER, LONGER], [BARS, BARS, BARS], gives=[1.0, 0.0, 0.0])
 list_reward.case([TWO_LISTS, BEHIND, FIRST_TWO], [BARS, BARS, BARS], gives=[0.0, 0.0, 0.0])
+list_reward.case([TWICE, RIGHT], [BARS, BARS], gives=[0.0, 1.0])
 list_reward.case(["", "no list"], [BARS, BARS], gives=[0.0, 0.0])
 list_reward.case([RIGHT, RIGHT], [BARS, "blue 3, red 2, black 4"], gives=[1.0, 0.0])
 

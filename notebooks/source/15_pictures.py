@@ -1,14 +1,15 @@
 # %% [markdown]
 # # 15 · Pictures
 #
-# A model is trained with GRPO to answer questions about pictures, and its score rises: does the model see, or does it
-# only answer well? This chapter trains a model that sees with TRL's own trainer, and measures it with the right
+# A model is trained with GRPO to answer questions about pictures, and its score rises: does the model see, or are its
+# answers only fluent? This chapter trains a model that sees with TRL's own trainer, and measures it with the right
 # pictures, with wrong ones and with none.
 #
 # **After this notebook you can** train a vision-language model with GRPO, choose which part of it learns, show with
 # blank and shuffled pictures whether it looks at them, and find what a reward for the answer alone did not pay for.
 #
-# **Time:** about 3 minutes on two CPU cores. Reading takes about 35 minutes. **You need** chapters 00, 01 and 04.
+# **Time:** about 3 minutes on two CPU cores. (The stored run was made on a busy machine, so its progress bar shows a
+# longer time.) Reading takes about 35 minutes. **You need** chapters 00, 01 and 04.
 
 # %% [markdown]
 # ## The task
@@ -17,7 +18,7 @@
 # bar is 1 to 9 units tall. The model of this chapter, *tiny-vision*, learned to read such charts on white paper, from
 # right answers ([its card](../data/tiny-vision/README.md)). GRPO gets charts on grey paper, which the model has never
 # seen, and no right answer. A program draws the charts, so there is no file of pictures. A hash of the bars keeps one
-# chart in ten **held out**: neither training has ever seen it.
+# chart in ten **held out**: neither the training of *tiny-vision* nor GRPO has seen it.
 
 # %%
 from grpo_workbook import choose_profile, config, quiet, use_one_thread
@@ -155,7 +156,7 @@ figures.show(figure, words + "16 of them are image tokens.")
 # the processor then stops with *Mismatch in image token count*.
 
 # %% [markdown]
-# ## A model that answers well
+# ## A model whose answers are fluent
 #
 # Load the model as in chapter 04, with the base in 4 bits. `pictures=True` loads the whole model with its processor; the
 # vision tower stays in 32 bits. Then measure it on the held-out charts, greedily and sampled. (On a CPU Unsloth's
@@ -187,8 +188,8 @@ print(before["greedy"].completions[0])
 # - **blank**: each picture is replaced by empty paper of the same size;
 # - **shuffled**: each row gets the picture of another row, so that pictures are real but wrong.
 #
-# What the model still gets right without its picture, it gets right by guessing. The cell also computes the best guess
-# that needs no picture at all, the most frequent sum:
+# What the model still gets right without its own picture is right by chance: it guesses, or the wrong picture happens
+# to have the same sum. The cell also computes the best guess that needs no picture at all, the most frequent sum:
 
 # %%
 from collections import Counter
@@ -212,8 +213,9 @@ print(f"always {guess}: {count / len(heldout):.1%} right")
 # %% [markdown]
 # ## Before training: what fails in silence
 #
-# Training on pictures has more ways to go wrong than training on texts, and some raise no error: the model trains blind.
-# `check_pictures` looks for them. The cell makes five of these mistakes on purpose:
+# Training on pictures has more ways to go wrong than training on texts. Some of these mistakes raise no error: the model
+# trains without its pictures, or with the marks of its image tokens in wrong places. `check_pictures` looks for all of
+# them. The cell makes five of them on purpose:
 
 # %%
 from grpo_workbook.errors import WorkbookError
@@ -258,7 +260,7 @@ check_pictures(train_set, processor)
 # Which part of the model shall learn? Grey paper changes what the vision tower sees, so give the adapters to the tower.
 # Name the layers by a pattern that holds the part's name. The tower and the language layers both have layers that are
 # called `q_proj`, so a list of names would reach both. (Unsloth's `finetune_vision_layers=False` is dropped on a CPU:
-# there 9 of 37 adapters landed in the tower.) `LAYERS` has a pattern for each part:
+# there some of the adapters landed in the tower.) `LAYERS` has a pattern for each part:
 
 # %%
 from grpo_workbook.compat import picture_tokens
@@ -270,9 +272,10 @@ suppressed = picture_tokens(processor)
 print("never sampled:", processor.tokenizer.convert_ids_to_tokens(suppressed))
 
 # %% [markdown]
-# The last line prevents a rare crash. The policy can sample an image token, because it is in its vocabulary. The next
-# forward pass counts it as a piece of a picture, and stops with *Image features and image tokens do not match*
-# ([verl 3469](https://github.com/verl-project/verl/issues/3469) looks the same). `suppress_tokens` makes that impossible.
+# The last line prevents a rare crash. The policy can sample an image token, because it is in its vocabulary. In the
+# next forward pass the model finds more image tokens than it has vectors, and stops with *Image features and image
+# tokens do not match* ([verl 3469](https://github.com/verl-project/verl/issues/3469) looks the same). `suppress_tokens`
+# makes that impossible.
 #
 # Everything else is the configuration of chapter 04, with 64 completions a step in groups of 8:
 
@@ -328,7 +331,8 @@ def train_policy(part, dataset, functions):
 log, policy = train_policy("vision", train_set, [correctness_reward])
 
 # %% [markdown]
-# The figure has the mean reward of each step's 64 completions. Pale: single steps; bold: means of seven steps.
+# The figure has the mean reward of each step's 64 completions. The pale line has the single steps, the bold one the
+# means of seven steps. There is only one reward, so the lines *total* and *correctness* lie on each other.
 
 # %% tags=["hide-input"]
 from statistics import mean
@@ -402,8 +406,9 @@ figures.show(figure, f"Bars with intervals. {'; '.join(rates)}.")
 # %% [markdown]
 # ### Other seeds, and other parts of the model
 #
-# One run could be luck. `benchmarks/vision.py` repeats the run with other seeds, which change the training charts, the
-# adapters' first values and all samples. It also puts the adapters into the language layers alone, or into both parts:
+# One run could be luck. `benchmarks/vision.py` can repeat the run with other seeds, which change the training charts,
+# the adapters' first values and all samples. It can also put the adapters into the language layers alone, or into both
+# parts. One more seed of the tower and one run of the language layers are stored, but no run of both parts:
 
 # %%
 import json
@@ -497,10 +502,11 @@ for run in stored:
         print(f"    reward {early:.1%} to {late:.1%}, real charts {real:.1%}")
 
 # %% [markdown]
-# (The run *list paid* has two rewards, which the next section explains, so that its mean reward can reach 200 %.) On blank
-# pictures the reward stays below 5 %, and the real charts are read as before training: 46.5 % right instead of
-# 48.0 %. So the gain above does not come from 40 updates of any kind. It comes from what the pictures told. Exercise 15.3
-# repeats this run.
+# (The run *list paid* has two rewards, which the next section explains, so that its mean reward can reach 200 %.) On
+# blank pictures the reward rises only from 0.5 to 4.1 %, and 46.5 % of the real charts are right, instead of 48.0 %. So
+# the same recipe without pictures gains nothing: the gain above needs what the pictures show. (This run does not show
+# what 40 large updates in a wrong direction would do. In 21 of its 40 steps no completion was right, so all advantages
+# were 0.)
 
 # %% [markdown]
 # ## What the reward did not pay for
@@ -553,12 +559,13 @@ table_of(
 )
 
 # %% [markdown]
-# The columns are percentages on grey paper: right sums, heights and colours (of 600 bars), lists that are right as a whole,
-# and answers with a right sum and a wrong list. Before training 88.5 % of the colours are right. In the tower's stored run
-# it is 89.3 % afterwards, although all heights are right; in that of the language layers it is 82.7 %, less than before. This
-# is the lesson of **outcome rewards**: what the outcome depends on improves. The rest of the answer may improve, stay or
-# get worse, although it looks like the reason for the outcome. If you need it to be right, measure it and reward it: in
-# the stored run *list paid*, with a second reward for the list, every bar of every chart is right (exercise 15.2).
+# The columns are percentages on grey paper: right sums, heights and colours (of 600 bars), lists that are right as a
+# whole, and answers with a right sum and a wrong list. Before training 88.5 % of the colours are right. In the tower's
+# stored run it is 89.3 % afterwards, although all heights are right; in that of the language layers it is 82.7 %.
+# (These are single runs, and we did not test the differences.) This is the lesson of **outcome rewards**: what the
+# outcome depends on improves. The rest of the answer may improve, stay or get worse, although it looks like the reason
+# for the outcome. If you need it to be right, measure it and reward it: in the stored run *list paid*, with a second
+# reward for the list, every bar of every chart is right (exercise 15.2).
 
 # %% [markdown]
 # ## Keep the model
@@ -585,11 +592,12 @@ print(f"merged, 16-bit:             {greedy['after']:.1%} right, greedy")
 # ## A real model, on a GPU
 #
 # With `GRPO_WORKBOOK_PROFILE` set to `t4`, `24gb` or `80gb` the next cells train Qwen3-VL on
-# [MathVista](https://huggingface.co/datasets/AI4Math/MathVista), questions about figures with a number as answer.
-# Without a GPU they do nothing. **These cells have not been run.** Their names and arguments were only checked against the
-# source of Unsloth and TRL. Two things differ from the tiny model: Unsloth's `FastVisionModel` loads the model, and its
-# switches choose the part that learns. Unsloth's own notebooks train the language layers only; with `fast_inference` it
-# refuses adapters in the tower.
+# [MathVista](https://huggingface.co/datasets/AI4Math/MathVista), questions about figures with a number as answer. (The
+# cells load its split `testmini`, which is a benchmark: a model trained on it must never be reported on MathVista.)
+# Without a GPU they do nothing. **These cells have not been run.** Their names and arguments were only checked against
+# the source of Unsloth and TRL. Two things differ from the tiny model: Unsloth's `FastVisionModel` loads the model, and
+# its switches choose the part that learns. Unsloth's own notebooks train the language layers only; with
+# `fast_inference` it refuses adapters in the tower.
 
 # %%
 GPU_MODELS = {
@@ -699,7 +707,7 @@ print(json.dumps(proved, indent=2))
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise changes the run. Exercises 15.2 to 15.4 train again, which takes about a minute each.
+# Each exercise changes the run. Exercises 15.2 to 15.4 train again, which takes about two minutes each.
 
 # %% [markdown]
 # ### Exercise 15.1 · `list_reward` · medium · 8 minutes
@@ -827,10 +835,11 @@ predict("15.3", prediction, train_blindly);
 # prediction = "no difference"
 # ```
 #
-# In our stored run 46.5 % of the right charts were read correctly afterwards, and 48.0 % before. The reward rose from 0.5 to
-# 4.1 %, because some guesses are right by chance. Most groups had no right completion, so all of their advantages were 0.
-# Nothing fails and nothing warns: only a reward that stays low shows that the pictures are missing. So this run is also
-# the control of the chapter's gain. It made as many updates, and it gained nothing.
+# In our stored run 46.5 % of the right charts were read correctly afterwards, and 48.0 % before. The reward rose from
+# 0.5 to 4.1 %: the few right guesses can teach which sums are frequent, and nothing about a chart. Most groups had no
+# right completion, so all of their advantages were 0. Nothing fails and nothing warns: only a reward that stays low
+# shows that the pictures are missing. So this run is also a control of the chapter's gain: the same steps without the
+# pictures gained nothing.
 #
 # </details>
 
@@ -858,7 +867,7 @@ predict("15.4", prediction, train_the_language);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The right panel of the figure with the three parts has the answer for other seeds.
+# Which of the two parts handles grey and white charts with the same weights in *every* token that follows?
 #
 # </details>
 #
@@ -868,8 +877,9 @@ predict("15.4", prediction, train_the_language);
 # prediction = "fewer"
 # ```
 #
-# In our stored run the language layers end at 66.5 % on white paper, and the tower ended at 76.5 % in the chapter's run. What a
-# training forgets shows only on data that it was not about.
+# In our stored run the language layers end at 66.5 % on white paper, and the tower ended at 76.5 % in the chapter's
+# run. This is one run against one; the check prints the paired test of yours. What a training forgets shows only on
+# data that it was not about.
 #
 # </details>
 
@@ -878,10 +888,13 @@ predict("15.4", prediction, train_the_language);
 #
 # - A picture reaches a language model as a few vectors in the place of image tokens. Adapters can stand in the tower that
 #   makes these vectors, in the layers that read them, or in both. Choose them by a pattern.
-# - Check the rows and the processor before training: two of the usual mistakes raise no error, and the model trains blind.
+# - Check the rows and the processor before training: two of the usual mistakes raise no error; with one of them the
+#   model trains without any picture.
 # - Fluent answers show nothing. Measure with the right pictures, with blank and with shuffled ones, before and after.
 # - Measure what the model could do before, too: what was trained on grey paper was partly forgotten on white.
 # - A reward for the outcome teaches what the outcome depends on, here the heights. The colours it leaves to chance.
 #
-# Does the model see, or does it only answer well? It sees the heights of the bars, because its right sums are gone as
-# soon as the right picture is; about some of the colours it only answers well.
+# Does the model see, or are its answers only fluent? It sees the heights of the bars: without the right picture its
+# right sums are gone. For some of the colours its answers are only fluent.
+#
+# Next: [17 · Your own project](17_capstone.ipynb) takes a file of yours through all of it, step by step.
