@@ -265,8 +265,8 @@ def picture_controls(rows: "Dataset", colour: tuple[int, int, int] = WHITE) -> d
         for name, control in picture_controls(heldout).items():
             print(name, evaluate(model, processor, control).rate)
 
-    What a policy still gets right without the picture, or with a wrong one, it gets right by
-    guessing from the question. This part of its accuracy has nothing to do with seeing.
+    What a policy still gets right without its picture it has guessed from the question; with a
+    wrong picture, that may also have the same answer. Neither has anything to do with seeing.
 
     Args:
         rows: with a column `image` or `images`.

@@ -1397,7 +1397,8 @@ check("10.5", my_plan);
 #
 # Does this model fit on my GPU, and what will be slow? By the computation of this chapter, Qwen3-4B fits on a GPU of 16
 # GB, in 4 bits and with gradient checkpointing, and sampling is probably the slow part: its bound is 9 to 32 seconds,
-# that of the update 11, and real sampling is much slower than its bound.
+# that of the update 11, and the bound leaves out the start of many small programs for each token. (Nothing here was
+# measured on a GPU.)
 #
 # - `plan` computes the memory before the run. A step is sampling, then the update; each has its peak of memory, and the
 #   larger peak must fit.
