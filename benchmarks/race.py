@@ -11,7 +11,7 @@ Learning rates were chosen on other problems, taken out of the training data, wi
 
     python benchmarks/race.py --dev --rates 1e-4 3e-4 1e-3 --seeds 100 --methods grpo sft dpo
 
-On the two tasks of chapter 12's comparison (COMPARISON), a run takes the best of these rates.
+On the tasks of COMPARISON, a run takes the rate that was best in these tries.
 """
 
 import argparse
@@ -114,8 +114,9 @@ MECHANISMS: dict[str, dict] = {
 # The rate that was chosen for GRPO is the lowest that was tried: one below it.
 SLOWER = {"grpo, a third of the rate": {"rate": 1e-4}}
 ALL = METHODS | SLOWER | CONTROLS | MECHANISMS
-# The comparison of chapter 12: on these two tasks, each method with the best of the same rates.
+# On these two tasks each method runs with the rate that was best on the development problems.
 COMPARISON = ("rare", "addition")
+UNTUNED_RATE = 3e-4
 COMPARED = (
     "base", "teacher", "sft", "rejection", "rejection, 4 rounds", "dpo, 4 rounds", "grpo",
     "grpo, 4 updates", "gspo, 4 updates", "dapo, 4 updates", "rloo", "ppo", "distillation",
@@ -233,7 +234,10 @@ def wanted(args) -> Iterable[dict]:
             for rate in args.rates or [None]:
                 settings = known[name] | ({"rate": rate} if rate else {})
                 if rate is None and task in COMPARISON:
-                    settings = settings | {"rate": tuned_rate(tries[task], name) or 3e-4}
+                    best_rate = tuned_rate(tries[task], name)
+                    if best_rate is None:  # such as the base and the control, which are not tuned
+                        best_rate = UNTUNED_RATE
+                    settings = settings | {"rate": best_rate}
                 setup = TASKS[task] | ({"budget": args.budget} if args.budget else {})
                 key = digest(settings, setup, args.points, *inputs(task))
                 label = f"{name}, rate {rate:g}" if rate else name

@@ -37,7 +37,7 @@ from grpo_workbook.statistics import pass_at_k
 DEV = 240  # problems out of the training data, to choose settings
 HELDOUT = 240  # problems of the curve and of greedy
 MANY = 80  # of these, problems with SAMPLES completions at the end
-DEV_MANY = 40
+DEV_MANY = 40  # the same for the development problems
 CRITIC_RATE, GAMMA_LAMBDA, DPO_BETA = 1e-3, 0.95, 0.1
 LAG, CAP = 8, 2.0
 # The teacher of the distillation: the base after so many worked answers, the same for each seed.

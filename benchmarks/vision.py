@@ -1,7 +1,7 @@
 """GRPO on pictures: which part of a model that sees learns, and whether it needs the pictures.
 
     python benchmarks/vision.py --table             # the stored runs
-    python benchmarks/vision.py                     # the missing ones: a minute of a core each
+    python benchmarks/vision.py                     # the missing ones: two minutes of a core each
     python benchmarks/vision.py --methods base both --seeds 0 1
 
 data/tiny-vision reads charts on white paper; each run trains it for 40 steps on charts on grey
