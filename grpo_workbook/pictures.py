@@ -55,7 +55,8 @@ def image_column(rows: "Dataset") -> str | None:
 def _has_values(rows: "Dataset", column: str) -> bool:
     """Whether a row has something in this column. No picture is opened."""
     # In parts, because the first rows usually tell, and all pictures would fill the memory.
-    for part in rows.select_columns(column).with_format("arrow").iter(100):
+    parts: Any = rows.select_columns(column).with_format("arrow").iter(100)
+    for part in parts:
         if any(value.as_py() for value in part.column(column)):
             return True
     return False
