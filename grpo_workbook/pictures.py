@@ -57,7 +57,8 @@ def _has_values(rows: "Dataset", column: str) -> bool:
     # In parts, because the first rows usually tell, and all pictures would fill the memory.
     parts: Any = rows.select_columns(column).with_format("arrow").iter(100)
     for part in parts:
-        if any(value.as_py() for value in part.column(column)):
+        values = part.column(column).to_pylist()
+        if any(values):
             return True
     return False
 
