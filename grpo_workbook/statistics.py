@@ -92,6 +92,31 @@ def paired_p_value(before: Sequence[float], after: Sequence[float]) -> float:
     return float(scipy.stats.binomtest(len(better), len(better) + len(worse)).pvalue)
 
 
+def has_fallen(best: Sequence[float], latest: Sequence[float], probes: int) -> bool:
+    """Whether fewer problems are right in the latest probe than in the best one, beyond chance.
+
+    The best of several probes is partly luck, and each probe is one more chance to be fooled. So
+    any two of the probes share the probability of 0.05 evenly (Bonferroni): the one-sided p-value
+    of McNemar's exact test must be below 0.05 divided by their pairs. A run whose accuracy stays
+    level is then called fallen in at most 5 % of cases, however many probes it has. With 64
+    problems, a lasting loss of 20 points from the middle of the run on is found in four of five
+    runs or more, for 9 and for 20 probes; with 32 problems in about half of them.
+
+    Args:
+        best, latest: for each problem whether its answer was right, in the best probe so far and
+            in the latest one.
+        probes: how many probes the whole run has, the first one included, at least 2.
+
+    Raises:
+        ValueError: for different lengths.
+    """
+    if sum(latest) >= sum(best):
+        return False
+    pairs = comb(probes, 2)
+    p_value = paired_p_value(best, latest) / 2  # of a loss alone
+    return p_value < 0.05 / pairs
+
+
 def pass_at_k(n: int, right: int, k: int) -> float:
     """The probability that k of n attempts hold a right one.
 

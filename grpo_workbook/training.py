@@ -22,7 +22,7 @@ from grpo_workbook.evaluation import CorrectnessJudge, by_problem, evaluate
 from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
 from grpo_workbook.rewards import correctness_reward
-from grpo_workbook.statistics import paired_p_value
+from grpo_workbook.statistics import has_fallen
 
 # The largest 4-bit model that is unpacked to sample: in float32 it has eight times as much, 1 GiB.
 UNPACKED_BYTES = 2**27
@@ -307,8 +307,10 @@ class HeldoutProbe(Callback):
         problems: how many of the rows are answered, the first ones.
         keep: a folder for the adapter of the step with the best heldout/strict. No reward takes
             part in this choice, so a policy that exploits the reward gains nothing by it.
-        stop: whether training ends when fewer completions are right than at the best step
-            (McNemar's paired test, p < 0.05), however high the reward is by then.
+        stop: whether training ends when fewer completions are right than at the best step,
+            however high the reward is by then. `statistics.has_fallen` decides: it stops at most
+            5 % of the runs whose accuracy stays level. A loss of 20 points is found in four of
+            five runs with 64 problems, and in about half of them with 32.
         judge, max_new_tokens, batch_size, seed: as in `evaluation.evaluate`.
 
     Raises:
@@ -354,6 +356,10 @@ class HeldoutProbe(Callback):
         self.seen = [(step, texts) for step, texts in state["seen"]]
         self.best = state["best"]
 
+    def probes(self, state: Any) -> int:
+        """How many probes the whole training has, with the one before its first step."""
+        return state.max_steps // self.every + 1
+
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:
             self.on_step_end(args, state, control)
@@ -379,8 +385,7 @@ class HeldoutProbe(Callback):
             self.best = {"step": state.global_step, "strict": scores.strict}
             if self.keep is not None and state.is_world_process_zero:
                 save_adapter(self.model, self.tokenizer, self.keep)
-        # The test is two-sided, but no more can be right here than at the best step.
-        elif self.stop and paired_p_value(self.best["strict"], scores.strict) < 0.05:
+        elif self.stop and has_fallen(self.best["strict"], scores.strict, self.probes(state)):
             print(f"\nHeld-out accuracy has fallen: the best step was {self.best['step']}")
             control.should_training_stop = True
         state.log_history.append(

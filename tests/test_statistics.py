@@ -16,6 +16,7 @@ from grpo_workbook.statistics import (
     accuracy,
     bootstrap_interval,
     changed,
+    has_fallen,
     majority_at_k,
     paired_gain,
     paired_items,
@@ -279,3 +280,35 @@ def test_a_gain_that_no_number_of_problems_shows_is_an_error():
         paired_items(0.1, 0.1)
     with raises_naming(WorkbookError, "65,536", "1e-05"):
         paired_items(0.3, 0.29999)
+
+
+def fraction_stopped(right_at: list[float], problems: int, runs: int = 100) -> float:
+    """How many runs are called fallen whose rate of right answers is this at each probe."""
+    rng = np.random.default_rng(0)
+    stopped = 0
+    for _ in range(runs):
+        best = rng.random(problems) < right_at[0]
+        for rate in right_at[1:]:
+            latest = rng.random(problems) < rate
+            if latest.sum() > best.sum():
+                best = latest
+            elif has_fallen(best.tolist(), latest.tolist(), len(right_at)):
+                stopped += 1
+                break
+    return stopped / runs
+
+
+@pytest.mark.parametrize("probes", [9, 20])
+def test_a_run_that_stays_level_is_hardly_ever_called_fallen(probes):
+    """A test at p < 0.05 in each probe called a quarter (9) and two thirds (20) of them fallen."""
+    assert fraction_stopped([0.5] * probes, problems=64) <= 0.05
+
+
+@pytest.mark.parametrize("probes", [9, 20])
+def test_a_loss_of_20_points_is_found(probes):
+    before = probes // 2
+    rates = [0.8] * before + [0.6] * (probes - before)
+    assert fraction_stopped(rates, problems=64) >= 0.8
+    assert 0.3 <= fraction_stopped(rates, problems=32) <= 0.7
+    assert not has_fallen([True] * 10, [True] * 10, probes)
+    assert not has_fallen([False] * 30, [True] * 30, probes)  # a gain is no loss
