@@ -23,15 +23,21 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import mean
+
+import numpy as np
+from scipy.stats import ttest_1samp
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO), str(REPO / "benchmarks")]
-GOAL, ALPHA = 0.8, 0.05
+GOAL = 0.8  # accuracy whose first measurement the report names
+ALPHA = 0.05
 PARTS = "correctness:2,strict_format:0.5,incremental_format:0.5"
 SYSTEM = "Work inside <reasoning> tags, then give the number inside <answer> tags."
 # `strict`: an answer is right only in the asked form; `tokens`: the longest completion
@@ -133,52 +139,52 @@ def methods_of(task: str) -> dict[str, dict]:
     return METHODS
 
 
-def tuned_rate(tries: list[dict], method: str) -> float | None:
-    """The rate with the best accuracy on the development problems; None if none was tried.
-
-    Accuracy is the mean of sampled and greedy here, because the race reports both.
-
-    Args:
-        tries: the stored development runs of a task.
-    """
-    by_rate: dict[float, list[float]] = {}
-    for row in tries:
-        if row["method"].rsplit(", rate ", 1)[0] == method:
-            accuracy = (row["end"]["sampled"] + row["end"]["greedy"]) / 2
-            by_rate.setdefault(row["settings"]["rate"], []).append(accuracy)
-    if not by_rate:
-        return None
-    return max(by_rate, key=lambda rate: sum(by_rate[rate]) / len(by_rate[rate]))
+# ---------------------------------------------------------------- the runs
 
 
 def digest(*parts: object) -> str:
     """Twelve digits of a SHA-256: of files by their bytes, of other things by their JSON."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for part in parts:
-        found.update(part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode())
-    return found.hexdigest()[:12]
+        if isinstance(part, bytes):
+            sha.update(part)
+        else:
+            sha.update(json.dumps(part, sort_keys=True).encode())
+    return sha.hexdigest()[:12]
 
 
 @functools.cache
 def inputs(task: str) -> list[bytes]:
     """The files that a task's runs depend on, read once for all of them."""
-    model, data = (REPO / TASKS[task][name] for name in ("model", "data"))
-    names = ("config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja")
-    paths = [*(model / n for n in names), *(data / f"{n}.jsonl" for n in ("train", "heldout"))]
+    model = REPO / TASKS[task]["model"]
+    data = REPO / TASKS[task]["data"]
+    paths = [
+        model / "config.json",
+        model / "model.safetensors",
+        model / "tokenizer.json",
+        model / "chat_template.jinja",
+        data / "train.jsonl",
+        data / "heldout.jsonl",
+    ]
     return [path.read_bytes() for path in paths]
 
 
-def circumstances(*more: str) -> dict:
-    """What a result may depend on beside its settings; `more`: modules beside race_training."""
-    names = ("benchmarks/race_training.py", "grpo_workbook/grpo.py", *more)
-    code = [REPO / name for name in names]
-    packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
-    machine = f"{platform.machine()}, {os.cpu_count()} cores"
+def circumstances(*modules: str) -> dict:
+    """What a result may depend on beside its settings: code, machine and versions.
+
+    Args:
+        modules: files, beside the training loop's, whose code the result depends on.
+    """
+    names = ("benchmarks/race_training.py", "grpo_workbook/grpo.py", *modules)
+    sources = [(REPO / name).read_bytes() for name in names]
     return {
-        "code": digest(*(path.read_bytes() for path in code)),
-        "machine": machine,
+        "code": digest(*sources),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-    } | packages
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+        "numpy": version("numpy"),
+    }
 
 
 def train(task: dict, settings: dict, seed: int, dev: bool, points: int) -> dict:
@@ -195,55 +201,160 @@ def train(task: dict, settings: dict, seed: int, dev: bool, points: int) -> dict
     os.chdir(REPO)
     started = time.perf_counter()
     racer = Racer(task, Settings(**settings), seed, task["budget"], dev=dev)
-    found = racer.run(points)
-    return found | {"wall": round(time.perf_counter() - started, 1)}
+    result = racer.run(points)
+    result["wall"] = round(time.perf_counter() - started, 1)
+    return result
 
 
 class Store:
     """The finished runs: a JSON line each, one file for each task."""
 
     def __init__(self, folder: Path, dev: bool):
-        self.folder, self.name = folder, "dev-{}.jsonl" if dev else "{}.jsonl"
+        self.folder = folder
+        self.dev = dev
+
+    def path(self, task: str) -> Path:
+        """The file of a task's runs; the tries of learning rates have a file of their own."""
+        if self.dev:
+            return self.folder / f"dev-{task}.jsonl"
+        return self.folder / f"{task}.jsonl"
 
     def rows(self, task: str) -> list[dict]:
-        path = self.folder / self.name.format(task)
-        lines = path.read_text(encoding="utf-8").splitlines(True) if path.is_file() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may cut one
+        """The finished runs of a task; none if it has no file yet."""
+        path = self.path(task)
+        if not path.is_file():
+            return []
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.endswith("\n"):  # a writer that was killed leaves half a line
+                rows.append(json.loads(line))
+        return rows
 
     def add(self, row: dict) -> None:
+        """Write a run's line, in place of half a line at the end."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / self.name.format(row["task"])
-        with path.open("ab+") as file:
+        with self.path(row["task"]).open("ab+") as file:
             file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
+            end_of_last_line = file.read().rfind(b"\n") + 1
+            file.truncate(end_of_last_line)
             file.write(json.dumps(row).encode() + b"\n")
 
 
 def identity(row: dict) -> tuple:
-    return tuple(row[name] for name in ("task", "method", "seed", "key"))
+    """What makes two rows the same run."""
+    return row["task"], row["method"], row["seed"], row["key"]
 
 
-def wanted(args) -> Iterable[dict]:
-    """The runs that were asked for, seed by seed, so that what time allows is balanced."""
+def tuned_rate(tries: list[dict], method: str) -> float:
+    """The rate with the best accuracy on the development problems.
+
+    Accuracy is the mean of sampled and greedy here, because the race reports both.
+
+    Args:
+        tries: the stored development runs of a task.
+
+    Returns:
+        The learning rate; UNTUNED_RATE for a method without tries, such as base and control.
+    """
+    by_rate: dict[float, list[float]] = {}
+    for row in tries:
+        if row["method"].rsplit(", rate ", 1)[0] == method:
+            accuracy = (row["end"]["sampled"] + row["end"]["greedy"]) / 2
+            by_rate.setdefault(row["settings"]["rate"], []).append(accuracy)
+    if not by_rate:
+        return UNTUNED_RATE
+    mean_accuracy = {rate: mean(accuracies) for rate, accuracies in by_rate.items()}
+    return max(mean_accuracy, key=mean_accuracy.__getitem__)
+
+
+def wanted(args: argparse.Namespace) -> Iterator[dict]:
+    """The runs that the command asks for, seed by seed, so that what time allows is balanced."""
     tries = {task: Store(args.folder, dev=True).rows(task) for task in args.tasks}
     for seed, task in itertools.product(args.seeds, args.tasks):
+        setup = dict(TASKS[task])
+        if args.budget:
+            setup["budget"] = args.budget
         known = methods_of(task)
         for name in args.methods or known:
             if name not in known:
                 continue
             for rate in args.rates or [None]:
-                settings = known[name] | ({"rate": rate} if rate else {})
-                if rate is None and task in COMPARISON:
-                    best_rate = tuned_rate(tries[task], name)
-                    if best_rate is None:  # such as the base and the control, which are not tuned
-                        best_rate = UNTUNED_RATE
-                    settings = settings | {"rate": best_rate}
-                setup = TASKS[task] | ({"budget": args.budget} if args.budget else {})
-                key = digest(settings, setup, args.points, *inputs(task))
-                label = f"{name}, rate {rate:g}" if rate else name
-                row = {"task": task, "method": label, "seed": seed, "key": key}
-                row["command"] = f'race.py --tasks {task} --methods "{name}" --seeds {seed}'
-                yield row | {"settings": settings, "setup": setup}
+                settings = dict(known[name])
+                label = name
+                if rate is not None:
+                    settings["rate"] = rate
+                    label = f"{name}, rate {rate:g}"
+                elif task in COMPARISON:
+                    settings["rate"] = tuned_rate(tries[task], name)
+                yield {
+                    "task": task,
+                    "method": label,
+                    "seed": seed,
+                    "key": digest(settings, setup, args.points, *inputs(task)),
+                    "command": f'race.py --tasks {task} --methods "{name}" --seeds {seed}',
+                    "settings": settings,
+                    "setup": setup,
+                }
+
+
+def make_missing(
+    args: argparse.Namespace,
+    store: Store,
+    rows: Iterable[dict],
+    train: Callable[..., dict],
+    module: str,
+    constants: dict,
+) -> int:
+    """Make those of the runs that are not stored, side by side, and store each at its end.
+
+    Args:
+        args: the command's; `jobs` runs at once, none is started after `minutes`.
+        store: where the runs are.
+        rows: the runs that are wanted.
+        train: makes one run.
+        module: what `train` imports; it is loaded once for all runs.
+        constants: what is written into each row, such as versions.
+
+    Returns:
+        The number of runs that failed.
+    """
+    stored = {identity(row) for task in args.tasks for row in store.rows(task)}
+    missing = deque(row for row in rows if identity(row) not in stored)
+    print(f"{len(missing)} runs to make", flush=True)
+    last_start = time.monotonic() + 60 * args.minutes
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+    context = get_context("forkserver")  # it loads torch once; every run is a fork of its own
+    context.set_forkserver_preload([module])
+    failed = 0
+    running: dict[Future, dict] = {}
+    with ProcessPoolExecutor(args.jobs, context, max_tasks_per_child=1) as pool:
+        while missing or running:
+            while missing and len(running) < args.jobs and time.monotonic() < last_start:
+                row = missing.popleft()
+                setup = row.pop("setup")
+                future = pool.submit(
+                    train, setup, row["settings"], row["seed"], args.dev, args.points
+                )
+                running[future] = row
+            if not running:
+                print(f"{len(missing)} runs are left", flush=True)
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                row = running.pop(future)
+                name = f"{row['task']}, {row['method']}, seed {row['seed']}"
+                error = future.exception()
+                if error is not None:
+                    failed += 1
+                    print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                    continue
+                result = future.result()
+                store.add({**row, **result, **constants})
+                end = " ".join(f"{measure} {value:g}" for measure, value in result["end"].items())
+                seconds = f"{result['seconds']} s, {result['wall']} s in all"
+                print(f"{name}: {end}, {seconds}", flush=True)
+    return failed
 
 
 # ---------------------------------------------------------------- the report
@@ -251,145 +362,164 @@ def wanted(args) -> Iterable[dict]:
 
 def reached(row: dict) -> tuple[float, float] | None:
     """(completions, seconds) at the first measurement that reaches GOAL; None: none did."""
-    return next((tuple(point[:2]) for point in row["curve"] if point[2] >= GOAL), None)
+    for completions, seconds, accuracy, *_ in row["curve"]:
+        if accuracy >= GOAL:
+            return completions, seconds
+    return None
 
 
 def holm(p_values: list[float]) -> list[float]:
     """Holm's correction (1979) of several tests' p-values."""
-    order, least, adjusted = sorted(range(len(p_values)), key=p_values.__getitem__), 0.0, {}
-    for rank, i in enumerate(order):
-        least = adjusted[i] = max(least, min(1.0, (len(order) - rank) * p_values[i]))
-    return [adjusted[i] for i in range(len(order))]
+    smallest_first = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(smallest_first):
+        corrected = min(1.0, (len(p_values) - rank) * p_values[index])
+        largest = max(largest, corrected)  # an adjusted p is never below that of a smaller p
+        adjusted[index] = largest
+    return adjusted
 
 
 def against(method: str) -> str:
-    """What a method is compared with."""
+    """The name of the method with which a method is compared."""
     if method.endswith(", corrected"):
         return method.removesuffix(", corrected")
     if method in MECHANISMS:
         return "token-level loss"
-    four = METHODS.get(method, {}).get("updates") == 4 and method != "grpo, 4 updates"
-    return "grpo, 4 updates" if four else "grpo"
+    has_four_updates = METHODS.get(method, {}).get("updates") == 4
+    if has_four_updates and method != "grpo, 4 updates":
+        return "grpo, 4 updates"
+    return "grpo"
 
 
 def differences(
-    by_method: dict[str, dict[int, dict]], against=against, measure: str = "sampled"
+    by_method: dict[str, dict[int, dict]],
+    rival_of: Callable[[str], str] = against,
+    measure: str = "sampled",
 ) -> dict[str, str]:
-    """method -> its paired difference in percent, with an interval, and what Holm's test says."""
-    import numpy as np
-    from scipy.stats import ttest_1samp
+    """How far each method is from its rival, in points, and what Holm's test says of it.
 
-    said, gains = {}, {}
+    The interval is that of a t-test: a bootstrap of five normal values covers the mean in 84 %
+    of cases, not in 95 %.
+
+    Args:
+        by_method: method -> seed -> a stored run.
+        rival_of: the name of the method with which a method is compared.
+        measure: what is compared, a name in a run's "end".
+
+    Returns:
+        method -> its mean paired difference over the seeds that both have. With three seeds or
+        more that differ: the 95 % interval, Holm's p over all methods, and a verdict.
+    """
+    texts: dict[str, str] = {}
+    paired: dict[str, np.ndarray] = {}
     for method, rows in by_method.items():
-        other = by_method.get(against(method), {})
-        alone = method in ("grpo", "base") or other is rows
-        seeds = [] if alone else sorted(rows.keys() & other.keys())
-        found = np.array([rows[s]["end"][measure] - other[s]["end"][measure] for s in seeds])
-        if len(found) >= 3 and np.ptp(found) > 0:
-            gains[method] = found
-        elif len(found):
-            said[method] = "the same" if not found.any() else f"{100 * found.mean():+.1f}"
-    # Student's t, also for the interval: a bootstrap of 5 normal values covers the mean in 84 %
-    tests = [ttest_1samp(found, 0) for found in gains.values()]
+        rival_rows = by_method.get(rival_of(method), {})
+        if method in ("grpo", "base") or rival_rows is rows:
+            continue
+        seeds = sorted(rows.keys() & rival_rows.keys())
+        if not seeds:
+            continue
+        gains = [rows[s]["end"][measure] - rival_rows[s]["end"][measure] for s in seeds]
+        gains = np.array(gains)
+        if len(gains) >= 3 and np.ptp(gains) > 0:
+            paired[method] = gains
+        elif not gains.any():
+            texts[method] = "the same"
+        else:
+            texts[method] = f"{100 * gains.mean():+.1f}"
+    tests = [ttest_1samp(gains, 0) for gains in paired.values()]
     p_values = holm([float(test.pvalue) for test in tests])
-    for (method, found), test, p in zip(gains.items(), tests, p_values, strict=True):
-        low, high = (100 * end for end in test.confidence_interval())
-        word = "better" if found.mean() > 0 else "worse"
-        if p >= ALPHA:
-            word = "unsettled" if low > 0 or high < 0 else "not shown"
-        said[method] = f"{100 * found.mean():+.1f} [{low:+.1f}, {high:+.1f}], p {p:.2g}: {word}"
-    return said
+    for method, test, p_value in zip(paired, tests, p_values, strict=True):
+        points = 100 * paired[method].mean()
+        interval = test.confidence_interval()
+        low = 100 * interval.low
+        high = 100 * interval.high
+        if p_value < ALPHA:
+            verdict = "better" if points > 0 else "worse"
+        elif low > 0 or high < 0:
+            verdict = "unsettled"  # more seeds would tell
+        else:
+            verdict = "not shown"
+        texts[method] = f"{points:+.1f} [{low:+.1f}, {high:+.1f}], p {p_value:.2g}: {verdict}"
+    return texts
+
+
+def when_reached(runs: list[dict]) -> tuple[str, str]:
+    """Completions and seconds until GOAL, means over the seeds that reach it, as cells."""
+    points = [reached(run) for run in runs]
+    points = [point for point in points if point is not None]
+    if not points:
+        return "never", "never"
+    completions = f"{mean(point[0] for point in points):.0f}"
+    if len(points) < len(runs):
+        completions += f" ({len(points)} of {len(runs)} seeds)"
+    seconds = f"{mean(point[1] for point in points):.0f}"
+    return completions, seconds
 
 
 def table(task: str, rows: list[dict]) -> None:
     """Print the report of a task as Markdown."""
-    from scipy.stats import ttest_1samp
-
     by_method: dict[str, dict[int, dict]] = {}
     for row in rows:
         by_method.setdefault(row["method"], {})[row["seed"]] = row
-    compared = differences(by_method)
-    codes = {row["code"] for row in rows}
+    sampled_gains = differences(by_method)
+    greedy_gains = differences(by_method, measure="greedy")
+    versions = {row["code"] for row in rows}
     budget = max(row["completions"] for row in rows)
     print(f"\n{task}: {budget:,} completions; {len(rows)} runs", end="")
-    print(f", by {len(codes)} versions of the code\n" if len(codes) > 1 else "\n")
+    if len(versions) > 1:
+        print(f", by {len(versions)} versions of the code", end="")
     print(
-        "| method | seeds | sampled % | greedy % | pass@8 % | entropy | tokens | steps "
-        "| completions to 80 % | s to 80 % | s | points against GRPO |"
+        "\n\n| method | seeds | sampled % | greedy % | pass@8 % | entropy | tokens | steps "
+        "| completions to 80 % | s to 80 % | s | sampled, points | greedy, points |"
     )
-    print("| --- " * 12 + "|")
+    print("| --- " * 13 + "|")
     for method, by_seed in by_method.items():
         runs = list(by_seed.values())
-        ends = [run["end"] for run in runs]
-        mean = {name: sum(end[name] for end in ends) / len(ends) for name in ends[0]}
-        rate = f"{100 * mean['sampled']:.1f}"
+        measures = runs[0]["end"]
+        end = {name: mean(run["end"][name] for run in runs) for name in measures}
+        sampled = f"{100 * end['sampled']:.1f}"
         if len(runs) >= 3:
-            low, high = ttest_1samp([end["sampled"] for end in ends], 0).confidence_interval()
-            rate += f" [{100 * low:.1f}, {100 * high:.1f}]"
-        found = [point for run in runs if (point := reached(run))]
-        when = [
-            f"{sum(p[i] for p in found) / len(found):.0f}" if found else "never" for i in (0, 1)
-        ]
-        if 0 < len(found) < len(runs):
-            when[0] += f" ({len(found)} of {len(runs)} seeds)"
-        seconds = sum(run["seconds"] for run in runs) / len(runs)
+            test = ttest_1samp([run["end"]["sampled"] for run in runs], 0)
+            interval = test.confidence_interval()
+            sampled += f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+        completions, seconds_to_goal = when_reached(runs)
+        seconds = mean(run["seconds"] for run in runs)
         print(
-            f"| {method} | {len(runs)} | {rate} | {100 * mean['greedy']:.1f} "
-            f"| {100 * mean['pass8']:.1f} | {mean['entropy']:.2f} | {mean['tokens']:.1f} "
-            f"| {mean['steps']:.1f} | {when[0]} | {when[1]} | {seconds:.0f} "
-            f"| {compared.get(method, '')} |"
+            f"| {method} | {len(runs)} | {sampled} | {100 * end['greedy']:.1f} "
+            f"| {100 * end['pass8']:.1f} | {end['entropy']:.2f} | {end['tokens']:.1f} "
+            f"| {end['steps']:.1f} | {completions} | {seconds_to_goal} | {seconds:.0f} "
+            f"| {sampled_gains.get(method, '')} | {greedy_gains.get(method, '')} |"
         )
 
 
-def race(args, store: Store) -> int:
-    """Make the runs that are missing; the number of failures."""
-    return make(args, store, wanted(args), train, "race_training", circumstances())
+def show(
+    args: argparse.Namespace,
+    store: Store,
+    rows: Iterable[dict],
+    table: Callable[[str, list[dict]], None],
+    methods_of: Callable[[str], dict[str, dict]],
+) -> None:
+    """Print the reports (--table) or the methods (--list) of those of the runs that are stored.
 
-
-def make(args, store: Store, rows: Iterable[dict], train, module: str, told: dict) -> int:
-    """Let `train`, which needs `module`, make those of the runs `rows` that are not stored."""
-    done = {identity(row) for task in args.tasks for row in store.rows(task)}
-    todo = [row for row in rows if identity(row) not in done]
-    print(f"{len(todo)} runs to make", flush=True)
-    until, failed, waiting = time.monotonic() + 60 * args.minutes, 0, {}
-    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
-    context = get_context("forkserver")  # it loads torch once; every run is a fork of its own
-    context.set_forkserver_preload([module])
-    with ProcessPoolExecutor(args.jobs, context, max_tasks_per_child=1) as pool:
-        while todo or waiting:
-            while todo and len(waiting) < args.jobs and time.monotonic() < until:
-                row = todo.pop(0)
-                given = (row["setup"], row["settings"], row["seed"], args.dev, args.points)
-                waiting[pool.submit(train, *given)] = row
-            if not waiting:
-                print(f"{len(todo)} runs are left", flush=True)
-                break
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                row = waiting.pop(future)
-                name = f"{row['task']}, {row['method']}, seed {row['seed']}"
-                if error := future.exception():
-                    failed += 1
-                    print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-                    continue
-                found = future.result()
-                store.add({k: v for k, v in row.items() if k != "setup"} | found | told)
-                end = " ".join(f"{name} {value:g}" for name, value in found["end"].items())
-                print(f"{name}: {end}, {found['seconds']} s, {found['wall']} s in all", flush=True)
-    return failed
-
-
-def show(args, store: Store, rows: Iterable[dict], table, methods) -> None:
-    """Print the reports (--table) or the methods (--list) of those of the runs that are stored."""
-    asked = [identity(row) for row in rows]
+    Args:
+        args: the command's.
+        store: where the runs are.
+        rows: the runs that are wanted.
+        table: prints the report of a task from its rows.
+        methods_of: the methods of a task, with their settings.
+    """
+    wanted_runs = [identity(row) for row in rows]
     for task in args.tasks:
         stored = {identity(row): row for row in store.rows(task)}
-        found = [stored[name] for name in asked if name in stored]
-        if args.table and found:
-            table(task, found)
-        for method, settings in methods(task).items() if args.list else ():
-            seeds = sorted(row["seed"] for row in found if row["method"] == method)
-            print(f"{task:8} {method:32} {json.dumps(settings)} seeds {seeds}")
+        task_rows = [stored[run] for run in wanted_runs if run in stored]
+        if args.table and task_rows:
+            table(task, task_rows)
+        if args.list:
+            for method, settings in methods_of(task).items():
+                seeds = sorted(row["seed"] for row in task_rows if row["method"] == method)
+                print(f"{task:8} {method:32} {json.dumps(settings)} seeds {seeds}")
 
 
 def main() -> int:
@@ -410,10 +540,10 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=REPO / "benchmarks" / "race_results")
     args = parser.parse_args()
     store = Store(args.folder, args.dev)
-    if not (args.table or args.list):
-        return race(args, store)
-    show(args, store, wanted(args), table, methods_of)
-    return 0
+    if args.table or args.list:
+        show(args, store, wanted(args), table, methods_of)
+        return 0
+    return make_missing(args, store, wanted(args), train, "race_training", circumstances())
 
 
 if __name__ == "__main__":

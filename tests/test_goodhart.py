@@ -79,7 +79,8 @@ def test_agreement_of_a_group_is_counted_within_it():
 def adder(monkeypatch, tmp_path):
     """A learner on the sums with a reward for each step, and a batch of four given completions."""
     monkeypatch.chdir(REPO)
-    setup, _, methods = goodhart.TASKS["process"]
+    setup = goodhart.TASKS["process"]["setup"]
+    methods = goodhart.TASKS["process"]["methods"]
 
     def made(method: str):
         settings = training.Learned(**methods[method])
@@ -133,7 +134,8 @@ def test_each_step_is_found_and_paid_and_counts_for_what_led_to_it(adder, method
 def test_a_penalty_is_paid_for_distance_alone(method, monkeypatch, tmp_path):
     """At the base it has no gradient of its own; away from it, beta times the divergence."""
     monkeypatch.chdir(REPO)
-    setup, _, methods = goodhart.TASKS["goodhart"]
+    setup = goodhart.TASKS["goodhart"]["setup"]
+    methods = goodhart.TASKS["goodhart"]["methods"]
     settings = training.Learned(**(methods[method] | {"paid": "rule"}))
     learner = training.Learner(setup, settings, 0, 64, tmp_path)
     batch = learner.sample(rows := learner.next_rows(2))

@@ -207,11 +207,11 @@ def test_the_report_calls_a_difference_by_chance_not_shown(capsys):
     """Seeds that differ by chance, always, likely, and equal ones."""
     chance, sure, one = (0.01, -0.01, 0.02, -0.02), (0.1, 0.11, 0.12, 0.1), (0.05, 0.2, 0.12, 0.08)
     gains = {"grpo": [0.0] * 4, "rloo": chance, "sft": sure, "ppo": one, "dr_grpo": [0.0] * 4}
-    end = dict.fromkeys(("greedy", "pass8", "entropy", "tokens", "steps"), 0.5)
+    end = dict.fromkeys(("pass8", "entropy", "tokens", "steps"), 0.5)
     rows = [
         {
             "method": method, "seed": seed, "code": "", "seconds": 4.0, "completions": 1024,
-            "end": end | {"sampled": 0.8 + gain},
+            "end": end | {"sampled": 0.8 + gain, "greedy": 0.8 + gain},
             "curve": [[512, 2.0, 0.6], [1024, 4.0, 0.8 + gain]],
         }
         for method, found in gains.items()
