@@ -282,26 +282,34 @@ def test_a_gain_that_no_number_of_problems_shows_is_an_error():
         paired_items(0.3, 0.29999)
 
 
-def fraction_stopped(right_at: list[float], problems: int, runs: int = 100) -> float:
-    """How many runs are called fallen whose rate of right answers is this at each probe."""
+def fraction_stopped(right_at: list[float], problems: int, test=has_fallen) -> float:
+    """How many of 100 runs are called fallen whose rate of right answers is this at each probe."""
     rng = np.random.default_rng(0)
     stopped = 0
-    for _ in range(runs):
+    for _ in range(100):
         best = rng.random(problems) < right_at[0]
         for rate in right_at[1:]:
             latest = rng.random(problems) < rate
             if latest.sum() > best.sum():
                 best = latest
-            elif has_fallen(best.tolist(), latest.tolist(), len(right_at)):
+            elif test(best.tolist(), latest.tolist(), len(right_at)):
                 stopped += 1
                 break
-    return stopped / runs
+    return stopped / 100
 
 
-@pytest.mark.parametrize("probes", [9, 20])
-def test_a_run_that_stays_level_is_hardly_ever_called_fallen(probes):
-    """A test at p < 0.05 in each probe called a quarter (9) and two thirds (20) of them fallen."""
-    assert fraction_stopped([0.5] * probes, problems=64) <= 0.05
+def falls_at_each_look(best, latest, probes) -> bool:
+    """The paired test at 0.05, which does not count how often it is made."""
+    return sum(latest) < sum(best) and paired_p_value(best, latest) < 0.05
+
+
+@pytest.mark.parametrize(("probes", "of_each_look"), [(9, 0.28), (20, 0.68)])
+def test_a_run_that_stays_level_is_hardly_ever_called_fallen(probes, of_each_look):
+    """Chapter 05 says how many a test at each look calls fallen: a quarter, and two thirds."""
+    level = [0.5] * probes
+    assert fraction_stopped(level, problems=64) <= 0.05
+    rate = fraction_stopped(level, problems=64, test=falls_at_each_look)
+    assert rate == pytest.approx(of_each_look, abs=0.1)
 
 
 @pytest.mark.parametrize("probes", [9, 20])
