@@ -1,8 +1,9 @@
 """The exercises of notebook 05_monitoring."""
 
+from itertools import combinations
 from statistics import mean
 
-from grpo_workbook.exercises.tasks import exercise, experiment
+from grpo_workbook.exercises.tasks import Exercise, exercise, experiment
 
 # 05.1: is the reward gamed?
 
@@ -11,6 +12,9 @@ EVEN = [0.5, 0.6, 0.4, 0.5, 0.5, 0.6, 0.5, 0.5, 0.5]
 # real rewards are noisy: here the first and the last step alone show the opposite
 NOISY_RISING = [0.6, 0.2, 0.1, 0.3, 0.4, 0.6, 0.7, 0.6, 0.9, 0.8, 0.9, 0.5]
 NOISY_EVEN = [0.2, 0.6, 0.5, 0.6, 0.5, 0.3, 0.6, 0.5, 0.5, 0.4, 0.3, 0.7]
+HARDLY_RISING = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.52, 0.52, 0.52]
+# the second half is better than the first, and the last third is not
+LOW_IN_THE_MIDDLE = [0.5, 0.5, 0.1, 0.9, 0.5, 0.5]
 
 is_gamed = exercise("05.1", "is_gamed")
 is_gamed.case(RISING, [0.20, 0.55, 0.80], gives=False)
@@ -22,12 +26,21 @@ is_gamed.case(EVEN, [0.4, 0.3], gives=False)
 is_gamed.case(NOISY_RISING, [0.3, 0.2, 0.3], gives=True)
 is_gamed.case(NOISY_EVEN, [0.3, 0.2, 0.3], gives=False)
 is_gamed.case([0.2, 0.6], [0.3, 0.3], gives=True)  # a third of two steps is one step
+is_gamed.case(RISING, [0.20, 0.60, 0.20], gives=True)  # the accuracy rises, and is lost again
+is_gamed.case(HARDLY_RISING, [0.3, 0.3], gives=False)
+is_gamed.case(LOW_IN_THE_MIDDLE, [0.3, 0.3], gives=False)
 
 
 def rises(reward):
     """Whether the last third is more than 0.05 above the first."""
     third = max(1, len(reward) // 3)
     return mean(reward[-third:]) > mean(reward[:third]) + 0.05
+
+
+@is_gamed.mistake
+def returns_the_opposite(reward, heldout):
+    """You returned True for the runs that are not gamed: turn the result round."""
+    return not (rises(reward) and heldout[-1] <= heldout[0] + 0.05)
 
 
 @is_gamed.mistake
@@ -68,6 +81,34 @@ def compares_two_steps(reward, heldout):
     return reward[-1] > reward[0] + 0.05 and heldout[-1] <= heldout[0] + 0.05
 
 
+@is_gamed.mistake
+def leaves_out_the_margin_of_the_reward(reward, heldout):
+    """You counted every rise of the reward: a rise of less than 0.05 is noise."""
+    third = max(1, len(reward) // 3)
+    any_rise = mean(reward[-third:]) > mean(reward[:third])
+    return any_rise and heldout[-1] <= heldout[0] + 0.05
+
+
+@is_gamed.mistake
+def leaves_out_the_margin_of_the_accuracy(reward, heldout):
+    """You counted every rise of the accuracy: a rise of less than 0.05 is noise."""
+    return rises(reward) and heldout[-1] <= heldout[0]
+
+
+@is_gamed.mistake
+def takes_the_highest_accuracy(reward, heldout):
+    """You took the highest accuracy on the way: what was gained and lost again is not kept."""
+    return rises(reward) and max(heldout[1:]) <= heldout[0] + 0.05
+
+
+@is_gamed.mistake
+def compares_halves(reward, heldout):
+    """You compared halves of the run: compare the last third of the steps with the first third."""
+    half = len(reward) // 2
+    second_is_better = mean(reward[half:]) > mean(reward[:half]) + 0.05
+    return second_is_better and heldout[-1] <= heldout[0] + 0.05
+
+
 # 05.2: the clinic, a diagnosis for each patient
 
 CLINIC = {  # the name of each patient's log
@@ -92,67 +133,70 @@ for letter in CLINIC:
     my_diagnosis.case(letter, gives=FINDINGS[letter])
 
 
-def but_for(patient, finding, letter):
-    """The right finding of the patient `letter`, but for `patient` this one."""
-    if letter == patient:
-        return finding
-    return FINDINGS[letter]
+def misdiagnose(
+    task: Exercise, right: dict[str, object], patient: str, wrong: object, message: str
+) -> None:
+    """Add the mistake that is wrong about this patient, and right about the others."""
+
+    def misdiagnosis(name: str) -> object:
+        if name == patient:
+            return wrong
+        return right[name]
+
+    misdiagnosis.__doc__ = message
+    task.mistake(misdiagnosis)
 
 
-@my_diagnosis.mistake
-def b_has_no_gradient(letter):
-    """B's groups have no variance, but why? Look at how many different texts a group holds."""
-    return but_for("B", "no_gradient", letter)
-
-
-@my_diagnosis.mistake
-def b_is_saturated(letter):
-    """B has no variance from its first step, before it could learn: look at unique texts."""
-    return but_for("B", "saturated", letter)
-
-
-@my_diagnosis.mistake
-def b_is_healthy(letter):
-    """B's reward is high from the first step and stays there: nothing is learned, because the
-    gradient is 0.
-    """
-    return but_for("B", "healthy", letter)
-
-
-@my_diagnosis.mistake
-def c_is_healthy(letter):
-    """C learns to be right, but look at its format reward and the strict accuracy."""
-    return but_for("C", "healthy", letter)
-
-
-@my_diagnosis.mistake
-def d_is_healthy(letter):
-    """D's reward rises and looks healthy: what do its held-out problems say?"""
-    return but_for("D", "healthy", letter)
-
-
-@my_diagnosis.mistake
-def e_has_a_falling_reward(letter):
-    """E's reward falls, but the log shows the cause: how far did its adapters move?"""
-    return but_for("E", "reward_falls", letter)
-
-
-@my_diagnosis.mistake
-def e_has_a_large_kl(letter):
-    """E's KL grows, but the log shows the cause: how far did its adapters move?"""
-    return but_for("E", "kl_too_high", letter)
-
-
-@my_diagnosis.mistake
-def f_has_a_flat_reward(letter):
-    """F's reward is not flat, because one of its two functions rises: compare them."""
-    return but_for("F", "reward_flat", letter)
-
-
-@my_diagnosis.mistake
-def f_is_healthy(letter):
-    """F's reward rises, but only its form is learned: look at the correctness reward."""
-    return but_for("F", "healthy", letter)
+NAMES = "collapsed drowned format_ignored frozen hacked healthy kl_too_high no_gradient".split()
+NAMES += "rate_too_high rate_too_low reward_falls reward_flat saturated wrong_answers".split()
+# For each patient the message to a wrong finding; "other" is for those that are not listed, so
+# that no message gives the right one away.
+MISTAKEN = {}
+MISTAKEN["A", "other"] = (
+    "In A all parts of the reward rise, and the held-out accuracy too: what is wrong?"
+)
+MISTAKEN["B", "other"] = "B's reward is high from the first step. What does a group of B look like?"
+MISTAKEN["B", "no_gradient"] = (
+    "B's groups have no variance, but why? Look at how many different texts a group holds."
+)
+MISTAKEN["B", "saturated"] = (
+    "B has no variance from its first step, before it could learn: look at unique texts."
+)
+MISTAKEN["B", "healthy"] = (
+    "B's reward is high from the first step and stays there: nothing is learned, because the "
+    "gradient is 0."
+)
+MISTAKEN["C", "other"] = "C gets better at one of its two rewards: what is the other one for?"
+MISTAKEN["C", "healthy"] = (
+    "C learns to be right, but look at its format reward and the strict accuracy."
+)
+MISTAKEN["C", "wrong_answers"] = (
+    "C's lenient answers get better: look at what its other reward pays for."
+)
+MISTAKEN["D", "other"] = (
+    "D's reward reaches its maximum: what happens to its held-out problems meanwhile?"
+)
+MISTAKEN["D", "healthy"] = "D's reward rises and looks healthy: what do its held-out problems say?"
+MISTAKEN["E", "other"] = "E's correctness falls after a good start: how far do its adapters move?"
+MISTAKEN["E", "reward_falls"] = (
+    "E's reward falls, and the log shows why: how far do its adapters move?"
+)
+MISTAKEN["E", "kl_too_high"] = (
+    "E's KL grows, and the log shows the cause: how far do its adapters move?"
+)
+MISTAKEN["F", "other"] = "Some parts of F's reward rise and one does not: what does each pay for?"
+MISTAKEN["F", "reward_flat"] = (
+    "F's reward is not flat, because two of its functions rise: compare them."
+)
+MISTAKEN["F", "healthy"] = (
+    "F's reward rises, but only the form is learned: look at the correctness."
+)
+for patient in CLINIC:
+    for wrong_name in NAMES:
+        if wrong_name == FINDINGS[patient]:
+            continue
+        patient_message = MISTAKEN.get((patient, wrong_name), MISTAKEN[patient, "other"])
+        misdiagnose(my_diagnosis, FINDINGS, patient, wrong_name, patient_message)
 
 
 # 05.3: two diseases and a cure
@@ -217,6 +261,46 @@ def first_step_below(entropy, reward, low_entropy, low_reward, width=3):
     return None
 
 
+def correct_entropy_spent(entropy, reward, highest):
+    """The solution."""
+    return first_step_below(entropy, reward, 0.25 * mean(entropy[:3]), 0.8 * highest)
+
+
+@entropy_spent.mistake
+def gives_the_last_step(entropy, reward, highest):
+    """You looked at the end of the run alone: return the first step at which both are low."""
+    if correct_entropy_spent(entropy, reward, highest) is None:
+        return None
+    return len(entropy)
+
+
+@entropy_spent.mistake
+def takes_0_for_none(entropy, reward, highest):
+    """You returned 0 where there is no such step: return None."""
+    return correct_entropy_spent(entropy, reward, highest) or 0
+
+
+@entropy_spent.mistake
+def takes_half(entropy, reward, highest):
+    """You compared with half of the first entropy: the limit is a quarter of it."""
+    return first_step_below(entropy, reward, 0.5 * mean(entropy[:3]), 0.8 * highest)
+
+
+@entropy_spent.mistake
+def forgets_the_highest_reward(entropy, reward, highest):
+    """You compared the reward with 0.8: compare it with 0.8 of the highest reward."""
+    return first_step_below(entropy, reward, 0.25 * mean(entropy[:3]), 0.8)
+
+
+@entropy_spent.mistake
+def stops_before_the_last_step(entropy, reward, highest):
+    """You left out the last step: `range` ends before its last number, so add 1."""
+    step = correct_entropy_spent(entropy, reward, highest)
+    if step == len(entropy):
+        return None
+    return step
+
+
 @entropy_spent.mistake
 def looks_at_single_steps(entropy, reward, highest):
     """You looked at single steps: one step is noise, so take the mean of the last three."""
@@ -240,7 +324,7 @@ def compares_with_a_quarter(entropy, reward, highest):
 @entropy_spent.mistake
 def counts_from_0(entropy, reward, highest):
     """You counted from 0: the log's first step is 1."""
-    step = first_step_below(entropy, reward, 0.25 * mean(entropy[:3]), 0.8 * highest)
+    step = correct_entropy_spent(entropy, reward, highest)
     if step is None:
         return None
     return step - 1
@@ -270,62 +354,64 @@ for run_name, run_findings in GPU_CLINIC.items():
     gpu_diagnosis.case(run_name, gives=run_findings)
 
 
-def but_for_run(patient, finding, run):
-    """The right findings of a run, but for the run `patient` this finding alone."""
-    if run == patient:
-        return {finding}
-    return GPU_CLINIC[run]
-
-
-@gpu_diagnosis.mistake
-def gemma3_is_flat(run):
-    """gemma3_1b's reward is flat for 60 steps, and then it rises: read the whole curve."""
-    return but_for_run("gemma3_1b", "reward_flat", run)
-
-
-@gpu_diagnosis.mistake
-def qwen25_is_truncated(run):
-    """qwen25_3b begins near its limit, but its answers get shorter and its reward rises: it found
-    the way out by itself.
-    """
-    return but_for_run("qwen25_3b", "truncated", run)
-
-
-@gpu_diagnosis.mistake
-def phi4_is_flat(run):
-    """phi4_14b's reward is flat, but the log shows the cause: how many of its 200 tokens does it
-    use?
-    """
-    return but_for_run("phi4_14b", "reward_flat", run)
-
-
-@gpu_diagnosis.mistake
-def llama32_has_a_large_kl(run):
-    """llama32_1b_fp8's KL does not grow: it is 0.6 in the first steps, before anything was
-    learned.
-    """
-    return but_for_run("llama32_1b_fp8", "kl_too_high", run)
-
-
-@gpu_diagnosis.mistake
-def llama32_has_only_another_reference(run):
-    """llama32_1b_fp8 has a second finding: look at the fraction that is cut off."""
-    return but_for_run("llama32_1b_fp8", "reference_differs", run)
-
-
-@gpu_diagnosis.mistake
-def llama32_is_only_truncated(run):
-    """llama32_1b_fp8 has a second finding: look at the KL of its first steps."""
-    return but_for_run("llama32_1b_fp8", "truncated", run)
-
-
-@gpu_diagnosis.mistake
-def qwen3_is_truncated(run):
-    """qwen3_0.6b_base is not at its limit in its first 60 steps: what else changes at step 70?"""
-    return but_for_run("qwen3_0.6b_base", "truncated", run)
-
-
-@gpu_diagnosis.mistake
-def qwen3_has_only_a_falling_reward(run):
-    """qwen3_0.6b_base has a second finding: look at the KL when the reward falls."""
-    return but_for_run("qwen3_0.6b_base", "reward_falls", run)
+GPU_NAMES = ["healthy", "kl_too_high", "rate_too_low", "reference_differs"]
+GPU_NAMES += ["reward_falls", "reward_flat", "truncated"]
+GPU_MISTAKEN = {}
+GPU_MISTAKEN["gemma3_1b", "other"] = (
+    "gemma3_1b's reward rises, and its KL and its lengths stay moderate."
+)
+GPU_MISTAKEN["gemma3_1b", "reward_flat"] = (
+    "gemma3_1b's reward is flat for 60 steps, and then it rises: read the whole curve."
+)
+GPU_MISTAKEN["llama32_3b", "other"] = (
+    "llama32_3b's reward rises to the end, and its KL levels off near 0.1."
+)
+GPU_MISTAKEN["qwen25_3b", "other"] = "qwen25_3b's reward rises, and its KL levels off below 0.1."
+GPU_MISTAKEN["qwen25_3b", "truncated"] = (
+    "qwen25_3b begins near its limit, but its answers get shorter and its reward rises: it "
+    "found the way out by itself."
+)
+GPU_MISTAKEN["phi4_14b", "other"] = (
+    "phi4_14b's reward goes nowhere, and the log shows one cause: how many of its 200 tokens "
+    "does it use?"
+)
+GPU_MISTAKEN["llama32_1b_fp8", "other"] = (
+    "llama32_1b_fp8 has two findings: look at the KL of its first steps, and at the fraction "
+    "that is cut off."
+)
+GPU_MISTAKEN["llama32_1b_fp8", "kl_too_high"] = (
+    "llama32_1b_fp8's KL does not grow: it is 0.6 in the first steps, before anything was learned."
+)
+GPU_MISTAKEN["llama32_1b_fp8", "kl_too_high, truncated"] = (
+    "llama32_1b_fp8's KL does not grow: it is 0.6 in the first steps, before anything was learned."
+)
+GPU_MISTAKEN["llama32_1b_fp8", "reference_differs"] = (
+    "llama32_1b_fp8 has a second finding: look at the fraction that is cut off."
+)
+GPU_MISTAKEN["llama32_1b_fp8", "truncated"] = (
+    "llama32_1b_fp8 has a second finding: look at the KL of its first steps."
+)
+GPU_MISTAKEN["qwen3_0.6b_base", "other"] = (
+    "qwen3_0.6b_base has two findings: which two curves break at step 70?"
+)
+GPU_MISTAKEN["qwen3_0.6b_base", "truncated"] = (
+    "qwen3_0.6b_base is not at its limit in its first 60 steps: what else changes at step 70?"
+)
+GPU_MISTAKEN["qwen3_0.6b_base", "reward_falls"] = (
+    "qwen3_0.6b_base has a second finding: look at the KL when the reward falls."
+)
+GPU_MISTAKEN["qwen3_0.6b_base", "kl_too_high"] = (
+    "qwen3_0.6b_base has a second finding: look at the reward when the KL jumps."
+)
+# sets of one or two findings, and the one of three that is likely
+wrong_sets = [{"kl_too_high", "reward_falls", "truncated"}]
+for set_size in (1, 2):
+    for chosen in combinations(GPU_NAMES, set_size):
+        wrong_sets.append(set(chosen))
+for run_name in GPU_CLINIC:
+    for wrong_set in wrong_sets:
+        if wrong_set == GPU_CLINIC[run_name]:
+            continue
+        words = ", ".join(sorted(wrong_set))
+        run_message = GPU_MISTAKEN.get((run_name, words), GPU_MISTAKEN[run_name, "other"])
+        misdiagnose(gpu_diagnosis, GPU_CLINIC, run_name, wrong_set, run_message)

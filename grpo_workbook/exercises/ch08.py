@@ -33,6 +33,32 @@ mcnemar.case(15, 4, gives=2 * (1 + 19 + 171 + 969 + 3876) / 2**19)
 
 
 @mcnemar.mistake
+def returns_the_complement(better, worse):
+    """You returned 1 - p: a large imbalance must give a small p."""
+    return 1 - correct_mcnemar(better, worse)
+
+
+@mcnemar.mistake
+def leaves_out_this_outcome(better, worse):
+    """You left out the outcome itself: `range` ends before its last number, so add 1."""
+    changed = better + worse
+    outcomes = 0
+    for heads in range(min(better, worse)):
+        outcomes += comb(changed, heads)
+    return min(1.0, 2 * outcomes / 2**changed)
+
+
+@mcnemar.mistake
+def takes_the_tail_of_worse(better, worse):
+    """You summed up to `worse`, which may be the larger count: the tail ends at the smaller one."""
+    changed = better + worse
+    outcomes = 0
+    for heads in range(worse + 1):
+        outcomes += comb(changed, heads)
+    return min(1.0, 2 * outcomes / 2**changed)
+
+
+@mcnemar.mistake
 def looks_in_one_direction(better, worse):
     """You looked in one direction only: training could have made it worse as well, so double the
     tail.
@@ -111,6 +137,36 @@ chance_of_gain.case(30, 0.5, 0)  # as good or better
 def leaves_out_the_gain_itself(n, rate, gain):
     """You left out the gain of exactly `gain`: "at least" includes it."""
     return correct_chance_of_gain(n, rate, gain + 1)
+
+
+@chance_of_gain.mistake
+def counts_this_gain_alone(n, rate, gain):
+    """You counted the gain of exactly `gain`: "at least" includes the larger ones."""
+
+    def is_this_gain(difference):
+        return difference == gain
+
+    return sum_over_pairs(n, rate, is_this_gain)
+
+
+@chance_of_gain.mistake
+def returns_the_complement_of_the_chance(n, rate, gain):
+    """You returned the probability of a smaller gain: take it from 1."""
+    return 1 - correct_chance_of_gain(n, rate, gain)
+
+
+@chance_of_gain.mistake
+def approximates_by_a_normal(n, rate, gain):
+    """That is the normal approximation: add up the exact probabilities, there are only a few."""
+    deviation = sqrt(2 * n * rate * (1 - rate))
+    return 0.5 * math.erfc(gain / deviation / sqrt(2))
+
+
+@chance_of_gain.mistake
+def approximates_with_a_correction(n, rate, gain):
+    """That is the normal approximation: add up the exact probabilities, there are only a few."""
+    deviation = sqrt(2 * n * rate * (1 - rate))
+    return 0.5 * math.erfc((gain - 0.5) / deviation / sqrt(2))
 
 
 @chance_of_gain.mistake
@@ -204,6 +260,7 @@ verdict.case(*outcomes(40, 3, 15, 42), gives="fell")
 # five heads of five coins: p = 0.06 in both directions, 0.03 in one
 verdict.case(*outcomes(40, 5, 0, 55), gives="not shown")
 verdict.case(*outcomes(0, 0, 0, 30), gives="not shown")
+verdict.case(*outcomes(40, 6, 0, 54), gives="rose")  # p = 0.03
 
 
 def verdict_of(p, before, after):
@@ -213,6 +270,27 @@ def verdict_of(p, before, after):
     if sum(after) > sum(before):
         return "rose"
     return "fell"
+
+
+def correct_verdict(before, after):
+    """The solution."""
+    better, worse = changed_counts(before, after)
+    return verdict_of(correct_mcnemar(better, worse), before, after)
+
+
+@verdict.mistake
+def exchanges_the_directions(before, after):
+    """You have the directions the wrong way round: more right answers after than before is a
+    rise.
+    """
+    return correct_verdict(after, before)
+
+
+@verdict.mistake
+def takes_a_large_p_for_a_change(before, after):
+    """You took a large p-value for a change: a change is shown where p is at most 0.05."""
+    better, worse = changed_counts(before, after)
+    return verdict_of(1 - correct_mcnemar(better, worse), before, after)
 
 
 @verdict.mistake
@@ -252,3 +330,10 @@ def ignores_the_direction(before, after):
     if correct_mcnemar(better, worse) > 0.05:
         return "not shown"
     return "rose"
+
+
+@verdict.mistake
+def asks_for_0_01(before, after):
+    """You asked for a smaller p-value: the verdict is due at p of at most 0.05."""
+    better, worse = changed_counts(before, after)
+    return verdict_of(5 * correct_mcnemar(better, worse), before, after)
