@@ -8,9 +8,8 @@
 # run from a sick one (within 30 steps here; on a GPU wait for about 100), name what is wrong and its cure, and stop a
 # bad run before it wastes an hour.
 #
-# **Time:** about 1 minute on two CPU cores (smoke profile). (The bars of the stored run show longer times, because that
-# machine was busy.) Reading takes about 40 minutes. **You need** chapter 00, and chapter 04 for the calls. To diagnose
-# a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
+# **Time:** about 1.5 minutes on two CPU cores (smoke profile). Reading takes about 35 minutes. **You need** chapter 00,
+# and chapter 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
 # ## Why the reward is not enough
@@ -27,28 +26,32 @@ healthy = read_run(LOGS / "healthy_0.json")
 shows_work = read_run(LOGS / "shows_work_0.json")
 
 # %% [markdown]
-# In the figure, the blue line is the mean reward of each step, as a percentage of the highest possible reward. The
-# orange dots are the accuracy on held-out problems, which the model never trains on: the percentage that it answers
-# correctly and in the right form. Each dot comes from 64 problems, so it is uncertain by up to 12 points (the 95 %
+# In the figure, each panel is a run, and its title names what the reward pays for. The blue line is the mean reward of
+# each step, as a percentage of the highest possible reward. The orange dots are the accuracy on held-out problems,
+# which the model never trains on: the percentage that it answers correctly and in the right form. Each dot comes from 64 problems, so it is uncertain by up to 12 points (the 95 %
 # interval of chapter 08).
 
 # %% tags=["hide-input"]
 figure, grid = figures.new_panels(9.0, 3.0, 2, 2)
-pairs = {"left": (healthy, 3.0), "right": (shows_work, 1.0)}  # and the highest reward
+pairs = {  # what the reward pays for -> the run and its highest reward
+    "paid for right answers and their form": (healthy, 3.0),
+    "paid for equals signs": (shows_work, 1.0),
+}
 words = []
 for axes, (name, (run, highest)) in zip(grid, pairs.items()):
     rewards = 100 * run.table["reward"].dropna() / highest
     accuracies = 100 * run.table["heldout/strict"].dropna()
     axes.plot(rewards, color=figures.BLUE, label="reward")
-    axes.plot(accuracies, "o--", color=figures.ORANGE, label="held-out problems right")
+    axes.plot(accuracies, "o--", color=figures.ORANGE, label="held-out accuracy")
     axes.set_xlabel("optimizer step")
     axes.set_ylim(-3, 105)
+    axes.set_title(name, fontsize=10)
     words.append(f"{name}: reward to {rewards.iloc[-1]:.0f} %")
     words.append(f"held-out accuracy to {accuracies.iloc[-1]:.0f} %")
-grid[0].set_ylabel("percent")
+grid[0].set_ylabel("% of the highest possible")
 handles, labels = grid[0].get_legend_handles_labels()
 figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
-figure.suptitle("Both rewards rise, but only the model on the left improves")
+figure.suptitle("Both rewards rise, but only the model on the left gets better")
 figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 
 # %% [markdown]
@@ -85,67 +88,47 @@ figures.show(*run_panels(healthy, title=title))
 # | gradient norm, adapters | gradient noisy; adapters move by one or two tenths of their norm | gradient 0; adapters at 0, or beyond half their norm (a quarter, if at least half of the reward is lost) |
 # | held-out problems | accuracy rises with the reward | accuracy flat or falling while the reward rises |
 #
-# TRL logs more. `completions/mean_terminated_length` is the mean length of the completions that ended by themselves: if
-# it is far below `completions/mean_length`, the other completions ran into the limit. `clip_ratio/*` are the fractions
-# of tokens whose ratio was clipped. They are 0 where every completion is used for one update, as here. With several
-# updates for a batch, a large fraction means that the policy moves far between the first and the last of these updates.
+# <details><summary>For the curious: three more of TRL's metrics</summary>
+#
+# `completions/mean_terminated_length` is the mean length of the completions that ended by themselves. If it is far
+# below `completions/mean_length`, the other completions ran into the limit. `clip_ratio/*` are the fractions of tokens
+# whose ratio was clipped. They are 0 where every completion is used for one update, as here. With several updates for a
+# batch, a large fraction means that the policy moves far between the first and the last of these updates.
+#
+# </details>
 
 # %% [markdown]
 # ### The loss is near 0, and that is normal
 #
-# The panels leave out the loss. Take four completions of one problem, two of them right. Their advantages sum to 0,
-# because each advantage is a distance from the group's mean. The loss is minus the mean of `ratio * advantage`, and at
-# the first update of a batch every ratio is 1.
+# The panels leave out the loss, because it does not show whether a model learns. Take four completions of one problem,
+# two of them right. Their advantages sum to 0, because each advantage is a distance from the group's mean. The loss is
+# minus the mean of `ratio * advantage`, and at the first update of a batch every ratio is 1. With this course's
+# `loss_type="dapo"` it is the mean over all *tokens*, so a longer completion counts more. The cell computes the loss of
+# the four completions for three choices of their lengths:
 
 # %%
 from statistics import mean, stdev
 
-group = [1.0, 1.0, 0.0, 0.0]
+group = [1.0, 1.0, 0.0, 0.0]  # the rewards: two right, two wrong
 advantages = [(reward - mean(group)) / (stdev(group) + 1e-4) for reward in group]
-for reward, advantage in zip(group, advantages):
-    print(f"reward {reward:.0f}   advantage {advantage:+.2f}")
-print(f"loss: {abs(mean(advantages)):.3f}")
-
-# %% [markdown]
-# The *value* of the loss is 0, but its *gradient* is not: it makes the first two completions likelier and the other two
-# less likely. A real log shows small values instead of 0, because this course's `loss_type="dapo"` averages over
-# tokens, so a longer completion counts more. In the figure each box is a completion, as wide as its length in tokens and
-# as high as its advantage. Right completions are green and lie above 0, wrong ones are orange and lie below. The loss is
-# the orange area minus the green one, divided by the number of tokens.
-
-# %% tags=["hide-input"]
-from grpo_workbook import figures
-
-cases = {
-    "all equal": [20, 20, 20, 20],
-    "right ones longer": [30, 30, 20, 20],
-    "wrong ones longer": [20, 20, 30, 30],
+print("advantages:", *(f"{advantage:+.2f}" for advantage in advantages))
+lengths_of = {  # in tokens
+    "all of 20 tokens": [20, 20, 20, 20],
+    "the right ones longer": [30, 30, 20, 20],
+    "the wrong ones longer": [20, 20, 30, 30],
 }
-colours = [figures.GREEN, figures.GREEN, figures.ORANGE, figures.ORANGE]
-figure, grid = figures.new_panels(9.0, 2.6, 3, 3)
-words = []
-for axes, (name, lengths) in zip(grid, cases.items()):
-    start = 0
-    area = 0.0
-    for advantage, length, colour in zip(advantages, lengths, colours):
-        axes.bar(start, advantage, length, align="edge", ec="white", color=colour)
-        word = "right" if advantage > 0 else "wrong"
-        axes.text(start + 4, advantage / 2, word, color="white", fontsize=8)
-        start += length
-        area += advantage * length
-    axes.set_axisbelow(True)
-    axes.axhline(0, color="black", linewidth=1)
-    loss = 0.0 - area / sum(lengths)
-    axes.set(title=f"{name}: loss {loss:+.2f}", xlabel="tokens", xlim=(0, 100))
-    words.append(f"{name} {loss:+.2f}")
-grid[0].set_ylabel("advantage")
-figure.suptitle("The loss only shows which completions are longer")
-figures.show(figure, "Three bar charts of two right and two wrong completions, each as "
-             f"wide as it is long. The loss: {', '.join(words)}.")
+for name, lengths in lengths_of.items():
+    total = 0.0
+    for advantage, length in zip(advantages, lengths):
+        total += advantage * length
+    loss = 0.0 - total / sum(lengths)
+    print(f"{name:22} loss {loss:+.2f}")
 
 # %% [markdown]
-# So the loss does not show whether the model gets better. Only with `beta` above 0 does it show something: it then
-# contains the KL penalty, which starts at 0 and grows. Here are some values of the healthy run:
+# So the value of the loss shows only which completions are longer, and it is 0 if all are equally long. Its *gradient*
+# is not 0: it makes the first two completions likelier and the other two less likely. Only with `beta` above 0 does the
+# loss show something else. It then contains the KL penalty, which starts at 0 and grows. Here are some values of the
+# healthy run:
 
 # %%
 columns = ["reward", "loss", "grad_norm", "reward_std", "frac_reward_zero_std"]
@@ -153,7 +136,7 @@ healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 
 # %% [markdown]
 # The reward rises from 1.5 to 2.8. The loss goes from -0.15 to about 0, and does not show the rise. A negative loss, as
-# at first, means that the completions with a positive advantage have more tokens, as in the middle panel above.
+# at first, means that the completions with a positive advantage have more tokens.
 
 # %% [markdown]
 # ### Zero-variance groups teach nothing
@@ -297,24 +280,11 @@ for name, finding in first_findings.items():
     print(f"{name:17} {finding.severity:8} {where}   {metric} {evidence.value:.3g}")
 
 # %% [markdown]
-# Look at two of these second metrics more closely. The first belongs to `reward_by_prompt`, in which all completions of
-# a group earn the same. The cell prints how many zero-variance groups TRL counted in it, on average over the steps, and
-# its gradient norm beside that of the healthy run:
-
-# %%
-by_prompt = sick["reward_by_prompt"].table
-counted = by_prompt["frac_reward_zero_std"].mean()
-print(f"zero-variance groups in reward_by_prompt, as counted: {counted:.0%}")
-for name in ("reward_by_prompt", "healthy"):
-    norm = sick[name].table["grad_norm"].mean()
-    print(f"mean gradient norm of {name}: {norm:.4f}")
-
-# %% [markdown]
-# All of its groups have zero variance, but TRL counted only half of them. These rewards are fractions such as 0.93, and
-# rounding makes the standard deviation of eight equal fractions a little larger than 0. The gradient norm, which is
-# nearly 0, is the better witness here.
+# Each of these metrics is in the figure of six panels above, or in the table of a run. (For `reward_by_prompt` the
+# gradient norm is a better witness than the zero-variance groups. All of its groups have equal rewards, but TRL misses
+# many of them, because rounding makes the standard deviation of eight equal fractions a little larger than 0.)
 #
-# The second metric belongs to `cold_sampling`, a run that samples at a temperature of 0.05. Its reward is high from the
+# Look at one of the runs more closely: `cold_sampling` samples at a temperature of 0.05. Its reward is high from the
 # first step, because the model's most likely answer is mostly right:
 
 # %%
@@ -332,49 +302,52 @@ for name in ("cold_sampling", "healthy"):
 # ### Six questions
 #
 # To find out what is wrong with a run, ask the six questions of the following figure, from top to bottom. At the first
-# bad answer, follow the arrow to the right: its label is the answer, and its box names the diseases to look for.
+# bad answer, follow the arrow to the right. Its label is the answer, and the box at its end names the disease, or the
+# diseases, to look for. Where an arrow has several answers, each answer and its diseases stand on the same line.
 
 # %% tags=["hide-input"]
 pale = figures.PALE
-questions = {
+questions = {  # -> the bad answers, and the findings for each, line by line
     "Is every number finite?": ("no", "nan, reward_nan"),
-    "Do completions end, and hold text?": ("no", "truncated, never_ends, empty"),
-    "Do groups differ?": ("no", "collapsed, no_gradient, reward_constant,\n"
-                          "and saturated where the reward is high"),
-    "How far do adapters move?": ("0, < 0.5 %, > 50 %", "frozen, rate_too_low or "
-                                  "beta_too_high,\nrate_too_high"),
-    "Where does the reward go?": ("down, nowhere", "reward_falls, reward_flat"),
-    "Do all parts rise, and held-out problems?": ("no", "drowned, wrong_answers,\n"
-                                                  "format_ignored; hacked"),
+    "Do the completions end,\nand do they hold text?": (
+        "no", "truncated, never_ends, empty"),
+    "Do the completions of a group differ,\nand do their rewards?": (
+        "the same texts\nequal rewards\nequal rewards: all right",
+        "collapsed\nno_gradient, reward_constant\nsaturated"),
+    "How far do the adapters move?": (
+        "not at all\nunder 0.5 %\nover 50 % (25 % if half the reward was lost)",
+        "frozen\nrate_too_low, beta_too_high\nrate_too_high"),
+    "Where does the reward go?": ("down\nnowhere", "reward_falls\nreward_flat"),
+    "Do all parts of the reward rise,\nand the held-out accuracy?": (
+        "a part does not\nthe accuracy does not",
+        "drowned, wrong_answers, format_ignored\nhacked"),
 }
 boxes = {}
 arrows = []
 words = []
-last = None
-for place, (question, (answer, findings_there)) in enumerate(questions.items()):
-    y = 0.93 - 0.155 * place
-    boxes[question] = (0.22, y, question, pale["data"])
-    boxes[findings_there] = (0.77, y, findings_there, pale["number"])
-    arrows.append((question, findings_there, answer))
-    if last is not None:
-        arrows.append((last, question, ""))
-    last = question
-    words.append(f"{question} {answer}: {findings_there}.")
+for place, (question, (answers, findings_there)) in enumerate(questions.items()):
+    y = 0.94 - 0.155 * place
+    boxes[question] = (0.19, y, question, pale["data"])
+    boxes[findings_there] = (0.83, y, findings_there, pale["number"])
+    arrows.append((question, findings_there, answers))
+    words.append(f"{question} {answers}: {findings_there}".replace("\n", "; "))
+
+# %% tags=["hide-input"]
+boxes["healthy"] = (0.19, 0.04, "healthy", pale["check"])
+in_order = [*questions, "healthy"]
+for question, following in zip(in_order, in_order[1:]):
+    arrows.append((question, following, ""))
+figure = figures.diagram(boxes, arrows, (11.0, 6.6))
+figure.suptitle("Six questions in this order name most diseases", y=1.02)
+listed = ". ".join(words)
+figures.show(figure, "Decision tree of the diagnosis: six questions from top to bottom "
+             f"with the findings to their right. {listed}. At the end: healthy.")
 
 # %% [markdown]
 # The names on the right are findings of `diagnose`; *truncated* means that completions are cut off at their maximum
-# length. Where an arrow has several answers, the diseases stand in the same order. How far the adapters have moved is
-# measured as a fraction of their initial norm. (Where the reward has lost at least half of its best height, measured
-# from its lowest value, already 25 % counts as too far.)
-
-# %% tags=["hide-input"]
-boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
-arrows.append((last, "healthy", ""))
-figure = figures.diagram(boxes, arrows, (9.5, 5.6))
-figure.suptitle("Six questions in this order name most diseases", y=1.02)
-listed = " ".join(words)
-figures.show(figure, "Decision tree of the diagnosis: six questions from top to bottom "
-             f"with the findings to their right. {listed} At the end: healthy.")
+# length. How far the adapters have moved is measured as a fraction of their initial norm. A run is called
+# `rate_too_high` only if its reward does not rise. (Where the reward has lost at least half of its best height,
+# measured from its lowest value, already 25 % counts as too far.)
 
 # %% [markdown]
 # `diagnose` asks these questions for you. `as_text` prints its findings with the evidence (*seen*) and the cure (*do*).
@@ -593,17 +566,18 @@ gamed = train(model, [shows_work_reward], gamed_args, [keeper])
 history = read_run(gamed.state.log_history).table
 accuracy = history["heldout/strict"].dropna()
 figure, grid = figures.new_panels(10.0, 2.8, 3, 3)
-titles = ["reward", "mean length, tokens", "held-out, strictly right"]
+titles = ["mean reward, at most 1", "mean length, tokens", "held-out accuracy, 0 to 1"]
 metrics = ["reward", "completions/mean_length", "heldout/strict"]
 words = []
 for axes, title, metric in zip(grid, titles, metrics):
     values = history[metric].dropna()
     axes.plot(values.index, values, color=figures.BLUE)
-    axes.set(title=title, xlim=(0, 41))
+    axes.set(xlim=(0, 41))
+    axes.set_title(title, fontsize=10)
     figures.from_zero(axes)
     words.append(f"{title} {values[5]:.2f} at 5, {values[15]:.2f} at 15")
     words.append(f"{values[40]:.2f} at 40")
-grid[2].plot(accuracy.index, accuracy, "o", color=figures.BLUE)
+grid[2].plot(accuracy.index, accuracy, "o", color=figures.BLUE, clip_on=False)
 figure.supxlabel("optimizer step", fontsize=9)
 figure.suptitle("Gamed: the reward reaches its maximum, and no answer is right")
 figures.show(figure, f"Line charts over the steps: {', '.join(words)}.")
@@ -626,22 +600,31 @@ for step, texts in keeper.seen:
 #
 # The last steps of such a run have the highest reward and the worst policy. So judge steps by held-out accuracy, which
 # the reward does not measure. With `HeldoutProbe(stop=True)` a run ends when clearly fewer problems are right than at
-# the best step, however high the reward is. *Clearly* means that the p-value of the paired test (chapter 08) is below
-# 0.05. Each probe is one more look, and the best step is partly luck. So over many probes this test can stop runs whose
-# accuracy stays level more often than one time in twenty. With `keep` such a stop costs time, but not the model. The
-# cell makes this test for the first probes of the run above:
+# the best step, however high the reward is. What does *clearly* mean? The paired test of chapter 08 gives a p-value for
+# the fall from the best probe to the latest one. But the best probe is partly luck, and each probe is one more look. If
+# a p-value below 0.05 ended the run, the test would stop about a quarter of the runs whose accuracy stays level, if
+# they have 9 probes, and two thirds of them if they have 20 (a test of the package simulates this with 64 problems). So
+# the probability of 0.05 is shared among all pairs of probes of the run: 9 probes have 36 pairs, and the limit is 0.05 /
+# 36. At most one such run in twenty is then stopped for no reason, and with `keep` such a stop costs time, but not the
+# model. The price is that a small fall is not noticed. The cell makes this test for the first probes of the run above:
 
 # %%
+from math import comb
+
 from grpo_workbook import paired_p_value, score
+from grpo_workbook.statistics import has_fallen
 
 asked = heldout_set["answer"][:64]
+probes = len(keeper.seen)
+print(f"{probes} probes: the limit of p is {0.05 / comb(probes, 2):.2g}")
 best = []
 for step, texts in keeper.seen[:5]:
     right = score(texts, asked).strict
     if sum(right) > sum(best):
         best = right
-    p_value = paired_p_value(best, right)
-    print(f"step {step:2}: {sum(right):2} of 64 right, p = {p_value:.1g}")
+    p_value = paired_p_value(best, right) / 2  # of a fall alone
+    decision = "stop" if has_fallen(best, right, probes) else "go on"
+    print(f"step {step:2}: {sum(right):2} of 64 right, p = {p_value:.1g}: {decision}")
 
 # %% [markdown]
 # With `stop=True` this run would have ended at step 15, before its reward had begun to rise. The best step is 0, which is
@@ -698,8 +681,9 @@ gpu_runs = dict(list(table.groupby("run", sort=False)))
 gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
 
 # %% [markdown]
-# Each row of the figure is a run, with its reward, its KL and the mean length of its completions over the steps. The
-# dashed line is the maximum length, where it is known. The scale of the KL is logarithmic: each line of the grid is a
+# Each row of the figure is a run, with its mean reward, its KL and the mean length of its completions over the steps.
+# The rewards have different scales, because the runs have different reward functions. The dashed line is the maximum
+# length, where it is known. The scale of the KL is logarithmic: each line of the grid is a
 # hundred times the one below it. A gap in the curve is a step whose estimate of the KL was negative, which can happen
 # by chance.
 
@@ -717,14 +701,17 @@ for row, (name, log) in enumerate(gpu_runs.items()):
         if metric == "kl":
             axes.set_yscale("log", nonpositive="mask")
             axes.set(ylim=(1e-6, 100), yticks=[1e-6, 1e-4, 1e-2, 1, 100])
+        if metric == "completions/mean_length":
+            figures.from_zero(axes, room=0.1)
         if metric == "completions/mean_length" and limits[row] is not None:
             axes.axhline(limits[row], color="black", ls="--", lw=1)
             axes.set_ylim(0, 1.1 * limits[row])
             words.append(f"limit {limits[row]}")
     grid[3 * row].set_ylabel(name, rotation=0, ha="right", labelpad=24)
-for column, title in enumerate(["reward", "KL", "tokens"]):
+titles = ["mean reward", "KL, nats per token", "mean length, tokens"]
+for column, title in enumerate(titles):
     grid[column].set_title(title, fontsize=10)
-    grid[15 + column].set_xlabel("step")
+    grid[15 + column].set_xlabel("optimizer step")
 figure.suptitle("Six runs: which would you stop, and why?")
 figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
 
@@ -766,13 +753,13 @@ for name, log in gpu_runs.items():
     rewards = log["reward"].to_numpy()[np.newaxis, :]
     step = first_rise(steps, rewards, least_points=8, chance=0.001)[0]
     t = slope_t(steps, rewards)[0]
-    shown = "never"
+    rise = "no rise"
     if step > 0:
-        shown = f"from step {step} on"
-    print(f"{name:16} t at the end {t:5.1f}; a rise shows {shown}")
+        rise = f"first rise: step {step}"
+    print(f"{name:16} t at the end {t:5.1f}   {rise}")
 
 # %% [markdown]
-# In the three runs that learn, the rise shows after 80 to 100 steps. (The logs are means over ten steps and the test
+# In the three runs that learn, the first rise beyond chance is at step 80 to 100. (The logs are means over ten steps and the test
 # needs eight points, so no rise can show before step 80.) The rises may have begun earlier, and three runs are few. But
 # 30 flat steps of such a GPU run mean little, because three points of a log cannot show a rise. We wait for about 100
 # steps.
@@ -1078,11 +1065,16 @@ check("05.4", entropy_spent);
 # Now apply the rule to your own run. Set `MY_RUN` to the folder of any GRPO run, of this workbook or of a `GRPOTrainer`
 # elsewhere, and `HIGHEST` to the highest reward that your functions can give. Without a folder the cell reads this
 # chapter's live run. For comparison it also reads three stored logs. The highest reward is 3 in two of them, and 1 for
-# the equals signs.
+# the equals signs. (Until your function is right, the cell takes the course's.)
 
 # %%
+from grpo_workbook.exercises import judge
+from grpo_workbook.exercises.ch05 import correct_entropy_spent
+
 MY_RUN = ""
 HIGHEST = 3.0
+if judge("05.4", entropy_spent).status != "solved":
+    entropy_spent = correct_entropy_spent
 mine = live
 if MY_RUN:
     mine = read_run(MY_RUN)
@@ -1096,11 +1088,8 @@ for name, (log, highest) in runs.items():
         print(f"{name}: no entropy was logged")
         continue
     curve = log.table[["entropy", "reward"]].dropna()
-    try:
-        step = entropy_spent(list(curve["entropy"]), list(curve["reward"]), highest)
-        print(f"{name}: entropy spent at step {step}")
-    except NotImplementedError:
-        print(f"{name}: write entropy_spent first")
+    step = entropy_spent(list(curve["entropy"]), list(curve["reward"]), highest)
+    print(f"{name}: entropy spent at step {step}")
 
 # %% [markdown]
 # ### Exercise 05.5 · `gpu_diagnosis` · medium · 12 minutes
@@ -1175,41 +1164,6 @@ for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
 # With at least 8 points and a chance of 0.001 for each look, about one run of noise in a hundred is mistaken for a
 # rise. This is the bound that was used above.
 #
-# ### Choose what to look at
-#
-# The table of a run has a column for each metric. Choose some of them. Each panel then shows one metric of the live run
-# over the optimizer steps, and the text below the figure lists all columns:
-
-# %%
-from textwrap import fill
-
-units = {  # metric: its unit
-    "completions/mean_length": "tokens",
-    "completions/mean_terminated_length": "tokens",
-    "clip_ratio/region_mean": "fraction of tokens",
-    "step_time": "seconds",
-}
-table = live.table
-logged = [metric for metric in units if metric in table]
-figure, grid = figures.new_panels(10.5, 2.6, len(logged), len(logged))
-words = []
-for axes, metric in zip(grid, logged):
-    values = table[metric].dropna()
-    axes.plot(values, color=figures.BLUE, lw=2)
-    highest = values.max()
-    axes.set_ylim(0, max(1.1 * highest, 0.1))
-    axes.set_title(metric, fontsize=8)
-    axes.set_ylabel(units[metric], fontsize=8)
-    words.append(f"{metric} {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
-figure.suptitle("The live run: nothing is cut off, and nothing is clipped")
-figure.supxlabel("optimizer step", fontsize=9)
-figures.show(figure, f"Line charts of the live run: {'; '.join(words)}.")
-print(fill(", ".join(sorted(table.columns)), 88))
-
-# %% [markdown]
-# The mean length of all completions and of those that ended by themselves (*terminated*) agree, so no completion ran
-# into the limit. Nothing is clipped, because every completion is used for one update only.
-#
 # ### Logs of other tools, and alerts
 #
 # `read_run` accepts many forms of a log: the folder of a run, a checkpoint, a `trainer_state.json`, a notebook with its
@@ -1227,6 +1181,7 @@ print(fill(", ".join(sorted(table.columns)), 88))
 # The log shows how long a step takes, and how much of the memory is used:
 
 # %%
+table = live.table
 sampling = table["time/generation_fraction"].mean()
 print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sampling")
 print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")

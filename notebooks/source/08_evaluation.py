@@ -1,17 +1,16 @@
 # %% [markdown]
 # # 08 · Evaluation
 #
-# A model scores higher after training than before. Is it better, or was it lucky? This chapter plans how many problems
-# such a comparison needs, measures one model before and after a short training, and explains what the numbers do and do
-# not show.
+# A model scores higher after training than before. Is it better or was it lucky, and what has it gained? This chapter
+# plans how many problems such a comparison needs, measures one model before and after a short training, and explains
+# what the numbers do and do not show.
 #
 # **After this notebook you can** plan how many problems an evaluation needs, measure a model strictly and leniently
 # with an interval, show with a paired test that training helped, find what got worse, read pass@k and majority vote,
 # and say what kind of gain it is.
 #
-# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. (The stored run shared its
-# machine and took longer.) Reading takes about 40 minutes. **You need** chapter 00, and an idea of what a confidence
-# interval is.
+# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 35 minutes.
+# **You need** chapter 00, and an idea of what a confidence interval is.
 
 # %% [markdown]
 # ## 30 problems are too few
@@ -39,7 +38,8 @@ print(f"30 problems, the best of four runs: such a gain in {best_of_four:.0%} of
 # With 30 problems, luck alone produces ten points or more in about one of four tries. If you train four times and
 # show the best run, you have such a result with a probability of about 70 %, even if no training helped. The figure
 # shows the simulated gains, above with 30 problems and below with 480. The height of a bar is the percentage of
-# repetitions with this gain, and the orange bars are gains of ten points or more:
+# repetitions with this gain. A bar stands for a single gain above and for five neighbouring gains below, where one
+# problem is only 0.2 points. The orange bars are gains of ten points or more:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -47,7 +47,7 @@ from grpo_workbook import figures
 figure, panels = figures.new_panels(7.0, 4.2, count=2)
 shapes = [  # name, rates, the edges of the bars in points
     ("30 problems", few, (np.arange(-12, 14) - 0.5) * 10 / 3),  # one problem is 3.3
-    ("480 problems", many, np.arange(-40, 41)),
+    ("480 problems", many, (np.arange(-38, 40) - 0.5) * 500 / 480),  # five are 1.04
 ]
 for axes, (name, rates, edges) in zip(panels, shapes):
     gains = (100 * (rates[:, 1] - rates[:, 0])).round(4)
@@ -61,7 +61,7 @@ for axes, (name, rates, edges) in zip(panels, shapes):
     luck = f"10 points or more:\n{lucky[name]:.1%} of repetitions"
     axes.text(20, 0.6 * axes.get_ylim()[1], luck, color=figures.ORANGE)
 panels[1].set_xlabel("gain in points, although nothing changed")
-figure.suptitle("With 30 problems, ten points are often luck")
+figure.suptitle("An unchanged model: with 30 problems, ten points are often luck")
 figures.show(
     figure,
     "Two distributions of the gain in points where nothing changed. With 480 problems "
@@ -269,8 +269,8 @@ for name, items in plans.items():
     print(f"{name:24}", *(f"{count:11,}" for count in items))
 
 # %% [markdown]
-# The figure draws this table. Both axes are logarithmic. Each line is one design, and its numbers at a gain of five
-# points are written beside it:
+# The figure draws this table. The horizontal axis is the gain, the vertical axis the number of problems, and both are
+# logarithmic. Each line is one plan, and its number at a gain of five points is written beside it:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.0, 4.0)
@@ -291,9 +291,9 @@ axes.set_xticks(points, [f"{value:.0f}" for value in points], minor=False)
 axes.set_yticks([50, 100, 250, 500, 1000, 2500, 5000],
                 ["50", "100", "250", "500", "1,000", "2,500", "5,000"], minor=False)
 axes.minorticks_off()
-axes.set(xlabel="gain to be found, points", ylabel="problems needed")
+axes.set(xlabel="gain to be found, points", ylabel="problems that each model answers")
 axes.legend(frameon=False, loc="upper right")
-axes.set_title("Pairing helps only as far as the outcomes are correlated")
+axes.set_title("The fewer problems get worse, the fewer a paired test needs")
 ends = [f"{name}: {n[0]:,} for 3 points, {n[-1]:,} for 20" for name, n in plans.items()]
 figures.show(figure, "Problems needed for a gain, four designs. The unpaired line and "
              f"that of independent outcomes nearly coincide. {'; '.join(ends)}.")
@@ -366,19 +366,19 @@ print(f"tokens, mean {lengths.mean():.1f}")
 print("  over problems:   {:.1f} to {:.1f}".format(*interval(lengths)))
 
 # %% [markdown]
-# In the figure, each grey dot is a problem and stands at its rate of right answers out of eight. At 0 % many dots lie
-# on one another. Each row is a kind, and its black line is the kind's mean. Below are the three intervals of the mean
-# over all kinds:
+# In the figure, each row is a kind. A grey circle stands at a rate of right answers out of eight, and the number in it
+# counts the problems of this kind with this rate. (Its area grows with the number.) The black line is the kind's mean.
+# Below are the three intervals of the mean over all kinds:
 
 # %% tags=["hide-input"]
-figure, (axes,) = figures.new_panels(7.5, 4.2)
-scatter = np.random.default_rng(0)  # moves the dots up and down, so that all are seen
+figure, (axes,) = figures.new_panels(8.0, 4.8)
 for y, kind in enumerate(by_kind.index):
-    values = rates[kinds == kind]
-    heights = y + scatter.uniform(-0.25, 0.25, len(values))
-    axes.plot(100 * values, heights, "o", color=figures.GREY, alpha=0.45, ms=5)
-    mean_here = 100 * values.mean()
-    axes.plot([mean_here, mean_here], [y - 0.38, y + 0.38], color="black", lw=2)
+    for rate_here, count in rates[kinds == kind].value_counts().items():
+        x = 100 * rate_here
+        axes.scatter(x, y, s=120 + 25 * count, color="#CCCCCC")
+        axes.text(x, y, count, ha="center", va="center", fontsize=8)
+    mean_here = 100 * rates[kinds == kind].mean()
+    axes.vlines(mean_here, y - 0.42, y + 0.42, color="black", lw=2, zorder=0.5)
 bounds = {
     "mean, over answers": interval(before["lenient"]),
     "mean, over problems": interval(rates),
@@ -392,15 +392,15 @@ axes.set_yticks(range(len(by_kind) + 3), [*by_kind.index, *bounds])
 axes.invert_yaxis()
 axes.grid(visible=False)
 axes.set(xlabel="leniently right, % of eight answers")
-axes.set_title("The kinds differ, so resampling kinds widens the interval")
+axes.set_title("The rates of each kind, and three intervals of their mean")
 spans = [f"{name} {low:.0%} to {high:.0%}" for name, (low, high) in bounds.items()]
-figures.show(figure, "Dots of 160 problems in six rows, one for each kind; the kinds "
-             f"differ widely. Below, three intervals: {'; '.join(spans)}.")
+figures.show(figure, "The rates of 160 problems in six rows, one for each kind; the "
+             f"kinds differ widely. Below, three intervals: {'; '.join(spans)}.")
 
 # %% [markdown]
 # Which interval is right depends on your claim. Resampling problems answers "how well does the model do on more
 # problems of these kinds?". Resampling kinds answers "how well does the model do on new kinds?". The second interval is
-# much the wider one. It is still too narrow, because a sample of only six kinds underestimates how much kinds differ.
+# much the wider one, because the kinds differ widely: of `trays` the model solves 12 %, of `how_many_more` 79 %. It is still too narrow, because a sample of only six kinds underestimates how much kinds differ.
 # It says that 33 % right on these six kinds tells you little about a seventh one. Benchmarks have clusters too, such as
 # several questions about one text, or the same problem in several languages. [Miller
 # 2024](https://arxiv.org/abs/2411.00640) found standard errors over three times as large on popular evaluations once
@@ -519,7 +519,7 @@ axes.grid(visible=False)
 axes.text(100 * kind_was[order[0]], -0.35, "before", color=figures.GREY, ha="center")
 axes.text(100 * kind_now[order[0]], -0.35, "after", color=figures.BLUE, ha="center")
 axes.set(xlabel="strictly right, %", xlim=(0, 100))
-axes.set_title("The gain, kind by kind")
+axes.set_title("Strict rate before and after training, by kind")
 gained = [f"{k} {kind_was[k]:.0%} to {kind_now[k]:.0%}" for k in order]
 figures.show(figure, f"Strict rate before and after, by kind: {'; '.join(gained)}.")
 
@@ -547,8 +547,7 @@ show(statistics.paired_p_value)
 
 # %% [markdown]
 # The figure divides the problems by their outcome before training (upper and lower row) and after it (left and right).
-# The area of a cell is its share of the problems, and the test counts only the two coloured cells. The dashed line is
-# the rate after training:
+# The area of a cell is its share of the problems, and the test counts only the two coloured cells:
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -572,27 +571,17 @@ for was_right, cells in cells_of.items():
     side = f"{height} were\n{'right' if was_right else 'wrong'} before"
     axes.text(-0.02, top - height / 2, side, ha="right", va="center")
     top -= height
-axes.axvline(strict_after.mean(), color="black", ls="--", lw=1)
 axes.set(xlim=(0, 1), ylim=(0, len(heldout)), yticks=[], xlabel="share of the row")
 axes.xaxis.set_major_formatter("{x:.0%}")
 axes.spines[:].set_visible(False)
 changed = len(better) + len(worse)
-axes.set_title(f"The test counts the {changed} that changed: p = {p_value:.0g}")
+title = f"Of {len(heldout)} problems {changed} changed, and only these count"
+axes.set_title(f"{title}: p = {p_value:.0g}")
 figures.show(figure, f"{len(better)} problems got better and {len(worse)} got worse; "
              "the others stayed right or wrong and are not counted.")
 
 # %% [markdown]
-# Did pairing help? If the outcomes before and after were independent, both rows of the figure would be divided at the
-# dashed line, and the two rates alone would predict how many problems are right both times:
-
-# %%
-stayed_right = int((strict_before & strict_after).sum())
-expected = strict_before.sum() * strict_after.sum() / len(heldout)
-print(f"right both times: {stayed_right} (if independent: {expected:.1f})")
-
-# %% [markdown]
-# More problems are right both times than independent outcomes would give, so pairing made this test stronger than an
-# unpaired one. Pairing also tells us which problems got worse.
+# Pairing also tells us which problems got worse. We look at them below.
 #
 # A small p-value does *not* mean that the gain is large: the interval shows how large it is. Nor does it mean that the
 # gain extends to other kinds of problems, or that it has the cause you believe in. Better form alone can raise
@@ -762,9 +751,10 @@ def draw_rates(axes, ks, values, colour):
     axes.plot(ks, 100 * values.mean(0), "o-", color=colour, ms=5, lw=2)
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, ks)
-    axes.set(xlabel="k", ylim=(0, 102))
+    axes.set(xlabel="k, answers to each problem", ylim=(0, 102))
 
 
+rules = {"pass@k": "one of k answers is right", "maj@k": "the vote of k is right"}
 figure, panels = figures.new_panels(8.0, 3.6, count=2, across=2)
 ends = []
 for axes, measure in zip(panels, ("pass@k", "maj@k")):
@@ -774,9 +764,9 @@ for axes, measure in zip(panels, ("pass@k", "maj@k")):
         means = values.mean(0)
         axes.text(1.02, 100 * means[0] + 10, when, color=colour)
         ends.append(f"{measure} {when}: {means[0]:.1%} at 1, {means[-1]:.1%} at 8")
-    axes.set_title(measure, loc="left", fontsize=10)
+    axes.set_title(f"{measure}: {rules[measure]}", loc="left", fontsize=10)
 panels[0].set_ylabel("problems solved, % (lenient)")
-figure.suptitle("Training lifts the first answer, pass@8 and the vote")
+figure.suptitle("Training raises pass@k and maj@k, for each k from 1 to 8")
 figures.show(figure, f"Two charts of the problems solved over k. {'; '.join(ends)}.")
 
 # %% [markdown]
@@ -859,9 +849,10 @@ axes.text(8.6, 100 * blue_end + 5, "trained, k tries", color=figures.BLUE, va="c
 greedy_words = f"trained,\none greedy\nanswer: {greedy_rate:.0%}"
 axes.text(88, 100 * greedy_rate, greedy_words, color=figures.GREEN, va="center")
 enough = [k for k, rate in zip(base_ks, base_passes) if rate >= greedy_rate]
-needed = f"about {enough[0]} tries" if enough else "more than 64 tries"
+needed = f"as about {enough[0]} tries" if enough else "as more than 64 tries"
 axes.set(ylabel="problems solved, % (lenient)")
-axes.set_title(f"For one greedy answer after training, the base needs {needed}")
+title = "One greedy answer after training solves as many problems"
+axes.set_title(f"{title}\n{needed} of the base")
 figures.show(
     figure,
     f"Base pass@k rises from {base_passes[0]:.0%} at 1 to {base_passes[-1]:.0%} at 64. "
@@ -885,25 +876,27 @@ figures.show(
 # others.
 
 # %% [markdown]
-# > **In dispute: does RL teach what the base model cannot do?**
-# >
-# > *It only sharpens.* [Yue et al. 2025](https://arxiv.org/abs/2504.13837) report that the trained model wins at k = 1,
-# > but with k in the tens to hundreds the base model catches up and wins, on mathematics, code and images. In their
-# > account, training makes existing solutions likelier and loses variety.
-# >
-# > *It can add.* [ProRL](https://arxiv.org/abs/2505.24864) trains far longer, on more kinds of tasks, and keeps entropy
-# > up (KL penalty with a reference that is reset, higher temperature, a higher upper clip). On some tasks the base
-# > model then fails in every attempt and the trained model succeeds, mostly where the base model was weak.
-# >
-# > So look at pass@k with large k, at entropy and at the length of training before you claim either. A tiny model such as
-# > ours gives a hypothesis about large ones, and no evidence.
-# >
-# > **In dispute: does the reward matter?** With [random rewards](https://arxiv.org/abs/2506.10947) Qwen2.5-Math-7B
-# > gained about 21 points on MATH-500, and 29 with correct rewards; Llama 3 and OLMo 2 gained little or nothing from
-# > random ones. [Wu et al. 2025](https://arxiv.org/abs/2507.10532) point to contamination: given 60 % of a MATH-500
-# > problem, that model completes the rest word for word in 55 % of cases, and on new arithmetic only correct rewards
-# > helped. So train once with a random reward as a control, use two model families, and test on problems newer than the
-# > model.
+# <details><summary>For the curious: in dispute, does RL teach what the base model cannot do?</summary>
+#
+# *It only sharpens.* [Yue et al. 2025](https://arxiv.org/abs/2504.13837) report that the trained model wins at k = 1,
+# but with k in the tens to hundreds the base model catches up and wins, on mathematics, code and images. In their
+# account, training makes existing solutions likelier and loses variety.
+#
+# *It can add.* [ProRL](https://arxiv.org/abs/2505.24864) trains far longer, on more kinds of tasks, and keeps entropy
+# up (KL penalty with a reference that is reset, higher temperature, a higher upper clip). On some tasks the base
+# model then fails in every attempt and the trained model succeeds, mostly where the base model was weak.
+#
+# So look at pass@k with large k, at entropy and at the length of training before you claim either. A tiny model such as
+# ours gives a hypothesis about large ones, and no evidence.
+#
+# *Also in dispute: does the reward matter?* With [random rewards](https://arxiv.org/abs/2506.10947) Qwen2.5-Math-7B
+# gained about 21 points on MATH-500, and 29 with correct rewards; Llama 3 and OLMo 2 gained little or nothing from
+# random ones. [Wu et al. 2025](https://arxiv.org/abs/2507.10532) point to contamination: given 60 % of a MATH-500
+# problem, that model completes the rest word for word in 55 % of cases, and on new arithmetic only correct rewards
+# helped. So train once with a random reward as a control, use two model families, and test on problems newer than the
+# model.
+#
+# </details>
 
 # %% [markdown]
 # ## The same as one command
@@ -966,7 +959,7 @@ evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "
 # need a third set for the final number. **After**: report every run and every seed, including the ones that failed.
 
 # %% [markdown]
-# ### Against published numbers
+# <details><summary>For the curious: comparing with published numbers</summary>
 #
 # Published numbers usually come from lm-evaluation-harness, whose settings are not those of your training. Its `gsm8k`
 # shows the model five solved examples, sends no system prompt, and looks for `#### 72`. A model that learned our tags
@@ -1002,6 +995,8 @@ evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "
 #
 # No cell runs this, because the harness and its data must be downloaded. Check the log of the first samples
 # (`--log_samples`) before you believe a number.
+#
+# </details>
 
 # %% [markdown] tags=["remove-cell"]
 # This cell serves the machine that runs the notebook on every change. It fails when training did not happen or did not
@@ -1215,21 +1210,23 @@ check("08.4", verdict);
 # **Your data, your model.** Evaluate your model before and after training (or two models) on your own file, with the
 # command above, and enter the two output folders here. By default they are this chapter's. The last line prints the
 # smallest gain that your number of problems can show, if as many problems get worse as did here. Is this gain small
-# enough for the decision that you have to make?
+# enough for the decision that you have to make? (Until your function is right, the cell takes the course's.)
 
 # %%
 import pandas as pd
+
+from grpo_workbook.exercises import judge
+from grpo_workbook.exercises.ch08 import correct_verdict
 
 BEFORE = folder / "base"  # your two --output folders
 AFTER = folder / "after"
 old = pd.read_json(BEFORE / "results.jsonl", lines=True).query("sample == 0")
 new = pd.read_json(AFTER / "results.jsonl", lines=True).query("sample == 0")
 assert list(old["question"]) == list(new["question"]), "not the same problems"
+if judge("08.4", verdict).status != "solved":
+    verdict = correct_verdict
 for name in MEASURES:
-    try:
-        result = verdict(list(old[name]), list(new[name]))
-    except NotImplementedError:
-        result = "solve the exercise first"
+    result = verdict(list(old[name]), list(new[name]))
     print(f"{name}: {old[name].mean():.1%} -> {new[name].mean():.1%}: {result}")
 _, worse = statistics.changed(list(old["strict"]), list(new["strict"]))
 least = paired_gain(len(old), worse=len(worse) / len(old))
