@@ -12,6 +12,8 @@ smallest_group.case(0.5, 0.8, gives=4)
 smallest_group.case(0.5, 0.5, gives=2)
 smallest_group.case(0.05, 0.5, gives=14)
 smallest_group.case(0.75, 0.9, gives=9)
+smallest_group.case(0.5, 0.55, gives=3)
+smallest_group.case(0.3, 0.0, gives=2)  # the smallest group there is
 # no size is large enough
 smallest_group.case(0.0, 0.5, raises=ValueError)
 smallest_group.case(1.0, 0.5, raises=ValueError)
@@ -76,6 +78,28 @@ def gives_the_last_that_is_too_small(rate, wanted):
 
 
 @smallest_group.mistake
+def begins_with_a_group_of_one(rate, wanted):
+    """You began with a group of 1, which can have no variance: begin with 2."""
+    check_rate(rate)
+    size = 1
+    while fraction_with_variance(rate, size) < wanted:
+        size += 1
+    return size
+
+
+@smallest_group.mistake
+def multiplies_the_two_chances(rate, wanted):
+    """You multiplied the chance that not all fail by the chance that not all succeed. These two are
+    not independent: subtract both the groups that fail and those that succeed from 1.
+    """
+    check_rate(rate)
+    size = 2
+    while (1 - rate**size) * (1 - (1 - rate) ** size) < wanted:
+        size += 1
+    return size
+
+
+@smallest_group.mistake
 def gives_a_size_for_any_rate(rate, wanted):
     """You gave a size for a rate of 0 or 1, where no group has variance: raise ValueError."""
     if rate in (0, 1):
@@ -91,6 +115,8 @@ switch_step.case([10, 20, 30], 64, 0.8, gives=None)
 switch_step.case([8, 7, 8], 8, 0.9, gives=None)  # 8 of 8 may be chance
 switch_step.case([64], 64, 0.9, gives=1)
 switch_step.case([], 64, 0.5, gives=None)
+switch_step.case([55, 62], 64, 0.8, gives=2)  # the middle of 55's interval is above the goal
+switch_step.case([88, 97], 100, 0.9, gives=2)
 
 
 def interval(right, n):
@@ -131,12 +157,33 @@ def takes_the_schoolbook_interval(counts, n, goal):
 
 
 @switch_step.mistake
+def takes_the_last_step(counts, n, goal):
+    """You gave the last step that reaches the goal: stop at the first one."""
+    last = None
+    for step, right in enumerate(counts, 1):
+        if interval(right, n)[0] >= goal:
+            last = step
+    return last
+
+
+@switch_step.mistake
 def counts_from_0(counts, n, goal):
     """You counted from 0: the first step is 1, and where there is none, give None."""
     for index, right in enumerate(counts):
         if interval(right, n)[0] >= goal:
             return index
     return 0
+
+
+@switch_step.mistake
+def takes_the_middle(counts, n, goal):
+    """You took the middle of the interval: the true rate is below it as often as above. Compare the
+    lower end.
+    """
+    for step, right in enumerate(counts, 1):
+        if sum(interval(right, n)) / 2 >= goal:
+            return step
+    return None
 
 
 # 07.3: how many of the learner's own problems can teach?
@@ -179,8 +226,9 @@ own_problems.example(
 
 steps_to_pay_back = exercise("07.4", "steps_to_pay_back")
 steps_to_pay_back.case([0.0] * 4 + [1.0] * 4 + [0.5] * 8, 8, 64, gives=2)
-steps_to_pay_back.case([0.0] * 2 + [0.5] * 62, 8, 80, gives=199)
+steps_to_pay_back.case([0.0] + [0.5] * 7, 8, 80, gives=6)
 steps_to_pay_back.case([1.0] + [0.25] * 9, 8, 32, gives=23)
+steps_to_pay_back.case([1.0] * 2 + [0.25] * 8, 8, 16, gives=20)
 # no problem is left out, or none is left
 steps_to_pay_back.case([0.5] * 8, 8, 64, gives=None)
 steps_to_pay_back.case([0.0, 1.0], 8, 64, gives=None)
@@ -234,6 +282,26 @@ def measures_only_the_kept(rates, samples, completions):
     if kept == 0 or dropped == 0:
         return None
     return steps_for(kept * samples, completions * dropped / kept)
+
+
+@steps_to_pay_back.mistake
+def measures_only_the_dropped(rates, samples, completions):
+    """You paid only for the problems that are left out: all of them were measured."""
+    kept, dropped = split_by_rate(rates)
+    if kept == 0 or dropped == 0:
+        return None
+    return steps_for(dropped * samples, completions * dropped / kept)
+
+
+@steps_to_pay_back.mistake
+def saves_the_kept(rates, samples, completions):
+    """You saved completions for the problems that are kept: without the filter, each kept problem
+    brings dropped / kept problems with it that teach nothing.
+    """
+    kept, dropped = split_by_rate(rates)
+    if kept == 0 or dropped == 0:
+        return None
+    return steps_for(len(rates) * samples, completions * kept / dropped)
 
 
 @steps_to_pay_back.mistake

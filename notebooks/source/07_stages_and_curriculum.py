@@ -9,9 +9,8 @@
 # policy, choose problems by their difficulty, train with two trainers in a row, and test whether any of it was worth
 # its price.
 #
-# **Time:** about 3 minutes on two CPU cores, most of it training. (The stored run was made on a busy machine, so its
-# bars show longer times.) Reading takes about 30 minutes. **You need** the chapters 00, 03 and 04; chapter 08 explains
-# the statistical tests.
+# **Time:** about 3 minutes on two CPU cores, most of it training. Reading takes about 30 minutes. **You need** the
+# chapters 00, 03 and 04; chapter 08 explains the statistical tests.
 
 # %% [markdown]
 # ## The answer in short
@@ -27,8 +26,8 @@
 # fraction is high for a policy that never succeeds and also for one that always succeeds.
 #
 # With this chapter's tiny model the cause is the third one: it masters the problems. A filter by difficulty would have
-# left out only 2 of 64 problems. Mixed rewards, two stages and correctness alone were compared, and no difference was
-# shown. The cause may be another one for your model, so the chapter shows how to find it.
+# left out only 2 of 64 problems. Mixed rewards, two stages and correctness alone were compared in one run each, and no
+# difference was shown. The cause may be another one for your model, so the chapter shows how to find it.
 
 # %% [markdown]
 # ## Where zero variance comes from
@@ -84,8 +83,8 @@ for name, (none, some, every) in toy.items():
     print(f"{name:24} none paid {none:4.0%}   some {some:4.0%}   all {every:4.0%}")
 
 # %% [markdown]
-# The same as a figure. Each bar is 2,000 groups, and only the blue part gives a gradient. A part without a label is
-# smaller than half a percent:
+# The same as a figure. Each bar is one of the four cases with its 2,000 groups, and only the blue part gives a
+# gradient. A part without a label is smaller than half a percent:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -110,10 +109,11 @@ for row, rates in enumerate(toy.values()):
         elif rate > 0.005:  # too narrow for its label
             axes.text(1.01, row, f"{rate:.0%} {name}", va="center", color=colour)
         left += rate
-axes.set(yticks=range(4), yticklabels=toy, xlim=(0, 1), xlabel="rate of groups")
+axes.set(yticks=range(4), yticklabels=toy, xlim=(0, 1))
+axes.set_xlabel("fraction of 2,000 simulated groups of 8")
 axes.invert_yaxis()
 axes.grid(visible=False)
-axes.set_title("Groups teach where success is neither too rare nor too sure")
+axes.set_title("How many completions of a group are paid: none, some or all")
 figure.legend(frameon=False, loc="outside lower center", ncols=3)
 words = "; ".join(f"{name}: {rates[1]:.0%}" for name, rates in toy.items())
 figures.show(figure, f"Stacked bars. Groups with some completions paid: {words}.")
@@ -139,8 +139,8 @@ for size in (2, 4, 8, 16):
 figure, words = figures.line_chart(
     lines,
     x="probability that one completion succeeds",
-    y="rate of groups that teach",
-    title="Groups teach most where success is a coin toss",
+    y="fraction of groups that teach",
+    title="Groups with some variance, for four group sizes",
     finding="At one half 50, 88, 99 and nearly 100 % teach, at 0 and 1 none.",
     markers=False,
 )
@@ -210,7 +210,7 @@ arrows = [
     ("train", "policy", "measure again", 0.62),
 ]
 figure = figures.diagram(boxes, arrows, size=(8.0, 3.2))
-figure.suptitle("Train on what this policy gets right only sometimes", y=1.1)
+figure.suptitle("A filter by pass rate keeps the problems in the middle", y=1.1)
 figures.show(
     figure,
     "Flow of a pass-rate filter. The policy answers 64 problems 8 times each. Problems "
@@ -253,6 +253,8 @@ for index in (chosen.rows[0], chosen.rows[-1]):
 # %%
 from statistics import pstdev
 
+import numpy as np
+
 p = mean(rates_before)
 chance = p * (1 - p) / 8  # the variance if all problems were equally hard
 spread = pstdev(rates_before)
@@ -260,11 +262,18 @@ print(f"standard deviation of the pass rates:   {spread:.3f}")
 print(f"the same if all were equally hard:      {chance**0.5:.3f}")
 print(f"part of the variance due to chance:     {chance / spread**2:.0%}")
 
+dice = np.random.default_rng(0)
+simulated = dice.binomial(8, p, size=(10_000, 64)) / 8  # 64 equally hard problems
+as_wide = (simulated.std(axis=1) >= spread).mean()
+print(f"equally hard problems look so different in {as_wide:.0%} of simulations")
+
 # %% [markdown]
-# Most of the variance is chance: for this model the problems hardly differ. One reason is the model itself. Many of its
-# completions fail only because the number is not between the tags, and that habit does not depend on the problem. A
-# curriculum needs problems that differ in difficulty. It also needs enough completions to measure the difference: a
-# problem with a true pass rate of 10 % has no right completion among eight in 43 of 100 tries.
+# Most of the variance is chance: if all problems were equally hard, their rates would differ as much or more in about
+# one of twelve measurements. So these 64 problems hardly differ for this model, and eight completions each do not even
+# show that they differ at all. One reason is the model itself. Many of its completions fail only because the number is
+# not between the tags, and that habit does not depend on the problem. A curriculum needs problems that differ in
+# difficulty. It also needs enough completions to measure the difference: a problem with a true pass rate of 10 % has no
+# right completion among eight in 43 of 100 tries.
 
 # %% [markdown]
 # ## Three ways, the same number of completions
@@ -362,31 +371,36 @@ scores["correctness alone"] = ask_heldout_problems(alone_policy)
 # %% [markdown]
 # ## Did it help?
 #
-# Each row compares two policies on the same 240 problems: the rates that are strictly right, the 95 % interval of their
+# Which of the three would you choose now? Decide before you run the cell. Each row compares two policies on the same
+# 240 problems, with one sampled answer to each: the rates that are strictly right, the 95 % interval of their
 # difference, and the p-value of the paired test of chapters 00 and 08. *form* is the policy of *form first* after its
 # first trainer:
 
 # %%
 pairs = [
     ("before", "mixed"),
+    ("before", "form first"),
+    ("before", "correctness alone"),
     ("before", "form"),
     ("form", "form first"),
     ("mixed", "form first"),
     ("mixed", "correctness alone"),
+    ("form first", "correctness alone"),
 ]
 changes = {}
 for old, new in pairs:
     change = compare(scores[old], scores[new]).strict
     changes[old, new] = change
     low, high = change.gain_interval
-    print(f"{old:7}-> {new:18}{change.before:6.1%} -> {change.after:5.1%}", end="  ")
-    print(f"({low:+.1%} to {high:+.1%}), p = {change.p_value:.1g}", end=", ")
+    print(f"{old:10} -> {new:17} {change.before:.1%} -> {change.after:.1%}", end="  ")
+    print(f"({low:+.1%} to {high:+.1%}), p = {change.p_value:.2g}", end=", ")
     print("no difference shown" if change.p_value > 0.05 else "a difference")
 
 # %% [markdown]
-# Training helps in all three ways. Neither *form first* nor *correctness alone* differs from *mixed* by more than
-# chance explains: **no difference shown**. The intervals reach from a loss of 9 points to a gain of 1. So with one
-# seed and 240 problems, each of the two may still be worse than *mixed* by several points.
+# The first three rows compare with the policy before training: it improves in all three ways. The last three rows
+# compare the ways with one another: **no difference shown**. That does not mean that there is none. The intervals
+# against *mixed* reach from a loss of 9 points to a gain of 1, so *form first* and *correctness alone* may still be
+# several points worse. And each way was trained once, with one seed: another seed could change the order (chapter 08).
 #
 # Why do the rewards make so little difference? Look at the groups. The figure shows the fraction of zero-variance
 # groups, and each point is the mean of four steps:
@@ -403,7 +417,7 @@ figure, words = figures.line_chart(
     lines,
     x="optimizer step",
     y="fraction of zero-variance groups",
-    title="How many groups taught nothing in the three ways",
+    title="Zero-variance groups of the three ways, one run each",
 )
 axes = figure.axes[0]
 axes.axvline(8.5, color="black", linestyle=":", lw=1)
@@ -415,17 +429,20 @@ figures.show(figure, f"{words} At the dotted line form first changes its rewards
 
 # %% [markdown]
 # Each line is one of the three ways, and the dotted line marks the step after which *form first* changes its rewards. A
-# point counts only 32 groups, so its 95 % interval reaches up to 17 points to each side.
+# point is 32 groups (four steps of eight), so its 95 % interval reaches up to 17 points to each side. Single points of
+# two lines can differ that much by chance.
 #
 # At the start hardly any group has zero variance in any of the three ways. About half of the completions have the right
 # number between the tags (the pass rates above), so even correctness alone rewards some completions of nearly every
 # group. The imagined policy at the top of the chapter was different: only 5 % of its completions had the form. Here the
-# zero-variance groups come later, because problems are mastered. With mixed rewards and with correctness alone they are
-# 13 and 15 of the 32 groups in the last four steps. Rewarding parts of the answer does not help against this cause.
-# *Form first* ends with fewer such groups (4 of 32, in one run), but not with more right answers.
+# zero-variance groups come later, because problems are mastered: at the end no problem is wrong in all tries, and many
+# are right in all (see the next section). With mixed rewards and with correctness alone they are 13 and 15 of the 32
+# groups in the last four steps. Rewarding parts of the answer does not help against this cause. *Form first* ends with
+# fewer such groups (4 of 32, in one run), but not with more right answers.
 #
 # *Form first* also shows how much of a gain can be form. Its first trainer raises *strict* accuracy from 21 to 61 %
-# although it never rewards a right answer: answers that were right before, but badly formed, now count.
+# although it never rewards a right answer. Before training 65.8 % of the answers were right in some form (the *lenient*
+# rate), but few of them had the requested form. Once the form is there, they count.
 
 # %% [markdown]
 # ## The filter goes stale
@@ -451,8 +468,8 @@ figure, words = figures.bar_panels(
     counts,
     [str(k) for k in range(9)],
     y="problems",
-    title=f"Of 64 problems {idle_before} teach nothing before training, "
-    f"{idle_after} after it",
+    title=f"The filter leaves out {idle_before} of 64 problems before training, "
+    f"and {idle_after} after it",
 )
 for axes in figure.axes[:2]:
     axes.set_xlabel("right ones among 8 completions")
@@ -773,8 +790,9 @@ except NotImplementedError:
 #
 # - Find the cause first: is the reward never earned, is the problem too hard, or is it mastered? The fraction of
 #   zero-variance groups over the steps and the pass rates show it.
-# - If most groups earn nothing, reward parts of the answer as well. Here few groups earned nothing, and no difference
-#   between mixed rewards, form first and correctness alone was shown.
+# - If most groups earn nothing, reward parts of the answer as well: more groups then have some variance. (The
+#   simulation shows this; our model did not have the problem.) In our runs few groups earned nothing, and no difference
+#   between mixed rewards, form first and correctness alone was shown, with one seed each.
 # - If problems are too hard or mastered, leave them out. Difficulty is the pass rate of *this* policy, so it changes
 #   with training. A filter before training has its cost in advance and goes stale; dynamic sampling has its cost in
 #   every batch and does not.
