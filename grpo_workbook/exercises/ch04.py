@@ -43,6 +43,9 @@ my_reward.case([LONG, LONGEST], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, ""], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, "42"], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, "<answer>142</answer>"], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, "<answer>420</answer>"], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, "<answer>42 or 43</answer>"], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, "<answer>42"], ["42", "42"], gives=FIRST)  # cut off
 my_reward.case([LONGEST, BOTH], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, "<answer>41</answer><answer>42</answer>"], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, SHORT + SHORT], ["42", "42"], gives=FIRST)
@@ -99,16 +102,21 @@ def charges_more_than_an_answer_earns(completions, answer, **columns):
     return rewards
 
 
+def pay_where(is_right, completions, answer):
+    """The solution's reward for each completion that `is_right(text, answer)` accepts, else 0."""
+    rewards = []
+    for completion, right in zip(completions, answer, strict=True):
+        text = completion[0]["content"]
+        rewards.append(1.0 - price(text) if is_right(text, right) else 0.0)
+    return rewards
+
+
 @my_reward.mistake
 def finds_the_number_anywhere(completions, answer, **columns):
     """You looked for the number anywhere in the text, where 142 holds a 42: compare it with the
     content of the answer block.
     """
-    rewards = []
-    for completion, right in zip(completions, answer, strict=True):
-        text = completion[0]["content"]
-        rewards.append(1.0 - price(text) if right in text else 0.0)
-    return rewards
+    return pay_where(lambda text, right: right in text, completions, answer)
 
 
 @my_reward.mistake
@@ -116,11 +124,65 @@ def accepts_several_answers(completions, answer, **columns):
     """You accepted a completion with several answer blocks: a model that lists numbers would be
     paid for guessing.
     """
-    rewards = []
-    for completion, right in zip(completions, answer, strict=True):
-        text = completion[0]["content"]
-        rewards.append(1.0 - price(text) if right in answers_in(text) else 0.0)
-    return rewards
+    return pay_where(lambda text, right: right in answers_in(text), completions, answer)
+
+
+@my_reward.mistake
+def reads_the_last_block(completions, answer, **columns):
+    """You read only the last answer block: a model that writes two answers would be paid for a
+    guess. Pay only where there is exactly one block.
+    """
+    return pay_where(lambda text, right: answers_in(text)[-1:] == [right], completions, answer)
+
+
+@my_reward.mistake
+def reads_the_first_block(completions, answer, **columns):
+    """You read only the first answer block: a model that writes two answers would be paid for a
+    guess. Pay only where there is exactly one block.
+    """
+    return pay_where(lambda text, right: answers_in(text)[:1] == [right], completions, answer)
+
+
+@my_reward.mistake
+def accepts_a_repeated_answer(completions, answer, **columns):
+    """You accepted two blocks with the same answer: the exercise asks for exactly one block."""
+    return pay_where(lambda text, right: set(answers_in(text)) == {right}, completions, answer)
+
+
+@my_reward.mistake
+def accepts_part_of_the_block(completions, answer, **columns):
+    """You looked for the number inside the block, where 142, 420 and "42 or 43" contain a 42:
+    compare the whole content.
+    """
+
+    def holds_the_number(text, right):
+        answers = answers_in(text)
+        return len(answers) == 1 and right in answers[0]
+
+    return pay_where(holds_the_number, completions, answer)
+
+
+@my_reward.mistake
+def compares_the_start_of_the_block(completions, answer, **columns):
+    """You compared the start of the block: 420 and "42 or 43" begin with 42, so compare the whole
+    content.
+    """
+
+    def begins_with_it(text, right):
+        answers = answers_in(text)
+        return len(answers) == 1 and answers[0].startswith(right)
+
+    return pay_where(begins_with_it, completions, answer)
+
+
+@my_reward.mistake
+def accepts_an_open_block(completions, answer, **columns):
+    """You accepted a block that is never closed: the answer may go on after the end of the text."""
+
+    def opens_right(text, right):
+        return text.count("<answer>") == 1 and answers_in(text + "</answer>")[:1] == [right]
+
+    return pay_where(opens_right, completions, answer)
 
 
 @my_reward.mistake
@@ -181,6 +243,7 @@ beyond_the_tries.case(
 )
 beyond_the_tries.case([[False], [False], [False], [True]], [True, True, False, True], gives=2)
 beyond_the_tries.case([[True, False], [False, False], [False, False]], [False, True, True], gives=2)
+beyond_the_tries.case([[False, False, True], [False] * 3], [True, True], gives=1)
 
 
 def count_problems(tries, greedy, counts):
@@ -190,6 +253,28 @@ def count_problems(tries, greedy, counts):
         if counts(problem, is_right):
             number += 1
     return number
+
+
+@beyond_the_tries.mistake
+def looks_at_the_last_try_alone(tries, greedy):
+    """You looked at the last try alone: a problem that any of the tries solved is not beyond
+    them.
+    """
+    return count_problems(tries, greedy, lambda problem, is_right: is_right and not problem[-1])
+
+
+@beyond_the_tries.mistake
+def counts_what_was_solved_before(tries, greedy):
+    """You counted the problems that a try had solved: those that none had solved are wanted."""
+    return count_problems(tries, greedy, lambda problem, is_right: is_right and any(problem))
+
+
+@beyond_the_tries.mistake
+def counts_what_got_lost(tries, greedy):
+    """You counted the problems that were solved before and are no longer: the other direction is
+    wanted.
+    """
+    return count_problems(tries, greedy, lambda problem, is_right: any(problem) and not is_right)
 
 
 @beyond_the_tries.mistake

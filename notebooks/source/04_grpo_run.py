@@ -90,8 +90,11 @@ for start in range(0, len(rewards), 10):
     print(f"steps {start + 1:2} to {last_step:2}  reward {mean(ten_steps):.2f}")
 
 # %% [markdown]
-# The reward is higher in the last ten steps than before, though it has not risen steadily. To train a real model on
-# GSM8K, a public set of grade-school word problems, change these values of the script:
+# On the machine of this stored run the reward was highest in the last ten steps. Your numbers will differ, and so may
+# their order: the script leaves the number format to the libraries, which choose it by the machine, and 30 steps are
+# few.
+#
+# To train a real model on GSM8K, a public set of grade-school word problems, change these values of the script:
 #
 # | in the script | here | Qwen3-1.7B on a GPU with 16 GB |
 # | --- | --- | --- |
@@ -113,7 +116,6 @@ reward_of_three = right_answer([[{"role": "assistant", "content": fooling}]], ["
 adapters = [weight for weight in model.parameters() if weight.requires_grad]
 print("reward of an answer that lists three numbers:", reward_of_three)
 print("number format of the weights that learn:", adapters[0].dtype)
-print("held-out problems:", 0)
 
 # %% [markdown]
 # - The **reward** can be fooled: an answer with several numbers earns as much as the right one.
@@ -180,8 +182,8 @@ model, tokenizer = load_policy(profile)
 # matrix W stand two thin matrices, A and B, and only these learn. This is low-rank adaptation,
 # [LoRA](https://arxiv.org/abs/2106.09685). The rank `r` is the thin dimension of A and B. The layer computes
 # `W x + (lora_alpha / r) B A x`, where a factor `lora_alpha / r` of 2, as here, is a common choice. B starts at zero, so the
-# adapters change nothing until the first update. A model learns more if all seven projections of a layer have
-# adapters than if only those of the attention have them ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
+# adapters change nothing until the first update. A model learns more if all seven projections of a layer have adapters
+# than if only those of the attention have them ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
 
 # %% tags=["hide-input"]
 from bitsandbytes.functional import dequantize_4bit
@@ -574,7 +576,8 @@ table.filter(items=columns).groupby(last_steps).mean().round(3)
 # and the other groups do the work.
 #
 # In the figure, the bold lines are means of seven steps and the pale lines are single steps. The total is the weighted
-# sum, at most 3; the other three lines are its parts before weighting, each at most 1.
+# sum, at most 3; the other three lines are its parts before weighting, each at most 1. The lines of the two rewards for
+# the form lie on each other, near 1.
 
 # %% tags=["hide-input"]
 figure, words = figures.reward_curves(log)
@@ -706,8 +709,8 @@ if "kind" in rare_set.column_names:
 # - *worked*: supervised training on worked answers to the problems that GRPO trains on.
 #
 # The table gives the mean of the three seeds and their standard deviation (*std*), in percent of right answers to
-# held-out problems of the rare kinds: of all 257 when *greedy*, and of the first 120 in the other columns. *base* is one
-# measurement, because nothing is trained.
+# held-out problems of the rare kinds: of all 257 when *greedy*, and of the first 120 in the other columns. *base* is
+# one measurement, because nothing is trained.
 
 # %%
 import json
@@ -730,8 +733,8 @@ by_run = controls.groupby("run", sort=False)
 by_run[measures].agg(["mean", "std"]).round(1)
 
 # %% [markdown]
-# The figure shows the same: each dot is one seed, each row is a run, and the horizontal axes are the percentage of right
-# answers.
+# The figure shows the same: each dot is one seed, each row is a run, and the horizontal axes are the percentage of
+# right answers.
 
 # %% tags=["hide-input"]
 names = list(controls["run"].unique())
@@ -749,7 +752,7 @@ for axes, measure in zip(grid, measures):
     axes.set_yticks(range(len(names)), names)
     axes.grid(axis="x", alpha=0.25)
     axes.invert_yaxis()
-figure.suptitle("Only imitating worked answers gains more than GRPO (main)")
+figure.suptitle("Of these runs, only imitating worked answers gains more than GRPO (main)")
 figure.supxlabel("right answers (%)", fontsize=10)
 figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.")
 
@@ -766,8 +769,8 @@ figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.
 # - Imitating *worked* answers wins, with 95 %. Where such answers exist, use them. GRPO reached 81.5 % from a
 #   check alone, and that is what it is for.
 #
-# One objection is left. The settings of *main* were chosen by looking at these held-out problems, so its rate may be too
-# high. Therefore *base* and *main* also answered 514 **fresh** problems, with which nothing was chosen:
+# One objection is left. The settings of *main* were chosen by looking at these held-out problems, so its rate may be
+# too high. Therefore *base* and *main* also answered 514 **fresh** problems, with which nothing was chosen:
 
 # %%
 for name, rates in by_run["fresh"]:
@@ -777,11 +780,12 @@ for name, rates in by_run["fresh"]:
         print("   by seed:", *rates.round(1))
 
 # %% [markdown]
-# On fresh problems the gain is 40.5 points, nearly as large as the 43.0 points on the held-out problems. All of this holds
-# for a model of less than a million weights. For large models it is a hypothesis that you can test in the same way.
+# On fresh problems the gain is 40.5 points, nearly as large as the 43.0 points on the held-out problems. All of this
+# holds for a model of less than a million weights. For large models it is a hypothesis that you can test in the same
+# way.
 #
-# The run above shows that *this* model improved, and the table shows that two other seeds gain as much. How far seeds can
-# lie apart, and what that means for a comparison, is a question for [chapter 08](08_evaluation.ipynb).
+# The run above shows that *this* model improved, and the table shows that two other seeds gain as much. How far seeds
+# can lie apart, and what that means for a comparison, is a question for [chapter 08](08_evaluation.ipynb).
 #
 # ## Step 8: keep the model
 #
