@@ -66,7 +66,7 @@ TRITON := $(VENV)/triton
 $(TRITON): requirements/triton.txt | $(STAMP)
 	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --target $@.new -r requirements/triton.txt && rm -rf $@ && mv $@.new $@ || true
 
-# For tests/test_environments.py: the libraries of two cells of chapter 11, each in a folder of its own because they ask for different
+# For tests/test_environments.py: the two libraries of docs/environments.md, each in a folder of its own because they ask for different
 # versions of mcp; where they cannot be had, these tests are skipped.
 ENVIRONMENTS := $(VENV)/environments
 $(ENVIRONMENTS): requirements/environments.txt | $(STAMP)

@@ -450,15 +450,23 @@ def test_a_model_runs_its_program_in_the_chapters_environment_in_trls_trainer(tm
     names["sandbox"].close()
 
 
+def documented_code(package):
+    """The block of docs/environments.md that imports a package."""
+    page = (REPO / "docs" / "environments.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        if re.search(rf"^(from|import) {package}\b", block, re.MULTILINE):
+            return block
+    raise ValueError(f"docs/environments.md has no block that imports {package}")
+
+
 @pytest.mark.parametrize("package", ["openenv", "verifiers"])
-def test_the_chapters_cell_for_another_librarys_environments_works(package, monkeypatch):
+def test_the_documented_code_for_another_librarys_environments_works(package, monkeypatch):
+    code = documented_code(package)
     # after the course's own packages, which win
     monkeypatch.setattr(sys, "path", [*sys.path, str(REPO / ".venv" / "environments" / package)])
     pytest.importorskip(package)
-    names = {"Environment": Environment, "tool": tool, "final_answer": final_answer}
-    names["train_rows"] = [{"question": "What is 2 times 4?", "answer": "8"}]
-    exec("from importlib.util import find_spec", names)
-    exec(chapters_cell(f'find_spec("{package}")'), names)
+    names = {"train_rows": [{"question": "What is 2 times 4?", "answer": "8"}]}
+    exec(code, names)
     if package == "openenv":
         remote = names["Remote"]()
         remote.reset(seed=10)

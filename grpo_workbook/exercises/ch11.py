@@ -1,37 +1,168 @@
 """The exercises of notebook 11_tools_and_environments."""
 
+from itertools import product
+
 from grpo_workbook.exercises.tasks import exercise, experiment
 
-# 11.1: how many tokens a conversation with tool calls needs
+# 11.1: which tokens the model wrote
+
+END = "<|im_end|>"
+HEADER = ["<|im_start|>", "assistant", "\n"]  # what the template writes before a turn of the model
 
 
-def correct_tokens_needed(calls, call, result, answer):
+def correct_tool_mask(tokens, end, header):
     """The solution."""
-    return calls * (call + result) + answer
+    mask = []
+    model_writes = True
+    for position, token in enumerate(tokens):
+        mask.append(1 if model_writes else 0)
+        if model_writes and token == end:
+            model_writes = False
+        elif not model_writes and ends_with(tokens[: position + 1], header):
+            model_writes = True
+    return mask
 
 
-# the arguments: the number of calls, and the tokens of a call, of a result, of the answer
-tokens_needed = exercise("11.1", "tokens_needed", solution=correct_tokens_needed)
-tokens_needed.case(1, 21, 21, 6)
-tokens_needed.case(4, 17, 24, 3)
+def ends_with(tokens, header):
+    """Whether the last tokens are those of the header."""
+    return tokens[-len(header) :] == header
 
 
-@tokens_needed.mistake
-def forgets_the_results(calls, call, result, answer):
-    """You left no room for the results: they count towards max_completion_length, too."""
-    return calls * call + answer
+def result_tokens(*texts):
+    """The tokens from the end of a call to the beginning of the model's next turn."""
+    opening = ["\n", "<|im_start|>", "user", "\n", "<tool_response>"]
+    return [*opening, *texts, "</tool_response>", END, "\n", *HEADER]
 
 
-@tokens_needed.mistake
-def counts_one_call(calls, call, result, answer):
-    """You counted one call: each further call needs room for itself and for its result."""
-    return call + result + answer
+CALL = ["<tool_call>", "3", "4", "</tool_call>", END]
 
 
-@tokens_needed.mistake
-def forgets_the_answer(calls, call, result, answer):
-    """You forgot the answer: after the last result the model must still write it."""
-    return calls * (call + result)
+def with_numbers(function, *arguments):
+    """The learner's mask; True and False count as 1 and 0."""
+    mask = function(*arguments)
+    return [int(value) if isinstance(value, bool) else value for value in mask]
+
+
+tool_mask = exercise("11.1", "tool_mask", solution=correct_tool_mask, call=with_numbers)
+tool_mask.case(["1", "2", END], END, HEADER)  # an answer by heart
+tool_mask.case([*CALL, *result_tokens("12"), "12", END], END, HEADER)
+tool_mask.case(
+    [*CALL, *result_tokens("12"), *CALL, *result_tokens("12"), "12", END], END, HEADER
+)  # two calls
+tool_mask.case(CALL, END, HEADER)  # the result did not fit
+tool_mask.case([*CALL, *result_tokens("12"), "1"], END, HEADER)  # the answer was cut off
+# a result that holds a part of the header
+tool_mask.case([*CALL, *result_tokens("assistant", "\n", "12"), "12", END], END, HEADER)
+# the model writes such words itself, and another tokenizer has other marks
+tool_mask.case([7, 5, 2, 9, 8, 2, 6, 5, 4, 3, 2], 2, [6, 5])
+
+
+@tool_mask.mistake
+def masks_nothing(tokens, end, header):
+    """You gave every token a 1: the tool's result and the headers were not sampled by the policy,
+    so they get a 0.
+    """
+    return [1] * len(tokens)
+
+
+@tool_mask.mistake
+def forgets_the_end_token(tokens, end, header):
+    """You gave the end token of a turn a 0: the model writes it itself, and has to learn to stop
+    there.
+    """
+    mask = correct_tool_mask(tokens, end, header)
+    return [0 if token == end else value for token, value in zip(tokens, mask, strict=True)]
+
+
+@tool_mask.mistake
+def takes_every_end_token(tokens, end, header):
+    """You gave every end token a 1: the template wrote the one behind the tool's result."""
+    mask = correct_tool_mask(tokens, end, header)
+    return [1 if token == end else value for token, value in zip(tokens, mask, strict=True)]
+
+
+@tool_mask.mistake
+def takes_the_headers(tokens, end, header):
+    """You gave the header of the model's turn a 1: the template writes it, and the model's own
+    tokens begin behind it.
+    """
+    mask = correct_tool_mask(tokens, end, header)
+    for position in range(len(tokens)):
+        if mask[position] == 0 and ends_with(tokens[: position + 1], header):
+            for place in range(position + 1 - len(header), position + 1):
+                mask[place] = 1
+    return mask
+
+
+@tool_mask.mistake
+def masks_the_result_alone(tokens, end, header):
+    """You masked the tool's result alone: the headers around it were not written by the model
+    either.
+    """
+    mask = []
+    is_result = False
+    for token in tokens:
+        if token == "<tool_response>":
+            is_result = True
+        mask.append(0 if is_result else 1)
+        if token == "</tool_response>":
+            is_result = False
+    return mask
+
+
+@tool_mask.mistake
+def changes_sides_at_each_end_token(tokens, end, header):
+    """You changed sides at each end token: behind the one of the tool's result the template still
+    writes the header, and the model begins only after it.
+    """
+    mask = []
+    model_writes = True
+    for token in tokens:
+        mask.append(1 if model_writes else 0)
+        if token == end:
+            model_writes = not model_writes
+    return mask
+
+
+@tool_mask.mistake
+def takes_the_last_turn(tokens, end, header):
+    """You kept only the last turn: a call is written by the model as well, and it is what earns the
+    reward.
+    """
+    mask = correct_tool_mask(tokens, end, header)
+    last_zero = -1
+    for position, value in enumerate(mask):
+        if value == 0 and position + 1 < len(mask):
+            last_zero = position
+    return [0] * (last_zero + 1) + mask[last_zero + 1 :]
+
+
+@tool_mask.mistake
+def takes_the_first_turn(tokens, end, header):
+    """You stopped at the first end token: after the result the model writes again."""
+    mask = []
+    model_writes = True
+    for token in tokens:
+        mask.append(1 if model_writes else 0)
+        if token == end:
+            model_writes = False
+    return mask
+
+
+@tool_mask.mistake
+def looks_for_one_token(tokens, end, header):
+    """You looked for one token of the header: a result may hold the same token, so compare all
+    tokens of the header, in their order.
+    """
+    mask = []
+    model_writes = True
+    for token in tokens:
+        mask.append(1 if model_writes else 0)
+        if model_writes and token == end:
+            model_writes = False
+        elif not model_writes and token == header[-1] and len(mask) > 1:
+            model_writes = tokens[len(mask) - 2] == header[-2]
+    return mask
 
 
 # 11.2: a reward that charges for each call
@@ -64,6 +195,8 @@ TRANSCRIPTS = [
     [calls_of(3, 4), tool_result("6"), tool_result("8"), model_text("8")],
     # a call that failed
     [calls_of(4), tool_result("{'error': 'no'}"), model_text("8")],
+    # two turns with a call each
+    [calls_of(3), tool_result("6"), calls_of(4), tool_result("8"), model_text("8")],
     [calls_of(4), tool_result("8")],  # no answer
     [calls_of(4), tool_result("8"), model_text("88")],  # a result that was copied wrongly
 ]
@@ -71,7 +204,7 @@ RIGHT_ANSWERS = ["8"] * len(TRANSCRIPTS)
 
 priced_reward = exercise("11.2", "priced_reward")
 priced_reward.case(
-    TRANSCRIPTS, RIGHT_ANSWERS, 0.25, gives=[1.0, 0.0, 0.75, 0.5, 0.75, -0.25, -0.25]
+    TRANSCRIPTS, RIGHT_ANSWERS, 0.25, gives=[1.0, 0.0, 0.75, 0.5, 0.75, 0.5, -0.25, -0.25]
 )
 # other answers and another price, so that no answer can be written into the reward
 priced_reward.case(
@@ -134,6 +267,40 @@ def counts_good_results(completions, answer, price):
             if message["role"] == "tool" and "error" not in message["content"]:
                 results += 1
         rewards.append(float(answer_of(completion) == gold) - price * results)
+    return rewards
+
+
+@priced_reward.mistake
+def charges_once(completions, answer, price):
+    """You charged once for a transcript with calls: each further call costs the price again."""
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        has_calls = count_calls(completion) > 0
+        rewards.append(float(answer_of(completion) == gold) - price * has_calls)
+    return rewards
+
+
+@priced_reward.mistake
+def charges_right_answers_alone(completions, answer, price):
+    """You charged only where the answer is right: a call in vain costs the price as well, so such a
+    reward is negative.
+    """
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        is_right = answer_of(completion) == gold
+        rewards.append(1 - price * count_calls(completion) if is_right else 0.0)
+    return rewards
+
+
+@priced_reward.mistake
+def searches_in_the_answer(completions, answer, price):
+    """You searched for the answer in the last message: 88 holds an 8 and is wrong, so compare the
+    whole content.
+    """
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        is_right = gold in str(answer_of(completion))
+        rewards.append(float(is_right) - price * count_calls(completion))
     return rewards
 
 
@@ -312,32 +479,221 @@ too_narrow = experiment(
 )
 too_narrow.example({"calling": [0.125, 0.15, 0.188, 0.094, 0.125, 0.188]}, gives="stay")
 
-# 11.6: single prices and totals
+# 11.6: a reward for the guesses of a game that is lost
 
 
-def read_two_tools(rates):
-    """From the rates of right answers on single prices and on totals."""
-    price = rates["price"]
-    total = rates["total"]
-    sentence = f"{price:.1%} of the single prices were right, and {total:.1%} of the totals."
-    if total > 0.5:
-        return "both", sentence
-    if price > 0.5:
-        return "only single prices", sentence
-    return "neither", sentence
+def left_after(guesses, secret):
+    """The lowest and the highest number that the answers to these guesses leave."""
+    low = 1
+    high = 7
+    for guess in guesses:
+        if guess < secret:
+            low = max(low, guess + 1)
+        else:
+            high = min(high, guess - 1)
+    return low, high
 
 
-two_tools = experiment(
-    "11.6",
-    "two_tools",
-    read=read_two_tools,
-    wrong={
-        "neither": "A price needs one call, and a right price with one call still earns 0.35.",
-        "only single prices": (
-            "A right price earns more than its call costs, and a right total earns less than its "
-            "two calls: see which of these the run did not learn."
-        ),
-        "both": "A total needs two calls, which cost 1.3, and a right answer earns only 1.0.",
-    },
+def consistent_guesses(guesses, secret):
+    """For each guess, whether the answers before it allow it."""
+    allowed = []
+    for turn, guess in enumerate(guesses):
+        low, high = left_after(guesses[:turn], secret)
+        allowed.append(low <= guess <= high)
+    return allowed
+
+
+def lost_games():
+    """(secret, guesses) of every lost game with up to three guesses from 0 to 8."""
+    games = []
+    for secret in range(1, 8):
+        for turns in range(4):
+            for guesses in product(range(9), repeat=turns):
+                if secret not in guesses:
+                    games.append((secret, list(guesses)))
+    return games
+
+
+def won_games():
+    """(secret, guesses) of games that are won with the first, second or third guess."""
+    games = []
+    for secret in range(1, 8):
+        games.append((secret, [secret]))
+        for first in range(9):
+            if first != secret:
+                games.append((secret, [first, secret]))
+                games.append((secret, [first, first, secret]))
+    return games
+
+
+def more_is_better(rewards_by_pattern):
+    """Whether a further allowed guess always raises the reward of a game of the same length."""
+    for pattern, rewards in rewards_by_pattern.items():
+        for turn, is_allowed in enumerate(pattern):
+            if is_allowed:
+                continue
+            better = (*pattern[:turn], True, *pattern[turn + 1 :])
+            if better not in rewards_by_pattern:
+                continue
+            if not max(rewards) < min(rewards_by_pattern[better]):
+                return False
+    return True
+
+
+def examine_game_reward(game_reward):
+    """What must hold of the learner's reward, from all games of up to three guesses."""
+    won = [game_reward(guesses, secret) for secret, guesses in won_games()]
+    plain = {}  # which of the guesses were allowed -> rewards
+    repeating = {}  # the same, with the games in which a guess is repeated
+    outside = {}  # the same, with the games in which a guess is not from 1 to 7
+    lost = []
+    for secret, guesses in lost_games():
+        reward = game_reward(list(guesses), secret)
+        lost.append(reward)
+        pattern = tuple(consistent_guesses(guesses, secret))
+        is_inside = all(1 <= guess <= 7 for guess in guesses)
+        is_repeating = len(set(guesses)) < len(guesses)
+        if is_inside and not is_repeating:
+            plain.setdefault(pattern, []).append(reward)
+        if is_inside:
+            repeating.setdefault(pattern, []).append(reward)
+        if not is_repeating:
+            outside.setdefault(pattern, []).append(reward)
+    two_guesses = {pattern: plain[pattern] for pattern in plain if len(pattern) == 2}
+    three_guesses = {pattern: plain[pattern] for pattern in plain if len(pattern) == 3}
+    no_guess = [game_reward([], secret) for secret in range(1, 8)]
+    return {
+        "a won game earns 1": all(reward == 1 for reward in won),
+        "a lost game earns from 0 to 0.5": all(0 <= reward <= 0.5 for reward in lost),
+        "a lost game without a guess earns 0": all(reward == 0 for reward in no_guess),
+        "some lost game earns more than 0": max(lost) > 0,
+        "every first guess from 1 to 7 earns the same part": len(set(plain[True,])) == 1,
+        "a second guess that contradicts nothing earns more": more_is_better(two_guesses),
+        "a third guess that contradicts nothing earns more": more_is_better(three_guesses),
+        "a guess that was made before counts as a contradiction": more_is_better(repeating),
+        "a guess outside 1 to 7 counts as a contradiction": more_is_better(outside),
+    }
+
+
+def correct_game_reward(guesses, secret):
+    """The solution."""
+    if secret in guesses:
+        return 1.0
+    return 0.1 * sum(consistent_guesses(guesses, secret))
+
+
+game_reward = exercise("11.6", "game_reward", call=examine_game_reward)
+game_reward.case(
+    gives={
+        "a won game earns 1": True,
+        "a lost game earns from 0 to 0.5": True,
+        "a lost game without a guess earns 0": True,
+        "some lost game earns more than 0": True,
+        "every first guess from 1 to 7 earns the same part": True,
+        "a second guess that contradicts nothing earns more": True,
+        "a third guess that contradicts nothing earns more": True,
+        "a guess that was made before counts as a contradiction": True,
+        "a guess outside 1 to 7 counts as a contradiction": True,
+    }
 )
-two_tools.example({"price": 0.64, "total": 0.27}, gives="only single prices")
+
+
+@game_reward.mistake
+def adds_parts_to_a_win(guesses, secret):
+    """You added parts to a won game as well: then a win with the third guess earns more than one
+    with the first, and the model learns to put the win off. A win earns exactly 1.
+    """
+    return float(secret in guesses) + 0.1 * sum(consistent_guesses(guesses, secret))
+
+
+@game_reward.mistake
+def pays_losses_like_wins(guesses, secret):
+    """A lost game can earn more than 0.5: with parts that large, losing without contradictions is
+    nearly as good as winning.
+    """
+    if secret in guesses:
+        return 1.0
+    return sum(consistent_guesses(guesses, secret)) / 3
+
+
+@game_reward.mistake
+def pays_every_guess(guesses, secret):
+    """You pay for each guess, whatever it is: that rewards guessing on, not thinking. Pay only for
+    a guess that the earlier answers allow.
+    """
+    if secret in guesses:
+        return 1.0
+    return 0.1 * len(guesses)
+
+
+@game_reward.mistake
+def pays_wins_alone(guesses, secret):
+    """A lost game earns nothing whatever its guesses: that is the reward of the chapter. Pay a part
+    for each guess that contradicts no earlier answer.
+    """
+    return float(secret in guesses)
+
+
+@game_reward.mistake
+def forgets_the_range(guesses, secret):
+    """Your bounds begin too wide: before the first guess the numbers from 1 to 7 are left, so a
+    guess of 0 or 8 is a contradiction.
+    """
+    if secret in guesses:
+        return 1.0
+    low = float("-inf")
+    high = float("inf")
+    parts = 0
+    for guess in guesses:
+        parts += low <= guess <= high
+        if guess < secret:
+            low = max(low, guess + 1)
+        else:
+            high = min(high, guess - 1)
+    return 0.1 * parts
+
+
+@game_reward.mistake
+def keeps_the_guess_itself(guesses, secret):
+    """You left the guess itself among the numbers that are possible: "higher than 3" leaves 4 to 7,
+    so a second guess of 3 is a contradiction.
+    """
+    if secret in guesses:
+        return 1.0
+    low = 1
+    high = 7
+    parts = 0
+    for guess in guesses:
+        parts += low <= guess <= high
+        if guess < secret:
+            low = max(low, guess)
+        else:
+            high = min(high, guess)
+    return 0.1 * parts
+
+
+@game_reward.mistake
+def looks_at_the_last_answer_alone(guesses, secret):
+    """You compared each guess with the answer before it alone: after "higher than 2" and "lower
+    than 6", a guess of 1 contradicts the first of the two. Keep both bounds.
+    """
+    if secret in guesses:
+        return 1.0
+    parts = 0
+    for turn, guess in enumerate(guesses):
+        low, high = left_after(guesses[max(0, turn - 1) : turn], secret)
+        parts += low <= guess <= high
+    return 0.1 * parts
+
+
+@game_reward.mistake
+def pays_for_being_near(guesses, secret):
+    """You pay for guesses near the secret: nearness is luck, and a good strategy begins in the
+    middle. Pay for guesses that the earlier answers allow.
+    """
+    if secret in guesses:
+        return 1.0
+    nearness = 0.0
+    for guess in guesses:
+        nearness += max(0.0, 1 - abs(guess - secret) / 7)
+    return 0.1 * nearness

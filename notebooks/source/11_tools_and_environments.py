@@ -10,8 +10,7 @@
 # **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
 # gradient; find tool results that were dropped without a warning; and check a tool before a model uses it.
 #
-# **Time:** about 4 minutes on two CPU cores. (The stored run was made on a busy machine, so its bars show several times
-# as long.) Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
+# **Time:** about 4 minutes on two CPU cores. Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
 
 # %% [markdown]
 # ## The loop of a turn
@@ -101,7 +100,6 @@ print("result:", multiply(a=37, b=84))
 
 # %%
 import os
-from importlib.util import find_spec
 
 from grpo_workbook import choose_profile, config, load_policy, quiet, use_one_thread
 from grpo_workbook.environments import TINY_TOOLS
@@ -392,7 +390,8 @@ for room in rooms:
     lost_rates.append(mean(lost_result(episode.messages) for episode in episodes))
 
 # %% [markdown]
-# Each bar of the next figure is one limit, and shows how its 64 conversations ended:
+# In the next figure each bar is one limit, and its parts show how its 64 conversations ended. *Ended in a call* means
+# that the last message is a call without a result:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 3.2)
@@ -401,12 +400,12 @@ other_part = 1 - right_part - lost_part
 places = range(len(rooms))
 axes.bar(places, right_part, color=figures.BLUE, label="right")
 axes.bar(places, lost_part, bottom=right_part, color=figures.ORANGE, hatch="//",
-         edgecolor="white", label="ended in a call, its result dropped")
+         edgecolor="white", label="ended in a call")
 axes.bar(places, other_part, bottom=right_part + lost_part, color="#CCCCCC",
          label="wrong in another way")
 axes.set_xticks(places, rooms)
-axes.set(xlabel="max_completion_length", ylabel="fraction of the conversations")
-axes.set_title("A call whose result does not fit earns nothing", loc="left")
+axes.set(xlabel="max_completion_length, tokens", ylabel="fraction of conversations")
+axes.set_title("How 64 conversations end, by the limit of tokens", loc="left")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 parts = []
 for room, right_rate, lost_rate in zip(rooms, right_rates, lost_rates):
@@ -594,13 +593,14 @@ rates_of_calling = {"hard": calling[~is_easy].mean()}
 for side, chosen, ends in (("left", is_easy & pays, (-0.04, border)),
                            ("right", is_easy & ~pays, (border, 1.04))):
     rate = calling[chosen].mean() if chosen.any() else np.nan
-    axes.hlines(rate, *ends, color=figures.BLUE, lw=3)
-    rates_of_calling[f"easy, {side} of the line"] = rate
-axes.axvline(border, color="black", linestyle="--", lw=1)
-axes.set(xlabel="rate right by heart, calls forbidden", ylabel="rate of calling")
+    label = "mean of the easy products on this side" if side == "left" else None
+    axes.hlines(rate, *ends, color=figures.BLUE, lw=3, label=label)
+    rates_of_calling[f"easy, {side} of the border"] = rate
+axes.axvline(border, color="black", linestyle="--", lw=1, label="calls pay left of it")
+axes.set(xlabel="rate right by heart (of 8 tries)", ylabel="rate of calling (of 8)")
 axes.set(xlim=(-0.05, 1.05), ylim=(-0.08, 1.08))
 numbers = "; ".join(f"{name}: {rate:.0%}" for name, rate in rates_of_calling.items())
-axes.set_title(f"Rate of calling: {numbers}", fontsize=10)
+axes.set_title(f"How often it calls: {numbers}", fontsize=10)
 figure.legend(loc="outside lower center", ncols=2, frameon=False)
 words = f"Scatter plot of 60 products; for {pays.sum()} a call is worth its price. "
 figures.show(figure, f"{words}Rate of calling: {numbers}.")
@@ -851,16 +851,17 @@ figures.show(figure, "Lines of the games won by step. " + "; ".join(parts))
 
 # %%
 def guess_tables(episodes):
-    """{(lowest, highest number left): how often each of the numbers was guessed}."""
+    """{(lowest, highest number left): how often 1 to 7 were guessed, and others}."""
     highest = GuessNumber.highest
     tables = {}
     for episode in episodes:
         low, high = 1, highest
         secret = episode.environment._secret
         for (number,) in episode.environment._transcript:
-            counts = tables.setdefault((low, high), np.zeros(highest))
-            if 1 <= number <= highest:
-                counts[number - 1] += 1
+            counts = tables.setdefault((low, high), np.zeros(highest + 1))
+            in_range = 1 <= number <= highest
+            column = number - 1 if in_range else highest  # the last one: other numbers
+            counts[column] += 1
             if number < secret:
                 low = max(low, number + 1)
             else:
@@ -868,8 +869,8 @@ def guess_tables(episodes):
     return tables
 
 # %% [markdown]
-# A guess outside of what is left *contradicts* an earlier answer. How often does that happen? (Numbers outside 1 to 7
-# are not counted.)
+# A guess outside of what is left *contradicts* an earlier answer, or is not a number from 1 to 7 at all. How often does
+# that happen?
 
 # %%
 def contradicting(tables):
@@ -885,7 +886,10 @@ def contradicting(tables):
 tables_before = guess_tables(game_before)
 tables_after = guess_tables(trained_games)
 for name, tables in (("before", tables_before), ("after", tables_after)):
-    print(f"{name:7} {contradicting(tables):.1%} of the guesses contradict an answer")
+    every_guess = sum(tables.values())
+    wrong = contradicting(tables)
+    print(f"{name:7} {wrong:.1%} of {every_guess.sum():.0f} guesses contradict", end="")
+    print(f" an answer, {every_guess[-1]:.0f} of them are outside 1 to 7")
 guesses_at = {}  # range -> guesses in both tables
 for left in set(tables_before) & set(tables_after):
     both_tables = tables_before[left] + tables_after[left]
@@ -895,8 +899,8 @@ common.sort(key=lambda left: (left[0] - left[1], left[0]))  # wide ranges first
 
 # %% [markdown]
 # In the figure, each row is one of the seven commonest ranges of the games of seed 0, with the number of guesses there.
-# The darker a square, the more often this number was guessed. The black frame contains what is left, and the dots mark
-# the guesses that halve it.
+# The darker a square, the more often this number was guessed; the last column has the guesses outside 1 to 7. The black
+# frame contains what is left, and the dots mark the guesses that halve it. The titles count the guesses of these rows.
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -920,10 +924,10 @@ for axes, (name, tables) in zip(panels, both.items()):
             axes.plot(number - 1, y, "o", color=figures.ORANGE, ms=4)
             halving += counts[y, number - 1] / totals.sum()
     axes.set_yticks(range(len(common)), labels)
-    axes.set_xticks(range(7), range(1, 8))
-    axes.set(xlabel="guess", title=f"{name}: {halving:.0%} of the guesses halve")
+    axes.set_xticks(range(8), [1, 2, 3, 4, 5, 6, 7, "other"])
+    axes.set(xlabel="guess", title=f"{name}: {halving:.0%} of these guesses halve")
     axes.grid(False)
-    parts.append(f"{name}: {halving:.0%} of the guesses halve the range")
+    parts.append(f"{name}: {halving:.0%} of these guesses halve the range")
 panels[0].set_ylabel("what is left: number of guesses")
 figure.colorbar(shades, ax=panels, label="rate of this guess in its row")
 words = "Two tables of how often each number is guessed, by the range that is left. "
@@ -1020,8 +1024,8 @@ figures.show(figure, "Advantages by first guess, means: " + "; ".join(parts))
 #
 # An environment can also reward single turns: `get_reward` may give a part of the reward for each guess that
 # contradicts no earlier answer. TRL still adds everything up into one advantage for the whole conversation, and a model
-# can collect such parts without ever winning, so attack such a reward as in chapter 03. This course has not measured
-# whether parts help here.
+# can collect such parts without ever winning, so attack such a reward as in chapter 03. In exercise 11.6 you write one
+# and train with it.
 #
 # ## The cost of turns
 #
@@ -1114,91 +1118,8 @@ sandbox.close()
 # `make_trainer`; this has not been run yet. A test of the course runs it on a CPU, with a tiny model that has learned
 # one call by heart.
 #
-# ## Environments of others: OpenEnv and verifiers
-#
-# OpenEnv is a library of environments that have the methods `reset` and `step` and mostly run on a server. TRL, in
-# contrast, wants methods that are tools. So wrap such an environment: one of ours contains one of theirs, and its tool
-# calls `step`. In the next cell `Server` stands for a client such as `EchoEnv(base_url=...)`. This page was made
-# without openenv, so the cell is skipped here. A test of the course runs it where openenv 0.10.0 is installed: the
-# guesses 3 and 4 then give `wrong 0.0` and `correct 1.0`.
-
-# %%
-if not find_spec("openenv"):
-    print("skipped: pip install openenv")
-else:
-    from openenv import core
-
-    class Server(core.Environment):
-        state = core.State()
-
-        def reset(self, seed=None, **more):
-            self.secret = seed % 7 + 1
-
-        def step(self, action, **more):
-            return core.Observation(reward=action.metadata["number"] == self.secret)
-
-    class Remote(Environment):
-        def _start(self, rng, row):
-            self._reward = False
-            self._server = Server()
-            self._server.reset(seed=row["seed"])
-
-        @tool
-        def guess(self, number: int) -> str:
-            self._turn(number)
-            action = core.Action(metadata={"number": number})
-            self._reward = self._server.step(action).reward
-            return "correct" if self._reward else "wrong"
-
-        def get_reward(self):
-            return float(self._reward)
-
-# %% [markdown]
-# Two guesses, where the secret is 4:
-
-# %%
-if find_spec("openenv"):
-    remote = Remote()
-    remote.reset(seed=10)
-    for number in (3, 4):
-        print(remote.guess(number=number), remote.get_reward())
-
-# %% [markdown]
-# The library verifiers has *tasksets*. A taskset yields prompts, and its tasks have reward methods. It plays the
-# episodes itself, against a model on a server. For TRL, take its prompts as rows, and write a reward that puts the
-# model's answer into a *trace* (verifiers' record of an episode) and lets the task score it:
-
-# %%
-if not find_spec("verifiers"):
-    print("skipped: pip install verifiers")
-else:
-    import verifiers.v1 as vf
-
-    class Answer(vf.TaskData):
-        answer: str
-
-    class Product(vf.Task[Answer]):
-        @vf.reward
-        async def exact(self, trace) -> float:
-            return float(trace.last_reply == self.data.answer)
-
-    class Products(vf.Taskset[Product]):
-        def load(self):
-            for row in train_rows:
-                yield Product(Answer(prompt=row["question"], answer=row["answer"]))
-
-    their_tasks = list(Products(vf.TasksetConfig()))
-
-    async def their_reward(completions, index, **columns):  # TRL awaits it
-        rewards = []
-        for messages, i in zip(completions, index):
-            task_type = vf.TraceTask(type="Product", data=their_tasks[i].data)
-            agent = vf.AgentInfo(config=vf.AgentConfig())
-            reply = final_answer(messages)
-            trace = vf.Trace(task=task_type, agent=agent, root_reply=reply)
-            await their_tasks[i].score(trace)
-            rewards.append(trace.reward)
-        return rewards
+# Environments of other libraries, OpenEnv's and those of verifiers, need a few lines around them. They stand on [a page
+# of their own](../docs/environments.md).
 
 # %% [markdown]
 # ## What the metrics count, and what they do not
@@ -1251,55 +1172,65 @@ if profile.name == "smoke":
 # Run a cell to check your answer. The table in chapter 00 counts what you have solved.
 
 # %% [markdown]
-# ### Exercise 11.1 · `tokens_needed` · easy · 5 minutes
+# ### Exercise 11.1 · `tool_mask` · medium · 10 minutes
 #
-# Return the `max_completion_length` that a conversation of `calls` calls needs. A call has `call` tokens, a result with
-# its headers has `result` tokens, and the answer at the end has `answer` tokens. The cell after the solution trains
-# with your number, for one call of 21 tokens, a result of 21 and an answer of 6.
+# TRL makes the mask while it plays the conversation. A library that gets finished conversations must make it from the
+# tokens. Write that function: return 1 for each token that the model wrote, and 0 for the others. `tokens` are the
+# tokens after the prompt, so the model writes first. It ends each of its turns with the token `end`, which it writes
+# itself. Then the template and the tool write, until the tokens `header` open the model's next turn:
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check, predict
 
 
-def tokens_needed(calls: int, call: int, result: int, answer: int) -> int:
+def tool_mask(tokens: list, end: object, header: list) -> list:
     raise NotImplementedError
 
 
-check("11.1", tokens_needed);
+check("11.1", tool_mask);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What does the conversation contain after the prompt, written by the model and by others?
+# Go through the tokens and remember who is writing. Two events change that: the model's end token, and the last token
+# of a whole header. Which of the two masks has a token that causes the change?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def tokens_needed(calls: int, call: int, result: int, answer: int) -> int:
-#     return calls * (call + result) + answer
+# def tool_mask(tokens: list, end: object, header: list) -> list:
+#     mask = []
+#     model_writes = True
+#     for position, token in enumerate(tokens):
+#         mask.append(1 if model_writes else 0)
+#         last_tokens = tokens[: position + 1][-len(header) :]
+#         if model_writes and token == end:
+#             model_writes = False
+#         elif not model_writes and last_tokens == header:
+#             model_writes = True
+#     return mask
 # ```
 #
 # </details>
 #
-# Train with your number, from new adapters and for half of the steps:
+# Compare your masks with those of the conversations that this chapter has played. If a single one differs, the model
+# would be trained to write a part of a result:
 
 # %%
-def train_on_products(reward, room=128):
-    """The rates of a new policy on held-out products, after half of the steps."""
-    policy, _ = load_policy(profile)
-    make_trainer(
-        policy, train_rows, [reward], STEPS // 2, room=room, tools=[multiply]
-    ).train()
-    return measured(play_products(policy, [multiply], room=room), heldout_rows)
-
-
+header = tokenizer.encode(
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n", add_special_tokens=False
+)
 try:
-    room = tokens_needed(calls=1, call=21, result=21, answer=6)
-    show_tables({"yours": train_on_products(get_tool_answer_reward(), room)})
+    for name, episodes in {"products": after, "games": trained_games}.items():
+        equal = 0
+        for episode in episodes:
+            mask = tool_mask(episode.ids, tokenizer.eos_token_id, header)
+            equal += mask == episode.mask
+        print(f"{name}: your mask is the real one in {equal} of {len(episodes)}")
 except NotImplementedError:
-    print("Write tokens_needed first, then run this cell.")
+    print("Write tool_mask first, then run this cell.")
 
 # %% [markdown]
 # ### Exercise 11.2 · `priced_reward` · medium · 10 minutes
@@ -1340,9 +1271,19 @@ check("11.2", priced_reward);
 #
 # </details>
 #
-# Train with your reward. Is a call still worth its price if the price is 0.9?
+# Train with your reward, from new adapters and for half of the steps. The price is now 0.9. For which products is a
+# call still worth it, by the rule of the section on the price? Decide before you run the cell. (After a call about 95 %
+# of the answers are right, so the border is now at 5 %. Hardly any hard product is right by heart, so a call gains at
+# most 0.05 there. The easy ones lie above the border.)
 
 # %%
+def train_on_products(reward):
+    """The rates of a new policy on held-out products, after half of the steps."""
+    policy, _ = load_policy(profile)
+    make_trainer(policy, train_rows, [reward], STEPS // 2, tools=[multiply]).train()
+    return measured(play_products(policy, [multiply]), heldout_rows)
+
+
 def your_reward(completions, answer, **columns):
     return priced_reward(completions, answer, price=0.9)
 
@@ -1514,43 +1455,80 @@ predict("11.5", prediction, run_narrow);
 # </details>
 
 # %% [markdown]
-# ### Exercise 11.6 · `two_tools` · hard · 15 minutes
+# ### Exercise 11.6 · `game_reward` · hard · 15 minutes
 #
-# Now shopping has a price: each call costs 0.65 of a right answer. Which questions does the model still answer right,
-# after as many steps as above? "both" means over half of the totals; "only single prices" means over half of the single
-# prices, but not of the totals.
+# In a lost game every guess is penalised, the sensible ones as well. Would the model learn more from a reward that also
+# pays for guesses? Write one, for a finished game of *higher* and *lower* with the numbers from 1 to 7. `guesses` has
+# up to three numbers. A won game earns exactly 1. A lost game earns at most 0.5: a part for each guess that contradicts
+# no earlier answer. A guess outside of 1 to 7, and one that was made before, contradict. Each first guess from 1 to 7
+# earns the same part. The check plays all games against your reward.
+
 
 # %% tags=["exercise"]
-prediction = ...  # "neither", "only single prices", "both"
+def game_reward(guesses: list, secret: int) -> float:
+    raise NotImplementedError
 
 
-def run_shopping() -> dict:
-    """The rate right on held-out questions after training, by kind."""
-    policy = train_shop(get_tool_answer_reward(price=0.65))
-    rates = measured(play_shop(policy), shop_rows)
-    return {kind: rate for kind, (rate, _) in rates.items()}
-
-
-predict("11.6", prediction, run_shopping);
+check("11.6", game_reward);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What does a right price earn after one call, and a right total after two? And what does a wrong answer without a call
-# earn?
+# Keep two bounds, `low` and `high`, as `guess_tables` does. Compare each guess with them *before* you use its answer to
+# move one of them.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "only single prices"
+# def game_reward(guesses: list, secret: int) -> float:
+#     if secret in guesses:
+#         return 1.0
+#     low, high = 1, 7
+#     allowed = 0
+#     for guess in guesses:
+#         if low <= guess <= high:
+#             allowed += 1
+#         if guess < secret:
+#             low = max(low, guess + 1)
+#         else:
+#             high = min(high, guess - 1)
+#     return 0.1 * allowed
 # ```
 #
-# A right price earns 1 - 0.65 after its call. A right total earns 1 - 1.3, which is less than a wrong answer without
-# calls. So the policy is paid for calling on single prices, and penalised for the second call of a total. Compare the
-# totals with those of the untrained model in the table above: at first the model calls more for totals as well, because
-# it calls more for prices. Later these calls are penalised.
+# </details>
+#
+# Now train on the game with your reward, with the same seed and as many steps as above, and let the policy play the
+# same held-out games. They are counted as before: a game is won, or it is not. Do your parts help?
+
+# %%
+class GameWithParts(GuessNumber):
+    def get_reward(self):
+        guesses = [number for (number,) in self._transcript]
+        return game_reward(guesses, self._secret)
+
+
+try:
+    game_reward([], 4)
+    player, _ = load_policy(profile)
+    game_trainer = make_trainer(
+        player, game_rows(range(2000)), [], STEPS // 2, room=GAME_ROOM,
+        environment=GameWithParts,
+    )
+    game_trainer.train()
+    with_parts = play_games(player, heldout_games)
+    outside = contradicting(guess_tables(with_parts))
+    p = paired_p_value(won(trained_games), won(with_parts))
+    print(f"with parts {mean(won(with_parts)):.1%} found, p = {p:.1g}")
+    print(f"{outside:.1%} of the guesses are outside of what is left")
+except NotImplementedError:
+    print("Write game_reward first, then run this cell.")
+
+# %% [markdown]
+# <details><summary>What we measured</summary>
+#
+# PARTS_RESULT
 #
 # </details>
 
