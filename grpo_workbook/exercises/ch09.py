@@ -109,6 +109,57 @@ def has_no_temperature(logits, temperature, top_p):
     return correct_sampling_chances(logits, 1.0, top_p)
 
 
+@sampling_chances.mistake
+def cuts_nothing(logits, temperature, top_p):
+    """You cut nothing off: top_p below 1 gives the unlikely tokens the probability 0."""
+    return with_temperature(logits, temperature)
+
+
+@sampling_chances.mistake
+def takes_min_p(logits, temperature, top_p):
+    """You compared each token with the likeliest one: that is min_p. top_p adds up probabilities
+    from the likeliest token on.
+    """
+    probabilities = with_temperature(logits, temperature)
+    kept = []
+    for token, chance in enumerate(probabilities):
+        if chance >= top_p * max(probabilities):
+            kept.append(token)
+    return normalised(cut(probabilities, kept))
+
+
+@sampling_chances.mistake
+def takes_the_tokens_as_they_come(logits, temperature, top_p):
+    """You added the tokens up in the order in which they stand: begin with the likeliest one."""
+    probabilities = with_temperature(logits, temperature)
+    kept = []
+    total = 0.0
+    for token, chance in enumerate(probabilities):
+        kept.append(token)
+        total += chance
+        if total >= top_p:
+            break
+    return normalised(cut(probabilities, kept))
+
+
+@sampling_chances.mistake
+def goes_one_token_too_far(logits, temperature, top_p):
+    """You went one token too far where the sum is exactly top_p: stop as soon as it is reached."""
+    probabilities = with_temperature(logits, temperature)
+    kept = kept_tokens(probabilities, top_p + 1e-9)
+    return normalised(cut(probabilities, kept))
+
+
+@sampling_chances.mistake
+def returns_the_kept_ones(logits, temperature, top_p):
+    """You returned only the tokens that are kept, the likeliest first: each token keeps its place,
+    and one that is cut off has 0.0 there.
+    """
+    probabilities = with_temperature(logits, temperature)
+    kept = kept_tokens(probabilities, top_p)
+    return normalised([probabilities[token] for token in kept])
+
+
 # 09.2: the wrong merges, by their logits
 
 
@@ -174,6 +225,20 @@ def one_outlier(position, token):
     return 0.0
 
 
+def in_the_middle(position, token):
+    """A wrong merge: 10 % of the spread, at two positions in the middle."""
+    if position in (2, 3):
+        return half_as_large(position, token)
+    return 0.0
+
+
+def few_large_ones(position, token):
+    """A wrong merge: 12 % of the spread at three of the thirty logits."""
+    if (position, token) in ((1, 0), (3, 2), (4, 4)):
+        return 0.12
+    return 0.0
+
+
 def tie_turned(position, token):
     """A right merge that changes the order of two logits that are nearly the same."""
     if (position, token) == (1, 2):
@@ -212,6 +277,12 @@ wrong_merges.case(LARGE, three_merges(LARGE), 0.02)
 wrong_merges.case(POSITIONS, {"outlier": moved(POSITIONS, one_outlier)}, 0.02)  # accepted
 wrong_merges.case(POSITIONS, {"same": POSITIONS}, 0.02)
 wrong_merges.case(SHIFTED, three_merges(SHIFTED), 0.02)
+wrong_merges.case(POSITIONS, {"middle": moved(POSITIONS, in_the_middle)}, 0.02, gives=["middle"])
+wrong_merges.case(POSITIONS, {"few": moved(POSITIONS, few_large_ones)}, 0.02, gives=["few"])
+# logits three times as large: 2.1 spreads of the reference, 0.7 of the merge's own
+wrong_merges.case(
+    POSITIONS, {"tripled": (3 * np.array(POSITIONS)).tolist()}, 1.0, gives=["tripled"]
+)
 
 
 @wrong_merges.mistake
@@ -265,6 +336,18 @@ def lets_signs_cancel(reference, merges, limit):
 
 
 @wrong_merges.mistake
+def takes_no_root(reference, merges, limit):
+    """You compared a mean of squares with the limit: take its root, or a difference of 10 % counts
+    as 1 %.
+    """
+
+    def mean_square(ours, theirs):
+        return relative_difference(ours, theirs) ** 2
+
+    return above(limit, mean_square, reference, merges)
+
+
+@wrong_merges.mistake
 def takes_the_spread_over_all_positions(reference, merges, limit):
     """You took one variance over all logits: positions may differ in height, which changes no
     probability, so take the variance at each position, and then the mean.
@@ -275,6 +358,42 @@ def takes_the_spread_over_all_positions(reference, merges, limit):
         return sqrt(mean_square / np.var(ours))
 
     return above(limit, over_all_positions, reference, merges)
+
+
+@wrong_merges.mistake
+def looks_at_the_first_position(reference, merges, limit):
+    """You looked at one position alone: a merge can be wrong at the others, so take the mean over
+    all of them.
+    """
+
+    def at_the_first(ours, theirs):
+        return relative_difference(ours[:1], theirs[:1])
+
+    return above(limit, at_the_first, reference, merges)
+
+
+@wrong_merges.mistake
+def averages_the_sizes(reference, merges, limit):
+    """You averaged the sizes of the differences: a few large ones disappear in such a mean. Square
+    them before the mean, and take the root after it.
+    """
+
+    def mean_size(ours, theirs):
+        return np.mean(np.abs(differences(ours, theirs))) / sqrt(spread_of(ours))
+
+    return above(limit, mean_size, reference, merges)
+
+
+@wrong_merges.mistake
+def divides_by_the_merges_spread(reference, merges, limit):
+    """You divided by the spread of the merge: a wrong merge can have larger logits and hide its
+    error behind them. Divide by the spread of the reference.
+    """
+
+    def by_its_own(ours, theirs):
+        return relative_difference(theirs, ours)
+
+    return above(limit, by_its_own, reference, merges)
 
 
 # 09.3: the same problems with fewer bits
@@ -318,3 +437,82 @@ fewer_bits = experiment(
 # two adapters: the second of the stored run
 fewer_bits.example({"better": 2, "worse": 2, "problems": 120}, gives="stays")
 fewer_bits.example({"better": 1, "worse": 12, "problems": 257}, gives="falls")
+
+# 09.4: a batch of prompts for generation
+
+
+def correct_pad_prompts(prompts, pad):
+    """The solution."""
+    longest = max(len(prompt) for prompt in prompts)
+    ids = []
+    mask = []
+    for prompt in prompts:
+        missing = longest - len(prompt)
+        ids.append([pad] * missing + prompt)
+        mask.append([0] * missing + [1] * len(prompt))
+    return ids, mask
+
+
+pad_prompts = exercise("09.4", "pad_prompts", solution=correct_pad_prompts)
+pad_prompts.case([[5, 6, 7], [8, 9]], 0)
+pad_prompts.case([[5], [6, 7, 8, 9], [4, 3]], 0)
+pad_prompts.case([[5, 1, 6, 1, 7], [8, 1, 9]], 1)  # the end token is the padding
+pad_prompts.case([[1, 5, 6], [1, 8]], 1)  # a prompt that begins with it
+pad_prompts.case([[4, 2], [3, 7]], 0)  # equally long: nothing to fill up
+
+
+@pad_prompts.mistake
+def pads_on_the_right(prompts, pad):
+    """You padded on the right: the model continues at the end of the row, which has to be the end
+    of the prompt.
+    """
+    ids, mask = correct_pad_prompts([prompt[::-1] for prompt in prompts], pad)
+    return [row[::-1] for row in ids], [row[::-1] for row in mask]
+
+
+@pad_prompts.mistake
+def masks_by_the_token(prompts, pad):
+    """You made the mask from the ids: where the padding is also the end token, real tokens of the
+    prompt are hidden from the model. Make it from the number of missing ids.
+    """
+    ids, _ = correct_pad_prompts(prompts, pad)
+    mask = []
+    for row in ids:
+        mask.append([0 if token == pad else 1 for token in row])
+    return ids, mask
+
+
+@pad_prompts.mistake
+def masks_nothing(prompts, pad):
+    """Your mask has a 1 for the padding: then the model reads it as text."""
+    ids, _ = correct_pad_prompts(prompts, pad)
+    return ids, [[1] * len(row) for row in ids]
+
+
+@pad_prompts.mistake
+def masks_the_wrong_way_round(prompts, pad):
+    """Your mask is the wrong way round: 1 is a token to read, 0 is padding."""
+    ids, mask = correct_pad_prompts(prompts, pad)
+    return ids, [[1 - value for value in row] for row in mask]
+
+
+@pad_prompts.mistake
+def masks_on_the_other_side(prompts, pad):
+    """Your ids are padded on the left, but your mask has its zeros on the right."""
+    ids, mask = correct_pad_prompts(prompts, pad)
+    return ids, [row[::-1] for row in mask]
+
+
+@pad_prompts.mistake
+def cuts_to_the_shortest(prompts, pad):
+    """You cut the prompts to the shortest one: that loses text. Fill up to the longest."""
+    shortest = min(len(prompt) for prompt in prompts)
+    ids = [prompt[-shortest:] for prompt in prompts]
+    return ids, [[1] * shortest for prompt in prompts]
+
+
+@pad_prompts.mistake
+def returns_the_ids_alone(prompts, pad):
+    """You returned the ids alone: without an attention mask the model reads the padding as text."""
+    ids, _ = correct_pad_prompts(prompts, pad)
+    return ids

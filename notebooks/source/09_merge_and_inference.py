@@ -1,17 +1,17 @@
 # %% [markdown]
 # # 09 · Merge and inference
 #
-# In which form do you put a trained adapter to work, and how do you know that this form still behaves as the trained
-# policy? This chapter merges an adapter, checks the merge, measures how far each form is from the trained policy, and
-# serves the merged model.
+# In which form and with which settings do you put a trained adapter to work, and how do you know that it still behaves
+# as the trained policy? A merged model that is wrong still loads, still answers, and is right on most problems, so
+# nobody notices. This chapter merges an adapter, proves the merge, measures how far each form is from the trained
+# policy, and serves the merged model.
 #
 # **After this notebook you can** choose a form to ship, merge an adapter into its base and prove that the merge was
 # computed correctly, recognise a wrong merge although it still answers, generate in batches, choose sampling settings
 # by measurement, and serve the model over HTTP.
 #
-# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. (The stored run shared its
-# machine and took longer.) Reading takes about 35 minutes. **You need** chapter 00, and an idea of what LoRA is
-# (chapter 04).
+# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 35
+# minutes. **You need** chapter 00, and an idea of what LoRA is (chapter 04).
 
 # %% [markdown]
 # ## Which form?
@@ -123,7 +123,7 @@ print(f"the rounding error is {error:.0%} of the update's size")
 # The figure shows the same for a single weight that lies on the level 0: how much of a requested change is left after
 # rounding to 16 or to 4 bits. Both axes are in units of the block's scale:
 
-# %%
+# %% tags=["hide-input"]
 requested = torch.linspace(0, 0.35, 141)
 in_16_bits = requested.bfloat16().float()
 in_4_bits = round_to_levels(requested, scale=1.0)
@@ -133,8 +133,8 @@ figure, words = figures.line_chart(
         "4-bit (NF4)": (requested.tolist(), in_4_bits.tolist()),
     },
     x="change requested, in units of the block's scale",
-    y="change that arrives",
-    title="A small change of a 4-bit weight is no change",
+    y="change that arrives, same units",
+    title="What is left of a change to one weight after rounding",
     finding="16 bits follow; 4 bits climb in steps of about 0.08.",
     markers=False,
 )
@@ -422,7 +422,7 @@ for y, (name, numbers) in enumerate(results.items()):
 panels[1].axvline(100 * export.RELATIVE, color="black", ls="--", lw=1)
 panels[0].set_yticks(range(len(results)), list(results))
 panels[1].set_yticks(range(len(results)), [])
-panels[0].set(xlabel="greedy accuracy, %", xlim=(35, 90))
+panels[0].set(xlabel="greedy accuracy, %, with 95 % intervals", xlim=(35, 90))
 panels[1].set(xlabel="logits differ, % of their spread", xlim=(0, 32))
 for axes in panels:
     axes.set_ylim(len(results) - 0.5, -0.5)
@@ -478,6 +478,28 @@ print(f"policy    greedy {after_greedy.rate:.1%}", end=", ")
 print(f"sampled {after.rate:.1%} ({low:.1%} to {high:.1%})")
 
 # %% [markdown]
+# All of them answered the same problems, so the paired test (chapter 08) can compare each with the trained policy, and
+# the two merges in 16 bits with each other. It is more sensitive than a look at the intervals:
+
+# %%
+answered = {"policy": (after_greedy, after)}
+for name, (_, greedy, sampled) in distances.items():
+    answered[name] = (greedy, sampled)
+comparisons = [
+    ("policy", "4-bit"), ("policy", "16-bit"), ("policy", "unpacked"),
+    ("unpacked", "16-bit"), ("unpacked", "4-bit"),
+]
+paired = {}  # the p of the greedy and of the sampled answers
+print(f"{'paired p':22}  greedy  sampled")
+for first, second in comparisons:
+    line = f"{first} against {second}"
+    values = []
+    for ours, theirs in zip(answered[first], answered[second]):
+        values.append(paired_p_value(ours.strict, theirs.strict))
+    paired[line] = values
+    print(f"{line:22} {values[0]:7.2g} {values[1]:8.2g}")
+
+# %% [markdown]
 # The figure repeats these numbers. On the left are the distances of the logits. On the right are the accuracies, greedy
 # as circles and sampled as squares, with their 95 % intervals:
 
@@ -497,15 +519,17 @@ for y, (distance, greedy, sampled) in enumerate(ways.values()):
         low, high = scores.interval
         accuracy = 100 * scores.rate
         panels[1].hlines(height, 100 * low, 100 * high, color=figures.GREY)
-        panels[1].plot(accuracy, height, mark, color=figures.BLUE)
+        label = {"o": "greedy", "s": "sampled"}[mark] if y == 0 else None
+        panels[1].plot(accuracy, height, mark, color=figures.BLUE, label=label)
+figure.legend(frameon=False, loc="outside lower center", ncols=2)
 panels[0].set_yticks(range(len(ways)), list(ways))
 panels[1].set_yticks(range(len(ways)), [])
-panels[0].set(xlabel="logits off the policy's, %", xlim=(0, 16))
-panels[1].set(xlabel="strictly right, %")
+panels[0].set(xlabel="logits off the policy's, % of their spread", xlim=(0, 16))
+panels[1].set(xlabel="strictly right, % of 120, with 95 % intervals")
 for axes in panels:
     axes.set_ylim(len(ways) - 0.5, -0.5)
     axes.grid(visible=False)
-figure.suptitle("The logits tell the three ways apart, the accuracies do not")
+figure.suptitle("Three ways to merge: distance from the trained policy, and accuracy")
 ends = [f"{name} {distance:.1%}" for name, (distance, _, _) in distances.items()]
 words = ", ".join(ends)
 figures.show(figure, f"Logits off the trained policy's by: {words}. All intervals of "
@@ -650,11 +674,13 @@ for name, steps in WARPERS.items():
     for step in steps:
         changed = step(written, changed)
     chances[name] = changed.softmax(-1)[0].tolist()
+
+# %% tags=["hide-input"]
 figure, alternative = figures.bar_panels(
     chances,
     words,
     y="probability of the next token",
-    title="Temperature and penalty reshape; top_k, top_p, min_p cut off (crosses)",
+    title="One setting in each panel, applied to the same six logits",
     finding="Temperature and penalty reshape, the rest cut the tail off.",
 )
 figures.show(figure, alternative)
@@ -705,7 +731,8 @@ def vote_and_variety(completions, references):
     return mean(voted), mean(distinct)
 
 # %% [markdown]
-# The figure shows the three rates at five temperatures. The band is the 95 % interval of *strict*:
+# The cell measures the three rates at five temperatures, and the figure shows them. The band is the 95 % interval of
+# *strict*:
 
 # %%
 temperatures = [0.5, 1.0, 1.3, 1.6, 2.0]
@@ -720,12 +747,14 @@ for temperature in temperatures:
     voted.append(vote)
     distinct.append(variety)
     intervals.append(scores.interval)
+
+# %% tags=["hide-input"]
 curves = {"strict": strict, "maj@8": voted, "distinct": distinct}
 figure, words = figures.line_chart(
     {name: (temperatures, rates) for name, rates in curves.items()},
     x="temperature",
     y="rate",
-    title="Accuracy falls as variety grows, and the vote holds out longer",
+    title="60 problems with eight answers each, by temperature",
     finding=f"At 1.6: strict {strict[3]:.0%}, maj@8 {voted[3]:.0%}.",
 )
 low, high = zip(*intervals)
@@ -1019,6 +1048,20 @@ check("09.1", sampling_chances);
 # ```
 #
 # </details>
+#
+# Compare with Transformers' own settings, on the six tokens of the section on sampling:
+
+# %%
+six_tokens = ["12", "13", "15", "20", "2", "cat"]
+changed = TemperatureLogitsWarper(1.5)(written, logits)
+changed = TopPLogitsWarper(0.8)(written, changed)
+theirs = changed.softmax(-1)[0].tolist()
+try:
+    yours = sampling_chances(logits[0].tolist(), temperature=1.5, top_p=0.8)
+    for token, your_chance, their_chance in zip(six_tokens, yours, theirs):
+        print(f"{token:4} yours {your_chance:6.1%}, Transformers' {their_chance:6.1%}")
+except NotImplementedError:
+    print("Write sampling_chances first, then run this cell.")
 
 # %% [markdown]
 # ### Exercise 09.2 · `wrong_merges` · medium · 12 minutes
@@ -1128,6 +1171,61 @@ predict("09.3", prediction, fewer_bits);
 # measure on enough problems, and decode as you will when you use the model.
 #
 # </details>
+
+# %% [markdown]
+# ### Exercise 09.4 · `pad_prompts` · easy · 8 minutes
+#
+# Padding on the wrong side raised no error above, and answered nearly nothing right. Write the padding yourself: make a
+# batch from the token ids of some prompts, for a model that continues them. Return two lists with one row for each
+# prompt: the ids, filled up with `pad` to equal lengths, and the attention mask. Careful: many models use their end
+# token as `pad`, and it also stands *inside* a chat prompt, at the end of each message.
+
+# %% tags=["exercise"]
+def pad_prompts(prompts: list[list[int]], pad: int) -> tuple[list, list]:
+    raise NotImplementedError
+
+
+check("09.4", pad_prompts);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# How many ids are missing in each row? The mask follows from this number alone, and not from the ids.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def pad_prompts(prompts: list[list[int]], pad: int) -> tuple[list, list]:
+#     longest = max(len(prompt) for prompt in prompts)
+#     ids = []
+#     mask = []
+#     for prompt in prompts:
+#         missing = longest - len(prompt)
+#         ids.append([pad] * missing + prompt)
+#         mask.append([0] * missing + [1] * len(prompt))
+#     return ids, mask
+# ```
+#
+# </details>
+#
+# Let the merged model answer with your batch:
+
+# %%
+prompt_ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
+try:
+    ids, mask = pad_prompts(prompt_ids, tokenizer.pad_token_id)
+    output = model.generate(
+        input_ids=torch.tensor(ids, device=profile.device),
+        attention_mask=torch.tensor(mask, device=profile.device),
+        do_sample=False, max_new_tokens=64,
+    )
+    answers = tokenizer.batch_decode(output[:, len(ids[0]) :], skip_special_tokens=True)
+    print(f"your padding: {score(answers, references).rate:.0%} strict", end=", ")
+    print(f"the tokenizer's: {padded['left']:.0%}")
+except NotImplementedError:
+    print("Write pad_prompts first, then run this cell.")
 
 # %% [markdown]
 # ## Summary
