@@ -42,6 +42,32 @@ def takes_one_layer(free, layers, kv_heads, head_dim, tokens, group):
 
 
 @largest_step.mistake
+def takes_32_bits(free, layers, kv_heads, head_dim, tokens, group):
+    """You have half as many as fit: in 16 bits a number takes two bytes, not four."""
+    group_bytes = group * bytes_of_completion(layers, kv_heads, head_dim, tokens) * 2
+    return free // group_bytes * group
+
+
+@largest_step.mistake
+def takes_one_head(free, layers, kv_heads, head_dim, tokens, group):
+    """You counted one head: each of the `kv_heads` heads has its own key and value."""
+    group_bytes = group * bytes_of_completion(layers, 1, head_dim, tokens)
+    return free // group_bytes * group
+
+
+@largest_step.mistake
+def takes_at_least_one_group(free, layers, kv_heads, head_dim, tokens, group):
+    """You returned a group although not even one fits: then the answer is 0."""
+    return max(group, correct_largest_step(free, layers, kv_heads, head_dim, tokens, group))
+
+
+@largest_step.mistake
+def shares_the_cache_in_a_group(free, layers, kv_heads, head_dim, tokens, group):
+    """You counted a group as one completion: each of its completions has a cache of its own."""
+    return free // bytes_of_completion(layers, kv_heads, head_dim, tokens) * group
+
+
+@largest_step.mistake
 def leaves_a_group_incomplete(free, layers, kv_heads, head_dim, tokens, group):
     """You left the last group incomplete, which TRL refuses: round down to whole groups."""
     return free // bytes_of_completion(layers, kv_heads, head_dim, tokens)
@@ -81,6 +107,15 @@ choose_base.case(GIB, 0, 1.0, 2.5, gives="4 bits")
 choose_base.case(GIB, 0, 1.0, 1.52, gives="4 bits")  # 0.516 GiB of weights
 choose_base.case(GIB, 0, 1.0, 1.51, gives="neither")
 choose_base.case(GIB, GIB // 2, 1.0, 2.0, gives="neither")  # 1 GiB of embeddings
+choose_base.case(GIB, GIB // 2, 1.0, 2.7, gives="4 bits")
+
+
+@choose_base.mistake
+def keeps_the_embeddings_in_32_bits(linear_weights, other_weights, rest, usable):
+    """You took four bytes for the weights that are not quantized: they stay in 16 bits."""
+    in_16_bits = 2 * (linear_weights + other_weights) / GIB
+    in_4_bits = (NF4_BYTES * linear_weights + 4 * other_weights) / GIB
+    return base_that_fits(in_16_bits + rest, in_4_bits + rest, usable)
 
 
 @choose_base.mistake
@@ -157,37 +192,110 @@ smaller_pieces = experiment(
 smaller_pieces.example({64: 0.28733, 8: 0.30383}, gives="changes")
 smaller_pieces.example({64: 0.28733, 8: 0.28733}, gives="stays")
 
-# 10.4: completions side by side
+# 10.4: the same step on more GPUs
 
 
-def read_seconds(seconds):
-    """From the seconds for a few completions and for 8 times as many."""
-    fewest_first = sorted(dict(seconds).items())
-    (few, short), (many, long) = fewest_first
-    times = long / short
-    sentence = f"{few} took {short:.2f} s and {many} took {long:.2f} s: x {times:.1f}."
-    if times < 1.5:
-        return "hardly", sentence
-    if times <= 6:
-        return "below proportion", sentence
-    return "x 8", sentence
+def correct_same_step(processes, completions, at_once, group):
+    """The solution."""
+    piece = processes * at_once
+    if completions % group != 0 or completions % piece != 0:
+        return None
+    return completions // piece
 
 
-side_by_side = experiment(
-    "10.4",
-    "side_by_side",
-    read=read_seconds,
-    wrong={
-        "hardly": "Each completion has arithmetic of its own, which a CPU core does in turn.",
-        "below proportion": (
-            "A part of the time is paid for each token position, and a part for each completion: "
-            "here one of them outweighs the other."
-        ),
-        "x 8": "A token position is one call and one reading of the weights for all completions.",
-    },
-)
-side_by_side.example({8: 0.1965, 64: 0.7020}, gives="below proportion")
-side_by_side.example({8: 0.3526, 64: 0.8349}, gives="below proportion")
+# the arguments: processes, completions of a step, completions at once in each process, group
+same_step = exercise("10.4", "same_step", solution=correct_same_step)
+same_step.case(1, 64, 8, 8, gives=8)
+same_step.case(2, 64, 8, 8, gives=4)
+same_step.case(8, 64, 4, 16, gives=2)  # a group lies in several processes
+same_step.case(4, 64, 16, 8, gives=1)
+same_step.case(3, 64, 8, 8, gives=None)  # 48 or 72 completions would be another step
+same_step.case(16, 64, 8, 8, gives=None)  # already one piece is too large
+same_step.case(2, 60, 5, 8, gives=None)  # seven groups and a half
+
+
+@same_step.mistake
+def forgets_the_processes(processes, completions, at_once, group):
+    """You forgot the processes: each of them learns from `at_once` completions at the same time, so
+    with your number the step grows with the GPUs.
+    """
+    return correct_same_step(1, completions, at_once, group)
+
+
+@same_step.mistake
+def rounds_down(processes, completions, at_once, group):
+    """You rounded: the step then has fewer completions than the one that you tuned. Return None if
+    it does not come out even.
+    """
+    if completions % group != 0:
+        return None
+    return completions // (processes * at_once)
+
+
+@same_step.mistake
+def rounds_up(processes, completions, at_once, group):
+    """You rounded up: the step then has more completions than the one that you tuned. Return None
+    if it does not come out even.
+    """
+    if completions % group != 0:
+        return None
+    return -(-completions // (processes * at_once))
+
+
+@same_step.mistake
+def multiplies_by_the_processes(processes, completions, at_once, group):
+    """You multiplied by the processes: more processes need fewer pieces."""
+    if completions % group != 0 or completions % at_once != 0:
+        return None
+    return completions // at_once * processes
+
+
+@same_step.mistake
+def returns_0(processes, completions, at_once, group):
+    """You returned 0 where the step cannot be made: TRL would take that for a setting, so return
+    None.
+    """
+    pieces = correct_same_step(processes, completions, at_once, group)
+    return 0 if pieces is None else pieces
+
+
+@same_step.mistake
+def forgets_the_groups(processes, completions, at_once, group):
+    """You let a step end in the middle of a group: TRL refuses that, because its advantage needs
+    the whole group.
+    """
+    if completions % (processes * at_once) != 0:
+        return None
+    return completions // (processes * at_once)
+
+
+@same_step.mistake
+def returns_a_fraction(processes, completions, at_once, group):
+    """You returned a fraction: the number of pieces is whole (//), and None if it does not come out
+    even.
+    """
+    return completions / (processes * at_once)
+
+
+@same_step.mistake
+def divides_by_the_group(processes, completions, at_once, group):
+    """You divided by the size of a group: it decides whether the step is allowed, and not how many
+    pieces it has.
+    """
+    if completions % (processes * group) != 0:
+        return None
+    return completions // (processes * group)
+
+
+@same_step.mistake
+def wants_whole_groups_in_each_process(processes, completions, at_once, group):
+    """You asked for whole groups in each process: TRL gathers the rewards first, so a group may be
+    spread over processes and over pieces.
+    """
+    if at_once % group != 0:
+        return None
+    return correct_same_step(processes, completions, at_once, group)
+
 
 # 10.5: a plan for a GPU of the learner's own
 
@@ -230,3 +338,45 @@ def leaves_half_empty():
     groups.
     """
     return {"model": "qwen3-0.6b", "profile": "t4"}
+
+
+# 10.6: asynchronous training with slow updates
+
+
+def read_ahead(seconds):
+    """From the seconds per step without and with one step ahead."""
+    without = seconds[0]
+    ahead = seconds[1]
+    times = without / ahead
+    sentence = (
+        f"A step takes {without:.0f} s, and {ahead:.0f} s with one step ahead: x {times:.2f}."
+    )
+    if times > 2.2:
+        return "about 3 times", sentence
+    if times > 1.15:
+        return "about 1.5 times", sentence
+    return "not at all", sentence
+
+
+one_step_ahead = experiment(
+    "10.6",
+    "one_step_ahead",
+    read=read_ahead,
+    wrong={
+        "about 3 times": (
+            "The two work at the same time, so a step takes as long as the slower one: the update "
+            "is now the slower one, and running ahead cannot shorten it."
+        ),
+        "about 1.5 times": (
+            "Compare the sum of the two times with the longer of them: the gain is largest where "
+            "both are about equal and vLLM waits for its last completions."
+        ),
+        "not at all": (
+            "The time of the sampling disappears behind the update: without running ahead the "
+            "trainer waited for it in every step."
+        ),
+    },
+)
+one_step_ahead.example({0: 74.5, 1: 25.4}, gives="about 3 times")
+one_step_ahead.example({0: 174.5, 1: 120.1}, gives="about 1.5 times")
+one_step_ahead.example({0: 1030.0, 1: 1000.0}, gives="not at all")

@@ -1,12 +1,14 @@
 # %% [markdown]
 # # 10 · Scale out
 #
-# Does this model fit on my GPU, and what will be slow? This chapter answers both questions before a run starts, for
-# Qwen3-4B on a GPU of 16 GB. The answers decide which model you train, with which settings, and on how many GPUs.
+# Does this model fit on my GPU, and what will be slow? If you find out by trying, you pay for it: a run that does not
+# fit can train for a while and stop when the first long completions come, and a run whose step takes a minute needs
+# more than four hours for 250 steps. This chapter answers both questions before a run starts, for Qwen3-4B on a GPU of
+# 16 GB. The answers decide which model you train, with which settings, and on how many GPUs.
 #
 # **After this notebook you can** compute how much memory a run needs and choose what to change if it does not fit;
-# measure where the time of a step goes; run the same script in several processes; use vLLM and notice when completions
-# are dropped; and judge whether asynchronous training would help.
+# measure where the time of a step goes; and move a run to several GPUs or to vLLM without changing what it learns. What
+# does not belong to these questions stands under "For the curious" and "For reference".
 #
 # **Time:** about 2 minutes on two CPU cores. Reading takes about 40 minutes. **You need** chapter 04. All measurements
 # here are of the tiny model on a CPU. The numbers for large models are computed from formulas; a section below checks
@@ -110,13 +112,13 @@ for start in (7, 8.1, 9.2, 10.3):
     axes.fill_between(times, always, heights, color=figures.ORANGE)
 axes.axhline(usable, color="black", linestyle="--", lw=1)
 axes.text(2, always / 2, "weights, adapters, gradients, moments, reserve")
-axes.text(3.6, always + 0.9, "KV cache of 32 completions", ha="center", color="white")
+axes.text(3.2, always + 0.9, "prompts and KV cache", ha="center", color="white")
 axes.text(9.2, update + 0.5, "activations and logits\nof 8 completions, 4 times",
           ha="center")
 axes.text(5.8, usable - 0.9, f"a T4 can use {usable:.1f} GiB", ha="center")
 axes.set_xticks([3.1, 9.2], ["sampling", "update"])
 axes.set(ylabel="GiB", ylim=(0, 14.5))
-axes.set_title("Two peaks on what is always there: the higher one decides", loc="left")
+axes.set_title("One step of Qwen3-4B on a T4: the higher peak decides", loc="left")
 figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. The "
              f"KV cache takes it to {always + cache:.1f} while sampling. The update "
              f"has four teeth of {update:.1f}.")
@@ -176,7 +178,7 @@ axes.axvline(usable, color="black", linestyle="--", lw=1, zorder=0)
 axes.set(yticks=places, yticklabels=list(peaks), xlabel="GiB", xlim=(0, 20))
 axes.invert_yaxis()
 axes.grid(False)
-axes.set_title(f"Qwen3-4B; the dashed line is what a T4 can use: {usable:.1f} GiB",
+axes.set_title(f"Peaks of Qwen3-4B; dashed: what a T4 can use, {usable:.1f} GiB",
                loc="left")
 figure.legend(loc="outside lower center", ncols=2, frameon=False)
 pairs = []
@@ -489,9 +491,10 @@ figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
 # %% [markdown]
 # ## Several GPUs
 #
-# Training on several GPUs runs one *process*, that is one copy of the program, for each GPU. Take a group of eight
-# completions, four of them in each process. If each process subtracted the mean of its own four rewards, the same
-# reward would get different advantages on the two GPUs:
+# The update is arithmetic, so two GPUs can do it in about half of the time, if each takes half of the completions. But
+# does the run still learn the same? Training on several GPUs runs one *process*, that is one copy of the program, for
+# each GPU. Take a group of eight completions, four of them in each process. If each process subtracted the mean of its
+# own four rewards, the same reward would get different advantages on the two GPUs:
 
 # %%
 rewards = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
@@ -660,31 +663,18 @@ for name, (whole, divided) in stages.items():
 # gradients and moments exist for the adapters alone, and the 8 B base takes about 6 GiB in 4 bits (by `plan`). Dividing
 # the weights also makes sampling slow, because each token needs weights from all GPUs. Unsloth and `python -m
 # grpo_workbook run` do not divide them. For full training, write a script with TRL alone. TRL contains a settings file
-# for each stage:
-
-# %%
-from importlib import resources
-
-import yaml
-
-stored = resources.files("trl") / "accelerate_configs"
-for name in ("fsdp2", "zero2", "zero3"):
-    launch_settings = yaml.safe_load((stored / f"{name}.yaml").read_text())
-    kind = launch_settings["distributed_type"]
-    print(f"{name}.yaml, {kind}:")
-    for key, value in launch_settings[f"{kind.lower()}_config"].items():
-        if key in ("zero_stage", "fsdp_version", "fsdp_reshard_after_forward"):
-            print(f"    {key}: {value}")
-
-# %% [markdown]
-# The command below starts a script of your own with one of them. `fsdp_reshard_after_forward: true` means that a GPU
-# gives back the other GPUs' weights of a layer as soon as the layer is computed, as ZeRO 3 does. DeepSpeed is a package
-# of its own (`pip install deepspeed`). No cell runs this, because it needs several GPUs.
+# for each stage (`fsdp2.yaml`, `zero2.yaml`, `zero3.yaml`).
+#
+# <details><summary>The command</summary>
+#
+# DeepSpeed is a package of its own (`pip install deepspeed`). No cell runs this, because it needs several GPUs.
 #
 # ```bash
 # FILES=$(python -c "from importlib import resources; print(resources.files('trl') / 'accelerate_configs')")
 # accelerate launch --config_file $FILES/zero3.yaml --num_processes 4 my_script.py
 # ```
+#
+# </details>
 
 # %% [markdown]
 # ## A faster sampler: vLLM
@@ -730,7 +720,7 @@ figures.show(figure, "Two time lines of four GPUs. Colocate: all sample, then al
 # %% [markdown]
 # In the sketch the server looks worse, because half of its GPUs always wait. It pays in two cases: if the memory of a
 # GPU cannot hold both vLLM's cache and the training, or if both halves work at the same time, which is the subject of
-# the section "Asynchronous GRPO" below.
+# the section on asynchronous GRPO below.
 
 # %% [markdown]
 # These are the settings:
@@ -753,7 +743,7 @@ figures.show(figure, "Two time lines of four GPUs. Colocate: all sample, then al
 # ```
 
 # %% [markdown]
-# ### The sampler is not quite the policy
+# ## For the curious: the sampler is not quite the policy
 #
 # vLLM computes with other GPU code than the trainer, and often in another precision. So its log-probabilities differ a
 # little, and the completions come from a slightly different policy. You can see the effect without vLLM: let a copy of
@@ -895,7 +885,7 @@ figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
 # sampler, too. This course has not measured which of the two trains better.
 
 # %% [markdown]
-# ## Asynchronous GRPO
+# ## For the curious: asynchronous GRPO
 #
 # With a server, one half of the GPUs is always idle: vLLM waits while the trainer updates, and the trainer waits while
 # vLLM samples. It even waits for the *last* completion of a step, while most of vLLM has nothing left to do. In
@@ -994,12 +984,13 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # step gives you.
 #
 # **What it costs.** A completion that is two updates old was sampled by a policy that no longer exists: training is
-# **off-policy**. So sampler and trainer differ once more, as in the section "The sampler is not quite the policy", but
-# here because of the updates between them, and by more. The remedy is the same. It is called **importance sampling**:
-# multiply the loss by the ratio of the two probabilities, under the trained policy and under the one that sampled, and
-# limit this ratio. The remedy has a limit, too. The further the two policies are apart, the more ratios are cut off,
-# and the less a completion can teach. So every asynchronous trainer bounds the staleness, which is the age of a
-# completion in updates:
+# **off-policy**. So sampler and trainer differ once more, as in the section on the sampler, but here because of the
+# updates between them, and by more. The remedy is the same. It is called **importance sampling**: multiply the loss by
+# the ratio of the two probabilities, under the trained policy and under the one that sampled, and limit this ratio. The
+# remedy has a limit, too. The further the two policies are apart, the more ratios are cut off, and the less a
+# completion can teach. So every asynchronous trainer bounds the staleness, which is the age of a completion in updates.
+#
+# <details><summary>Five asynchronous trainers, and a run with TRL</summary>
 #
 # | trainer | how far it may run ahead | what corrects |
 # | --- | --- | --- |
@@ -1023,6 +1014,8 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # args = AsyncGRPOConfig(output_dir="outputs/async", max_staleness=2, num_generations=8)
 # trainer = AsyncGRPOTrainer("Qwen/Qwen3-4B", [correctness_reward], args, train_set)
 # ```
+#
+# </details>
 #
 # When is it worth it? If sampling takes most of a step, if the completions differ much in length, and if you have GPUs
 # for both. On a single GPU the trainer and vLLM take turns anyway. Watch the staleness (`sample/staleness_mean` in TRL
@@ -1055,6 +1048,8 @@ for name in (
     print(f"{name:30}{on_t4!s:>20}{on_big!s:>20}")
 
 # %% [markdown]
+# <details><summary>Why each setting has its value</summary>
+#
 # | setting | why it has this value |
 # | --- | --- |
 # | `qwen` | the model. Qwen3-4B fits on a T4, too (first section), but a smaller model takes less time, and a T4 is slow |
@@ -1069,6 +1064,8 @@ for name in (
 # | `gradient_checkpointing` | on, because without it a single completion can fill gigabytes |
 # | `use_vllm` | off if training leaves too little memory for it |
 # | `beta` | 0, which needs no reference model and no second forward pass |
+#
+# </details>
 
 # %% [markdown]
 # ## For reference: your own run, as a file
@@ -1097,7 +1094,7 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 # evaluations. If the completions get longer while the model learns, the steps take longer, too.
 
 # %% [markdown]
-# ### A GPU that you do not own
+# <details><summary>A GPU that you do not own</summary>
 #
 # A script whose first lines name its packages can also run on a rented GPU. `python -m grpo_workbook new my_project`
 # writes such a `train.py`. With an account at Hugging Face that may run jobs, this command sends it to a T4, together
@@ -1112,6 +1109,8 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 # into a bucket of your account. `--flavor` names the machine (`hf jobs hardware` lists them with their prices), and
 # `--timeout` ends a job that hangs. Add `--dry-run` to see the job without starting it. This course has not run it; a
 # test starts the script in the same way, apart from its folder.
+#
+# </details>
 
 # %% [markdown] tags=["remove-cell"]
 # For the machine that runs this notebook on every change: fail if a formula has drifted from what was measured, or if
@@ -1309,53 +1308,57 @@ predict("10.3", prediction, run_pieces);
 # </details>
 
 # %% [markdown]
-# ### Exercise 10.4 · `side_by_side` · easy · 5 minutes
+# ### Exercise 10.4 · `same_step` · easy · 8 minutes
 #
-# You sample 64 completions instead of 8, each of 40 tokens, in one call of `generate`. How does the time grow? Predict,
-# then run. Afterwards try other numbers of completions and tokens.
+# You have tuned a run, and now you can rent more GPUs. With which `gradient_accumulation_steps` does the run stay the
+# same? A step has `completions` completions in groups of `group`; each of the `processes` learns from `at_once` of them
+# at a time. Return the number, or None if the same step cannot be made with these values (then choose another
+# `at_once`, and do not let the step shrink or grow unnoticed).
+
 
 # %% tags=["exercise"]
-prediction = ...  # "hardly" (below x 1.5), "below proportion", "x 8" (above x 6)
+def same_step(
+    processes: int, completions: int, at_once: int, group: int
+) -> int | None:
+    raise NotImplementedError
 
 
-def run_sizes() -> dict:
-    """Seconds to sample, by the number of completions: the best of five tries."""
-    seconds = {}
-    for count in (8, 64):
-        prompts = torch.randint(5, 200, (count, 100), device=profile.device)
-        tries = []
-        for _ in range(5):
-            began = now()
-            plain.generate(
-                prompts, attention_mask=torch.ones_like(prompts), do_sample=True,
-                min_new_tokens=40, max_new_tokens=40, pad_token_id=0,
-            )
-            tries.append(now() - began)
-        seconds[count] = min(tries)
-    return seconds
-
-
-predict("10.4", prediction, run_sizes);
+check("10.4", same_step);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# For each token position the weights are read once, for all completions together. What does grow with the number of
-# completions?
+# How many completions do all processes learn from in one piece? A group may be spread over processes and over pieces,
+# but the whole step must consist of whole groups.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "below proportion"
+# def same_step(
+#     processes: int, completions: int, at_once: int, group: int
+# ) -> int | None:
+#     piece = processes * at_once
+#     if completions % group != 0 or completions % piece != 0:
+#         return None
+#     return completions // piece
 # ```
 #
-# On a CPU core the arithmetic grows with the number of completions, but the overhead of each call does not. On a GPU
-# most of the time goes into reading the weights, and the arithmetic of 64 completions takes hardly longer than that of
-# 8, so expect "hardly" there. In both cases, each completion gets cheaper when more of them are sampled together.
-#
 # </details>
+#
+# For which numbers of GPUs can the tuned step of 64 completions be kept?
+
+# %%
+try:
+    for processes in (1, 2, 3, 4, 6, 8, 16):
+        answers = []
+        for at_once in (8, 4):
+            pieces = same_step(processes, completions=64, at_once=at_once, group=8)
+            answers.append(f"{at_once} at once: {pieces}")
+        print(f"{processes:2} GPUs, accumulation steps with {', with '.join(answers)}")
+except NotImplementedError:
+    print("Write same_step first, then run this cell.")
 
 # %% [markdown]
 # ### Exercise 10.5 · `my_plan` · medium · 10 minutes
@@ -1389,6 +1392,48 @@ check("10.5", my_plan);
 #     return {"model": "Qwen/Qwen3-4B", "profile": "t4", "gib": 14.7,
 #             "max_completion_length": 1024}
 # ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 10.6 · `one_step_ahead` · medium · 8 minutes
+#
+# In the simulation an update took 20 seconds, and one step ahead made the run about three times as fast. Now you train
+# a larger model, and an update takes 120 seconds. The sampling stays as it was. How much faster is the asynchronous run
+# with one step ahead? Predict, then run. Then decide: if you could rent two more GPUs, would you give them to vLLM or
+# to the trainer? Try your answer: halve `update`, or give vLLM twice as many completions at once.
+
+# %% tags=["exercise"]
+prediction = ...  # "about 3 times", "about 1.5 times", "not at all"
+
+
+def run_ahead() -> dict:
+    """Seconds per step without and with one step ahead: change the numbers."""
+    seconds = {}
+    for ahead in (0, 1):
+        seconds[ahead], *_ = simulate(ahead, update=120.0)
+    return seconds
+
+
+predict("10.6", prediction, run_ahead);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Without running ahead, a step takes the time of the sampling plus that of the update. What does it take if both run at
+# the same time?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "about 1.5 times"
+# ```
+#
+# The sampling of a step takes about 55 seconds, so a synchronous step takes 175. If both run at the same time, the step
+# takes as long as the longer of the two, here the update: 120 seconds. The trainer is the bottleneck, so give it the
+# two GPUs: with updates of 60 seconds a step takes 60. A faster vLLM would change nothing.
 #
 # </details>
 
