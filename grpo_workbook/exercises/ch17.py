@@ -189,8 +189,8 @@ def is_exact(text, gold):
 
 @my_project.mistake
 def pays_a_list():
-    """Your reward finds the answer anywhere in the text: a list of all answers earns as much, so
-    read one marked place and nothing else.
+    """Your reward finds the answer anywhere in the text, or at its beginning: a list of all answers
+    earns as much, so read one marked place and refuse whatever follows it.
     """
 
     def contains(text, gold):
@@ -267,18 +267,172 @@ def has_too_few_rows():
     return project(is_exact, NINE_ITEMS[:5])
 
 
-# 17.3 and 17.4: two evaluations of the same problems
+# 17.3: which sentences the intervals of a gain carry
 
 
-def read_paired(measured):
-    """From what was strictly right before and after: the change, "stay" if none was shown."""
-    change, sentence = paired_direction(measured["before"], measured["after"])
-    names = {"rises": "rise", "stays": "stay", "falls": "fall"}
-    return names[change], sentence
+def claims_of(rose, is_new, little_form, more_new):
+    """The numbers of the sentences that hold."""
+    claims = []
+    for number, holds in enumerate((rose, is_new, little_form, more_new), 1):
+        if holds:
+            claims.append(number)
+    return claims
+
+
+def correct_may_claim(gains):
+    """The solution."""
+    return claims_of(
+        gains["together"][0] > 0,
+        gains["new"][0] > 0,
+        gains["form"][1] < 3,
+        gains["new"][0] > gains["sharpening"][1],
+    )
+
+
+def intervals(form, sharpening, new, together):
+    """The argument of `may_claim`."""
+    return {"form": form, "sharpening": sharpening, "new": new, "together": together}
+
+
+may_claim = exercise("17.3", "may_claim", solution=correct_may_claim)
+# the parts overlap
+may_claim.case(intervals((0.0, 0.0), (8.3, 17.8), (11.7, 23.4), (23.3, 36.1)), gives=[1, 2, 3])
+# a gain in form is not shown, and neither is its absence
+may_claim.case(intervals((-1.0, 8.0), (2.0, 9.0), (-2.0, 7.0), (4.0, 18.0)), gives=[1])
+# the parts are far apart
+may_claim.case(intervals((4.0, 9.0), (-1.0, 3.0), (6.0, 15.0), (11.0, 24.0)), gives=[1, 2, 4])
+# nothing was shown
+may_claim.case(intervals((-4.0, 6.0), (-3.0, 5.0), (-2.0, 4.0), (-3.0, 9.0)), gives=[])
+# the accuracy fell
+may_claim.case(intervals((-20.0, -9.0), (-4.0, 2.0), (-3.0, 1.0), (-22.0, -8.0)), gives=[3])
+# the form fell by less than the rest rose; the middle of "together" is above 0
+may_claim.case(intervals((-9.0, 2.0), (1.0, 6.0), (0.5, 5.0), (-1.0, 9.0)), gives=[2, 3])
+# the accuracy changed in one direction, and an interval begins at 0
+may_claim.case(intervals((3.0, 8.0), (0.0, 4.0), (0.0, 6.0), (5.0, 16.0)), gives=[1])
+
+
+def middle(interval):
+    """The middle of an interval."""
+    low, high = interval
+    return (low + high) / 2
+
+
+@may_claim.mistake
+def takes_the_middles(gains):
+    """You judged by the middle of each interval: a sentence on a card has to hold at the end that
+    is worst for it.
+    """
+    return claims_of(
+        middle(gains["together"]) > 0,
+        middle(gains["new"]) > 0,
+        middle(gains["form"]) < 3,
+        middle(gains["new"]) > middle(gains["sharpening"]),
+    )
+
+
+@may_claim.mistake
+def takes_not_shown_for_none(gains):
+    """You took "not shown" for "none" in sentence 3: an interval from -1 to 8 contains 0, and 8
+    points of form as well. Its upper end has to be below 3.
+    """
+    return claims_of(
+        gains["together"][0] > 0,
+        gains["new"][0] > 0,
+        gains["form"][0] <= 0,
+        gains["new"][0] > gains["sharpening"][1],
+    )
+
+
+@may_claim.mistake
+def compares_the_middles(gains):
+    """In sentence 4 you compared the middles of two intervals that overlap: then the order of the
+    true values is open.
+    """
+    return claims_of(
+        gains["together"][0] > 0,
+        gains["new"][0] > 0,
+        gains["form"][1] < 3,
+        middle(gains["new"]) > middle(gains["sharpening"]),
+    )
+
+
+@may_claim.mistake
+def compares_the_low_ends(gains):
+    """In sentence 4 you compared the lower ends: sharpening may still lie at its upper end, so
+    compare the lower end of one with the upper end of the other.
+    """
+    return claims_of(
+        gains["together"][0] > 0,
+        gains["new"][0] > 0,
+        gains["form"][1] < 3,
+        gains["new"][0] > gains["sharpening"][0],
+    )
+
+
+@may_claim.mistake
+def takes_any_change_for_a_rise(gains):
+    """You took any change for a rise: an interval that lies below 0 shows a fall."""
+    low, high = gains["together"]
+    return claims_of(
+        low > 0 or high < 0,
+        gains["new"][0] > 0,
+        gains["form"][1] < 3,
+        gains["new"][0] > gains["sharpening"][1],
+    )
+
+
+@may_claim.mistake
+def reads_new_from_the_whole(gains):
+    """You read sentence 2 from the whole gain: it can be form and sharpening alone."""
+    return claims_of(
+        gains["together"][0] > 0,
+        gains["together"][0] > 0,
+        gains["form"][1] < 3,
+        gains["new"][0] > gains["sharpening"][1],
+    )
+
+
+@may_claim.mistake
+def looks_for_a_size_of_form(gains):
+    """In sentence 3 you took the size: a loss in form is less than 3 points of gain, too."""
+    low, high = gains["form"]
+    return claims_of(
+        gains["together"][0] > 0,
+        gains["new"][0] > 0,
+        max(abs(low), abs(high)) < 3,
+        gains["new"][0] > gains["sharpening"][1],
+    )
+
+
+@may_claim.mistake
+def takes_the_upper_ends(gains):
+    """You looked at the upper ends in sentences 1 and 2: they show how much is possible. What holds
+    in the whole interval is decided at its lower end.
+    """
+    return claims_of(
+        gains["together"][1] > 0,
+        gains["new"][1] > 0,
+        gains["form"][1] < 3,
+        gains["new"][0] > gains["sharpening"][1],
+    )
+
+
+@may_claim.mistake
+def lets_zero_pass(gains):
+    """An interval that begins at 0 contains 0, "no gain": the lower end has to be above 0."""
+    return claims_of(
+        gains["together"][0] >= 0,
+        gains["new"][0] >= 0,
+        gains["form"][1] < 3,
+        gains["new"][0] > gains["sharpening"][1],
+    )
+
+
+# 17.4: two evaluations of the same problems
 
 
 def read_few_rows(measured):
-    """The same, in the words of exercise 17.4."""
+    """From what was strictly right in two runs: the change, if one was shown."""
     change, sentence = paired_direction(measured["before"], measured["after"])
     names = {"rises": "higher", "stays": "no difference", "falls": "lower"}
     return names[change], sentence
@@ -290,27 +444,6 @@ def evaluations(stayed, better, worse, never):
     after = [True] * (stayed + better) + [False] * (worse + never)
     return {"before": before, "after": after}
 
-
-first_draft = experiment(
-    "17.3",
-    "first_draft",
-    read=read_paired,
-    wrong={
-        "rise": (
-            "The draft pays for the number wherever it stands, so a rise is likely and may be "
-            "real, but this test on 120 problems did not show it."
-        ),
-        "stay": (
-            "The draft pays for the right number, too, so it can teach some of the skill; and a "
-            "hedge costs nothing under it, which spreads with more steps. Read the completions."
-        ),
-        "fall": (
-            "The base writes the form already, and the draft pays for the right number: nothing "
-            "pushes the answers away from the form in so few steps."
-        ),
-    },
-)
-first_draft.example(evaluations(38, 22, 11, 49), gives="stay")
 
 few_rows = experiment(
     "17.4",

@@ -9,16 +9,16 @@
 # **After this notebook you can** clean and split your own data, attack your own rewards, train and merge a model, and
 # say on one page what the model gained and what it did not gain.
 #
-# **Time:** about 2 minutes on two CPU cores; more than half of it is the training run. (The stored run was made on a
-# busy machine, so its bar shows several times as long.) Reading takes about 30 minutes. **You need** the chapters 00 to
-# 05, 08 and 09.
+# **Time:** about 2 minutes on two CPU cores; more than half of it is the training run. Reading takes about 30 minutes.
+# **You need** the chapters 00 to 05, 08 and 09.
 
 # %% [markdown]
 # ## The steps
 #
 # What the steps find out is written to files, and the checklist at the end reads these files. So the checklist judges
 # what the run left on the disk, and not what you remember of it. In the picture, the numbers are those of the sections
-# below; data are blue, checks green, measurements orange, and the steps that make a model white:
+# below, and under each step stand the files that it writes. Data are blue, checks green, measurements orange, and the
+# steps that make a model white:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures, quiet, use_one_thread
@@ -30,25 +30,27 @@ blue, white = pale["data"], pale["model"]
 green, orange = pale["check"], pale["number"]
 boxes = {}
 boxes["raw"] = (0.06, 0.82, "1 · your\nraw file", blue)
-boxes["clean"] = (0.25, 0.82, "2 · clean, split\ntrain.jsonl\nheldout.jsonl", blue)
-boxes["rewards"] = (0.47, 0.82, "3 · rewards, attacked\nattacks.json", green)
-boxes["groups"] = (0.7, 0.82, "4, 5 · can it learn?\nDoes it fit?", green)
-boxes["before"] = (0.92, 0.82, "6 · baseline\nreport.json", orange)
-boxes["train"] = (0.92, 0.45, "7 · GRPO run\nlog.json, adapter/", white)
+clean_files = "train.jsonl, heldout.jsonl\ndata_report.json"
+boxes["clean"] = (0.25, 0.82, f"2 · clean, split\n{clean_files}", blue)
+boxes["rewards"] = (0.5, 0.82, "3 · rewards, attacked\nattacks.json", green)
+boxes["groups"] = (0.72, 0.82, "4, 5 · can it learn?\nDoes it fit?", green)
+boxes["before"] = (0.92, 0.82, "6 · baseline", orange)
+boxes["train"] = (0.92, 0.45, "7 · GRPO run\nrun.json, log.json", white)
 boxes["health"] = (0.64, 0.45, "8 · diagnosis", green)
-boxes["after"] = (0.37, 0.45, "9 · held-out again\nreport.json", orange)
-boxes["merge"] = (0.1, 0.45, "10 · merge, card\nmerged/", white)
-boxes["list"] = (0.22, 0.1, "11 · checklist", green)
-boxes["you"] = (0.62, 0.1, "what no program checks:\nyou read completions", pale["off"])
+boxes["after"] = (0.37, 0.45, "9 · held-out again", orange)
+merge_files = "report.json\nadapter/, merged/"
+boxes["merge"] = (0.1, 0.45, f"10 · report, merge, card\n{merge_files}", white)
+boxes["list"] = (0.25, 0.08, "11 · checklist", green)
+boxes["you"] = (0.62, 0.08, "what no program checks:\nread completions", pale["off"])
 order = list(boxes)
 arrows = []
 for start, end in zip(order, order[1:]):
     arrows.append((start, end, "every file" if end == "list" else ""))
 figure = figures.diagram(boxes, arrows, (10.0, 3.8))
-figure.suptitle("Nearly every step writes a file, and the checklist reads them", y=1.03)
+figure.suptitle("The eleven steps, each with the files that it writes", y=1.03)
 figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacked, "
-             "groups and memory, baseline, GRPO run, diagnosis, held-out again, merge "
-             "and card, checklist, your own reading.")
+             "groups and memory, baseline, GRPO run, diagnosis, held-out again, "
+             "report, merge and card, checklist, your own reading.")
 
 # %% [markdown]
 # ## What is yours
@@ -487,26 +489,32 @@ scored.table().round(2)
 right_in_group = []
 for group in scored.groups[names[0]]:
     right_in_group.append(round(sum(group)))
-labels = [str(number) for number in range(group_size + 1)]
 groups_with = [right_in_group.count(number) for number in range(group_size + 1)]
 mixed = sum(groups_with[1:-1])
+figure, (axes,) = figures.new_panels(7.5, 3.0)
+alike = [0, group_size]
+axes.bar(alike, [groups_with[0], groups_with[-1]], color="#BBBBBB", hatch="//",
+         edgecolor="white", label="all right or all wrong: no signal from the number")
+axes.bar(range(1, group_size), groups_with[1:-1], color=figures.BLUE,
+         label="some right, some wrong: the number teaches")
 title = f"In {mixed} of {len(sixteen)} groups some completions are right and some wrong"
-figure, words = figures.bar_panels(
-    {"untrained model": groups_with}, labels, y="groups", title=title)
-figure.axes[0].set_xlabel(f"right completions of {group_size}")
-for bar in (figure.axes[0].patches[0], figure.axes[0].patches[group_size]):
-    bar.set(facecolor="#BBBBBB", hatch="//", edgecolor="white")  # teaches nothing
-figures.show(figure, f"{title}. {words}")
+axes.set_title(title, loc="left")
+axes.set(xlabel=f"right completions of {group_size}", ylabel="groups")
+axes.set_xticks(range(group_size + 1))
+axes.yaxis.get_major_locator().set_params(integer=True)
+axes.margins(y=0.1)
+figure.legend(frameon=False, loc="outside lower center", ncols=2)
+parts = [f"{number} right: {count}" for number, count in enumerate(groups_with)]
+figures.show(figure, f"{title}. Groups by right completions: {', '.join(parts)}.")
 
 # %% [markdown]
 # The horizontal axis is the number of right completions in a group of eight, and a bar counts the groups with that
-# number; a cross marks a bar of height 0. In the groups of the two grey, hatched bars all completions get the same
-# reward for the number. In half of the groups no completion is right here, so these problems are hard for the model;
-# they can begin to teach only if training on the others makes a right completion likelier. If nearly all groups had no
-# right completion, you would take easier problems or teach some answers by SFT first. If most groups had only right
-# completions, you would take harder problems. With all rewards together (row `total` of the table), 11 of the 16 groups
-# teach nothing at first, and 5 teach. That is enough to begin, but about two thirds of the samples are spent on groups
-# that teach nothing.
+# number. In the groups of the two grey, hatched bars all completions get the same reward for the number. In half of the
+# groups no completion is right here, so these problems are hard for the model; they can begin to teach only if training
+# on the others makes a right completion likelier. If nearly all groups had no right completion, you would take easier
+# problems or teach some answers by SFT first. If most groups had only right completions, you would take harder
+# problems. With all rewards together (row `total` of the table), 11 of the 16 groups teach nothing at first, and 5
+# teach. That is enough to begin, but about two thirds of the samples are spent on groups that teach nothing.
 
 # %% [markdown]
 # ## 5 · Plan: memory and problems
@@ -650,10 +658,12 @@ figures.show(figure, words)
 
 # %% [markdown]
 # In each panel the horizontal axis is the training step; a thin line shows the logged values, the thick line their
-# moving average ([chapter 05](05_monitoring.ipynb) explains each of these curves). The panel of the held-out problems
-# has the four measurements of `HeldoutProbe`: strict and lenient are the same here. Where should this curve begin? The
-# probe asks only the first 60 of the 120 problems, and each of them once. So compare it with the baseline of the same
-# 60 problems, which have eight answers each from step 6:
+# moving average. What matters here: the total reward and the reward for the number rise, the fraction of zero-variance
+# groups stays below 1, the lengths stay far from the limit, and the adapters have stopped to move away quickly
+# ([chapter 05](05_monitoring.ipynb) explains each of these curves). The panel of the held-out problems has the four
+# measurements of `HeldoutProbe`: strict and lenient are the same here. Where should this curve begin? The probe asks
+# only the first 60 of the 120 problems, and each of them once. So compare it with the baseline of the same 60 problems,
+# which have eight answers each from step 6:
 
 # %%
 from statistics import mean
@@ -1014,8 +1024,8 @@ if profile.name == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Two exercises ask for a function; the second of them is a reward for your own task. The other two are experiments,
-# which run only after you have written down a prediction.
+# Three exercises ask for a function, and the second of them is a reward for your own task. The last one is an
+# experiment, which runs only after you have written down a prediction.
 
 # %% [markdown]
 # ### Exercise 17.1 · `split_by_group` · medium · 8 minutes
@@ -1097,7 +1107,7 @@ check("17.2", my_project);
 #     from grpo_workbook.rewards import text_of
 #
 #     def fields_reward(completions, answer, **columns):
-#         """1.0 for JSON with exactly the right fields, half of it for one right field."""
+#         """The fraction of right fields, for JSON that has exactly the expected ones."""
 #
 #         def value(text, reference):
 #             try:
@@ -1126,16 +1136,81 @@ check("17.2", my_project);
 # </details>
 
 # %% [markdown]
-# ### Exercise 17.3 · `first_draft` · medium · 6 minutes
+# ### Exercise 17.3 · `may_claim` · medium · 12 minutes
 #
-# What if nobody had attacked the draft? Train 16 steps with it. It pays 2 for the right number anywhere and 1 for the
-# two opening tags. Does the strict held-out accuracy of the greedy answers `"rise"` or `"fall"`? Answer `"stay"` if you
-# expect no clear change (the paired test gives p of 0.05 or more).
+# A colleague shows you four sentences for a model card. Which of them do the numbers carry? `gains` has the 95 %
+# interval, as (low, high) in points, of each part of a gain: `"form"`, `"sharpening"` and `"new"`, and of all
+# `"together"`. Return the numbers of the sentences that hold wherever in its interval each true value lies, in
+# ascending order:
+#
+# 1. Strict accuracy rose.
+# 2. The model solves problems that it solved in none of its tries before.
+# 3. Less than 3 points of the gain are form.
+# 4. More of the gain is new than sharpening.
+
+# %% tags=["exercise"]
+def may_claim(gains: dict) -> list[int]:
+    raise NotImplementedError
+
+
+check("17.3", may_claim);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# For each sentence look for the value in the interval that is worst for it. Does the sentence hold even there? "It was
+# not shown to be different from 0" is not "it is 0".
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def may_claim(gains: dict) -> list[int]:
+#     claims = []
+#     if gains["together"][0] > 0:
+#         claims.append(1)
+#     if gains["new"][0] > 0:
+#         claims.append(2)
+#     if gains["form"][1] < 3:
+#         claims.append(3)
+#     if gains["new"][0] > gains["sharpening"][1]:
+#         claims.append(4)
+#     return claims
+# ```
+#
+# Sentence 3 is the one that goes wrong most often. An interval from -1 to 8 contains 0, so a gain in form is not shown.
+# But neither is its absence: up to 8 points may be form. The rule for sentence 4 is strict, because two intervals that
+# overlap a little can still belong to a clear difference. An interval of the *difference*, problem by problem, decides
+# such a case.
+#
+# </details>
+#
+# Ask your function about the run above:
+
+# %%
+intervals = {}  # in points
+for name in ("form", "sharpening", "new"):
+    low, high = gain_parts[name]["gain_interval"]
+    intervals[name] = (100 * low, 100 * high)
+low, high = sampled_report["strict"]["gain_interval"]
+intervals["together"] = (100 * low, 100 * high)
+try:
+    print("the sentences that this run carries:", may_claim(intervals))
+except NotImplementedError:
+    print("Write may_claim first, then run this cell.")
+
+# %% [markdown]
+# ### Exercise 17.4 · `few_rows` · medium · 6 minutes
+#
+# How many rows does *your* project need? Train again for as many steps as above, but only on the first 16 training
+# problems. Is the strict held-out accuracy of the greedy answers `"lower"` or `"higher"` than that of the run above?
+# Answer `"no difference"` if you expect a paired test with p of 0.05 or more.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
 
-prediction = ...  # "rise", "stay" or "fall"
+prediction = ...  # "lower", "higher" or "no difference"
 
 
 def train_again(functions, weights, rows, steps):
@@ -1152,51 +1227,8 @@ def train_again(functions, weights, rows, steps):
     return new_policy
 
 
-def first_draft() -> dict:
-    """16 steps with the draft's rewards: change the draft, or the number of steps."""
-    drafted = train_again([draft_right, draft_form], [2.0, 1.0], train_set, steps=16)
-    scores = ask_heldout_problems(drafted, sample=False)
-    print(scores.completions[0])
-    return {"before": before_greedy.strict, "after": scores.strict}
-
-
-predict("17.3", prediction, first_draft);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Print a few completions of the base to which the draft pays its full reward. What is left for training to improve?
-# Does the draft pay for a clean end of the completion?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# prediction = "stay"
-# ```
-#
-# Measured with seed 0: of 120 problems 49 were strictly right before and 60 after (p = 0.08). This base writes the form
-# already, so the draft pays mostly for the number, and the accuracy rose by 9 points. But 11 of the problems got worse,
-# nearly a tenth, and step 5 found that then a gain below 16 points is often not shown. So this rise may be real. "No
-# clear change" does not mean "no change". The draft's gaps remain: it also pays for a second number behind the answer,
-# and a second number is a second chance to be right. Train longer and read the completions.
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 17.4 · `few_rows` · medium · 6 minutes
-#
-# How many rows does *your* project need? Train again for as many steps as above, but only on the first 16 training
-# problems (`train_again` comes from exercise 17.3). Is the strict held-out accuracy of the greedy answers `"lower"` or
-# `"higher"` than that of the run above? Answer `"no difference"` if you expect a paired test with p of 0.05 or more.
-
-# %% tags=["exercise"]
-prediction = ...  # "lower", "higher" or "no difference"
-
-
 def few_rows() -> dict:
-    """The same run on 16 problems: change their number."""
+    """The same run on 16 problems: change their number, or the rewards."""
     few = train_set.select(range(16))
     taught = train_again(reward_functions, weights, few, steps=MY_STEPS)
     scores = ask_heldout_problems(taught, sample=False)
