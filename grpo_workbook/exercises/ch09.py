@@ -121,9 +121,10 @@ def takes_min_p(logits, temperature, top_p):
     from the likeliest token on.
     """
     probabilities = with_temperature(logits, temperature)
+    lowest = top_p * max(probabilities)
     kept = []
     for token, chance in enumerate(probabilities):
-        if chance >= top_p * max(probabilities):
+        if chance >= lowest:
             kept.append(token)
     return normalised(cut(probabilities, kept))
 
@@ -478,7 +479,7 @@ def masks_by_the_token(prompts, pad):
     ids, _ = correct_pad_prompts(prompts, pad)
     mask = []
     for row in ids:
-        mask.append([0 if token == pad else 1 for token in row])
+        mask.append([int(token != pad) for token in row])
     return ids, mask
 
 

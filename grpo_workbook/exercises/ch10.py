@@ -256,7 +256,9 @@ def returns_0(processes, completions, at_once, group):
     None.
     """
     pieces = correct_same_step(processes, completions, at_once, group)
-    return 0 if pieces is None else pieces
+    if pieces is None:
+        return 0
+    return pieces
 
 
 @same_step.mistake

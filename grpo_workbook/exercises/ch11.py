@@ -15,7 +15,7 @@ def correct_tool_mask(tokens, end, header):
     mask = []
     model_writes = True
     for position, token in enumerate(tokens):
-        mask.append(1 if model_writes else 0)
+        mask.append(int(model_writes))
         if model_writes and token == end:
             model_writes = False
         elif not model_writes and ends_with(tokens[: position + 1], header):
@@ -40,7 +40,12 @@ CALL = ["<tool_call>", "3", "4", "</tool_call>", END]
 def with_numbers(function, *arguments):
     """The learner's mask; True and False count as 1 and 0."""
     mask = function(*arguments)
-    return [int(value) if isinstance(value, bool) else value for value in mask]
+    numbers = []
+    for value in mask:
+        if isinstance(value, bool):
+            value = int(value)
+        numbers.append(value)
+    return numbers
 
 
 tool_mask = exercise("11.1", "tool_mask", solution=correct_tool_mask, call=with_numbers)
@@ -71,14 +76,20 @@ def forgets_the_end_token(tokens, end, header):
     there.
     """
     mask = correct_tool_mask(tokens, end, header)
-    return [0 if token == end else value for token, value in zip(tokens, mask, strict=True)]
+    for position, token in enumerate(tokens):
+        if token == end:
+            mask[position] = 0
+    return mask
 
 
 @tool_mask.mistake
 def takes_every_end_token(tokens, end, header):
     """You gave every end token a 1: the template wrote the one behind the tool's result."""
     mask = correct_tool_mask(tokens, end, header)
-    return [1 if token == end else value for token, value in zip(tokens, mask, strict=True)]
+    for position, token in enumerate(tokens):
+        if token == end:
+            mask[position] = 1
+    return mask
 
 
 @tool_mask.mistake
@@ -104,7 +115,7 @@ def masks_the_result_alone(tokens, end, header):
     for token in tokens:
         if token == "<tool_response>":
             is_result = True
-        mask.append(0 if is_result else 1)
+        mask.append(int(not is_result))
         if token == "</tool_response>":
             is_result = False
     return mask
@@ -118,7 +129,7 @@ def changes_sides_at_each_end_token(tokens, end, header):
     mask = []
     model_writes = True
     for token in tokens:
-        mask.append(1 if model_writes else 0)
+        mask.append(int(model_writes))
         if token == end:
             model_writes = not model_writes
     return mask
@@ -143,7 +154,7 @@ def takes_the_first_turn(tokens, end, header):
     mask = []
     model_writes = True
     for token in tokens:
-        mask.append(1 if model_writes else 0)
+        mask.append(int(model_writes))
         if token == end:
             model_writes = False
     return mask
@@ -157,7 +168,7 @@ def looks_for_one_token(tokens, end, header):
     mask = []
     model_writes = True
     for token in tokens:
-        mask.append(1 if model_writes else 0)
+        mask.append(int(model_writes))
         if model_writes and token == end:
             model_writes = False
         elif not model_writes and token == header[-1] and len(mask) > 1:
@@ -287,8 +298,10 @@ def charges_right_answers_alone(completions, answer, price):
     """
     rewards = []
     for completion, gold in zip(completions, answer, strict=True):
-        is_right = answer_of(completion) == gold
-        rewards.append(1 - price * count_calls(completion) if is_right else 0.0)
+        reward = 0.0
+        if answer_of(completion) == gold:
+            reward = 1 - price * count_calls(completion)
+        rewards.append(reward)
     return rewards
 
 
@@ -561,11 +574,10 @@ def examine_game_reward(game_reward):
             outside.setdefault(pattern, []).append(reward)
     two_guesses = {pattern: plain[pattern] for pattern in plain if len(pattern) == 2}
     three_guesses = {pattern: plain[pattern] for pattern in plain if len(pattern) == 3}
-    no_guess = [game_reward([], secret) for secret in range(1, 8)]
     return {
         "a won game earns 1": all(reward == 1 for reward in won),
         "a lost game earns from 0 to 0.5": all(0 <= reward <= 0.5 for reward in lost),
-        "a lost game without a guess earns 0": all(reward == 0 for reward in no_guess),
+        "a lost game without a guess earns 0": set(plain[()]) == {0},
         "some lost game earns more than 0": max(lost) > 0,
         "every first guess from 1 to 7 earns the same part": len(set(plain[True,])) == 1,
         "a second guess that contradicts nothing earns more": more_is_better(two_guesses),

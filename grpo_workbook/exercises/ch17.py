@@ -270,23 +270,28 @@ def has_too_few_rows():
 # 17.3: which sentences the intervals of a gain carry
 
 
-def claims_of(rose, is_new, little_form, more_new):
+def judged(gains):
+    """{number of the sentence: whether it holds}."""
+    holds = {}
+    low, _ = gains["together"]
+    holds[1] = low > 0
+    new_low, _ = gains["new"]
+    holds[2] = new_low > 0
+    _, form_high = gains["form"]
+    holds[3] = form_high < 3
+    _, sharpening_high = gains["sharpening"]
+    holds[4] = new_low > sharpening_high
+    return holds
+
+
+def claims_of(holds):
     """The numbers of the sentences that hold."""
-    claims = []
-    for number, holds in enumerate((rose, is_new, little_form, more_new), 1):
-        if holds:
-            claims.append(number)
-    return claims
+    return [number for number in holds if holds[number]]
 
 
 def correct_may_claim(gains):
     """The solution."""
-    return claims_of(
-        gains["together"][0] > 0,
-        gains["new"][0] > 0,
-        gains["form"][1] < 3,
-        gains["new"][0] > gains["sharpening"][1],
-    )
+    return claims_of(judged(gains))
 
 
 def intervals(form, sharpening, new, together):
@@ -322,12 +327,12 @@ def takes_the_middles(gains):
     """You judged by the middle of each interval: a sentence on a card has to hold at the end that
     is worst for it.
     """
-    return claims_of(
-        middle(gains["together"]) > 0,
-        middle(gains["new"]) > 0,
-        middle(gains["form"]) < 3,
-        middle(gains["new"]) > middle(gains["sharpening"]),
-    )
+    new_middle = middle(gains["new"])
+    holds = {1: middle(gains["together"]) > 0}
+    holds[2] = new_middle > 0
+    holds[3] = middle(gains["form"]) < 3
+    holds[4] = new_middle > middle(gains["sharpening"])
+    return claims_of(holds)
 
 
 @may_claim.mistake
@@ -335,12 +340,10 @@ def takes_not_shown_for_none(gains):
     """You took "not shown" for "none" in sentence 3: an interval from -1 to 8 contains 0, and 8
     points of form as well. Its upper end has to be below 3.
     """
-    return claims_of(
-        gains["together"][0] > 0,
-        gains["new"][0] > 0,
-        gains["form"][0] <= 0,
-        gains["new"][0] > gains["sharpening"][1],
-    )
+    holds = judged(gains)
+    low, _ = gains["form"]
+    holds[3] = low <= 0
+    return claims_of(holds)
 
 
 @may_claim.mistake
@@ -348,12 +351,9 @@ def compares_the_middles(gains):
     """In sentence 4 you compared the middles of two intervals that overlap: then the order of the
     true values is open.
     """
-    return claims_of(
-        gains["together"][0] > 0,
-        gains["new"][0] > 0,
-        gains["form"][1] < 3,
-        middle(gains["new"]) > middle(gains["sharpening"]),
-    )
+    holds = judged(gains)
+    holds[4] = middle(gains["new"]) > middle(gains["sharpening"])
+    return claims_of(holds)
 
 
 @may_claim.mistake
@@ -361,47 +361,37 @@ def compares_the_low_ends(gains):
     """In sentence 4 you compared the lower ends: sharpening may still lie at its upper end, so
     compare the lower end of one with the upper end of the other.
     """
-    return claims_of(
-        gains["together"][0] > 0,
-        gains["new"][0] > 0,
-        gains["form"][1] < 3,
-        gains["new"][0] > gains["sharpening"][0],
-    )
+    holds = judged(gains)
+    new_low, _ = gains["new"]
+    sharpening_low, _ = gains["sharpening"]
+    holds[4] = new_low > sharpening_low
+    return claims_of(holds)
 
 
 @may_claim.mistake
 def takes_any_change_for_a_rise(gains):
     """You took any change for a rise: an interval that lies below 0 shows a fall."""
+    holds = judged(gains)
     low, high = gains["together"]
-    return claims_of(
-        low > 0 or high < 0,
-        gains["new"][0] > 0,
-        gains["form"][1] < 3,
-        gains["new"][0] > gains["sharpening"][1],
-    )
+    holds[1] = low > 0 or high < 0
+    return claims_of(holds)
 
 
 @may_claim.mistake
 def reads_new_from_the_whole(gains):
     """You read sentence 2 from the whole gain: it can be form and sharpening alone."""
-    return claims_of(
-        gains["together"][0] > 0,
-        gains["together"][0] > 0,
-        gains["form"][1] < 3,
-        gains["new"][0] > gains["sharpening"][1],
-    )
+    holds = judged(gains)
+    holds[2] = holds[1]
+    return claims_of(holds)
 
 
 @may_claim.mistake
 def looks_for_a_size_of_form(gains):
     """In sentence 3 you took the size: a loss in form is less than 3 points of gain, too."""
+    holds = judged(gains)
     low, high = gains["form"]
-    return claims_of(
-        gains["together"][0] > 0,
-        gains["new"][0] > 0,
-        max(abs(low), abs(high)) < 3,
-        gains["new"][0] > gains["sharpening"][1],
-    )
+    holds[3] = max(abs(low), abs(high)) < 3
+    return claims_of(holds)
 
 
 @may_claim.mistake
@@ -409,23 +399,21 @@ def takes_the_upper_ends(gains):
     """You looked at the upper ends in sentences 1 and 2: they show how much is possible. What holds
     in the whole interval is decided at its lower end.
     """
-    return claims_of(
-        gains["together"][1] > 0,
-        gains["new"][1] > 0,
-        gains["form"][1] < 3,
-        gains["new"][0] > gains["sharpening"][1],
-    )
+    holds = judged(gains)
+    for number, part in ((1, "together"), (2, "new")):
+        _, high = gains[part]
+        holds[number] = high > 0
+    return claims_of(holds)
 
 
 @may_claim.mistake
 def lets_zero_pass(gains):
     """An interval that begins at 0 contains 0, "no gain": the lower end has to be above 0."""
-    return claims_of(
-        gains["together"][0] >= 0,
-        gains["new"][0] >= 0,
-        gains["form"][1] < 3,
-        gains["new"][0] > gains["sharpening"][1],
-    )
+    holds = judged(gains)
+    for number, part in ((1, "together"), (2, "new")):
+        low, _ = gains[part]
+        holds[number] = low >= 0
+    return claims_of(holds)
 
 
 # 17.4: two evaluations of the same problems
