@@ -28,8 +28,8 @@ shows_work = read_run(LOGS / "shows_work_0.json")
 # %% [markdown]
 # In the figure, each panel is a run, and its title names what the reward pays for. The blue line is the mean reward of
 # each step, as a percentage of the highest possible reward. The orange dots are the accuracy on held-out problems,
-# which the model never trains on: the percentage that it answers correctly and in the right form. Each dot comes from 64 problems, so it is uncertain by up to 12 points (the 95 %
-# interval of chapter 08).
+# which the model never trains on: the percentage that it answers correctly and in the right form.
+# Each dot comes from 64 problems, so it is uncertain by up to 12 points (the 95 % interval of chapter 08).
 
 # %% tags=["hide-input"]
 figure, grid = figures.new_panels(9.0, 3.0, 2, 2)
@@ -68,9 +68,13 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 # within 30 steps, and what it learns is mostly the form.
 #
 # Six panels show most of what matters, over the optimizer steps. The faint lines are the values of single steps, and
-# the bold lines are means of five steps. *Spread within the batch* is TRL's `reward_std`. A *zero-variance group* is a
-# group in which all rewards are equal. *Entropy* measures how undecided the policy is about its next token. *Adapter
-# change* is how far the adapters have moved, divided by their initial norm (that of `A`, because `B` starts at 0).
+# the bold lines are means of five steps.
+#
+# - *Spread within the batch* is TRL's `reward_std`, the standard deviation of all rewards of a step.
+# - A *zero-variance group* is a group in which all rewards are equal; the panel shows the fraction of such groups.
+# - *Entropy* measures how undecided the policy is about its next token.
+# - *Adapter change* is how far the adapters have moved, divided by their initial norm (that of `A`, because `B` starts
+#   at 0).
 
 # %%
 from grpo_workbook.diagnosis import run_panels
@@ -360,9 +364,23 @@ from grpo_workbook.diagnosis import as_text
 print(as_text(diagnose(shows_work)[:1], shows_work))
 
 # %% [markdown]
-# [findings.toml](../grpo_workbook/diagnosis/findings.toml) lists every finding with its meaning and its cure, and every
-# bound with its reason.
-#
+# The next cell prints what the log shows for each of these names. (A reward is *drowned* if the larger spread of
+# another reward hides it.) [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures,
+# and every bound with its reason.
+
+# %%
+from grpo_workbook.diagnosis.findings import CATALOGUE
+
+clinic_names = [
+    "healthy", "truncated", "never_ends", "collapsed", "no_gradient", "saturated",
+    "frozen", "rate_too_low", "rate_too_high", "beta_too_high", "kl_too_high",
+    "reward_falls", "reward_flat", "drowned", "wrong_answers", "format_ignored",
+    "hacked",
+]
+for name in clinic_names:
+    print(f"{name:16} {CATALOGUE[name].symptom}")
+
+# %% [markdown]
 # How far can you trust these names? We ran `diagnose` on logs of other people's runs that had played no part in writing
 # its rules. It named the cause of 24 of 44 sick runs and called 1 of 21 healthy runs sick. The rules have been changed
 # since, partly with these logs in view; now `diagnose` names 32 of 44 and calls no healthy run sick. [The
@@ -600,13 +618,15 @@ for step, texts in keeper.seen:
 #
 # The last steps of such a run have the highest reward and the worst policy. So judge steps by held-out accuracy, which
 # the reward does not measure. With `HeldoutProbe(stop=True)` a run ends when clearly fewer problems are right than at
-# the best step, however high the reward is. What does *clearly* mean? The paired test of chapter 08 gives a p-value for
-# the fall from the best probe to the latest one. But the best probe is partly luck, and each probe is one more look. If
-# a p-value below 0.05 ended the run, the test would stop about a quarter of the runs whose accuracy stays level, if
-# they have 9 probes, and two thirds of them if they have 20 (a test of the package simulates this with 64 problems). So
-# the probability of 0.05 is shared among all pairs of probes of the run: 9 probes have 36 pairs, and the limit is 0.05 /
-# 36. At most one such run in twenty is then stopped for no reason, and with `keep` such a stop costs time, but not the
-# model. The price is that a small fall is not noticed. The cell makes this test for the first probes of the run above:
+# the best step, however high the reward is.
+#
+# What does *clearly* mean? The paired test of chapter 08 gives a p-value for the fall from the best probe to the latest
+# one. But the best probe is partly luck, and each probe is one more look. Take runs whose accuracy stays level. If a
+# p-value below 0.05 ended a run, the test would stop about a quarter of them with 9 probes, and two thirds with 20. (A
+# test of the package simulates this with 64 problems.) So the probability of 0.05 is shared among all pairs of probes:
+# 9 probes have 36 pairs, and p must be below 0.05 / 36 to end the run. At most one such run in twenty is then stopped
+# for no reason. With `keep` such a stop costs time, but not the model. The price is that a small fall is not noticed.
+# The cell makes this test for the first probes of the run above:
 
 # %%
 from math import comb
@@ -627,8 +647,8 @@ for step, texts in keeper.seen[:5]:
     print(f"step {step:2}: {sum(right):2} of 64 right, p = {p_value:.1g}: {decision}")
 
 # %% [markdown]
-# With `stop=True` this run would have ended at step 15, before its reward had begun to rise. The best step is 0, which is
-# the adapter as the live run had left it. How much accuracy did `keep` save? The probe chose the step by its own 64
+# With `stop=True` this run would have ended at step 15, before its reward had begun to rise. The best step is 0, which
+# is the adapter as the live run had left it. How much accuracy did `keep` save? The probe chose the step by its own 64
 # problems, so we test the kept and the last adapter on other problems. (These answers are greedy. The probe samples its
 # answers, which gives a lower accuracy.)
 
@@ -759,10 +779,10 @@ for name, log in gpu_runs.items():
     print(f"{name:16} t at the end {t:5.1f}   {rise}")
 
 # %% [markdown]
-# In the three runs that learn, the first rise beyond chance is at step 80 to 100. (The logs are means over ten steps and the test
-# needs eight points, so no rise can show before step 80.) The rises may have begun earlier, and three runs are few. But
-# 30 flat steps of such a GPU run mean little, because three points of a log cannot show a rise. We wait for about 100
-# steps.
+# In the three runs that learn, the first rise beyond chance is at step 80 to 100. (The logs are means over ten steps
+# and the test needs eight points, so no rise can show before step 80.) The rises may have begun earlier, and three runs
+# are few. But 30 flat steps of such a GPU run mean little, because three points of a log cannot show a rise. We wait
+# for about 100 steps.
 #
 # Other curves show a disease sooner. In the three runs that learn, the KL starts at 0 and ends between 0.03 and 0.11.
 # What is wrong with the other three? Exercise 05.5 asks you to find out. For two of them their logs say more: one has
@@ -925,9 +945,10 @@ figures.show(*run_panels(patients[LETTER], title=f"Patient {LETTER}"))
 # %% [markdown]
 # ### Exercise 05.2 · `my_diagnosis` · hard · 20 minutes
 #
-# Return for each letter the name of its finding, from these: `collapsed`, `drowned`, `format_ignored`, `frozen`,
-# `hacked`, `healthy`, `kl_too_high`, `no_gradient`, `rate_too_high`, `rate_too_low`, `reward_falls`, `reward_flat`,
-# `saturated`, `wrong_answers`. Name a cause, not its effect. Look at `patients["A"].table` before you ask `diagnose`.
+# Return for each letter the name of its finding, from these (the section *Six questions* explains them): `collapsed`,
+# `drowned`, `format_ignored`, `frozen`, `hacked`, `healthy`, `kl_too_high`, `no_gradient`, `rate_too_high`,
+# `rate_too_low`, `reward_falls`, `reward_flat`, `saturated`, `wrong_answers`. Name a cause, not its effect. Look at
+# `patients["A"].table` before you ask `diagnose`.
 
 # %% tags=["exercise"]
 def my_diagnosis(letter: str) -> str:
@@ -1187,12 +1208,11 @@ print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sam
 print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
 
 # %% [markdown]
-# A faster engine (vLLM) speeds up sampling. Smaller batches with more accumulation steps save memory.
-#
-# With vLLM look at two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and
-# `sampling/importance_sampling_ratio/*`. They compare the probabilities with which vLLM sampled the tokens and the
-# probabilities that the trainer computes for them. A mean ratio far from 1 means that vLLM and the trainer disagree,
-# and that TRL corrects, or drops, many completions. `diagnose` calls this finding `sampler_differs`.
+# A faster engine (vLLM) speeds up sampling. Smaller batches with more accumulation steps save memory. With vLLM look at
+# two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and `sampling/importance_sampling_ratio/*`.
+# They compare the probabilities with which vLLM sampled the tokens and the probabilities that the trainer computes for
+# them. A mean ratio far from 1 means that vLLM and the trainer disagree, and that TRL corrects, or drops, many
+# completions. `diagnose` calls this finding `sampler_differs`.
 
 # %% [markdown]
 # ## Summary

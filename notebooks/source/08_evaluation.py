@@ -9,8 +9,8 @@
 # with an interval, show with a paired test that training helped, find what got worse, read pass@k and majority vote,
 # and say what kind of gain it is.
 #
-# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 35 minutes.
-# **You need** chapter 00, and an idea of what a confidence interval is.
+# **Time:** about 2 minutes on two CPU cores; a large part of it is a short training run. Reading takes about 35
+# minutes. **You need** chapter 00, and an idea of what a confidence interval is.
 
 # %% [markdown]
 # ## 30 problems are too few
@@ -299,11 +299,9 @@ figures.show(figure, "Problems needed for a gain, four designs. The unpaired lin
              f"that of independent outcomes nearly coincide. {'; '.join(ends)}.")
 
 # %% [markdown]
-# To show a rise from 60 to 65 %, a paired test needs 367 problems if 3 % of them get worse, 817 if 10 % do, and 1,512
-# if the outcomes are independent. The unpaired test needs 1,471 for each model, nearly as many as the paired one with
-# independent outcomes, and the two lines stay together for larger gains, too. These numbers count the answers of each
-# model. The unpaired design also needs two different sets of problems, 2,942 in all. So pairing always saves problems,
-# but it saves answers only as far as the outcomes are correlated.
+# To show a rise from 60 to 65 %, a paired test needs 367 problems if 3 % of them get worse, and 1,512 if the outcomes
+# are independent. Then the unpaired test needs about as many answers of each model, and it needs two different sets of
+# problems. So pairing always saves problems, but it saves answers only as far as the outcomes are correlated.
 #
 # A wrong assumption about this rate is expensive. If you assume 3 % and take 367 problems, but the outcomes are
 # independent, the test misses the gain in three of four cases:
@@ -400,11 +398,12 @@ figures.show(figure, "The rates of 160 problems in six rows, one for each kind; 
 # %% [markdown]
 # Which interval is right depends on your claim. Resampling problems answers "how well does the model do on more
 # problems of these kinds?". Resampling kinds answers "how well does the model do on new kinds?". The second interval is
-# much the wider one, because the kinds differ widely: of `trays` the model solves 12 %, of `how_many_more` 79 %. It is still too narrow, because a sample of only six kinds underestimates how much kinds differ.
-# It says that 33 % right on these six kinds tells you little about a seventh one. Benchmarks have clusters too, such as
-# several questions about one text, or the same problem in several languages. [Miller
-# 2024](https://arxiv.org/abs/2411.00640) found standard errors over three times as large on popular evaluations once
-# their clusters were counted. If your problems come in groups, resample the groups.
+# much the wider one, because the kinds differ widely: of `trays` the model solves 12 %, of `how_many_more` 79 %. It is
+# still too narrow, because a sample of only six kinds underestimates how much kinds differ. It says that 33 % right on
+# these six kinds tells you little about a seventh one. Benchmarks have clusters too, such as several questions about
+# one text, or the same problem in several languages. [Miller 2024](https://arxiv.org/abs/2411.00640) found standard
+# errors over three times as large on popular evaluations once their clusters were counted. If your problems come in
+# groups, resample the groups.
 
 # %% [markdown]
 # ## A second skill, to detect forgetting
