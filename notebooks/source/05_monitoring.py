@@ -621,12 +621,13 @@ for step, texts in keeper.seen:
 # the best step, however high the reward is.
 #
 # What does *clearly* mean? The paired test of chapter 08 gives a p-value for the fall from the best probe to the latest
-# one. But the best probe is partly luck, and each probe is one more look. Take runs whose accuracy stays level. If a
-# p-value below 0.05 ended a run, the test would stop about a quarter of them with 9 probes, and two thirds with 20. (A
-# test of the package simulates this with 64 problems.) So the probability of 0.05 is shared among all pairs of probes:
-# 9 probes have 36 pairs, and p must be below 0.05 / 36 to end the run. At most one such run in twenty is then stopped
-# for no reason. With `keep` such a stop costs time, but not the model. The price is that a small fall is not noticed.
-# The cell makes this test for the first probes of the run above:
+# one: the probability of a fall at least as large if nothing has changed. But the best probe is partly luck, and each
+# probe is one more look. Take runs whose accuracy stays level. If a p-value below 0.05 ended a run, the test would stop
+# about a quarter of them with 9 probes, and two thirds with 20. (A test of the package simulates this with 64
+# problems.) So the probability of 0.05 is shared among all pairs of probes: 9 probes have 36 pairs, and p must be below
+# 0.05 / 36 to end the run. At most one such run in twenty is then stopped for no reason. With `keep` such a stop costs
+# time, but not the model. The price is that a small fall is not noticed. The cell makes this test for the first probes
+# of the run above:
 
 # %%
 from math import comb
@@ -637,8 +638,8 @@ from grpo_workbook.statistics import has_fallen
 asked = heldout_set["answer"][:64]
 probes = len(keeper.seen)
 print(f"{probes} probes: the limit of p is {0.05 / comb(probes, 2):.2g}")
-best = []
-for step, texts in keeper.seen[:5]:
+best = score(keeper.seen[0][1], asked).strict  # of step 0
+for step, texts in keeper.seen[1:5]:
     right = score(texts, asked).strict
     if sum(right) > sum(best):
         best = right

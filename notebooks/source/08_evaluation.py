@@ -169,8 +169,9 @@ for row in wrong.head(4).itertuples():
 # %% [markdown]
 # ## How many problems? Ask before the run
 #
-# **Power** is the probability that a test finds a gain which really exists. Here, to find a gain means a p-value of at
-# most 0.05. The usual goal is a power of 80 %. There are two ways to compare two models:
+# A test gives a *p-value*: the probability that chance alone gives a difference at least as large, if nothing has
+# changed. Here a gain counts as found if its p-value is at most 0.05. **Power** is the probability that a test finds a
+# gain which really exists. The usual goal is a power of 80 %. There are two ways to compare two models:
 #
 # - *unpaired*: the models answer different problems. Each of them may get easier or harder problems by luck.
 # - *paired*: the models answer the same problems. Then only the problems whose outcome changed count.
