@@ -1,7 +1,7 @@
 """The exercises of notebook 13_learned_rewards."""
 
 from math import comb, exp, log
-from statistics import mean, stdev
+from statistics import mean
 
 from grpo_workbook.exercises.tasks import direction, exercise, experiment
 
@@ -74,6 +74,47 @@ def gives_the_entropy(proxy, gold, beta):
     policy = tilted_policy(proxy, beta)
     entropy = -sum(p * log(p) for p in policy)
     return entropy, expected(policy, proxy), expected(policy, gold)
+
+
+@tilted.mistake
+def tilts_by_gold(proxy, gold, beta):
+    """You weighted the answers by gold: the policy is paid the proxy and never sees gold."""
+    policy = tilted_policy(gold, beta)
+    return divergence(policy), expected(policy, proxy), expected(policy, gold)
+
+
+@tilted.mistake
+def forgets_the_base(proxy, gold, beta):
+    """You gave the mean of log p: compare p with the base, log(p / (1 / n)), so that a policy that
+    has not moved has a divergence of 0.
+    """
+    policy = tilted_policy(proxy, beta)
+    entropy = sum(p * log(p) for p in policy)
+    return entropy, expected(policy, proxy), expected(policy, gold)
+
+
+@tilted.mistake
+def gives_bits(proxy, gold, beta):
+    """You took the logarithm to the base 2, which gives bits: nats belong to the natural one."""
+    kl, mean_proxy, mean_gold = correct_tilted(proxy, gold, beta)
+    return kl / log(2), mean_proxy, mean_gold
+
+
+@tilted.mistake
+def gives_gold_before_the_proxy(proxy, gold, beta):
+    """You gave gold before the proxy: return the divergence, the mean proxy and the mean gold."""
+    kl, mean_proxy, mean_gold = correct_tilted(proxy, gold, beta)
+    return kl, mean_gold, mean_proxy
+
+
+@tilted.mistake
+def keeps_only_the_best_answer(proxy, gold, beta):
+    """You gave the values of the best answer alone: the policy still gives every answer some
+    probability, so take means under it.
+    """
+    policy = tilted_policy(proxy, beta)
+    best = policy.index(max(policy))
+    return divergence(policy), proxy[best], gold[best]
 
 
 # 13.2: the loss of a reward model
@@ -149,6 +190,42 @@ def gives_the_sum(chosen, rejected):
     return len(chosen) * correct_preference_loss(chosen, rejected)
 
 
+@preference_loss.mistake
+def forgets_the_minus(chosen, rejected):
+    """You forgot the minus: the logarithm of a probability is negative, and a loss must fall when
+    the model gets better.
+    """
+    return -correct_preference_loss(chosen, rejected)
+
+
+@preference_loss.mistake
+def averages_the_rewards_first(chosen, rejected):
+    """You took the mean rewards first: the loss is not linear, so compute it for each pair and take
+    the mean of the losses.
+    """
+    return loss_of_pair(mean(chosen), mean(rejected))
+
+
+@preference_loss.mistake
+def averages_the_probabilities(chosen, rejected):
+    """You took the logarithm of the mean probability: take the logarithm of each pair, then the
+    mean.
+    """
+
+    def probability(chosen, rejected):
+        return sigmoid(chosen - rejected)
+
+    return -log(mean_over_pairs(probability, chosen, rejected))
+
+
+@preference_loss.mistake
+def gives_the_margin(chosen, rejected):
+    """You gave the margin with a minus: without the logistic function a pair that is already right
+    pulls as strongly as one that is wrong.
+    """
+    return mean_over_pairs(lambda c, r: r - c, chosen, rejected)
+
+
 # 13.3: does a reward model tell completions of one prompt apart?
 
 
@@ -202,6 +279,8 @@ rate_within.case(
 )
 # one pair of each prompt: one in the right order, one in the wrong order
 rate_within.case([("a", 1.0, 0.2), ("b", 1.0, 2.0), ("a", 0.0, 0.3), ("b", 0.0, 1.0)])
+# one tie among right and wrong pairs
+rate_within.case([("a", 1.0, 0.5), ("a", 0.8, 0.5), ("a", 0.3, 0.2), ("a", 0.0, 0.9)])
 
 
 @rate_within.mistake
@@ -244,6 +323,51 @@ def counts_a_tie_as_right(rows):
         outcomes = right_orders([(gold, reward + 1e-9 * gold) for gold, reward in group])
         if outcomes:
             rates.append(mean(outcomes))
+    return mean(rates)
+
+
+def rate_with_ties(rows, value_of_a_tie):
+    """The mean rate where a tie counts so much; None leaves ties out."""
+    rates = []
+    for group in rows_by_prompt(rows):
+        outcomes = []
+        for better_gold, better_reward in group:
+            for worse_gold, worse_reward in group:
+                if better_gold <= worse_gold:
+                    continue
+                if better_reward != worse_reward:
+                    outcomes.append(float(better_reward > worse_reward))
+                elif value_of_a_tie is not None:
+                    outcomes.append(value_of_a_tie)
+        if outcomes:
+            rates.append(mean(outcomes))
+    return mean(rates)
+
+
+@rate_within.mistake
+def counts_a_tie_half(rows):
+    """You counted equal rewards as half right: the exercise asks for strictly more reward."""
+    return rate_with_ties(rows, 0.5)
+
+
+@rate_within.mistake
+def leaves_ties_out(rows):
+    """You left out pairs with equal rewards: the model was asked about them and could not tell, so
+    they count as wrong.
+    """
+    return rate_with_ties(rows, None)
+
+
+@rate_within.mistake
+def compares_best_and_worst(rows):
+    """You compared only the best and the worst row of a prompt: take all pairs that differ in gold,
+    because the close ones are the hard ones.
+    """
+    rates = []
+    for group in rows_by_prompt(rows):
+        best, worst = max(group), min(group)
+        if best[0] > worst[0]:
+            rates.append(float(best[1] > worst[1]))
     return mean(rates)
 
 
@@ -358,69 +482,224 @@ def draws_with_replacement(proxy, gold, n):
     return total
 
 
-# 13.6: a reward for each step
+@best_of.mistake
+def does_not_sort(proxy, gold, n):
+    """You did not sort: number the completions by rising proxy before you count the choices."""
+    return expected_best(gold, n)
 
 
-def scale(values, reference):
-    """The values less the mean of `reference`, divided by its standard deviation."""
-    deviation = stdev(reference) if len(reference) > 1 else 0.0
-    return [(value - mean(reference)) / (deviation + 1e-4) for value in values]
+@best_of.mistake
+def counts_choices_without_the_best(proxy, gold, n):
+    """You counted the choices of n from the i completions below: number i itself is in the choice,
+    so only n - 1 of them are free.
+    """
+    ordered = ranked(proxy, gold)
+    choices = comb(len(ordered), n)
+    total = 0.0
+    for place, value in enumerate(ordered):
+        total += comb(place, n) / choices * value
+    return total
 
 
-def scaled_by_group(rewards):
-    """The scaled rewards of each completion's steps, with mean and deviation of all steps."""
-    all_steps = []
-    for completion in rewards:
-        all_steps.extend(completion)
-    return [scale(completion, all_steps) for completion in rewards]
+@best_of.mistake
+def averages_the_top_n(proxy, gold, n):
+    """You took the mean of the n completions with the highest proxy: sample n of all, and keep one
+    of these n.
+    """
+    return mean(ranked(proxy, gold)[-n:])
 
 
-def sums_to_the_end(values):
-    """For each place the sum from there to the end."""
-    return [sum(values[place:]) for place in range(len(values))]
+# 13.6: two methods at the same distance
 
 
-def correct_step_advantages(rewards):
+def golds_in_range(batches, low, high):
+    """The gold of the batches whose divergence lies in a range."""
+    return [gold for kl, gold in batches if low < kl < high]
+
+
+def common_seeds(first, second):
+    """The seeds that both methods have, in order."""
+    return [seed for seed in first if seed in second]
+
+
+def correct_at_equal_distance(first, second, low, high):
     """The solution."""
-    return [sums_to_the_end(completion) for completion in scaled_by_group(rewards)]
+    differences = []
+    for seed in common_seeds(first, second):
+        before = golds_in_range(first[seed], low, high)
+        after = golds_in_range(second[seed], low, high)
+        if before and after:
+            differences.append(mean(after) - mean(before))
+    if not differences:
+        return None
+    return mean(differences)
 
 
-step_advantages = exercise("13.6", "step_advantages", solution=correct_step_advantages)
-step_advantages.case([[1.0, 1.0, 0.0], [1.0, 0.0]])
-# completions of 2, 1 and 4 steps
-step_advantages.case([[0.0, 1.0], [1.0], [0.0, 0.0, 0.0, 1.0]])
+at_equal_distance = exercise("13.6", "at_equal_distance", solution=correct_at_equal_distance)
+# The first method runs away, the second stays near: at the end it has more gold, between 2 and 4
+# nats it has less.
+RUNS_AWAY = {
+    0: [(0.5, 0.5), (1.5, 0.7), (2.5, 0.8), (7.0, 0.5), (15.0, 0.3)],
+    1: [(0.6, 0.4), (2.2, 0.6), (3.5, 0.7), (9.0, 0.4), (12.0, 0.4)],
+}
+STAYS_NEAR = {
+    0: [(0.4, 0.5), (1.2, 0.6), (2.1, 0.7), (2.2, 0.7), (2.3, 0.7), (2.4, 0.6)],
+    1: [(0.3, 0.4), (1.1, 0.7), (3.1, 0.6), (2.9, 0.5)],
+}
+at_equal_distance.case(RUNS_AWAY, STAYS_NEAR, 2.0, 4.0)
+at_equal_distance.case(RUNS_AWAY, STAYS_NEAR, 1.0, 4.0)
+# seed 1 of the second method never gets so far, and seed 2 has no partner
+ONE_STOPS_EARLY = {
+    0: [(0.4, 0.5), (2.1, 0.9)],
+    1: [(0.3, 0.4), (1.1, 0.7)],
+    2: [(2.5, 0.1)],
+}
+at_equal_distance.case(RUNS_AWAY, ONE_STOPS_EARLY, 2.0, 4.0)
+# nobody gets so far
+at_equal_distance.case(RUNS_AWAY, STAYS_NEAR, 20.0, 30.0)
 
 
-@step_advantages.mistake
-def scales_each_completion(rewards):
-    """You normalised within each completion: the steps of the whole group are compared."""
-    return [sums_to_the_end(scale(completion, completion)) for completion in rewards]
+def pooled(runs, low, high):
+    """The gold of all batches of all seeds in a range."""
+    golds = []
+    for batches in runs.values():
+        golds.extend(golds_in_range(batches, low, high))
+    return golds
 
 
-@step_advantages.mistake
-def forgets_later_steps(rewards):
-    """You forgot the later steps: a step is also responsible for what follows, so add their
-    rewards.
+@at_equal_distance.mistake
+def compares_the_ends(first, second, low, high):
+    """You compared the last batches: there the two methods are at different distances. Take only
+    the batches with a divergence between low and high.
     """
-    return scaled_by_group(rewards)
+    seeds = common_seeds(first, second)
+    return mean(second[seed][-1][1] - first[seed][-1][1] for seed in seeds)
 
 
-@step_advantages.mistake
-def adds_what_came_before(rewards):
-    """You added up what came before: a step cannot change that, only what follows."""
-    advantages = []
-    for completion in scaled_by_group(rewards):
-        places = range(1, len(completion) + 1)
-        advantages.append([sum(completion[:place]) for place in places])
-    return advantages
-
-
-@step_advantages.mistake
-def gives_an_outcome_reward(rewards):
-    """You gave every step the same, as an outcome reward does: a step counts for itself and for
-    what follows.
+@at_equal_distance.mistake
+def compares_whole_runs(first, second, low, high):
+    """You took the mean over whole runs: take only the batches with a divergence between low and
+    high.
     """
-    advantages = []
-    for completion in scaled_by_group(rewards):
-        advantages.append([sum(completion)] * len(completion))
-    return advantages
+    return correct_at_equal_distance(first, second, float("-inf"), float("inf"))
+
+
+@at_equal_distance.mistake
+def has_no_lower_end(first, second, low, high):
+    """You also counted batches below low: near the base all methods have little gold, and the
+    comparison is of something else.
+    """
+    return correct_at_equal_distance(first, second, float("-inf"), high)
+
+
+@at_equal_distance.mistake
+def has_no_upper_end(first, second, low, high):
+    """You also counted batches above high: the method that goes farther then pays for its
+    distance.
+    """
+    return correct_at_equal_distance(first, second, low, float("inf"))
+
+
+@at_equal_distance.mistake
+def pools_the_batches(first, second, low, high):
+    """You pooled the batches of all seeds: a run that stays long in the range then counts more than
+    one that passes quickly. Take the mean of each seed first.
+    """
+    before = pooled(first, low, high)
+    after = pooled(second, low, high)
+    if not before or not after:
+        return None
+    return mean(after) - mean(before)
+
+
+def mean_of_seeds(runs, low, high):
+    """The mean over the seeds of a method that have batches in a range."""
+    means = []
+    for batches in runs.values():
+        golds = golds_in_range(batches, low, high)
+        if golds:
+            means.append(mean(golds))
+    if not means:
+        return None
+    return mean(means)
+
+
+@at_equal_distance.mistake
+def does_not_pair_the_seeds(first, second, low, high):
+    """You took the mean of each method over its own seeds: the two means are then over different
+    seeds. Leave out a seed that has batches in the range under one method only.
+    """
+    before = mean_of_seeds(first, low, high)
+    after = mean_of_seeds(second, low, high)
+    if before is None or after is None:
+        return None
+    return after - before
+
+
+@at_equal_distance.mistake
+def counts_a_missing_seed_as_zero(first, second, low, high):
+    """You counted a seed without batches in the range as a difference of 0: nothing was compared
+    there, so leave it out.
+    """
+    differences = []
+    for seed in common_seeds(first, second):
+        only = {seed: first[seed]}
+        difference = correct_at_equal_distance(only, second, low, high)
+        if difference is None:
+            difference = 0.0
+        differences.append(difference)
+    return mean(differences)
+
+
+@at_equal_distance.mistake
+def gives_zero_for_nothing(first, second, low, high):
+    """You gave 0 where no seed is left: 0 claims that the methods are equal, and nothing was
+    compared. Return None.
+    """
+    difference = correct_at_equal_distance(first, second, low, high)
+    if difference is None:
+        return 0.0
+    return difference
+
+
+@at_equal_distance.mistake
+def subtracts_the_second(first, second, low, high):
+    """You subtracted the second method from the first: a positive result must mean that the second
+    has more gold.
+    """
+    difference = correct_at_equal_distance(first, second, low, high)
+    if difference is None:
+        return None
+    return -difference
+
+
+@at_equal_distance.mistake
+def takes_the_best_batch(first, second, low, high):
+    """You took the best batch in the range: the highest of several noisy values is too high, and
+    more so for the run with more batches. Take their mean.
+    """
+    differences = []
+    for seed in common_seeds(first, second):
+        before = golds_in_range(first[seed], low, high)
+        after = golds_in_range(second[seed], low, high)
+        if before and after:
+            differences.append(max(after) - max(before))
+    if not differences:
+        return None
+    return mean(differences)
+
+
+@at_equal_distance.mistake
+def takes_the_last_batch(first, second, low, high):
+    """You took the last batch in the range: take the mean of all batches there, which is less
+    noisy.
+    """
+    differences = []
+    for seed in common_seeds(first, second):
+        before = golds_in_range(first[seed], low, high)
+        after = golds_in_range(second[seed], low, high)
+        if before and after:
+            differences.append(after[-1] - before[-1])
+    if not differences:
+        return None
+    return mean(differences)

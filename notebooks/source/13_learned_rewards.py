@@ -9,7 +9,7 @@
 # the distance from the base, read from such a curve where to stop, and test whether a remedy does more than stop early.
 #
 # **Time:** about 3 minutes on two CPU cores. You train a reward model and policies against it; the runs with many seeds
-# are stored, and you read them. Reading takes about 45 minutes, and the optional part "For the curious" another 25.
+# are stored, and you read them. Reading takes about 40 minutes, and the optional part "For the curious" another 15.
 # **You need** chapters 00, 01 and 03, and from chapter 12 what a paired difference and Holm's correction are.
 
 # %% [markdown]
@@ -17,8 +17,8 @@
 #
 # Until now a rule decided what is right. No rule can decide whether a summary is good. For such tasks the reward comes
 # from a **reward model**: a model that has read many pairs of completions, and for each pair which of the two people
-# preferred. Training against such a model is called **RLHF** (reinforcement learning from human feedback). Until 2024
-# most reinforcement learning of language models was of this kind.
+# preferred. Training against such a model is called **RLHF** (reinforcement learning from human feedback). Until about
+# 2024 most reinforcement learning of language models was of this kind.
 #
 # A reward model can be wrong, and training searches for the places where it is wrong: a completion that the reward
 # model overrates earns more than a good one. So the reward that is paid keeps rising while the quality falls. This is
@@ -117,7 +117,7 @@ figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
 # on answers that are rare under the base:
 
 # %% tags=["hide-input"]
-figure, (axes,) = figures.new_panels(7.0, 3.6)
+figure, (axes,) = figures.new_panels(8.0, 4.0)
 proxies = {"an error everywhere": noisy, "a loophole": loophole}
 lines = []
 for (name, proxy), colour in zip(proxies.items(), (figures.BLUE, figures.ORANGE)):
@@ -126,15 +126,16 @@ for (name, proxy), colour in zip(proxies.items(), (figures.BLUE, figures.ORANGE)
     gain = torch.tensor(gold_line) - gold_values.mean()
     covariance = torch.cov(torch.stack([gold_values, proxy]))[0, 1]
     alpha = float(2**0.5 * covariance / proxy.std())
-    axes.plot(d, gain, color=colour, label=name)
+    axes.plot(d, gain, color=colour, label=f"{name}: the best policies")
     start = torch.tensor([0.0, 2.2])
-    axes.plot(start, alpha * start, ":", color=colour, lw=1.2)
+    axes.plot(start, alpha * start, ":", color=colour, lw=1.2,
+              label=f"{name}: its first slope, {alpha:.2f}")
     lines.append(f"{name}: first slope {alpha:.2f}, gain at most {gain.max():.1f}")
 axes.axhline(0, color=figures.GREY, lw=0.8)
 axes.set(xlabel="d, the square root of the KL from the base in nats", ylim=(-2.5, 3.3))
 axes.set_ylabel("gain in mean gold")
 axes.set_title("Over d, gold begins as a straight line; a loophole bends it down")
-axes.legend(frameon=False, loc="lower left")
+figure.legend(frameon=False, loc="outside lower center", ncol=2)
 figures.show(figure, f"Gain in gold over d for two proxies. {'; '.join(lines)}.")
 print("; ".join(lines))
 
@@ -144,15 +145,8 @@ print("; ".join(lines))
 # one that turns.
 #
 # [Gao et al.](https://arxiv.org/abs/2210.10760) measured such curves for reward models of 3 million to 3 billion
-# parameters, and found that two short formulas describe them:
-#
-# $$R_{\text{best of } n}(d) = d\,(\alpha - \beta\, d) \qquad R_{\text{training}}(d) = d\,(\alpha - \beta \ln d)$$
-#
-# Here $\beta$ is not the penalty's strength: it measures how strongly the proxy's errors reduce the gain. In the first
-# formula $\alpha$ is the slope at the base, as in the toy. In the second it is the gain at $d = 1$; at $d = 0$ the slope
-# of this formula is infinite, and Gao et al. note that it does not hold there. The first formula is for choosing the
-# best of n completions, the second for training; this chapter does both. For larger reward models the curves turned
-# later and higher.
+# parameters. Their curves have this shape, too, and for larger reward models they turned later and higher. (Two short
+# formulas describe them; "For the curious" at the end fits them to the runs of this chapter.)
 
 # %% [markdown]
 # ### Exercise 13.1 · `tilted` · medium · 10 minutes
@@ -896,7 +890,7 @@ lines = []
 for axes, column in zip(panels, ("proxy", "gold")):
     for name, (paths_of_way, colour, dash) in ways.items():
         for path in paths_of_way:
-            axes.plot(path["kl"], path[column], dash, color=colour, lw=0.8, alpha=0.5)
+            axes.plot(path["kl"], path[column], dash, color=colour, lw=0.7, alpha=0.3)
         average = pd.concat(paths_of_way).groupby(level=0).mean()
         axes.plot(average["kl"], average[column], dash, color=colour, lw=2.5,
                   label=name)
@@ -906,7 +900,7 @@ for axes, column in zip(panels, ("proxy", "gold")):
     axes.set_ylabel(f"mean {column} of the completions")
 panels[1].set_ylim(0.2, 1)
 panels[0].legend(frameon=False, loc="lower right")
-figure.suptitle("Without a remedy, selection and training both pass a best distance")
+figure.suptitle("Gold rises, peaks and falls: for best of n as for training")
 figures.show(figure, f"Proxy and gold over KL. {'; '.join(lines)}.")
 print("\n".join(lines))
 
@@ -926,57 +920,6 @@ print("\n".join(lines))
 # nats, too. So use the divergence to compare one training with another.
 
 # %% [markdown]
-# ### Which formula fits?
-#
-# Do Gao et al.'s two formulas describe these curves? Fit $\alpha$ and $\beta$ by least squares to the gain in gold of
-# all seeds:
-
-# %%
-def fitted(d, gain, bend):
-    """alpha, beta and the root mean squared error of d (alpha - beta bend(d))."""
-    inputs = torch.stack([d, -d * bend(d)], dim=1)
-    coefficients = torch.linalg.lstsq(inputs, gain[:, None]).solution[:, 0]
-    error = (inputs @ coefficients - gain).square().mean().sqrt()
-    return *coefficients.tolist(), float(error)
-
-
-def gains(paths_of_way):
-    """d and the gain in gold over the base, of all points of all seeds."""
-    d, gain = [], []
-    for path in paths_of_way:
-        away = path[path["kl"] > 0.05]
-        d += away["kl"].pow(0.5).tolist()
-        gain += (away["gold"] - path["gold"].iloc[0]).tolist()
-    return torch.tensor(d), torch.tensor(gain)
-
-# %% [markdown]
-# Both formulas, on both ways:
-
-# %%
-from math import exp
-
-raw = [pd.DataFrame(run) for run in runs[runs["method"] == "one model"]["log"]]
-bends = {"d (a - b d)": lambda d: d, "d (a - b ln d)": torch.log}
-fits = {}
-for way, way_paths in (("best of n", chosen), ("training", raw)):
-    for formula, bend in bends.items():
-        alpha, beta, error = fitted(*gains(way_paths), bend)
-        fits[way, formula] = alpha, beta
-        print(f"{way:9} {formula:15} a {alpha:.2f}, b {beta:.2f}, error {error:.3f}")
-alpha, beta = fits["best of n", "d (a - b d)"]
-print(f"by its formula, best of n turns at {(alpha / (2 * beta)) ** 2:.1f} nats")
-alpha, beta = fits["training", "d (a - b ln d)"]
-print(f"by its formula, training turns at {exp(2 * (alpha / beta - 1)):.1f} nats")
-
-# %% [markdown]
-# *error* is the root mean square of the gold that the formula misses. For best of n the first formula has the smaller
-# error, for training the second, as in Gao et al.; the differences are small, and we did not test them. (For training
-# the batches of 64 completions are noisy, so no formula could have an error near 0.) The fitted formulas also give
-# the best distance. The first one turns at $d = \alpha / (2\beta)$, which here is 1.1 nats, the second one at $d =
-# e^{\alpha/\beta - 1}$, which here is 2.4 nats. (The smoothed curves of the five seeds of training have their highest
-# gold between 1.5 and 4.7 nats.) Points with gold labels on both sides of the turn give such an estimate. Whether
-# points before the turn suffice, we did not try.
-#
 # ### All methods on one axis
 #
 # The stored runs compare these remedies:
@@ -994,8 +937,76 @@ print(f"by its formula, training turns at {exp(2 * (alpha / beta - 1)):.1f} nats
 # - **diversity bonus** is explained at the end of this chapter. **30 % flipped** uses reward models from labels of
 #   which 30 % were wrong. **the rule itself** pays gold.
 #
-# To compare methods at the *same* distance, divide the divergence into ranges. For each run, take the mean gold over
-# all batches that fell into a range:
+# ### Compare at equal distance
+#
+# A method that ends nearer to the base will often end with more gold. So would a run without any remedy that stops
+# earlier. To see whether a remedy does more than stop early, compare the gold of two methods where both have moved
+# *equally far*.
+
+# %% [markdown]
+# ### Exercise 13.6 · `at_equal_distance` · hard · 12 minutes
+#
+# `first` and `second` are two methods. Each has for every seed a list of batches `(kl, gold)`, in the order of the
+# training. Return by how much more gold the second method has at a divergence between `low` and `high`: take for each
+# seed the mean gold of its batches in this range, the difference of the two methods for each seed, and the mean of
+# these differences. Leave out a seed for which one of the methods has no batch in the range. Return `None` if no seed
+# is left. (No divergence in the check is equal to `low` or `high`.)
+
+# %% tags=["exercise"]
+def at_equal_distance(
+    first: dict[int, list[tuple[float, float]]],
+    second: dict[int, list[tuple[float, float]]],
+    low: float,
+    high: float,
+) -> float | None:
+    raise NotImplementedError
+
+
+check("13.6", at_equal_distance);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Write a small function for the mean gold of one run's batches in the range, which returns `None` if there are none.
+# Then loop over the seeds that both methods have.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def mean_in_range(batches, low, high):
+#     golds = [gold for kl, gold in batches if low < kl < high]
+#     if not golds:
+#         return None
+#     return sum(golds) / len(golds)
+#
+#
+# def at_equal_distance(
+#     first: dict[int, list[tuple[float, float]]],
+#     second: dict[int, list[tuple[float, float]]],
+#     low: float,
+#     high: float,
+# ) -> float | None:
+#     differences = []
+#     for seed in first.keys() & second.keys():
+#         before = mean_in_range(first[seed], low, high)
+#         after = mean_in_range(second[seed], low, high)
+#         if before is not None and after is not None:
+#             differences.append(after - before)
+#     if not differences:
+#         return None
+#     return sum(differences) / len(differences)
+# ```
+#
+# A run passes a range quickly or slowly, so it has few or many batches there. The mean of each seed comes first, so
+# that a slow run does not count more than the others.
+#
+# </details>
+
+# %% [markdown]
+# The next cell does the same for several ranges at once. For each run it takes the mean gold over all batches that fell
+# into a range:
 
 # %%
 BORDERS = [0, 0.3, 1, 2, 4, 8, 16, 40]
@@ -1076,16 +1087,25 @@ print(f"the rule itself: {the_rule['mean'].max():.2f}")
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(9.0, 4.4)
 axes.plot(d**2, frontier, color="black", lw=7, alpha=0.15, label="frontier")
-axes.plot(the_rule["kl"], the_rule["mean"], ":", color=figures.GREY, marker="x", lw=2,
+axes.plot(the_rule["kl"], the_rule["mean"], ":", color="black", marker="x", lw=2,
           label="the rule itself\n(paid gold)")
 lines = []
-for i, (name, points) in enumerate(curves.items()):
-    colour, dash, marker = figures.STYLES[(0, 1, 2, 3, 5, 6)[i]]
+styles = {
+    "one model": (figures.BLUE, "-", "o"),
+    "beta 0.3": (figures.GREEN, "--", "^"),
+    "best of n": (figures.ORANGE, "-.", "s"),
+    "beta 0.1": (figures.GREY, "-", "D"),
+    "adaptive beta": (figures.GREY, "--", "v"),
+    "minimum of three": (figures.GREY, "-.", "P"),
+}
+for name, (colour, dash, marker) in styles.items():
+    points = curves[name]
+    width = 1.0 if colour == figures.GREY else 2.0
     axes.plot(points["kl"], points["mean"], dash, color=colour, marker=marker, ms=5,
-              label=name)
-    if name in ("one model", "beta 0.3"):
+              lw=width, label=name)
+    if name == "one model":
         axes.fill_between(points["kl"], points["low"], points["high"], color=colour,
-                          alpha=0.15, lw=0)
+                          alpha=0.12, lw=0)
     lines.append(in_words(name, points))
 over_distance(axes, [0, 0.25, 1, 2, 4, 8, 16, 32])
 axes.set(ylim=(0.3, 0.95), ylabel="mean gold of the completions")
@@ -1097,13 +1117,13 @@ figures.show(figure, f"Gold over KL by method, with the frontier. {'; '.join(lin
 # The horizontal axis is the KL of a completion from the base, stretched like a square root; the vertical axis is mean
 # gold. A marker is the mean of the seeds in one range of the divergence (for best of n: for one n), placed at their
 # mean KL. Best of n is measured on 48 new problems, the trainings on the batches that they trained on. Along each
-# curve of a training, time runs roughly from left to right. The two bands go from the lowest to the highest seed, for
-# one model and for beta 0.3. The broad grey line is the frontier of these six methods. The dotted line pays gold
+# curve of a training, time runs roughly from left to right. The band goes from the lowest to the highest seed of one
+# model. The broad grey line is the frontier of these six methods. The dotted line pays gold
 # itself and is not part of it. A method has no marker in a range that fewer than three of its seeds reached, or where
 # they had fewer than five batches in all.
 #
-# - **The frontier is flat from 2 nats on.** It rises to 0.82 within the first two nats. Beyond 3 nats every curve with a
-#   reward model falls, whatever the remedy, and the runs with the strongest penalty simply do not go there. (The
+# - **The frontier is flat from 2 nats on.** It rises to 0.82 within the first two nats. Beyond 3 nats every curve with
+#   a reward model falls, whatever the remedy, and the runs with the strongest penalty simply do not go there. (The
 #   frontier is the largest of several noisy means, so it is a little too high.)
 # - **The rule itself shows no lasting fall.** Its runs never go beyond 4.3 nats, and their last four batches have a
 #   mean gold of 0.84 to 0.92, by seed. (Its point for 2 to 4 nats is lower than the one before, 0.81 after 0.84: four
@@ -1210,11 +1230,13 @@ print(f"{len(runs)} runs, {runs['seed'].nunique()} seeds; early stopping used "
 report("goodhart")
 
 # %% [markdown]
-# *sampled* is the rate of right answers in the requested form, on held-out problems. *points* is the difference from
-# one model without a remedy, seed by seed, with its 95 % interval and its p after Holm's correction. The last word is
-# *better* or *worse* if this p is below 0.05. Otherwise it is *unsettled* if the interval leaves out 0, which more
-# seeds would settle, and *not shown* if it does not. *kl* is the divergence of the weights that were measured (with
-# early stopping, those that were kept). All completions are sampled; these runs were not measured greedily.
+# *sampled* is the rate of right answers in the requested form, on held-out problems, and *pass8* the rate of problems
+# with such an answer among eight attempts. *proxy* is the mean reward at the end, *seconds* the time of a run. *points*
+# is the difference from one model without a remedy, seed by seed, with its 95 % interval and its p after Holm's
+# correction. The last word is *better* or *worse* if this p is below 0.05. Otherwise it is *unsettled* if the interval
+# leaves out 0, which more seeds would settle, and *not shown* if it does not. *kl* is the divergence of the weights
+# that were measured (with early stopping, those that were kept). All completions are sampled; these runs were not
+# measured greedily.
 #
 # - **Shown to help:** with a KL penalty of 0.3, 73 % are right, and early stopping ends at 58 %, for 384 gold labels.
 #   The corrected test confirms both. A penalty of 0.1 ends at 53 %, and the adaptive beta, which overshot its target of
@@ -1304,8 +1326,67 @@ for name in methods[1:]:
 # %% [markdown]
 # ## For the curious
 #
-# The sections of this part answer other questions: what random errors of a reward cost, how to reward single steps, how
-# a reward can cost diversity, and how PPO's critic works. You can leave them out; the code of most cells is folded.
+# The sections of this part answer other questions: which formula describes the curves, what random errors of a reward
+# cost, how to reward single steps, how a reward can cost diversity, and how PPO's critic works. You can leave them out.
+
+# %% [markdown]
+# ### Which formula fits?
+#
+# [Gao et al.](https://arxiv.org/abs/2210.10760) found that two short formulas describe their curves of gold over
+# $d = \sqrt{\mathrm{KL}}$, the first for best of n and the second for training:
+#
+# $$R_{\text{best of } n}(d) = d\,(\alpha - \beta\, d) \qquad R_{\text{training}}(d) = d\,(\alpha - \beta \ln d)$$
+#
+# Here $\beta$ is not the penalty's strength: it measures how strongly the proxy's errors reduce the gain. In the first
+# formula $\alpha$ is the slope at the base, as in the toy. In the second it is the gain at $d = 1$; at $d = 0$ the
+# slope of this formula is infinite, and Gao et al. note that it does not hold there. Fit $\alpha$ and $\beta$ by least
+# squares to the gain in gold of all seeds of the frontier's first figure:
+
+# %% tags=["hide-input"]
+def fitted(d, gain, bend):
+    """alpha, beta and the root mean squared error of d (alpha - beta bend(d))."""
+    inputs = torch.stack([d, -d * bend(d)], dim=1)
+    coefficients = torch.linalg.lstsq(inputs, gain[:, None]).solution[:, 0]
+    error = (inputs @ coefficients - gain).square().mean().sqrt()
+    return *coefficients.tolist(), float(error)
+
+
+def gains(paths_of_way):
+    """d and the gain in gold over the base, of all points of all seeds."""
+    d, gain = [], []
+    for path in paths_of_way:
+        away = path[path["kl"] > 0.05]
+        d += away["kl"].pow(0.5).tolist()
+        gain += (away["gold"] - path["gold"].iloc[0]).tolist()
+    return torch.tensor(d), torch.tensor(gain)
+
+# %% [markdown]
+# Both formulas, on both ways:
+
+# %% tags=["hide-input"]
+from math import exp
+
+raw = [pd.DataFrame(run) for run in runs[runs["method"] == "one model"]["log"]]
+bends = {"d (a - b d)": lambda d: d, "d (a - b ln d)": torch.log}
+fits = {}
+for way, way_paths in (("best of n", chosen), ("training", raw)):
+    for formula, bend in bends.items():
+        alpha, beta, error = fitted(*gains(way_paths), bend)
+        fits[way, formula] = alpha, beta
+        print(f"{way:9} {formula:15} a {alpha:.2f}, b {beta:.2f}, error {error:.3f}")
+alpha, beta = fits["best of n", "d (a - b d)"]
+print(f"by its formula, best of n turns at {(alpha / (2 * beta)) ** 2:.1f} nats")
+alpha, beta = fits["training", "d (a - b ln d)"]
+print(f"by its formula, training turns at {exp(2 * (alpha / beta - 1)):.1f} nats")
+
+# %% [markdown]
+# *error* is the root mean square of the gold that the formula misses. For best of n the first formula has the smaller
+# error, for training the second, as in Gao et al.; the differences are small, and we did not test them. (For training
+# the batches of 64 completions are noisy, so no formula could have an error near 0.) The fitted formulas also give
+# the best distance. The first one turns at $d = \alpha / (2\beta)$, which here is 1.1 nats, the second one at $d =
+# e^{\alpha/\beta - 1}$, which here is 2.4 nats. (The smoothed curves of the five seeds of training have their highest
+# gold between 1.5 and 4.7 nats.) Points with gold labels on both sides of the turn give such an estimate. Whether
+# points before the turn suffice, we did not try.
 
 # %% [markdown]
 # ### What noise costs
@@ -1324,58 +1405,10 @@ report("models")
 # points lower, and even that is unsettled with five seeds. Systematic errors are worse than random ones, because they
 # do not average out: if people prefer the longer answer, the model learns to prefer it.
 #
-# Now flip the reward itself, at the rate $f$. A completion that is right with probability $p$ then earns
-# $f + (1 - 2f)\,p$ on average. The order of the answers stays, the difference between right and wrong shrinks by the
-# factor $1 - 2f$, and the noise adds to the group's standard deviation. How well do the advantages still agree with
-# those of the true rewards? Take 4,000 questions with p uniform between 0 and 1, in groups of 4, 8 and 16; the
-# *batch's* standard deviation is that of all rewards:
-
-# %% tags=["hide-input"]
-from grpo_workbook import group_advantages
-
-torch.manual_seed(0)
-probability = torch.rand(4000, 1)  # of a right answer, for each question
-is_right = (torch.rand(4000, 16) < probability).float()
-
-
-def agreement_with_truth(flips, size, scale):
-    """Correlation of the advantages with those of the true rewards."""
-    true_rewards = is_right[:, :size]
-    flipped = (torch.rand(true_rewards.shape) < flips).float()
-    paid = (true_rewards - flipped).abs()
-    true_advantages = group_advantages(true_rewards.flatten(), size, scale)
-    paid_advantages = group_advantages(paid.flatten(), size, scale)
-    both = torch.stack([true_advantages, paid_advantages])
-    return float(torch.corrcoef(both)[0, 1])
-
-
-for flips in (0.1, 0.2, 0.35):
-    for scale in ("group", "batch"):
-        cells = []
-        for size in (4, 8, 16):
-            correlation = agreement_with_truth(flips, size, scale)
-            cells.append(f"groups of {size}: {correlation:.2f}")
-        print(f"{flips:4.0%} flipped, divided by the {scale}'s std: {', '.join(cells)}")
-
-# %% [markdown]
-# All six numbers of a noise level are nearly equal. A larger group estimates its mean better, but each reward stays as
-# noisy as before; only more *completions* average the noise out, however they are grouped. The choice of the standard
-# deviation matters in a group whose answers are all right or all wrong. There the noise is the only variance, and
-# dividing by the group's standard deviation turns it into large advantages:
-
-# %% tags=["hide-input"]
-all_wrong = torch.tensor([0.0, 0, 0, 1, 0, 0, 0, 0])  # the 1 is a flipped verdict
-mixed = torch.tensor([1.0, 0, 1, 1, 0, 0, 1, 0])
-both_groups = torch.cat([all_wrong, mixed])
-for scale in ("group", "batch", "none"):
-    values = group_advantages(both_groups, 8, scale).tolist()
-    flipped, right_one = values[3], values[8]
-    print(f"{scale:6} the flipped one {flipped:5.2f}, a right one {right_one:5.2f}")
-
-# %% [markdown]
-# With the group's standard deviation, the flipped reward gets nearly three times the advantage of a right answer in the
-# mixed group; with the batch's, less than twice. Does this matter in training? The stored runs pay the rule itself on
-# chapter 12's task *main*, with 20 and 30 % of the rewards flipped:
+# Now flip the reward itself, at the rate $f$. A completion that is right with probability $p$ then earns $f + (1 -
+# 2f)\,p$ on average: the order of the answers stays, and the difference between right and wrong shrinks by the factor
+# $1 - 2f$. The stored runs pay the rule itself on chapter 12's task *main*, with 20 and 30 % of the rewards flipped;
+# the table has the size of the group and what the advantages are divided by:
 
 # %% tags=["hide-input"]
 report("noise")
@@ -1391,8 +1424,8 @@ print(f"a third of the rate, against the usual rate: points {words}, p {p:.2f}")
 # %% [markdown]
 # With 20 % flipped, groups of 4 and 8 end seven and eight points lower on average, which five seeds do not confirm;
 # with groups of 16, one seed of five ended at 1 %. With 30 % flipped, every group size has a seed below 4 % and another
-# one at 68 to 76 %: the outcome depends on the seed, and five seeds cannot show which size is best. The advantage of
-# the batch's standard deviation, which the toy shows, is not visible through this noise.
+# one at 68 to 76 %: the outcome depends on the seed, and five seeds cannot show which size is best. Nor do they show an
+# advantage of the batch's standard deviation.
 #
 # With 30 % flipped and a third of the learning rate, all five seeds end between 57 and 70 %, on average 24 points above
 # the usual rate. That is plausible, because smaller steps average over more completions, but five seeds do not confirm
@@ -1403,65 +1436,9 @@ print(f"a third of the rate, against the usual rate: points {words}, p {p:.2f}")
 #
 # An **outcome reward** judges the final answer, a **process reward** each step. DeepSeekMath (section 4.1.3) normalises
 # the rewards of all steps of a group together. A token's advantage is then the sum over its own step and all later
-# ones. Take one group of three completions for chapter 12's sums; a step is right if it is the next column of the sum:
-
-# %% tags=["hide-input"]
-step_rewards = {
-    "all right": [1.0, 1.0, 1.0, 1.0],
-    "slip in the second": [1.0, 0.0, 1.0, 0.0],
-    "no steps, wrong": [0.0],
-}
-every_step, outcomes = [], []
-for rewards in step_rewards.values():
-    every_step.extend(rewards)
-    outcomes.append(rewards[-1])  # the answer
-every_step, outcomes = torch.tensor(every_step), torch.tensor(outcomes)
-outcome_advantages = (outcomes - outcomes.mean()) / (outcomes.std() + 1e-4)
-centre, scale = every_step.mean(), every_step.std() + 1e-4
-
-by_outcome, by_step = {}, {}
-for i, (name, rewards) in enumerate(step_rewards.items()):
-    scaled = (torch.tensor(rewards) - centre) / scale
-    sums = [float(scaled[start:].sum()) for start in range(len(rewards))]
-    by_step[name] = sums
-    by_outcome[name] = [float(outcome_advantages[i])] * len(rewards)
-    numbers = " ".join(f"{value:5.2f}" for value in sums)
-    print(f"{name:20} outcome {outcome_advantages[i]:5.2f}   by step {numbers}")
-
-# %% [markdown]
-# The last number of each row belongs to the answer. With the outcome reward, all tokens of the completion with the slip
-# are penalised, and as much as those of the completion that wrote no steps. With the process reward, the slip itself is
-# penalised most and the right step after it least. The first step was right and is penalised too, because its advantage
-# includes all later steps. There is also a side effect: an early step adds up many later rewards, so where most steps
-# are right, *longer* completions earn more. The figure shows the same numbers:
-
-# %% tags=["hide-input"]
-figure, panels = figures.new_panels(9.0, 2.6, 2, 2)
-top = max(abs(value) for value in by_step["all right"])
-kinds = [("outcome reward", by_outcome), ("process reward", by_step)]
-for axes, (title, advantages) in zip(panels, kinds):
-    axes.grid(False)
-    for row, values in enumerate(advantages.values()):
-        for x, value in enumerate(values):
-            colour = figures.BLUE if value > 0 else figures.ORANGE
-            shade = 0.15 + 0.8 * abs(value) / top
-            axes.barh(-row, 0.94, 0.7, left=x, color=colour, alpha=shade)
-            label = f"{value:.1f}"
-            axes.text(x + 0.47, -row, label, ha="center", va="center", fontsize=9)
-    axes.set_yticks([0, -1, -2], ["", "", ""])
-    axes.set_xticks([0.47, 1.47, 2.47, 3.47], ["1st", "2nd", "3rd", "answer"])
-    axes.set(title=title, xlabel="step of the completion")
-panels[0].set_yticks([0, -1, -2], list(by_step))
-lines = []
-for name, values in by_step.items():
-    numbers = ", ".join(f"{value:.1f}" for value in values)
-    lines.append(f"{name}: outcome {by_outcome[name][0]:.1f}, by step {numbers}")
-words = "; ".join(lines)
-figures.show(figure, f"Advantages of the steps of three completions. {words}.")
-
-# %% [markdown]
-# Each row is a completion, each cell one of its steps; blue steps are reinforced, orange steps penalised, and a darker
-# cell has a larger advantage. The completion without steps has only its answer, drawn in the first column.
+# ones. So a slip is penalised where it happens, while an outcome reward penalises all tokens of the completion alike.
+# There is a side effect: an early step adds up many later rewards, so where most steps are right, *longer* completions
+# earn more.
 #
 # A rule for steps can have a gap, too. In the table, "right steps" pays a step only if it is a column of this very sum.
 # "true steps" pays every true equation, such as 1+1=2, however often it is written. The stored runs are on the sums of
@@ -1477,48 +1454,6 @@ report("process")
 # sum. So a process reward is one more reward that can be wrong.
 
 # %% [markdown]
-# ### Exercise 13.6 · `step_advantages` · medium · 12 minutes
-#
-# `rewards` holds one group: for each completion the rewards of its steps. Return the advantages of the steps in the
-# same shape. First subtract from each reward the mean of all steps of the group, and divide by their standard deviation
-# (with n - 1) plus 1e-4. Then give each step the sum over itself and all later steps of the same completion.
-
-# %% tags=["exercise"]
-def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
-    raise NotImplementedError
-
-
-check("13.6", step_advantages);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Flatten the group for `statistics.mean` and `stdev`, then go through each completion: `sum(scaled[i:])`.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# from statistics import mean, stdev
-#
-#
-# def step_advantages(rewards: list[list[float]]) -> list[list[float]]:
-#     every_step = []
-#     for steps in rewards:
-#         every_step.extend(steps)
-#     centre = mean(every_step)
-#     scale = stdev(every_step) + 1e-4
-#     advantages = []
-#     for steps in rewards:
-#         scaled = [(reward - centre) / scale for reward in steps]
-#         advantages.append([sum(scaled[i:]) for i in range(len(scaled))])
-#     return advantages
-# ```
-#
-# </details>
-
-# %% [markdown]
 # ### Diversity
 #
 # A reward can be right more often than not and still make the policy less diverse. The clearest case needs neither
@@ -1528,34 +1463,10 @@ check("13.6", step_advantages);
 # against that:
 #
 # $$r_i' = r_i + w \left(1 - \frac{\text{others in the group with the same answer}}{n - 1}\right)$$
-
-# %% tags=["hide-input"]
-from collections import Counter
-
-
-def majority(answers):
-    (most_common, _), *_ = Counter(answers).most_common(1)
-    return [float(answer == most_common) for answer in answers]
-
-
-def diversity(answers):
-    counts = Counter(answers)
-    others = len(answers) - 1
-    return [1 - (counts[answer] - 1) / others for answer in answers]
-
-
-answers = ["12", "12", "12", "12", "12", "15", "15", "9"]
-agreed = torch.tensor(majority(answers))
-rare = torch.tensor(diversity(answers))
-for weight in (0.0, 0.5, 1.0, 2.0):
-    values = group_advantages(agreed + weight * rare, 8).tolist()
-    numbers = f"12 {values[0]:5.2f}, 15 {values[5]:5.2f}, 9 {values[7]:5.2f}"
-    print(f"bonus {weight}: {numbers}")
-
-# %% [markdown]
-# The bonus does not know which rare answer is right; it only makes the rarest one less unattractive. At a weight of 2
-# the rarest answer even earns more than the majority's. In the table of the stored runs, *answer* is the rate of right
-# numbers in any form, and *answer8* the rate of problems with a right number among eight attempts:
+#
+# The bonus does not know which rare answer is right; it only makes rare answers less unattractive. In the table of the
+# stored runs, *answer* is the rate of right numbers in any form, and *answer8* the rate of problems with a right number
+# among eight attempts:
 
 # %% tags=["hide-input"]
 report("diversity")
