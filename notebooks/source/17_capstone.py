@@ -494,9 +494,9 @@ mixed = sum(groups_with[1:-1])
 figure, (axes,) = figures.new_panels(7.5, 3.0)
 alike = [0, group_size]
 axes.bar(alike, [groups_with[0], groups_with[-1]], color="#BBBBBB", hatch="//",
-         edgecolor="white", label="all right or all wrong: no signal from the number")
+         edgecolor="white", label="all right or all wrong")
 axes.bar(range(1, group_size), groups_with[1:-1], color=figures.BLUE,
-         label="some right, some wrong: the number teaches")
+         label="some right, some wrong")
 title = f"In {mixed} of {len(sixteen)} groups some completions are right and some wrong"
 axes.set_title(title, loc="left")
 axes.set(xlabel=f"right completions of {group_size}", ylabel="groups")
