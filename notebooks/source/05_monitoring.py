@@ -1186,7 +1186,7 @@ for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
 # With at least 8 points and a chance of 0.001 for each look, about one run of noise in a hundred is mistaken for a
 # rise. This is the bound that was used above.
 #
-# ### Logs of other tools, and alerts
+# <details><summary>Logs of other tools, alerts, and slow runs</summary>
 #
 # `read_run` accepts many forms of a log: the folder of a run, a checkpoint, a `trainer_state.json`, a notebook with its
 # training table (`read_run("run.ipynb")`), TensorBoard's folder, the exports of W&B or trackio (CSV, JSON), a text with
@@ -1198,22 +1198,14 @@ for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
 # a service: with `alert=wandb.alert` to W&B, or with `alert=lambda title, text, level: trackio.alert(title, text,
 # trackio.AlertLevel[level])` to trackio. On several GPUs only one process sends it.
 #
-# ### When a run is slow, or memory is short
+# If a run is slow, look at `step_time` (seconds) and `time/generation_fraction`, the part of it that is sampling. A
+# faster engine (vLLM) speeds up sampling. If memory is short (`memory/fraction`), use smaller batches with more
+# accumulation steps. With vLLM look at two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and
+# `sampling/importance_sampling_ratio/*`. They compare the probabilities with which vLLM sampled the tokens and the
+# probabilities that the trainer computes for them. A mean ratio far from 1 means that vLLM and the trainer disagree,
+# and that TRL corrects, or drops, many completions. `diagnose` calls this finding `sampler_differs`.
 #
-# The log shows how long a step takes, and how much of the memory is used:
-
-# %%
-table = live.table
-sampling = table["time/generation_fraction"].mean()
-print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sampling")
-print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
-
-# %% [markdown]
-# A faster engine (vLLM) speeds up sampling. Smaller batches with more accumulation steps save memory. With vLLM look at
-# two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and `sampling/importance_sampling_ratio/*`.
-# They compare the probabilities with which vLLM sampled the tokens and the probabilities that the trainer computes for
-# them. A mean ratio far from 1 means that vLLM and the trainer disagree, and that TRL corrects, or drops, many
-# completions. `diagnose` calls this finding `sampler_differs`.
+# </details>
 
 # %% [markdown]
 # ## Summary
