@@ -1398,10 +1398,10 @@ check("10.5", my_plan);
 # %% [markdown]
 # ### Exercise 10.6 · `one_step_ahead` · medium · 8 minutes
 #
-# In the simulation an update took 20 seconds, and one step ahead made the run about three times as fast. Now you train
-# a larger model, and an update takes 120 seconds. The sampling stays as it was. How much faster is the asynchronous run
-# with one step ahead? Predict, then run. Then decide: if you could rent two more GPUs, would you give them to vLLM or
-# to the trainer? Try your answer: halve `update`, or give vLLM twice as many completions at once.
+# In the simulation of asynchronous GRPO an update took 20 seconds, and one step ahead made the run about three times as
+# fast. Now you train a larger model, and an update takes 120 seconds. The sampling stays as it was. How much faster is
+# the asynchronous run with one step ahead? Predict, then run. Then decide: if you could rent two more GPUs, would you
+# give them to vLLM or to the trainer? Suppose that they halve the update, and try it with `update=60.0`.
 
 # %% tags=["exercise"]
 prediction = ...  # "about 3 times", "about 1.5 times", "not at all"
