@@ -1,5 +1,7 @@
 """The exercises of notebook 00_start_here."""
 
+import inspect
+
 from grpo_workbook.exercises.tasks import direction, exercise, experiment
 
 # 00.1: which rewards teach anything?
@@ -39,6 +41,12 @@ def looks_at_the_sum(rewards):
 
 
 @teaches.mistake
+def adds_up_the_advantages(rewards):
+    """You added up the advantages: above and below the mean they cancel, so their sum is 0."""
+    return False
+
+
+@teaches.mistake
 def wants_all_rewards_to_differ(rewards):
     """You asked for all rewards to differ: one that differs from the rest is enough."""
     return len(set(rewards)) == len(rewards)
@@ -48,6 +56,37 @@ def wants_all_rewards_to_differ(rewards):
 def compares_the_first_with_the_last(rewards):
     """You compared only the first and the last reward: one in between may differ from both."""
     return rewards[0] != rewards[-1]
+
+
+@teaches.mistake
+def compares_the_first_two(rewards):
+    """You compared only the first two rewards: a later one may differ from both."""
+    return rewards[0] != rewards[1]
+
+
+@teaches.mistake
+def asks_for_a_reward_that_is_not_0(rewards):
+    """You asked whether any reward differs from 0: it has to differ from another reward."""
+    return any(rewards)
+
+
+@teaches.mistake
+def asks_for_a_reward_of_0(rewards):
+    """You asked for a reward of 0: also two different rewards above 0 teach something."""
+    return 0.0 in rewards
+
+
+@teaches.mistake
+def gives_the_advantages(rewards):
+    """You gave the advantages themselves: give True if any of them differs from 0, else False."""
+    mean = sum(rewards) / len(rewards)
+    return [reward - mean for reward in rewards]
+
+
+@teaches.mistake
+def returns_nothing(rewards):
+    """Your function returns nothing: end it with a return."""
+    return None
 
 
 @teaches.mistake
@@ -83,7 +122,183 @@ form_alone = experiment(
 )
 form_alone.example({"strict": (0.2125, 0.75), "lenient": 0.75, "n": 160}, gives="rises")
 
-# 00.3: a reward for a task of the learner's own, with good and bad answers
+# 00.3: a method for each of six teams
+
+METHODS = {
+    "A": "GRPO",
+    "B": "SFT",
+    "C": "DPO",
+    "D": "nothing",
+    "E": "RLHF",
+    "F": "rejection sampling",
+}
+
+
+def method_of(function, team):
+    """The learner's method for one team."""
+    return function()[team]
+
+
+choose_methods = exercise("00.3", "choose_methods", call=method_of)
+for team, method in METHODS.items():
+    choose_methods.case(team, gives=method)
+
+
+@choose_methods.mistake
+def imitates_without_solutions():
+    """Team A has no written queries to imitate, but a program that checks what the model writes."""
+    return {**METHODS, "A": "SFT"}
+
+
+@choose_methods.mistake
+def throws_wrong_queries_away():
+    """Rejection sampling keeps only right answers, but team A wants wrong ones to teach too."""
+    return {**METHODS, "A": "rejection sampling"}
+
+
+@choose_methods.mistake
+def trains_a_critic_without_memory():
+    """PPO trains a critic beside the policy, and team A has no memory for a second model."""
+    return {**METHODS, "A": "PPO"}
+
+
+@choose_methods.mistake
+def trains_on_groups_that_always_fail():
+    """All proofs of team B fail, so every group has zero variance and GRPO learns nothing: first
+    imitate the given proofs.
+    """
+    return {**METHODS, "B": "GRPO"}
+
+
+@choose_methods.mistake
+def keeps_proofs_that_do_not_exist():
+    """Team B has no right proof of its own model to keep: first imitate the given proofs."""
+    return {**METHODS, "B": "rejection sampling"}
+
+
+@choose_methods.mistake
+def trains_a_critic_on_failures():
+    """All proofs of team B fail, and a critic does not change that: first imitate the given
+    proofs.
+    """
+    return {**METHODS, "B": "PPO"}
+
+
+@choose_methods.mistake
+def ignores_the_worse_replies():
+    """SFT would imitate the better replies of team C and ignore what the worse ones show: there is
+    a method that learns from pairs.
+    """
+    return {**METHODS, "C": "SFT"}
+
+
+@choose_methods.mistake
+def samples_on_a_slow_machine():
+    """With a reward model team C would have to sample during training, and its machine is too slow:
+    there is a method that needs only the given pairs.
+    """
+    return {**METHODS, "C": "RLHF"}
+
+
+@choose_methods.mistake
+def checks_replies_with_a_program():
+    """No program can check the replies of team C, so GRPO has no reward."""
+    return {**METHODS, "C": "GRPO"}
+
+
+@choose_methods.mistake
+def trains_on_groups_that_always_pass():
+    """All dates of team D are right, so every group has zero variance and GRPO learns nothing."""
+    return {**METHODS, "D": "GRPO"}
+
+
+@choose_methods.mistake
+def imitates_what_the_model_can_do():
+    """All dates of team D are right: written solutions show its model nothing new."""
+    return {**METHODS, "D": "SFT"}
+
+
+@choose_methods.mistake
+def keeps_what_the_model_can_do():
+    """All dates of team D are right: to train on them changes nothing that the team wants."""
+    return {**METHODS, "D": "rejection sampling"}
+
+
+@choose_methods.mistake
+def stays_with_the_given_pairs():
+    """DPO learns from the given pairs only, and team E wants better replies than these: it can
+    sample, so pay new replies by a model that has learned from the pairs.
+    """
+    return {**METHODS, "E": "DPO"}
+
+
+@choose_methods.mistake
+def has_no_reward_for_replies():
+    """No program can check the replies of team E: first train a reward model on the pairs."""
+    return {**METHODS, "E": "GRPO"}
+
+
+@choose_methods.mistake
+def has_no_rewards_for_a_critic():
+    """PPO needs rewards, and no program can check the replies of team E: first train a reward model
+    on the pairs.
+    """
+    return {**METHODS, "E": "PPO"}
+
+
+@choose_methods.mistake
+def needs_a_grpo_trainer():
+    """GRPO would suit the puzzles, but the only trainer of team F is one for SFT: which answers can
+    it imitate?
+    """
+    return {**METHODS, "F": "GRPO"}
+
+
+@choose_methods.mistake
+def has_nothing_to_imitate():
+    """Team F has no written solutions: it must get the answers to imitate from its own model."""
+    return {**METHODS, "F": "SFT"}
+
+
+@choose_methods.mistake
+def gives_up_on_hard_puzzles():
+    """One answer in ten of team F is right, so its model can learn from what it writes."""
+    return {**METHODS, "F": "nothing"}
+
+
+@choose_methods.mistake
+def has_no_pairs_of_queries():
+    """Team A has no pairs of queries to compare, but a program that checks each query."""
+    return {**METHODS, "A": "DPO"}
+
+
+@choose_methods.mistake
+def trains_a_critic_without_rewards():
+    """No program can check the replies of team C, and its machine is too slow to sample."""
+    return {**METHODS, "C": "PPO"}
+
+
+@choose_methods.mistake
+def keeps_replies_without_a_check():
+    """Team C cannot sample replies, and it has no check that says which ones to keep."""
+    return {**METHODS, "C": "rejection sampling"}
+
+
+@choose_methods.mistake
+def imitates_the_better_replies():
+    """Imitating the better replies makes nothing better than these, which team E wants."""
+    return {**METHODS, "E": "SFT"}
+
+
+@choose_methods.mistake
+def has_no_trainer_with_a_critic():
+    """PPO would suit the puzzles, but the only trainer of team F is one for SFT: which answers can
+    it imitate?
+    """
+    return {**METHODS, "F": "PPO"}
+
+
+# 00.4: a reward for a task of the learner's own, with good and bad answers
 
 
 def three_of_each(reward, good, bad):
@@ -124,6 +339,23 @@ def refuses_several_values(reward, good, bad):
     return reward(f"{good[0]} or {good[1]}") < reward(good[0])
 
 
+def judges_new_answers(reward, good, bad):
+    """Whether the reward function is more than a list of the good answers."""
+    if not inspect.isfunction(reward):
+        return True
+    known = [value for value in reward.__code__.co_consts if value in good]
+    containers = list(reward.__code__.co_consts)
+    variables = inspect.getclosurevars(reward)
+    containers.extend(variables.nonlocals.values())
+    containers.extend(variables.globals.values())
+    for container in containers:
+        if isinstance(container, list | tuple | set | frozenset | dict):
+            # a list that also has other values is a rule, such as the names of all months
+            if all(value in good for value in container):
+                known.extend(container)
+    return not set(good) <= set(known)
+
+
 FACTS = {
     "three different answers of each kind": three_of_each,
     "rewards from 0 to 1": within_0_and_1,
@@ -131,6 +363,7 @@ FACTS = {
     "each good answer earns more than each bad one": separates,
     "a good answer earns more than an empty one": beats_an_empty_answer,
     "two good answers in one text earn less than one": refuses_several_values,
+    "the reward is more than a list of your good answers": judges_new_answers,
 }
 
 
@@ -140,7 +373,7 @@ def check_fact(function, fact):
     return FACTS[fact](reward, good, bad)
 
 
-my_task = exercise("00.3", "my_task", call=check_fact)
+my_task = exercise("00.4", "my_task", call=check_fact)
 for fact in FACTS:
     my_task.case(fact, gives=True)
 
@@ -199,3 +432,15 @@ def pays_several_values():
         return float("a" in text)
 
     return has_an_a, GOOD, ["", "x", "y"]
+
+
+@my_task.mistake
+def lists_its_good_answers():
+    """Your reward has a list of your good answers: it cannot judge an answer that is not in the
+    list, so describe what makes an answer right.
+    """
+
+    def is_in_the_list(text):
+        return float(text in ("aa", "ab", "ac"))
+
+    return is_in_the_list, GOOD, BAD

@@ -1,5 +1,7 @@
 """The exercises of notebook 01_grpo_from_scratch. B answers have T tokens each."""
 
+from statistics import mean, stdev
+
 from grpo_workbook.exercises.tasks import direction, exercise, experiment
 
 
@@ -75,6 +77,57 @@ def divides_by_zero(rewards, group_size):
     groups = rewards.view(-1, group_size)
     centred = groups - groups.mean(dim=1, keepdim=True)
     return (centred / groups.std(dim=1, keepdim=True)).flatten()
+
+
+@advantages.mistake
+def adds_another_small_number(rewards, group_size):
+    """You added another small number than 1e-4, the one in the formula."""
+    groups = rewards.view(-1, group_size)
+    centred = groups - groups.mean(dim=1, keepdim=True)
+    return (centred / (groups.std(dim=1, keepdim=True) + 1e-8)).flatten()
+
+
+@advantages.mistake
+def keeps_the_groups_as_rows(rewards, group_size):
+    """You gave a row for each group: the advantages are one after the other, so flatten them."""
+    return correct_advantages(rewards, group_size).view(-1, group_size)
+
+
+@advantages.mistake
+def divides_by_the_variance(rewards, group_size):
+    """You divided by the variance: divide by the standard deviation, its square root."""
+    groups = rewards.view(-1, group_size)
+    centred = groups - groups.mean(dim=1, keepdim=True)
+    return (centred / (groups.var(dim=1, keepdim=True) + 1e-4)).flatten()
+
+
+@advantages.mistake
+def subtracts_the_mean_of_the_others(rewards, group_size):
+    """You subtracted the mean of the other answers, as RLOO does: GRPO takes the whole group's."""
+    groups = rewards.view(-1, group_size)
+    others = (groups.sum(dim=1, keepdim=True) - groups) / (group_size - 1)
+    return ((groups - others) / (groups.std(dim=1, keepdim=True) + 1e-4)).flatten()
+
+
+@advantages.mistake
+def subtracts_the_reward(rewards, group_size):
+    """The sign is wrong: an answer above its group's mean has a positive advantage."""
+    return -correct_advantages(rewards, group_size)
+
+
+@advantages.mistake
+def forgets_the_mean(rewards, group_size):
+    """You did not subtract the group's mean: then no right answer makes a wrong one less likely."""
+    groups = rewards.view(-1, group_size)
+    return (groups / (groups.std(dim=1, keepdim=True) + 1e-4)).flatten()
+
+
+@advantages.mistake
+def subtracts_the_median(rewards, group_size):
+    """You subtracted the median: GRPO subtracts the mean."""
+    groups = rewards.view(-1, group_size)
+    centred = groups - groups.median(dim=1, keepdim=True).values
+    return (centred / (groups.std(dim=1, keepdim=True) + 1e-4)).flatten()
 
 
 # 01.2: the clipped loss of every token
@@ -203,6 +256,46 @@ def spreads_the_advantages_over_the_tokens(logp, old_logp, A, low, high):
 
 
 @clipped_loss.mistake
+def does_not_clip(logp, old_logp, A, low, high):
+    """You did not clip: beyond the bounds a token must lose its gradient."""
+    return -(logp - old_logp).exp() * A.unsqueeze(1)
+
+
+@clipped_loss.mistake
+def clips_the_product(logp, old_logp, A, low, high):
+    """You clipped the ratio times A: clip the ratio alone, and multiply by A afterwards."""
+    product = (logp - old_logp).exp() * A.unsqueeze(1)
+    return -product.minimum(product.clamp(1 - low, 1 + high))
+
+
+@clipped_loss.mistake
+def divides_the_logarithms(logp, old_logp, A, low, high):
+    """You divided the logarithms: the ratio of the probabilities is (logp - old_logp).exp()."""
+    return clip_with(logp / old_logp, A, 1 - low, 1 + high)
+
+
+@clipped_loss.mistake
+def compares_before_multiplying(logp, old_logp, A, low, high):
+    """You took the minimum of the ratios: take that of the two products with A, because a negative
+    A turns the order round.
+    """
+    ratio = (logp - old_logp).exp()
+    return -ratio.minimum(ratio.clamp(1 - low, 1 + high)) * A.unsqueeze(1)
+
+
+@clipped_loss.mistake
+def takes_low_on_both_sides(logp, old_logp, A, low, high):
+    """You took `low` on both sides: the upper bound is 1 + high."""
+    return clip_with((logp - old_logp).exp(), A, 1 - low, 1 + low)
+
+
+@clipped_loss.mistake
+def averages_the_tokens(logp, old_logp, A, low, high):
+    """You took the mean: return the loss of every token, (B, T)."""
+    return correct_clipped_loss(logp, old_logp, A, low, high).mean()
+
+
+@clipped_loss.mistake
 def detaches_the_ratio(logp, old_logp, A, low, high):
     """No gradient reaches logp: nothing on its way may be detached."""
     return correct_clipped_loss(logp.detach(), old_logp, A, low, high)
@@ -313,6 +406,37 @@ def leaves_the_mask_out(logp, ref_logp, mask):
     return k3(ref_logp.detach() - logp).mean()
 
 
+@kl_penalty.mistake
+def forgets_d(logp, ref_logp, mask):
+    """The term - d is missing: k3 is exp(d) - d - 1."""
+    d = ref_logp.detach() - logp
+    return masked_mean(d.exp() - 1, mask)
+
+
+@kl_penalty.mistake
+def adds_1(logp, ref_logp, mask):
+    """You added 1: k3 is exp(d) - d - 1, so it is 0 where the two policies agree."""
+    return masked_mean(k3(ref_logp.detach() - logp) + 2, mask)
+
+
+@kl_penalty.mistake
+def takes_the_sum_of_k3(logp, ref_logp, mask):
+    """You took the sum over the tokens: divide by the sum of the mask."""
+    return (k3(ref_logp.detach() - logp) * mask).sum()
+
+
+@kl_penalty.mistake
+def keeps_every_token(logp, ref_logp, mask):
+    """You gave one number for each token: give one mean over the tokens that the mask keeps."""
+    return k3(ref_logp.detach() - logp) * mask
+
+
+@kl_penalty.mistake
+def rewards_the_distance(logp, ref_logp, mask):
+    """The sign is wrong: your penalty falls as the policy moves away from the reference."""
+    return -correct_kl_penalty(logp, ref_logp, mask)
+
+
 # 01.4: the training step
 
 
@@ -369,6 +493,12 @@ training_step.case(
     [[0, 1, 2, 3, 4], [1, 2, 5, 1, 0], [4, 3, 3, 0, 0]],
     [[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
     [1.0, -0.5, -0.5],
+)
+# two answers of 2 and 4 tokens after a prompt of three
+training_step.case(
+    [[0, 2, 4, 1, 5, 0, 0], [3, 3, 1, 2, 4, 5, 1]],
+    [[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]],
+    [0.7, -0.7],
 )
 
 
@@ -436,6 +566,44 @@ def divides_by_padding_too(model, optimizer, ids, mask, A):
     update(optimizer, token_losses(model, ids, mask, A).mean())
 
 
+@training_step.mistake
+def divides_by_the_answers(model, optimizer, ids, mask, A):
+    """You divided by the number of answers: divide by the sum of the mask, the number of tokens."""
+    update(optimizer, token_losses(model, ids, mask, A).sum() / len(A))
+
+
+@training_step.mistake
+def trains_on_the_first_ids(model, optimizer, ids, mask, A):
+    """You took the first ids, which belong to the prompt: the completion is the last T columns."""
+    tokens = mask.shape[1]
+    logp = model(ids)[:, :tokens].log_softmax(-1)
+    logp = logp.gather(-1, ids[:, 1 : tokens + 1, None]).squeeze(-1)
+    update(optimizer, -(logp * A.unsqueeze(1) * mask).sum() / mask.sum())
+
+
+@training_step.mistake
+def takes_probabilities(model, optimizer, ids, mask, A):
+    """You took the probability of each token: the loss has its logarithm, log_softmax."""
+    probability = token_logprobs(model, ids, mask).exp()
+    update(optimizer, -(probability * A.unsqueeze(1) * mask).sum() / mask.sum())
+
+
+@training_step.mistake
+def takes_the_logits(model, optimizer, ids, mask, A):
+    """You took the bare logits of the tokens: log_softmax makes log-probabilities of them."""
+    tokens = mask.shape[1]
+    logits = model(ids)[:, -tokens - 1 : -1]
+    logits = logits.gather(-1, ids[:, -tokens:, None]).squeeze(-1)
+    update(optimizer, -(logits * A.unsqueeze(1) * mask).sum() / mask.sum())
+
+
+@training_step.mistake
+def forgets_the_advantages(model, optimizer, ids, mask, A):
+    """The advantages are missing: without them every answer becomes likelier, also a bad one."""
+    logp = token_logprobs(model, ids, mask)
+    update(optimizer, -(logp * mask).sum() / mask.sum())
+
+
 # 01.5: a batch that is used again
 
 
@@ -482,9 +650,12 @@ reuse.example({"problems": 8, "once": 4, "four times": 7}, gives="the same")
 
 
 def read_own_reward(run):
-    """From the reward at both ends of the run, and the right numbers before and after."""
-    first, last = run["reward"]
-    if last - first <= 2 * run["error"]:
+    """From the mean rewards of the groups at both ends, and the right numbers before and after."""
+    first = mean(run["first"])
+    last = mean(run["last"])
+    spread = max(stdev(run["first"]), stdev(run["last"]))
+    error = spread * (2 / len(run["first"])) ** 0.5  # of the difference of the two means
+    if last - first <= 2 * error:
         raise ValueError(
             f"your reward went from {first:.2f} to {last:.2f}, no more than noise: train longer, "
             "or reward something that some answers already have"
@@ -512,5 +683,11 @@ own_reward = experiment(
     },
 )
 own_reward.example(
-    {"problems": 160, "right": [116, 4], "reward": [0.75, 1.0], "error": 0.02}, gives="falls"
+    {"problems": 160, "right": [116, 4], "first": [0.7, 0.75, 0.8], "last": [1.0, 1.0, 0.99]},
+    gives="falls",
+)
+# made up: a reward on another scale, which the noise must follow
+own_reward.example(
+    {"problems": 160, "right": [49, 44], "first": [-40.0, -30.0], "last": [-4.0, -3.0]},
+    gives="stays",
 )

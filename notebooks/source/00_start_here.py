@@ -92,6 +92,39 @@ for answer, reward in zip(answers, rewards):
 # every advantage is 0 and the model learns nothing from this group. Such a group is called a **zero-variance group**.
 
 # %% [markdown]
+# ### Exercise 00.1 · `teaches` · easy · 3 minutes
+#
+# Every chapter has exercises that check themselves: a wrong answer gets a message about the mistake. Here the
+# function gets the rewards of one group. Return `True` if the group teaches the model anything, that is, if any of
+# its advantages differs from 0. Rewards may be negative, and every group has at least two.
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import check
+
+
+def teaches(rewards: list[float]) -> bool:
+    raise NotImplementedError
+
+
+check("00.1", teaches);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# When are all rewards of a group equal to the group's mean?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def teaches(rewards: list[float]) -> bool:
+#     return max(rewards) > min(rewards)
+# ```
+#
+# </details>
+
+# %% [markdown]
 # ## A short run of GRPO
 #
 # A **profile** holds the settings that fit a machine. This chapter trains a tiny Qwen3 (profile *smoke*), so that the
@@ -196,9 +229,6 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
-# (The bar shows how long the training took. This stored notebook was made on a busy machine, so its time is longer
-# than yours will be on two free cores.)
-#
 # In the figure the blue line is the weighted total, which can reach 3. The other lines are the three rewards before
 # weighting, each of which can reach 1. From about step 12 the two lines of the form lie on top of each other. Pale
 # lines show single steps, strong lines the mean of 7 steps. The title compares the first five steps with the last
@@ -274,7 +304,60 @@ figures.show(
 # Left: the fraction of strictly right answers; the black lines are the 95 % intervals. Right: the number of problems
 # with each pair of results, first before and then after training. The blue bar counts the problems that were gained,
 # the orange bar those that were lost, and the grey bars those whose result did not change.
+
+# %% [markdown]
+# ### Exercise 00.2 · `form_alone` · easy · 5 minutes
 #
+# The run paid for the right number and for the form. Would the form alone have been enough? Train a fresh model for
+# 24 steps with a reward that looks only at the form and never at the number. What happens to the rate of *strictly*
+# right answers on the held-out problems? Predict "rises", "stays" or "falls", then run the cell (about 40 seconds).
+# Afterwards change the reward: try `correctness_reward` alone.
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import predict
+
+prediction = ...  # "rises", "stays" or "falls"
+
+
+def form_alone() -> dict:
+    """24 steps from the start, with another reward: change it here."""
+    policy, _ = load_policy(profile)
+    settings = {**profile.grpo, "max_steps": 24}
+    args = GRPOConfig(output_dir=str(profile.output / "form"), **settings)
+    form_trainer = GRPOTrainer(
+        policy, [strict_format_reward], args, train_set, processing_class=tokenizer,
+        callbacks=[Float32Adapters(policy), RewardBar()],
+    )
+    form_trainer.remove_callback(PrinterCallback)
+    form_trainer.train()
+    trained = ask_heldout_problems(policy)
+    strict = (mean(before.strict), mean(trained.strict))
+    return {"strict": strict, "lenient": mean(trained.lenient), "n": trained.n}
+
+
+predict("00.2", prediction, form_alone);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Read a few answers of the model before training: `print(before.completions[1])`, and so on. Which of the two parts,
+# number or form, does it mostly fail at?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "rises"
+# ```
+#
+# Most numbers were right before training, and with the right form they count as strictly right. In our run the strict
+# rate rose from 21 % to 75 %. But this reward is dangerous: it would have risen in the same way if the numbers had
+# become worse.
+#
+# </details>
+
+# %% [markdown]
 # ## What did it learn?
 #
 # The strict rate needs the right number *and* the right form. Which of the two did training improve? *Lenient* scoring
@@ -303,20 +386,36 @@ for name, change in (("strict", comparison.strict), ("lenient", comparison.lenie
 # and coin tosses give a result at least as one-sided as this one with a probability of only 0.009. But 160 problems do
 # not tell the size of this gain well: its interval reaches from 3 to 18 points.
 #
-# A sampled rate also depends on the random seed, because the same model answers differently each time. The next cell
-# asks the model as it was before training again, with three other seeds:
+# A sampled rate also depends on the random seed, because the same model answers differently each time. So the next cell
+# asks both models again, with three other seeds. Seed 0 is the measurement above. For each problem the cell then takes
+# the mean gain over the four seeds, and from these 160 gains it computes an interval:
 
 # %%
-with model.disable_adapter():  # the model as it was before training
-    for seed in (1, 2, 3):
-        again = ask_heldout_problems(model, seed)
-        print(f"before, seed {seed}: lenient {mean(again.lenient):.1%}")
+import numpy as np
+from grpo_workbook import bootstrap_interval
+
+strict = {"before": [before.strict], "after": [after.strict]}
+lenient = {"before": [before.lenient], "after": [after.lenient]}
+for seed in (1, 2, 3):
+    scores_after = ask_heldout_problems(model, seed)
+    with model.disable_adapter():  # the model as it was before training
+        scores_before = ask_heldout_problems(model, seed)
+    for name, scores in (("before", scores_before), ("after", scores_after)):
+        strict[name].append(scores.strict)
+        lenient[name].append(scores.lenient)
+for name, outcomes in (("strict", strict), ("lenient", lenient)):
+    right_before = np.array(outcomes["before"], dtype=float)  # (seeds, problems)
+    right_after = np.array(outcomes["after"], dtype=float)
+    print(f"{name:8} seed        0      1      2      3")
+    print("  before    ", *[f"{rate:6.1%}" for rate in right_before.mean(axis=1)])
+    print("  after     ", *[f"{rate:6.1%}" for rate in right_after.mean(axis=1)])
+    gains = (right_after - right_before).mean(axis=0)  # (problems,)
+    low, high = bootstrap_interval(gains)
+    interval = f"95 % interval: {100 * low:.1f} to {100 * high:.1f}"
+    print(f"  gain over four seeds: {100 * gains.mean():.1f} points ({interval})")
 
 # %% [markdown]
-# These three rates lie between 69 % and 72 %, and the first one was 79 %. So the first measurement was probably a
-# lucky one for the model before training. The trained model was not asked again, so the size of the gain stays open.
-# One sampled rate can be several points off. Before you claim a gain, measure enough problems ([chapter
-# 08](08_evaluation.ipynb) computes how many), and ask both models the same ones.
+# AFTER_SEEDS
 #
 # GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
 # requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
@@ -385,6 +484,59 @@ figures.show(
 # model is fooled. [Chapter 10](10_scale_out.ipynb) shows how much memory each method needs.
 
 # %% [markdown]
+# ### Exercise 00.3 · `choose_methods` · medium · 8 minutes
+#
+# Six teams ask you for advice. Return a dict with the letter of each team and one of the methods `"SFT"`, `"DPO"`,
+# `"rejection sampling"`, `"GRPO"`, `"PPO"`, `"RLHF"`, or `"nothing"`.
+#
+# - **A**: Our model writes database queries. A test database runs each of them. In most groups of eight, two to five
+#   queries are right. Wrong ones should teach the model too, and our GPU has no memory left for a second trained model.
+# - **B**: Our model writes mathematical proofs, and a program verifies them. None of 10,000 sampled proofs was right.
+# We
+#   also have 300 proofs that people wrote.
+# - **C**: Our model writes replies to customers. We have 20,000 pairs of replies, and people marked the better reply of
+#   each pair. Our training machine is too slow to sample from the model.
+# - **D**: Our model writes dates in a fixed form, and a program checks this form. All of 1,000 sampled dates were
+# right.
+# - **E**: We have the pairs of team C and can sample. We want the model to find replies that are better than those in
+#   our pairs.
+# - **F**: Our model solves puzzles, and a program checks them. One answer in ten is right. Our only trainer is one for
+#   SFT, and we have no written solutions.
+
+# %% tags=["exercise"]
+def choose_methods() -> dict[str, str]:
+    raise NotImplementedError
+
+
+check("00.3", choose_methods);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Follow the tree from the top for each team. For the last question of each branch, ask what the team *cannot* do.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def choose_methods() -> dict[str, str]:
+#     return {
+#         "A": "GRPO",
+#         "B": "SFT",
+#         "C": "DPO",
+#         "D": "nothing",
+#         "E": "RLHF",
+#         "F": "rejection sampling",
+#     }
+# ```
+#
+# Team B can go on with GRPO once some of its proofs are right. Team D needs harder problems before any method can
+# teach it more.
+#
+# </details>
+
+# %% [markdown]
 # ## The words
 #
 # | word | meaning |
@@ -414,8 +566,7 @@ from grpo_workbook.exercises import course_map
 course_map()
 
 # %% [markdown]
-# Every chapter has exercises that check themselves: a wrong answer gets a hint about the mistake, and a right one is
-# counted in this table. Run the cell of the table again to see your progress.
+# An exercise that you have solved is counted in this table. Run the cell of the table again to see your progress.
 
 # %% [markdown] tags=["remove-cell"]
 # The next cell is for the machine that runs this notebook on every change. It fails if training did not happen, or did
@@ -444,105 +595,24 @@ assert p_value < 1e-6, "no gain"
 # %% [markdown]
 # ## Exercises
 #
-# Some exercises ask for a function, which the cell checks. Others ask for a prediction, which the cell tests by a run.
+# The exercises 00.1 to 00.3 stand above. The last one is about a task of your own.
 
 # %% [markdown]
-# ### Exercise 00.1 · `teaches` · easy · 3 minutes
-#
-# The function gets the rewards of one group. Return `True` if the group teaches the model anything, that is, if any of
-# its advantages differs from 0.
-
-# %% tags=["exercise"]
-from grpo_workbook.exercises import check
-
-
-def teaches(rewards: list[float]) -> bool:
-    raise NotImplementedError
-
-
-check("00.1", teaches);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# An advantage is the reward minus the group's mean. When are all advantages of a group 0?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def teaches(rewards: list[float]) -> bool:
-#     return max(rewards) > min(rewards)
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 00.2 · `form_alone` · easy · 5 minutes
-#
-# Train a fresh model for 24 steps with a reward that looks at the form only, never at the number. What happens to the
-# rate of *strictly* right answers on the held-out problems? Predict "rises", "stays" or "falls", then run the cell
-# (about 40 seconds). Afterwards try another reward, such as `correctness_reward` alone.
-
-# %% tags=["exercise"]
-from grpo_workbook.exercises import predict
-
-prediction = ...  # "rises", "stays" or "falls"
-
-
-def form_alone() -> dict:
-    """24 steps from the start, with another reward: change it here."""
-    policy, _ = load_policy(profile)
-    settings = {**profile.grpo, "max_steps": 24}
-    args = GRPOConfig(output_dir=str(profile.output / "form"), **settings)
-    form_trainer = GRPOTrainer(
-        policy, [strict_format_reward], args, train_set, processing_class=tokenizer,
-        callbacks=[Float32Adapters(policy), RewardBar()],
-    )
-    form_trainer.remove_callback(PrinterCallback)
-    form_trainer.train()
-    trained = ask_heldout_problems(policy)
-    strict = (mean(before.strict), mean(trained.strict))
-    return {"strict": strict, "lenient": mean(trained.lenient), "n": trained.n}
-
-
-predict("00.2", prediction, form_alone);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Look at strict and lenient before training. Which of the two parts, number or form, does the model fail at?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# prediction = "rises"
-# ```
-#
-# Most numbers were right before training, and with the right form they count as strictly right. In our run the strict
-# rate rose from 21 % to 75 %. But this reward is dangerous: it would have risen in the same way if the numbers had
-# become worse.
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 00.3 · `my_task` · medium · 10 minutes
+# ### Exercise 00.4 · `my_task` · medium · 10 minutes
 #
 # Would GRPO suit a task of yours? Take one whose answers a program can check: a date in a fixed form, valid JSON, a
 # unit conversion. Return a reward function (a text in, a number from 0 to 1 out), at least three good answers, and at
 # least three bad ones that could fool it: an empty answer, the right value in the wrong form, several values at once.
-# Every good answer must earn more than every bad one. The check also tries two of your good answers in one text. Do
-# not list your good answers in the function: it must also judge answers that you have not thought of.
+# Every good answer must earn more than every bad one. The check also tries two of your good answers in one text, and it
+# refuses a function that has a list of your good answers: the reward must also judge answers that you have not thought
+# of.
 
 # %% tags=["exercise"]
 def my_task() -> tuple:
     raise NotImplementedError
 
 
-check("00.3", my_task);
+check("00.4", my_task);
 
 # %% [markdown]
 # <details><summary>Hint</summary>

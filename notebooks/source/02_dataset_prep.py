@@ -5,8 +5,8 @@
 # rows that TRL can train on, and checks for everything that would ruin a run before the run begins.
 #
 # **After this notebook you can** see exactly what the model reads, build a dataset with `load_dataset(...).map(...)`,
-# check whether *your* model can learn from the problems, find invalid rows, repeats and leaks, and make a split that you
-# can trust.
+# check whether *your* model can learn from the problems, find invalid rows, repeats and leaks, and make a split that
+# you can trust.
 #
 # **Time:** about half a minute on two CPU cores; reading takes 40 minutes, the exercises a good hour. **You need**
 # chapter 00.
@@ -14,10 +14,10 @@
 # %% [markdown]
 # ## A model that lost its answers
 #
-# A model is trained, saved, and served by another program. There its answers are suddenly wrong, although its weights are
-# the same. A common cause is the *chat template*, the text that a program writes around the messages of a conversation:
-# the two programs use different ones. The next cells repeat this failure. First load the held-out problems of chapter
-# 00 and the course's tiny Qwen3, which has learned to solve most of them:
+# A model is trained, saved, and served by another program. There its answers are suddenly wrong, although its weights
+# are the same. A common cause is the *chat template*, the text that a program writes around the messages of a
+# conversation: the two programs use different ones. The next cells repeat this failure. First load the held-out
+# problems of chapter 00 and the course's tiny Qwen3, which has learned to solve most of them:
 
 # %%
 from grpo_workbook import (
@@ -136,12 +136,12 @@ print("\n", len(tokens["input_ids"]), "tokens")
 # The next figure shows all four layers, from the row at the top to the tokens at the bottom:
 
 # %% tags=["hide-input"]
-import textwrap
-
 from grpo_workbook import figures
 
 pale = figures.PALE
-shown = [textwrap.shorten(line, 38, placeholder=" …") for line in text.splitlines()]
+shown = []
+for line in text.splitlines():
+    shown.append(line if len(line) < 38 else f"{line[:24]} … {line[-10:]}")
 first = ", ".join(map(str, tokens["input_ids"][:9]))
 boxes = {
     "row": (0.43, 0.87, f"question: {row['question'][:32]}…", pale["data"]),
@@ -238,11 +238,14 @@ for name, file in {**templates, **others}.items():
     question = [{"role": "user", "content": "How many?"}]
     text = changed.apply_chat_template(question, tokenize=False)
     before = text.partition("How many?")[0]
-    print(f"{name:10} system: {system_role(changed):20} without one it adds:", end="")
+    added = []
     for line in before.splitlines():
         if line and not line.startswith("<"):
-            print(f" {line!r}", end="")
-    print()
+            added.append(line.removesuffix("<|im_end|>"))
+    if len(added) == 0:
+        added.append("nothing")
+    print(f"{name:10} system: {system_role(changed):20} without one it adds:", end=" ")
+    print(" | ".join(added))
 
 # %% [markdown]
 # A prompt may also contain solved examples (*few-shot*). Examples help if the form is new to the model and the format
@@ -304,11 +307,11 @@ print(knowledge[2]["question"], "\n", knowledge[2]["answer"])
 # %% [markdown]
 # ### Exercise 02.1 · `row_of` · medium · 12 minutes
 #
-# The data set MATH has no column for the answer: a `solution` keeps it in a box, as in `so $x = \boxed{7}$`. Write the
-# function that turns such a problem, a dict with `problem` and `solution`, into a row for TRL. The row is a dict with
-# two keys: `prompt` has two messages, the text `system` and the problem, and `answer` has the content of the *last* box,
-# without spaces around it. A box may contain braces in pairs, as in `\boxed{\frac{1}{2}}`. Return None if there is no
-# box, if the last box is never closed, or if the problem is blank.
+# The data set MATH has no column for the answer: a `solution` keeps it in a box, as in `so $x = \boxed{7}$`. Write
+# the function that turns such a problem, a dict with `problem` and `solution`, into a row for TRL. The row is a dict
+# with two keys: `prompt` has two messages, the text `system` and the problem, and `answer` has the content of the
+# *last* box, without spaces around it. A box may contain braces in pairs, as in `\boxed{\frac{1}{2}}`. Return None if
+# there is no box, if the last box is never closed, or if the problem is blank.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -355,8 +358,8 @@ check("02.1", row_of);
 # </details>
 
 # %% [markdown]
-# A program can also make problems with their answers, at any difficulty. The package `reasoning-gym` has about a hundred
-# kinds of them; a new seed gives new problems.
+# A program can also make problems with their answers, at any difficulty. The package `reasoning-gym` has about a
+# hundred kinds of them; a new seed gives new problems.
 
 # %%
 from reasoning_gym import create_dataset
@@ -426,7 +429,7 @@ for axes, (name, rates) in zip(panels, solve_rates.items()):
     never, always = counts[0], counts[8]
     sentences.append(f"{name}: {mixed} mixed, {never} never, {always} always right")
 panels[0].set_ylabel("problems")
-figure.suptitle("Which of these sources can teach this model to be right?")
+figure.suptitle("Only the blue problems can teach this model to be right")
 words = "Bars of how often 32 problems were answered right in eight tries. "
 figures.show(figure, words + "; ".join(sentences))
 
@@ -441,17 +444,17 @@ figures.show(figure, words + "; ".join(sentences))
 # probably because it was never trained on such sentences (an answer without the tags also counts as wrong here). What
 # a model can solve depends on what it was trained on, and nothing in a data file shows that.
 #
-# Eight tries are few. A problem that the model solves once in twenty tries is never right in eight of them in two cases
-# out of three (0.95⁸ = 0.66), so a grey bar at 0 also contains problems that a longer run could learn. [Chapter
+# Eight tries are few. Take a problem that the model solves once in twenty tries. All eight tries at it fail with a
+# probability of 0.95⁸ = 0.66. So a grey bar at 0 also contains problems that a longer run could learn. [Chapter
 # 07](07_stages_and_curriculum.ipynb) filters problems by these rates.
 
 # %% [markdown]
 # ### Exercise 02.2 · `mixed_groups` · medium · 12 minutes
 #
-# Each problem was tried `tries` times, and `right` has the number of right answers to each problem. You will train with
-# groups of `size` answers. Which fraction of the groups can you expect to be mixed? For one problem, imagine that a group
-# is drawn from its tries at random, each try at most once: the group is mixed unless all of its answers are right or all
-# are wrong. Return the mean of this probability over the problems.
+# Each problem was tried `tries` times, and `right` has the number of right answers to each problem. You will train
+# with groups of `size` answers. Which fraction of the groups can you expect to be mixed? For one problem, imagine
+# that a group is drawn from its tries at random, each try at most once: the group is mixed unless all of its answers
+# are right or all are wrong. Return the mean of this probability over the problems.
 
 # %% tags=["exercise"]
 def mixed_groups(right: list[int], tries: int, size: int) -> float:
@@ -483,9 +486,9 @@ check("02.2", mixed_groups);
 #
 # </details>
 #
-# Now use this function to choose a source and a group size. The last column shows what one would expect for groups of 8 from the
-# mean solve rate p alone, as if all problems of a source were equally hard: 1 - p⁸ - (1 - p)⁸. (Until your function is
-# right, the cell takes the course's.)
+# Now use this function to choose a source and a group size. The last column shows what one would expect for groups of
+# 8 from the mean solve rate p alone, as if all problems of a source were equally hard: 1 - p⁸ - (1 - p)⁸. (Until your
+# function is right, the cell takes the course's.)
 
 # %%
 from grpo_workbook.exercises import judge
@@ -506,12 +509,12 @@ for name, rates in solve_rates.items():
 
 # %% [markdown]
 # First, the mean rate of a source misleads. The model solves the rare kinds in 26 % of its tries. If all of these
-# problems were equally hard, 91 % of the groups of 8 would be mixed. In fact 34 % are, because 19 of the 32 problems are
-# never solved. So measure the problems one by one, and do not judge a source by its mean.
+# problems were equally hard, 91 % of the groups of 8 would be mixed. In fact 34 % are, because 19 of the 32 problems
+# are never solved. So measure the problems one by one, and do not judge a source by its mean.
 #
-# Second, a smaller group is mixed less often, so the size of the groups is part of the choice. At 8 answers the two kinds
-# of word problem look alike; at 2 and 4 answers the rare kinds have a few mixed groups more, which may be chance with 32
-# problems each. The sums teach nothing at any size.
+# Second, a smaller group is mixed less often, so the size of the groups is part of the choice. At 8 answers the two
+# kinds of word problem look alike; at 2 and 4 answers the rare kinds have a few mixed groups more, which may be
+# chance with 32 problems each. The sums gave no mixed group of any size.
 #
 # ## Invalid rows
 #
@@ -578,10 +581,11 @@ except TypeError as error:
     print(error)
 
 # %% [markdown]
-# Truncation would be wrong anyway. The old argument cut a prompt from the left, so a long prompt lost its system message
-# and the first facts of its problem, and the model was then penalised for wrong answers to a question that it could not
-# read. So measure the prompts in tokens, with the model's own tokenizer and template, and drop the rows that are over
-# your budget. But look at these rows first. The next cell chooses a budget that about nine tenths of the prompts fit:
+# Truncation would be wrong anyway. The old argument cut a prompt from the left, so a long prompt lost its system
+# message and the first facts of its problem, and the model was then penalised for wrong answers to a question that it
+# could not read. So measure the prompts in tokens, with the model's own tokenizer and template, and drop the rows
+# that are over your budget. But look at these rows first. The next cell chooses a budget that about nine tenths of
+# the prompts fit:
 
 # %%
 from grpo_workbook import drop_long_prompts
@@ -607,23 +611,26 @@ axes.hist(parts, bins, stacked=True, color=colours, label=["one step", "two step
 axes.axvline(budget + 0.5, color="black", linestyle=":")
 axes.text(budget + 1, axes.get_ylim()[1] * 0.9, "dropped →")
 of_all = float((steps == 2).mean())
+of_kept = float((steps[lengths <= budget] == 2).mean())
 of_dropped = float((steps[lengths > budget] == 2).mean())
 axes.set(xlabel="length of the prompt in tokens", ylabel="problems")
-title = f"Two-step problems: {of_all:.0%} of all, {of_dropped:.0%} of those dropped"
+title = f"{budget} tokens lower the share of two-step problems"
+title += f" from {of_all:.0%} to {of_kept:.0%}"
 axes.set_title(title)
 axes.legend(frameon=False, loc="upper left")
 figures.show(
     figure,
     "Histogram of the prompts' lengths in tokens, for problems of one and two steps. "
-    f"Those of two are {of_all:.0%} of all, {of_dropped:.0%} of those over {budget}.",
+    f"Those of two are {of_all:.0%} of all, {of_dropped:.0%} of those over {budget}, "
+    f"and {of_kept:.0%} of those that are left.",
 )
 
 # %% [markdown]
-# The title compares the share of two-step problems among all problems and among those that the budget drops: long
-# prompts are not a random sample, so a budget changes the mixture of the problems. Here it drops two-step problems
-# only. On the other hand, long prompts cost memory, because a prompt is stored once per completion: 512 tokens in
-# groups of 16 are 8,192 prompt tokens for one problem. Use the profile's budget (`profile.max_prompt_length`) unless
-# your memory requires a smaller one.
+# The title compares the share of two-step problems among all problems with their share among those that are left. All
+# 266 dropped problems have two steps, because long prompts are not a random sample. A budget therefore changes the
+# mixture of the problems, here a little, elsewhere perhaps much. On the other hand, long prompts cost memory, because
+# a prompt is stored once per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem. Use the
+# profile's budget (`profile.max_prompt_length`) unless your memory requires a smaller one.
 
 # %% [markdown]
 # ## Duplicates
@@ -687,9 +694,9 @@ print(len(safe), "training rows are left,", dropped, "dropped")
 print(len(leaked_rows(train, heldout)), "leaks in the course's own split")
 
 # %% [markdown]
-# In the exercise below, you get a training file and a held-out file that share problems. The next cell prepares this pair.
-# It puts copies of held-out rows into the training file: some unchanged, some in capitals without punctuation, and some
-# with a word more.
+# In the exercise below, you get a training file and a held-out file that share problems. The next cell prepares this
+# pair. It puts copies of held-out rows into the training file: some unchanged, some in capitals without punctuation,
+# and some with a word more.
 
 # %%
 import random
@@ -709,11 +716,12 @@ for number, place in enumerate(planted):
 # %% [markdown]
 # ### Exercise 02.3 · `rows_to_drop` · medium · 12 minutes
 #
-# Find the leaks yourself. `train` and `heldout` are lists of questions. Return the indices of the training questions that
-# are held out too, from small to large. A copy may be written in other capitals or without punctuation, it may name
-# another person, or it may have a word in front. Two kinds of question are *no* copies and must stay: the same sentence
-# with other numbers (or with the numbers exchanged), and another problem that happens to have the same numbers. You
-# choose the rule. The check has files with copies that were disguised at random: it wants all of them, and no other row.
+# Find the leaks yourself. `train` and `heldout` are lists of questions. Return the indices of the training questions
+# that are held out too, from small to large. A copy may be written in other capitals or without punctuation, it may
+# name another person, or it may have a word in front. Two kinds of question are *no* copies and must stay: the same
+# sentence with other numbers (or with the numbers exchanged), and another problem that happens to have the same
+# numbers. You choose the rule. The check has files with copies that were disguised at random: it wants all of them,
+# and no other row.
 
 # %% tags=["exercise"]
 def rows_to_drop(train: list[str], heldout: list[str]) -> list[int]:
@@ -811,6 +819,8 @@ for name, rows in sources.items():
         f"{name:14} sentences {templates_used:4} of {len(table):4}   "
         f"commonest answer {commonest:.1%}   repeats {repeats}"
     )
+print(len(set(train["kind"])), "kinds of word problem, of which", end=" ")
+print(len(set(rare["kind"])), "are rare")
 
 # %% [markdown]
 # All easy sums use one sentence, with a plus or a minus, and a third of them are repeats. Different sentences need
@@ -922,9 +932,7 @@ bars = axes.barh(list(counts), counts.values(), color=colours)
 axes.bar_label(bars, padding=4)
 axes.invert_yaxis()
 axes.grid(False)
-title = f"{counts['in the file']} rows in the file, {len(my_train)} left for training"
-if len(my_heldout) < 64:
-    title += f"; {len(my_heldout)} held out measure a gain only roughly"
+title = f"Of {counts['in the file']} rows in the file, {len(my_train)} are left for training"
 axes.set(xlabel="rows", title=title)
 words = ", ".join([f"{count} {name}" for name, count in counts.items()])
 figures.show(figure, f"Rows after each step: {words}.")
@@ -1034,9 +1042,9 @@ check("02.5", my_rows);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `random.Random(0)` makes the same rows each time. Two rows are near-duplicates if they have the same numbers and nearly
-# the same words, so let the numbers differ: take them from `random.sample`, which repeats nothing. Make all rows first,
-# and then divide them.
+# `random.Random(0)` makes the same rows each time. Two rows are near-duplicates if they have the same numbers and
+# nearly the same words, so let the numbers differ: take them from `random.sample`, which repeats nothing. Make all
+# rows first, and then divide them.
 #
 # </details>
 #
