@@ -62,8 +62,8 @@ def noisy_problem(seed):
 def call_row_of(function, problem, system):
     """The learner's row; a prompt that has the solution in it is reported as such."""
     row = function(problem, system)
-    if row is None:
-        return None
+    if row is None or isinstance(row["prompt"], str):
+        return row
     for message in row["prompt"]:
         if problem["solution"] in message["content"]:
             return "the prompt has the solution"
@@ -148,6 +148,69 @@ def takes_the_last_number(problem, system):
     if not numbers or not problem["problem"].strip():
         return None
     return as_row(problem, system, numbers[-1])
+
+
+@row_of.mistake
+def keeps_spaces_around_the_answer(problem, system):
+    """The answer has spaces around it: strip them, or a comparison letter by letter fails."""
+    row = correct_row_of(problem, system)
+    if row is None:
+        return None
+    box = problem["solution"].rpartition(BOX)[2]
+    spaces = box[: len(box) - len(box.lstrip())]
+    return {"prompt": row["prompt"], "answer": f"{spaces}{row['answer']}{spaces}"}
+
+
+@row_of.mistake
+def gives_a_text_as_prompt(problem, system):
+    """Your prompt is a text: give a list of two messages, each with a role and a content."""
+    row = correct_row_of(problem, system)
+    if row is None:
+        return None
+    return {"prompt": problem["problem"], "answer": row["answer"]}
+
+
+@row_of.mistake
+def keeps_blank_problems(problem, system):
+    """You kept a row whose problem is blank: the model would have nothing to answer."""
+    answer = content_of_box(problem["solution"])
+    if answer is None:
+        return None
+    return as_row(problem, system, answer)
+
+
+@row_of.mistake
+def puts_the_question_first(problem, system):
+    """The messages are in the wrong order: the system message comes first."""
+    row = correct_row_of(problem, system)
+    if row is None:
+        return None
+    return {"prompt": row["prompt"][::-1], "answer": row["answer"]}
+
+
+@row_of.mistake
+def keeps_the_box(problem, system):
+    """The box itself is in your answer: keep only its content."""
+    row = correct_row_of(problem, system)
+    if row is None:
+        return None
+    return {"prompt": row["prompt"], "answer": f"{BOX}{row['answer']}}}"}
+
+
+@row_of.mistake
+def takes_a_box_that_is_not_closed(problem, system):
+    """You took an earlier box although the last one is never closed: such a solution was cut off,
+    so its answer is unknown.
+    """
+    if not problem["problem"].strip():
+        return None
+    solution = problem["solution"]
+    answer = content_of_box(solution)
+    if answer is None:
+        answer = content_of_box(solution.rpartition(BOX)[0])
+    if answer is None:
+        return None
+    return as_row(problem, system, answer)
 
 
 # 02.2: which groups of a given size can teach?
@@ -237,6 +300,32 @@ def forgets_groups_that_are_all_wrong(right, tries, size):
 def gives_the_groups_that_are_not_mixed(right, tries, size):
     """You gave the fraction of groups that are all right or all wrong: give that of the others."""
     return 1 - correct_mixed_groups(right, tries, size)
+
+
+@mixed_groups.mistake
+def adds_up_the_problems(right, tries, size):
+    """You added up the problems: give the mean over them."""
+    return correct_mixed_groups(right, tries, size) * len(right)
+
+
+@mixed_groups.mistake
+def gives_percent(right, tries, size):
+    """You gave percent: give a fraction from 0 to 1."""
+    return 100 * correct_mixed_groups(right, tries, size)
+
+
+@mixed_groups.mistake
+def asks_for_one_wrong_answer(right, tries, size):
+    """You counted every problem with a wrong try: a group that is all wrong teaches nothing, and
+    a small group may miss the wrong try.
+    """
+    return sum(count < tries for count in right) / len(right)
+
+
+@mixed_groups.mistake
+def divides_by_the_tries(right, tries, size):
+    """You divided by the number of tries: the mean is over the problems."""
+    return correct_mixed_groups(right, tries, size) * len(right) / tries
 
 
 # 02.3: the training rows that are held out too
@@ -409,6 +498,39 @@ def returns_heldout_rows(train, heldout):
     return correct_rows_to_drop(heldout, train)
 
 
+@rows_to_drop.mistake
+def returns_questions(train, heldout):
+    """You returned questions: return their indices in the training file."""
+    return [train[row] for row in correct_rows_to_drop(train, heldout)]
+
+
+@rows_to_drop.mistake
+def returns_rows_to_keep(train, heldout):
+    """You returned the rows to keep: return those that are held out too."""
+    leaked = correct_rows_to_drop(train, heldout)
+    return [row for row in range(len(train)) if row not in leaked]
+
+
+@rows_to_drop.mistake
+def compares_capitals(train, heldout):
+    """You compared capitals with small letters: make both questions lower case first."""
+    rows = []
+    for row in correct_rows_to_drop(train, heldout):
+        words = re.findall(r"[a-z]+", train[row])
+        for question in heldout:
+            known = re.findall(r"[a-z]+", question)
+            if len(set(words) & set(known)) >= 0.8 * len(set(words) | set(known)):
+                rows.append(row)
+                break
+    return rows
+
+
+@rows_to_drop.mistake
+def counts_from_1(train, heldout):
+    """You counted from 1: the first row has the index 0."""
+    return [row + 1 for row in correct_rows_to_drop(train, heldout)]
+
+
 # 02.4: training on one problem
 
 
@@ -485,12 +607,24 @@ def balanced(train, heldout):
     return True
 
 
+def without_the_answer(train, heldout):
+    """Whether the questions of a list do not all end with their answers."""
+    for rows in (train, heldout):
+        given_away = 0
+        for row in rows:
+            given_away += row["question"].strip(" .!?").endswith(str(row["answer"]).strip())
+        if given_away == len(rows):
+            return False
+    return True
+
+
 FACTS = {
     "64 rows or more to train on, and 64 or more held out": enough,
     "a question and an answer, both texts, in each row": valid,
     "no row repeats another of its list, or nearly so": distinct,
     "no training row is held out too, or nearly so": without_leaks,
     "no answer is right for more than a fifth of a list": balanced,
+    "the questions do not end with their answers": without_the_answer,
 }
 SAME = "the same rows each time"
 
@@ -567,4 +701,14 @@ def makes_other_rows_each_time():
     a seed.
     """
     rows = sums_of(random.Random(), 128, numbers=100_000)
+    return rows[:64], rows[64:]
+
+
+@my_rows.mistake
+def writes_the_answer_into_the_question():
+    """Your questions end with their answers: the model only has to copy them."""
+    rows = []
+    for row in sums_of(random.Random(0), 128):
+        question = f"{row['question']} It is {row['answer']}."
+        rows.append({"question": question, "answer": row["answer"]})
     return rows[:64], rows[64:]

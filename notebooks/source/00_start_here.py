@@ -415,7 +415,10 @@ for name, outcomes in (("strict", strict), ("lenient", lenient)):
     print(f"  gain over four seeds: {100 * gains.mean():.1f} points ({interval})")
 
 # %% [markdown]
-# AFTER_SEEDS
+# One sampled rate can be several points off: the rates of one model differ from seed to seed. The mean over four seeds is
+# a better measurement than any of them. The interval covers the choice of the problems too, because it is computed from
+# the gains of single problems. Before you claim a gain, measure enough problems ([chapter 08](08_evaluation.ipynb)
+# computes how many), and ask both models the same ones.
 #
 # GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
 # requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
@@ -492,12 +495,11 @@ figures.show(
 # - **A**: Our model writes database queries. A test database runs each of them. In most groups of eight, two to five
 #   queries are right. Wrong ones should teach the model too, and our GPU has no memory left for a second trained model.
 # - **B**: Our model writes mathematical proofs, and a program verifies them. None of 10,000 sampled proofs was right.
-# We
-#   also have 300 proofs that people wrote.
+#   We also have 300 proofs that people wrote.
 # - **C**: Our model writes replies to customers. We have 20,000 pairs of replies, and people marked the better reply of
 #   each pair. Our training machine is too slow to sample from the model.
 # - **D**: Our model writes dates in a fixed form, and a program checks this form. All of 1,000 sampled dates were
-# right.
+#   right.
 # - **E**: We have the pairs of team C and can sample. We want the model to find replies that are better than those in
 #   our pairs.
 # - **F**: Our model solves puzzles, and a program checks them. One answer in ten is right. Our only trainer is one for

@@ -1030,7 +1030,8 @@ predict("02.4", prediction, one_problem);
 # rows each. A row is a dict with `question` and `answer`. Write a program that makes the rows (unit conversions, dates,
 # spelling, ...), or read your own file. The check requires what this chapter requires: valid rows, no repeats and no
 # near-duplicates within a list, no leak from one list to the other, no answer that is right for more than a fifth of a
-# list, and the same rows each time. It cannot know whether your answers are right: read ten of them.
+# list, questions that do not end with their answers, and the same rows each time. It cannot know whether your answers
+# are right: read ten of them.
 
 # %% tags=["exercise"]
 def my_rows() -> tuple[list[dict], list[dict]]:
