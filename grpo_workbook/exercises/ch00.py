@@ -349,10 +349,11 @@ def judges_new_answers(reward, good, bad):
     containers.extend(variables.nonlocals.values())
     containers.extend(variables.globals.values())
     for container in containers:
-        if isinstance(container, list | tuple | set | frozenset | dict):
-            # a list that also has other values is a rule, such as the names of all months
-            if all(value in good for value in container):
-                known.extend(container)
+        if not isinstance(container, list | tuple | set | frozenset | dict):
+            continue
+        # a list that also has other values is a rule, such as the names of all months
+        if all(value in good for value in container):
+            known.extend(container)
     return not set(good) <= set(known)
 
 

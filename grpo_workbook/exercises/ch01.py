@@ -84,7 +84,8 @@ def adds_another_small_number(rewards, group_size):
     """You added another small number than 1e-4, the one in the formula."""
     groups = rewards.view(-1, group_size)
     centred = groups - groups.mean(dim=1, keepdim=True)
-    return (centred / (groups.std(dim=1, keepdim=True) + 1e-8)).flatten()
+    deviations = groups.std(dim=1, keepdim=True)
+    return (centred / (deviations + 1e-8)).flatten()
 
 
 @advantages.mistake
@@ -98,15 +99,18 @@ def divides_by_the_variance(rewards, group_size):
     """You divided by the variance: divide by the standard deviation, its square root."""
     groups = rewards.view(-1, group_size)
     centred = groups - groups.mean(dim=1, keepdim=True)
-    return (centred / (groups.var(dim=1, keepdim=True) + 1e-4)).flatten()
+    variances = groups.var(dim=1, keepdim=True)
+    return (centred / (variances + 1e-4)).flatten()
 
 
 @advantages.mistake
 def subtracts_the_mean_of_the_others(rewards, group_size):
     """You subtracted the mean of the other answers, as RLOO does: GRPO takes the whole group's."""
     groups = rewards.view(-1, group_size)
-    others = (groups.sum(dim=1, keepdim=True) - groups) / (group_size - 1)
-    return ((groups - others) / (groups.std(dim=1, keepdim=True) + 1e-4)).flatten()
+    sums = groups.sum(dim=1, keepdim=True)
+    others = (sums - groups) / (group_size - 1)
+    deviations = groups.std(dim=1, keepdim=True)
+    return ((groups - others) / (deviations + 1e-4)).flatten()
 
 
 @advantages.mistake
@@ -119,7 +123,8 @@ def subtracts_the_reward(rewards, group_size):
 def forgets_the_mean(rewards, group_size):
     """You did not subtract the group's mean: then no right answer makes a wrong one less likely."""
     groups = rewards.view(-1, group_size)
-    return (groups / (groups.std(dim=1, keepdim=True) + 1e-4)).flatten()
+    deviations = groups.std(dim=1, keepdim=True)
+    return (groups / (deviations + 1e-4)).flatten()
 
 
 @advantages.mistake
@@ -127,7 +132,8 @@ def subtracts_the_median(rewards, group_size):
     """You subtracted the median: GRPO subtracts the mean."""
     groups = rewards.view(-1, group_size)
     centred = groups - groups.median(dim=1, keepdim=True).values
-    return (centred / (groups.std(dim=1, keepdim=True) + 1e-4)).flatten()
+    deviations = groups.std(dim=1, keepdim=True)
+    return (centred / (deviations + 1e-4)).flatten()
 
 
 # 01.2: the clipped loss of every token
@@ -506,7 +512,8 @@ training_step.case(
 def forgets_the_shift(model, optimizer, ids, mask, A):
     """The shift is missing: the logits at position t predict token t + 1."""
     logp = token_logprobs(model, ids, mask, shift=0)
-    update(optimizer, -(logp * A.unsqueeze(1) * mask).sum() / mask.sum())
+    losses = -logp * A.unsqueeze(1) * mask
+    update(optimizer, losses.sum() / mask.sum())
 
 
 @training_step.mistake
@@ -569,32 +576,38 @@ def divides_by_padding_too(model, optimizer, ids, mask, A):
 @training_step.mistake
 def divides_by_the_answers(model, optimizer, ids, mask, A):
     """You divided by the number of answers: divide by the sum of the mask, the number of tokens."""
-    update(optimizer, token_losses(model, ids, mask, A).sum() / len(A))
+    losses = token_losses(model, ids, mask, A)
+    update(optimizer, losses.sum() / len(A))
 
 
 @training_step.mistake
 def trains_on_the_first_ids(model, optimizer, ids, mask, A):
     """You took the first ids, which belong to the prompt: the completion is the last T columns."""
     tokens = mask.shape[1]
+    answers = ids[:, 1 : tokens + 1, None]
     logp = model(ids)[:, :tokens].log_softmax(-1)
-    logp = logp.gather(-1, ids[:, 1 : tokens + 1, None]).squeeze(-1)
-    update(optimizer, -(logp * A.unsqueeze(1) * mask).sum() / mask.sum())
+    logp = logp.gather(-1, answers).squeeze(-1)
+    losses = -logp * A.unsqueeze(1) * mask
+    update(optimizer, losses.sum() / mask.sum())
 
 
 @training_step.mistake
 def takes_probabilities(model, optimizer, ids, mask, A):
     """You took the probability of each token: the loss has its logarithm, log_softmax."""
     probability = token_logprobs(model, ids, mask).exp()
-    update(optimizer, -(probability * A.unsqueeze(1) * mask).sum() / mask.sum())
+    losses = -probability * A.unsqueeze(1) * mask
+    update(optimizer, losses.sum() / mask.sum())
 
 
 @training_step.mistake
 def takes_the_logits(model, optimizer, ids, mask, A):
     """You took the bare logits of the tokens: log_softmax makes log-probabilities of them."""
     tokens = mask.shape[1]
+    answers = ids[:, -tokens:, None]
     logits = model(ids)[:, -tokens - 1 : -1]
-    logits = logits.gather(-1, ids[:, -tokens:, None]).squeeze(-1)
-    update(optimizer, -(logits * A.unsqueeze(1) * mask).sum() / mask.sum())
+    logits = logits.gather(-1, answers).squeeze(-1)
+    losses = -logits * A.unsqueeze(1) * mask
+    update(optimizer, losses.sum() / mask.sum())
 
 
 @training_step.mistake

@@ -157,8 +157,10 @@ def keeps_spaces_around_the_answer(problem, system):
     if row is None:
         return None
     box = problem["solution"].rpartition(BOX)[2]
-    spaces = box[: len(box) - len(box.lstrip())]
-    return {"prompt": row["prompt"], "answer": f"{spaces}{row['answer']}{spaces}"}
+    leading = len(box) - len(box.lstrip())
+    spaces = box[:leading]
+    answer = row["answer"]
+    return {"prompt": row["prompt"], "answer": f"{spaces}{answer}{spaces}"}
 
 
 @row_of.mistake
@@ -612,7 +614,10 @@ def without_the_answer(train, heldout):
     for rows in (train, heldout):
         given_away = 0
         for row in rows:
-            given_away += row["question"].strip(" .!?").endswith(str(row["answer"]).strip())
+            question = row["question"].strip(" .!?")
+            answer = str(row["answer"]).strip()
+            if question.endswith(answer):
+                given_away += 1
         if given_away == len(rows):
             return False
     return True
