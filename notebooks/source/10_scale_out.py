@@ -620,11 +620,11 @@ for name, processes in records.items():
 
 # %% [markdown]
 # Before the training, both launchers measure exactly the same accuracy on the same 80 held-out problems: `evaluate`
-# divides the problems among the processes and gathers the answers. After it, the two numbers differ by chance, because
-# each process samples with a seed of its own, so the completions are others. (One standard error of an accuracy from 80
-# problems is about 5.5 percentage points, and four steps are too few to show learning.) A test of this course gives one
-# process and two the same completions. Their advantages are then equal in every bit, and the adapters differ by less
-# than 1 %, because the halves of a sum are added in another order.
+# divides the problems among the processes and gathers the answers. After it, the two numbers differ, because each
+# process samples with a seed of its own, so the completions are others. This difference is within chance: one standard
+# error of an accuracy from 80 problems is about 5.5 percentage points. (And four steps are too few to show learning.) A
+# test of this course gives one process and two the same completions. Their advantages are then equal in every bit, and
+# the adapters differ by less than 1 %, because the halves of a sum are added in another order.
 #
 # Always check how many processes were started, and print `trainer.accelerator.num_processes`. With `accelerate launch
 # --cpu --num_processes 2`, for example, accelerate starts a single process without an error. `python -m grpo_workbook
