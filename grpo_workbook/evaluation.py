@@ -10,6 +10,7 @@ is the policy that GRPO trains.
 """
 
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -39,6 +40,7 @@ from grpo_workbook.rewards.answers import (
     is_well_formed,
     lenient_answer,
     tagged_answer,
+    thought_is_open,
 )
 from grpo_workbook.rewards.contract import name_of, require_columns
 from grpo_workbook.rewards.specs import as_reward
@@ -74,6 +76,7 @@ class Sampling:
     batch_size: int = 32  # prompts at a time; every batch has its own seed, so this matters
     seed: int = 0
     chat_template_kwargs: Mapping[str, Any] | None = None  # as in `data.render`
+    thinking_budget: int | None = None  # tokens after which an open thought is closed
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Generated:
     text: str
     tokens: list[int]  # up to the first end token, which is included
     ended: bool  # False if it was cut off
+    thought: int = 0  # those of its tokens that are a thought, with the tags
 
 
 # ---------------------------------------------------------------------------- measuring
@@ -103,6 +107,7 @@ class Scores:
     unjudged: int = 0  # completions that the judge could not judge; they count as wrong
     tokens: Sequence[int] = ()  # the length of each completion; empty if only texts were scored
     ended: Sequence[bool] = ()
+    thoughts: Sequence[int] = ()  # of each completion's tokens those of its thought, with the tags
     rewards: dict[str, list[float | None]] | None = None  # by name, if rewards judged them
 
     @property
@@ -150,6 +155,8 @@ class Scores:
         if self.tokens:
             table["tokens"] = self.tokens
             table["ended"] = self.ended
+        if any(self.thoughts):
+            table["thought"] = self.thoughts
         return table
 
 
@@ -168,6 +175,7 @@ def evaluate(
     batch_size: int = 32,
     seed: int = 0,
     chat_template_kwargs: Mapping[str, Any] | None = None,
+    thinking_budget: int | None = None,
     progress: str | None = None,
 ) -> Scores:
     """Let the model answer each row of the dataset (`prompt`, `answer`), and score the answers.
@@ -190,8 +198,8 @@ def evaluate(
             right.
         judge: compares answers that are not numbers (see `score`).
         samples: completions for each problem; several need sample=True.
-        sample, temperature, max_new_tokens, batch_size, seed, chat_template_kwargs, progress: as in
-            `generate`.
+        sample, temperature, max_new_tokens, batch_size, seed, chat_template_kwargs,
+            thinking_budget, progress: as in `generate`.
 
     Returns:
         The completions, and what is right of them. The samples of a problem stand next to each
@@ -199,8 +207,8 @@ def evaluate(
 
     Raises:
         WorkbookError: for a missing column, for an impossible number of samples, for pictures that
-            the model would not see, and for a value above 1 of the first reward if `right_at` is
-            left out.
+            the model would not see, for a value above 1 of the first reward if `right_at` is left
+            out, and for a thinking budget that `generate` refuses.
     """
     needed = ["prompt"] if rewards else ["prompt", "answer"]
     require_columns("evaluate", needed, dataset.column_names)
@@ -211,7 +219,15 @@ def evaluate(
     rows = repeated(dataset, samples)
     pictures = image_column(dataset)
     prompts = list(rows["prompt"])
-    sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed, chat_template_kwargs)
+    sampling = Sampling(
+        max_new_tokens,
+        sample,
+        temperature,
+        batch_size,
+        seed,
+        chat_template_kwargs,
+        thinking_budget,
+    )
     completions = complete(
         model,
         tokenizer,
@@ -234,6 +250,7 @@ def evaluate(
         samples=samples,
         tokens=[len(completion.tokens) for completion in completions],
         ended=[completion.ended for completion in completions],
+        thoughts=[completion.thought for completion in completions],
     )
 
 
@@ -671,6 +688,7 @@ def generate(
     batch_size: int = 32,
     seed: int = 0,
     chat_template_kwargs: Mapping[str, Any] | None = None,
+    thinking_budget: int | None = None,
     progress: str | None = None,
 ) -> list[str]:
     """The model's completion of each prompt.
@@ -688,12 +706,24 @@ def generate(
             share the work and get what one would get; another batch size samples other texts.
         seed: of the samples.
         chat_template_kwargs: those of the training's GRPOConfig, as in `data.render`.
+        thinking_budget: where a thought is cut off, in tokens of the completion: </think> is
+            written behind it, and the model goes on with its answer. A completion that closes its
+            thought before is not changed. With 0 the model gets an empty thought. Default: no cut.
         progress: the label of a bar, or None for no bar.
 
     Raises:
-        WorkbookError: if there are images, and a tokenizer in place of a processor.
+        WorkbookError: if there are images, and a tokenizer in place of a processor; for a thinking
+            budget that leaves no token for the answer, and for one with images.
     """
-    sampling = Sampling(max_new_tokens, sample, temperature, batch_size, seed, chat_template_kwargs)
+    sampling = Sampling(
+        max_new_tokens,
+        sample,
+        temperature,
+        batch_size,
+        seed,
+        chat_template_kwargs,
+        thinking_budget,
+    )
     completions = complete(model, tokenizer, prompts, sampling, images=images, progress=progress)
     return [completion.text for completion in completions]
 
@@ -720,6 +750,7 @@ def complete(
     from accelerate.utils import gather_object
     from tqdm import tqdm
 
+    check_budget(sampling, images)
     process_index, num_processes = 0, 1
     if share:
         state = PartialState()
@@ -749,7 +780,11 @@ def complete(
                 inputs = encode(
                     tokenizer, batch_texts, pictures, add_special_tokens=add_special_tokens
                 )
-                generated = continue_batch(model, tokenizer, inputs, sampling)
+                if sampling.thinking_budget is None:
+                    generated = continue_batch(model, tokenizer, inputs, sampling)
+                else:
+                    generated = continue_within_budget(model, tokenizer, inputs, sampling)
+                generated = with_thoughts(generated, batch_texts, tokenizer)
                 completed = list(zip(batch, generated, strict=True))
             if num_processes > 1:
                 completed = gather_object(completed)  # also what the other processes completed
@@ -822,6 +857,99 @@ def continue_batch(model: Any, processor: Any, batch: Any, sampling: Sampling) -
         text = tokenizer.decode(tokens, skip_special_tokens=True)
         completions.append(Generated(text, tokens, ended))
     return completions
+
+
+# ---------------------------------------------------------------------------- thoughts
+
+OPENED = "<think>"
+CLOSING = "\n</think>\n\n"  # as Qwen3 writes it
+
+
+def check_budget(sampling: Sampling, images: Sequence[Any] | None) -> None:
+    """Raise WorkbookError for a thinking budget that cannot be kept."""
+    budget = sampling.thinking_budget
+    if budget is None:
+        return
+    if not 0 <= budget < sampling.max_new_tokens:
+        raise WorkbookError(
+            f"thinking_budget is {budget} and max_new_tokens {sampling.max_new_tokens}: the budget "
+            "is at least 0, and must leave tokens for the answer"
+        )
+    if images is not None:
+        raise WorkbookError("thinking_budget is for texts: leave it out for rows with pictures")
+
+
+def continue_within_budget(
+    model: Any, processor: Any, batch: Any, sampling: Sampling
+) -> list[Generated]:
+    """What follows each row of a batch, where a thought has at most `thinking_budget` tokens.
+
+    It takes two passes. The first one ends after the budget. The second continues what has not
+    ended; a thought that is still open is closed before. The budget is that of Qwen3's technical
+    report (arXiv 2505.09388), without the sentence that Qwen writes before it closes a thought.
+    """
+    budget = sampling.thinking_budget or 0
+    tokenizer = tokenizer_of(processor)
+    prompts = []
+    for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True):
+        prompts.append(ids[mask.bool()].tolist())
+    completions = [Generated("", [], ended=False) for _ in prompts]
+    if budget > 0:
+        first_pass = replace(sampling, max_new_tokens=budget)
+        completions = continue_batch(model, processor, batch, first_pass)
+    written = {}  # by row: what the second pass continues
+    for row, completion in enumerate(completions):
+        if not completion.ended:
+            written[row] = with_closed_thought(tokenizer, prompts[row], completion.tokens, budget)
+    if not written:
+        return completions
+    contexts = [prompts[row] + tokens for row, tokens in written.items()]
+    second_pass = replace(sampling, max_new_tokens=sampling.max_new_tokens - budget)
+    answers = complete_batch(model, processor, contexts, second_pass)
+    for (row, tokens), answer in zip(written.items(), answers, strict=True):
+        whole = tokens + answer.tokens
+        text = tokenizer.decode(whole, skip_special_tokens=True)
+        completions[row] = Generated(text, whole, answer.ended)
+    return completions
+
+
+def with_closed_thought(
+    tokenizer: Any, prompt: list[int], tokens: list[int], budget: int
+) -> list[int]:
+    """The tokens of a completion so far, and the tag that closes its thought if that is open."""
+    opening = tokenizer.decode(prompt[-8:]).rstrip()  # it may end in <think>
+    closing = CLOSING
+    if budget == 0 and not opening.endswith(OPENED):
+        closing = f"{OPENED}\n{CLOSING}"
+    elif not thought_is_open(opening + tokenizer.decode(tokens)):
+        return tokens
+    # The closing tag begins with a line break of its own.
+    while tokens and tokenizer.decode(tokens[-1:]).isspace():
+        tokens = tokens[:-1]
+    return tokens + tokenizer(closing, add_special_tokens=False)["input_ids"]
+
+
+def with_thoughts(
+    completions: list[Generated], prompts: list[str], processor: Any
+) -> list[Generated]:
+    """The completions with the lengths of their thoughts; a prompt may open the thought."""
+    tokenizer = tokenizer_of(processor)
+    counted = []
+    for completion, prompt in zip(completions, prompts, strict=True):
+        is_opened = prompt.rstrip().endswith(OPENED) or OPENED in completion.text
+        thought = thought_length(tokenizer, completion.tokens) if is_opened else 0
+        counted.append(replace(completion, thought=thought))
+    return counted
+
+
+def thought_length(tokenizer: Any, tokens: list[int]) -> int:
+    """The number of tokens up to the tag that closes a thought, which is included; else of all."""
+
+    def is_closed(count: int) -> bool:
+        return "</think>" in tokenizer.decode(tokens[:count])
+
+    # A search by halves: `is_closed` is False for few tokens, and stays True from some count on.
+    return min(bisect_left(range(len(tokens) + 1), True, key=is_closed), len(tokens))
 
 
 def up_to_end(tokens: list[int], ends: list[int]) -> tuple[list[int], bool]:

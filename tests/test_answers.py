@@ -532,3 +532,21 @@ def test_a_hostile_text_of_a_million_characters_is_never_right(kind):
     assert read_answer(text) is None
     assert not is_correct(extract_answer(text), "42")
     assert not is_correct(lenient_answer(text), "42")
+
+
+THOUGHT = "<think>\nIs it <answer>41</answer>? No.\n</think>\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "formed"),
+    [
+        (f"{THOUGHT}<reasoning>6*7</reasoning><answer>42</answer>", "42", True),
+        (f"{THOUGHT}<answer>42</answer>", "42", False),
+        # A thought that the prompt has opened, and one that never closes.
+        ("so <answer>41</answer>?</think><answer>42</answer>", "42", False),
+        ("<think><reasoning>6*7</reasoning><answer>42</answer>", None, False),
+    ],
+)
+def test_a_thought_is_neither_an_answer_nor_a_part_of_the_form(text, answer, formed):
+    assert tagged_answer(text) == answer
+    assert is_well_formed(text) == formed

@@ -266,6 +266,85 @@ def test_the_form_counts_from_a_tag_that_the_template_has_opened(tiny):
     assert not is_well_formed(after_prompt(thought, ""))
 
 
+THINKING = {"enable_thinking": True}
+
+
+@pytest.fixture(scope="module")
+def thinker():
+    """The tiny model that thinks, its tokenizer, and sums for it."""
+    from grpo_workbook import load_model, load_problems, to_dataset
+
+    model, tokenizer = load_model(str(DATA / "tiny-thinker"))
+    sums = load_problems(DATA / "step_tasks" / "heldout.jsonl").select(range(12))
+    return model, tokenizer, to_dataset(sums, None)
+
+
+def measured(thinker, **settings):
+    model, tokenizer, sums = thinker
+    options = {"chat_template_kwargs": THINKING, "max_new_tokens": 64, "sample": True, "seed": 1}
+    return evaluate(model, tokenizer, sums, rewards=[correctness_reward], **options, **settings)
+
+
+@pytest.mark.slow
+def test_a_budget_closes_a_thought_and_changes_no_shorter_one(thinker):
+    free, cut = measured(thinker), measured(thinker, thinking_budget=20)
+    assert max(free.thoughts) > 24
+    # One tag more than the budget.
+    assert max(cut.thoughts) == 21
+    for before, after, text in zip(free.thoughts, cut.thoughts, cut.completions, strict=True):
+        assert after <= before
+        assert text.count("<think>") == text.count("</think>") <= 1
+        assert text.endswith("</answer>")
+    for thought, text in zip(cut.thoughts, cut.completions, strict=True):
+        if thought == 21:
+            assert text.startswith("<think>\n")
+    assert [len(ids) for ids in _tokens_of(thinker, cut)] == [n - 1 for n in cut.tokens]
+    assert "thought" in cut.table(thinker[2])
+    # A budget that no thought reaches, and the same one again.
+    assert measured(thinker, thinking_budget=63).thoughts == free.thoughts
+    assert measured(thinker, thinking_budget=20) == cut
+
+
+def _tokens_of(thinker, scores):
+    """The ids of the completions, without the end token."""
+    return thinker[1](scores.completions, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.slow
+def test_a_budget_of_0_is_the_empty_thought_of_the_template(thinker):
+    model, tokenizer, sums = thinker
+    settings = {"rewards": [correctness_reward], "max_new_tokens": 32}
+    none = evaluate(
+        model, tokenizer, sums, chat_template_kwargs=THINKING, thinking_budget=0, **settings
+    )
+    off = evaluate(
+        model, tokenizer, sums, chat_template_kwargs={"enable_thinking": False}, **settings
+    )
+    block = "<think>\n\n</think>\n\n"
+    assert none.completions == [block + text for text in off.completions]
+    assert set(none.thoughts) == {2}
+    assert set(off.thoughts) == {0}
+
+
+@pytest.mark.slow
+def test_a_thought_that_the_template_opens_is_counted_and_closed(thinker):
+    model, tokenizer, sums = thinker
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template += "{{- '<think>\\n' -}}"
+    settings = {"rewards": [correctness_reward], "max_new_tokens": 64}
+    options = {"chat_template_kwargs": THINKING, "thinking_budget": 10}
+    scores = evaluate(model, tokenizer, sums, **settings, **options)
+    assert not any("<think>" in text for text in scores.completions)
+    assert all(text.count("</think>") == 1 for text in scores.completions)
+    assert max(scores.thoughts) == 11
+
+
+@pytest.mark.parametrize("budget", [-1, 64, 100])
+def test_a_budget_that_leaves_no_answer_is_refused(thinker, budget):
+    with raises_naming(WorkbookError, f"thinking_budget is {budget}", "64"):
+        measured(thinker, thinking_budget=budget)
+
+
 @pytest.mark.slow
 def test_several_samples_stand_problem_by_problem(tiny):
     model, tokenizer = tiny["qwen"]

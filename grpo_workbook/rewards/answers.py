@@ -25,6 +25,8 @@ __all__ = [
     "read_answer",
     "reference_answer",
     "tagged_answer",
+    "thought_is_open",
+    "without_thought",
 ]
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
@@ -316,8 +318,27 @@ def reference_answer(solution: str) -> str | None:
     return final.replace(",", "")
 
 
+def without_thought(text: str) -> str:
+    """A completion without the thought that it begins with; "" if that thought never closes.
+
+    What stands in a thought is a draft: it is neither an answer nor a part of the form.
+    """
+    if not text.lstrip().startswith("<think>"):
+        return text
+    return text.partition("</think>")[2]
+
+
+def thought_is_open(text: str) -> bool:
+    """Whether the last <think> of a text has no </think> behind it."""
+    return text.rfind("<think>") > text.rfind("</think>")
+
+
 def tagged_answer(text: str) -> str | None:
-    """The text in the only <answer> block; None if there are several, or none."""
+    """The text in the only <answer> block; None if there are several, or none.
+
+    Blocks in a thought do not count, whether the completion or its prompt has opened the thought.
+    """
+    text = without_thought(text).rpartition("</think>")[2]
     if text.count("<answer>") != 1 or text.count("</answer>") != 1:
         return None
     return agreed(_PAIR.findall(text))
@@ -349,7 +370,11 @@ def after_prompt(text: str, prefilled_tag: str) -> str:
 
 
 def is_well_formed(text: str) -> bool:
-    """Whether the text is one filled reasoning block, then one filled answer block, and no more."""
+    """Whether the text is one filled reasoning block, then one filled answer block, and no more.
+
+    A thought before them is left out, whatever it holds.
+    """
+    text = without_thought(text)
     if _TAG.findall(text) != list(TAGS):
         return False
     before, reasoning, between, answer, after = [part.strip() for part in _TAG.split(text)]

@@ -19,6 +19,7 @@ from grpo_workbook.rewards.answers import (
     is_well_formed,
     marked_answers,
     tagged_answer,
+    without_thought,
 )
 from grpo_workbook.rewards.contract import (
     Completion,
@@ -146,7 +147,11 @@ def incremental_format_reward(completions: Sequence[Completion], **columns: Any)
 
 
 def tags_in_place(text: str) -> int:
-    """The number of tags in place, from the first: each once, in order, with text between."""
+    """The number of tags in place, from the first: each once, in order, with text between.
+
+    Tags in a thought at the beginning do not count.
+    """
+    text = without_thought(text)
     end = 0
     for count, tag in enumerate(TAGS):
         start = text.find(tag, end)
