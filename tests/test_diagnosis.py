@@ -49,6 +49,7 @@ OTHER_CAUSES = (
     "lengths_grow",
     "generation_slow",
     "saturated",
+    "thoughts_open",
     "too_short",
     "healthy",
 )
@@ -256,6 +257,23 @@ def test_lengths_that_grow_tenfold_are_named_and_are_a_note_while_the_reward_ris
     assert grown(reward=lambda s: 0.01 * s + math.sin(7.3 * s))["lengths_grow"] == "note"
     doubled = diagnose(real(completions__mean_length=lambda s: 150 + 2 * s))
     assert "lengths_grow" not in {f.name for f in doubled}
+
+
+def test_thoughts_that_never_close_are_named_with_their_cause():
+    level = {"reward": lambda s: 0.1, "rewards__correctness_reward__mean": lambda s: 0.1}
+    limit = {"thoughts__unclosed": lambda s: 0.8, "completions__clipped_ratio": lambda s: 0.8}
+    run = read_run(history(40, **level, **limit), settings={"max_completion_length": 36})
+    (finding,) = diagnose(run)
+    assert (finding.name, finding.severity) == ("thoughts_open", "severe")
+    assert_names(finding.evidence[1].threshold, "limit")
+    assert_names(finding.do, "max_completion_length is 36", "72")
+    limit["completions__clipped_ratio"] = lambda s: 0.0
+    ended = history(40, **level, **limit)
+    assert_names(diagnose(ended)[0].evidence[1].threshold, "end")
+    # Thoughts that were learned to be closed, and a run without thoughts.
+    closing = history(40, thoughts__unclosed=lambda s: 0.9 - 0.02 * s)
+    assert "thoughts_open" not in {finding.name for finding in diagnose(closing)}
+    assert not [gap for gap in unjudged(read_run(history(40))) if "thoughts" in gap["metric"]]
 
 
 def test_a_few_steps_without_a_gradient_are_no_fault_of_a_run_near_its_maximum():

@@ -91,6 +91,22 @@ def test_watched_rewards_count_what_became_of_calls():
     assert [name for name in logged if name.startswith("tools/")] == ["tools/broken"]
 
 
+@pytest.mark.parametrize(
+    ("texts", "unclosed"),
+    [
+        (["<think>1</think>4", "<think>1, 2", "4", "<think>1</think><think>2"], 0.5),
+        # The template has opened the thoughts.
+        (["1</think>4", "1, 2", "</think>4", "2"], 0.5),
+        (["4", "<reasoning>4</reasoning>"], None),
+    ],
+)
+def test_watched_rewards_count_thoughts_that_never_close(texts, unclosed):
+    logged = {}
+    (watched,) = watch([strict_format_reward])
+    watched(prompts=["p"] * len(texts), completions=texts, log_metric=logged.__setitem__)
+    assert logged.get("thoughts/unclosed") == unclosed
+
+
 def test_a_reward_that_is_an_object_is_watched_too():
     """Its completions were not counted, and no time was measured."""
 

@@ -23,6 +23,7 @@ from grpo_workbook.diagnosis.runlog import RunLog, read_run
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import Picture
 from grpo_workbook.files import write_json
+from grpo_workbook.rewards.answers import thought_is_open
 from grpo_workbook.rewards.contract import about, attach_info, text_of
 from grpo_workbook.training import Callback
 
@@ -39,6 +40,7 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
     completions/unique_fraction   different texts in a group / its size (1 / size: all are equal)
     completions/empty_fraction    the fraction of completions of white space alone
     rewards/invalid_fraction      the fraction of reward values that are not finite numbers
+    thoughts/unclosed             the fraction that never close their <think>, if any has a thought
 
     tools/calling, tools/lost_results   the fractions that call a tool, that end in a call
     tools/result_frequency        results per completion: fewer than TRL's call_frequency if lost
@@ -84,7 +86,11 @@ class Watched:
             if not math.isfinite(reward):
                 invalid += 1
         log("rewards/invalid_fraction", invalid / max(1, applied))
-        metrics = {**text_metrics(prompts, completions), **call_metrics(completions)}
+        metrics = {
+            **text_metrics(prompts, completions),
+            **thought_metrics(completions),
+            **call_metrics(completions),
+        }
         if "tools/calling" in metrics:
             environments = columns.get("environments") or ()
             late = sum(getattr(game, "out_of_turns", False) for game in environments)
@@ -110,6 +116,27 @@ def text_metrics(prompts: Sequence, completions: Sequence) -> dict[str, float]:
         "completions/unique_fraction": mean(unique),
         "completions/empty_fraction": empty / len(completions),
     }
+
+
+def thought_metrics(completions: Sequence) -> dict[str, float]:
+    """What `watch` logs of a batch's thoughts, nothing if there is none.
+
+    A reward does not see a <think> with which the chat template ends the prompt. If a completion
+    closes a thought that it has not opened, all thoughts of the batch were opened there.
+    """
+    texts = [text_of(completion) for completion in completions]
+    if not any("think>" in text for text in texts):
+        return {}
+    opened_by_prompt = False
+    for text in texts:
+        before, tag, _ = text.partition("</think>")
+        if tag and "<think>" not in before:
+            opened_by_prompt = True
+    unclosed = 0
+    for text in texts:
+        if thought_is_open(f"<think>{text}" if opened_by_prompt else text):
+            unclosed += 1
+    return {"thoughts/unclosed": unclosed / len(texts)}
 
 
 def call_metrics(completions: Sequence) -> dict[str, float]:

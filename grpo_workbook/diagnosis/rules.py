@@ -29,6 +29,7 @@ from grpo_workbook.diagnosis.view import (
     RATIO,
     RESULTS,
     STRICT,
+    UNCLOSED,
     UNIQUE,
     ZERO_VARIANCE,
     Series,
@@ -148,6 +149,23 @@ def empty(view: View) -> Finding | None:
         step = since(view.of(LENGTH) <= 2)
         return view.finding("empty", step, [(LENGTH, length, "more than 2 tokens")])
     return None
+
+
+def thoughts_open(view: View) -> Finding | None:
+    """Most thoughts never close, so that no answer follows; a note if the reward is high."""
+    unclosed = view.of(UNCLOSED)
+    fraction = view.last(UNCLOSED)
+    if not (view.enough and fraction >= bounds.half):
+        return None
+    evidence = [(UNCLOSED, fraction, f"under {bounds.half}")]
+    cut_off = view.last(CUT_OFF)
+    if cut_off >= bounds.half:
+        evidence.append((CUT_OFF, cut_off, "the limit cuts them off"))
+    elif cut_off >= 0:  # it was logged
+        evidence.append((CUT_OFF, cut_off, "they end, and are not closed"))
+    severity = NOTE if view.high else None
+    step = since(unclosed >= bounds.half)
+    return view.finding("thoughts_open", step, evidence, severity=severity)
 
 
 def truncated(view: View) -> Finding | None:
@@ -764,6 +782,7 @@ RULES: list[Callable[[View], Finding | None]] = [
     memory,
     generation_slow,
     empty,
+    thoughts_open,
     truncated,
     lengths_grow,
     sampler_differs,

@@ -23,6 +23,7 @@ GENERATING = "time/generation_fraction"
 INVALID = "rewards/invalid_fraction"
 RATIO = "sampling/importance_sampling_ratio/mean"
 DIFFERENCE = "sampling/sampling_logp_difference/mean"
+UNCLOSED = "thoughts/unclosed"  # the fraction of completions
 STRICT, LENIENT = "heldout/strict", "heldout/lenient"
 CALLS = "tools/call_frequency"  # calls per completion
 FAILED = "tools/failure_frequency"
