@@ -67,6 +67,12 @@ class Profile:
     reasons: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
+    def thinking(self) -> bool | None:
+        """Whether the chat template is asked for thoughts; None where that is left to it."""
+        options = self.grpo["chat_template_kwargs"] or {}
+        return options.get("enable_thinking")
+
+    @property
     def model_name(self) -> str:
         """The model's name in reports: a hub id, or a path relative to the project's folder."""
         return self.model.removeprefix(f"{REPO}{os.sep}")
@@ -81,6 +87,7 @@ class Profile:
             "output": readable(self.output),
             "dtype": self.dtype,
             "use_vllm": self.grpo["use_vllm"],
+            "thinking": self.thinking,
         }
         lines = []
         for name, reason in self.reasons.items():
@@ -115,6 +122,7 @@ def choose_profile(
     heldout: int | None = None,
     eval_batch_size: int | None = None,
     system_prompt: str = SYSTEM_PROMPT,
+    thinking: bool | None = None,
     grpo: dict[str, Any] | None = None,
 ) -> Profile:
     """The settings for this machine.
@@ -139,11 +147,14 @@ def choose_profile(
         heldout: number of held-out problems.
         eval_batch_size: prompts that are answered at once in an evaluation.
         system_prompt: the instruction before each question.
+        thinking: whether the chat template is asked for thoughts. True also makes completions
+            longer, as the profile's table `thinking` says. If None it is not, and the lengths stay.
         grpo: arguments of GRPOConfig that replace the profile's.
 
     Raises:
         WorkbookError: for an unknown name, a value that is not possible, a profile of a GPU
-            without one, and `use_vllm` where vLLM cannot run.
+            without one, `use_vllm` where vLLM cannot run, and chat_template_kwargs in `grpo` that
+            contradict `thinking`.
     """
     # Each of these comes from an argument, the environment or a default.
     reasons = {}
@@ -170,7 +181,12 @@ def choose_profile(
     if _needs_float16(settings["dtype"], dtype, device, model_path):
         settings["dtype"] = "float16"
         reasons["dtype"] = "the GPU has no bfloat16"
-    grpo_arguments = _grpo_arguments(settings, grpo or {}, device, seed)
+    changes = grpo or {}
+    if thinking is not None:
+        changes = {**_thinking_arguments(settings, thinking), **changes}
+        check_thinking(thinking, changes["chat_template_kwargs"])
+        reasons["thinking"] = "given as an argument"
+    grpo_arguments = _grpo_arguments(settings, changes, device, seed)
     if grpo_arguments["use_vllm"] and (device == "cpu" or find_spec("vllm") is None):
         missing = "vLLM needs a CUDA GPU, and to be installed"
         # A user's vLLM is an error where it cannot run. A profile's is left out, with a reason.
@@ -224,6 +240,24 @@ def _settings(name: str, replaced: dict[str, Any]) -> dict[str, Any]:
     if settings["dtype"] not in DTYPES:
         raise WorkbookError(f"dtype is {settings['dtype']!r}: choose one of {', '.join(DTYPES)}")
     return settings
+
+
+def _thinking_arguments(settings: dict[str, Any], thinking: bool) -> dict[str, Any]:
+    """The arguments of GRPOConfig that follow from the choice to think or not."""
+    options = {**settings["grpo"]["chat_template_kwargs"], "enable_thinking": thinking}
+    if not thinking:
+        return {"chat_template_kwargs": options}
+    return {**settings["thinking"], "chat_template_kwargs": options}
+
+
+def check_thinking(thinking: bool, chat_template_kwargs: dict[str, Any] | None) -> None:
+    """Raise WorkbookError if the template's options do not say what `thinking` says."""
+    options = chat_template_kwargs or {}
+    if options.get("enable_thinking") != thinking:
+        raise WorkbookError(
+            f"thinking is {thinking}, and chat_template_kwargs is {options}: give one of the two, "
+            "or the same value in both"
+        )
 
 
 def _grpo_arguments(settings: dict, changes: dict, device: str, seed: int) -> dict[str, Any]:

@@ -110,6 +110,7 @@ def merge(
     dequantize: bool = False,
     max_new_tokens: int | None = None,
     batch_size: int = 32,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
@@ -129,6 +130,8 @@ def merge(
             weights. Then the merged model is the policy up to the rounding of the sum.
         max_new_tokens: of an answer; default as in the adapter's run, or 256.
         batch_size: prompts at a time.
+        chat_template_kwargs: those of the training's GRPOConfig, as in `data.render`; for an
+            adapter of `run` they are in its record.
 
     Returns:
         The proof: how far the logits of the merged model differ from those of the base with its
@@ -169,9 +172,14 @@ def merge(
         if policy is not None:
             problems.texts = policy.completions
     tokens: int = max_new_tokens or settings.get("max_completion_length", 256)
-    template_options = None  # the course's, for an adapter without a run
+    template_options = chat_template_kwargs  # None: the course's
     if "chat_template_kwargs" in settings:
         template_options = settings["chat_template_kwargs"] or {}  # None: the run had no options
+        if chat_template_kwargs not in (None, template_options):
+            raise WorkbookError(
+                f"the run of {readable(adapter)} has chat_template_kwargs {template_options}, and "
+                f"{dict(chat_template_kwargs or {})} was given: leave it out"
+            )
     sampling = Sampling(tokens, batch_size=batch_size, chat_template_kwargs=template_options)
 
     def write(target: Path) -> dict[str, Any]:

@@ -613,6 +613,7 @@ def plan(
     use_vllm: bool | None = None,
     vllm_gpu_memory_utilization: float | None = None,
     image_tokens: int | None = None,
+    thinking: bool = False,
 ) -> Plan:
     """Compute the memory of a run, for any GPU. It counts LoRA, not full fine-tuning.
 
@@ -629,13 +630,22 @@ def plan(
         image_tokens: of the pictures of a prompt, beside max_prompt_length, for a training of the
             whole of a model with vision; a picture has 256 in Gemma 3, and in Qwen-VL more if it is
             larger. Default: only the text part is trained.
+        thinking: plan a run with thoughts (`run --thinking`), and say what they cost beside the
+            same run without them. All that is given here wins over the profile's table `thinking`.
 
     Raises:
-        WorkbookError: an unknown model or profile, or an impossible value.
+        WorkbookError: an unknown model or profile, an impossible value, or `thinking` with a
+            GRPOConfig, whose completions have their length already.
     """
     if gib is not None and not 0 < gib < 10**6:
         raise WorkbookError(f"the memory is {gib:g} GiB: give a number above 0")
-    settings = _settings_of(profile)
+    usual = _settings_of(profile)
+    device = _name_of(profile)
+    settings = usual
+    if thinking:
+        if device not in PROFILES:
+            raise WorkbookError("thinking is for profiles: give max_completion_length instead")
+        settings = {**usual, **PROFILES[device]["thinking"]}
     changed = {
         "dtype": dtype,
         "load_in_4bit": load_in_4bit,
@@ -660,7 +670,6 @@ def plan(
         settings["steps_per_generation"] = _steps_of(generation_batch_size, settings)
     settings = Settings(**settings)
 
-    device = _name_of(profile)
     shape, model_name = _find_model(model, device, image_tokens is not None)
     if gib is None:
         gib = PROFILE_GIB.get(device, 0.0)
@@ -669,7 +678,31 @@ def plan(
     changes = []
     if gib > 0:
         changes = _changes_that_fit(shape, settings, gib, usable)
-    return Plan(model_name, device, settings, parts, usable, changes, _notes(shape, settings))
+    notes = _notes(shape, settings)
+    if thinking:
+        without = {**usual, **replaced, "max_completion_length": usual["max_completion_length"]}
+        notes.append(_cost_of_thinking(shape, settings, Settings(**without), gib))
+    return Plan(model_name, device, settings, parts, usable, changes, notes)
+
+
+def _cost_of_thinking(shape: Shape, settings: Settings, without: Settings, gib: float) -> str:
+    """What a run with thoughts costs beside one without, as a sentence.
+
+    The time is that of the tokens: each is sampled and learned once. What a token costs beyond
+    that, because it attends to more of them, is not counted.
+    """
+    length = settings.max_completion_length
+    tokens = settings.completions_per_step * length
+    usual_tokens = without.completions_per_step * without.max_completion_length
+    peaks = []
+    for choice in (settings, without):
+        peaks.append(f"{peak(memory(shape, choice, gib)) / GIB:.2f} GiB")
+    return (
+        f"Thinking: completions have up to {length} tokens instead of "
+        f"{without.max_completion_length}. A step samples and learns up to {tokens:,} tokens "
+        f"instead of {usual_tokens:,} and takes about {tokens / usual_tokens:.1f} times as long if "
+        f"completions use them all. The peak is {peaks[0]} instead of {peaks[1]}."
+    )
 
 
 def _steps_of(generation_batch_size: int, settings: dict[str, Any]) -> int:

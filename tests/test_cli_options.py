@@ -287,3 +287,17 @@ def test_the_layers_with_adapters_reach_the_profile(tmp_path):
     assert run.settings["target_modules"] == "q_proj, o_proj"
     with raises_naming(WorkbookError, "target_modules"):
         read(["--target-modules", ","])
+
+
+def test_thinking_reaches_trl_and_the_record_of_the_run(tmp_path):
+    run = read(["--thinking"])
+    assert run.args.chat_template_kwargs == {"enable_thinking": True}
+    assert run.settings["chat_template_kwargs"] == {"enable_thinking": True}
+    assert run.args.max_completion_length == PROFILES["smoke"]["thinking"]["max_completion_length"]
+    same = run_of(tmp_path, "thinking: true\nchat_template_kwargs: {enable_thinking: true}\n")
+    assert same.settings == run.settings
+    assert read(["--thinking", "--max_completion_length=50"]).args.max_completion_length == 50
+    by_hand = read(["--chat_template_kwargs", '{"enable_thinking": true}'])
+    assert by_hand.settings["chat_template_kwargs"] == {"enable_thinking": True}
+    with raises_naming(WorkbookError, "thinking is True", "enable_thinking"):
+        read(["--thinking", "--chat_template_kwargs", '{"enable_thinking": false}'])

@@ -311,3 +311,22 @@ def test_the_vllm_of_the_extra_goes_with_the_pins_but_for_fastapi():
     assert extra == ["vllm==0.31.0; sys_platform == 'linux'"]
     trl = Path(find_spec("trl").origin).with_name("import_utils.py").read_text()
     assert "versions from 0.21.0 to 0.31.0" in trl
+
+
+# ------------------------------------------------------------------ thinking
+
+
+def test_thinking_is_one_choice_for_the_template_and_the_lengths():
+    usual, on = choose_profile("smoke"), choose_profile("smoke", thinking=True)
+    assert (usual.thinking, on.thinking) == (False, True)
+    assert on.grpo["chat_template_kwargs"] == {"enable_thinking": True}
+    assert on.grpo["max_completion_length"] > usual.grpo["max_completion_length"]
+    assert on.loader["max_seq_length"] > usual.loader["max_seq_length"]
+    assert choose_profile("smoke", thinking=False).grpo == usual.grpo
+    short = choose_profile("smoke", thinking=True, grpo={"max_completion_length": 40})
+    assert short.grpo["max_completion_length"] == 40
+    assert "thinking" in str(on)
+    assert "thinking" not in str(usual)
+    for options in ({"enable_thinking": False}, {"other": 1}, None):
+        with raises_naming(WorkbookError, "thinking is True", str(options or {})):
+            choose_profile("smoke", thinking=True, grpo={"chat_template_kwargs": options})

@@ -165,6 +165,48 @@ def test_bad_input_is_named_with_its_fix(arguments, named, tmp_path, monkeypatch
     assert not (tmp_path / "out" / "report.json").exists()
 
 
+# ------------------------------------------------------------------ thinking
+
+
+@pytest.fixture
+def of_a_run(tmp_path):
+    """A merged model in the folder of a run that trained with thoughts."""
+    shutil.copytree(REPO / "data" / "tiny-thinker", tmp_path / "run" / "merged")
+    settings = {"chat_template_kwargs": {"enable_thinking": True}}
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"settings": settings}))
+    return str(tmp_path / "run" / "merged")
+
+
+SUMS = str(REPO / "data" / "step_tasks" / "heldout.jsonl")
+FEW = ["--items", "6", "--max-new-tokens", "64", "--system-prompt", "", "--samples", "2"]
+
+
+@pytest.mark.slow
+def test_a_model_is_measured_with_the_options_of_its_run(of_a_run, tmp_path, capsys):
+    on, off = tmp_path / "on", tmp_path / "off"
+    assert run(on, *FEW, "--thinking-budget", "20", data=SUMS, model=of_a_run) == 0
+    report = report_of(on)
+    assert report["chat_template_kwargs"] == {"enable_thinking": True}
+    assert report["thinking_budget"] == 20
+    assert 0 < report["thought"] <= 21
+    assert "notes" not in report
+    more = ["--no-thinking", "--baseline", str(on)]
+    assert run(off, *FEW, *more, data=SUMS, model=of_a_run) == 0
+    report = report_of(off)
+    assert report["chat_template_kwargs"] == {"enable_thinking": False}
+    baseline, trained = report["notes"]
+    assert_names(baseline, "chat_template_kwargs", "thinking_budget")
+    assert_names(trained, "true", "false", "training")
+    assert trained.split()[0] in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_contradicting_options_of_the_template_are_refused(tmp_path, capsys):
+    options = ["--thinking", "--chat-template-kwargs", '{"enable_thinking": false}']
+    assert run(tmp_path / "out", *FEW, *options, data=SUMS) == 2
+    assert_names(capsys.readouterr().err, "thinking is True", "false".title())
+
+
 # ------------------------------------------------------- on completions whose worth is known
 
 

@@ -576,3 +576,23 @@ def test_fewer_completions_at_once_are_proposed_where_sampling_does_not_fit():
     changed = [name for change in planned.changes for name in change.fields]
     assert "steps_per_generation" in changed
     assert planned.changes[-1].peak <= planned.usable
+
+
+@pytest.mark.parametrize("profile", ["t4", "24gb", "80gb"])
+def test_thinking_fits_every_profile_on_paper_and_its_cost_is_named(profile, capsys):
+    usual, thinking = plan("qwen", profile), plan("qwen", profile, thinking=True)
+    assert thinking.fits
+    assert thinking.settings.max_completion_length > usual.settings.max_completion_length
+    assert thinking.settings.completions_per_step == usual.settings.completions_per_step
+    times = thinking.settings.max_completion_length / usual.settings.max_completion_length
+    peaks = [f"{planned.peak / GIB:.2f} GiB" for planned in (thinking, usual)]
+    assert_names(thinking.notes[-1], f"{times:.1f} times", *peaks)
+    assert main(["plan", "--profile", profile, "--thinking"]) == 0
+    assert peaks[0] in " ".join(capsys.readouterr().out.split())
+
+
+def test_thinking_needs_a_profile_whose_lengths_are_known(tmp_path):
+    from trl import GRPOConfig
+
+    with raises_naming(WorkbookError, "max_completion_length"):
+        plan("qwen", GRPOConfig(str(tmp_path), bf16=False, use_cpu=True), thinking=True)

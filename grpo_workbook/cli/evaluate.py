@@ -8,6 +8,8 @@ examples:
   python -m grpo_workbook evaluate qwen --data test.jsonl --output outputs/base
   python -m grpo_workbook evaluate qwen --adapter outputs/run/adapter \\
       --data test.jsonl --output outputs/after --baseline outputs/base
+  python -m grpo_workbook evaluate Qwen/Qwen3-4B --thinking --thinking-budget 512 \\
+      --max-new-tokens 1024 --data test.jsonl
 """
 
 import argparse
@@ -19,7 +21,13 @@ from grpo_workbook import evaluation, models, statistics
 from grpo_workbook.cli import READING, option
 from grpo_workbook.cli.report import verdict, versions
 from grpo_workbook.cli.rewards import judge_for
-from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, SYSTEM_PROMPT, Profile, choose_profile
+from grpo_workbook.config import (
+    CHAT_TEMPLATE_KWARGS,
+    SYSTEM_PROMPT,
+    Profile,
+    check_thinking,
+    choose_profile,
+)
 from grpo_workbook.data import load_problems, prompts, splitting, to_dataset
 from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError, wrap
@@ -32,7 +40,14 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 # What must be the same for both sides of a comparison; else the report says so.
-SETTINGS = ("max_new_tokens", "system_prompt", "chat_template_kwargs", "dtype", "load_in_4bit")
+SETTINGS = (
+    "max_new_tokens",
+    "system_prompt",
+    "chat_template_kwargs",
+    "thinking_budget",
+    "dtype",
+    "load_in_4bit",
+)
 
 
 def count(text: str) -> int:
@@ -61,7 +76,18 @@ OPTIONS = [
         "--chat-template-kwargs",
         type=json.loads,
         metavar="JSON",
-        help="of the training's GRPOConfig; default: the adapter's run, or thinking off",
+        help="of the training's GRPOConfig; default: the run's, or thinking off",
+    ),
+    option(
+        "--thinking",
+        action=argparse.BooleanOptionalAction,
+        help="let a hybrid model think or not; default: as in its run, or not",
+    ),
+    option(
+        "--thinking-budget",
+        type=int,
+        metavar="N",
+        help="close a thought after N tokens, and let the model answer",
     ),
     option("--samples", type=count, default=1, metavar="N", help="answers to each problem (1)"),
     option("--seed", type=int, default=0, metavar="N", help="of the samples"),
@@ -88,11 +114,9 @@ def main(args: argparse.Namespace) -> int:
     # Device and dtype are those of a run on this machine.
     profile = choose_profile(model=args.model)
     rows = read_problems(args)
-    if args.chat_template_kwargs is None:
-        args.chat_template_kwargs = CHAT_TEMPLATE_KWARGS
-        if args.adapter:
-            _, settings = run_of(args.adapter)
-            args.chat_template_kwargs = settings.get("chat_template_kwargs", CHAT_TEMPLATE_KWARGS)
+    _, trained = run_of(args.adapter or profile.model)
+    args.chat_template_kwargs = template_options(args, trained)
+    note = difference_from_run(args.chat_template_kwargs, trained)
 
     model, tokenizer = models.load_model(
         profile.model,
@@ -114,15 +138,48 @@ def main(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         seed=args.seed,
         chat_template_kwargs=args.chat_template_kwargs,
+        thinking_budget=args.thinking_budget,
         progress="answering",
     )
     report = make_report(rows, scores, args, profile)
     if baseline:
         report.update(compare_with(*baseline, report, scores))
+    if note is not None:
+        report["notes"] = [*report.get("notes", []), note]
     write_evaluation(args.output, report, scores.table(dataset))
     show(report, scores)
     print(f"In {readable(args.output)}: report.json, results.jsonl (every completion)")
     return 0
+
+
+def template_options(args: argparse.Namespace, trained: dict[str, Any]) -> dict[str, Any]:
+    """The options of the chat template: the user's, else those of the model's run, else ours.
+
+    `trained` are the settings of the run. Raises WorkbookError if the user's contradict each other.
+    """
+    if args.chat_template_kwargs is not None:
+        if args.thinking is not None:
+            check_thinking(args.thinking, args.chat_template_kwargs)
+        return args.chat_template_kwargs
+    options = CHAT_TEMPLATE_KWARGS
+    if "chat_template_kwargs" in trained:
+        options = trained["chat_template_kwargs"] or {}  # None: the run had no options
+    if args.thinking is not None:
+        options = {**options, "enable_thinking": args.thinking}
+    return options
+
+
+def difference_from_run(options: dict[str, Any], trained: dict[str, Any]) -> str | None:
+    """A sentence if a policy is measured with another prompt than in its training, else None."""
+    if "chat_template_kwargs" not in trained:
+        return None
+    of_run = trained["chat_template_kwargs"] or {}
+    if options == of_run:
+        return None
+    return (
+        f"it was trained with chat_template_kwargs {json.dumps(of_run)} and measured with "
+        f"{json.dumps(options)}: it got another prompt than in training"
+    )
 
 
 def read_problems(args: argparse.Namespace) -> "Dataset":
@@ -167,6 +224,7 @@ def make_report(
         "data_sha256": splitting.sha256_of(without_pictures(rows)),
         "system_prompt": args.system_prompt,
         "chat_template_kwargs": args.chat_template_kwargs,
+        "thinking_budget": args.thinking_budget,
         "samples": args.samples,
         "temperature": 1.0 if args.samples > 1 else 0.0,
         "max_new_tokens": args.max_new_tokens,
@@ -176,6 +234,7 @@ def make_report(
         "n": scores.n,
         "tokens": round(sum(scores.tokens) / len(scores.tokens), 2),
         "cut_off": round(1 - sum(scores.ended) / len(scores.ended), 4),
+        "thought": round(sum(scores.thoughts) / len(scores.thoughts), 2),  # tokens
         "unjudged": scores.unjudged,
         "pass_at_k": pass_at_k(scores),
     }
@@ -245,7 +304,7 @@ def compare_with(
     if baseline["data_sha256"] != report["data_sha256"]:
         raise WorkbookError("the baseline answered other problems: measure both on the same --data")
     notes = []
-    different = [name for name in SETTINGS if baseline.get(name) != report[name]]
+    different = [name for name in SETTINGS if baseline.get(name) != report.get(name)]
     if different:
         notes.append(f"the baseline has other settings: {', '.join(different)}")
     # `report_heldout` takes scores by way of decoding. Here each side has one way.
@@ -278,6 +337,8 @@ def show(report: dict[str, Any], scores: Scores) -> None:
         f"{name}: {scores}",
         f"{report['tokens']:g} tokens on average, {report['cut_off']:.1%} cut off",
     ]
+    if report["thought"] > 0:
+        sentences.append(f"{report['thought']:g} of the tokens are thoughts")
     if scores.unjudged:
         sentences.append(f"{scores.unjudged} answers could not be judged in time")
     if scores.samples > 1:

@@ -110,6 +110,14 @@ class RunOptions:
     system_prompt: str = field(
         default=SYSTEM_PROMPT, metadata={"help": "the instruction before each question"}
     )
+    thinking: bool | None = field(
+        default=None,
+        metadata={
+            "help": "let a hybrid model think, in longer completions (default: it does not)",
+            "nargs": "?",
+            "const": True,
+        },
+    )
     dtype: str | None = field(
         default=None, metadata={"help": "float32, float16 or bfloat16 (default: the profile's)"}
     )
@@ -298,6 +306,7 @@ def profile_of(
         heldout=options.heldout,
         eval_batch_size=options.eval_batch_size,
         system_prompt=options.system_prompt,
+        thinking=options.thinking,
         grpo=changes,
     )
 

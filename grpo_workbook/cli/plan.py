@@ -7,6 +7,7 @@ examples:
   python -m grpo_workbook plan --model Qwen/Qwen3-4B --lora-rank 64
   python -m grpo_workbook plan --model my/folder --memory 12
   python -m grpo_workbook plan --profile 24gb --no-use-vllm
+  python -m grpo_workbook plan --profile t4 --thinking
 """
 
 import argparse
@@ -39,6 +40,7 @@ OPTIONS = [
     option("--generation-batch-size", type=int, metavar="N", help="the same, in completions"),
     option("--target-modules", metavar="A,B", help="the layers with adapters; default: all"),
     option("--gradient-checkpointing", action=YES_OR_NO, help="less memory for more time"),
+    option("--thinking", action="store_true", help="let the model think; what that costs"),
     option("--use-vllm", action=YES_OR_NO, help="sample with vLLM beside the training"),
     option(
         "--vllm-gpu-memory-utilization",
@@ -73,6 +75,7 @@ def main(args: argparse.Namespace) -> int:
         use_vllm=args.use_vllm,
         vllm_gpu_memory_utilization=args.vllm_gpu_memory_utilization,
         image_tokens=args.image_tokens,
+        thinking=args.thinking,
     )
     print(computed)
     # `fits` is None where the GPU's memory is unknown, which is no failure.

@@ -33,7 +33,7 @@ from grpo_workbook.cli.rewards import file_hashes, judge_for, try_references, tr
 from grpo_workbook.cli.together import count, is_main, once, together
 from grpo_workbook.config import check_grpo_config
 from grpo_workbook.data.chats import NO_TOOLS, own_system_messages
-from grpo_workbook.data.prompts import needs_folding, prefilled_tag
+from grpo_workbook.data.prompts import needs_folding, prefilled_tag, reads_thinking
 from grpo_workbook.data.reading import GSM8K
 from grpo_workbook.data.splitting import course_data, select_true, sha256_of
 from grpo_workbook.errors import WorkbookError
@@ -333,6 +333,12 @@ def make_prompts(run: options.Run, problems: Problems, tokenizer: Any) -> None:
             "Give a model whose template leaves it out, or --rewards without a format"
         )
     problems.prompt_tag = tag
+    if run.options.thinking is not None and not reads_thinking(tokenizer):
+        raise WorkbookError(
+            f"thinking is {run.options.thinking}, but the chat template of "
+            f"{run.profile.model_name} has no enable_thinking: the model always thinks, or never "
+            "does. Leave the option out, and give --max_completion_length for long thoughts"
+        )
     fold = needs_folding(tokenizer)
     for part, words in (("train", "training"), ("heldout", "held-out")):
         rows = data.to_dataset(getattr(problems, part), run.profile.system_prompt, fold=fold)

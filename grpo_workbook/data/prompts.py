@@ -204,6 +204,13 @@ def prefilled_tag(tokenizer: Any, chat_template_kwargs: Mapping[str, Any] | None
     return ""
 
 
+def reads_thinking(tokenizer: Any) -> bool:
+    """Whether `enable_thinking` changes what the template writes: the model is a hybrid one."""
+    prompt = [chat_prompt("?", None)]
+    on, off = {"enable_thinking": True}, {"enable_thinking": False}
+    return render(prompt, tokenizer, on) != render(prompt, tokenizer, off)
+
+
 def prompt_lengths(
     dataset: "Dataset",
     tokenizer: "Tokenizer",
