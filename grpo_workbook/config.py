@@ -183,6 +183,7 @@ def choose_profile(
         reasons["dtype"] = "the GPU has no bfloat16"
     changes = grpo or {}
     if thinking is not None:
+        # What the user names wins here, too: a shorter limit for thoughts is no contradiction.
         changes = {**_thinking_arguments(settings, thinking), **changes}
         check_thinking(thinking, changes["chat_template_kwargs"])
         reasons["thinking"] = "given as an argument"
@@ -245,6 +246,7 @@ def _settings(name: str, replaced: dict[str, Any]) -> dict[str, Any]:
 def _thinking_arguments(settings: dict[str, Any], thinking: bool) -> dict[str, Any]:
     """The arguments of GRPOConfig that follow from the choice to think or not."""
     options = {**settings["grpo"]["chat_template_kwargs"], "enable_thinking": thinking}
+    # Without thoughts the profile's own lengths are those of answers.
     if not thinking:
         return {"chat_template_kwargs": options}
     return {**settings["thinking"], "chat_template_kwargs": options}

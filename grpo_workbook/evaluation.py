@@ -890,9 +890,11 @@ def continue_within_budget(
     """
     budget = sampling.thinking_budget or 0
     tokenizer = tokenizer_of(processor)
+    # Without the padding: the second pass pads its longer contexts anew.
     prompts = []
     for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True):
         prompts.append(ids[mask.bool()].tolist())
+    # With a budget of 0 nothing is written before the thought is closed.
     completions = [Generated("", [], ended=False) for _ in prompts]
     if budget > 0:
         first_pass = replace(sampling, max_new_tokens=budget)
@@ -904,8 +906,10 @@ def continue_within_budget(
     if not written:
         return completions
     contexts = [prompts[row] + tokens for row, tokens in written.items()]
+    # What has not ended has used up exactly the budget.
     second_pass = replace(sampling, max_new_tokens=sampling.max_new_tokens - budget)
     answers = complete_batch(model, processor, contexts, second_pass)
+    # A completion counts as a whole: what was written for the model is a part of it.
     for (row, tokens), answer in zip(written.items(), answers, strict=True):
         whole = tokens + answer.tokens
         text = tokenizer.decode(whole, skip_special_tokens=True)
@@ -919,6 +923,7 @@ def with_closed_thought(
     """The tokens of a completion so far, and the tag that closes its thought if that is open."""
     opening = tokenizer.decode(prompt[-8:]).rstrip()  # it may end in <think>
     closing = CLOSING
+    # An empty thought, as the template of Qwen3 writes it with enable_thinking=False.
     if budget == 0 and not opening.endswith(OPENED):
         closing = f"{OPENED}\n{CLOSING}"
     elif not thought_is_open(opening + tokenizer.decode(tokens)):
@@ -936,6 +941,7 @@ def with_thoughts(
     tokenizer = tokenizer_of(processor)
     counted = []
     for completion, prompt in zip(completions, prompts, strict=True):
+        # The model opens its thought itself, or the template has done so.
         is_opened = prompt.rstrip().endswith(OPENED) or OPENED in completion.text
         thought = thought_length(tokenizer, completion.tokens) if is_opened else 0
         counted.append(replace(completion, thought=thought))

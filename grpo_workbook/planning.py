@@ -680,6 +680,7 @@ def plan(
         changes = _changes_that_fit(shape, settings, gib, usable)
     notes = _notes(shape, settings)
     if thinking:
+        # The same run as the profile has it, with the lengths of answers alone.
         without = {**usual, **replaced, "max_completion_length": usual["max_completion_length"]}
         notes.append(_cost_of_thinking(shape, settings, Settings(**without), gib))
     return Plan(model_name, device, settings, parts, usable, changes, notes)

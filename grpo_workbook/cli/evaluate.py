@@ -114,6 +114,7 @@ def main(args: argparse.Namespace) -> int:
     # Device and dtype are those of a run on this machine.
     profile = choose_profile(model=args.model)
     rows = read_problems(args)
+    # A merged model lies beside its run's record, as the adapter does.
     _, trained = run_of(args.adapter or profile.model)
     args.chat_template_kwargs = template_options(args, trained)
     note = difference_from_run(args.chat_template_kwargs, trained)

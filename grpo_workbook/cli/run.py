@@ -333,6 +333,7 @@ def make_prompts(run: options.Run, problems: Problems, tokenizer: Any) -> None:
             "Give a model whose template leaves it out, or --rewards without a format"
         )
     problems.prompt_tag = tag
+    # Templates ignore options that they do not know: the user would wait for thoughts in vain.
     if run.options.thinking is not None and not reads_thinking(tokenizer):
         raise WorkbookError(
             f"thinking is {run.options.thinking}, but the chat template of "

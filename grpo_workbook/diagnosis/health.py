@@ -132,6 +132,7 @@ def thought_metrics(completions: Sequence) -> dict[str, float]:
         before, tag, _ = text.partition("</think>")
         if tag and "<think>" not in before:
             opened_by_prompt = True
+    # Of all completions, because one without a thought has none that is open.
     unclosed = 0
     for text in texts:
         if thought_is_open(f"<think>{text}" if opened_by_prompt else text):

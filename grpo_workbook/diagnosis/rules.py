@@ -158,6 +158,7 @@ def thoughts_open(view: View) -> Finding | None:
     if not (view.enough and fraction >= bounds.half):
         return None
     evidence = [(UNCLOSED, fraction, f"under {bounds.half}")]
+    # The clipped ratio tells a limit that is too short from a model that forgets the tag.
     cut_off = view.last(CUT_OFF)
     if cut_off >= bounds.half:
         evidence.append((CUT_OFF, cut_off, "the limit cuts them off"))

@@ -338,6 +338,7 @@ def tagged_answer(text: str) -> str | None:
 
     Blocks in a thought do not count, whether the completion or its prompt has opened the thought.
     """
+    # A closing tag alone belongs to a thought that the prompt has opened.
     text = without_thought(text).rpartition("</think>")[2]
     if text.count("<answer>") != 1 or text.count("</answer>") != 1:
         return None
