@@ -336,6 +336,8 @@ def judge_tool(function):
     from grpo_workbook.environments import CallError
 
     tool = function()
+    if not callable(tool):
+        return "no function"
     try:
         schema = get_json_schema(tool)
     except Exception:  # it has an exception of its own for each part that is missing
@@ -403,6 +405,27 @@ def has_no_schema():
         return text
 
     return repeat
+
+
+@my_tool.mistake
+def says_nothing_of_its_arguments():
+    """The docstring of your tool needs a sentence, and Args: with a line for each argument: this is
+    all that the model knows of it.
+    """
+    from grpo_workbook.environments import tool
+
+    @tool
+    def repeat(text: str) -> str:
+        """Repeat a text."""
+        return text
+
+    return repeat
+
+
+@my_tool.mistake
+def returns_no_function():
+    """You returned no function: return the tool itself, without calling it."""
+    return "a text"
 
 
 @my_tool.mistake

@@ -16,6 +16,11 @@ split_by_group.case(list("abcabca"), 3, gives=[1, 2, 4, 5])
 split_by_group.case(list("abacad"), 2, gives=[3, 5])
 # each row its own group
 split_by_group.case(list("xyz"), 1, gives=[2])
+# names that are not in their order
+split_by_group.case(list("ccaab"), 1, gives=[4])
+split_by_group.case(list("zazbaz"), 2, gives=[1, 3, 4])
+# three groups
+split_by_group.case(list("aabcdd"), 4, gives=[2, 3, 4, 5])
 
 
 def in_order(groups):
@@ -26,6 +31,16 @@ def in_order(groups):
 def rows_of(group, groups):
     """The indices of the rows of a group."""
     return [row for row, name in enumerate(groups) if name == group]
+
+
+def last_groups(order, groups, heldout):
+    """The rows of the groups, from the last one of the order backwards, as they come."""
+    rows = []
+    for group in reversed(order):
+        if len(rows) >= heldout:
+            break
+        rows.extend(rows_of(group, groups))
+    return rows
 
 
 @split_by_group.mistake
@@ -43,6 +58,12 @@ def takes_neighbours_only(groups, heldout):
     while start > 0 and groups[start - 1] == groups[start]:
         start -= 1
     return list(range(start, len(groups)))
+
+
+@split_by_group.mistake
+def takes_one_group_alone(groups, heldout):
+    """You took the last group alone: go on until `heldout` rows are held out."""
+    return sorted(last_groups(in_order(groups), groups, 1))
 
 
 @split_by_group.mistake
@@ -75,6 +96,32 @@ def begins_with_the_first_group(groups, heldout):
             break
         rows.extend(rows_of(group, groups))
     return sorted(rows)
+
+
+@split_by_group.mistake
+def sorts_the_names(groups, heldout):
+    """You sorted the groups by their names: their order is that of their first rows."""
+    return sorted(last_groups(sorted(set(groups)), groups, heldout))
+
+
+@split_by_group.mistake
+def orders_by_the_last_row(groups, heldout):
+    """You ordered the groups by their last row: take the order of their first rows."""
+    order = list(dict.fromkeys(reversed(groups)))
+    return sorted(last_groups(order[::-1], groups, heldout))
+
+
+@split_by_group.mistake
+def does_not_sort_the_rows(groups, heldout):
+    """You returned the rows group by group: sort them, so that they ascend."""
+    return last_groups(in_order(groups), groups, heldout)
+
+
+@split_by_group.mistake
+def returns_the_training_rows(groups, heldout):
+    """You returned the rows that are left for training: return the others."""
+    heldout_rows = last_groups(in_order(groups), groups, heldout)
+    return [row for row in range(len(groups)) if row not in heldout_rows]
 
 
 @split_by_group.mistake
