@@ -5,8 +5,9 @@
     python benchmarks/vision.py --methods base both --seeds 0 1
 
 data/tiny-vision reads charts on white paper; each run trains it for 40 steps on charts on grey
-paper (chapter 15 explains the runs). A run is a line of benchmarks/vision_runs.jsonl. It is made
-again when its settings, the model, the charts or the versions of the libraries have changed.
+paper (chapter 15 explains the runs). METHODS says what a run changes, `train` and `measure` are the
+two halves of a run, and a run is stored as a line of benchmarks/vision_runs.jsonl. It is made again
+when its settings, the model, the charts or the versions of the libraries have changed.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import os
 import platform
 import sys
 import time
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import mean
@@ -30,17 +32,29 @@ STEPS = 40
 HELDOUT, HELDOUT_SEED = 200, 99  # charts that are measured
 TRAINING = 2000  # charts to draw from
 LIBRARIES = ("torch", "transformers", "trl", "peft", "bitsandbytes", "unsloth")
-# method -> (where the adapters are, the pictures of the training, what the reward pays for, bits of
-# the base, seeds)
+
+
+@dataclass(frozen=True)
+class Method:
+    """What the runs of a method change; the rest of the settings is the same for all."""
+
+    adapters_in: str | None  # a name in pictures.LAYERS; None measures the base without training
+    pictures: str = "real"  # of the training: "real", "blank", "shuffled" or "half white"
+    reward: str = "sum"  # what is paid for: "sum", or "list and sum" for the list of the bars, too
+    bits: int = 4  # of the base's language layers: 4 or 32
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+
 METHODS = {
-    "base": (None, "real", "sum", 4, [0]),
-    "vision": ("vision", "real", "sum", 4, [0, 1, 2]),
-    "language": ("language", "real", "sum", 4, [0, 1, 2]),
-    "both": ("both", "real", "sum", 4, [0, 1, 2]),
-    "vision, list paid": ("vision", "real", "list and sum", 4, [0, 1, 2]),
-    "vision, blank pictures": ("vision", "blank", "sum", 4, [0]),
-    "vision, shuffled pictures": ("vision", "shuffled", "sum", 4, [0]),
-    "vision, 32-bit base": ("vision", "real", "sum", 32, [0]),
+    "base": Method(None, seeds=(0,)),
+    "vision": Method("vision"),
+    "language": Method("language"),
+    "both": Method("both"),
+    "vision, list paid": Method("vision", reward="list and sum"),
+    "vision, blank pictures": Method("vision", pictures="blank"),
+    "vision, shuffled pictures": Method("vision", pictures="shuffled"),
+    "vision, half white": Method("vision", pictures="half white"),
+    "vision, 32-bit base": Method("vision", bits=32, seeds=(0,)),
 }
 
 
@@ -52,24 +66,22 @@ def digest(*parts: bytes) -> str:
     return checksum.hexdigest()[:12]
 
 
-def circumstances(method: str, seed: int) -> dict:
-    """What a run is made of: its settings, a hash of all that it depends on, the machine."""
+def installed_versions() -> dict[str, str]:
+    """The version of each library that a run's result depends on."""
+    return {name: version(name) for name in LIBRARIES}
+
+
+def key_of(method: Method) -> str:
+    """A hash of what a run depends on beside its seed: settings, libraries, model and charts."""
     from grpo_workbook.exercises.charts import make_charts, picture
 
-    settings = METHODS[method][:4]
-    versions = {name: version(name) for name in LIBRARIES}
-    parts = [json.dumps([settings, STEPS, versions]).encode()]
+    # A list, in this order: another form would give the stored runs other keys.
+    settings = [method.adapters_in, method.pictures, method.reward, method.bits]
+    parts = [json.dumps([settings, STEPS, installed_versions()]).encode()]
     parts.append((MODEL / "model.safetensors").read_bytes())
     for chart in make_charts(HELDOUT, seed=HELDOUT_SEED, heldout=True):
         parts.append(picture(chart, "grey").tobytes())
-    return {
-        "method": method,
-        "seed": seed,
-        "command": f'python benchmarks/vision.py --methods "{method}" --seeds {seed}',
-        "key": digest(*parts),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one used",
-        **versions,
-    }
+    return digest(*parts)
 
 
 def measure(model, processor, seed: int) -> dict:
@@ -103,26 +115,40 @@ def measure(model, processor, seed: int) -> dict:
     return {name: round(rate, 4) for name, rate in result.items()}
 
 
-def train(model, processor, pictures: str, paid: str, seed: int) -> list[float]:
+def training_rows(pictures: str, seed: int):
+    """The charts of a training on grey paper, with pictures as a method names them."""
+    from datasets import Dataset
+
+    from grpo_workbook.exercises.charts import PAPERS, make_charts, rows
+    from grpo_workbook.pictures import picture_controls
+
+    charts = make_charts(TRAINING, seed=1000 + seed, heldout=False)
+    if pictures == "half white":
+        half = TRAINING // 2  # the trainer shuffles the rows
+        return Dataset.from_list(rows(charts[:half], "grey") + rows(charts[half:], "white"))
+    grey = Dataset.from_list(rows(charts, "grey"))
+    if pictures == "real":
+        return grey
+    controls = picture_controls(grey, colour=PAPERS["grey"])
+    return controls[pictures]
+
+
+def train(model, processor, method: Method, seed: int) -> list[float]:
     """40 steps of GRPO; the mean reward of each."""
     import torch
-    from datasets import Dataset
     from transformers import PrinterCallback
     from trl import GRPOConfig, GRPOTrainer
 
     from grpo_workbook import Float32Adapters, correctness_reward
     from grpo_workbook.compat import picture_tokens
-    from grpo_workbook.exercises.charts import PAPERS, list_reward, make_charts, rows
-    from grpo_workbook.pictures import check_pictures, picture_controls
+    from grpo_workbook.exercises.charts import list_reward
+    from grpo_workbook.pictures import check_pictures
 
-    charts = make_charts(TRAINING, seed=1000 + seed, heldout=False)
-    train_set = Dataset.from_list(rows(charts, "grey"))
-    if pictures != "real":
-        train_set = picture_controls(train_set, colour=PAPERS["grey"])[pictures]
-    functions = [correctness_reward]
-    if paid == "list and sum":
-        functions.append(list_reward)
+    train_set = training_rows(method.pictures, seed)
     check_pictures(train_set, processor)
+    functions = [correctness_reward]
+    if method.reward == "list and sum":
+        functions.append(list_reward)
     args = GRPOConfig(
         output_dir=str(REPO / "build" / "vision"),
         max_steps=STEPS,
@@ -162,37 +188,55 @@ def train(model, processor, pictures: str, paid: str, seed: int) -> list[float]:
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    return [round(entry["reward"], 4) for entry in trainer.state.log_history if "reward" in entry]
+    rewards = []
+    for entry in trainer.state.log_history:
+        if "reward" in entry:  # the last entry has the times of the whole run
+            rewards.append(round(entry["reward"], 4))
+    return rewards
 
 
-def run(method: str, seed: int) -> dict:
-    """Train and measure one run; its line."""
-    import torch
+def run(name: str, seed: int) -> dict:
+    """Train and measure one run; the line that is stored of it."""
     from peft import LoraConfig, get_peft_model
     from transformers import set_seed
 
     from grpo_workbook import load_model
     from grpo_workbook.pictures import LAYERS
 
-    part, pictures, paid, bits, _ = METHODS[method]
+    method = METHODS[name]
     set_seed(seed)
-    model, processor = load_model(str(MODEL), load_in_4bit=bits == 4, pictures=True)
-    row = circumstances(method, seed)
-    if part is None:
+    model, processor = load_model(str(MODEL), load_in_4bit=method.bits == 4, pictures=True)
+    row = {
+        "method": name,
+        "seed": seed,
+        "command": f'python benchmarks/vision.py --methods "{name}" --seeds {seed}',
+        "key": key_of(method),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one used",
+        **installed_versions(),
+    }
+    if method.adapters_in is None:
         row["end"] = measure(model, processor, seed)
         return row
-    adapters = LoraConfig(r=16, lora_alpha=32, target_modules=LAYERS[part])
+    adapters = LoraConfig(r=16, lora_alpha=32, target_modules=LAYERS[method.adapters_in])
     model = get_peft_model(model, adapters)
     started = time.monotonic()
-    row["rewards"] = train(model, processor, pictures, paid, seed)
+    row["rewards"] = train(model, processor, method, seed)
     row["seconds"] = round(time.monotonic() - started)
     row["end"] = measure(model, processor, seed)
+    row["adapter"] = adapter_hash(model)
+    return row
+
+
+def adapter_hash(model) -> str:
+    """A hash of the trained weights: two runs with the same seed have the same."""
+    import torch
+
     weights = []
     for name, weight in model.named_parameters():
         if "lora_" in name:
-            weights.append(weight.detach().to("cpu", torch.float32).numpy().tobytes())
-    row["adapter"] = digest(*weights)
-    return row
+            weight = weight.detach().to("cpu", torch.float32)
+            weights.append(weight.numpy().tobytes())
+    return digest(*weights)
 
 
 def wanted(methods: list[str], seeds: list[int] | None) -> list[tuple[str, int]]:
@@ -205,7 +249,7 @@ def wanted(methods: list[str], seeds: list[int] | None) -> list[tuple[str, int]]
     runs = []
     for seed in seeds or [0, 1, 2]:
         for method in methods:
-            if seeds is not None or seed in METHODS[method][4]:
+            if seeds is not None or seed in METHODS[method].seeds:
                 runs.append((method, seed))
     return runs
 
@@ -220,33 +264,45 @@ def stored_runs() -> list[dict]:
 
 def is_stored(method: str, seed: int) -> bool:
     """Whether there is a run with the same settings, model, charts and libraries."""
-    key = circumstances(method, seed)["key"]
-    return (method, seed, key) in [(r["method"], r["seed"], r["key"]) for r in stored_runs()]
+    key = key_of(METHODS[method])
+    for row in stored_runs():
+        if (row["method"], row["seed"], row["key"]) == (method, seed, key):
+            return True
+    return False
 
 
 def store(row: dict) -> None:
     """Add a run, in the place of an older one with its method and seed."""
-    name = (row["method"], row["seed"])
-    others = [other for other in stored_runs() if (other["method"], other["seed"]) != name]
+    runs = [row]
+    for other in stored_runs():
+        if (other["method"], other["seed"]) != (row["method"], row["seed"]):
+            runs.append(other)
     order = list(METHODS)
-    lines = sorted([*others, row], key=lambda line: (order.index(line["method"]), line["seed"]))
-    text = "".join(json.dumps(line) + "\n" for line in lines)
+    runs.sort(key=lambda stored: (order.index(stored["method"]), stored["seed"]))
+    text = "".join(json.dumps(stored) + "\n" for stored in runs)
     STORED.write_text(text, encoding="utf-8")
 
 
 def show_table() -> None:
-    """Print the stored runs: one line for each, and the mean of each method."""
+    """Print the stored runs in percent: one line for each, and the mean of each method."""
     columns = ("greedy", "sampled", "white", "blank", "shuffled", "colours", "heights")
     print("| method | seed | " + " | ".join(columns) + " | seconds |")
     print("| --- " * (len(columns) + 3) + "|")
     for method in METHODS:
-        lines = [row for row in stored_runs() if row["method"] == method]
-        for row in lines:
-            rates = " | ".join(f"{100 * row['end'][name]:.1f}" for name in columns)
-            print(f"| {method} | {row['seed']} | {rates} | {row.get('seconds', '')} |")
-        if len(lines) > 1:
-            means = [mean(row["end"][name] for row in lines) for name in columns]
-            print(f"| {method} | mean | " + " | ".join(f"{100 * x:.1f}" for x in means) + " | |")
+        runs = [row for row in stored_runs() if row["method"] == method]
+        for row in runs:
+            rates = [row["end"][column] for column in columns]
+            print(f"| {method} | {row['seed']} | {percentages(rates)} | {row.get('seconds', '')} |")
+        if len(runs) > 1:
+            means = []
+            for column in columns:
+                means.append(mean(row["end"][column] for row in runs))
+            print(f"| {method} | mean | {percentages(means)} | |")
+
+
+def percentages(rates: list[float]) -> str:
+    """Rates from 0 to 1 as the cells of a table."""
+    return " | ".join(f"{100 * rate:.1f}" for rate in rates)
 
 
 def main() -> int:
