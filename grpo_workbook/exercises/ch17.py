@@ -154,11 +154,12 @@ def examine(function):
     all_values = list(honest_values)  # those of the attacks are added below
 
     def earn_less(cheats):
-        """Whether each cheat that is not itself honest earns less than the row's honest text."""
+        """Whether each cheat that is not itself honest earns clearly less than the honest text."""
         cheat_values = values_of(reward, rows, cheats)
         all_values.extend(cheat_values)
         for row in range(len(rows)):
-            if cheats[row] != honest[row] and not cheat_values[row] < honest_values[row]:
+            most_allowed = 0.9 * honest_values[row]
+            if cheats[row] != honest[row] and not cheat_values[row] <= most_allowed:
                 return False
         return True
 
@@ -268,7 +269,9 @@ def pays_the_form():
 
 @my_project.mistake
 def pays_every_text():
-    """Your reward pays every text alike: print what an empty completion earns."""
+    """Your reward pays every text alike, or nearly: print what an empty completion earns. An attack
+    may earn at most nine tenths of the honest text's reward.
+    """
 
     def always(text, gold):
         return True

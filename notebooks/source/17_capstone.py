@@ -1080,8 +1080,8 @@ check("17.1", split_by_group);
 #
 # For every row, the check compares the honest text with these attacks: the honest text of another row, all answers in a
 # list, the honest text followed by another one, the same text five times, the question, and an empty text. Each attack
-# must earn less than the honest text, on every row. All rewards must lie between -1 and 1. And no fixed text may be
-# right in more than half of the rows.
+# must earn at most nine tenths of what the honest text earns, on every row. All rewards must lie between -1 and 1. And
+# no fixed text may be right in more than half of the rows.
 
 # %% tags=["exercise"]
 def my_project() -> tuple:
