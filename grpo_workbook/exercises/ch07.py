@@ -1,9 +1,9 @@
 """The exercises of notebook 07_stages_and_curriculum."""
 
 from math import ceil, sqrt
+from statistics import mean, variance
 
-from grpo_workbook.exercises.tasks import exercise, experiment
-from grpo_workbook.statistics import wilson_interval
+from grpo_workbook.exercises.tasks import direction, exercise, experiment
 
 # 07.1: how large must a group be to teach?
 
@@ -107,83 +107,43 @@ def gives_a_size_for_any_rate(rate, wanted):
     return correct_smallest_group(rate, wanted)
 
 
-# 07.2: when to begin the second trainer
-
-switch_step = exercise("07.2", "switch_step")
-switch_step.case([30, 49, 52, 58, 62], 64, 0.8, gives=4)
-switch_step.case([10, 20, 30], 64, 0.8, gives=None)
-switch_step.case([8, 7, 8], 8, 0.9, gives=None)  # 8 of 8 may be chance
-switch_step.case([64], 64, 0.9, gives=1)
-switch_step.case([], 64, 0.5, gives=None)
-switch_step.case([55, 62], 64, 0.8, gives=2)  # the middle of 55's interval is above the goal
-switch_step.case([88, 97], 100, 0.9, gives=2)
+# 07.2: groups of 16 instead of 8, with the same number of completions in a step
 
 
-def interval(right, n):
-    """Both ends of Wilson's interval for so many right of n."""
-    return wilson_interval([True] * right + [False] * (n - right))
+def read_larger_groups(measured):
+    """From the number of groups that teach in each step, of both runs."""
+    before = measured["before"]
+    after = measured["after"]
+    if len(before) < 2 or len(after) < 2:
+        raise ValueError("a run of one step shows no spread: train for at least two steps")
+    noise = 2 * sqrt(variance(before) / len(before) + variance(after) / len(after))
+    change = direction(mean(after) - mean(before), noise)
+    names = {"rises": "more", "stays": "as many", "falls": "fewer"}
+    sentence = (
+        f"{mean(after):.1f} groups teach in a step, and {mean(before):.1f} with groups of 8 (up to "
+        f"{noise:.1f} can be chance)."
+    )
+    return names[change], sentence
 
 
-@switch_step.mistake
-def compares_the_rate(counts, n, goal):
-    """You compared the rate itself, which may be high by chance: compare the lower end of its
-    interval.
-    """
-    for step, right in enumerate(counts, 1):
-        if right / n >= goal:
-            return step
-    return None
-
-
-@switch_step.mistake
-def takes_the_upper_end(counts, n, goal):
-    """You took the upper end: it only says that the goal is not ruled out."""
-    for step, right in enumerate(counts, 1):
-        if interval(right, n)[1] >= goal:
-            return step
-    return None
-
-
-@switch_step.mistake
-def takes_the_schoolbook_interval(counts, n, goal):
-    """You took the schoolbook interval: for 8 of 8 it has no width, so that it would prove
-    anything.
-    """
-    for step, right in enumerate(counts, 1):
-        rate = right / n
-        if rate - 1.96 * sqrt(rate * (1 - rate) / n) >= goal:
-            return step
-    return None
-
-
-@switch_step.mistake
-def takes_the_last_step(counts, n, goal):
-    """You gave the last step that reaches the goal: stop at the first one."""
-    last = None
-    for step, right in enumerate(counts, 1):
-        if interval(right, n)[0] >= goal:
-            last = step
-    return last
-
-
-@switch_step.mistake
-def counts_from_0(counts, n, goal):
-    """You counted from 0: the first step is 1, and where there is none, give None."""
-    for index, right in enumerate(counts):
-        if interval(right, n)[0] >= goal:
-            return index
-    return 0
-
-
-@switch_step.mistake
-def takes_the_middle(counts, n, goal):
-    """You took the middle of the interval: the true rate is below it as often as above. Compare the
-    lower end.
-    """
-    for step, right in enumerate(counts, 1):
-        if sum(interval(right, n)) / 2 >= goal:
-            return step
-    return None
+larger_groups = experiment(
+    "07.2",
+    "larger_groups",
+    read=read_larger_groups,
+    wrong={
+        "more": (
+            "A larger *fraction* of the groups teaches, but a step has fewer groups: multiply both."
+        ),
+        "as many": (
+            "Compare with the line chart: when a group becomes twice as large, its chance to have "
+            "some variance becomes less than twice as large."
+        ),
+        "fewer": "Count the groups of a step first: smaller groups are also more groups.",
+    },
+)
+larger_groups.example(
+    {"before": [6.0, 5.0, 7.0, 5.0], "after": [4.0, 3.0, 4.0, 3.0]}, gives="fewer"
+)
 
 
 # 07.3: how many of the learner's own problems can teach?

@@ -20,7 +20,7 @@
 # | from the first step on, no completion of most groups earns anything | the reward asks for too much at once | reward parts of the answer too (mixed rewards), or train first with SFT (chapter 00) |
 # | some problems are never right | they are too hard for this policy | leave them out, or use an easier version |
 # | later, in more and more groups, all completions are right | the policy has mastered the problems | stop, take harder problems, or sample more groups |
-# | about half of the groups have zero variance all the time | the groups are small, or the problems are of two sorts, never right and always right | measure the pass rates; near 0 and 1 choose other problems, in between take larger groups (see the line chart below) |
+# | about half of the groups have zero variance all the time | the groups are small, or the problems are of two sorts, never right and always right | measure the pass rates; near 0 and 1 choose other problems, in between take larger groups if you can afford more completions (line chart below, exercise 07.2) |
 #
 # `frac_reward_zero_std` in TRL's log is the fraction of zero-variance groups. Look at it together with the reward: the
 # fraction is high for a policy that never succeeds and also for one that always succeeds.
@@ -148,7 +148,8 @@ figures.show(figure, words)
 
 # %% [markdown]
 # Each line is the fraction of groups that teach, for one group size. At a success rate of one half nearly all groups of
-# eight teach; where success is rare or nearly certain, larger groups help.
+# eight teach; where success is rare or nearly certain, a larger group teaches more often. (With the same number of
+# completions in a step, there are then fewer groups: exercise 07.2.)
 #
 # The same holds for a single problem: if it is never right or always right, it teaches nothing. Leaving such problems
 # out, and ordering the others from easy to hard, is a **curriculum**. Its price is the completions that must be sampled
@@ -299,9 +300,10 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 
-def train(policy, rewards, weights, steps, seed=profile.seed):
+def train(policy, rewards, weights, steps, seed=profile.seed, group_size=8):
     """One trainer; returns its log. The policy's adapter is changed in place."""
-    settings = {**profile.grpo, "max_steps": steps, "seed": seed, "data_seed": seed}
+    settings = {**profile.grpo, "max_steps": steps, "num_generations": group_size}
+    settings.update(seed=seed, data_seed=seed)
     args = GRPOConfig(
         output_dir=str(profile.output / "chapter_07"), reward_weights=weights,
         **settings,
@@ -403,34 +405,42 @@ for old, new in pairs:
 # several points worse. And each way was trained once, with one seed: another seed could change the order (chapter 08).
 #
 # Why do the rewards make so little difference? Look at the groups. The figure shows the fraction of zero-variance
-# groups, and each point is the mean of four steps:
+# groups over the steps:
 
 # %% tags=["hide-input"]
+from grpo_workbook import wilson_interval
+
 lines = {}
-for name, log in logs.items():
+sentences = []
+figure, (axes,) = figures.new_panels(8.5, 3.6)
+looks = zip((-0.35, 0, 0.35), figures.STYLES)  # a little apart, so that all are seen
+for (name, log), (shift, (colour, dash, marker)) in zip(logs.items(), looks):
     zero = [entry["frac_reward_zero_std"] for entry in log]
-    starts = range(0, len(zero), 4)
-    places = [start + 2.5 for start in starts]  # the middle of four steps
-    means = [mean(zero[start : start + 4]) for start in starts]
+    places = []
+    means = []
+    for start in range(0, len(zero), 4):
+        idle = round(8 * sum(zero[start : start + 4]))  # of 4 steps with 8 groups each
+        place = start + 2.5 + shift
+        axes.vlines(place, *wilson_interval([True] * idle + [False] * (32 - idle)),
+                    color=colour, lw=1)
+        places.append(place)
+        means.append(idle / 32)
+    axes.plot(places, means, dash, marker=marker, color=colour, lw=2, label=name)
     lines[name] = (places, means)
-figure, words = figures.line_chart(
-    lines,
-    x="optimizer step",
-    y="fraction of zero-variance groups",
-    title="Zero-variance groups of the three ways, one run each",
-)
-axes = figure.axes[0]
+    sentences.append(f"{name}: {', '.join(f'{rate:.2f}' for rate in means)}")
 axes.axvline(8.5, color="black", linestyle=":", lw=1)
-axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
-axes.text(8.8, 0.93, "form first changes\nits rewards", fontsize=9, va="top",
-          transform=axes.get_xaxis_transform())
+axes.text(8.8, 0.78, "form first changes\nits rewards", fontsize=9, va="top")
+axes.set(xlabel="optimizer step", ylabel="fraction of zero-variance groups")
+axes.set_ylim(0, 0.8)
+axes.set_title("Zero-variance groups of the three ways, one run each")
 axes.set_xticks(range(0, 25, 4))
-figures.show(figure, f"{words} At the dotted line form first changes its rewards.")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(figure, f"Line chart, means of four steps. {'; '.join(sentences)}.")
 
 # %% [markdown]
-# Each line is one of the three ways, and the dotted line marks the step after which *form first* changes its rewards. A
-# point is 32 groups (four steps of eight), so its 95 % interval reaches up to 17 points to each side. Single points of
-# two lines can differ that much by chance.
+# Each line is one of the three ways. A point is 32 groups (four steps of eight), and the thin line through it is its 95
+# % interval; the three are drawn a little beside each other. The dotted line marks the step after which *form first*
+# changes its rewards.
 #
 # At the start hardly any group has zero variance in any of the three ways. About half of the completions have the right
 # number between the tags (the pass rates above), so even correctness alone rewards some completions of nearly every
@@ -489,10 +499,11 @@ figures.show(figure, f"{words} Counted by the right ones among 8 completions.")
 # / (1 - z) times as many samples. From the log of the mixed run, one can compute what that would have cost:
 
 # %%
-places, zero = lines["mixed"]
-for place, fraction in zip(places, zero):
+starts = range(1, 25, 4)
+_, zero = lines["mixed"]
+for start, fraction in zip(starts, zero):
     price = 1 / (1 - fraction)
-    print(f"steps around {place:4.1f}: {fraction:4.0%} zero-variance groups", end=", ")
+    print(f"steps {start:2} to {start + 3:2}: {fraction:4.0%} zero-variance", end=", ")
     print(f"{price:.2f} completions sampled for each one used")
 
 # %% [markdown]
@@ -628,42 +639,54 @@ check("07.1", smallest_group);
 # </details>
 
 # %% [markdown]
-# ### Exercise 07.2 · `switch_step` · medium · 10 minutes
+# ### Exercise 07.2 · `larger_groups` · medium · 10 minutes
 #
-# When should the second trainer begin? `counts` contains, for each step, how many of `n` completions had the form. Each
-# step's rate has a 95 % interval (Wilson's, as in chapter 08). Return the first step, counted from 1, at which the
-# *lower* end of the interval is at least `goal`, so that a rate that is high by chance is not enough. Return `None` if
-# there is no such step.
-
+# Larger groups more often have some variance, as the line chart shows. But a step has a fixed number of completions, so
+# larger groups are also fewer. Repeat the *mixed* run with groups of 16: the 64 completions of a step then answer 4
+# problems instead of 8. Predict the *number* of groups that teach in a step, on average over the run: "more", "as many"
+# or "fewer" than with groups of 8? Then run the cell (under a minute). It also prints the held-out accuracy of both:
+# which size would you choose for your own run, and why?
 
 # %% tags=["exercise"]
-def switch_step(counts: list[int], n: int, goal: float) -> int | None:
-    raise NotImplementedError
+prediction = ...  # "more", "as many" or "fewer"
 
 
-check("07.2", switch_step);
+def larger_groups() -> dict:
+    """The mixed run again, with groups of 16 (yours to change) instead of 8."""
+    own_size = 16
+    policy, _ = load_policy(profile)
+    weights = [2.0, 0.5, 0.5]
+    own_log = train(policy, mixed_rewards, weights, steps=24, group_size=own_size)
+    own_scores = ask_heldout_problems(policy)
+    change = compare(scores["mixed"], own_scores).strict
+    print(f"held out, groups of 8: {change.before:.1%} strictly right")
+    print(f"groups of {own_size}: {change.after:.1%}, p = {change.p_value:.2g}")
+    groups_that_teach = []
+    for size, entries in ((8, logs["mixed"]), (own_size, own_log)):
+        groups = 64 // size
+        teaching = [groups * (1 - entry["frac_reward_zero_std"]) for entry in entries]
+        print(f"groups of {size}: {mean(teaching):.1f} of {groups} teach in a step")
+        groups_that_teach.append(teaching)
+    return {"before": groups_that_teach[0], "after": groups_that_teach[1]}
+
+
+predict("07.2", prediction, larger_groups);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `grpo_workbook.wilson_interval` takes a list of True and False. You can make one from a count.
+# Take a problem with a success rate of 0.9 and read the line chart at groups of 8 and of 16. Then multiply each value
+# by the number of groups in a step.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# from grpo_workbook import wilson_interval
-#
-#
-# def switch_step(counts: list[int], n: int, goal: float) -> int | None:
-#     for step, right in enumerate(counts, 1):
-#         completions = [True] * right + [False] * (n - right)
-#         low, high = wilson_interval(completions)
-#         if low >= goal:
-#             return step
-#     return None
+# prediction = "fewer"
 # ```
+#
+# SOLUTION_07_2
 #
 # </details>
 
