@@ -789,8 +789,14 @@ figures.show(figure, f"Two charts of the problems solved over k. {'; '.join(ends
 # try: the rate after training, minus 1 if the try was right and minus 0 if it was wrong. A difference counts as *new*
 # if the other seven tries at this problem were all wrong, and as *sharpening* if at least one of them was right. (The
 # try itself does not count. Otherwise a problem with bad luck before training would seem to gain afterwards, whatever
-# the training did.) We also ask for one greedy answer to each problem, before and after training. PEFT's
-# `disable_adapter` turns the adapter off for a while, so the model is the base again:
+# the training did.)
+#
+# For example, a problem is right in half of the tries after training. If all eight tries before were wrong, each
+# difference is 0.5, and the whole gain of 0.5 is new. If two of the eight were right, then each try has a right one
+# among the other seven, and the whole gain of 0.25 is sharpening.
+#
+# We also ask for one greedy answer to each problem, before and after training. PEFT's `disable_adapter` turns the
+# adapter off for a while, so the model is the base again:
 
 # %%
 from grpo_workbook.evaluation import describe_gain, report_heldout
