@@ -6,6 +6,7 @@
 
     qwen, gemma      the main run of a tiny model in bfloat16: held-out problems before and after,
                      then its merge with the proof; before the first, the 4-bit kernels
+    pictures         chapter 15's run of a tiny model that reads charts: before, after, and blank
     0.6B, 4B         steps of Qwen3's shapes with random weights, in 4-bit with LoRA: seconds,
                      tokens a second, and the peaks of memory beside those of `plan`; with Unsloth
                      and without (TRL, PEFT and bitsandbytes), in turns
@@ -88,6 +89,8 @@ class Settings:
     learning_steps: int | None = None  # None: the profile's
     learning_batch: int | None = None
     heldout: int = 480  # problems, of which about half are of rare kinds
+    picture_steps: int = 40
+    heldout_charts: int = 200
 
 
 TINY = Settings(
@@ -100,6 +103,8 @@ TINY = Settings(
     learning_steps=4,
     learning_batch=16,
     heldout=16,
+    picture_steps=2,
+    heldout_charts=8,
 )
 
 
@@ -237,6 +242,75 @@ def tiny_run(place: Place, settings: Settings, family: str) -> None:
     proof = merge(None, folder / "adapter", folder / "merged", heldout=rare, policy=after["greedy"])
     del proof["heldout"], proof["merged_answers"]
     place.emit(f"merge, {family}", proof)
+
+
+def picture_run(place: Place, settings: Settings) -> None:
+    """Chapter 15's run, with Unsloth's vision loader on a GPU: charts before, after, and blank."""
+    import unsloth  # noqa: F401  before trl and transformers, which it patches
+    import vision
+    from datasets import Dataset
+
+    from grpo_workbook import compare, evaluate
+    from grpo_workbook.exercises.charts import PAPERS, make_charts, rows
+    from grpo_workbook.pictures import picture_controls
+
+    charts = make_charts(settings.heldout_charts, seed=vision.HELDOUT_SEED, heldout=True)
+    heldout = Dataset.from_list(rows(charts, "grey"))
+    blank = picture_controls(heldout, colour=PAPERS["grey"])["blank"]
+    model, processor = load_picture_model(place.device)
+    limits = {"batch_size": 100, "max_new_tokens": 48}
+    before = evaluate(model, processor, heldout, **limits)
+    started = time.perf_counter()
+    rewards = vision.train(
+        model, processor, vision.METHODS["vision"], seed=0, steps=settings.picture_steps
+    )
+    seconds = time.perf_counter() - started
+    after = evaluate(model, processor, heldout, **limits)
+    result = {
+        "steps": len(rewards),
+        "rewards": rewards,
+        "train_seconds": seconds,
+        "greedy": asdict(compare(before, after).strict),
+        "shown_blank": evaluate(model, processor, blank, **limits).rate,
+        "learning": sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
+    }
+    place.emit("pictures", result)
+
+
+def load_picture_model(device: str) -> tuple:
+    """The tiny model that reads charts in 4-bit, with adapters in its vision tower; its processor.
+
+    On a CPU Unsloth's loader of vision models refuses to work, and Transformers loads the model.
+    """
+    import vision
+
+    if device == "cpu":
+        from peft import LoraConfig, get_peft_model
+
+        from grpo_workbook import load_model
+        from grpo_workbook.pictures import LAYERS
+
+        model, processor = load_model(str(vision.MODEL), load_in_4bit=True, pictures=True)
+        adapters = LoraConfig(r=16, lora_alpha=32, target_modules=LAYERS["vision"])
+        return get_peft_model(model, adapters), processor
+
+    from unsloth import FastVisionModel
+
+    model, processor = FastVisionModel.from_pretrained(
+        str(vision.MODEL), max_seq_length=512, load_in_4bit=True, fast_inference=False
+    )
+    model = FastVisionModel.get_peft_model(
+        model,
+        finetune_vision_layers=True,
+        finetune_language_layers=False,
+        finetune_attention_modules=True,
+        finetune_mlp_modules=True,
+        r=16,
+        lora_alpha=32,
+        lora_dropout=0,
+        bias="none",
+    )
+    return model, processor
 
 
 def speed(place: Place, settings: Settings, size: str, side: str) -> None:
@@ -396,6 +470,7 @@ def all_jobs(settings: Settings) -> dict[str, tuple[int, Callable[[Place], None]
     for size in settings.sizes:
         for side in ("unsloth", "plain"):
             jobs[f"{size}-{side}"] = (100, partial(speed, settings=settings, size=size, side=side))
+    jobs["pictures"] = (100, partial(picture_run, settings=settings))
     # The first size once more in the other order, because a warm machine may be faster.
     size = settings.sizes[0]
     jobs[f"{size}-plain-again"] = jobs[f"{size}-plain"]

@@ -133,8 +133,8 @@ def training_rows(pictures: str, seed: int):
     return controls[pictures]
 
 
-def train(model, processor, method: Method, seed: int) -> list[float]:
-    """40 steps of GRPO; the mean reward of each."""
+def train(model, processor, method: Method, seed: int, steps: int = STEPS) -> list[float]:
+    """GRPO on charts; the mean reward of each step."""
     import torch
     from transformers import PrinterCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -151,7 +151,7 @@ def train(model, processor, method: Method, seed: int) -> list[float]:
         functions.append(list_reward)
     args = GRPOConfig(
         output_dir=str(REPO / "build" / "vision"),
-        max_steps=STEPS,
+        max_steps=steps,
         per_device_train_batch_size=64,
         num_generations=8,
         max_completion_length=48,
@@ -169,7 +169,7 @@ def train(model, processor, method: Method, seed: int) -> list[float]:
         scale_rewards="group",
         generation_kwargs={"suppress_tokens": picture_tokens(processor)},
         gradient_checkpointing=False,
-        bf16=False,
+        bf16=torch.cuda.is_available(),
         use_cpu=not torch.cuda.is_available(),
         optim="adamw_torch",
         logging_steps=1,

@@ -55,6 +55,18 @@ def test_a_tiny_model_is_trained_measured_and_merged(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_model_that_sees_is_trained_and_shown_blank_charts(tmp_path):
+    arguments = ("--tiny", "--device", "cpu", "--jobs", "pictures", "--budget", 1200)
+    result = run(*arguments, "--out", tmp_path)
+    assert result.returncode == 0, result.stdout + (tmp_path / "pictures.txt").read_text()
+    pictures = rows(tmp_path)["pictures"]
+    assert pictures["steps"] == len(pictures["rewards"]) == 2
+    assert pictures["learning"] > 0
+    assert 0 <= pictures["shown_blank"] <= 1
+    assert pictures["greedy"]["after"] > 0  # of eight charts the base reads about half
+
+
+@pytest.mark.slow
 def test_steps_of_one_shape_are_timed_and_the_other_side_is_refused_on_a_cpu(tmp_path):
     jobs = ("tiny-unsloth", "tiny-plain")
     result = run("--tiny", "--device", "cpu", "--jobs", *jobs, "--budget", 1200, "--out", tmp_path)
