@@ -386,6 +386,8 @@ def against(method: str) -> str:
         return method.removesuffix(", corrected")
     if method in MECHANISMS:
         return "token-level loss"
+    if method == "distillation, sampled token":
+        return "distillation"
     has_four_updates = METHODS.get(method, {}).get("updates") == 4
     if has_four_updates and method != "grpo, 4 updates":
         return "grpo, 4 updates"
@@ -415,7 +417,7 @@ def differences(
     paired: dict[str, np.ndarray] = {}
     for method, rows in by_method.items():
         rival_rows = by_method.get(rival_of(method), {})
-        if method in ("grpo", "base") or rival_rows is rows:
+        if method in ("grpo", "base", "teacher") or rival_rows is rows:
             continue
         seeds = sorted(rows.keys() & rival_rows.keys())
         if not seeds:
