@@ -3,12 +3,16 @@
 import functools
 import json
 import re
+import sys
 from math import log
 from statistics import mean
 
 import pytest
 from conftest import REPO
 from scipy.stats import ttest_1samp
+
+sys.path.insert(0, str(REPO / "benchmarks"))
+import race
 
 from grpo_workbook.diagnosis.findings import bounds
 from grpo_workbook.statistics import wilson_interval
@@ -127,7 +131,12 @@ def steps_without_reward(method: str) -> tuple[int, int]:
     return rewards.count(0.0), len(rewards)
 
 
-MAIN, STEPS = "race_results/main.jsonl", "race_results/steps.jsonl"
+RARE, STEPS = "race_results/rare.jsonl", "race_results/steps.jsonl"
+OTHER_RATES = "race_results/other_rates/rare.jsonl"
+# What the text of chapter 12 says of the race's methods.
+BETTER, SHARPER = {"sft", "distillation"}, {"rejection"}
+WORSE = {"distillation, sampled token", "dapo, 4 updates", "random reward"}
+SLOW_GRPO, SAMPLED_TOKEN = "grpo, rate 0.0001", "distillation, sampled token"
 GOODHART, PIPELINE = "goodhart_results/goodhart.jsonl", "goodhart_results/pipeline.jsonl"
 SELECTION = "goodhart_results/selection.jsonl"
 PENALTIES = ("beta 0.3", "beta 0.1", "adaptive beta")
@@ -140,6 +149,55 @@ def widest_interval(problems: int) -> float:
     """Points to each side of a rate at which half of the problems are right."""
     low, high = wilson_interval([True, False] * (problems // 2))
     return 100 * (high - low) / 2
+
+
+@functools.cache
+def whole_runs_of(file: str) -> dict[str, list[dict]]:
+    """{method: its stored runs, with settings and costs}."""
+    runs: dict[str, list[dict]] = {}
+    for line in (REPO / "benchmarks" / file).read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        runs.setdefault(run["method"], []).append(run)
+    return runs
+
+
+def points_between_tries(method: str, rate: float, other_rate: float) -> float:
+    """How far two learning rates' tries lie apart, in the mean of sampled and greedy."""
+    accuracy = {}
+    for name, runs in whole_runs_of("race_results/dev-rare.jsonl").items():
+        if name.rsplit(", rate ", 1)[0] == method:
+            (run,) = runs
+            accuracy[run["settings"]["rate"]] = 50 * (run["end"]["sampled"] + run["end"]["greedy"])
+    return accuracy[rate] - accuracy[other_rate]
+
+
+def in_both_measures(method: str, rival: str) -> tuple[float, ...]:
+    """The paired difference with its interval, sampled and then greedy, in points."""
+    return (
+        *points_with_interval(RARE, method, rival),
+        *points_with_interval(RARE, method, rival, GREEDY),
+    )
+
+
+def at_another_rate(method: str, rival: str) -> tuple[float, ...]:
+    """The same where one of the two has the other learning rate."""
+    runs = {**runs_of(RARE), **runs_of(OTHER_RATES)}
+    numbers: list[float] = []
+    for measure in ("sampled", GREEDY):
+        seeds = sorted(runs[method].keys() & runs[rival].keys())
+        gaps = [100 * (runs[method][s][measure] - runs[rival][s][measure]) for s in seeds]
+        numbers.extend(mean_and_interval(gaps))
+    return tuple(numbers)
+
+
+def extremes(method: str, measure: str) -> tuple[float, float]:
+    """The lowest and the highest seed of a method of the race, in percent."""
+    rates = [100 * end[measure] for end in runs_of(RARE)[method].values()]
+    return min(rates), max(rates)
+
+
+def seconds(method: str) -> float:
+    return mean(run["seconds"] for run in whole_runs_of(RARE)[method])
 
 
 SENTENCES = [
@@ -160,44 +218,129 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "SFT on the data's answers is {:.1f} points better when sampled and {:.1f} points better",
-        lambda: (points(MAIN, "sft", "grpo"), points(MAIN, "sft", "grpo", GREEDY)),
+        "SFT is {:.1f} points above GRPO when sampled, with an interval from {:.1f} to {:.1f}, and "
+        "{:.1f} points when decoded greedily, from {:.1f} to {:.1f}",
+        lambda: in_both_measures("sft", "grpo"),
     ),
     (
         "12_which_algorithm",
-        "imitates the model's own right answers, is {:.1f} and {:.1f} points better",
-        lambda: (points(MAIN, "rejection", "grpo"), points(MAIN, "rejection", "grpo", GREEDY)),
+        "For distillation the numbers are {:.1f} [{:.1f}, {:.1f}] and {:.1f} [{:.1f}, {:.1f}]",
+        lambda: in_both_measures("distillation", "grpo"),
     ),
     (
         "12_which_algorithm",
-        '"Best of 8" is {:.1f} points below GRPO when sampled, and {:.1f} points above it',
-        lambda: (-points(MAIN, "best of 8", "grpo"), points(MAIN, "best of 8", "grpo", GREEDY)),
+        "SFT is {:.1f} points above distillation, with an interval from {:.1f} to {:.1f}",
+        lambda: points_with_interval(RARE, "sft", "distillation", GREEDY),
     ),
     (
         "12_which_algorithm",
-        "DPO in four rounds is {:.1f} points below GRPO and {:.1f} points above it",
+        "it ends {:.1f} points lower when sampled and {:.1f} points lower greedily",
         lambda: (
-            -points(MAIN, "dpo, 4 rounds", "grpo"),
-            points(MAIN, "dpo, 4 rounds", "grpo", GREEDY),
+            points(RARE, "distillation", SAMPLED_TOKEN),
+            points(RARE, "distillation", SAMPLED_TOKEN, GREEDY),
         ),
     ),
     (
         "12_which_algorithm",
-        "GSPO is {:.1f} points lower when sampled, in all eight seeds. Decoded greedily it is "
-        "{:.1f} points higher, in seven of eight seeds, and its pass@8 is {:.1f} points higher",
+        "Rejection sampling in one round is {:.1f} points above GRPO when sampled and {:.1f} "
+        "points greedily",
+        lambda: (points(RARE, "rejection", "grpo"), points(RARE, "rejection", "grpo", GREEDY)),
+    ),
+    (
+        "12_which_algorithm",
+        "Four updates per batch bring {:.1f} points when sampled and {:.1f} greedily",
+        lambda: (points(RARE, FOUR, "grpo"), points(RARE, FOUR, "grpo", GREEDY)),
+    ),
+    (
+        "12_which_algorithm",
+        "DAPO is worse than GRPO with four updates, by {:.1f} points when sampled and {:.1f} "
+        "greedily. It pays for the groups that it discards, so it makes {:.0f} updates on average "
+        "instead of 96",
         lambda: (
-            -points(STEPS, "gspo, 4 updates", FOUR),
-            points(STEPS, "gspo, 4 updates", FOUR, GREEDY),
-            points(STEPS, "gspo, 4 updates", FOUR, "pass8"),
+            points(RARE, FOUR, "dapo, 4 updates"),
+            points(RARE, FOUR, "dapo, 4 updates", GREEDY),
+            mean(run["updates"] for run in whole_runs_of(RARE)["dapo, 4 updates"]),
         ),
     ),
     (
         "12_which_algorithm",
-        "the correction adds {:.0f} points sampled (in seven of eight seeds) and {:.0f} points "
-        "greedy",
+        "With a random reward {:.1f} % are right when sampled and {:.1f} % greedily, far below the "
+        "base's {:.1f} and {:.1f} %",
         lambda: (
-            points(STEPS, "stale sampler, corrected", "stale sampler"),
-            points(STEPS, "stale sampler, corrected", "stale sampler", GREEDY),
+            percent(RARE, "random reward"),
+            percent(RARE, "random reward", GREEDY),
+            percent(RARE, "base"),
+            percent(RARE, "base", GREEDY),
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "Its eight seeds end between {:.0f} and {:.0f} % (greedy), and those of rejection sampling "
+        "in four rounds between {:.0f} and {:.0f} %",
+        lambda: (*extremes("grpo", GREEDY), *extremes("rejection, 4 rounds", GREEDY)),
+    ),
+    (
+        "12_which_algorithm",
+        "With 1e-4, GRPO is {:.1f} points above GRPO with 3e-4 when sampled [{:.1f}, {:.1f}] and "
+        "{:.1f} points greedily [{:.1f}, {:.1f}]",
+        lambda: at_another_rate(SLOW_GRPO, "grpo"),
+    ),
+    (
+        "12_which_algorithm",
+        "Against it, SFT still leads by {:.1f} points when sampled and {:.1f} greedily, and "
+        "distillation by {:.1f} and {:.1f}",
+        lambda: (
+            *at_another_rate("sft", SLOW_GRPO)[::3],
+            *at_another_rate("distillation", SLOW_GRPO)[::3],
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "Rejection sampling stays {:.1f} points above GRPO when sampled [{:.1f}, {:.1f}] and "
+        "{:.1f} points greedily [{:.1f}, {:.1f}]",
+        lambda: at_another_rate("rejection", SLOW_GRPO),
+    ),
+    (
+        "12_which_algorithm",
+        "Four updates per batch lead by only {:.1f} [{:.1f}, {:.1f}] and {:.1f} [{:.1f}, {:.1f}] "
+        "points",
+        lambda: at_another_rate(FOUR, SLOW_GRPO),
+    ),
+    (
+        "12_which_algorithm",
+        "DPO is now {:.1f} and {:.1f} points below GRPO",
+        lambda: [-gap for gap in at_another_rate("dpo, 4 rounds", SLOW_GRPO)[::3]],
+    ),
+    (
+        "12_which_algorithm",
+        "SFT needs {:.0f} seconds, because nothing is sampled, GRPO {:.0f}, distillation {:.0f}, "
+        "and four updates per batch {:.0f}",
+        lambda: [seconds(name) for name in ("sft", "grpo", "distillation", FOUR)],
+    ),
+    (
+        "12_which_algorithm",
+        "rejection sampling raises pass@16 by {:.1f} points and GRPO with four updates by {:.1f}. "
+        "GRPO's own gain of {:.1f} points is not shown",
+        lambda: [points(RARE, name, "base", "pass16") for name in ("rejection", FOUR, "grpo")],
+    ),
+    (
+        "12_which_algorithm",
+        "The base solves {:.1f} % of the problems in 16 attempts. One greedy answer is right for "
+        "{:.1f} % after GRPO and for {:.1f} % after rejection sampling, but for {:.1f} % after SFT",
+        lambda: (
+            percent(RARE, "base", "pass16"),
+            *[percent(RARE, name, GREEDY) for name in ("grpo", "rejection", "sft")],
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "GRPO with four updates per batch takes the answers from {:.0f} to {:.0f} tokens and from "
+        "{:.0f} to {:.0f} % right (sampled)",
+        lambda: (
+            percent(STEPS, "base", "tokens") / 100,
+            percent(STEPS, FOUR, "tokens") / 100,
+            percent(STEPS, "base"),
+            percent(STEPS, FOUR),
         ),
     ),
     (
@@ -319,6 +462,38 @@ SENTENCES = [
         ),
     ),
 ]
+
+
+def test_two_rates_of_chapter_12_were_chosen_by_less_than_half_a_point():
+    assert 0 < points_between_tries("grpo", 3e-4, 1e-4) < 0.5
+    assert 0 < points_between_tries("rejection, 4 rounds", 1e-3, 3e-4) < 0.5
+
+
+def test_rloo_and_ppo_cannot_be_told_from_grpo_with_the_lower_rate():
+    for method in ("rloo", "ppo"):
+        _, low, high, _, greedy_low, greedy_high = at_another_rate(method, SLOW_GRPO)
+        assert low < 0 < high
+        assert greedy_low < 0 < greedy_high
+
+
+def test_chapter_12_calls_a_method_better_or_worse_only_where_both_measures_agree():
+    by_method: dict[str, dict[int, dict]] = {}
+    for method, runs in whole_runs_of(RARE).items():
+        by_method[method] = {run["seed"]: run for run in runs}
+    assert {len(by_seed) for by_seed in by_method.values()} == {8}
+    greedily = race.differences(by_method, measure=GREEDY)
+    assert "p 0.051: " in greedily["rejection"]
+    assert "(p = 0.051)" in words_of("12_which_algorithm")
+    shown: dict[str, list[str]] = {}
+    for measure in ("sampled", GREEDY):
+        for method, words in race.differences(by_method, measure=measure).items():
+            shown.setdefault(method, []).append(words.rsplit(": ", 1)[1])
+    both = {method: words[0] for method, words in shown.items() if words[0] == words[1]}
+    assert {name for name, word in both.items() if word == "better"} == BETTER
+    assert {name for name, word in both.items() if word == "worse"} == WORSE
+    sampled_alone = {name: words[0] for name, words in shown.items() if name not in both}
+    assert {name for name, word in sampled_alone.items() if word == "better"} == SHARPER
+    assert "worse" not in sampled_alone.values()
 
 
 @pytest.mark.parametrize(("chapter", "sentence", "numbers"), SENTENCES)

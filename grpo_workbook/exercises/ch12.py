@@ -79,14 +79,14 @@ def mixes_the_groups(rewards, group_size):
 
 # 12.2: the outcome of the race, before it is seen
 
-CONTESTANTS = ["base", "sft", "grpo", "clip-higher, one update", "rejection", "random of 8"]
+CONTESTANTS = ["base", "sft", "grpo", "rejection", "distillation", "random reward"]
 NOT_CONTRADICTED = "the stored runs do not contradict it"
 
 
 def stored_accuracies():
-    """The accuracy of each method's runs on the task `main`, by seed."""
+    """The accuracy of each method's runs on the task `rare`, by seed."""
     accuracies = {}
-    path = REPO / "benchmarks" / "race_results" / "main.jsonl"
+    path = REPO / "benchmarks" / "race_results" / "rare.jsonl"
     for line in path.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
         by_seed = accuracies.setdefault(run["method"], {})
@@ -115,16 +115,13 @@ def judge_order(function):
     order = list(function())
     if sorted(map(str, order)) != sorted(CONTESTANTS):
         return f"the order must hold these, each once: {', '.join(CONTESTANTS)}"
-    if abs(order.index("grpo") - order.index("clip-higher, one update")) > 1:
-        return "clip-higher"
-    order.remove("clip-higher, one update")
     accuracies = stored_accuracies()
     contradicted = []
     for place, higher in enumerate(order):
         for lower in order[place + 1 :]:
             if is_shown_better(lower, higher, accuracies):
                 contradicted.append((higher, lower))
-    for pair in [("random of 8", "rejection"), ("base", "grpo"), *sorted(contradicted)]:
+    for pair in [("random reward", "base"), *sorted(contradicted)]:
         if pair in contradicted:
             return f"{pair[0]} above {pair[1]}"
     return NOT_CONTRADICTED
@@ -135,35 +132,35 @@ my_order.case(gives=NOT_CONTRADICTED)
 
 
 @my_order.mistake
-def expects_clip_higher_to_differ():
-    """You expect clip-higher to differ from GRPO with one update per batch: in the first update
-    the ratio is 1, so nothing is clipped and both are the same.
+def expects_a_coin_to_be_harmless():
+    """You expect a random reward to leave the model at least as good as it was: its updates go in
+    random directions, and most directions make a trained model worse.
     """
-    return ["clip-higher, one update", "sft", "rejection", "grpo", "base", "random of 8"]
-
-
-@my_order.mistake
-def expects_a_random_one_to_teach():
-    """You expect a random one of eight answers to teach as much as a right one: no check is used,
-    so that wrong answers are imitated as they come.
-    """
-    return ["sft", "random of 8", "rejection", "grpo", "clip-higher, one update", "base"]
-
-
-@my_order.mistake
-def expects_grpo_to_harm():
-    """You expect the untrained model to beat GRPO: it is right now and then, so that its groups
-    have variance and GRPO can learn from them.
-    """
-    return ["rejection", "sft", "base", "grpo", "clip-higher, one update", "random of 8"]
+    return ["distillation", "sft", "rejection", "grpo", "random reward", "base"]
 
 
 @my_order.mistake
 def expects_grpo_to_win():
-    """You expect GRPO to beat imitation at equal completions: here the base is right often enough
-    that its own right answers, all imitated, teach the form sooner.
+    """You expect GRPO to beat worked answers and a teacher at equal completions: they show at every
+    token what is right, and a reward only says whether the whole answer was.
     """
-    return ["grpo", "clip-higher, one update", "rejection", "sft", "base", "random of 8"]
+    return ["grpo", "distillation", "sft", "rejection", "base", "random reward"]
+
+
+@my_order.mistake
+def expects_grpo_to_beat_imitation():
+    """You expect GRPO to beat rejection sampling: both learn from the model's own right answers,
+    and in these runs imitating all of them brings more.
+    """
+    return ["distillation", "sft", "grpo", "rejection", "base", "random reward"]
+
+
+@my_order.mistake
+def expects_own_answers_to_win():
+    """You expect the model's own right answers to teach more than worked ones: they are answers to
+    the problems that the model can solve already, and worked answers cover the others, too.
+    """
+    return ["rejection", "distillation", "sft", "grpo", "base", "random reward"]
 
 
 # 12.3: paired differences
@@ -324,125 +321,218 @@ def suspects_the_prompt():
     return {*FAULTS, "different prompts"}
 
 
-# 12.5: the price of dynamic sampling
+# 12.5: which method, from an invented race
+
+TEAMS = {
+    "A": ("sft", "grpo", "rejection", "fancypo"),  # worked answers and a check
+    "B": ("grpo", "rejection", "fancypo"),  # a check, decodes greedily
+    "C": ("grpo", "rejection", "fancypo"),  # a check, samples
+    "D": ("distillation", "grpo", "rejection", "fancypo"),  # a teacher and a check
+}
+BEST = {"A": "sft", "B": "grpo", "C": "rejection", "D": "distillation"}
+ALL_METHODS = {"sft", "distillation", "rejection", "fancypo", "grpo"}
+ALL_RIGHT = "all four"
 
 
-def useful_fraction(p, group):
-    """The fraction of groups that have variance."""
-    return 1 - p**group - (1 - p) ** group
+def judge_choices(function):
+    """What is wrong with the learner's choices, the most telling fault first."""
+    chosen = dict(function())
+    if set(chosen) != set(TEAMS):
+        return "the dictionary must have the keys A, B, C and D"
+    unknown = sorted(set(map(str, chosen.values())) - ALL_METHODS)
+    if unknown:
+        return f"unknown method: {', '.join(unknown)}"
+    for team, method in chosen.items():
+        if method not in TEAMS[team]:
+            return f"{team} lacks what {method} needs"
+    if "fancypo" in chosen.values():
+        return "fancypo"
+    if chosen["B"] == "rejection":
+        return "B: sharper"
+    for team, method in BEST.items():
+        if chosen[team] != method:
+            return f"{team}: {method} is better"
+    return ALL_RIGHT
 
 
-def correct_dynamic_cost(p, group, wanted):
+choices = exercise("12.5", "choices", call=judge_choices)
+choices.case(gives=ALL_RIGHT)
+
+
+@choices.mistake
+def gives_b_the_teacher():
+    """You chose distillation for B, which has a check alone and no teacher."""
+    return {"A": "sft", "B": "distillation", "C": "rejection", "D": "distillation"}
+
+
+@choices.mistake
+def gives_c_the_teacher():
+    """You chose distillation for C, which has no teacher."""
+    return {"A": "sft", "B": "grpo", "C": "distillation", "D": "distillation"}
+
+
+@choices.mistake
+def gives_a_the_teacher():
+    """You chose distillation for A, which has worked answers, but no teacher."""
+    return {"A": "distillation", "B": "grpo", "C": "rejection", "D": "distillation"}
+
+
+@choices.mistake
+def gives_b_worked_answers():
+    """You chose SFT for B, which has no worked answers to imitate."""
+    return {"A": "sft", "B": "sft", "C": "rejection", "D": "distillation"}
+
+
+@choices.mistake
+def gives_c_worked_answers():
+    """You chose SFT for C, which has no worked answers to imitate."""
+    return {"A": "sft", "B": "grpo", "C": "sft", "D": "distillation"}
+
+
+@choices.mistake
+def gives_d_worked_answers():
+    """You chose SFT for D, which has no worked answers. Its larger model is a teacher."""
+    return {"A": "sft", "B": "grpo", "C": "rejection", "D": "sft"}
+
+
+@choices.mistake
+def believes_a_large_difference():
+    """You chose FancyPO: its differences are large, but no corrected p is below 0.05, so they are
+    not shown. It also costs three times the seconds.
+    """
+    return {"A": "sft", "B": "fancypo", "C": "fancypo", "D": "distillation"}
+
+
+@choices.mistake
+def gives_a_sharper_policy_to_greedy_decoding():
+    """You chose rejection sampling for B: its sampled accuracy is better, but B decodes greedily,
+    and greedily no difference from GRPO is shown.
+    """
+    return {"A": "sft", "B": "rejection", "C": "rejection", "D": "distillation"}
+
+
+@choices.mistake
+def leaves_the_sharper_policy():
+    """You left GRPO for C: C draws one answer, and there rejection sampling is shown to be right
+    more often, with the same need of a check.
+    """
+    return {"A": "sft", "B": "grpo", "C": "grpo", "D": "distillation"}
+
+
+@choices.mistake
+def does_not_imitate():
+    """You do not imitate in A: SFT is better by both measures, and A has what it needs."""
+    return {"A": "grpo", "B": "grpo", "C": "rejection", "D": "distillation"}
+
+
+@choices.mistake
+def does_not_distil():
+    """You do not distil in D: distillation is better by both measures, and the larger model is the
+    teacher that it needs.
+    """
+    return {"A": "sft", "B": "grpo", "C": "rejection", "D": "grpo"}
+
+
+# 12.6: the next learning rate to try
+
+GRID = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3]
+
+
+def neighbours_of(rate, grid):
+    """The rates of the grid beside one."""
+    place = grid.index(rate)
+    return [grid[i] for i in (place - 1, place + 1) if 0 <= i < len(grid)]
+
+
+def correct_next_rate(tries, grid):
     """The solution."""
-    return wanted / useful_fraction(p, group)
+    best = max(tries, key=tries.get)
+    for neighbour in neighbours_of(best, grid):
+        if neighbour not in tries:
+            return neighbour
+    return None
 
 
-dynamic_cost = exercise("12.5", "dynamic_cost", solution=correct_dynamic_cost)
-dynamic_cost.case(0.5, 8, 64)
-dynamic_cost.case(0.02, 8, 64)  # most groups are wrong as a whole
-dynamic_cost.case(0.9, 4, 32)  # most are right as a whole
+next_rate = exercise("12.6", "next_rate", solution=correct_next_rate)
+next_rate.case({1e-4: 43.4, 3e-4: 5.4}, GRID)  # the lower one is best: go down
+next_rate.case({1e-4: 44.1, 3e-4: 44.4}, GRID)  # the higher one is best: go up
+next_rate.case({3e-5: 51.0, 1e-4: 43.4, 3e-4: 5.4}, GRID)  # still at the edge of the tries
+next_rate.case({1e-4: 44.1, 3e-4: 44.4, 1e-3: 1.9}, GRID)  # done
+next_rate.case({3e-3: 2.8, 1e-3: 57.2, 3e-4: 57.1}, GRID)  # done, in another order
+next_rate.case({1e-5: 42.8, 3e-5: 40.0}, GRID)  # done: an end of the grid is best
+next_rate.case({1e-3: 9.0, 3e-3: 12.0}, GRID)
 
 
-@dynamic_cost.mistake
-def forgets_groups_that_are_wrong(p, group, wanted):
-    """You forgot the groups in which all are wrong, which have no variance either: subtract
-    (1-p)^n, too.
+@next_rate.mistake
+def stops_after_two(tries, grid):
+    """You stopped although the best rate has no worse one on one of its sides: it may be better
+    still there.
     """
-    return wanted / (1 - p**group)
+    return None
 
 
-@dynamic_cost.mistake
-def forgets_groups_that_are_right(p, group, wanted):
-    """You forgot the groups in which all are right, which have no variance either: subtract p^n,
-    too.
+@next_rate.mistake
+def fills_the_grid(tries, grid):
+    """You try every rate of the grid: a rate with a worse one on both sides is the best, so the
+    rest need not be tried.
     """
-    return wanted / (1 - (1 - p) ** group)
+    for rate in grid:
+        if rate not in tries:
+            return rate
+    return None
 
 
-@dynamic_cost.mistake
-def replaces_once(p, group, wanted):
-    """You replaced the discarded groups once: some of the new groups are discarded as well, so
-    divide by the useful fraction.
-    """
-    discarded = 1 - useful_fraction(p, group)
-    return wanted * (1 + discarded)
+@next_rate.mistake
+def looks_below_alone(tries, grid):
+    """You only look for a lower rate: the side above the best rate may be open, too."""
+    place = grid.index(max(tries, key=tries.get))
+    if place == 0 or grid[place - 1] in tries:
+        return None
+    return grid[place - 1]
 
 
-@dynamic_cost.mistake
-def gives_the_useful_ones(p, group, wanted):
-    """You gave how many of the wanted completions are useful: more must be sampled
-    than are wanted.
-    """
-    return wanted * useful_fraction(p, group)
+@next_rate.mistake
+def looks_above_alone(tries, grid):
+    """You only look for a higher rate: the side below the best rate may be open, too."""
+    place = grid.index(max(tries, key=tries.get))
+    if place + 1 == len(grid) or grid[place + 1] in tries:
+        return None
+    return grid[place + 1]
 
 
-@dynamic_cost.mistake
-def counts_groups(p, group, wanted):
-    """You counted groups: the answer is a number of completions."""
-    return wanted / group / useful_fraction(p, group)
+@next_rate.mistake
+def divides_by_three(tries, grid):
+    """You computed a rate that the grid does not have: take the best rate's neighbour from it."""
+    return max(tries, key=tries.get) / 3
 
 
-# 12.6: truncated importance sampling, two completions of four tokens
-
-LOGP = [[-0.1, -2.0, -1.0, -0.5], [-3.0, -0.2, -0.7, -9.0]]
-SAMPLER = [[-0.2, -3.5, -0.9, -2.0], [-1.0, -0.2, -1.9, -1.0]]
-MASK = [[1, 1, 1, 1], [1, 1, 1, 0]]
-
-
-def weight_arguments(cap):
-    """The arguments of `truncated_weights` as tensors, with the cap of a case."""
-    import torch
-
-    return torch.tensor(LOGP), torch.tensor(SAMPLER), torch.tensor(MASK), cap
+@next_rate.mistake
+def wraps_around(tries, grid):
+    """You went beyond the end of the grid: the place -1 of a list is its last value."""
+    place = grid.index(max(tries, key=tries.get))
+    for neighbour in (place - 1, (place + 1) % len(grid)):
+        if grid[neighbour] not in tries:
+            return grid[neighbour]
+    return None
 
 
-def correct_truncated_weights(logp, sampler, mask, cap):
-    """The solution, (B, T)."""
-    return (logp - sampler).exp().clamp(max=cap) * mask
+@next_rate.mistake
+def returns_the_accuracy(tries, grid):
+    """You returned an accuracy: asked for is a learning rate, or None."""
+    return max(tries.values())
 
 
-truncated_weights = exercise(
-    "12.6", "truncated_weights", solution=correct_truncated_weights, prepare=weight_arguments
-)
-truncated_weights.case(2.0)
-truncated_weights.case(3.0)
+@next_rate.mistake
+def returns_the_best_rate(tries, grid):
+    """You returned the best rate: asked for is the rate to try next, or None."""
+    return max(tries, key=tries.get)
 
 
-@truncated_weights.mistake
-def turns_the_ratio_upside_down(logp, sampler, mask, cap):
-    """Your ratio is upside down: divide the policy that learns by the sampler."""
-    return correct_truncated_weights(sampler, logp, mask, cap)
-
-
-@truncated_weights.mistake
-def cuts_small_ratios(logp, sampler, mask, cap):
-    """You cut small ratios, too: truncation is only from above. A token that the policy would
-    hardly write must count little.
-    """
-    return (logp - sampler).exp().clamp(1 / cap, cap) * mask
-
-
-@truncated_weights.mistake
-def takes_the_whole_completion(logp, sampler, mask, cap):
-    """You took the ratio of the whole completion: here each token has its own."""
-    gap = ((logp - sampler) * mask).sum(dim=1, keepdim=True)
-    return gap.exp().clamp(max=cap) * mask
-
-
-@truncated_weights.mistake
-def masks_what_is_over_the_cap(logp, sampler, mask, cap):
-    """You set ratios above the cap to 0, which is masking: truncation sets them to the cap."""
-    ratio = (logp - sampler).exp()
-    return ratio.masked_fill(ratio > cap, 0) * mask
-
-
-@truncated_weights.mistake
-def weights_the_padding(logp, sampler, mask, cap):
-    """Padding has a weight of its own in your answer: multiply by the mask."""
-    return (logp - sampler).exp().clamp(max=cap)
-
-
-@truncated_weights.mistake
-def masks_the_gap_alone(logp, sampler, mask, cap):
-    """Padding has a weight of 1 in your answer: multiply the weights by the mask, after exp."""
-    return ((logp - sampler) * mask).exp().clamp(max=cap)
+@next_rate.mistake
+def looks_at_the_worst(tries, grid):
+    """You looked beside the worst rate: the optimum lies beside the best one."""
+    worst = min(tries, key=tries.get)
+    for neighbour in neighbours_of(worst, grid):
+        if neighbour not in tries:
+            return neighbour
+    return None
