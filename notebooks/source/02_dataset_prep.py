@@ -614,7 +614,7 @@ of_all = float((steps == 2).mean())
 of_kept = float((steps[lengths <= budget] == 2).mean())
 of_dropped = float((steps[lengths > budget] == 2).mean())
 axes.set(xlabel="length of the prompt in tokens", ylabel="problems")
-title = f"{budget} tokens lower the share of two-step problems"
+title = f"Budget of {budget} tokens: two-step problems fall"
 title += f" from {of_all:.0%} to {of_kept:.0%}"
 axes.set_title(title)
 axes.legend(frameon=False, loc="upper left")
