@@ -8,8 +8,8 @@
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
 # training step, read any GRPO trainer, and say what each loss type does to short and long answers.
 #
-# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. The chapter needs
-# no GPU. **You need** chapter 00,
+# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. (The bars of the
+# stored run show more, because its machine had other work.) The chapter needs no GPU. **You need** chapter 00,
 # PyTorch's tensors and `backward()`.
 #
 # Every cell also runs if you skip the exercises: the trainer then takes the solution of each piece that you left out.
@@ -1419,9 +1419,7 @@ assert outside[1] > 0 and ratios[0].sub(1).abs().max() < 1e-4, "no ratio left 1"
 # %% [markdown]
 # ## Summary
 #
-# How does GRPO turn a handful of rewards into a change of the weights? It compares each reward with the mean of its
-# group. The difference, divided by the group's standard deviation, is the answer's advantage. The advantage weighs the
-# log-probability of each token of the answer, and the gradient of this loss changes the weights.
+# How does GRPO turn a handful of rewards into a change of the weights?
 #
 # - REINFORCE makes each sampled answer likelier, in proportion to its reward. A baseline that does not depend on the
 #   answer keeps the gradient unbiased and reduces its noise. GRPO's baseline is the group's mean, which replaces
@@ -1434,6 +1432,9 @@ assert outside[1] > 0 and ratios[0].sub(1).abs().max() < 1e-4, "no ratio left 1"
 # - With `grpo` every answer has the same weight, with `dapo` and `dr_grpo` every token. `loss_type="dapo"` is only a
 #   part of DAPO.
 # - The loss stays near 0 and does not show progress: watch rewards, gradient norms and `frac_reward_zero_std`.
+# - The answer to the question: GRPO compares each reward with the mean of its group. The difference, divided by the
+#   group's standard deviation, is the answer's advantage. The advantage weighs the log-probability of each token of the
+#   answer, and the gradient of this loss changes the weights.
 #
 # Sources: [REINFORCE](https://link.springer.com/article/10.1007/BF00992696), [PPO](https://arxiv.org/abs/1707.06347),
 # [RLOO](https://arxiv.org/abs/2402.14740), [DeepSeekMath](https://arxiv.org/abs/2402.03300) (GRPO), [Schulman's
