@@ -40,10 +40,11 @@ class Method:
     steps: int  # 0: the model as it is
     limit: int  # max_completion_length
     mask: bool = False  # mask_truncated_completions
-    price: float = 0.0  # what 100 tokens cost of the reward for a right answer
+    price: float = 0.0  # what 100 tokens cost of the reward
+    all_pay: bool = False  # wrong answers pay the price, too
     scale: str = "group"  # scale_rewards
     room: int = 64  # max_new_tokens of the measurement
-    samples: int = 4
+    samples: int = 2
     budgets: tuple[int, ...] = ()  # thinking budgets to measure with
     seeds: tuple[int, ...] = (0,)
 
@@ -57,6 +58,7 @@ METHODS = {
     "thinker": Method(**THINKER, steps=40, limit=64, samples=16, budgets=SHORT, seeds=(0, 1, 2)),
     "limit 36": Method(**THINKER, steps=40, limit=36, seeds=(0, 1, 2, 3, 4)),
     "limit 36, mask": Method(**THINKER, steps=40, limit=36, mask=True, seeds=(0, 1, 2, 3, 4)),
+    "thinker, all pay": Method(**THINKER, steps=40, limit=64, price=1.25, all_pay=True, seeds=(0,)),
     "rambler, base": Method("tiny-rambler", 0, 112, room=128, budgets=LONG),
     "price 0": Method(**RAMBLER, seeds=(0, 1, 2)),
     "price 0.5": Method(**RAMBLER, price=0.5, seeds=(0, 1, 2)),
@@ -99,15 +101,19 @@ def circumstances(name: str, seed: int) -> dict:
     }
 
 
-def right_and_short(price: float):
-    """A reward: 1 for a right answer, less the price of its tokens; a wrong answer gets 0."""
+def right_and_short(price: float, all_pay: bool):
+    """A reward: 1 for a right answer, less the price of its tokens.
+
+    A wrong answer gets 0, or less if all pay for their tokens.
+    """
     from grpo_workbook import correctness_reward
 
     def priced_reward(completions, completion_ids, **columns) -> list[float]:
         rewards = []
         rights = correctness_reward(completions=completions, **columns)
         for right, tokens in zip(rights, completion_ids, strict=True):
-            rewards.append(right * max(0.0, 1 - price * len(tokens) / PER))
+            cost = price * len(tokens) / PER
+            rewards.append(right - cost if all_pay else right * max(0.0, 1 - cost))
         return rewards
 
     return priced_reward
@@ -184,7 +190,7 @@ def train(model, tokenizer, method: Method, profile) -> list[dict]:
     args = GRPOConfig(output_dir=str(REPO / "build" / "thinking"), **profile.grpo)
     trainer = GRPOTrainer(
         model,
-        watch([right_and_short(method.price)]),
+        watch([right_and_short(method.price, method.all_pay)]),
         args,
         train_set,
         processing_class=tokenizer,

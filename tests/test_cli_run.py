@@ -431,3 +431,40 @@ def test_a_reference_that_cannot_be_judged_ends_the_run_before_it_starts(capsys)
     )
     with raises_naming(WorkbookError, "held-out", "Which?", "<answer>3</answer>"):
         check_references(good, unclear)
+
+
+# ------------------------------------------------------------------ thinking
+
+STEP_TASKS = REPO / "data" / "step_tasks"
+
+
+@pytest.mark.trains
+def test_a_run_with_thoughts_is_measured_merged_and_described_alike(tmp_path):
+    folder = tmp_path / "run"
+    own = ("--data", STEP_TASKS / "train.jsonl", "--heldout_data", STEP_TASKS / "heldout.jsonl")
+    few = ("--heldout", "12", "--max_steps", "2", "--per_device_train_batch_size", "16")
+    how = ("--system_prompt=", "--rewards", "correctness", *few)
+    run("--thinking", "--model", REPO / "data" / "tiny-thinker", *own, *how, folder=folder)
+    on = {"enable_thinking": True}
+    settings = json.loads((folder / "run.json").read_text())["settings"]
+    assert settings["chat_template_kwargs"] == on
+    after = json.loads((folder / "after.json").read_text())
+    assert any(text.startswith("<think>") for text in after["heldout"]["sampled"])
+    for part in ("adapter", "merged"):
+        card = (folder / part / "README.md").read_text()
+        assert '"chat_template_kwargs": {"enable_thinking": true}' in card
+    log = json.loads((folder / "log.json").read_text())
+    assert all("thoughts/unclosed" in row for row in log)
+    measured = tmp_path / "measured"
+    data = ("--data", STEP_TASKS / "heldout.jsonl", "--items", "4", "--system-prompt=")
+    result = cli("evaluate", folder / "merged", *data, "--output", measured)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert report_of(measured)["chat_template_kwargs"] == on
+
+
+@pytest.mark.slow
+def test_thinking_with_a_template_that_has_no_switch_is_refused(tmp_path, capsys):
+    arguments = ["run", "--thinking", "--output_dir", str(tmp_path / "run"), *SHORT]
+    assert main(arguments) == 2
+    assert_names(capsys.readouterr().err, "enable_thinking", "tiny-qwen3")
+    assert not (tmp_path / "run").exists()

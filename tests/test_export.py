@@ -322,6 +322,16 @@ def test_bad_input_is_named(in_a_run, tmp_path, capsys):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["full"]
 
 
+def test_options_of_the_template_that_are_not_the_runs_are_refused(in_a_run, tmp_path):
+    run = shutil.copytree(in_a_run.parent, tmp_path / "run")
+    settings = json.loads((run / "run.json").read_text())["settings"]
+    settings["chat_template_kwargs"] = {"enable_thinking": True}
+    (run / "run.json").write_text(json.dumps({"settings": settings}))
+    options = {"enable_thinking": False}
+    with raises_naming(WorkbookError, "{'enable_thinking': True}", options):
+        merge(None, run / "adapter", tmp_path / "merged", chat_template_kwargs=options)
+
+
 def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp_path, capsys):
     """The same logits as base-plus-adapter, and not what the run measured."""
     assert main(["merge", str(in_a_run), "--output", str(tmp_path / "merged")]) == 2
