@@ -8,8 +8,9 @@
 # run from a sick one (within 30 steps here; on a GPU wait for about 100), name what is wrong and its cure, and stop a
 # bad run before it wastes an hour.
 #
-# **Time:** about 1.5 minutes on two CPU cores (smoke profile). Reading takes about 35 minutes. **You need** chapter 00,
-# and chapter 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
+# **Time:** about 1.5 minutes on two CPU cores that do nothing else (smoke profile). Reading takes about 35 minutes.
+# **You need** chapter 00, and chapter 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook
+# diagnose FOLDER`.
 
 # %% [markdown]
 # ## Why the reward is not enough
@@ -305,9 +306,8 @@ for name in ("cold_sampling", "healthy"):
 # %% [markdown]
 # ### Six questions
 #
-# To find out what is wrong with a run, ask the six questions of the following figure, from top to bottom. At the first
-# bad answer, follow the arrow to the right. Its label is the answer, and the box at its end names the disease, or the
-# diseases, to look for. Where an arrow has several answers, each answer and its diseases stand on the same line.
+# To find out what is wrong with a run, ask six questions in a fixed order. Each question has bad answers, and each bad
+# answer leads to the disease, or the diseases, to look for:
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -336,6 +336,11 @@ for place, (question, (answers, findings_there)) in enumerate(questions.items())
     arrows.append((question, findings_there, answers))
     words.append(f"{question} {answers}: {findings_there}".replace("\n", "; "))
 
+# %% [markdown]
+# Read the figure from top to bottom. At the first bad answer, follow the arrow to the right: its label is the answer,
+# and the box at its end names the diseases. Where an arrow has several answers, each answer and its diseases stand on
+# the same line.
+
 # %% tags=["hide-input"]
 boxes["healthy"] = (0.19, 0.04, "healthy", pale["check"])
 in_order = [*questions, "healthy"]
@@ -349,8 +354,8 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
 
 # %% [markdown]
 # The names on the right are findings of `diagnose`; *truncated* means that completions are cut off at their maximum
-# length. How far the adapters have moved is measured as a fraction of their initial norm. A run is called
-# `rate_too_high` only if its reward does not rise. (Where the reward has lost at least half of its best height,
+# length. How far the adapters have moved is measured as a fraction of their initial norm. A run whose reward rises, and
+# is not lost again, is never called `rate_too_high`. (Where the reward has lost at least half of its best height,
 # measured from its lowest value, already 25 % counts as too far.)
 
 # %% [markdown]
@@ -1112,6 +1117,10 @@ for name, (log, highest) in runs.items():
     curve = log.table[["entropy", "reward"]].dropna()
     step = entropy_spent(list(curve["entropy"]), list(curve["reward"]), highest)
     print(f"{name}: entropy spent at step {step}")
+
+# %% [markdown]
+# In the stored logs, only the run with wrong answers has spent its entropy, at step 13. The rule does not see that the
+# run with the equals signs is gamed: no single rule sees every disease.
 
 # %% [markdown]
 # ### Exercise 05.5 · `gpu_diagnosis` · medium · 12 minutes
