@@ -901,6 +901,7 @@ common.sort(key=lambda left: (left[0] - left[1], left[0]))  # wide ranges first
 # In the figure, each row is one of the seven commonest ranges of the games of seed 0, with the number of guesses there.
 # The darker a square, the more often this number was guessed; the last column has the guesses outside 1 to 7. The black
 # frame contains what is left, and the dots mark the guesses that halve it. The titles count the guesses of these rows.
+# (The first row has a guess more than there are games: a guess outside 1 to 7 left the range as it was.)
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
