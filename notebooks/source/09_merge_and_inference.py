@@ -669,8 +669,7 @@ WARPERS = {
 }
 
 # %% [markdown]
-# Each panel of the figure applies one setting to the same six logits. The bars are the probabilities of the six tokens,
-# and a cross marks a token that is cut off:
+# Apply each setting to the same six logits, and compute the probabilities of the six tokens:
 
 # %%
 chances = {}
@@ -679,6 +678,10 @@ for name, steps in WARPERS.items():
     for step in steps:
         changed = step(written, changed)
     chances[name] = changed.softmax(-1)[0].tolist()
+
+# %% [markdown]
+# Each panel of the figure is one setting. The bars are the probabilities of the six tokens, and a cross marks a token
+# that is cut off:
 
 # %% tags=["hide-input"]
 figure, alternative = figures.bar_panels(
@@ -736,8 +739,7 @@ def vote_and_variety(completions, references):
     return mean(voted), mean(distinct)
 
 # %% [markdown]
-# The cell measures the three rates at five temperatures, and the figure shows them. The band is the 95 % interval of
-# *strict*:
+# Measure the three rates at five temperatures:
 
 # %%
 temperatures = [0.5, 1.0, 1.3, 1.6, 2.0]
@@ -752,6 +754,9 @@ for temperature in temperatures:
     voted.append(vote)
     distinct.append(variety)
     intervals.append(scores.interval)
+
+# %% [markdown]
+# The figure shows the three rates over the temperature. The band is the 95 % interval of *strict*:
 
 # %% tags=["hide-input"]
 curves = {"strict": strict, "maj@8": voted, "distinct": distinct}
