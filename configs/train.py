@@ -41,6 +41,7 @@ args = GRPOConfig(
     per_device_train_batch_size=16,  # completions at once, in each process
     gradient_accumulation_steps=64 // (16 * processes),
     max_completion_length=64,
+    chat_template_kwargs=profile.grpo["chat_template_kwargs"],  # also in `measure`
     gradient_checkpointing=False,
     bf16=False,
     use_cpu=profile.device == "cpu",
@@ -59,7 +60,14 @@ def correctness(prompts, completions, answer, **columns):
 
 def measure() -> float:
     """The accuracy on held-out problems. The processes share the work, so each must call it."""
-    scores = evaluate(model, tokenizer, heldout, rewards=[correctness_reward], sample=True)
+    scores = evaluate(
+        model,
+        tokenizer,
+        heldout,
+        rewards=[correctness_reward],
+        sample=True,
+        chat_template_kwargs=args.chat_template_kwargs,
+    )
     return scores.rate
 
 

@@ -48,6 +48,9 @@ OUTPUT = HERE / "outputs" / "script"
 MODEL = str(HERE / "tiny_model")  # or a model of the hub, such as "Qwen/Qwen3-1.7B"
 LEARNING_RATE = 1e-3  # for the tiny model; for a real one 1e-5
 MAX_TOKENS = 64  # of a completion; for a real model 256
+# What the chat template reads beside the messages, in training and in measuring. Without it Qwen3
+# thinks. To let it think, write True, and give MAX_TOKENS room for the thoughts.
+TEMPLATE_OPTIONS = {"enable_thinking": False}
 MAX_STEPS = 40
 if len(sys.argv) > 1:
     MAX_STEPS = int(sys.argv[1])
@@ -80,6 +83,7 @@ args = GRPOConfig(
     per_device_train_batch_size=64,  # completions, in groups of num_generations
     num_generations=8,
     max_completion_length=MAX_TOKENS,
+    chat_template_kwargs=TEMPLATE_OPTIONS,
     reward_weights=[2.0, 0.5],  # of the two below
     gradient_checkpointing=False,
     bf16=use_bfloat16,
@@ -107,6 +111,7 @@ def measure():
         rewards=[rewards.right],
         sample=True,
         max_new_tokens=MAX_TOKENS,
+        chat_template_kwargs=TEMPLATE_OPTIONS,
         batch_size=120,
     )
 
