@@ -313,6 +313,11 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
+        "but still {:.1f} points above GRPO when sampled and {:.1f} greedily",
+        lambda: (points(RARE, SAMPLED_TOKEN, "grpo"), points(RARE, SAMPLED_TOKEN, "grpo", GREEDY)),
+    ),
+    (
+        "12_which_algorithm",
         "SFT needs {:.0f} seconds, because nothing is sampled, GRPO {:.0f}, distillation {:.0f}, "
         "and four updates per batch {:.0f}",
         lambda: [seconds(name) for name in ("sft", "grpo", "distillation", FOUR)],
