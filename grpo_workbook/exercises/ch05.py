@@ -1,5 +1,6 @@
 """The exercises of notebook 05_monitoring."""
 
+from collections.abc import Mapping
 from itertools import combinations
 from statistics import mean
 
@@ -134,7 +135,7 @@ for letter in CLINIC:
 
 
 def misdiagnose(
-    task: Exercise, right: dict[str, object], patient: str, wrong: object, message: str
+    task: Exercise, right: Mapping[str, object], patient: str, wrong: object, message: str
 ) -> None:
     """Add the mistake that is wrong about this patient, and right about the others."""
 
