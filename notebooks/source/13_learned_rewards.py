@@ -1269,6 +1269,9 @@ words, p = paired_points(sampled["SFT, then PPO"], sampled["SFT"])
 print(f"PPO after SFT, against SFT alone: points {words}, p {p:.2f}")
 
 # %% [markdown]
+# (*PPO's loss* is GRPO with PPO's mean over all tokens of the batch in place of a mean for each completion. *megabytes*
+# counts weights, gradients and the optimizer's averages.)
+#
 # SFT on 128 answers alone reaches 80 %. GRPO against the reward model then loses 14 points of it, and PPO does not.
 # Does that make PPO the better method? Look at the column *kl*: the runs did not move equally far. At the end, GRPO is
 # at a KL divergence of 1.6 nats from the policy after SFT, GRPO with the batch's standard deviation at 0.6, and PPO at
