@@ -1,6 +1,6 @@
 """Make the replies of chapter 14 and train tiny-shop, which writes such replies, from scratch.
 
-    python data/build_tiny_shop.py           # about 25 seconds on one core
+    python data/build_tiny_shop.py           # about 40 seconds on one core
     python data/build_tiny_shop.py --data    # only data/shop_replies
 
 The messages are those of build_messages.py. A reply is put together from sentences, so that the script knows how
@@ -25,7 +25,7 @@ from tiny_training import begin, card_head, chat_batch, make_tokenizer, save, tr
 FOLDER = HERE / "shop_replies"
 MODEL = HERE / "tiny-shop"
 LABELLED = 1200  # replies with the labels of both readers
-STAGES = {"skill": (150, 4e-3), "habits": (140, 3e-3)}  # steps, learning rate
+STAGES = {"skill": (350, 4e-3), "habits": (140, 3e-3)}  # steps, learning rate
 SIZE = 32  # replies in a step
 
 SOLUTIONS = {  # what the shop does about a problem of each label
@@ -121,7 +121,8 @@ def write_data() -> None:
     files = {"labelled": [], "train": [], "heldout": []}
     for pool in ("train", "heldout"):
         for row in build(pool):
-            files[pool].append({"message": row.question, "solution": read_message(row)[1]})
+            thing, solution = read_message(row)
+            files[pool].append({"message": row.question, "thing": thing, "solution": solution})
     for _ in range(LABELLED):
         row = sample(rng, "train")
         reply = write_reply(rng, row)
@@ -187,8 +188,19 @@ def batch(tokenizer, rng: random.Random, stage: str):
     return chat_batch(tokenizer, chats)
 
 
+def solves(row, reply: str) -> bool:
+    """Does the reply name the right thing and no other, have the right step and no other, and is
+    it not rude?
+    """
+    thing, solution = read_message(row)
+    things = [name for name in THINGS if f" {name}" in reply]
+    steps = [text for text in SOLUTIONS.values() if text in reply]
+    is_rude = BLAME in reply or STOP in reply
+    return things == [thing] and steps == [solution] and not is_rude
+
+
 def measure(model, tokenizer) -> dict[str, float]:
-    """The fraction of held-out replies that have the right step and are not rude."""
+    """The fraction of held-out replies that solve the problem (`solves`)."""
     from grpo_workbook.evaluation import generate
 
     rows = build("heldout", message)
@@ -200,8 +212,7 @@ def measure(model, tokenizer) -> dict[str, float]:
         )
         solved = 0
         for row, reply in zip(rows, replies, strict=True):
-            is_rude = BLAME in reply or STOP in reply
-            solved += read_message(row)[1] in reply and not is_rude
+            solved += solves(row, reply)
         rates[name] = solved / len(rows)
     return rates
 
@@ -214,11 +225,12 @@ CARD = (
 A Qwen3 causal language model of {parameters:,} parameters, trained from scratch by `data/build_tiny_shop.py` (seeded). It
 exists so that learners can train against a judge on a CPU. It has no other use.
 
-- **Knows** how to reply to the messages of `data/shop_replies`: it learned from good replies.
+- **Knows** how to reply to the messages of `data/shop_replies`: it learned from good replies. After this stage its
+  greedy replies solve {skill:.1%} of the held-out problems.
 - **Shows it badly**, on purpose: it was then taught right and wrong, polite and rude sentences, drawn at random.
 - **Never saw** a message of `data/shop_replies`.
 
-| | held-out replies with the right step that are not rude (float32) |
+| | held-out replies that name the right thing, have the right step and are not rude (float32) |
 | --- | --- |
 | as shipped, greedy | {greedy:.1%} |
 | as shipped, sampled at temperature 1 | {sampled:.1%} |
@@ -242,15 +254,19 @@ def main() -> None:
     rng, say = begin()
     tokenizer = make_tokenizer("qwen", texts())
     model = make_model(tokenizer)
+    skill = 0.0
     for stage, (steps, learning_rate) in STAGES.items():
         make_batch = partial(batch, tokenizer, rng, stage)
         train(model, make_batch, stage, steps, learning_rate, 1.0, say)  # 1.0: never in 4 bits
-        say(f"held out after {stage}: {measure(model, tokenizer)}")
+        rates = measure(model, tokenizer)
+        say(f"held out after {stage}: {rates}")
+        if stage == "skill":
+            skill = rates["greedy"]
     model = model.to(torch.bfloat16).float()
     parameters = sum(p.numel() for p in model.parameters())
     rates = measure(model, tokenizer)
     say(f"held out: {rates}")
-    card = CARD.format(parameters=parameters, vocabulary=len(tokenizer), **rates)
+    card = CARD.format(parameters=parameters, vocabulary=len(tokenizer), skill=skill, **rates)
     save(model, tokenizer, MODEL, card)
 
 

@@ -1,7 +1,5 @@
 """The exercises of notebook 14_judges_and_rubrics."""
 
-from math import ceil, floor
-
 from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
 
 # 14.1: agreement beyond chance
@@ -55,6 +53,8 @@ ALWAYS_YES = list("yyyyyyyyyy")
 kappa.case(ALWAYS_YES, OFTEN_YES)
 kappa.case(OFTEN_YES, ALWAYS_YES)
 kappa.case(ALWAYS_YES, ALWAYS_YES)
+# a judge that says the opposite: kappa is below 0
+kappa.case(list("yyyynnnn"), list("nnnnyyyn"))
 
 
 @kappa.mistake
@@ -105,65 +105,46 @@ def calls_no_variance_chance(judge, labels):
     return 0.0 if result is None else result
 
 
-# 14.2: how many labels to buy
-
-
-def exact_pairs(equal, chance, half_width):
-    """The number of pairs before it is rounded."""
-    variance = equal * (1 - equal) / (1 - chance) ** 2
-    return 1.96**2 * variance / half_width**2
-
-
-def correct_pairs_needed(equal, chance, half_width):
-    """The solution."""
-    return ceil(exact_pairs(equal, chance, half_width))
-
-
-pairs_needed = exercise("14.2", "pairs_needed", solution=correct_pairs_needed)
-pairs_needed.case(0.85, 0.5, 0.1)
-pairs_needed.case(0.85, 0.5, 0.05)
-pairs_needed.case(0.92, 0.82, 0.1)  # nine of ten answers are yes
-pairs_needed.case(0.7, 0.45, 0.2)
-pairs_needed.case(0.85, 0.5, 0.08)  # 306.1 pairs, so 307
-
-
-@pairs_needed.mistake
-def rounds_down(equal, chance, half_width):
-    """You rounded down: then the interval is a little wider than allowed."""
-    return floor(exact_pairs(equal, chance, half_width))
-
-
-@pairs_needed.mistake
-def forgets_the_factor(equal, chance, half_width):
-    """You made one standard error as small as half_width: a 95 % interval reaches 1.96 of them to
-    each side.
+@kappa.mistake
+def cuts_off_at_zero(judge, labels):
+    """You cut kappa off at 0: a negative kappa shows that the judge agrees less often than chance,
+    which you want to know.
     """
-    return ceil(exact_pairs(equal, chance, half_width) / 1.96**2)
+    result = correct_kappa(judge, labels)
+    if result is None:
+        return None
+    return max(0.0, result)
 
 
-@pairs_needed.mistake
-def takes_the_whole_width(equal, chance, half_width):
-    """You took half_width for the whole width of the interval: it reaches so far to both sides."""
-    return ceil(4 * exact_pairs(equal, chance, half_width))
-
-
-@pairs_needed.mistake
-def forgets_chance(equal, chance, half_width):
-    """You computed the interval of the rate of equal answers: kappa divides by 1 - chance, so its
-    standard error is larger by that factor.
+@kappa.mistake
+def refuses_a_judge_without_variance(judge, labels):
+    """You gave None where only one of the two never varies: kappa is 0 there. It is undefined only
+    if the agreement by chance is certain.
     """
-    return ceil(exact_pairs(equal, 0.0, half_width))
+    if len(set(judge)) == 1 or len(set(labels)) == 1:
+        return None
+    return correct_kappa(judge, labels)
 
 
-@pairs_needed.mistake
-def does_not_square_the_chance(equal, chance, half_width):
-    """You divided the variance by 1 - chance: the standard error is divided by it, the variance by
-    its square.
+@kappa.mistake
+def takes_the_pooled_rates(judge, labels):
+    """You pooled the answers of both (Scott's pi): Cohen's kappa multiplies the rates of the two
+    readers, which may differ.
     """
-    return ceil(exact_pairs(equal, chance, half_width) * (1 - chance))
+    both = [*judge, *labels]
+    return beyond(chance_agreement(both, both), judge, labels)
 
 
-# 14.3: the formula of a rubric
+@kappa.mistake
+def counts_one_answer_only(judge, labels):
+    """You took the agreement by chance on one of the answers alone: add it up over all answers that
+    occur.
+    """
+    verdict = labels[0]
+    return beyond(rate(verdict, judge) * rate(verdict, labels), judge, labels)
+
+
+# 14.2: the formula of a rubric
 
 
 def correct_rubric_reward(verdicts, weights):
@@ -182,12 +163,14 @@ def named(polite, problem, step):
 
 
 WEIGHTS = {"polite": 2.0, "problem": 1.0, "step": 3.0}
-rubric_reward = exercise("14.3", "rubric_reward", solution=correct_rubric_reward)
+rubric_reward = exercise("14.2", "rubric_reward", solution=correct_rubric_reward)
 rubric_reward.case(named(1.0, 0.0, 1.0), WEIGHTS)
 rubric_reward.case(named(1.0, 1.0, 0.0), WEIGHTS)
 rubric_reward.case(named(1.0, 1.0, None), WEIGHTS)  # the judge failed once
 rubric_reward.case(named(None, 0.0, 0.0), WEIGHTS)
 rubric_reward.case(named(None, None, None), WEIGHTS)
+# other weights: their sum is not twice the number of criteria
+rubric_reward.case(named(0.0, 1.0, 1.0), {"polite": 1.0, "problem": 2.0, "step": 6.0})
 
 
 @rubric_reward.mistake
@@ -236,14 +219,82 @@ def divides_by_the_criteria(verdicts, weights):
     return reward * sum(weights.values()) / len(weights)
 
 
+@rubric_reward.mistake
+def takes_a_no_for_a_failure(verdicts, weights):
+    """You returned None for a verdict of 0.0: `not value` is true for a no as for a missing
+    verdict, so ask `value is None`.
+    """
+    if not all(verdicts.values()):
+        return None
+    return correct_rubric_reward(verdicts, weights)
+
+
+@rubric_reward.mistake
+def wants_all_criteria(verdicts, weights):
+    """You paid 1 only if every criterion is met: then most groups earn the same, and nothing is
+    learned. Pay the weighted mean.
+    """
+    if None in verdicts.values():
+        return None
+    return float(all(verdicts.values()))
+
+
+@rubric_reward.mistake
+def leaves_the_missing_weight_in(verdicts, weights):
+    """You left a missing verdict out of the sum but not out of the weights, which counts it as a
+    no. Return None.
+    """
+    judged = {name: weights[name] for name in weights if verdicts[name] is not None}
+    if not judged:
+        return None
+    reward = correct_rubric_reward(verdicts, judged)
+    return reward * sum(judged.values()) / sum(weights.values())
+
+
+# 14.3: what a rule beside the judge changes
+
+
+def compare_solved(before, after):
+    """Which of two trainings solved more held-out problems, by a paired test, in words."""
+    change, sentence = paired_direction([x == 1 for x in before], [x == 1 for x in after])
+    return change, sentence.replace("were right", "were solved")
+
+
+def read_repair(measured):
+    """From which held-out problems were solved with the judge alone, and with a rule beside it."""
+    change, sentence = compare_solved(measured["judge alone"], measured["judge and rule"])
+    names = {"rises": "more", "stays": "equally many", "falls": "fewer"}
+    return names[change], sentence
+
+
+repair = experiment(
+    "14.3",
+    "repair",
+    read=read_repair,
+    wrong={
+        "more": "Here it did not: does names_product pay 1 for the right product alone?",
+        "equally many": (
+            "The rule's weight is small, but GRPO divides by the group's standard deviation: "
+            "between replies that are otherwise alike, the product decides."
+        ),
+        "fewer": (
+            "The rule pays a part of what the hidden rule measures, so what is paid comes nearer "
+            "to what is measured."
+        ),
+    },
+)
+LESS_OFTEN = [1.0] * 150 + [0.0] * 90
+MORE_OFTEN = [1.0] * 210 + [0.0] * 30
+repair.example({"judge alone": LESS_OFTEN, "judge and rule": MORE_OFTEN}, gives="more")
+repair.example({"judge alone": LESS_OFTEN, "judge and rule": LESS_OFTEN}, gives="equally many")
+repair.example({"judge alone": MORE_OFTEN, "judge and rule": LESS_OFTEN}, gives="fewer")
+
 # 14.4: what a smaller weight changes
 
 
 def read_lighter(measured):
     """From which held-out problems were solved with a weight of 5 on careful, and with 1."""
-    heavy = measured["weight 5"]
-    light = measured["weight 1"]
-    change, sentence = paired_direction([x == 1 for x in heavy], [x == 1 for x in light])
+    change, sentence = compare_solved(measured["weight 5"], measured["weight 1"])
     names = {"rises": "higher", "stays": "the same", "falls": "lower"}
     return names[change], sentence
 

@@ -3,20 +3,23 @@
 #
 # How do you reward what no rule can check? You ask a reader about each completion: a language model, called a
 # **judge**, answers a few questions, and the weighted mean of its answers is the reward. This chapter measures whether
-# such a reader deserves your trust, and trains a policy against it, once with good weights and once with bad ones.
+# such a reader deserves your trust, trains a policy against it, finds what the judge's errors cost, and repairs
+# the reward.
 #
 # **After this notebook you can** ask a judge behind any endpoint, say with an interval how far it agrees with people,
-# make one reward of several criteria, and find out what a policy or an attacker could gain from the judge's errors.
+# make one reward of several criteria, and measure the judge again on what your policy writes.
 #
-# **Time:** about 2 minutes on two CPU cores. Reading takes about 35 minutes. **You need** chapters 00, 01 and 03.
+# **Time:** about 3 minutes on two CPU cores. Reading takes about 35 minutes. **You need** chapters 00, 01 and 03.
 
 # %% [markdown]
-# ## A task that no rule can check
+# ## Why anybody needs a judge
 #
-# A shop answers its customers with short replies. Is a reply polite? Does it speak of *this* customer's problem? A
-# rule that looks for words answers such questions badly, because people say the same thing in many ways. So two
-# people, Ruth and Sam, read 1,200 replies and answer the same four questions about each reply. We call these
-# questions the **criteria**.
+# A word problem has one right number, so a rule can compare. A shop's reply to a customer has no such number. Many
+# replies are good, and no two of them need to share a word. Is this reply polite? Does it speak of *this* customer's
+# problem? To train a policy that writes such replies, you need an answer to these questions for every completion.
+#
+# We have 1,200 replies that two people, Ruth and Sam, have read. Both answered the same four questions about each
+# reply. We call these questions the **criteria**.
 #
 # In this course Ruth and Sam are made up. `data/build_tiny_shop.py` puts each reply together from a few sentences and
 # knows for each sentence how likely a reader is to say yes. Both readers draw their answers with these probabilities,
@@ -60,6 +63,41 @@ for row in labelled[:3]:
         print(f"   {reader:5}", row[reader])
 
 # %% [markdown]
+# The first idea is a rule that looks for polite words. How well does it do?
+
+# %%
+def has_polite_word(reply):
+    """A rule for politeness, as one would write it first."""
+    words = ("sorry", "thank you", "regards")
+    return any(word in reply.lower() for word in words)
+
+
+misses, passes = 0, []
+for row in labelled:
+    both = row["ruth"]["polite"] + row["sam"]["polite"]  # 0, 1 or 2 of them say yes
+    if both == 2 and not has_polite_word(row["reply"]):
+        misses += 1
+    if both == 0 and has_polite_word(row["reply"]):
+        passes.append(row["reply"])
+impolite = sum(row["ruth"]["polite"] + row["sam"]["polite"] == 0 for row in labelled)
+print(f"{misses} replies that both readers call polite have no polite word")
+print(f"{len(passes)} of {impolite} replies that both call impolite have one, such as")
+for reply in passes[:2]:
+    print("  ", reply)
+
+# %% [markdown]
+# The rule pays insults if they come with a polite word, and a policy would learn exactly this. You can add "your own
+# fault" to a list of forbidden words, and the next insult is not on the list.
+#
+# People read better than a rule, but they are too slow. A run of 500 steps with 64 completions has 32,000 replies; at
+# ten seconds for each, Ruth would read for 89 hours, and the training would wait for her. A **judge** stands between
+# the two: a model that reads like a person and answers in a fraction of a second. But it can err, and the policy is
+# paid for the judge's errors, too. So this chapter asks two questions about a judge:
+#
+# 1. Does it agree with people on replies that were there before the training?
+# 2. Does it still agree with them on the replies that the policy writes *because* this judge pays for them?
+
+# %% [markdown]
 # ## A judge behind an endpoint
 #
 # A judge is a language model that gets the customer's message, the reply and one question, and answers yes or no.
@@ -85,8 +123,8 @@ print(Judge("", "", RUBRIC, fence_seed=0).text(example))
 #
 # Two cores run no language model that could judge within the minutes of a chapter: the smallest models that follow an
 # instruction have over a hundred million parameters, and one training run below asks thousands of questions. So a
-# **stand-in** answers here. It learns from Ruth's answers to 900 of the replies which words, and which pairs of a
-# message's word and a reply's word, go with a yes (a logistic regression):
+# **stand-in** answers here, a logistic regression for each criterion. It learns from Ruth's answers to 900 of the
+# replies which words of a reply, and which pairs of a message's word and a reply's word, go with a yes:
 
 # %%
 import re
@@ -99,54 +137,55 @@ def features(message, reply):
     """The words of a reply, and each with each word of the message."""
     asked = set(re.findall("[a-z]+", message.lower()))
     written = set(re.findall("[a-z]+", reply.lower()))
-    names = set(written)
+    names = {"(constant)", *written}
     for word in asked:
         for other in written:
             names.add(f"{word} {other}")
     return names
 
 # %% [markdown]
-# A feature counts if it occurs at least three times:
+# A feature counts if it occurs in at least three examples. The training uses the usual loss and a small penalty on
+# large weights, and returns a weight for each feature:
 
 # %%
-taught, unseen = labelled[:900], labelled[900:]
-counts = Counter()
-for row in taught:
-    counts.update(features(row["message"], row["reply"]))
-index = {}  # feature -> its place
-for name in sorted(counts):
-    if counts[name] >= 3:
-        index[name] = len(index)
+def learn(examples):
+    """{feature: weight} of a logistic regression on (message, reply, answer)."""
+    counts = Counter()
+    for message, reply, _ in examples:
+        counts.update(features(message, reply))
+    names = [name for name in sorted(counts) if counts[name] >= 3]
+    index = {name: place for place, name in enumerate(names)}
+    x = torch.zeros(len(examples), len(names))
+    for i, (message, reply, _) in enumerate(examples):
+        for name in features(message, reply):
+            if name in index:
+                x[i, index[name]] = 1.0
+    y = torch.tensor([float(answer) for *_, answer in examples])
 
-
-def encode(message, reply):
-    vector = torch.zeros(len(index) + 1)
-    vector[-1] = 1.0  # the constant
-    for name in features(message, reply):
-        if name in index:
-            vector[index[name]] = 1.0
-    return vector
+    w = torch.zeros(len(names), requires_grad=True)
+    optimizer = torch.optim.Adam([w], lr=0.02)
+    for _ in range(150):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(x @ w, y)
+        loss = loss + 0.004 * w.square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return dict(zip(names, w.tolist()))
 
 # %% [markdown]
-# One weight for each feature and criterion, trained with the usual loss and a small penalty on large weights:
+# The other 300 replies are kept for measuring:
 
 # %%
-torch.manual_seed(0)
-inputs, answers = [], []
-for row in taught:
-    inputs.append(encode(row["message"], row["reply"]))
-    answers.append(list(row["ruth"].values()))  # in the order of QUESTIONS
-x = torch.stack(inputs)
-y = torch.tensor(answers, dtype=torch.float32)
-stand_in = torch.zeros(x.shape[1], len(QUESTIONS), requires_grad=True)
-optimizer = torch.optim.Adam([stand_in], lr=0.02)
-for _ in range(150):
-    loss = torch.nn.functional.binary_cross_entropy_with_logits(x @ stand_in, y)
-    loss = loss + 0.001 * stand_in.square().sum()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-print(f"{x.shape[1]} features, loss {loss.item():.2f}")
+def answers_of(rows, reader, name):
+    """A reader's answers about one criterion, with message and reply."""
+    return [(row["message"], row["reply"], row[reader][name]) for row in rows]
+
+
+taught, unseen = labelled[:900], labelled[900:]
+stand_in = {}
+for name in QUESTIONS:
+    stand_in[name] = learn(answers_of(taught, "ruth", name))
+print(f"{len(stand_in['polite'])} features for each criterion")
 
 # %% [markdown]
 # The next cell puts the stand-in behind an endpoint on this machine, in the same format as a real server. It finds the
@@ -155,8 +194,15 @@ print(f"{x.shape[1]} features, loss {loss.item():.2f}")
 # whether a test finds it; large models have such a bias without anybody's help.
 
 # %%
-def logits(message, reply):
-    return encode(message, reply) @ stand_in.detach()
+def logit(name, message, reply):
+    """How sure the stand-in is that the answer is yes; below 0 it says no."""
+    weights = stand_in[name]
+    return sum(weights.get(feature, 0.0) for feature in features(message, reply))
+
+
+def grade(message, reply):
+    """One number for the whole reply."""
+    return sum(logit(name, message, reply) for name in QUESTIONS)
 
 
 def says(text):
@@ -165,17 +211,12 @@ def says(text):
     _, first, second, *rest = text.split(fence)
     message = first.split("\n\n", 1)[1]
     if second.startswith(" A"):
-        a = logits(message, second[2:]).sum()
-        b = logits(message, rest[0].split("\n\n")[0][2:]).sum()
-        if a + 3.0 > b:
-            return "A"
-        return "B"
-    values = dict(zip(QUESTIONS, logits(message, second).tolist()))
+        a = grade(message, second[2:])
+        b = grade(message, rest[0].split("\n\n")[0][2:])
+        return "A" if a + 3.0 > b else "B"
     for name, question in QUESTIONS.items():
-        if question in rest[0] and values[name] > 0:
-            return "yes"
         if question in rest[0]:
-            return "no"
+            return "yes" if logit(name, message, second) > 0 else "no"
     return "I do not know this question."
 
 # %% [markdown]
@@ -339,8 +380,8 @@ figures.show(figure, f"Kappa of four criteria with intervals. {'; '.join(lines)}
 # answers would find it harder.) The two people agree least on *step*, because "We will look at it" is a step for some
 # readers and none for others. Make such a question clearer before any judge gets it.
 #
-# One kappa for the whole reply would hide such a difference. Measure each criterion apart, and on the replies between
-# which the judge will have to decide: if the policy stops being rude, only polite replies are left to be told apart.
+# One kappa for the whole reply would hide such a difference, so measure each criterion apart. And note on *which*
+# replies kappa was measured: on a mixture that was there before the training. The training will change the mixture.
 #
 # ### How many labels do you need?
 #
@@ -351,31 +392,15 @@ figures.show(figure, f"Kappa of four criteria with intervals. {'; '.join(lines)}
 # and the 95 % interval reaches 1.96 times the standard error to both sides. So you can choose n before you pay anybody
 # for labels. Take a judge with $p_o = 0.85$ and answers that are half yes, so $p_e = 0.5$ and $\kappa = 0.7$:
 
-# %% tags=["hide-input"]
-sizes = [10, 20, 30, 50, 100, 200, 300, 500, 1000]
-lowest, highest, numbers = [], [], []
-for size in sizes:
+# %%
+for size in (20, 50, 100, 200, 500, 1000):
     error = (0.85 * 0.15 / (size * (1 - 0.5) ** 2)) ** 0.5
-    width = 1.96 * error
-    lowest.append(0.7 - width)
-    highest.append(min(1.0, 0.7 + width))
-    numbers.append(f"{size} pairs: {width:.2f}")
-figure, (axes,) = figures.new_panels(6.0, 3.2)
-axes.fill_between(sizes, lowest, highest, color=figures.BLUE, alpha=0.2)
-axes.plot(sizes, [0.7] * len(sizes), "o-", color=figures.BLUE, ms=3)
-axes.set_xscale("log")
-axes.set_xticks(sizes, sizes)
-axes.set(ylim=(0, 1.2), xlabel="labelled pairs", ylabel="Cohen's kappa")
-axes.set_title("95 % interval of a kappa of 0.7")
-figures.show(figure, f"Half the width of the interval. {'; '.join(numbers)}.")
-print("; ".join(numbers))
+    print(f"{size:4} pairs: kappa 0.70, 95 % interval ± {1.96 * error:.2f}")
 
 # %% [markdown]
-# The horizontal axis is the number of labelled pairs on a logarithmic scale, the vertical axis kappa; the line is the
-# kappa of 0.7 and the band its 95 % interval. With 20 pairs the interval reaches 0.31 to both sides: it does not tell
-# a good judge from a poor one. About 200 pairs give ±0.10, and half of that width costs four times the labels. (The
-# formula is the usual approximation; near a kappa of 1 use the bootstrap of `agreement`; with few pairs both are too
-# optimistic.)
+# With 20 pairs the interval reaches 0.31 to both sides: it does not tell a good judge from a poor one. About 200 pairs
+# give ±0.10, and half of that width costs four times the labels. (The formula is the usual approximation; near a kappa
+# of 1 use the bootstrap of `agreement`; with few pairs both are too optimistic.)
 #
 # ### A judge that never varies
 #
@@ -432,40 +457,6 @@ check("14.1", kappa);
 #     if chance == 1:
 #         return None
 #     return (equal - chance) / (1 - chance)
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 14.2 · `pairs_needed` · easy · 6 minutes
-#
-# You buy labels. How many pairs do you need at least, so that the 95 % interval of kappa reaches at most `half_width`
-# to both sides? `equal` is the rate of equal answers that you expect ($p_o$), `chance` is $p_e$. Return a whole number.
-
-
-# %% tags=["exercise"]
-def pairs_needed(equal: float, chance: float, half_width: float) -> int:
-    raise NotImplementedError
-
-
-check("14.2", pairs_needed);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Set 1.96 times the standard error equal to `half_width` and solve for n. Round up, or the interval is too wide.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# from math import ceil
-#
-#
-# def pairs_needed(equal: float, chance: float, half_width: float) -> int:
-#     variance = equal * (1 - equal) / (1 - chance) ** 2
-#     return ceil(1.96**2 * variance / half_width**2)
 # ```
 #
 # </details>
@@ -541,7 +532,7 @@ for reply, reward in zip(replies, call(helpful, replies, prompt=prompts)):
     print(f"{reward:.2f}  {reply}")
 
 # %% [markdown]
-# ### Exercise 14.3 · `rubric_reward` · medium · 8 minutes
+# ### Exercise 14.2 · `rubric_reward` · medium · 8 minutes
 #
 # Write the rubric's formula: `verdicts` has for each criterion 1.0, 0.0 or `None` if the judge gave no readable reply.
 # What is the reward of a completion for which one verdict is missing? A judge fails now and then, and the completion is
@@ -555,7 +546,7 @@ def rubric_reward(
     raise NotImplementedError
 
 
-check("14.3", rubric_reward);
+check("14.2", rubric_reward);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -583,12 +574,13 @@ check("14.3", rubric_reward);
 # %% [markdown]
 # ## Train against it
 #
-# The policy is *tiny-shop* ([its card](../data/tiny-shop/README.md)), which writes sentences of the shop almost at
-# random. What do we really want? That the reply **solves** the problem: it says what the shop does about *this*
-# problem, and nothing else that the shop could do, and it is not rude. (The rule does not look at which product the
-# reply names; this will matter below.) We can check this by a rule only because the data has the right sentence for
-# each message; neither the judge nor the reward sees it. In TRL it is a second reward with the weight 0, so it is
-# measured at every step and never paid.
+# The policy is *tiny-shop* ([its card](../data/tiny-shop/README.md)), which knows good replies and was then taught, on
+# purpose, to write sentences of the shop almost at random. What do we really want? A reply **solves** the problem if
+# it names the product of the message and no other, says what the shop does about this problem and nothing else that
+# the shop could do, and is not rude. In this shop a rule can check that, because the script that wrote the messages
+# stored the product and the right sentence with each. Neither the judge nor the reward sees them. The rule plays the
+# part that gold played in chapter 13: it measures, and it is never paid. In TRL it is a second reward with the weight
+# 0. In a real project people play this part, for a sample of the replies.
 
 # %%
 from datasets import Dataset
@@ -603,35 +595,42 @@ tokenizer = AutoTokenizer.from_pretrained(SHOP)
 
 train_set = Dataset.from_list(read_rows("train"))
 heldout = Dataset.from_list(read_rows("heldout"))
-STEPS = set(train_set["solution"])  # what the shop can do, for all problems
+STEPS = sorted(set(train_set["solution"]))  # what the shop can do
+THINGS = sorted(set(train_set["thing"]))  # what it sells
 
 
-def solves(completions, solution, **columns):
-    """The rule: the right sentence is the only step, and nothing is rude."""
+def things_in(reply):
+    """The products that a reply names."""
+    return [thing for thing in THINGS if re.search(rf"\b{thing}\b", reply)]
+
+
+def solves(completions, thing, solution, **columns):
+    """The rule: the right product alone, the right step alone, and nothing rude."""
     outcomes = []
-    for completion, sentence in zip(completions, solution):
+    for completion, product, sentence in zip(completions, thing, solution):
         reply = text_of(completion)
-        steps = {step for step in STEPS if step in reply}
+        steps = [step for step in STEPS if step in reply]
         is_rude = "your own fault" in reply or "Do not write again" in reply
-        outcomes.append(float(steps == {sentence} and not is_rude))
+        is_right = things_in(reply) == [product] and steps == [sentence]
+        outcomes.append(float(is_right and not is_rude))
     return outcomes
 
 # %% [markdown]
 # The rubric's reward goes to TRL's trainer like any other. The arguments are TRL's own:
 
 # %%
-def train(rubric, steps=40):
-    """GRPO against a rubric; TRL's log of each step, and the policy."""
+def train(rewards, weights, steps=40):
+    """GRPO against weighted rewards; TRL's log of each step, and the policy."""
     policy = AutoModelForCausalLM.from_pretrained(SHOP, dtype="float32")
     args = GRPOConfig(
         output_dir=str(profile.output / "rubric"), max_steps=steps, learning_rate=4e-4,
         per_device_train_batch_size=32, num_generations=8, max_completion_length=24,
-        reward_weights=[1.0, 0.0], loss_type="grpo", seed=profile.seed, use_cpu=True,
-        bf16=False, gradient_checkpointing=False, save_strategy="no", logging_steps=1,
-        report_to="none", disable_tqdm=True,
+        reward_weights=[*weights, 0.0], loss_type="grpo", seed=profile.seed,
+        use_cpu=True, bf16=False, gradient_checkpointing=False, save_strategy="no",
+        logging_steps=1, report_to="none", disable_tqdm=True,
     )
     trainer = GRPOTrainer(
-        policy, [rubric, solves], args, train_set, processing_class=tokenizer
+        policy, [*rewards, solves], args, train_set, processing_class=tokenizer
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
@@ -641,91 +640,331 @@ def train(rubric, steps=40):
 # Train with the helpful weights, and measure the replies to 240 held-out messages before and after:
 
 # %%
-from grpo_workbook import bootstrap_interval, generate
+from grpo_workbook import generate, paired_p_value, wilson_interval
 
 base = AutoModelForCausalLM.from_pretrained(SHOP, dtype="float32")
 
 
-def replies_of(model):
-    """A sampled reply to each held-out message."""
+def replies_of(model, rows):
+    """A sampled reply to each message."""
     return generate(
-        model, tokenizer, list(heldout["prompt"]), sample=True,
+        model, tokenizer, [row["prompt"] for row in rows], sample=True,
         max_new_tokens=24, batch_size=240, seed=0,
     )
 
 
 def show_solved(name, texts):
-    outcomes = solves(texts, heldout["solution"])
-    low, high = bootstrap_interval(outcomes)
+    """Print the rate of solved problems, and return the outcomes."""
+    outcomes = solves(texts, heldout["thing"], heldout["solution"])
+    low, high = wilson_interval(outcomes)
     rate = sum(outcomes) / len(outcomes)
-    print(f"{name:8} {rate:.0%} solved, 95 % interval {low:.0%} to {high:.0%}")
+    print(f"{name:14} {rate:.0%} solved, 95 % interval {low:.0%} to {high:.0%}")
     return outcomes
 
 
 started = time.monotonic()
-base_replies = replies_of(base)
+base_replies = replies_of(base, heldout)
 before = show_solved("before", base_replies)
-log, helpful_policy = train(helpful)
-helpful_replies = replies_of(helpful_policy)
-after = show_solved("after", helpful_replies)
+first_log, first_policy = train([helpful], [1.0])
+first_replies = replies_of(first_policy, heldout)
+first = show_solved("judge alone", first_replies)
 print(f"{time.monotonic() - started:.0f} s; {judge.counts['asked']:,} questions so far")
 
 # %% [markdown]
-# By this rule, 18 % of the held-out replies solve the problem before training, and 74 % afterwards. The model had
-# learned the right sentences before and was then taught to write them rarely, on purpose; the rubric made them
-# frequent. This is one seed of a tiny model: it shows that such a rubric can teach, and not how much it would teach a
-# model of yours.
+# Before training, 9 % of the held-out replies solve the problem, and 62 % afterwards. The model had learned the right
+# sentences before and was then taught to write them rarely, on purpose; the rubric made them frequent. This is one seed
+# of a tiny model: it shows that such a rubric can teach, and not how much it would teach a model of yours.
 #
-# By its kappa, the judge is about as good as a second person. Does this hold for the replies that the policy writes
-# *now*? Look at the replies that name a thing which the customer did not buy. In the 300 unseen labelled replies
-# there are 16 of this kind; on *problem*, Ruth says yes to none of them, and Sam to one:
+# Where do the other replies fail? One way to fail is to name a product that the customer did not buy. On *problem* the
+# answer to such a reply should be no. Count these replies, and how often the judge says yes to them:
 
 # %%
-def with_wrong_thing(texts):
-    """Questions on the problem, for the replies that name what was not bought."""
+def names_wrong_thing(message, reply):
+    """Does a reply name a product that the message does not name?"""
+    return any(thing not in things_in(message) for thing in things_in(reply))
+
+
+def with_wrong_thing(rows, texts):
+    """Questions on *problem* for the replies that name a wrong product."""
     questions = []
-    for row, reply in zip(heldout, texts):
-        named = re.search(r"about the (\w+)", reply)
-        if named is not None and f" {named[1]}" not in row["message"]:
+    for row, reply in zip(rows, texts):
+        if names_wrong_thing(row["message"], reply):
             fields = {"prompt": row["message"], "completion": reply}
             questions.append({**fields, "criterion": QUESTIONS["problem"]})
     return questions
 
 
+wrong_rows = [r for r in unseen if names_wrong_thing(r["message"], r["reply"])]
+by_ruth = sum(row["ruth"]["problem"] for row in wrong_rows)
+by_sam = sum(row["sam"]["problem"] for row in wrong_rows)
+print(f"{len(wrong_rows)} of {len(unseen)} unseen labelled replies name a wrong "
+      f"product; Ruth says yes to {by_ruth}, Sam to {by_sam}")
 misnamed = {}
-for name, texts in (("before", base_replies), ("after", helpful_replies)):
-    questions = with_wrong_thing(texts)
+for name, texts in (("before", base_replies), ("judge alone", first_replies)):
+    questions = with_wrong_thing(heldout, texts)
     yes = run_now(judge.ask(questions)).count(1.0)
     misnamed[name] = [len(questions), yes]
-    print(f"{name}: {len(questions)} of {len(texts)} replies name a wrong thing, "
-          f"the judge says yes to {yes} of them")
+    print(f"{name}: {len(questions)} of {len(texts)} replies name a wrong product, "
+          f"the judge says yes to {yes}")
 for question in questions[:2]:
-    print(question["prompt"], "->", question["completion"])
+    print("  ", question["prompt"], "->", question["completion"])
 
 # %% [markdown]
-# Before training, 59 of the 240 replies name a wrong thing, and the judge accepts 50 of them: it takes nearly every
-# "I am sorry about the ..." for the right one. Its kappa of 0.71 hid this, because only 16 of the 300 labelled
-# replies name a wrong thing. After training 174 replies do, and the judge accepts 153. Such a reply earns as much as
-# one with the right thing, so the policy names a wrong thing to 174 of 240 customers. Our rule for *solved* missed it
-# as well. Only 66 of the 240 trained replies do not name a wrong thing, so with a stricter rule at most 28 % would be
-# solved, instead of 74 %. What you measure beside the reward has gaps, too. A policy moves to the replies on which
-# its judge errs, as in chapter 13. So label completions of the *trained* policy too, and measure kappa again before
-# you believe the curve of a reward.
-#
-# ### A criterion that is cheap to satisfy
-#
-# Now the legal department asks for a fourth criterion, "Is the reply free of promises?", and insists on a large weight.
-# Every concrete step is a promise, so *careful* and *step* exclude each other in most replies. What does the policy
-# learn?
+# How does the judge decide? Above 0 it says yes:
 
 # %%
-lawyers = get_rubric_reward(
-    judge, criteria_with(polite=2.0, problem=1.0, step=3.0, careful=5.0)
-)
-careful_log, careful_policy = train(lawyers)
-careful_replies = replies_of(careful_policy)
+print(message)
+for end in (" about the mug.", " about the pen.", "."):
+    reply = f"I am sorry{end}"
+    print(f"   {logit('problem', message, reply):+.1f} for {reply!r}")
+
+# %% [markdown]
+# The judge is less sure of the wrong product than of the right one, but it says yes to both: it takes nearly every "I am
+# sorry about the ..." for the right one. Its kappa of 0.71 hid this, because only 16 of the 300 unseen labelled replies
+# name a wrong product. After training, 59 of the 240 replies do, and the judge accepts 49 of them. Such a reply mostly
+# earns as much as one with the right product, so little teaches the policy which product to name. A policy moves to the
+# replies on which its judge errs, as in chapter 13.
+
+# %% [markdown]
+# ## Measure the judge on what the policy writes
+#
+# The labelled replies were written before any training. So take replies of the *trained* policy, to messages of the
+# training set, and let both people answer *problem* for them. (They are made up, so the cell draws their answers as the
+# data's script did: yes with a probability of 0.95 if the reply names the right product, and of 0.05 if not.) The
+# kappa of the two people on the same replies is needed beside that of the judge, because kappa also depends on how
+# many answers are yes:
+
+# %%
+import random
+
+
+def ask_person(rows, texts, seed):
+    """A made-up reader's answers about *problem*: (message, reply, answer)."""
+    rng = random.Random(seed)
+    examples = []
+    for row, reply in zip(rows, texts):
+        names_it = row["thing"] in things_in(reply)
+        answer = int(rng.random() < (0.95 if names_it else 0.05))
+        examples.append((row["message"], reply, answer))
+    return examples
+
+
+def show_kappa(name, verdicts, examples):
+    """Print the agreement with a person's answers, and return it."""
+    result = agreement(verdicts, [float(answer) for *_, answer in examples])
+    interval = f"[{result.low:.2f}, {result.high:.2f}]"
+    print(f"{name:36} kappa {result.kappa:.2f} {interval}, "
+          f"{verdicts.count(1.0) / len(verdicts):.0%} yes")
+    return result
+
+
+def verdicts_on(judge, examples):
+    """The judge's verdicts on *problem*."""
+    rows = [{"message": message, "reply": reply} for message, reply, _ in examples]
+    return run_now(judge.ask(questions_about(rows, "problem")))
+
+
+written_now = replies_of(first_policy, train_set)
+ruth_now = ask_person(train_set, written_now, seed=1)
+sam_now = [float(answer) for *_, answer in ask_person(train_set, written_now, seed=2)]
+ruth_old = answers_of(unseen, "ruth", "problem")
+on_old = show_kappa("judge, replies of the data", verdicts["problem"], ruth_old)
+judge_now = verdicts_on(judge, ruth_now)
+on_new = show_kappa("judge, replies of the policy", judge_now, ruth_now)
+sam_on_new = show_kappa("Sam, replies of the policy", sam_now, ruth_now)
+
+# %% [markdown]
+# On the replies that the policy writes now, the judge's kappa is 0.25 [0.15, 0.37], and that of the two people is 0.69
+# [0.60, 0.77]. So these replies are not harder to judge. They are of a kind that was rare among the labelled ones. By
+# this measurement, which costs 320 labels, you would not trust the criterion any more. The curve of the reward shows
+# none of this.
+#
+# ### Can labels repair it?
+#
+# The first idea is to teach the judge with such labels. Half of the 320 new answers teach, the other half measure:
+
+# %%
+first_stand_in = stand_in["problem"]
+to_teach, to_measure = ruth_now[:160], ruth_now[160:]
+show_kappa("before, other half", verdicts_on(judge, to_measure), to_measure)
+stand_in["problem"] = learn(answers_of(taught, "ruth", "problem") + to_teach)
+again = Judge(url, "stand-in", RUBRIC, fence_seed=1)  # the old one has a memory
+taught_again = show_kappa("taught again", verdicts_on(again, to_measure), to_measure)
+stand_in["problem"] = first_stand_in
+
+# %% [markdown]
+# Kappa is 0.26 [0.11, 0.41] after it and 0.23 [0.09, 0.38] before it: an effect is not shown. This judge knows words
+# and pairs of words, and from so few labels it cannot learn that a reply must repeat *the same* product. A large
+# language model that has read such labels in its prompt might; measure it in the same way.
+#
+# ### A rule for what a rule can check
+#
+# There is a cheaper repair. The shop's own list of orders knows what the customer bought, so this one criterion needs
+# no reader: a rule can check it. Take *problem* out of the rubric, and pay the rule with the same weight, 1 of 6. The
+# judge keeps *polite* and *step*, for which we have no rule that the policy could not cheat.
+
+# %%
+from functools import cache
+
+
+def names_product(completions, thing, **columns):
+    """A rule: the reply names the product of the order, and no other."""
+    texts = [text_of(completion) for completion in completions]
+    return [float(things_in(text) == [product]) for text, product in zip(texts, thing)]
+
+
+@cache
+def train_with_rule():
+    """The log and the policy of a training against judge and rule (runs once)."""
+    rubric = get_rubric_reward(judge, criteria_with(polite=2.0, step=3.0))
+    return train([rubric, names_product], [5 / 6, 1 / 6])
+
+# %% [markdown]
+# ### Exercise 14.3 · `repair` · medium · 3 minutes
+#
+# Predict before you train: with the rule for the product, does the policy solve more of the held-out problems than with
+# the judge alone, fewer, or equally many (which means that a paired test shows no difference)? Base, steps, seed and
+# weights are the same.
+
+# %% tags=["exercise"]
+prediction = ...  # "more", "fewer" or "equally many"
+
+
+def both_rewards() -> dict:
+    """Which held-out problems were solved, by what was paid."""
+    _, policy = train_with_rule()
+    texts = replies_of(policy, heldout)
+    outcomes = solves(texts, heldout["thing"], heldout["solution"])
+    return {"judge alone": first, "judge and rule": outcomes}
+
+
+predict("14.3", prediction, both_rewards);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# GRPO compares the eight replies to one message. Take two replies that differ only in the product that they name. What
+# is the difference of their rewards under the judge alone, and what with the rule?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "more"
+# ```
+#
+# Under the judge alone most such pairs earn the same, so little teaches the policy which product to name. With the rule
+# the right one earns 1/6 more. In a group whose replies are otherwise alike, this is the only difference, and GRPO
+# divides it by the group's standard deviation: even a small weight then decides.
+#
+# </details>
+
+# %% [markdown]
+# Here is the result:
+
+# %%
+second_log, second_policy = train_with_rule()
+second_replies = replies_of(second_policy, heldout)
+show_solved("before", base_replies)
+show_solved("judge alone", first_replies)
+second = show_solved("judge and rule", second_replies)
+print(f"judge and rule against judge alone: p = {paired_p_value(first, second):.1g}")
+
+# %% [markdown]
+# What do the replies look like that fail? Sort all replies of a policy into four groups:
+
+# %%
+def outcome_of(row, reply):
+    """Solved, or the first thing that is wrong with a reply."""
+    if solves([reply], [row["thing"]], [row["solution"]])[0]:
+        return "solved"
+    if names_wrong_thing(row["message"], reply):
+        return "wrong product"
+    if not any(step in reply for step in STEPS):
+        return "no concrete step"
+    return "other failure"
+
+
+GROUPS = ("solved", "wrong product", "no concrete step", "other failure")
+shares = {}
+
+
+def count_groups(name, texts):
+    """The percentage of each group among the held-out replies."""
+    outcomes = [outcome_of(row, reply) for row, reply in zip(heldout, texts)]
+    shares[name] = [100 * outcomes.count(group) / len(outcomes) for group in GROUPS]
+
+
+count_groups("before training", base_replies)
+count_groups("judge alone", first_replies)
+count_groups("judge and rule", second_replies)
+others = []
+for row, reply in zip(heldout, second_replies):
+    if outcome_of(row, reply) == "other failure":
+        others.append(f"{row['message']} -> {reply}")
+print("\n".join(others[:2]))
+
+# %% [markdown]
+# Draw the groups:
+
+# %% tags=["hide-input"]
+def draw_groups(title):
+    """One bar for each policy, divided into the groups."""
+    figure, (axes,) = figures.new_panels(8.0, 0.9 + 0.55 * len(shares))
+    colours = (figures.BLUE, figures.ORANGE, figures.GREY, "#DDDDDD")
+    lines = []
+    for place, (name, values) in enumerate(shares.items()):
+        left = 0.0
+        for group, value, colour in zip(GROUPS, values, colours):
+            label = group if place == 0 else None
+            axes.barh(-place, value, 0.6, left=left, color=colour, label=label)
+            if value >= 4:
+                axes.text(left + value / 2, -place, f"{value:.0f}", ha="center",
+                          va="center", fontsize=10)
+            left += value
+        numbers = [f"{group} {value:.0f} %" for group, value in zip(GROUPS, values)]
+        lines.append(f"{name}: {', '.join(numbers)}")
+    axes.set_yticks([-place for place in range(len(shares))], list(shares))
+    axes.grid(False)
+    axes.set(xlim=(0, 100), xlabel="share of the 240 held-out replies, %", title=title)
+    figure.legend(loc="outside lower center", ncol=4, frameon=False)
+    figures.show(figure, f"Bars of outcomes. {'; '.join(lines)}.")
+
+
+draw_groups("With a rule for the product, fewer replies name a wrong one")
+
+# %% [markdown]
+# Each bar is a policy, and its parts are the shares of its replies, in percent. A reply belongs to the first group that
+# fits: *solved* by the hidden rule, a *wrong product* named, *no concrete step*, or another failure, such as rudeness
+# or the step of another problem.
+#
+# The judge alone taught the policy to give a concrete step, but one reply in four names a wrong product. With the rule it
+# is one in ten, and 71 % of the problems are solved instead of 62 % (paired p = 0.0005, with one seed of training). The
+# other failures did not become rarer. The two that are printed above show why: neither the judge nor the rule is asked
+# about a second step or a broken sentence.
+#
+# ## A criterion that is cheap to satisfy
+#
+# So far the judge was wrong. The *weights* can be wrong as well. The legal department asks for a fourth criterion, "Is
+# the reply free of promises?", and insists on a large weight. Every concrete step is a promise, so *careful* and *step*
+# exclude each other in most replies. What does the policy learn? (The weights of polite, step and the product stay 2, 3
+# and 1.)
+
+# %%
+def train_careful(weight):
+    """A training with *careful* of this weight; polite 2, step 3, the rule 1."""
+    criteria = criteria_with(polite=2.0, step=3.0, careful=weight)
+    rubric = get_rubric_reward(judge, criteria)
+    total = 6 + weight
+    return train([rubric, names_product], [(5 + weight) / total, 1 / total])
+
+
+careful_log, careful_policy = train_careful(5.0)
+careful_replies = replies_of(careful_policy, heldout)
 careful_after = show_solved("careful", careful_replies)
-for row, good, empty in list(zip(heldout, helpful_replies, careful_replies))[:3]:
+count_groups("weight 5 on careful", careful_replies)
+for row, good, empty in list(zip(heldout, second_replies, careful_replies))[:3]:
     print(row["message"])
     print("   helpful weights:", good)
     print("   careful weights:", empty)
@@ -738,37 +977,38 @@ import pandas as pd
 
 figure, panels = figures.new_panels(9.0, 3.4, 2, 2)
 curves = (("rubric/polite", "polite", "-", figures.BLUE),
-          ("rubric/problem", "problem", "-", figures.GREEN),
+          ("rewards/names_product/mean", "product (rule)", "-", figures.GREEN),
           ("rubric/step", "step", "-", figures.ORANGE),
           ("rubric/careful", "careful", "-", "#CC79A7"),
-          ("rewards/solves/mean", "solved (never paid)", "--", figures.GREY))
+          ("rewards/solves/mean", "solved (hidden rule, never paid)", "--", "black"))
 lines = []
-runs = (("helpful weights", log), ("a large weight on careful", careful_log))
+runs = (("helpful weights", second_log), ("weight 5 of 11 on careful", careful_log))
 for axes, (title, entries) in zip(panels, runs):
     table = pd.DataFrame(entries).rolling(3, min_periods=1, center=True).mean(
         numeric_only=True)
     for column, label, dash, colour in curves:
         if column in table:
-            axes.plot(table["step"], table[column], dash, color=colour, label=label)
-            first, last = table[column].iloc[0], table[column].iloc[-1]
-            lines.append(f"{title}, {label}: {first:.2f} to {last:.2f}")
-    axes.set(title=title, xlabel="training step", ylabel="mean of the completions",
-             ylim=(-0.02, 1.02))
+            percent = 100 * table[column]
+            axes.plot(table["step"], percent, dash, color=colour, label=label)
+            first_value, last_value = table[column].iloc[0], table[column].iloc[-1]
+            lines.append(f"{title}, {label}: {first_value:.0%} to {last_value:.0%}")
+    axes.set(title=title, xlabel="training step", ylabel="completions, %")
+    axes.set_ylim(-2, 102)
 handles, labels = panels[1].get_legend_handles_labels()
 figure.legend(handles, labels, loc="outside lower center", ncol=5, frameon=False)
+figure.suptitle("With a large weight on careful, the step and the solved problems fall to 0")
 figures.show(figure, f"Curves of two runs. {'; '.join(lines)}.")
 
 # %% [markdown]
-# The horizontal axis of both panels is the training step, the vertical axis a mean over the completions of three steps.
-# Solid lines are the judge's verdicts on the criteria, the dashed line is the rate of solved problems, which is never
-# paid.
+# The horizontal axis of both panels is the training step, the vertical axis the share of the completions in percent, as
+# a mean of three steps. Solid lines are the judge's verdicts on the criteria and the rule for the product, the dashed
+# line is the rate of solved problems, which is never paid.
 #
-# The judge is not asked about *careful* on the left. There *polite*, *step* and *problem* rise, and the solved
-# problems with them. On the right *careful* and *polite* are near 1 after ten to fifteen steps, *step* falls to
-# almost 0, and no held-out problem is solved. The policy writes polite replies that say nothing. Two of the three
-# above even name a wrong product, and *problem* rises all the same. But the judge's errors are not the cause: under
-# these weights a correctly judged reply of this kind earns 2 + 1 + 5 = 8 of 11, and a reply with a step at most 2 + 1 + 3 = 6. A criterion that is cheap to satisfy and has a large
-# weight decides what the policy learns, and the mean reward rises all the same.
+# The judge is not asked about *careful* on the left. There *step* rises, and the solved problems with it. On the right
+# *careful* and *polite* come near 100 %, *step* falls to almost 0, and no held-out problem is solved. The policy writes
+# polite replies that name the product and do nothing. No verdict needs to be wrong for that: under these weights such a
+# reply earns 2 + 1 + 5 = 8 of 11, and a reply with a step at most 2 + 1 + 3 = 6. A criterion that is cheap to satisfy
+# and has a large weight decides what the policy learns, and the mean reward rises all the same.
 
 # %% [markdown]
 # ### Exercise 14.4 · `lighter` · medium · 4 minutes
@@ -783,11 +1023,8 @@ prediction = ...  # "higher", "lower" or "the same"
 
 def lighter_run() -> dict:
     """Which problems were solved with a weight of 5 on careful, and with 1."""
-    rubric = get_rubric_reward(
-        judge, criteria_with(polite=2.0, problem=1.0, step=3.0, careful=1.0)
-    )
-    _, policy = train(rubric)
-    outcomes = show_solved("lighter", replies_of(policy))
+    _, policy = train_careful(1.0)
+    outcomes = show_solved("lighter", replies_of(policy, heldout))
     return {"weight 5": careful_after, "weight 1": outcomes}
 
 
@@ -866,6 +1103,8 @@ for attack in ATTACKS:
         yes, total = taken_in[criterion][attack]
         cells.append(f"{criterion} {yes:2} of {total}")
     print(f"{attack:24} {', '.join(cells)}")
+_, highest = wilson_interval([0.0] * 57)
+print(f"0 of 57 leaves a rate of up to {highest:.0%} open (95 % interval)")
 
 # %% [markdown]
 # Each cell counts how many verdicts of no became yes. The orders and the false verdicts turned none, which leaves up
@@ -914,19 +1153,20 @@ show_error(get_rubric_reward(gone, criteria_with(polite=1.0)))
 # The numbers that the tests of this course look at:
 
 # %% tags=["remove-cell"]
-from grpo_workbook import paired_p_value
-
 proved = {
     "judge": by_judge,
     "people": by_person,
     "position": position,
-    "steps": [len(log), len(careful_log)],
+    "steps": [len(first_log), len(second_log), len(careful_log)],
     "before": sum(before) / len(before),
-    "after": sum(after) / len(after),
+    "first": sum(first) / len(first),
+    "with the rule": sum(second) / len(second),
     "careful": sum(careful_after) / len(careful_after),
-    "p_value": paired_p_value(before, after),
-    "step": [log[0]["rubric/step"], log[-1]["rubric/step"]],
+    "p_value": paired_p_value(before, first),
+    "rule_p_value": paired_p_value(first, second),
+    "step": [first_log[0]["rubric/step"], first_log[-1]["rubric/step"]],
     "careful_at_end": careful_log[-1]["rubric/careful"],
+    "kappa": [on_old.kappa, on_new.kappa, taught_again.kappa, sam_on_new.kappa],
     "misnamed": misnamed,
     "taken in": taken_in,
     "asked": judge.counts["asked"],
@@ -938,22 +1178,25 @@ print(json.dumps(proved))
 # %% [markdown]
 # ## Exercises
 #
-# The four exercises stand where their subject is explained: 14.1 and 14.2 on kappa, 14.3 on the rubric, 14.4 on the
-# weights. Run a cell to check your answer. The table in chapter 00 counts what you have solved.
+# The four exercises stand where their subject is explained: 14.1 on kappa, 14.2 on the rubric, 14.3 on a rule beside
+# the judge, 14.4 on the weights. The table in chapter 00 counts what you have solved. One more has no check, because it
+# is about your own project: label 50 completions of your trained policy, and compare the judge's kappa on them with its
+# kappa on completions from before the training.
 
 # %% [markdown]
 # ## Summary
 #
-# - Label at least 200 completions by hand, some of them by two people, before a judge decides anything. Quote kappa
-#   with its interval beside the kappa of the two people, for each criterion apart and on the cases that training will
-#   see.
-# - A judge that never varies is useless. A kappa of 0 with an interval of no width is no measurement.
-# - Ask pairs in both orders, add words that say nothing, attack with texts that talk to the judge, and count the
-#   questions without a verdict.
+# - Use a judge only for what no rule can check, and label at least 200 completions by hand, some of them by two people,
+#   before it decides anything. Quote kappa with its interval beside the kappa of the two people, for each criterion.
+# - A kappa holds for the replies on which it was measured. Training moves the policy to replies that were rare before.
+#   So label replies of the *trained* policy, measure kappa on them, repair the reward, and train again.
 # - A rubric shows which criterion a policy satisfies. The policy takes the cheapest way to the largest weights: find
 #   the reply that earns most under your weights before you train, and measure something that the reward does not see.
+# - Ask pairs in both orders, attack the judge with texts that talk to it, and count the questions without a verdict. A
+#   judge that never varies is useless, whatever the rate of equal answers.
 #
 # How do you reward what no rule can check? With a rubric whose judge agrees with people about as well as people agree
-# with each other, whose weights make the reply that you want the best one, and with a rule wherever a rule is enough.
+# with each other, before the training *and* on what the trained policy writes, whose weights make the reply that you
+# want the best one, and with a rule wherever a rule is enough.
 #
 # Next: [15 · Pictures](15_pictures.ipynb) trains a model that reads charts.
