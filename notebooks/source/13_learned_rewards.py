@@ -1100,7 +1100,9 @@ styles = {
 }
 for name, (colour, dash, marker) in styles.items():
     points = curves[name]
-    width = 1.0 if colour == figures.GREY else 2.0
+    width = 2.0
+    if colour == figures.GREY:
+        width = 1.0
     axes.plot(points["kl"], points["mean"], dash, color=colour, marker=marker, ms=5,
               lw=width, label=name)
     if name == "one model":

@@ -213,10 +213,14 @@ def says(text):
     if second.startswith(" A"):
         a = grade(message, second[2:])
         b = grade(message, rest[0].split("\n\n")[0][2:])
-        return "A" if a + 3.0 > b else "B"
+        if a + 3.0 > b:
+            return "A"
+        return "B"
     for name, question in QUESTIONS.items():
+        if question in rest[0] and logit(name, message, second) > 0:
+            return "yes"
         if question in rest[0]:
-            return "yes" if logit(name, message, second) > 0 else "no"
+            return "no"
     return "I do not know this question."
 
 # %% [markdown]
@@ -743,8 +747,10 @@ def ask_person(rows, texts, seed):
     rng = random.Random(seed)
     examples = []
     for row, reply in zip(rows, texts):
-        names_it = row["thing"] in things_in(reply)
-        answer = int(rng.random() < (0.95 if names_it else 0.05))
+        chance_of_yes = 0.05
+        if row["thing"] in things_in(reply):
+            chance_of_yes = 0.95
+        answer = int(rng.random() < chance_of_yes)
         examples.append((row["message"], reply, answer))
     return examples
 
@@ -917,8 +923,9 @@ def draw_groups(title):
     for place, (name, values) in enumerate(shares.items()):
         left = 0.0
         for group, value, colour in zip(GROUPS, values, colours):
-            label = group if place == 0 else None
-            axes.barh(-place, value, 0.6, left=left, color=colour, label=label)
+            bar = axes.barh(-place, value, 0.6, left=left, color=colour)
+            if place == 0:  # the legend names each group once
+                bar.set_label(group)
             if value >= 4:
                 axes.text(left + value / 2, -place, f"{value:.0f}", ha="center",
                           va="center", fontsize=10)
