@@ -1,6 +1,6 @@
 """Make the two tiny models of chapter 16, which think before they answer, and their sums.
 
-    python data/build_tiny_thinker.py             # about 5 minutes on one core
+    python data/build_tiny_thinker.py             # about 5 minutes of one core
     python data/build_tiny_thinker.py --data      # only the files in data/step_tasks
 
 *tiny-thinker* is tiny-steps with other names for two of its tokens and the chat template of Qwen3:

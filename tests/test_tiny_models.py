@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import REPO
@@ -16,9 +17,10 @@ from build_tiny_models import make_tokenizer, tokenizer_texts
 FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
 FORM = REPO / "data" / "tiny-form"
 VISION = REPO / "data" / "tiny-vision"
+THINKER, RAMBLER = REPO / "data" / "tiny-thinker", REPO / "data" / "tiny-rambler"
 
 
-@pytest.mark.parametrize("folder", [*FOLDERS.values(), FORM, VISION])
+@pytest.mark.parametrize("folder", [*FOLDERS.values(), FORM, VISION, THINKER, RAMBLER])
 def test_the_folder_is_small_and_safe_and_has_a_card(folder):
     files = [f for f in folder.rglob("*") if f.is_file()]
     assert sum(f.stat().st_size for f in files) < 4_000_000
@@ -159,3 +161,38 @@ def test_the_rare_kinds_have_four_examples_each_and_the_common_ones_new_problems
     # Nothing is weakened: every answer that is learned from is right, in the asked form.
     for problem in [*examples, *common]:
         assert models.right_answer(problem).endswith(f"<answer>{problem.result}</answer>")
+
+
+def test_the_thinker_is_tiny_steps_with_the_template_of_qwen3(tmp_path, monkeypatch):
+    import build_tiny_thinker
+    import trl
+
+    monkeypatch.setattr(build_tiny_thinker, "THINKER", tmp_path / "made")
+    build_tiny_thinker.make_thinker()
+    for made in (tmp_path / "made").iterdir():
+        assert made.read_bytes() == (THINKER / made.name).read_bytes(), made.name
+    steps = REPO / "data" / "tiny-steps" / "model.safetensors"
+    assert (THINKER / "model.safetensors").read_bytes() == steps.read_bytes()
+    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+    assert (THINKER / "chat_template.jinja").read_text() == template.read_text()
+
+
+@pytest.mark.parametrize("folder", [THINKER, RAMBLER])
+def test_a_thought_is_written_as_the_template_writes_it(folder):
+    from build_tiny_thinker import written
+
+    from grpo_workbook.data import load_tokenizer
+
+    tokenizer = load_tokenizer(folder)
+    question = {"role": "user", "content": "Add 57 and 68."}
+    prompt = tokenizer.apply_chat_template([question], tokenize=False, add_generation_prompt=True)
+    for times in (0, 1, 2):
+        answer = written(57, 68, times)
+        turn = {"role": "assistant", "content": answer}
+        row = tokenizer.apply_chat_template([question, turn], tokenize=False)
+        assert row == f"{prompt}{answer}<|im_end|>\n"
+    tags = [
+        tokenizer.decode([token]).strip()
+        for token in tokenizer("<think>\n1\n</think>\n\n")["input_ids"]
+    ]
+    assert tags == ["<think>", "1", "</think>"]
