@@ -7,8 +7,8 @@
 what it wrote between <reasoning> tags is now a thought between <think> tags. Nothing is trained.
 
 *tiny-rambler* goes on from there with supervised training. Its thoughts add the columns, say
-"Wait.", and add all columns once more. It also learns to answer sums of two or three digits at
-once, after an empty thought, and shows that seldom: most of what it thinks could be left out.
+"Wait.", and add all columns once more. It also learns to answer short sums at once, after an empty
+thought, which works for some sums of two digits: most of what it thinks could be left out.
 """
 
 import argparse
@@ -172,7 +172,7 @@ A Qwen3 causal language model of {parameters:,} parameters, which `data/build_ti
 (seeded), from the weights of `data/tiny-thinker`. It exists so that learners can watch a model stop thinking more than it
 has to, on a CPU. It has no other use.
 
-- **Knows** how to add two numbers of two to five digits column by column in its thought, and sums of two or three digits
+- **Knows** how to add two numbers of two to five digits column by column in its thought, and some sums of two digits
   without any.
 - **Shows it badly**, on purpose: in three of four answers it adds all columns, writes "Wait." and adds them all again.
 - **Never saw** a pair of numbers of `data/step_tasks`.
