@@ -261,7 +261,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
     },
     "14_judges_and_rubrics": {
         "labelled[:900], labelled[900:]": "labelled[:900], labelled[1160:]",
-        "train(rubric, steps=40)": "train(rubric, steps=2)",
+        "weights, steps=40)": "weights, steps=2)",
         'Dataset.from_list(read_rows("heldout"))': 'Dataset.from_list(read_rows("heldout")[:24])',
         "rejected[:60]": "rejected[:4]",
     },
