@@ -286,6 +286,29 @@ wrong_merges.case(
 )
 
 
+def uneven_positions():
+    """The positions, every second of them with logits a hundred times smaller."""
+    logits = np.array(POSITIONS)
+    logits[::2] *= 0.01
+    return logits.tolist()
+
+
+def just_below(position, token):
+    """A right merge: 1.8 % of the spread, up and down in turns."""
+    return 0.018 * sign(position, token)
+
+
+def just_above(position, token):
+    """A wrong merge: 2.6 % of the spread, up and down in turns."""
+    return 0.026 * sign(position, token)
+
+
+# A mean of standard deviations is smaller than the root of the mean variance: 2.6 and 3.3 % here.
+UNEVEN = uneven_positions()
+wrong_merges.case(UNEVEN, {"below": moved(UNEVEN, just_below)}, 0.02, gives=[])
+wrong_merges.case(UNEVEN, {"above": moved(UNEVEN, just_above)}, 0.02, gives=["above"])
+
+
 @wrong_merges.mistake
 def compares_tokens(reference, merges, limit):
     """You compared the tokens that are chosen: a wrong merge can choose the same ones, and rounding

@@ -23,6 +23,9 @@ largest_step = exercise("10.1", "largest_step", solution=correct_largest_step)
 largest_step.case(9 * GIB, 36, 8, 128, 896, 8)  # Qwen3-4B
 largest_step.case(15 * GIB, 28, 8, 128, 1536, 16)  # Qwen3-1.7B
 largest_step.case(GIB, 36, 8, 128, 1024, 8)  # seven completions would fit, but no group
+TWO_GROUPS = 16 * bytes_of_completion(36, 8, 128, 1024)
+largest_step.case(TWO_GROUPS, 36, 8, 128, 1024, 8, gives=16)
+largest_step.case(TWO_GROUPS - 1, 36, 8, 128, 1024, 8, gives=8)
 
 
 @largest_step.mistake
@@ -106,7 +109,8 @@ choose_base.case(GIB, 0, 1.0, 3.1, gives="16 bits")  # 2 GiB of weights
 choose_base.case(GIB, 0, 1.0, 2.5, gives="4 bits")
 choose_base.case(GIB, 0, 1.0, 1.52, gives="4 bits")  # 0.516 GiB of weights
 choose_base.case(GIB, 0, 1.0, 1.51, gives="neither")
-choose_base.case(GIB, GIB // 2, 1.0, 2.0, gives="neither")  # 1 GiB of embeddings
+choose_base.case(GIB, 0, 1.0, 1.5157, gives="neither")  # only the shared scales are too much
+choose_base.case(GIB, GIB // 2, 1.0, 2.1, gives="neither")  # 1 GiB of embeddings
 choose_base.case(GIB, GIB // 2, 1.0, 2.7, gives="4 bits")
 
 
@@ -137,6 +141,15 @@ def leaves_out_the_scales(linear_weights, other_weights, rest, usable):
     """You left out the scales: half a byte is the size of the weight alone."""
     in_16_bits = 2 * (linear_weights + other_weights) / GIB
     in_4_bits = (linear_weights / 2 + 2 * other_weights) / GIB
+    return base_that_fits(in_16_bits + rest, in_4_bits + rest, usable)
+
+
+@choose_base.mistake
+def leaves_out_the_shared_scales(linear_weights, other_weights, rest, usable):
+    """You left out the scales that 256 scales share: 32 bits for every 64 * 256 weights."""
+    in_16_bits = 2 * (linear_weights + other_weights) / GIB
+    bytes_per_weight = 0.5 + 1 / 64
+    in_4_bits = (bytes_per_weight * linear_weights + 2 * other_weights) / GIB
     return base_that_fits(in_16_bits + rest, in_4_bits + rest, usable)
 
 
@@ -212,6 +225,7 @@ same_step.case(4, 64, 16, 8, gives=1)
 same_step.case(3, 64, 8, 8, gives=None)  # 48 or 72 completions would be another step
 same_step.case(16, 64, 8, 8, gives=None)  # already one piece is too large
 same_step.case(2, 60, 5, 8, gives=None)  # seven groups and a half
+same_step.case(2, 48, 4, 16, gives=6)  # a piece of 8 has half a group
 
 
 @same_step.mistake
@@ -306,16 +320,17 @@ def judge_plan(function):
     """What is wrong with the learner's plan, or that it fits."""
     from grpo_workbook.planning import plan
 
-    result = plan(**function())
-    if result.fits is None:
+    arguments = function()
+    if "gib" not in arguments:
         raise ValueError("give the GPU's memory, such as gib=14.7")
+    result = plan(**arguments)
     if not result.fits:
         return "it does not fit"
     if result.settings.prompts_at_once < 4:
         return "fewer than 4 problems in a step"
-    if result.peak > result.usable / 2:
+    if result.peak > 0.75 * result.usable:
         return "it fits"
-    return "more than half is empty"
+    return "more than a quarter is empty"
 
 
 my_plan = exercise("10.5", "my_plan", call=judge_plan)
@@ -325,21 +340,21 @@ my_plan.case(gives="it fits")
 @my_plan.mistake
 def does_not_fit():
     """Your plan does not fit: print(plan(**my_plan())) lists what to change, the cheapest first."""
-    return {"model": "qwen3-8b", "profile": "t4", "load_in_4bit": False}
+    return {"model": "qwen3-8b", "profile": "t4", "gib": 14.7, "load_in_4bit": False}
 
 
 @my_plan.mistake
 def has_too_few_problems():
     """A step has fewer than 4 problems, so its gradient is noisy: save memory elsewhere first."""
-    return {"model": "qwen3-4b", "profile": "t4", "gradient_accumulation_steps": 1}
+    return {"model": "qwen3-4b", "profile": "t4", "gib": 14.7, "gradient_accumulation_steps": 1}
 
 
 @my_plan.mistake
-def leaves_half_empty():
-    """More than half of the memory stays empty: take a larger model, longer completions or larger
-    groups.
+def leaves_a_quarter_empty():
+    """More than a quarter of the memory stays empty: take a larger model, longer completions or
+    larger groups.
     """
-    return {"model": "qwen3-0.6b", "profile": "t4"}
+    return {"model": "qwen3-0.6b", "profile": "t4", "gib": 14.7}
 
 
 # 10.6: asynchronous training with slow updates
