@@ -246,6 +246,20 @@ def count_calls(completion):
     return calls
 
 
+# results that did not fit, an answer beside a call, an answer that is not exact
+priced_reward.case(
+    [
+        [calls_of(4)],
+        [calls_of(4, 5), tool_result("8")],
+        [{**calls_of(3), "content": "8"}, tool_result("6")],
+        [model_text(" 8")],
+    ],
+    ["8"] * 4,
+    0.25,
+    gives=[-0.25, -0.5, -0.25, 0.0],
+)
+
+
 @priced_reward.mistake
 def reads_the_tools_message(completions, answer, price):
     """You read the last message, which may be the tool's: only what the model says
@@ -323,6 +337,18 @@ def charges_nothing(completions, answer, price):
     rewards = []
     for completion, gold in zip(completions, answer, strict=True):
         rewards.append(float(answer_of(completion) == gold))
+    return rewards
+
+
+@priced_reward.mistake
+def counts_tool_messages(completions, answer, price):
+    """You counted the tool's messages: a call whose result was dropped has none, and costs the
+    price as well. Count the calls.
+    """
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        results = sum(message["role"] == "tool" for message in completion)
+        rewards.append(float(answer_of(completion) == gold) - price * results)
     return rewards
 
 
@@ -576,6 +602,17 @@ def more_is_better(rewards_by_pattern):
     return True
 
 
+def longer_is_better(rewards_by_pattern):
+    """Whether a further guess that is allowed always raises the reward of a lost game."""
+    for pattern, rewards in rewards_by_pattern.items():
+        longer = (*pattern, True)
+        if longer not in rewards_by_pattern:
+            continue
+        if not max(rewards) < min(rewards_by_pattern[longer]):
+            return False
+    return True
+
+
 def examine_game_reward(game_reward):
     """What must hold of the learner's reward, from all games of up to three guesses."""
     won = [game_reward(guesses, secret) for secret, guesses in won_games()]
@@ -605,6 +642,7 @@ def examine_game_reward(game_reward):
         "every first guess from 1 to 7 earns the same part": len(set(plain[True,])) == 1,
         "a second guess that contradicts nothing earns more": more_is_better(two_guesses),
         "a third guess that contradicts nothing earns more": more_is_better(three_guesses),
+        "a further guess that contradicts nothing beats giving up": longer_is_better(plain),
         "a guess that was made before counts as a contradiction": more_is_better(repeating),
         "a guess outside 1 to 7 counts as a contradiction": more_is_better(outside),
     }
@@ -627,10 +665,23 @@ game_reward.case(
         "every first guess from 1 to 7 earns the same part": True,
         "a second guess that contradicts nothing earns more": True,
         "a third guess that contradicts nothing earns more": True,
+        "a further guess that contradicts nothing beats giving up": True,
         "a guess that was made before counts as a contradiction": True,
         "a guess outside 1 to 7 counts as a contradiction": True,
     }
 )
+
+
+@game_reward.mistake
+def pays_the_fraction(guesses, secret):
+    """You pay the fraction of the guesses that contradict nothing: then one guess and no further
+    call earns as much as three good ones, so the model learns to give up. Add a part for each.
+    """
+    if secret in guesses:
+        return 1.0
+    if len(guesses) == 0:
+        return 0.0
+    return 0.5 * sum(consistent_guesses(guesses, secret)) / len(guesses)
 
 
 @game_reward.mistake

@@ -171,6 +171,10 @@ def examine(function):
     other_row_earns_less = earn_less(others)
     list_earns_less = earn_less([all_answers] * len(rows))
     two_texts_earn_less = earn_less(both)
+    behind = [f"{text} {other}" for text, other in zip(honest, others, strict=True)]
+    before = [f"{other} {text}" for text, other in zip(honest, others, strict=True)]
+    behind_earns_less = earn_less(behind)
+    before_earns_less = earn_less(before)
     repetition_earns_less = earn_less([f"{text}\n" * 5 for text in honest])
     question_earns_less = earn_less([row["question"] for row in rows])
     nothing_earns_less = earn_less([""] * len(rows))
@@ -185,6 +189,7 @@ def examine(function):
         "the honest text of another row earns less": other_row_earns_less,
         "all answers in a list earn less": list_earns_less,
         "two honest texts in a row earn less": two_texts_earn_less,
+        "two honest texts on one line earn less": behind_earns_less and before_earns_less,
         "the same text five times earns less": repetition_earns_less,
         "the question earns less": question_earns_less,
         "nothing earns less": nothing_earns_less,
@@ -201,6 +206,7 @@ my_project.case(
         "the honest text of another row earns less": True,
         "all answers in a list earn less": True,
         "two honest texts in a row earn less": True,
+        "two honest texts on one line earn less": True,
         "the same text five times earns less": True,
         "the question earns less": True,
         "nothing earns less": True,
@@ -372,6 +378,10 @@ def middle(interval):
     return (low + high) / 2
 
 
+# new is above 0 and sharpening is not; they still overlap
+may_claim.case(intervals((0.0, 1.0), (-1.0, 9.0), (2.0, 20.0), (4.0, 28.0)), gives=[1, 2, 3])
+
+
 @may_claim.mistake
 def takes_the_middles(gains):
     """You judged by the middle of each interval: a sentence on a card has to hold at the end that
@@ -463,6 +473,19 @@ def lets_zero_pass(gains):
     for number, part in ((1, "together"), (2, "new")):
         low, _ = gains[part]
         holds[number] = low >= 0
+    return claims_of(holds)
+
+
+@may_claim.mistake
+def takes_shown_against_not_shown(gains):
+    """In sentence 4 you asked which part was shown: new is above 0 and sharpening perhaps is not,
+    but sharpening may still lie at its upper end. That one is shown and the other is not does
+    not show that they differ.
+    """
+    holds = judged(gains)
+    new_low, _ = gains["new"]
+    sharpening_low, _ = gains["sharpening"]
+    holds[4] = new_low > 0 and sharpening_low <= 0
     return claims_of(holds)
 
 

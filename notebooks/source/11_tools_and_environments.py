@@ -228,8 +228,8 @@ display(coloured(example))
 #
 # A conversation counts as right if its last message is the model's own, calls nothing, and is exactly the number. The
 # next two cells measure the rates by kind, first with the tool and then without it (the prompt then names no tool).
-# There are few easy products, so a rate of theirs has a 95 % interval of up to 16 points to each side; for the hard
-# ones it is 9 points ([chapter 08](08_evaluation.ipynb)):
+# Only 36 of the products are easy, so the 95 % interval of their rates reaches up to 16 points to each side. For the
+# 124 hard ones it reaches up to 9 points ([chapter 08](08_evaluation.ipynb)):
 
 # %%
 def measured(episodes, rows):
@@ -413,8 +413,9 @@ for room, right_rate, lost_rate in zip(rooms, right_rates, lost_rates):
 figures.show(figure, "Stacked bars of how conversations end. " + "; ".join(parts))
 
 # %% [markdown]
-# With 10 tokens not even a call fits. With 20 to 40 tokens the call fits and its result does not: most conversations
-# end with a dropped result, and hardly any is right. From 50 tokens on, call, result and answer fit. Here is one
+# With 10 tokens not even a call fits. With 20 to 40 tokens the call fits, but in most conversations its result does
+# not: they end with a dropped result. At 40 tokens about a fifth of the results fit, but then the answer does not, so
+# still hardly any conversation is right. From 50 tokens on, call, result and answer fit. Here is one
 # product with the whole limit of 128 tokens, and the same with 30:
 
 # %%
@@ -609,7 +610,8 @@ figures.show(figure, f"{words}Rate of calling: {numbers}.")
 # The best policy always calls where it is right by heart in less than 45 % of its tries, and never elsewhere. The hard
 # products are where they should be, at the top left. The easy ones are not: the policy calls for them in 56 % of the
 # conversations where a call is worth its price, and in 51 % of those where it is not. Within so few steps it has
-# learned mainly to tell the two *kinds* apart, and less so the single products. (A rate from eight tries is rough: its
+# learned to tell the two *kinds* apart. That it also tells single products apart is not shown: 56 and 51 % are too
+# close for 36 products. (A rate from eight tries is rough: its
 # 95 % interval reaches up to 35 points to each side. So some of the easy products may belong to the other side.)
 #
 # ## Two tools: look up, then multiply
@@ -1018,8 +1020,12 @@ figures.show(figure, "Advantages by first guess, means: " + "; ".join(parts))
 
 # %% [markdown]
 # The points of each guess lie far apart, on both sides of 0, and the means differ much less. Still, the mean of 4, the
-# middle, is above 0 by more than twice its error: over hundreds of games it can be seen that 4 is a good first guess.
-# Whether 4 is better than 3 cannot be seen: their means are +0.28 and +0.18, with errors of 0.08 and 0.15. The more
+# middle, is above 0 by more than twice its error: over hundreds of games it begins to show that 4 is a good first
+# guess.
+# Whether 4 is better than 3 cannot be seen: their means are +0.28 and +0.18, with errors of 0.08 and 0.15. (These
+# errors treat the games as independent. There are only seven secrets, and some of them came more often than others. An
+# error that counts whole secrets instead of games is about twice as large, so other secrets could move the means more
+# than the figure shows.) The more
 # turns an episode has, the smaller is the part of its advantage that is due to one guess. It helps to keep episodes
 # short, to start from a model that wins sometimes, and to use more groups.
 #
@@ -1273,9 +1279,15 @@ check("11.2", priced_reward);
 # </details>
 #
 # Train with your reward, from new adapters and for half of the steps. The price is now 0.9. For which products is a
-# call still worth it, by the rule of the section on the price? Decide before you run the cell. (After a call about 95 %
-# of the answers are right, so the border is now at 5 %. Hardly any hard product is right by heart, so a call gains at
-# most 0.05 there. The easy ones lie above the border.)
+# call still worth it, by the rule of the section on the price? Decide before you run the cell. 
+#
+# <details><summary>Answer</summary>
+#
+# After a call about 95 % of the answers are right, so the border is now at 5 %. Hardly any hard product is right by
+# heart, so a call gains at most 0.05 there, which is little beside the noise of a group. The easy products lie above
+# the border: for them a call does not pay.
+#
+# </details>
 
 # %%
 def train_on_products(reward):
@@ -1301,7 +1313,8 @@ except NotImplementedError:
 # Write a tool for a task of your own, such as a search in your notes. Return a function with at least one argument that
 # a model can call: it needs type hints, a docstring with `Args:`, and checks of its calls. The check also calls the
 # tool once with valid values, such as `"a"` for a text and 1 for a number. The tool must then return a result, or raise
-# `CallError` with a message for the model.
+# `CallError` with a message for the model. (The check cannot know which values your tool should accept, so a tool that
+# always raises `CallError` passes it: call yours once yourself.)
 
 
 # %% tags=["exercise"]
@@ -1405,7 +1418,8 @@ predict("11.4", prediction, run_wrong_tool);
 # ```
 #
 # From memory, the model is right on an easy product about as often as with this calculator, so a call makes little
-# difference, and the rate of calls ends somewhere in the middle. On a hard one the model is almost never right from
+# difference, and the rate of calls ends somewhere in the middle: 0.50 calls for an easy product in one run, and 0.99
+# for a hard one. On a hard one the model is almost never right from
 # memory, so a chance of one half is much better. A tool need not be reliable to be learned; it must be better than the
 # model.
 #
@@ -1450,7 +1464,8 @@ predict("11.5", prediction, run_narrow);
 # ```
 #
 # A call whose result is dropped earns 0. Without calls hardly any product is right, so in most groups every reward is 0
-# and nothing speaks for or against a call: the rate stays near its start. No metric of TRL shows why;
+# and nothing speaks for or against a call: the rate stays near its start (11.5 % at first and at the end, in one run).
+# No metric of TRL shows why;
 # `tools/lost_results` does.
 #
 # </details>
@@ -1461,7 +1476,8 @@ predict("11.5", prediction, run_narrow);
 # In a lost game every guess is penalised, the sensible ones as well. Would the model learn more from a reward that also
 # pays for guesses? Write one, for a finished game of *higher* and *lower* with the numbers from 1 to 7. `guesses` has
 # up to three numbers. A won game earns exactly 1. A lost game earns at most 0.5: a part for each guess that contradicts
-# no earlier answer. A guess outside of 1 to 7, and one that was made before, contradict. Each first guess from 1 to 7
+# no earlier answer, so that a further such guess always adds something. A guess outside of 1 to 7, and one that was
+# made before, contradict. Each first guess from 1 to 7
 # earns the same part. The check plays all games against your reward.
 
 

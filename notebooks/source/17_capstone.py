@@ -410,7 +410,9 @@ attacked = {
     "most": max(earned["final"]),
 }
 files.write_json(folder / "attacks.json", attacked)
-print(f"the best attack earns {attacked['most']:.0%} of the honest reward")
+print(f"the best attack earns {attacked['most']:.0%} of the honest reward:")
+best_attack = earned["final"].index(attacked["most"])
+print(attempts[best_attack][1])
 
 # %% [markdown]
 # This best attack gives the right number and adds a polite sentence outside of the tags, so it loses only the reward
@@ -659,7 +661,7 @@ figures.show(figure, words)
 # %% [markdown]
 # In each panel the horizontal axis is the training step; a thin line shows the logged values, the thick line their
 # moving average. What matters here: the total reward and the reward for the number rise, the fraction of zero-variance
-# groups stays below 1, the lengths stay far from the limit, and the adapters have stopped to move away quickly
+# groups stays below 1, the lengths stay far from the limit, and the adapters no longer move away quickly
 # ([chapter 05](05_monitoring.ipynb) explains each of these curves). The panel of the held-out problems has the four
 # measurements of `HeldoutProbe`: strict and lenient are the same here. Where should this curve begin? The probe asks
 # only the first 60 of the 120 problems, and each of them once. So compare it with the baseline of the same 60 problems,
@@ -704,7 +706,8 @@ figures.show(figure, f"Line chart of the probe: {'; '.join(spans)}. "
 # %% [markdown]
 # Each point is the rate of the 60 problems that are strictly right, with its 95 % interval, and the dashed line is
 # their baseline. Before the first step the probe has 18.3 % and the baseline 29.6 %, although the model is the same:
-# the difference is chance. One answer to each of 60 problems is a rough measurement, and the interval of the first
+# the difference is chance. (Seven other seeds gave 20 to 33 % for the same probe.) One answer to each of 60 problems is
+# a rough measurement, and the interval of the first
 # point just reaches the line. So do not take a single step of such a curve for a change.
 #
 # ## 9 · What did it gain?
@@ -739,7 +742,8 @@ figures.show(figure, words)
 #
 # 1. **Form**: more answers have the requested form.
 # 2. **Sharpening**: what the model solved in some of its tries, it now solves in most of them.
-# 3. **New**: the model solves problems that it solved in none of its tries before.
+# 3. **New**: the model solves problems that it solved in none of its tries before. (Each of the eight tries is judged
+#    by the other seven, so the tables say *7 tries*; chapter 08 explains why.)
 #
 # `describe_gain` divides the gain into these parts, and the model card will show the same table:
 
@@ -787,7 +791,8 @@ figures.show(figure, words + ", ".join(gains))
 #
 # Here none of the gain is form, because the base nearly always writes the requested form ([its
 # card](../data/tiny-qwen3/README.md)). Of the gain, 12.8 points are sharpening, and 16.9 are on problems that the base
-# solved in none of its other seven tries. Their intervals overlap, so it is not shown which part is larger. And this is
+# solved in none of its other seven tries. Their intervals overlap, so these intervals do not show which part is larger.
+# (An interval of the difference could: see exercise 17.3.) And this is
 # one run with one seed. The gain is as clear with one greedy answer to each problem, where accuracy rises from 40.8 to
 # 75.8 %. "New" depends on the number of tries: with 64 of them the base solves more ([chapter
 # 08](08_evaluation.ipynb)). And a tiny model's result is a hypothesis about large ones. With a real model and a real
@@ -856,7 +861,8 @@ print(card[begin:end])
 # %% [markdown]
 # One line may surprise a stranger: decoded greedily, the merged model is right more often than the policy before
 # merging, 79.2 against 75.8 %. The policy was trained and measured on the base in 4 bits, and the merged model has
-# the base's 16-bit weights. The difference is four problems of 120, well within the interval. The card gives both
+# the base's 16-bit weights. The difference is four problems of 120. Even if four problems got better and none worse,
+# the paired test would give p = 0.12, so it may be chance. The card gives both
 # errors, that of the merge and that of the change of base ([chapter 09](09_merge_and_inference.ipynb)).
 #
 # ## 11 · The checklist
@@ -1079,7 +1085,8 @@ check("17.1", split_by_group);
 # - a function that takes a row and returns the text that a good model would write.
 #
 # For every row, the check compares the honest text with these attacks: the honest text of another row, all answers in a
-# list, the honest text followed by another one, the same text five times, the question, and an empty text. Each attack
+# list, the honest text before or behind another one, on one line or two, the same text five times, the question, and an
+# empty text. Each attack
 # must earn at most nine tenths of what the honest text earns, on every row. All rewards must lie between -1 and 1. And
 # no fixed text may be right in more than half of the rows.
 
