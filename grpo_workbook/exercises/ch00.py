@@ -16,6 +16,8 @@ teaches.case([-1.0, -0.5], gives=True)  # no answer earns anything, yet they dif
 teaches.case([-0.5, -0.5], gives=False)
 teaches.case([1.0, 0.0, 0.0, 1.0], gives=True)  # the first and the last are equal
 teaches.case([0.5, 0.5, 0.501, 0.5], gives=True)  # a small difference gets full advantages
+teaches.case([0.5, 0.0, 1.0], gives=True)  # the first is equal to the mean
+teaches.case([0.0, 1.0, 0.5], gives=True)  # the last is equal to the mean
 
 
 @teaches.mistake
@@ -93,6 +95,18 @@ def returns_nothing(rewards):
 def overlooks_small_differences(rewards):
     """You overlooked a small difference: the division by the deviation makes it a full one."""
     return max(rewards) - min(rewards) > 0.01
+
+
+@teaches.mistake
+def compares_the_first_with_the_mean(rewards):
+    """You compared only the first reward with the mean: another one may differ from it."""
+    return rewards[0] != sum(rewards) / len(rewards)
+
+
+@teaches.mistake
+def compares_the_last_with_the_mean(rewards):
+    """You compared only the last reward with the mean: another one may differ from it."""
+    return rewards[-1] != sum(rewards) / len(rewards)
 
 
 # 00.2: what does a reward for the form alone do to strict accuracy?

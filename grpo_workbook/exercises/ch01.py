@@ -695,11 +695,12 @@ own_reward = experiment(
         "falls": "What you reward does not stand in the way of the right number here.",
     },
 )
+# made up
 own_reward.example(
-    {"problems": 160, "right": [116, 4], "first": [0.7, 0.75, 0.8], "last": [1.0, 1.0, 0.99]},
+    {"problems": 160, "right": [49, 4], "first": [0.7, 0.75, 0.8], "last": [1.0, 1.0, 0.99]},
     gives="falls",
 )
-# made up: a reward on another scale, which the noise must follow
+# made up, too: a reward on another scale, which the noise must follow
 own_reward.example(
     {"problems": 160, "right": [49, 44], "first": [-40.0, -30.0], "last": [-4.0, -3.0]},
     gives="stays",

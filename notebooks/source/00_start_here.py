@@ -19,9 +19,10 @@
 # For many tasks, however, a *program* can check an answer: a number is right or wrong, code passes its tests or fails
 # them. Training with such checks is called **reinforcement learning with verifiable rewards** (RLVR).
 #
-# RLVR became known through reasoning models. [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948) was trained without a
-# single written solution. Programs rewarded it for right final answers, for example in mathematics and programming,
-# and for a fixed form. From these rewards alone it learned to write long chains of thought before it answers. The
+# RLVR became known through reasoning models. [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948) was made from a
+# pre-trained base model without any further written solutions. Programs rewarded it for right final answers, for
+# example in mathematics and programming,
+# and for a fixed form. Under these rewards alone its chains of thought before the answer grew much longer. The
 # algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al. 2024](https://arxiv.org/abs/2402.03300)), the
 # subject of this course.
 
@@ -132,8 +133,9 @@ check("00.1", teaches);
 # run is short on any machine. The words *NF4* and *LoRA* in the output are explained below the cell. If you have a
 # GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3 with the same code.
 #
-# The tiny model here is *tiny-form*. We made it for lessons about form: it was first taught to solve the problems of
-# this chapter, and then, on purpose, to write its results in messy forms ([its card](../data/tiny-form/README.md) has
+# The tiny model here is *tiny-form*. We made it for lessons about form: it was first taught to solve problems of the
+# same kinds as those of this chapter, and then, on purpose, to write its results in messy forms. It has never seen the
+# problems of this chapter themselves ([its card](../data/tiny-form/README.md) has
 # the numbers).
 
 # %%
@@ -206,7 +208,9 @@ print(before.completions[0])
 #
 # Now train. `GRPOConfig` and `GRPOTrainer` are TRL's own classes; the profile supplies most arguments of `GRPOConfig`.
 # Each of three reward functions gives an answer a number from 0 to 1, and TRL adds these numbers up with weights: 2 for
-# a correct answer, 0.5 for the strict form and 0.5 for parts of the form. `Float32Adapters` keeps the adapter's numbers
+# the right number inside `<answer>` tags, 0.5 for the whole requested form and 0.5 for parts of it. So a right number
+# in the tags earns most of the reward even if the rest of the form is wrong, and a right number outside of the tags
+# earns none of the 2. `Float32Adapters` keeps the adapter's numbers
 # in full precision, and `RewardBar` shows the mean reward and the mean length in tokens.
 
 # %%
@@ -293,7 +297,7 @@ bars = right.barh(list(outcomes), outcomes.values(), color=colours)
 right.bar_label(bars, padding=3)
 right.set(xlabel="problems", title="problem by problem")
 right.grid(False)
-figure.suptitle(f"Held-out problems: {rates[0]:.0%} right before, {rates[1]:.0%} after")
+figure.suptitle(f"Held-out problems: {rates[0]:.0%} strictly right before, {rates[1]:.0%} after")
 counts = ", ".join(f"{count} {name}" for name, count in outcomes.items())
 figures.show(
     figure,
@@ -312,7 +316,8 @@ figures.show(
 # The run paid for the right number and for the form. Would the form alone have been enough? Train a fresh model for
 # 24 steps with a reward that looks only at the form and never at the number. What happens to the rate of *strictly*
 # right answers on the held-out problems? Predict "rises", "stays" or "falls", then run the cell (about 40 seconds).
-# Afterwards change the reward: try `correctness_reward` alone.
+# Afterwards change the reward: try `correctness_reward` alone. It never looks at the reasoning block. Does the strict
+# form appear all the same?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -416,7 +421,8 @@ for name, outcomes in (("strict", strict), ("lenient", lenient)):
     print(f"  gain over four seeds: {100 * gains.mean():.1f} points ({interval})")
 
 # %% [markdown]
-# The lenient rate of the untrained model lies between 69 % and 79 %, depending on the seed, and that of the trained model
+# The lenient rate of the untrained model lies between 69 % and 79 %, depending on the seed, and that of the trained
+# model
 # between 88 % and 91 %. So seed 0 was a lucky one for the untrained model, and the first measurement showed too small a
 # gain: over four seeds the lenient gain is 16.7 points, with an interval from 13 to 20. The strict gain hardly changes.
 # One sampled rate can be several points off. Before you claim a gain, measure enough problems ([chapter
@@ -544,11 +550,13 @@ check("00.3", choose_methods);
 # %% [markdown]
 # ## The words
 #
+# Later chapters use these words without explaining them again. The words *reference*, *KL penalty* and *ratio* are
+# derived in [chapter 01](01_grpo_from_scratch.ipynb).
 # | word | meaning |
 # | --- | --- |
 # | policy | the model in training: it gives every possible answer a probability |
 # | reference | a frozen policy, usually the one from the start |
-# | KL penalty | a charge for moving away from the reference, with weight `beta`; 0, the default here, needs no reference |
+# | KL penalty | a term of the loss that grows as the policy moves away from the reference. Its weight is `beta`; here `beta` is 0, so no reference is needed |
 # | ratio | a token's probability now, divided by its probability when it was sampled |
 # | `frac_reward_zero_std` | the fraction of zero-variance groups |
 # | critic | a second trained model that predicts the reward to expect |

@@ -259,7 +259,8 @@ figures.show(
 
 # %% [markdown]
 # Without a baseline the seeds differ widely: the wide grey band. In this toy, the division by the standard deviation
-# works like a higher learning rate: at first the rewards of a group deviate by about 0.43, so the weights more than
+# works like a higher learning rate: at first the standard deviation of the rewards is about 0.43, the root of 0.25 ·
+# 0.75, so the weights more than
 # double. With several groups in a batch, the division also decides how much each group counts. TRL's `scale_rewards`
 # chooses the standard deviation to divide by: that of the `"group"`, that of the whole `"batch"`, or
 # none at all (`"none"`, as in the variant Dr. GRPO). The mean that is subtracted is always the group's. The figure
@@ -332,7 +333,8 @@ words += "columns, padded on the right (mask 0). A position predicts the next to
 figures.show(figure, words)
 
 # %% [markdown]
-# Blue cells are tokens of prompts, orange cells are tokens of completions, and grey cells are padding. A typical
+# Blue cells are tokens of prompts, orange cells are tokens of completions, and grey cells are padding. The third
+# completion has no end token, because it was cut off at the longest allowed length. A typical
 # mistake in hand-written trainers is to forget the shift by one: the logits at position t belong to token t + 1. The
 # function in the next cell takes care of it:
 
@@ -391,7 +393,8 @@ for position, token in enumerate([0, 1, 2]):
 # and the ratios leave 1. In TRL this happens with `num_iterations=2` (the same completions again) and with
 # `steps_per_generation` above `gradient_accumulation_steps` (more completions, in several steps).
 #
-# The clip limits how far one batch can move the policy. The loss of a token is
+# The clip takes away the gradient of a token whose probability has already moved far enough. It cannot prevent that a
+# single large step moves the probability further. The loss of a token is
 #
 # $$-\min\bigl(\rho A,\ \mathrm{clip}(\rho, 1 - \varepsilon_{low}, 1 + \varepsilon_{high})\, A\bigr).$$
 
@@ -1011,7 +1014,8 @@ text = f"Four metrics over 40 steps, first to last 5 steps: {'; '.join(words)}."
 figures.show(figure, text)
 
 # %% [markdown]
-# **The training helped.** It gained 68 problems and lost 18, and chance hardly gives a result as one-sided as this one
+# **This training run helped.** It gained 68 problems and lost 18, and chance hardly gives a result as one-sided as this
+# one
 # (p = 5e-08). **Between the two trainers no difference is shown.** After TRL's run 4.3 points fewer of the answers are
 # right, but this may be chance (p = 0.3): the interval of the difference reaches from -11.3 to +2.3 points and contains
 # 0. The interval is wide, so the test does not show that both trainers are equally good, either.
@@ -1025,9 +1029,9 @@ figures.show(figure, text)
 # its answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers.
 # The gradient of the loss is not 0, and the gradient moves the model. So watch the reward and `frac_reward_zero_std`,
 # the fraction of groups that teach nothing. Read these two together, because a group teaches nothing when all of its
-# answers are wrong, and also when all of them are right. The KL curve can jump, here at step 12, because k3 grows
-# with $\pi_{ref} / \pi$: a single token that the policy rates far less likely than the reference can make most of a
-# step's KL.
+# answers are wrong, and also when all of them are right. The KL curve jumps at step 12. We have not traced this jump to
+# its tokens, but k3 grows with $\pi_{ref} / \pi$: a single token that the policy rates far less likely than the
+# reference can cause most of a step's KL.
 
 # %% [markdown]
 # ## Exercises
@@ -1426,8 +1430,9 @@ assert outside[1] > 0 and ratios[0].sub(1).abs().max() < 1e-4, "no ratio left 1"
 #   PPO's critic.
 # - A group whose answers all earn the same reward teaches nothing, and small groups bias the advantage. After the
 #   division by the group's standard deviation, even a tiny difference has its full effect.
-# - The ratio leaves 1 when a batch is used for several optimizer steps. Clipping then stops tokens that have moved far
-#   enough in the wanted direction; tokens that moved in the wrong direction keep their gradient.
+# - The ratio leaves 1 when a batch is used for several optimizer steps. Clipping then removes the gradient of tokens
+#   whose probability has moved far enough in the wanted direction; tokens that moved in the wrong direction keep their
+#   gradient.
 # - k3 is right on average as an estimate of the KL divergence, but its gradient is not; multiplied by the ratio it is.
 # - With `grpo` every answer has the same weight, with `dapo` and `dr_grpo` every token. `loss_type="dapo"` is only a
 #   part of DAPO.
