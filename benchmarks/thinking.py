@@ -64,6 +64,7 @@ METHODS = {
     "price 0.5": Method(**RAMBLER, price=0.5, seeds=(0, 1, 2)),
     "price 1": Method(**RAMBLER, price=1.0, seeds=(0, 1, 2)),
     "price 2": Method(**RAMBLER, price=2.0, seeds=(0, 1, 2)),
+    "price 3": Method(**RAMBLER, price=3.0, seeds=(0, 1, 2)),
 }
 
 
