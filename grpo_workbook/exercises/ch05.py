@@ -30,6 +30,7 @@ is_gamed.case([0.2, 0.6], [0.3, 0.3], gives=True)  # a third of two steps is one
 is_gamed.case(RISING, [0.20, 0.60, 0.20], gives=True)  # the accuracy rises, and is lost again
 is_gamed.case(HARDLY_RISING, [0.3, 0.3], gives=False)
 is_gamed.case(LOW_IN_THE_MIDDLE, [0.3, 0.3], gives=False)
+is_gamed.case([0.4, 0.4, 0.5, 0.5, 0.5, 0.1, 0.6, 0.6], [0.3, 0.3], gives=True)  # a third of 8 is 2
 
 
 def rises(reward):
@@ -110,6 +111,14 @@ def compares_halves(reward, heldout):
     return second_is_better and heldout[-1] <= heldout[0] + 0.05
 
 
+@is_gamed.mistake
+def rounds_up(reward, heldout):
+    """You rounded a third of the steps up (`-len(reward) // 3` does so too): round it down."""
+    third = -(-len(reward) // 3)
+    has_risen = mean(reward[-third:]) > mean(reward[:third]) + 0.05
+    return has_risen and heldout[-1] <= heldout[0] + 0.05
+
+
 # 05.2: the clinic, a diagnosis for each patient
 
 CLINIC = {  # the name of each patient's log
@@ -161,11 +170,12 @@ MISTAKEN["B", "no_gradient"] = (
     "B's groups have no variance, but why? Look at how many different texts a group holds."
 )
 MISTAKEN["B", "saturated"] = (
-    "B has no variance from its first step, before it could learn: look at unique texts."
+    "Half or more of B's groups have no variance from the first step, before it could learn: look "
+    "at unique texts."
 )
 MISTAKEN["B", "healthy"] = (
-    "B's reward is high from the first step and stays there: nothing is learned, because the "
-    "gradient is 0."
+    "B's reward is near its maximum after three steps, and from step 4 on the gradient is 0: what "
+    "does a group of B look like?"
 )
 MISTAKEN["C", "other"] = "C gets better at one of its two rewards: what is the other one for?"
 MISTAKEN["C", "healthy"] = (
@@ -249,7 +259,7 @@ entropy_spent.case([0.4, 0.4, 0.4, 0.2, 0.2, 0.2], [1.0] * 6, 3.0, gives=None)
 entropy_spent.case([1.0, 0.8], [1.0] * 2, 3.0, gives=None)  # fewer than three steps
 entropy_spent.case([1.0, 1.0, 1.0, 0.2, 0.2, 0.2], [2.6, 2.6, 2.6, 2.0, 2.5, 2.5], 3.0, gives=6)
 entropy_spent.case(NOISY_START, [1.0] * 10, 3.0, gives=9)
-entropy_spent.case(FALLING, [2.55] * 10, 3.0, gives=None)  # 0.85 of the highest reward
+entropy_spent.case(FALLING, [2.43] * 10, 3.0, gives=None)  # 0.81 of the highest reward
 
 
 def first_step_below(entropy, reward, low_entropy, low_reward, width=3):

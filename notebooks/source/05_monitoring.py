@@ -56,7 +56,8 @@ figure.suptitle("Both rewards rise, but only the model on the left gets better")
 figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 
 # %% [markdown]
-# On the right the reward reaches its maximum, and not one held-out problem is answered correctly any more. The author
+# On the right the reward reaches its maximum, and not one held-out problem is answered correctly and in the right form
+# any more. (With the form left aside, one of 64 is right.) The author
 # of that reward wanted to see the steps of the calculation, and paid for equals signs. The reward alone cannot show
 # such a failure, because the reward is what the model exploits. So you need more curves, and you need to know what each
 # of them looks like when a run is healthy.
@@ -88,9 +89,9 @@ figures.show(*run_panels(healthy, title=title))
 # | --- | --- | --- |
 # | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps (on a GPU 100), falling, or one part rising alone |
 # | zero-variance groups | more and more, *as the reward gets high* | nearly all, from the start: no gradient |
-# | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy near 0 while the reward is low; KL above the initial entropy |
+# | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy near 0 while the reward is low; KL 1.7 per token or more above its first step (healthy GPU runs reach 1.2) |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
-# | gradient norm, adapters | gradient noisy; adapters move by one or two tenths of their norm | gradient 0; adapters at 0, or beyond half their norm (a quarter, if at least half of the reward is lost) |
+# | gradient norm, adapters | gradient noisy; adapters move, here by one or two tenths of their norm (less with the smaller rates of a real model) | gradient 0; adapters at 0, or beyond half their norm (a quarter, if at least half of the reward is lost) |
 # | held-out problems | accuracy rises with the reward | accuracy flat or falling while the reward rises |
 #
 # <details><summary>For the curious: three more of TRL's metrics</summary>
@@ -272,10 +273,12 @@ figures.show(figure, words)
 
 # %% [markdown]
 # The reward alone separates few of these runs. `shows_work` has the best-looking curve, although it is sick.
-# `reward_by_prompt`, `rate_by_100`, `frozen_adapters` and `beta_10` all look nearly flat, for four different causes. In
-# each case a *second* metric tells them apart. The next cell prints for each run how serious its first finding is, from
+# `reward_by_prompt`, `rate_by_100`, `frozen_adapters` and `beta_10` all look nearly flat, for four different causes. A
+# *second* metric, or for `beta_10` a setting, tells them apart. The next cell prints for each run how serious its first
+# finding is, from
 # which step on it holds, and the metric that gave it away. (The *t of a line* says how surely a straight line through
-# the rewards rises or falls: its slope divided by the slope's standard error.)
+# the rewards rises or falls: its slope divided by the slope's standard error. `diagnose` makes its t smaller where
+# neighbouring steps are alike, because such steps are less evidence than independent ones.)
 
 # %%
 for name, finding in first_findings.items():
@@ -285,7 +288,8 @@ for name, finding in first_findings.items():
     print(f"{name:17} {finding.severity:8} {where}   {metric} {evidence.value:.3g}")
 
 # %% [markdown]
-# Each of these metrics is in the figure of six panels above, or in the table of a run. (For `reward_by_prompt` the
+# Each of these metrics is in the figure of six panels above, or in the table of a run; `beta` is a setting that the log
+# keeps. (For `reward_by_prompt` the
 # gradient norm is a better witness than the zero-variance groups. All of its groups have equal rewards, but TRL misses
 # many of them, because rounding makes the standard deviation of eight equal fractions a little larger than 0.)
 #
@@ -355,8 +359,9 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
 # %% [markdown]
 # The names on the right are findings of `diagnose`; *truncated* means that completions are cut off at their maximum
 # length. How far the adapters have moved is measured as a fraction of their initial norm. A run whose reward rises, and
-# is not lost again, is never called `rate_too_high`. (Where the reward has lost at least half of its best height,
-# measured from its lowest value, already 25 % counts as too far.)
+# is not lost again, is never called `rate_too_high`. (The height of a reward is the distance from its lowest value to
+# its best mean of five steps. A run that has lost at least half of this height again is called `rate_too_high` from a
+# movement of 25 % on.)
 
 # %% [markdown]
 # `diagnose` asks these questions for you. `as_text` prints its findings with the evidence (*seen*) and the cure (*do*).
@@ -589,7 +594,7 @@ gamed = train(model, [shows_work_reward], gamed_args, [keeper])
 history = read_run(gamed.state.log_history).table
 accuracy = history["heldout/strict"].dropna()
 figure, grid = figures.new_panels(10.0, 2.8, 3, 3)
-titles = ["mean reward, at most 1", "mean length, tokens", "held-out accuracy, 0 to 1"]
+titles = ["mean reward, at most 1", "mean length, tokens", "held-out accuracy, strict, 0 to 1"]
 metrics = ["reward", "completions/mean_length", "heldout/strict"]
 words = []
 for axes, title, metric in zip(grid, titles, metrics):
@@ -602,11 +607,12 @@ for axes, title, metric in zip(grid, titles, metrics):
     words.append(f"{values[40]:.2f} at 40")
 grid[2].plot(accuracy.index, accuracy, "o", color=figures.BLUE, clip_on=False)
 figure.supxlabel("optimizer step", fontsize=9)
-figure.suptitle("Gamed: the reward reaches its maximum, and no answer is right")
+figure.suptitle("Gamed: the reward reaches its maximum, and no answer is strictly right")
 figures.show(figure, f"Line charts over the steps: {', '.join(words)}.")
 
 # %% [markdown]
-# The held-out accuracy is lost first. At step 15 the reward is still flat, and no answer is right any more. Then the
+# The held-out accuracy is lost first. At step 15 the reward is still flat, and no answer is strictly right any more.
+# Then the
 # reward rises to its maximum within a few steps, and the completions become as long as they may be. Nothing in this
 # reward pays for a right answer or for its form, so nothing keeps them. Read what the model writes about the first
 # held-out problem, at steps 0, 15, 20 and 40:
@@ -981,8 +987,9 @@ check("05.2", my_diagnosis);
 #     }[letter]
 # ```
 #
-# E's learning rate was eight times too high, and its `beta` was too small to make up for it. The adapters move by
-# almost half of their norm. The reward falls to less than half of its best, so already a quarter would be too far. The
+# E's learning rate was eight times too high, and the KL penalty did not prevent the damage. The adapters move by
+# almost half of their norm. The mean reward of five steps falls from 1.9 to 0.8 and recovers only to 1.0, so already a
+# quarter would be too far. The
 # reward falls and the KL grows, but both have this one cause.
 #
 # </details>
@@ -1228,7 +1235,7 @@ for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
 #   In a single metric many diseases look alike; a second metric tells them apart. `reward_std` is the spread of the
 #   whole batch, so read `frac_reward_zero_std` instead.
-# - A GPU run needs more steps than these tiny runs before its reward shows a rise. In three published runs the test
+# - On a GPU be patient before you call a reward flat. In three published runs the test
 #   showed the rise at steps 80 to 100, and it could not have shown it before step 80. The KL and the lengths can show a
 #   disease sooner.
 # - `HealthCallback` diagnoses a run while it trains and can stop it, and `python -m grpo_workbook diagnose` reads its
