@@ -461,6 +461,7 @@ next_rate.case({1e-4: 44.1, 3e-4: 44.4, 1e-3: 1.9}, GRID)  # done
 next_rate.case({3e-3: 2.8, 1e-3: 57.2, 3e-4: 57.1}, GRID)  # done, in another order
 next_rate.case({1e-5: 42.8, 3e-5: 40.0}, GRID)  # done: an end of the grid is best
 next_rate.case({1e-3: 9.0, 3e-3: 12.0}, GRID)
+next_rate.case({1e-5: 40.0, 3e-5: 45.0, 1e-4: 50.0, 1e-3: 30.0}, GRID)  # a gap above the best
 
 
 @next_rate.mistake
