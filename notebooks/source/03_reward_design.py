@@ -11,7 +11,7 @@
 # any training, attack a reward before the model does, and say which reward drives an update.
 #
 # **Time:** about 1 minute on two CPU cores, and 40 minutes of reading. Two short runs train; two exercises train too,
-# for under a minute each. **You need** chapter 00.
+# for under a minute each. (The stored run shared its machine, so its bars show longer times.) **You need** chapter 00.
 
 # %% [markdown]
 # ## From functions to advantages

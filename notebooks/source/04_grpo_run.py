@@ -9,8 +9,9 @@
 # TRL, say with an interval and a paired test whether it improved on problems it never saw, and say what kind of gain it
 # is.
 #
-# **Time:** about 4 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. Reading
-# takes about 40 minutes. **You need** chapter 00; chapters 01 to 03 explain the algorithm, the data and the rewards.
+# **Time:** about 4 minutes on two CPU cores (smoke profile), up to twice that on one core. (The stored run shared its
+# machine, so its bar shows a longer time.) Reading takes about 40 minutes. **You need** chapter 00; chapters 01 to 03
+# explain the algorithm, the data and the rewards.
 #
 # On a GPU the same cells train Qwen3 or Gemma 3. On a T4, Qwen3-1.7B would take about 4 hours of training plus up to
 # two hours of evaluation (an estimate from the profile, not measured). To finish within minutes there too, first run
@@ -180,8 +181,8 @@ model, tokenizer = load_policy(profile)
 # The weights of the base model never change. They are stored in **NF4**, a 4-bit format made for normally distributed
 # weights. `dtype` is the number format of the arithmetic and of everything that is not quantized. Beside each frozen
 # matrix W stand two thin matrices, A and B, and only these learn. This is low-rank adaptation,
-# [LoRA](https://arxiv.org/abs/2106.09685). The rank `r` is the thin dimension of A and B. The layer computes
-# `W x + (lora_alpha / r) B A x`, where a factor `lora_alpha / r` of 2, as here, is a common choice. B starts at zero, so the
+# [LoRA](https://arxiv.org/abs/2106.09685). The rank `r` is the thin dimension of A and B. The layer computes `W x +
+# (lora_alpha / r) B A x`, where a factor `lora_alpha / r` of 2, as here, is a common choice. B starts at zero, so the
 # adapters change nothing until the first update. A model learns more if all seven projections of a layer have adapters
 # than if only those of the attention have them ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
 

@@ -9,8 +9,9 @@
 # policy, choose problems by their difficulty, train with two trainers in a row, and test whether any of it was worth
 # its price.
 #
-# **Time:** about 3 minutes on two CPU cores, most of it training. Reading takes about 30 minutes. **You need** the
-# chapters 00, 03 and 04; chapter 08 explains the statistical tests.
+# **Time:** about 3 minutes on two CPU cores, most of it training. (The stored run shared its machine, so its bars show
+# longer times.) Reading takes about 30 minutes. **You need** the chapters 00, 03 and 04; chapter 08 explains the
+# statistical tests.
 
 # %% [markdown]
 # ## The answer in short
@@ -269,12 +270,12 @@ as_wide = (simulated.std(axis=1) >= spread).mean()
 print(f"equally hard problems look so different in {as_wide:.0%} of simulations")
 
 # %% [markdown]
-# Most of the variance is chance: if all problems were equally hard, their rates would differ as much or more in about
-# one of twelve measurements. So these 64 problems hardly differ for this model, and eight completions each do not even
-# show that they differ at all. One reason is the model itself. Many of its completions fail only because the number is
-# not between the tags, and that habit does not depend on the problem. A curriculum needs problems that differ in
-# difficulty. It also needs enough completions to measure the difference: a problem with a true pass rate of 10 % has no
-# right completion among eight in 43 of 100 tries.
+# Most of the variance is chance: if all problems were equally hard, their rates would differ as much or more in 9 % of
+# measurements. So these 64 problems hardly differ for this model, and eight completions each do not even show that they
+# differ at all. One reason is the model itself. Many of its completions fail only because the number is not between the
+# tags, and that habit does not depend on the problem. A curriculum needs problems that differ in difficulty. It also
+# needs enough completions to measure the difference: a problem with a true pass rate of 10 % has no right completion
+# among eight in 43 of 100 tries.
 
 # %% [markdown]
 # ## Three ways, the same number of completions
