@@ -8,8 +8,8 @@ examples:
   python -m grpo_workbook evaluate qwen --data test.jsonl --output outputs/base
   python -m grpo_workbook evaluate qwen --adapter outputs/run/adapter \\
       --data test.jsonl --output outputs/after --baseline outputs/base
-  python -m grpo_workbook evaluate Qwen/Qwen3-4B --thinking --thinking-budget 512 \\
-      --max-new-tokens 1024 --data test.jsonl
+  python -m grpo_workbook evaluate Qwen/Qwen3-4B --data test.jsonl \\
+      --thinking --thinking-budget 512 --max-new-tokens 1024
 """
 
 import argparse
