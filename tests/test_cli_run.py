@@ -443,11 +443,11 @@ def test_a_run_with_thoughts_is_measured_merged_and_described_alike(tmp_path):
     folder = tmp_path / "run"
     own = ("--data", STEP_TASKS / "train.jsonl", "--heldout_data", STEP_TASKS / "heldout.jsonl")
     few = ("--heldout", "12", "--max_steps", "2", "--per_device_train_batch_size", "16")
-    how = ("--system_prompt=", "--rewards", "correctness", *few)
-    run("--thinking", "--model", REPO / "data" / "tiny-thinker", *own, *how, folder=folder)
+    settings = ("--system_prompt=", "--rewards", "correctness", *few)
+    run("--thinking", "--model", REPO / "data" / "tiny-thinker", *own, *settings, folder=folder)
     on = {"enable_thinking": True}
-    settings = json.loads((folder / "run.json").read_text())["settings"]
-    assert settings["chat_template_kwargs"] == on
+    record = json.loads((folder / "run.json").read_text())["settings"]
+    assert record["chat_template_kwargs"] == on
     after = json.loads((folder / "after.json").read_text())
     assert any(text.startswith("<think>") for text in after["heldout"]["sampled"])
     for part in ("adapter", "merged"):
