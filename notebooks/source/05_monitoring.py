@@ -8,7 +8,7 @@
 # run from a sick one (within 30 steps here; on a GPU wait for about 100), name what is wrong and its cure, and stop a
 # bad run before it wastes an hour.
 #
-# **Time:** about 1.5 minutes on two CPU cores that do nothing else (smoke profile). Reading takes about 35 minutes.
+# **Time:** about 1 minute on two CPU cores that do nothing else (smoke profile). Reading takes about 35 minutes.
 # **You need** chapter 00, and chapter 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook
 # diagnose FOLDER`.
 
