@@ -211,7 +211,7 @@ SENTENCES = [
     ),
     (
         "05_monitoring",
-        "already {:.0f} % counts as too far",
+        "is called `rate_too_high` from a movement of {:.0f} % on",
         lambda: (100 * bounds.jump / 2,),
     ),
     (
