@@ -9,7 +9,8 @@
 # **After this notebook you can** ask a judge behind any endpoint, say with an interval how far it agrees with people,
 # make one reward of several criteria, and measure the judge again on what your policy writes.
 #
-# **Time:** about 3 minutes on two CPU cores. Reading takes about 35 minutes. **You need** chapters 00, 01 and 03.
+# **Time:** about 3 minutes on two CPU cores. (The stored run was made on a busy machine, so its bar shows a longer
+# time.) Reading takes about 35 minutes. **You need** chapters 00, 01 and 03.
 
 # %% [markdown]
 # ## Why anybody needs a judge
@@ -723,11 +724,11 @@ for end in (" about the mug.", " about the pen.", "."):
     print(f"   {logit('problem', message, reply):+.1f} for {reply!r}")
 
 # %% [markdown]
-# The judge is less sure of the wrong product than of the right one, but it says yes to both: it takes nearly every "I am
-# sorry about the ..." for the right one. Its kappa of 0.71 hid this, because only 16 of the 300 unseen labelled replies
-# name a wrong product. After training, 59 of the 240 replies do, and the judge accepts 49 of them. Such a reply mostly
-# earns as much as one with the right product, so little teaches the policy which product to name. A policy moves to the
-# replies on which its judge errs, as in chapter 13.
+# The judge is less sure of the wrong product than of the right one, but it says yes to both: it takes nearly every "I
+# am sorry about the ..." for the right one. Its kappa of 0.71 hid this, because only 16 of the 300 unseen labelled
+# replies name a wrong product. After training, 59 of the 240 replies do, and the judge accepts 49 of them. Such a reply
+# mostly earns as much as one with the right product, so little teaches the policy which product to name. A policy moves
+# to the replies on which its judge errs, as in chapter 13.
 
 # %% [markdown]
 # ## Measure the judge on what the policy writes
@@ -800,14 +801,14 @@ stand_in["problem"] = first_stand_in
 
 # %% [markdown]
 # Kappa is 0.26 [0.11, 0.41] after it and 0.23 [0.09, 0.38] before it: an effect is not shown. This judge knows words
-# and pairs of words, and from so few labels it cannot learn that a reply must repeat *the same* product. A large
-# language model that has read such labels in its prompt might; measure it in the same way.
+# and pairs of words, and 160 labels did not teach it that a reply must repeat *the same* product. A large language
+# model that reads such labels in its prompt might learn it; measure it in the same way.
 #
 # ### A rule for what a rule can check
 #
 # There is a cheaper repair. The shop's own list of orders knows what the customer bought, so this one criterion needs
 # no reader: a rule can check it. Take *problem* out of the rubric, and pay the rule with the same weight, 1 of 6. The
-# judge keeps *polite* and *step*, for which we have no rule that the policy could not cheat.
+# judge keeps *polite* and *step*.
 
 # %%
 from functools import cache
@@ -946,10 +947,10 @@ draw_groups("With a rule for the product, fewer replies name a wrong one")
 # fits: *solved* by the hidden rule, a *wrong product* named, *no concrete step*, or another failure, such as rudeness
 # or the step of another problem.
 #
-# The judge alone taught the policy to give a concrete step, but one reply in four names a wrong product. With the rule it
-# is one in ten, and 71 % of the problems are solved instead of 62 % (paired p = 0.0005, with one seed of training). The
-# other failures did not become rarer. The two that are printed above show why: neither the judge nor the rule is asked
-# about a second step or a broken sentence.
+# The judge alone taught the policy to give a concrete step, but one reply in four names a wrong product. With the rule
+# it is one in ten, and 71 % of the problems are solved instead of 62 % (paired p = 0.0005, with one seed of training).
+# The other failures did not become rarer. The two that are printed above show why: neither the judge nor the rule is
+# asked about a second step or a broken sentence.
 #
 # ## A criterion that is cheap to satisfy
 #
@@ -1012,10 +1013,11 @@ figures.show(figure, f"Curves of two runs. {'; '.join(lines)}.")
 # line is the rate of solved problems, which is never paid.
 #
 # The judge is not asked about *careful* on the left. There *step* rises, and the solved problems with it. On the right
-# *careful* and *polite* come near 100 %, *step* falls to almost 0, and no held-out problem is solved. The policy writes
-# polite replies that name the product and do nothing. No verdict needs to be wrong for that: under these weights such a
-# reply earns 2 + 1 + 5 = 8 of 11, and a reply with a step at most 2 + 1 + 3 = 6. A criterion that is cheap to satisfy
-# and has a large weight decides what the policy learns, and the mean reward rises all the same.
+# *careful* and *polite* come near 100 %, *step* falls to about 0 within ten steps (in the last three the judge says yes
+# to some again), and no held-out problem is solved. The policy writes polite replies that name the product and do
+# nothing. No verdict needs to be wrong for that: under these weights such a reply earns 2 + 1 + 5 = 8 of 11, and a
+# reply with a step at most 2 + 1 + 3 = 6. A criterion that is cheap to satisfy and has a large weight decides what the
+# policy learns, and the mean reward rises all the same.
 
 # %% [markdown]
 # ### Exercise 14.4 · `lighter` · medium · 4 minutes
