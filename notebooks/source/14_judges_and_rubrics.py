@@ -597,7 +597,6 @@ from grpo_workbook.rewards import text_of
 SHOP = config.DATA / "tiny-shop"
 tokenizer = AutoTokenizer.from_pretrained(SHOP)
 
-
 train_set = Dataset.from_list(read_rows("train"))
 heldout = Dataset.from_list(read_rows("heldout"))
 STEPS = sorted(set(train_set["solution"]))  # what the shop can do
