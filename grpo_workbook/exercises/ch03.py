@@ -161,6 +161,12 @@ last_line_reward.case(["#### 7", "#### 8"], ["7", "8"], gives=[1.0, 1.0])
 last_line_reward.case(["####41\n#### 42", "#### 42"], ["42", "42"], gives=[0.0, 1.0])
 
 
+# blanks that do not belong there, and an answer that is no regular expression
+last_line_reward.case(
+    ["so it is:\n  #### 42", "####  42", "#### 3x5"], ["42", "42", "3.5"], gives=[0.0, 0.0, 0.0]
+)
+
+
 def pay_where(is_right, completions, answer):
     """1.0 for each completion whose text is right, by `is_right(text, answer)`, else 0.0."""
     rewards = []
@@ -350,6 +356,7 @@ def examine(function):
     columns = {name: [value] * len(texts) for name, value in row.items()}
     prompts = [[{"role": "assistant", "content": "?"}]] * len(texts)
     values = call(reward, texts, prompt=prompts, **columns)
+    backwards = call(reward, texts[::-1], prompt=prompts, **columns)  # the columns are constant
     # a completion without a number is one condition; for the others it counts as unpaid
     numbers = [value or 0.0 for value in values]
     honest_numbers = numbers[: len(honest)]
@@ -359,6 +366,7 @@ def examine(function):
         "two different honest completions": len(set(honest)) >= 2,
         "five different cheats": len(set(cheats) - set(honest)) >= 5,
         "every completion gets a number": None not in values,
+        "the order of the batch makes no difference": backwards[::-1] == values,
         "every value is between -1 and 1": all(-1 <= number <= 1 for number in numbers),
         "the honest completions earn": least_honest > 0,
         "the honest completions earn the same": len(set(honest_numbers)) == 1,
@@ -372,6 +380,7 @@ my_reward.case(
         "two different honest completions": True,
         "five different cheats": True,
         "every completion gets a number": True,
+        "the order of the batch makes no difference": True,
         "every value is between -1 and 1": True,
         "the honest completions earn": True,
         "the honest completions earn the same": True,
@@ -476,5 +485,15 @@ def breaks_the_contract():
 
     def reward(completions, **columns):
         return 1.0
+
+    return reward, {}, HONEST, CHEATS
+
+
+@my_reward.mistake
+def pays_by_place():
+    """Your reward pays by the place in the batch: give each completion what its own text earns."""
+
+    def reward(completions, **columns):
+        return [1.0, 1.0] + [0.0] * (len(completions) - 2)
 
     return reward, {}, HONEST, CHEATS

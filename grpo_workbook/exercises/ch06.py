@@ -1,5 +1,6 @@
 """The exercises of notebook 06_code_rewards."""
 
+import pprint
 import re
 import secrets
 import subprocess
@@ -225,6 +226,8 @@ last_block.case(PYTHON_BLOCK + "\n" + BASH_BLOCK, gives="x = 1\n")  # how to run
 last_block.case(PYTHON_BLOCK + "\n```text\n3\n```", gives="x = 1\n")  # its output
 # the fence that closes the first block looks like one that opens a program
 last_block.case(BASH_BLOCK + "\nThen nothing.\n```", gives=None)
+# a language whose name is no word
+last_block.case("```c++\nint x;\n```\nIn Python:\n" + PYTHON_BLOCK, gives="x = 1\n")
 last_block.case("```py\nx = 1\n```", gives=None)  # not one of the two fences that count
 last_block.case("x = 1", gives=None)
 last_block.case("```python\nx = 1\n", gives=None)  # cut off
@@ -232,7 +235,7 @@ last_block.case("```python\nx = 1\n", gives=None)  # cut off
 
 def python_blocks(text):
     """The programs of all closed blocks that Python opens, or no language."""
-    blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"```([^\n`]*)\n(.*?)```", text, re.DOTALL)
     return [code for language, code in blocks if language in ("", "python")]
 
 
@@ -251,7 +254,7 @@ def takes_the_first_block(text):
 @last_block.mistake
 def takes_any_language(text):
     """You took a block of another language: only ```python and a bare ``` open a program."""
-    return last_of(re.findall(r"```\w*\n(.*?)```", text, re.DOTALL))
+    return last_of(re.findall(r"```[^\n`]*\n(.*?)```", text, re.DOTALL))
 
 
 @last_block.mistake
@@ -263,7 +266,7 @@ def stays_in_the_line(text):
 @last_block.mistake
 def takes_python_only(text):
     """You left out the blocks whose fence names no language: they count, too."""
-    blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"```([^\n`]*)\n(.*?)```", text, re.DOTALL)
     return last_of([code for language, code in blocks if language == "python"])
 
 
@@ -272,7 +275,7 @@ def gives_up_at_another_language(text):
     """You looked only at the very last block: where it has another language, the last block of
     Python before it counts.
     """
-    blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"```([^\n`]*)\n(.*?)```", text, re.DOTALL)
     if not blocks or blocks[-1][0] not in ("", "python"):
         return None
     return blocks[-1][1]
@@ -307,6 +310,15 @@ def takes_an_open_block(text):
     return last_of(python_blocks(text))
 
 
+@last_block.mistake
+def reads_words_only(text):
+    """Your pattern reads only languages that are one word: ```c++ opens a block as well, and its
+    closing fence must not open the next.
+    """
+    blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    return last_of([code for language, code in blocks if language in ("", "python")])
+
+
 # 06.3: the same value, and not only an equal one
 
 
@@ -333,6 +345,15 @@ class Liar(Yes):
     __class__ = int  # type: ignore
 
 
+class Echo(Yes):
+    """Equal to everything, and written like 5."""
+
+    def __repr__(self):
+        return "5"
+
+
+Int = type("int", (Yes,), {})  # a class with the name of a plain type
+
 same = exercise("06.3", "same")
 # honest values
 same.case(5, 5, gives=True)
@@ -352,6 +373,10 @@ same.case({1: True}, {1: 1}, gives=False)
 same.case(Yes(), 5, gives=False)
 same.case(YesInt(0), 5, gives=False)
 same.case(Liar(), 5, gives=False)
+same.case(Int(), 5, gives=False)
+same.case([Echo()], [5], gives=False)
+same.case({1: Echo()}, {1: 5}, gives=False)
+same.case(frozenset({1}), frozenset({1}), gives=False)  # no container that the task names
 same.case([1, [Yes()]], [1, [2]], gives=False)
 same.case({1: Yes()}, {1: 3}, gives=False)
 same.case({Yes(): 1}, {5: 1}, gives=False)
@@ -490,6 +515,14 @@ def compares_unknown_types_with_equal(a, b):
     plain.
     """
     return compare(a, b, only_plain=False)
+
+
+@same.mistake
+def compares_the_repr(a, b):
+    """You compared what the values look like as text: an object chooses its own repr, so it can
+    look like a 5. Look at its type.
+    """
+    return type(a) is type(b) and pprint.pformat(a) == pprint.pformat(b)
 
 
 # 06.4: a program that finds the secret

@@ -261,6 +261,9 @@ verdict.case(*outcomes(40, 3, 15, 42), gives="fell")
 verdict.case(*outcomes(40, 5, 0, 55), gives="not shown")
 verdict.case(*outcomes(0, 0, 0, 30), gives="not shown")
 verdict.case(*outcomes(40, 6, 0, 54), gives="rose")  # p = 0.03
+# ten more got better than worse, but 50 problems changed: p = 0.20
+verdict.case(*outcomes(40, 30, 20, 30), gives="not shown")
+verdict.case(*outcomes(40, 13, 4, 43), gives="rose")  # p = 0.049
 
 
 def verdict_of(p, before, after):

@@ -227,8 +227,8 @@ for function, weight in zip(functions, args.reward_weights):
 # | style, repetition | 0.1 to 0.3 | a penalty for what you have seen in samples |
 #
 # Use few rewards, three to five: each further one is one more that can be gamed. A weight decides how the completions
-# *within* a group are ranked. It does not decide how strongly a reward changes the model, as the second part of this
-# chapter shows.
+# *within* a group are ranked. But a small weight alone does not keep a reward's effect small: where nothing else
+# varies, a weight of 0.1 pushes as hard as one of 2, as the second part of this chapter shows.
 
 # %% [markdown]
 # ## Rewards of your own
@@ -266,8 +266,9 @@ json_reward(['{"n": 42}', '{"m": 42}', "42, I think"])
 
 # %% [markdown]
 # TRL has factories too: `get_repetition_penalty_reward` for repeated word sequences, and
-# `get_soft_overlong_punishment`, DAPO's penalty near the length limit. On the command line, a reward in a file is named
-# like this: `--rewards "correctness:2,my.py:my_reward:0.5"`. The run calls each reward once before it trains.
+# `get_soft_overlong_punishment`, DAPO's penalty near the length limit. For the course's own command-line run, a reward
+# in a file is named like this: `--rewards "correctness:2,my.py:my_reward:0.5"`. The run calls each reward once before
+# it trains.
 #
 # Try each reward alone, on texts of which you know how good they are. The next reward wants completions of eight
 # words. The four texts answer "What is half of 6 x 7?":
@@ -654,7 +655,7 @@ for fooled, attack, fraction in zip(paid["ours"], collection, fractions):
 # the text around it: a farewell, a greeting, the answer before or inside the reasoning, no reasoning, a tag too many.
 # None of the seven has the strict form, so each of them loses at least that reward.
 #
-# In a group with honest right answers, the honest ones therefore have the highest advantage. In a group without any,
+# So in a group with an honest right answer, that answer has the highest advantage. In a group without any,
 # the best cheat has the highest advantage, however little it earns.
 #
 # No reward stops every cheat. An answer can be right by luck, even if the reasoning is wrong. So read samples during
@@ -884,7 +885,8 @@ for name in ("says_answer_is", "strict_format_reward", "phrase_in_form"):
 # %% [markdown]
 # With both seeds the phrase doubles, from 92 to 192 and to 194 of 240 completions, although its weight is a twentieth
 # of the other reward's. Meanwhile the strict form goes from 53 and 52 completions to 0 and 2. No reward mentions the
-# form. But this model never writes the phrase within the strict form (the last two lines). So whenever another
+# form. But in none of the 960 completions that are counted here does the model write the phrase within the strict form
+# (the last two lines). So whenever another
 # completion of the group has the phrase, a completion in the form earns less than the mean of its group and becomes
 # less likely. A reward can punish what it never mentions.
 
@@ -1045,8 +1047,9 @@ predict("03.3", prediction, run);
 # prediction = "rises"
 # ```
 #
-# Only the phrase varies, so the whole gradient comes from its reward. AdamW divides this gradient by its own recent
-# size, so the step is as large as any other. In our run the phrase rose from 38 % to 90 % of the completions.
+# In most groups only the phrase varies, so nearly the whole gradient comes from its reward. AdamW divides this gradient
+# by its own recent size, so the step is about as large as any other. In our run the phrase rose from 38 % to 90 % of
+# the completions.
 #
 # </details>
 
@@ -1072,8 +1075,8 @@ for adamw in (True, False):
     print()
 
 # %% [markdown] tags=["remove-cell"]
-# This cell is for the machine that runs the notebook on every change: TRL's advantages are ours in all four ways, and
-# the run did what the text says.
+# This cell is for the machine that runs the notebook on every change: it fails if TRL's advantages differ from ours in
+# one of the four ways, and it writes what the runs gave to a file.
 
 # %% tags=["remove-cell"]
 batch = next(iter(trainer.get_train_dataloader()))
@@ -1207,7 +1210,8 @@ predict("03.4", prediction, run);
 # In our run the form went from 8 % to 44 % of the completions, and the right ones among them from 83 % (15 of 18) to
 # 4 % (4 of 106). (Each rate is the mean of three steps.) The reward ignores the number, so it does not reinforce the
 # calculation that makes the number right. We trained with each of the three rewards of this exercise once. When we
-# paid for `is_right` instead, the form rose just as far, to 42 %, and 61 % of these completions were right. So pay
+# paid for `is_right` instead, the form rose just as far, to 42 %, and 61 % of these completions were right. (That is
+# not clearly fewer than the 83 % before training, which are only 15 of 18.) So pay
 # for the form only together with the answer, and report both rates. When we paid for `first_attempt`, the form fell
 # to 1 %: that reward wants the mark and the number, but not on the last line.
 #
@@ -1220,7 +1224,9 @@ predict("03.4", prediction, run);
 # a list of at least two different honest completions; and a list of at least five cheats, all as plain text. The check
 # calls the reward as TRL does, with chat messages, and adds an empty and a very long completion. The honest completions
 # must all earn the same, and more than every other one. The reward must give every completion a number, between -1 and
-# 1. To train with it you need rows that have its columns: put your own dataset in the place of `train_set` in `train`.
+# 1. The check has only this one row, so it cannot see whether your reward reads the row: call the reward on a second
+#    row yourself. To train with it you need rows that have its columns: put your own dataset in the place of
+#    `train_set` in `train`.
 
 # %% tags=["exercise"]
 def my_reward() -> tuple:

@@ -168,8 +168,8 @@ for name, program in programs.items():
 # Both cheats pass. `leaves` ends the process with exit code 0 before the test begins. `agrees` returns an object that
 # claims to be equal to everything. Both cheats are known from real training. A reasoning model at OpenAI learned to
 # [leave early with exit code 0](https://arxiv.org/abs/2503.11926). In [a study at
-# Anthropic](https://arxiv.org/abs/2511.18397), models that had read about the always-equal object used it throughout
-# their training. And a Qwen3-4B that had been told of no cheat found within about 100 steps that it can [overwrite the
+# Anthropic](https://arxiv.org/abs/2511.18397), models that had read about the always-equal object learned to use it.
+# And a Qwen3-4B that had been told of no cheat found within about 100 steps that it can [overwrite the
 # function that tests
 # it](https://alignmentforum.org/posts/R5MdWGKsuvdPwGFBG/steering-rl-training-benchmarking-interventions-against).
 #
@@ -447,7 +447,8 @@ assert victim.read_text() == "still here"
 #
 # The course's own tasks have HumanEval's form: the beginning of a function, its name, a test and a solution. They were
 # made from templates with constants, such as the 32 below. No combination of template and constant is in both the
-# training and the held-out tasks.
+# training and the held-out tasks, but nearly all templates occur in both. So the held-out tasks show whether the model
+# copes with new constants, not with new kinds of task.
 
 # %%
 from grpo_workbook import quiet
@@ -767,8 +768,10 @@ for constant in ("0", "True", "False", "[]", "''"):
     print(f"partial credit {mean(parts):.3f}   at best {max(parts):.2f}")
 
 # %% [markdown]
-# Partial credit also rewards guessing: on average over these 100 tasks the best constants earn 0.084, and the failed
-# completions above, of other tasks in part, 0.017. So if a model solves no task, partial credit can make a constant its
+# `return 0` and `return False` earn the same, because `0 == False` in Python and these tests compare with `==`. Partial
+# credit also rewards guessing: the best constants earn 0.084 on average, about five times as much as the failed
+# completions above (0.017; these are of 35 of the first 40 tasks). So if a model solves no task, partial credit can
+# make a constant its
 # best answer. Hence:
 #
 # - **If the model passes now and then**, choose all or nothing. None of the five constants earns anything from it, and
@@ -1001,7 +1004,8 @@ check("06.2", last_block);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Find the blocks of *every* language, in pairs of fences, and choose then. `re.DOTALL` lets the dot match new lines.
+# Find the blocks of *every* language, in pairs of fences, and choose then. A language can be `c++`, which `\w*` does
+# not match. `re.DOTALL` lets the dot match new lines.
 #
 # </details>
 #
@@ -1012,7 +1016,7 @@ check("06.2", last_block);
 #
 #
 # def last_block(text: str) -> str | None:
-#     blocks = re.findall(r"`{3}(\w*)\n(.*?)`{3}", text, re.DOTALL)
+#     blocks = re.findall(r"`{3}([^\n`]*)\n(.*?)`{3}", text, re.DOTALL)
 #     programs = [code for language, code in blocks if language in ("", "python")]
 #     return programs[-1] if programs else None
 # ```
