@@ -33,6 +33,8 @@ LONG = "<reasoning>\n6 * 7 = 42\n</reasoning>\n<answer>42</answer>"
 LONGEST = f"<reasoning>{'6 * 7 is 42, so 6 * 7 is 42. ' * 30}</reasoning>{SHORT}"
 WRONG = "<answer>41</answer>"
 BOTH = "<answer>42</answer><answer>41</answer>"
+TOO_LONG = f"<reasoning>{'6 * 7 is 42, so 6 * 7 is 42. ' * 300}</reasoning>{SHORT}"
+CHATTY = SHORT + " So the answer is 42." * 10
 
 my_reward = exercise("04.1", "my_reward", call=compare_two)
 my_reward.case([SHORT, WRONG], ["42", "42"], gives=FIRST)
@@ -50,6 +52,9 @@ my_reward.case([LONGEST, BOTH], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, "<answer>41</answer><answer>42</answer>"], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, SHORT + SHORT], ["42", "42"], gives=FIRST)
 my_reward.case([SHORT, SHORT], ["42", "41"], gives=FIRST)  # each row has its own answer
+my_reward.case([TOO_LONG, ""], ["42", "42"], gives=FIRST)
+my_reward.case([LONGEST, "<answer>6*7</answer><answer>42</answer>"], ["42", "42"], gives=FIRST)
+my_reward.case([SHORT, CHATTY], ["42", "42"], gives=FIRST)  # text after the answer costs, too
 
 
 def answers_in(text):
@@ -195,6 +200,30 @@ def compares_all_with_the_first_answer(completions, answer, **columns):
         text = completion[0]["content"]
         is_right = answers_in(text) == [answer[0]]
         rewards.append(1.0 - price(text) if is_right else 0.0)
+    return rewards
+
+
+@my_reward.mistake
+def stops_charging_too_early(completions, answer, **columns):
+    """You charged so much for each character that the price reaches its limit at once: a right
+    answer of 55 characters earns as much as one of 900. Charge less for each.
+    """
+    rewards = []
+    for completion, right in zip(completions, answer, strict=True):
+        text = completion[0]["content"]
+        is_right = answers_in(text) == [right]
+        rewards.append(max(0.5, 1.0 - 0.01 * len(text)) if is_right else 0.0)
+    return rewards
+
+
+@my_reward.mistake
+def charges_only_before_the_answer(completions, answer, **columns):
+    """You charged only for the text before the answer: the model could go on writing after it."""
+    rewards = []
+    for completion, right in zip(completions, answer, strict=True):
+        text = completion[0]["content"]
+        is_right = answers_in(text) == [right]
+        rewards.append(1.0 - price(text.split("<answer>")[0]) if is_right else 0.0)
     return rewards
 
 

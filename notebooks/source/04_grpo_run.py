@@ -91,9 +91,9 @@ for start in range(0, len(rewards), 10):
     print(f"steps {start + 1:2} to {last_step:2}  reward {mean(ten_steps):.2f}")
 
 # %% [markdown]
-# On the machine of this stored run the reward was highest in the last ten steps. Your numbers will differ, and so may
-# their order: the script leaves the number format to the libraries, which choose it by the machine, and 30 steps are
-# few.
+# On the machine of this stored run the reward was highest in the last ten steps. Your numbers will differ, and the last
+# may not be the highest. The script lets the libraries choose the number format, which depends on the machine, and 30
+# steps are few.
 #
 # To train a real model on GSM8K, a public set of grade-school word problems, change these values of the script:
 #
@@ -536,7 +536,7 @@ for update in (1e-5, 5e-5, 1.5e-3):
     print(f"an update of {update:g} leaves {rate:.0%} of the weights unchanged")
 
 # %% [markdown]
-# The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of the first updates of A. (B
+# The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of the early updates of A. (B
 # starts at 0, where bfloat16 is fine enough, and loses updates only once it has grown.) At this run's 1.5e-3 no update
 # is lost; it is only rounded.
 #
@@ -646,7 +646,8 @@ if "rare" in heldout_set.column_names:
 
 # %% [markdown]
 # In this run the rate on the common kinds fell by 5 points, from 87.0 % to 82.1 %: 25 problems got worse and 14 got
-# better. If training had changed nothing here, chance would give a result at least this uneven in 11 % of cases. So
+# better. If each of these 39 problems were as likely to get better as worse, a split at least this uneven would occur
+# in 11 % of cases. So
 # this run alone does not show a loss, nor does it exclude one: 223 problems are too few for a loss of 5 points
 # ([chapter 08](08_evaluation.ipynb) computes how many are enough). Other runs point to one: the rate fell with each of
 # three seeds, by 0.4 to 5.7 points, and the course's tiny Gemma 3 lost 13 to 23 points
@@ -762,8 +763,9 @@ figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.
 # strict.
 #
 # - Updates without information do not help. With a *random* reward no answer is right in the end: the advantages are
-#   noise, and 120 steps of noise at this learning rate destroy what the model knew. So the gain comes from the
-#   information in the reward. At a lower rate a random reward might do less harm; this was not tried.
+#   noise, and 120 steps of noise at this learning rate destroy what the model knew. So the updates alone do not bring
+#   the gain. At a lower rate a random reward might do less harm; this was not tried. ([Chapter 08](08_evaluation.ipynb)
+#   reports a large model that gained even with random rewards: repeat this control there.)
 # - *More* of the old data hardly helps: the greedy rate rises by 4 points.
 # - With the same data, *rebalanced*, the greedy rate is 48 %. So 9 of GRPO's 43 points could be had without any
 #   reward, by practising the 24 rare examples more often.
@@ -919,8 +921,8 @@ check("04.1", my_reward);
 # <details><summary>Hint</summary>
 #
 # Go through `zip(completions, answer)`. `re.findall("<answer>(.*?)</answer>", text, re.DOTALL)` returns the contents of
-# all answer blocks. Give 0 unless there is one and it is right; otherwise give 1 minus a little for each character, and
-# at least 0.5.
+# all answer blocks. Give 0 unless there is one and it is right; otherwise give 1 minus 0.005 for each character, and at
+# least 0.5.
 #
 # </details>
 #
@@ -1105,9 +1107,9 @@ predict("04.4", prediction, my_problems);
 # prediction = "no difference"
 # ```
 #
-# In our run 0 of the 32 problems were right before and after. Read the printed completion: the model has never learned
-# sums of this size, and after training it reads "finds" as the beginning of a rare kind of problem, in which something
-# is found and then lost. A model that never computes such a sum gives GRPO nothing to reinforce. This run cannot show
+# In our run 0 of the 32 problems were right before and after. The model has never learned sums of this size. In our run
+# the printed completion also read "finds" as the beginning of a rare kind of problem, in which something is found and
+# then lost. A model that never computes such a sum gives GRPO nothing to reinforce. This run cannot show
 # how far the training carries over: for that, take sums that the base sometimes gets right.
 #
 # </details>
