@@ -135,6 +135,7 @@ def steps_without_reward(method: str, seed: int) -> tuple[int, int]:
 
 
 RARE, STEPS = "race_results/rare.jsonl", "race_results/steps.jsonl"
+MAIN = "race_results/main.jsonl"
 OTHER_RATES = "race_results/other_rates/rare.jsonl"
 # What the text of chapter 12 says of the race's methods.
 BETTER, SHARPER = {"sft", "distillation"}, {"rejection"}
@@ -232,8 +233,14 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "SFT is {:.1f} points above distillation, with an interval from {:.1f} to {:.1f}",
-        lambda: points_with_interval(RARE, "sft", "distillation", GREEDY),
+        "SFT is {:.1f} points above distillation ({:.1f} and {:.1f} % in the table), with a paired "
+        "interval from {:.1f} to {:.1f}",
+        lambda: (
+            points(RARE, "sft", "distillation", GREEDY),
+            percent(RARE, "sft", GREEDY),
+            percent(RARE, "distillation", GREEDY),
+            *points_with_interval(RARE, "sft", "distillation", GREEDY)[1:],
+        ),
     ),
     (
         "12_which_algorithm",
@@ -257,7 +264,7 @@ SENTENCES = [
     (
         "12_which_algorithm",
         "DAPO is worse than GRPO with four updates, by {:.1f} points when sampled and {:.1f} "
-        "greedily. It pays for the groups that it discards, so it makes {:.0f} updates on average "
+        "greedily. It discards groups that it has paid for, so it makes {:.0f} updates on average "
         "instead of 96",
         lambda: (
             points(RARE, FOUR, "dapo, 4 updates"),
@@ -316,14 +323,35 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
+        "Rejection sampling in four rounds is {:.1f} and {:.1f} points below",
+        lambda: [-gap for gap in at_another_rate("rejection, 4 rounds", SLOW_GRPO)[::3]],
+    ),
+    (
+        "12_which_algorithm",
+        "On *main*, rejection sampling in one round is above GRPO by {:.1f} points when sampled "
+        "and {:.1f} greedily, and SFT by {:.1f} and {:.1f}",
+        lambda: (
+            points(MAIN, "rejection", "grpo"),
+            points(MAIN, "rejection", "grpo", GREEDY),
+            points(MAIN, "sft", "grpo"),
+            points(MAIN, "sft", "grpo", GREEDY),
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "bring the greedy answer to at most {:.1f} %",
+        lambda: (percent(RARE, "rejection", GREEDY),),
+    ),
+    (
+        "12_which_algorithm",
         "but still {:.1f} points above GRPO when sampled and {:.1f} greedily",
         lambda: (points(RARE, SAMPLED_TOKEN, "grpo"), points(RARE, SAMPLED_TOKEN, "grpo", GREEDY)),
     ),
     (
         "12_which_algorithm",
-        "SFT needs {:.0f} seconds, because nothing is sampled, GRPO {:.0f}, distillation {:.0f}, "
-        "and four updates per batch {:.0f}",
-        lambda: [seconds(name) for name in ("sft", "grpo", "distillation", FOUR)],
+        "SFT, RLOO and GRPO need {:.0f} to {:.0f} seconds, distillation {:.0f}, and four updates per "
+        "batch {:.0f}",
+        lambda: [seconds(m) for m in ("sft", "grpo", "distillation", FOUR)],
     ),
     (
         "12_which_algorithm",
