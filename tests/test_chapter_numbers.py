@@ -349,9 +349,9 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "SFT, RLOO and GRPO need {:.0f} to {:.0f} seconds, distillation {:.0f}, and four updates per "
-        "batch {:.0f}",
-        lambda: [seconds(m) for m in ("sft", "grpo", "distillation", FOUR)],
+        "SFT, RLOO and GRPO need {:.0f} to {:.0f} seconds, distillation {:.0f}, and four updates "
+        "per batch {:.0f}",
+        lambda: [seconds(name) for name in ("sft", "grpo", "distillation", FOUR)],
     ),
     (
         "12_which_algorithm",
