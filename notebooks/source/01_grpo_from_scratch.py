@@ -1118,12 +1118,10 @@ def run() -> dict:
         group_means.append(values.view(8, 8).mean(dim=1))
         return values
 
-    for metrics in train(policy, rows, steps=12, reward=recorded):
-        print(f"step {metrics['step']}: reward {metrics['reward']:.2f}")
+    list(train(policy, rows, steps=12, reward=recorded))
     end = ask_heldout_problems(policy, problems)
     return {
-        "problems": len(problems),
-        "right": [sum(start.lenient), sum(end.lenient)],
+        "problems": len(problems), "right": [sum(start.lenient), sum(end.lenient)],
         "first": torch.cat(group_means[:3]).tolist(),  # 24 groups
         "last": torch.cat(group_means[-3:]).tolist(),
     }
@@ -1359,9 +1357,9 @@ for (name, shape), (colour, dash, _) in zip(shapes.items(), figures.STYLES):
     label = f"{name}: mean {value[name]:.2f}"
     left.plot(d, shape, dash, color=colour, lw=2, label=label)
 left.axhline(0, color="black", lw=0.8)
-title = f"Value: k1 and k3 average to {from_policy.item():.2f}, k2 does not"
-left.set_title(title, fontsize=10)
-left.set(xlabel="d = log reference - log policy", ylim=(-2, 4.4), ylabel="value in nats")
+left.set_title(f"Value: k1 and k3 average {from_policy.item():.2f}, k2 does not")
+left.set(xlabel="d = log reference - log policy", ylabel="value in nats")
+left.set_ylim(-2, 4.4)
 left.legend(frameon=False)
 shades = {
     "KL(policy || ref)": "#003F66", "k2": figures.BLUE, "k3 x ratio": "#56B4E9",
@@ -1373,7 +1371,7 @@ for i, (name, shade) in enumerate(shades.items()):
 right.axhline(0, color="black", lw=0.8)
 right.set(xticks=range(3), xticklabels=["token 1", "token 2", "token 3"])
 right.set(xlabel="logit", ylabel="gradient of the loss")
-right.set_title("Gradient: k2 and k3 x ratio are right", fontsize=10)
+right.set_title("Gradient: k2 and k3 x ratio are right")
 right.legend(frameon=False, fontsize=7)
 numbers = ", ".join([f"{name} {number:.2f}" for name, number in value.items()])
 figures.show(

@@ -932,7 +932,7 @@ bars = axes.barh(list(counts), counts.values(), color=colours)
 axes.bar_label(bars, padding=4)
 axes.invert_yaxis()
 axes.grid(False)
-title = f"Of {counts['in the file']} rows in the file, {len(my_train)} are left for training"
+title = f"Of {counts['in the file']} rows, {len(my_train)} are left for training"
 axes.set(xlabel="rows", title=title)
 words = ", ".join([f"{count} {name}" for name, count in counts.items()])
 figures.show(figure, f"Rows after each step: {words}.")
