@@ -223,6 +223,8 @@ list_reward.case(["", "no list"], [BARS, BARS], gives=[0.0, 0.0])
 list_reward.case([RIGHT, RIGHT], [BARS, OTHER_BARS], gives=[1.0, 0.0])
 list_reward.case([RIGHT, written(OTHER_BARS)], [BARS, OTHER_BARS], gives=[1.0, 1.0])
 list_reward.case([LATER_LINE, RIGHT], [BARS, BARS], gives=[0.0, 1.0])
+# a list without <reasoning> before it
+list_reward.case([f"The bars:\n{BARS}\n2+3=5", RIGHT], [BARS, BARS], gives=[0.0, 1.0])
 
 
 def text_of(completion):

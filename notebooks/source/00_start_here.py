@@ -21,10 +21,9 @@
 #
 # RLVR became known through reasoning models. [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948) was made from a
 # pre-trained base model without any further written solutions. Programs rewarded it for right final answers, for
-# example in mathematics and programming,
-# and for a fixed form. Under these rewards alone its chains of thought before the answer grew much longer. The
-# algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al. 2024](https://arxiv.org/abs/2402.03300)), the
-# subject of this course.
+# example in mathematics and programming, and for a fixed form. Under these rewards alone its chains of thought before
+# the answer grew much longer. The algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al.
+# 2024](https://arxiv.org/abs/2402.03300)), the subject of this course.
 
 # %% [markdown]
 # ## The loop
@@ -210,8 +209,8 @@ print(before.completions[0])
 # Each of three reward functions gives an answer a number from 0 to 1, and TRL adds these numbers up with weights: 2 for
 # the right number inside `<answer>` tags, 0.5 for the whole requested form and 0.5 for parts of it. So a right number
 # in the tags earns most of the reward even if the rest of the form is wrong, and a right number outside of the tags
-# earns none of the 2. `Float32Adapters` keeps the adapter's numbers
-# in full precision, and `RewardBar` shows the mean reward and the mean length in tokens.
+# earns none of the 2. `Float32Adapters` keeps the adapter's numbers in full precision, and `RewardBar` shows the mean
+# reward and the mean length in tokens.
 
 # %%
 from grpo_workbook import (
@@ -422,10 +421,9 @@ for name, outcomes in (("strict", strict), ("lenient", lenient)):
 
 # %% [markdown]
 # The lenient rate of the untrained model lies between 69 % and 79 %, depending on the seed, and that of the trained
-# model
-# between 88 % and 91 %. So seed 0 was a lucky one for the untrained model, and the first measurement showed too small a
-# gain: over four seeds the lenient gain is 16.7 points, with an interval from 13 to 20. The strict gain hardly changes.
-# One sampled rate can be several points off. Before you claim a gain, measure enough problems ([chapter
+# model between 88 % and 91 %. So seed 0 was a lucky one for the untrained model, and the first measurement showed too
+# small a gain: over four seeds the lenient gain is 16.7 points, with an interval from 13 to 20. The strict gain hardly
+# changes. One sampled rate can be several points off. Before you claim a gain, measure enough problems ([chapter
 # 08](08_evaluation.ipynb) computes how many), and ask both models the same ones. All of this concerns one training run:
 # a run with another seed could end elsewhere.
 #

@@ -260,12 +260,11 @@ figures.show(
 # %% [markdown]
 # Without a baseline the seeds differ widely: the wide grey band. In this toy, the division by the standard deviation
 # works like a higher learning rate: at first the standard deviation of the rewards is about 0.43, the root of 0.25 ·
-# 0.75, so the weights more than
-# double. With several groups in a batch, the division also decides how much each group counts. TRL's `scale_rewards`
-# chooses the standard deviation to divide by: that of the `"group"`, that of the whole `"batch"`, or
-# none at all (`"none"`, as in the variant Dr. GRPO). The mean that is subtracted is always the group's. The figure
-# shows three groups of four answers: one bar for each answer's reward, then one for its advantage under each setting.
-# (A reward of 0 has a bar of height 0, so groups 2 and 3 seem to have a single bar.)
+# 0.75, so the weights more than double. With several groups in a batch, the division also decides how much each group
+# counts. TRL's `scale_rewards` chooses the standard deviation to divide by: that of the `"group"`, that of the whole
+# `"batch"`, or none at all (`"none"`, as in the variant Dr. GRPO). The mean that is subtracted is always the group's.
+# The figure shows three groups of four answers: one bar for each answer's reward, then one for its advantage under each
+# setting. (A reward of 0 has a bar of height 0, so groups 2 and 3 seem to have a single bar.)
 
 # %% tags=["hide-input"]
 batch = [1, 1, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0]
@@ -1015,9 +1014,9 @@ figures.show(figure, text)
 
 # %% [markdown]
 # **This training run helped.** It gained 68 problems and lost 18, and chance hardly gives a result as one-sided as this
-# one
-# (p = 5e-08). **Between the two trainers no difference is shown.** After TRL's run 4.3 points fewer of the answers are
-# right, but this may be chance (p = 0.3): the interval of the difference reaches from -11.3 to +2.3 points and contains
+# one (p = 5e-08). **Between the two trainers no difference is shown.** After TRL's run 4.3 points fewer of the answers
+# are right, but this may be chance (p = 0.3): the interval of the difference reaches from -11.3 to +2.3 points and
+# contains
 # 0. The interval is wide, so the test does not show that both trainers are equally good, either.
 #
 # The reward of TRL's run reaches 1.8 at step 18, ours at step 9. The two runs train on other problems in each step and

@@ -886,9 +886,8 @@ for name in ("says_answer_is", "strict_format_reward", "phrase_in_form"):
 # With both seeds the phrase doubles, from 92 to 192 and to 194 of 240 completions, although its weight is a twentieth
 # of the other reward's. Meanwhile the strict form goes from 53 and 52 completions to 0 and 2. No reward mentions the
 # form. But in none of the 960 completions that are counted here does the model write the phrase within the strict form
-# (the last two lines). So whenever another
-# completion of the group has the phrase, a completion in the form earns less than the mean of its group and becomes
-# less likely. A reward can punish what it never mentions.
+# (the last two lines). So whenever another completion of the group has the phrase, a completion in the form earns less
+# than the mean of its group and becomes less likely. A reward can punish what it never mentions.
 
 # %% [markdown]
 # ### Four ways to make advantages

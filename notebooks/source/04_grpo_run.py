@@ -647,10 +647,9 @@ if "rare" in heldout_set.column_names:
 # %% [markdown]
 # In this run the rate on the common kinds fell by 5 points, from 87.0 % to 82.1 %: 25 problems got worse and 14 got
 # better. If each of these 39 problems were as likely to get better as worse, a split at least this uneven would occur
-# in 11 % of cases. So
-# this run alone does not show a loss, nor does it exclude one: 223 problems are too few for a loss of 5 points
-# ([chapter 08](08_evaluation.ipynb) computes how many are enough). Other runs point to one: the rate fell with each of
-# three seeds, by 0.4 to 5.7 points, and the course's tiny Gemma 3 lost 13 to 23 points
+# in 11 % of cases. So this run alone does not show a loss, nor does it exclude one: 223 problems are too few for a loss
+# of 5 points ([chapter 08](08_evaluation.ipynb) computes how many are enough). Other runs point to one: the rate fell
+# with each of three seeds, by 0.4 to 5.7 points, and the course's tiny Gemma 3 lost 13 to 23 points
 # ([measurements](../docs/measurements.md)). So training on a part of a task can cost the rest: measure that, too. The
 # rate over all kinds rises here because the rare kinds gain much more.
 #

@@ -275,10 +275,9 @@ figures.show(figure, words)
 # The reward alone separates few of these runs. `shows_work` has the best-looking curve, although it is sick.
 # `reward_by_prompt`, `rate_by_100`, `frozen_adapters` and `beta_10` all look nearly flat, for four different causes. A
 # *second* metric, or for `beta_10` a setting, tells them apart. The next cell prints for each run how serious its first
-# finding is, from
-# which step on it holds, and the metric that gave it away. (The *t of a line* says how surely a straight line through
-# the rewards rises or falls: its slope divided by the slope's standard error. `diagnose` makes its t smaller where
-# neighbouring steps are alike, because such steps are less evidence than independent ones.)
+# finding is, from which step on it holds, and the metric that gave it away. (The *t of a line* says how surely a
+# straight line through the rewards rises or falls: its slope divided by the slope's standard error. `diagnose` makes
+# its t smaller where neighbouring steps are alike, because such steps are less evidence than independent ones.)
 
 # %%
 for name, finding in first_findings.items():
@@ -289,9 +288,9 @@ for name, finding in first_findings.items():
 
 # %% [markdown]
 # Each of these metrics is in the figure of six panels above, or in the table of a run; `beta` is a setting that the log
-# keeps. (For `reward_by_prompt` the
-# gradient norm is a better witness than the zero-variance groups. All of its groups have equal rewards, but TRL misses
-# many of them, because rounding makes the standard deviation of eight equal fractions a little larger than 0.)
+# keeps. (For `reward_by_prompt` the gradient norm is a better witness than the zero-variance groups. All of its groups
+# have equal rewards, but TRL misses many of them, because rounding makes the standard deviation of eight equal
+# fractions a little larger than 0.)
 #
 # Look at one of the runs more closely: `cold_sampling` samples at a temperature of 0.05. Its reward is high from the
 # first step, because the model's most likely answer is mostly right:
@@ -612,9 +611,8 @@ figures.show(figure, f"Line charts over the steps: {', '.join(words)}.")
 
 # %% [markdown]
 # The held-out accuracy is lost first. At step 15 the reward is still flat, and no answer is strictly right any more.
-# Then the
-# reward rises to its maximum within a few steps, and the completions become as long as they may be. Nothing in this
-# reward pays for a right answer or for its form, so nothing keeps them. Read what the model writes about the first
+# Then the reward rises to its maximum within a few steps, and the completions become as long as they may be. Nothing in
+# this reward pays for a right answer or for its form, so nothing keeps them. Read what the model writes about the first
 # held-out problem, at steps 0, 15, 20 and 40:
 
 # %%
@@ -987,10 +985,9 @@ check("05.2", my_diagnosis);
 #     }[letter]
 # ```
 #
-# E's learning rate was eight times too high, and the KL penalty did not prevent the damage. The adapters move by
-# almost half of their norm. The mean reward of five steps falls from 1.9 to 0.8 and recovers only to 1.0, so already a
-# quarter would be too far. The
-# reward falls and the KL grows, but both have this one cause.
+# E's learning rate was eight times too high, and the KL penalty did not prevent the damage. The adapters move by almost
+# half of their norm. The mean reward of five steps falls from 1.9 to 0.8 and recovers only to 1.0, so already a quarter
+# would be too far. The reward falls and the KL grows, but both have this one cause.
 #
 # </details>
 

@@ -771,8 +771,7 @@ for constant in ("0", "True", "False", "[]", "''"):
 # `return 0` and `return False` earn the same, because `0 == False` in Python and these tests compare with `==`. Partial
 # credit also rewards guessing: the best constants earn 0.084 on average, about five times as much as the failed
 # completions above (0.017; these are of 35 of the first 40 tasks). So if a model solves no task, partial credit can
-# make a constant its
-# best answer. Hence:
+# make a constant its best answer. Hence:
 #
 # - **If the model passes now and then**, choose all or nothing. None of the five constants earns anything from it, and
 #   most groups of eight teach.

@@ -471,8 +471,7 @@ print(f"{mean(rates_after):.0%} right on average, {mean(rates_before):.0%} befor
 
 # %% [markdown]
 # How many problems have 0, 1, ... 8 right completions of 8, before and after the mixed training? The filter would leave
-# out the grey, hatched bars. A cross
-# marks a bar of height 0:
+# out the grey, hatched bars. A cross marks a bar of height 0:
 
 # %% tags=["hide-input"]
 counts = {}

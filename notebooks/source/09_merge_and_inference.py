@@ -141,8 +141,9 @@ figure, words = figures.line_chart(
 figures.show(figure, words)
 
 # %% [markdown]
-# In 4 bits, a change of less than half a step is lost, and a larger one becomes a whole number of steps. Near the level 0 a step is about 0.08; at the ends of the scale it is about 0.3. So merge into the base's **16-bit** weights. If you want a 4-bit model afterwards, quantize once at the end
-# and measure the loss of accuracy, as we do below.
+# In 4 bits, a change of less than half a step is lost, and a larger one becomes a whole number of steps. Near the level
+# 0 a step is about 0.08; at the ends of the scale it is about 0.3. So merge into the base's **16-bit** weights. If you
+# want a 4-bit model afterwards, quantize once at the end and measure the loss of accuracy, as we do below.
 
 # %% [markdown]
 # ## An adapter worth merging
@@ -322,7 +323,8 @@ print(f"accepted (limits: {limits}):", export.is_proved(proof))
 # section "How far is the merged model from the trained policy?" measures this difference.
 #
 # The limit of the check is a fraction of the logits' spread. An adapter that changes the logits by less than 2 % could
-# be left out without being noticed, so first check that the adapter itself changes them by more. (Here it does: half of the adapter alone makes 14.8 %, in the line "alpha / r left out" below.)
+# be left out without being noticed, so first check that the adapter itself changes them by more. (Here it does: half of
+# the adapter alone makes 14.8 %, in the line "alpha / r left out" below.)
 
 # %% [markdown]
 # ## Three merges that are wrong
@@ -499,9 +501,11 @@ for first, second in comparisons:
     print(f"{line:22} {values[0]:7.2g} {values[1]:8.2g}")
 
 # %% [markdown]
-# The merge into 4-bit weights loses sampled accuracy: 60.8 % instead of 70.8 %, with p = 0.0005, which stays small also if we count all ten p-values of the table. (The intervals of the two rates overlap. Overlapping intervals do not mean that the difference is due to chance.) The
-# greedy answers show no loss (p = 0.55), so a greedy measurement alone would have missed it. The merge in 16 bits is
-# not shown to differ from the policy, and the unpacked merge has exactly as many right answers as the policy.
+# The merge into 4-bit weights loses sampled accuracy: 60.8 % instead of 70.8 %, with p = 0.0005, which stays small also
+# if we count all ten p-values of the table. (The intervals of the two rates overlap. Overlapping intervals do not mean
+# that the difference is due to chance.) The greedy answers show no loss (p = 0.55), so a greedy measurement alone would
+# have missed it. The merge in 16 bits is not shown to differ from the policy, and the unpacked merge has exactly as
+# many right answers as the policy.
 #
 # The figure repeats these numbers. On the left are the distances of the logits. On the right are the accuracies, greedy
 # as circles and sampled as squares, with their 95 % intervals:
@@ -773,7 +777,9 @@ figures.show(figure, words)
 # At low temperatures the eight answers have few different texts, so a vote adds little. As the temperature rises, the
 # accuracy of single answers falls first, and that of the vote later. 60 problems show this shape, but they are too few
 # to choose between two neighbouring temperatures. For that, plan the number of problems as in chapter 08, and take
-# problems that you do not report later. For a single answer choose a low temperature. For voting, choose the temperature with the best vote. Here the vote falls slowly up to 1.3 and then fast. For training, sample at the temperature of the run.
+# problems that you do not report later. For a single answer choose a low temperature. For voting, choose the
+# temperature with the best vote. Here the vote falls slowly up to 1.3 and then fast. For training, sample at the
+# temperature of the run.
 #
 # In training, cut no token off (`top_k=0`, `top_p=1`, no penalty), because TRL computes a token's probability over all
 # tokens, with the temperature but without any cut. And arithmetic *has* to repeat its numbers, so a repetition penalty
@@ -939,7 +945,8 @@ print(f"the two from each other: {apart:.1%}")
 # trained policy they are 11 and 13 % away. In the merge into 4-bit weights, the weights already lay on the levels, so
 # small updates were lost. Quantized last, the sum of the original weights and the update is rounded only once. That is
 # the reason to quantize last. The accuracies of the stored run do not prove it: quantized last, 65.8 % of the sampled
-# answers are right against 60.8 %, but of the greedy ones 70.8 % against 71.7 %. The two differences point in opposite directions, neither is tested, and the two models were computed in different precisions (bfloat16 and float32).
+# answers are right against 60.8 %, but of the greedy ones 70.8 % against 71.7 %. The two differences point in opposite
+# directions, neither is tested, and the two models were computed in different precisions (bfloat16 and float32).
 #
 # NF4 needs no *calibration* (examples that decide the rounding), and the weights are quantized while they load. **AWQ**
 # (4-bit, calibrated) and **FP8** are for servers such as vLLM. **GGUF** is the format of llama.cpp and Ollama, for CPUs
@@ -1019,7 +1026,9 @@ if profile.name == "smoke":
 # %% [markdown]
 # ### Exercise 09.1 · `sampling_chances` · medium · 10 minutes
 #
-# Return the probability of each token from the logits, with temperature and then top_p: keep the likeliest tokens until they add up to at least `top_p` (of equally likely tokens the earlier one first), give the other tokens 0.0, and scale the kept probabilities so that they add up to 1.
+# Return the probability of each token from the logits, with temperature and then top_p: keep the likeliest tokens until
+# they add up to at least `top_p` (of equally likely tokens the earlier one first), give the other tokens 0.0, and scale
+# the kept probabilities so that they add up to 1.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check

@@ -7,8 +7,8 @@
 # 16 GB. The answers decide which model you train, with which settings, and on how many GPUs.
 #
 # **After this notebook you can** compute how much memory a run needs and choose what to change if it does not fit;
-# measure where the time of a step goes; move a run to several GPUs without changing its step, and sample with vLLM and know what that changes. What
-# does not belong to these questions stands under "For the curious" and "For reference".
+# measure where the time of a step goes; move a run to several GPUs without changing its step, and sample with vLLM and
+# know what that changes. What does not belong to these questions stands under "For the curious" and "For reference".
 #
 # **Time:** about 2 minutes on two CPU cores. Reading takes about 40 minutes. **You need** chapter 04. All measurements
 # here are of the tiny model on a CPU. The numbers for large models are computed from formulas; a section below checks
@@ -61,10 +61,10 @@ print(text[text.index("in all") :])
 
 # %% [markdown]
 # Smaller pieces (`per_device_train_batch_size`) give the same gradient, added up in more parts. They cost some time,
-# because a GPU computes large pieces more efficiently, and, with the course's loss (`dapo`), they leave the training as it is. Exercise 10.3 shows a loss for which they do not. With one completion at a
-# time, even gradient checkpointing can stay off. Fewer completions in a step, however, change the training itself: the
-# gradient gets noisier. `plan` is also a command, for any model and memory. This is a GPU of 12 GB, of which PyTorch
-# sees about 11.6 GiB:
+# because a GPU computes large pieces more efficiently, and, with the course's loss (`dapo`), they leave the training as
+# it is. Exercise 10.3 shows a loss for which they do not. With one completion at a time, even gradient checkpointing
+# can stay off. Fewer completions in a step, however, change the training itself: the gradient gets noisier. `plan` is
+# also a command, for any model and memory. This is a GPU of 12 GB, of which PyTorch sees about 11.6 GiB:
 #
 # ```bash
 # python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --gradient-accumulation-steps 8
@@ -621,9 +621,11 @@ for name, processes in records.items():
 # %% [markdown]
 # Before the training, both launchers measure exactly the same accuracy on the same 80 held-out problems: `evaluate`
 # divides the problems among the processes and gathers the answers. After it, the two numbers differ, because each
-# process samples with a seed of its own, so the completions are others. This difference of 6 points is within chance: the standard error of the difference of two accuracies from 80 problems each is about 8 points. (And four steps are too few to show learning.) A
-# test of this course gives one process and two the same completions. Their advantages are then equal in every bit, and
-# the adapters differ by less than 1 %, because the halves of a sum are added in another order.
+# process samples with a seed of its own, so the completions are others. This difference of 6 points is within chance:
+# the standard error of the difference of two accuracies from 80 problems each is about 8 points. (And four steps are
+# too few to show learning.) A test of this course gives one process and two the same completions. Their advantages are
+# then equal in every bit, and the adapters differ by less than 1 %, because the halves of a sum are added in another
+# order.
 #
 # Always check how many processes were started, and print `trainer.accelerator.num_processes`. With `accelerate launch
 # --cpu --num_processes 2`, for example, accelerate starts a single process without an error. `python -m grpo_workbook
@@ -880,17 +882,20 @@ figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
 #
 # If long completions are lost, you can choose `vllm_importance_sampling_mode="token_truncate"`. It multiplies the loss
 # of each token by the token's own ratio, limited to 3, and drops nothing. This trades variance for bias: the ratio of
-# the whole completion would be exact, whereas a token's own ratio ignores that the sampler also wrote the tokens before it. This course has not measured which of the two trains better.
+# the whole completion would be exact, whereas a token's own ratio ignores that the sampler also wrote the tokens before
+# it. This course has not measured which of the two trains better.
 
 # %% [markdown]
 # ## For the curious: asynchronous GRPO
 #
 # With a server, one half of the GPUs is always idle: vLLM waits while the trainer updates, and the trainer waits while
-# vLLM samples. It even waits for the *last* completion of a step, while most of vLLM has nothing left to do. In **asynchronous** training both work at the same time: vLLM begins the next completions at once, and the trainer takes the
-# next 64 that are finished.
+# vLLM samples. It even waits for the *last* completion of a step, while most of vLLM has nothing left to do. In
+# **asynchronous** training both work at the same time: vLLM begins the next completions at once, and the trainer takes
+# the next 64 that are finished.
 #
 # How much time does this save? The next cell simulates it. A completion takes 12 seconds in the median, with a long
-# tail of up to 60; vLLM writes 64 at once; an update takes 20 seconds. `ahead` is the number of further steps whose completions may be started before the update of the current step has ended. With 0, nothing is asynchronous.
+# tail of up to 60; vLLM writes 64 at once; an update takes 20 seconds. `ahead` is the number of further steps whose
+# completions may be started before the update of the current step has ended. With 0, nothing is asynchronous.
 
 # %%
 import heapq
@@ -969,8 +974,9 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
              f"updates follow each other closely, and {counts[1]} end.")
 
 # %% [markdown]
-# Blue is the number of completions that vLLM is writing, orange are the updates. Above, the sampling spends about half of its time on the last few completions of a step, and vLLM writes nothing during an update. Below, vLLM always has completions to write, and the updates follow each other
-# with short pauses.
+# Blue is the number of completions that vLLM is writing, orange are the updates. Above, the sampling spends about half
+# of its time on the last few completions of a step, and vLLM writes nothing during an update. Below, vLLM always has
+# completions to write, and the updates follow each other with short pauses.
 #
 # One step ahead makes this run about three times as fast. From two steps ahead on, the trainer has no pause left, so
 # more makes nothing faster: it only makes the completions older. (The oldest ones are older than the steps ahead,
@@ -1360,7 +1366,8 @@ except NotImplementedError:
 #
 # Does your model fit on your GPU? Return the arguments of `plan`: a `model` (one of `planning.KNOWN`, a folder or a hub
 # id), a `profile` (`t4`, `24gb` or `80gb`), `gib` as `nvidia-smi` or `torch.cuda.mem_get_info()` reports it, and the
-# settings with which you would run. The run should fit, have at least four problems in a step, and not leave more than a quarter of the memory empty.
+# settings with which you would run. The run should fit, have at least four problems in a step, and not leave more than
+# a quarter of the memory empty.
 
 
 # %% tags=["exercise"]

@@ -611,8 +611,8 @@ figures.show(figure, f"{words}Rate of calling: {numbers}.")
 # products are where they should be, at the top left. The easy ones are not: the policy calls for them in 56 % of the
 # conversations where a call is worth its price, and in 51 % of those where it is not. Within so few steps it has
 # learned to tell the two *kinds* apart. That it also tells single products apart is not shown: 56 and 51 % are too
-# close for 36 products. (A rate from eight tries is rough: its
-# 95 % interval reaches up to 35 points to each side. So some of the easy products may belong to the other side.)
+# close for 36 products. (A rate from eight tries is rough: its 95 % interval reaches up to 35 points to each side. So
+# some of the easy products may belong to the other side.)
 #
 # ## Two tools: look up, then multiply
 #
@@ -1021,13 +1021,11 @@ figures.show(figure, "Advantages by first guess, means: " + "; ".join(parts))
 # %% [markdown]
 # The points of each guess lie far apart, on both sides of 0, and the means differ much less. Still, the mean of 4, the
 # middle, is above 0 by more than twice its error: over hundreds of games it begins to show that 4 is a good first
-# guess.
-# Whether 4 is better than 3 cannot be seen: their means are +0.28 and +0.18, with errors of 0.08 and 0.15. (These
-# errors treat the games as independent. There are only seven secrets, and some of them came more often than others. An
-# error that counts whole secrets instead of games is about twice as large, so other secrets could move the means more
-# than the figure shows.) The more
-# turns an episode has, the smaller is the part of its advantage that is due to one guess. It helps to keep episodes
-# short, to start from a model that wins sometimes, and to use more groups.
+# guess. Whether 4 is better than 3 cannot be seen: their means are +0.28 and +0.18, with errors of 0.08 and 0.15.
+# (These errors treat the games as independent. There are only seven secrets, and some of them came more often than
+# others. An error that counts whole secrets instead of games is about twice as large, so other secrets could move the
+# means more than the figure shows.) The more turns an episode has, the smaller is the part of its advantage that is due
+# to one guess. It helps to keep episodes short, to start from a model that wins sometimes, and to use more groups.
 #
 # An environment can also reward single turns: `get_reward` may give a part of the reward for each guess that
 # contradicts no earlier answer. TRL still adds everything up into one advantage for the whole conversation, and a model
@@ -1419,9 +1417,8 @@ predict("11.4", prediction, run_wrong_tool);
 #
 # From memory, the model is right on an easy product about as often as with this calculator, so a call makes little
 # difference, and the rate of calls ends somewhere in the middle: 0.50 calls for an easy product in one run, and 0.99
-# for a hard one. On a hard one the model is almost never right from
-# memory, so a chance of one half is much better. A tool need not be reliable to be learned; it must be better than the
-# model.
+# for a hard one. On a hard one the model is almost never right from memory, so a chance of one half is much better. A
+# tool need not be reliable to be learned; it must be better than the model.
 #
 # </details>
 
@@ -1465,8 +1462,7 @@ predict("11.5", prediction, run_narrow);
 #
 # A call whose result is dropped earns 0. Without calls hardly any product is right, so in most groups every reward is 0
 # and nothing speaks for or against a call: the rate stays near its start (11.5 % at first and at the end, in one run).
-# No metric of TRL shows why;
-# `tools/lost_results` does.
+# No metric of TRL shows why; `tools/lost_results` does.
 #
 # </details>
 
@@ -1477,8 +1473,8 @@ predict("11.5", prediction, run_narrow);
 # pays for guesses? Write one, for a finished game of *higher* and *lower* with the numbers from 1 to 7. `guesses` has
 # up to three numbers. A won game earns exactly 1. A lost game earns at most 0.5: a part for each guess that contradicts
 # no earlier answer, so that a further such guess always adds something. A guess outside of 1 to 7, and one that was
-# made before, contradict. Each first guess from 1 to 7
-# earns the same part. The check plays all games against your reward.
+# made before, contradict. Each first guess from 1 to 7 earns the same part. The check plays all games against your
+# reward.
 
 
 # %% tags=["exercise"]

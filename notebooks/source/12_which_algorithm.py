@@ -398,9 +398,8 @@ by_rate.assign(best=best_rates, tries=counts)
 #
 # Each stored run is one line of JSON with its method, seed and settings, and its measurements at the end. The table
 # shows the mean over the seeds and half the width of its 95 % interval. The base and the teacher are one model each, so
-# their seeds differ in the sampling alone. (A greedy accuracy
-# of ± 0.0 is that of one model, which has no seeds.) *Entropy* is the policy's mean entropy per token; it is 0 if the
-# policy is always certain of its next token.
+# their seeds differ in the sampling alone. (A greedy accuracy of ± 0.0 is that of one model, which has no seeds.)
+# *Entropy* is the policy's mean entropy per token; it is 0 if the policy is always certain of its next token.
 
 # %%
 from scipy.stats import sem, t
@@ -634,10 +633,9 @@ figures.show(figure, f"Forest plot of differences in points. {'; '.join(lines)}.
 
 # %% [markdown]
 # Each row is a method and its rival. A mark is the mean difference between the two in points, and the line through it
-# is the 95 %
-# interval: circles are sampled accuracy, squares greedy accuracy. The word at the right is the joint verdict. Do not
-# read a hollow mark as a result: an interval looks at its own difference alone, whereas the corrected test takes all
-# twelve together.
+# is the 95 % interval: circles are sampled accuracy, squares greedy accuracy. The word at the right is the joint
+# verdict. Do not read a hollow mark as a result: an interval looks at its own difference alone, whereas the corrected
+# test takes all twelve together.
 #
 # - **Worked answers and a teacher are better than GRPO by both measures.** SFT is 35.7 points above GRPO when sampled,
 #   with an interval from 27.8 to 43.6, and 43.6 points when decoded greedily, from 34.4 to 52.8. For distillation the
@@ -649,9 +647,8 @@ figures.show(figure, f"Forest plot of differences in points. {'; '.join(lines)}.
 # - **A check alone brings less.** Rejection sampling in one round is 13.4 points above GRPO when sampled and 14.2
 #   points greedily. The rule calls it sharper, because the corrected test of the greedy difference just misses (p =
 #   0.051). But the greedy difference is as large as the sampled one, so the race leaves open whether it is better or
-#   only sharper.
-#   Four updates per batch bring 9.7 points when sampled and 10.3 greedily, which is not shown. Neither are PPO, RLOO,
-#   DPO and rejection sampling in four rounds.
+#   only sharper. Four updates per batch bring 9.7 points when sampled and 10.3 greedily, which is not shown. Neither
+#   are PPO, RLOO, DPO and rejection sampling in four rounds.
 # - **Details of the loss.** GSPO is not shown to differ from GRPO with four updates. DAPO is worse than GRPO with four
 #   updates, by 4.3 points when sampled and 4.4 greedily. It discards groups that it has paid for, so it makes 48
 #   updates on average instead of 96; that may be the reason, but the race does not test it.
@@ -798,9 +795,8 @@ for method, row in over_base.iterrows():
 # Sharpening alone would leave pass@16 where it was. But SFT and distillation solve many more problems, and rejection
 # sampling raises pass@16 by 14.2 points and GRPO with four updates by 10.9. GRPO's own gain of 6.7 points is not shown.
 # The methods differ in how much they add. The base solves 61.7 % of the problems in 16 attempts. One greedy answer is
-# right
-# for 44.6 % after GRPO and for 58.8 % after rejection sampling, but for 88.2 % after SFT. (Greedy answers are to all
-# 240 problems, the 16 attempts to 80 of them.) So SFT teaches what the base cannot do, because the worked answers
+# right for 44.6 % after GRPO and for 58.8 % after rejection sampling, but for 88.2 % after SFT. (Greedy answers are to
+# all 240 problems, the 16 attempts to 80 of them.) So SFT teaches what the base cannot do, because the worked answers
 # contain it. The methods with a check bring the greedy answer to at most 58.8 %, about what the base finds in 16
 # attempts; none is shown to go beyond it.
 #
@@ -957,8 +953,7 @@ display(Markdown("\n".join(lines)))
 # or a teacher. Both are better by both measures, with either rate of GRPO. If a check is all that you have, the
 # learning rate matters as much as the method. Rejection sampling is above GRPO when sampled, at either rate, and it is
 # simple. Once GRPO has the lower rate, RLOO and PPO cannot be told from it, and four updates lead by at most a few
-# points. So take the simplest method,
-# and tune its rate with more than one seed.
+# points. So take the simplest method, and tune its rate with more than one seed.
 #
 # "Leave it" always means: in favour of the rival. Distillation from the sampled tokens is worse than from the whole
 # vocabulary, but still 26.8 points above GRPO when sampled and 34.0 greedily.

@@ -707,8 +707,8 @@ figures.show(figure, f"Line chart of the probe: {'; '.join(spans)}. "
 # Each point is the rate of the 60 problems that are strictly right, with its 95 % interval, and the dashed line is
 # their baseline. Before the first step the probe has 18.3 % and the baseline 29.6 %, although the model is the same:
 # the difference is chance. (Seven other seeds gave 20 to 33 % for the same probe.) One answer to each of 60 problems is
-# a rough measurement, and the interval of the first
-# point just reaches the line. So do not take a single step of such a curve for a change.
+# a rough measurement, and the interval of the first point just reaches the line. So do not take a single step of such a
+# curve for a change.
 #
 # ## 9 · What did it gain?
 #
@@ -1086,9 +1086,8 @@ check("17.1", split_by_group);
 #
 # For every row, the check compares the honest text with these attacks: the honest text of another row, all answers in a
 # list, the honest text before or behind another one, on one line or two, the same text five times, the question, and an
-# empty text. Each attack
-# must earn at most nine tenths of what the honest text earns, on every row. All rewards must lie between -1 and 1. And
-# no fixed text may be right in more than half of the rows.
+# empty text. Each attack must earn at most nine tenths of what the honest text earns, on every row. All rewards must
+# lie between -1 and 1. And no fixed text may be right in more than half of the rows.
 
 # %% tags=["exercise"]
 def my_project() -> tuple:
