@@ -769,7 +769,10 @@ def verdicts_on(judge, examples):
     rows = [{"message": message, "reply": reply} for message, reply, _ in examples]
     return run_now(judge.ask(questions_about(rows, "problem")))
 
+# %% [markdown]
+# Measure the judge on the old replies and on the new ones, and Sam on the new ones:
 
+# %%
 written_now = replies_of(first_policy, train_set)
 ruth_now = ask_person(train_set, written_now, seed=1)
 sam_now = [float(answer) for *_, answer in ask_person(train_set, written_now, seed=2)]
@@ -1003,7 +1006,7 @@ for axes, (title, entries) in zip(panels, runs):
     axes.set_ylim(-2, 102)
 handles, labels = panels[1].get_legend_handles_labels()
 figure.legend(handles, labels, loc="outside lower center", ncol=5, frameon=False)
-figure.suptitle("With a large weight on careful, the step and the solved problems fall to 0")
+figure.suptitle("With a large weight on careful, hardly any reply has a step and none is solved")
 figures.show(figure, f"Curves of two runs. {'; '.join(lines)}.")
 
 # %% [markdown]
