@@ -1006,7 +1006,8 @@ for axes, (title, entries) in zip(panels, runs):
     axes.set_ylim(-2, 102)
 handles, labels = panels[1].get_legend_handles_labels()
 figure.legend(handles, labels, loc="outside lower center", ncol=5, frameon=False)
-figure.suptitle("With a large weight on careful, hardly any reply has a step and none is solved")
+figure.suptitle("With a large weight on careful, "
+                "hardly any reply has a step and none is solved")
 figures.show(figure, f"Curves of two runs. {'; '.join(lines)}.")
 
 # %% [markdown]
