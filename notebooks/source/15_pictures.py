@@ -827,6 +827,11 @@ right.set(title="Afterwards, on real charts", xlabel="trained on these pictures"
 figure.legend(loc="outside right center", title="trained on", frameon=False)
 figures.show(figure, f"Right sums on real charts afterwards: {'; '.join(words)}.")
 
+# %% [markdown]
+# Left: each line is a run's mean reward. Right: each mark is the same run after its training, measured on the 200 real
+# held-out charts; the dashed line is the model before training. The next cell prints the numbers of the run on blank
+# pictures:
+
 # %%
 blank_rewards = next(
     run["rewards"] for run in stored if run["method"] == "vision, blank pictures"
@@ -837,9 +842,6 @@ print(f"{mean(blank_rewards[-10:]):.1%} in the last ten;", end=" ")
 print(f"no completion was right in {without_reward} of {len(blank_rewards)} steps")
 
 # %% [markdown]
-# Left: each line is a run's mean reward. Right: each mark is the same run after its training, measured on the 200 real
-# held-out charts; the dashed line is the model before training.
-#
 # On blank pictures the reward rises only from 0.5 to 4.1 % (means of the first and of the last ten steps): the few
 # right guesses can teach which sums are frequent, and nothing about a chart. Afterwards the model is what it was: 46.5
 # % of the real charts are right afterwards, and 48.0 % were right before. So the same recipe without pictures shows no
