@@ -296,7 +296,8 @@ bars = right.barh(list(outcomes), outcomes.values(), color=colours)
 right.bar_label(bars, padding=3)
 right.set(xlabel="problems", title="problem by problem")
 right.grid(False)
-figure.suptitle(f"Held-out problems: {rates[0]:.0%} strictly right before, {rates[1]:.0%} after")
+title = f"Held-out problems: {rates[0]:.0%} strictly right before"
+figure.suptitle(f"{title}, {rates[1]:.0%} after")
 counts = ", ".join(f"{count} {name}" for name, count in outcomes.items())
 figures.show(
     figure,
