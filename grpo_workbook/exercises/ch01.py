@@ -650,7 +650,10 @@ reuse = experiment(
             "More updates do not help if they overfit the batch, or if the learning rate is "
             "too high."
         ),
-        "the same": "The clip stops single tokens; all others keep learning, for better or worse.",
+        "the same": (
+            "Your run shows a difference: the clip stops single tokens, and all others went on "
+            "learning from the same batch, for better or worse."
+        ),
         "worse": "The ratio and the clip keep a few more updates on one batch useful.",
     },
 )

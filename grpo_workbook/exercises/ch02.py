@@ -610,7 +610,7 @@ def balanced(train, heldout):
 
 
 def without_the_answer(train, heldout):
-    """Whether the questions of a list do not all end with their answers."""
+    """Whether at most half of the questions of a list end with their answers; some do by chance."""
     for rows in (train, heldout):
         given_away = 0
         for row in rows:
@@ -618,7 +618,7 @@ def without_the_answer(train, heldout):
             answer = str(row["answer"]).strip()
             if question.endswith(answer):
                 given_away += 1
-        if given_away == len(rows):
+        if 2 * given_away > len(rows):
             return False
     return True
 

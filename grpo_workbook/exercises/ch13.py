@@ -555,6 +555,8 @@ ONE_STOPS_EARLY = {
     2: [(2.5, 0.1)],
 }
 at_equal_distance.case(RUNS_AWAY, ONE_STOPS_EARLY, 2.0, 4.0)
+# now the first has a seed without a partner
+at_equal_distance.case(ONE_STOPS_EARLY, RUNS_AWAY, 2.0, 4.0)
 # nobody gets so far
 at_equal_distance.case(RUNS_AWAY, STAYS_NEAR, 20.0, 30.0)
 

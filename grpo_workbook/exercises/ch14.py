@@ -247,8 +247,8 @@ def leaves_the_missing_weight_in(verdicts, weights):
     judged = {name: weights[name] for name in weights if verdicts[name] is not None}
     if not judged:
         return None
-    reward = correct_rubric_reward(verdicts, judged)
-    return reward * sum(judged.values()) / sum(weights.values())
+    passed_weight = sum(judged[name] for name in judged if verdicts[name])
+    return passed_weight / sum(weights.values())
 
 
 # 14.3: what a rule beside the judge changes

@@ -1186,9 +1186,9 @@ for title, (loss_type, level, low, high) in variants.items():
     weight[title] = -torch.autograd.grad(loss, logp)[0]
 
 # %% [markdown]
-# The panels of dr_grpo and dapo have the same shape, because the two differ only by a constant factor: dr_grpo
-# divides by 80 and dapo by 38. Except under GSPO, the bars of a row differ, because a token's weight is multiplied by
-# its ratio.
+# The panels of dr_grpo and dapo have the same shape, because within one batch the two differ only by a factor: dr_grpo
+# divides by 80, which is the same in every step, and dapo by 38, the tokens of this batch. Except under GSPO, the bars
+# of a row differ, because a token's weight is multiplied by its ratio.
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.5, 6.2, 6, 3)
@@ -1239,8 +1239,9 @@ figures.show(figure, f"{words}38 tokens, panel by panel: {', '.join(counts)}.")
 #
 # GSPO's ratio is a mean over the answer's tokens, so it stays nearer to 1 than the ratios of most single tokens.
 # Therefore its bounds are so narrow (the figure uses 0.03 to show an answer that is clipped as a whole). AdamW cancels
-# a constant factor, so `dr_grpo`'s smaller weights matter only where gradients are clipped to a norm. [Chapter
-# 12](12_which_algorithm.ipynb) compares some of these methods in runs.
+# a constant factor. So the small size of `dr_grpo`'s weights matters only where gradients are clipped to a norm. What
+# remains is that a step with more tokens counts for more with `dr_grpo`, because its divisor does not grow with them.
+# [Chapter 12](12_which_algorithm.ipynb) compares some of these methods in runs.
 #
 # </details>
 

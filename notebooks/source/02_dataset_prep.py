@@ -437,9 +437,9 @@ figures.show(figure, words + "; ".join(sentences))
 # %% [markdown]
 # In training, a group without a difference takes as much time as a mixed one, but teaches nothing about being right. A
 # grey problem gives such groups most of the time. (A format reward may still differ within its group. The model then
-# learns the form and no arithmetic.) So train on a source with many blue problems. Here each of the two kinds of word
-# problem has 11 blue ones among 32, for opposite reasons: most common problems are already solved each time, and most
-# rare ones are never solved. So the rare kinds leave more to learn, and chapter 04 trains on them.
+# learns the form and no arithmetic.) So train on a source with many blue problems. Here each of the two sources of word
+# problems has 11 blue ones among its 32, for opposite reasons: most common problems are already solved each time, and
+# most rare ones are never solved. So the rare kinds leave more to learn, and chapter 04 trains on them.
 #
 # A person would call sums such as `4 - 1` easier than a word problem. The tiny model solves none of them in any try,
 # probably because it was never trained on such sentences (an answer without the tags also counts as wrong here). What
@@ -514,8 +514,8 @@ for name, rates in solve_rates.items():
 # are never solved. So measure the problems one by one, and do not judge a source by its mean.
 #
 # Second, a smaller group is mixed less often, so the size of the groups is part of the choice. At 8 answers the two
-# kinds of word problem look alike; at 2 and 4 answers the rare kinds have a few mixed groups more, which may be
-# chance with 32 problems each. The sums gave no mixed group of any size.
+# sources of word problems look alike. At 2 and 4 answers the rare kinds have slightly more mixed groups, but with 32
+# problems each this may be chance. The sums gave no mixed group of any size.
 #
 # ## Invalid rows
 #

@@ -203,7 +203,7 @@ for name, text in ladder.items():
 # %% [markdown]
 # ## Weights
 #
-# Each reward in this chapter is *unit-scaled*: it lies between 0 and 1, or between -1 and 0 for a penalty. The weights
+# Each of our rewards is *unit-scaled*: it lies between 0 and 1, or between -1 and 0 for a penalty. The weights
 # are a separate argument of TRL, so the log shows every reward on its own scale:
 
 # %%
@@ -1222,9 +1222,9 @@ predict("03.4", prediction, run);
 # Write a reward for **your** task. Return four things: the reward; the columns of one row, such as `{"answer": "42"}`;
 # a list of at least two different honest completions; and a list of at least five cheats, all as plain text. The check
 # calls the reward as TRL does, with chat messages, and adds an empty and a very long completion. The honest completions
-# must all earn the same, and more than every other one. The reward must give every completion a number, between -1 and
-# 1. The check has only this one row, so it cannot see whether your reward reads the row: call the reward on a second
-#    row yourself. To train with it you need rows that have its columns: put your own dataset in the place of
+# must all earn the same, and more than every other one. The reward must give every completion a number from -1 to 1.
+# The check has only this one row, so it cannot see whether your reward reads the row: call the reward on a second row
+# yourself. To train with it you need rows that have its columns: put your own dataset in the place of
 #    `train_set` in `train`.
 
 # %% tags=["exercise"]

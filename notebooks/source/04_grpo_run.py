@@ -1106,8 +1106,8 @@ predict("04.4", prediction, my_problems);
 # prediction = "no difference"
 # ```
 #
-# In our run 0 of the 32 problems were right before and after. The model has never learned sums of this size. In our run
-# the printed completion also read "finds" as the beginning of a rare kind of problem, in which something is found and
+# In our run 0 of the 32 problems were right before and after, because the model has never learned sums of this size.
+# The printed completion also read "finds" as the beginning of a rare kind of problem, in which something is found and
 # then lost. A model that never computes such a sum gives GRPO nothing to reinforce. This run cannot show
 # how far the training carries over: for that, take sums that the base sometimes gets right.
 #

@@ -970,8 +970,8 @@ check("05.2", my_diagnosis);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A dict from letter to name is enough. When one text in eight is unique, all eight are the same. In three runs one part
-# of the reward rises: is it the part that matters? How far do the adapters move?
+# A dict from letter to name is enough. When one text in eight is unique, all eight are the same. In C, D and F some
+# part of the reward rises: is it the part that matters? How far do the adapters move?
 #
 # </details>
 #
@@ -988,6 +988,11 @@ check("05.2", my_diagnosis);
 # E's learning rate was eight times too high, and the KL penalty did not prevent the damage. The adapters move by almost
 # half of their norm. The mean reward of five steps falls from 1.9 to 0.8 and recovers only to 1.0, so already a quarter
 # would be too far. The reward falls and the KL grows, but both have this one cause.
+#
+# F's answer column is shifted by seven rows, so a right answer earns nothing and the correctness stays near 0. The
+# held-out problems have their right answers: there the strict accuracy rises from 0.20 to 0.70, because the model learns
+# the form and calculates nearly as well as before. If correctness stays near 0 while held-out accuracy rises, check the
+# answer column before you blame the model.
 #
 # </details>
 

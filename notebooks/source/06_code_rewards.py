@@ -828,7 +828,9 @@ for name in ("sampled", "ci95", "greedy", "form"):
 # ## Training
 #
 # The calls are those of chapter 04, here with the two rewards. TRL passes the dataset's columns `test`, `entry_point`
-# and `prompt_code` to the reward functions by name. The progress bar shows the mean reward, which is at most 2.5.
+# and `prompt_code` to the reward functions by name. The progress bar shows the mean reward, which is at most 2.5. New
+# here is `stop_on_interrupt`: if you interrupt the cell, the run ends after the current step, and the cells below
+# measure what was learned so far.
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar

@@ -873,10 +873,12 @@ figures.show(
 # %% [markdown]
 # In the stored run, one greedy answer after training solves about as many problems as the base solves in 64 tries (73.8
 # and 75.0 %). The 95 % interval of the greedy rate, 66.4 to 80.0 % (Wilson's, for 118 of 160), reaches from about 20
-# tries of the base to more than 64. And nobody has to find the right one among 64 answers. Eight tries after training
-# solve more than 64 tries before it: the difference is 8.8 points, with an interval from 2.5 to 15.0. So this gain is
-# not sharpening alone, as far as 64 tries can tell. The grey line still rises at 64, so more tries would solve more
-# problems. (The base's pass@8 differs a little from the one above, because these are other samples.)
+# tries of the base to more than 64. And nobody has to find the right one among 64 answers. (Greedy decoding explains
+# only a small part of this: the base's own greedy answer solves about 42 %, as many problems as two of its sampled
+# tries.) Eight tries after training solve more than 64 tries before it: the difference is 8.8 points, with an interval
+# from 2.5 to 15.0. So this gain is not sharpening alone, as far as 64 tries can tell. The grey line still rises at 64,
+# so more tries would solve more problems. (The base's pass@8 differs a little from the one above, because these are
+# other samples.)
 #
 # One run with one seed is little evidence. [The measurements](../docs/measurements.md) have three seeds of a longer
 # run, chapter 04's 120 steps: there one greedy answer after training solves 83 to 85 % of 120 problems, and 64 answers

@@ -8,10 +8,9 @@
 # **After this notebook you can** train a reward model with TRL and show what it cannot see, draw the true reward over
 # the distance from the base, read from such a curve where to stop, and test whether a remedy does more than stop early.
 #
-# **Time:** about 3 minutes on two CPU cores. (The stored run was made on a busy machine, so its bar shows a longer
-# time.) You train a reward model and policies against it; the runs with many seeds are stored, and you read them.
-# Reading takes about 40 minutes, and the optional part "For the curious" another 15. **You need** chapters 00, 01 and
-# 03, and from chapter 12 what a paired difference and Holm's correction are.
+# **Time:** about 3 minutes on two CPU cores.  You train a reward model and policies against it; the runs with many
+# seeds are stored, and you read them. Reading takes about 40 minutes, and the optional part "For the curious" another
+# 15. **You need** chapters 00, 01 and 03, and from chapter 12 what a paired difference and Holm's correction are.
 
 # %% [markdown]
 # ## Why a learned reward can stop helping
@@ -111,11 +110,13 @@ figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
 # $e^{r/\beta} \approx 1 + r/\beta$. Then the mean of gold $g$ rises by $\mathrm{Cov}(g, r)/\beta$, and the divergence
 # is $\mathrm{Var}(r)/(2\beta^2)$. Eliminate $\beta$ from the two:
 #
-# $$\text{gain in gold} \approx \alpha\, d \qquad \alpha = \sqrt{2}\;\frac{\mathrm{Cov}(g, r)}{\sigma_r} = \sqrt{2}\,\rho\,\sigma_g$$
+# $$\text{gain in gold} \approx \alpha\, d \qquad \alpha = \sqrt{2}\;\frac{\mathrm{Cov}(g, r)}{\sigma_r} =
+# \sqrt{2}\,\rho\,\sigma_g$$
 #
 # So the first part of the curve is a straight line over $d$, and its slope $\alpha$ depends on the correlation $\rho$
-# of gold and proxy *under the base*. Everything else that happens is a departure from this line, and comes from errors
-# on answers that are rare under the base:
+# of gold and proxy *under the base*. If gold and proxy are jointly normal under the base, the whole curve is this line.
+# A departure from it shows that the answers which are rare under the base do not follow the correlation of the common
+# ones:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(8.0, 4.0)
@@ -143,7 +144,8 @@ print("; ".join(lines))
 # %% [markdown]
 # The solid lines are the gain in gold of the two proxies over d, the dotted lines the straight lines with the slope
 # $\alpha$. The proxy with the loophole has the larger slope, because it is nearly exact under the base, and it is the
-# one that turns.
+# one that turns. (The first proxy bends a little upwards, because the few answers that it rewards most happen to have
+# more gold than the line predicts. That is an accident of these 4,000 answers.)
 #
 # [Gao et al.](https://arxiv.org/abs/2210.10760) measured such curves for reward models of 3 million to 3 billion
 # parameters. Their curves have this shape, too, and for larger reward models they turned later and higher. (Two short
@@ -709,7 +711,9 @@ for row, reward in zip(heldout_rows, rewards_of(reward_model, heldout_rows)):
 # - The chat template closes each completion, so a completion that was **cut off** at the length limit looks finished to
 #   the reward model. Use `mask_truncated_completions=True`, or a penalty.
 #
-# Check the number of labels, the vocabulary, and the order of a good and a bad text before any training:
+# Check the number of labels, the vocabulary, and the order of a good and a bad text before any training. (The check of
+# the vocabulary finds a tokenizer that is too large. For one that is too small only the order of the two texts can warn
+# you, so try it with several pairs. Nothing here finds a cut-off completion.) The cell tries one pair:
 
 # %%
 def check_reward_model(model, tokenizer, good, bad):
@@ -950,8 +954,8 @@ print("\n".join(lines))
 # `first` and `second` are two methods. Each has for every seed a list of batches `(kl, gold)`, in the order of the
 # training. Return by how much more gold the second method has at a divergence between `low` and `high`: take for each
 # seed the mean gold of its batches in this range, the difference of the two methods for each seed, and the mean of
-# these differences. Leave out a seed for which one of the methods has no batch in the range. Return `None` if no seed
-# is left. (No divergence in the check is equal to `low` or `high`.)
+# these differences. Leave out a seed that only one of the methods has, or for which one of them has no batch in the
+# range. Return `None` if no seed is left. (No divergence in the check is equal to `low` or `high`.)
 
 # %% tags=["exercise"]
 def at_equal_distance(
@@ -1660,7 +1664,8 @@ print(json.dumps(proved, indent=2))
 #   completions of the same form the reward models of this chapter are right in 68.5 % of the pairs.
 # - Over the divergence from the base, the proxy rises and stays high; gold rises, peaks and falls. Best of n does this
 #   without any training. So the cause is the reward model, and training is only one way to find its errors.
-# - A KL penalty and early stopping limit the distance, and both are shown to help at the end of a run. That the penalty
+# - A KL penalty and early stopping limit the distance. A penalty of 0.3 and early stopping are shown to help at the end
+#   of a run; a penalty of 0.1 and the adaptive one are unsettled with five seeds. That the penalty
 #   does more than early stopping is not settled here. An ensemble and PPO's critic are not shown to help.
 # - If a rule can check something, use the rule: paid by the rule itself, the same training shows no lasting fall.
 #

@@ -9,8 +9,7 @@
 # **After this notebook you can** ask a judge behind any endpoint, say with an interval how far it agrees with people,
 # make one reward of several criteria, and measure the judge again on what your policy writes.
 #
-# **Time:** about 3 minutes on two CPU cores. (The stored run was made on a busy machine, so its bar shows a longer
-# time.) Reading takes about 35 minutes. **You need** chapters 00, 01 and 03.
+# **Time:** about 3 minutes on two CPU cores.  Reading takes about 35 minutes. **You need** chapters 00, 01 and 03.
 
 # %% [markdown]
 # ## Why anybody needs a judge
@@ -328,9 +327,10 @@ print(f"{calls:,} questions: {price * calls:.2f} for the tokens, {hours:.1f} hou
 # $$\kappa = \frac{p_o - p_e}{1 - p_e}$$
 #
 # Here $p_o$ is the rate of equal answers, and $p_e$ the rate that two readers would reach who give as many yes as
-# these two, at random. A kappa of 1 is perfect agreement, 0 is what chance gives. The kappa of the two *people* shows
-# how much agreement you can expect at most: Ruth's answers are not the truth, and where Sam disagrees with her, no
-# judge can please both.
+# these two, at random. A kappa of 1 is perfect agreement, 0 is what chance gives. The kappa of the two *people* is the
+# yardstick: Ruth's answers are not the truth, and where Sam disagrees with her, no judge can please both. It is not an
+# upper limit. Sam makes slips of his own, and a judge that answers as most readers would makes fewer, so it can agree
+# with Ruth a little more often than Sam does.
 
 # %%
 def of_reader(rows, reader, name):
@@ -429,8 +429,9 @@ for name in ("polite", "careful"):
 # ### Exercise 14.1 · `kappa` · medium · 10 minutes
 #
 # Return Cohen's kappa of two lists of answers, which may be any strings, and `None` if it is undefined. Then use your
-# function: judge 20 completions of a model of yours by hand, let a judge or a friend do the same, and see how far you
-# agree.
+# function: judge 20 completions of a model of yours by hand, let a judge or a friend do the same, and read the
+# completions on which you disagree. (For a value of kappa 20 are too few, as the table above shows; they are enough to
+# find an unclear question.)
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check, predict
@@ -808,9 +809,9 @@ stand_in["problem"] = first_stand_in
 #
 # ### A rule for what a rule can check
 #
-# There is a cheaper repair. The shop's own list of orders knows what the customer bought, so this one criterion needs
-# no reader: a rule can check it. Take *problem* out of the rubric, and pay the rule with the same weight, 1 of 6. The
-# judge keeps *polite* and *step*.
+# The second idea needs no labels. The shop's own list of orders knows what the customer bought, so this one criterion
+# needs no reader: a rule can check it. Take *problem* out of the rubric, and pay the rule with the same weight, 1 of 6.
+# The judge keeps *polite* and *step*.
 
 # %%
 from functools import cache

@@ -249,10 +249,10 @@ print(f"always {guess}: {count / len(heldout):.1%} right")
 # ### Exercise 15.1 · `gain_from_pictures` · medium · 6 minutes
 #
 # Somebody trains a model on charts like these, and its rate rises from 50 to 70 %. With shuffled pictures it rises from
-# 10 to 30 %. What part of the gain of 20 points can better guessing not explain, even if it raises the rate on the
-# right pictures as much as on wrong ones? Write a function for any such report, and return this part as a difference of
-# rates from -1 to 1. `before` and `after` have a list for each kind of picture, `"real"`, `"shuffled"` and `"blank"`,
-# with True or False for each chart.
+# 10 to 30 %. Assume that better guessing raises the rate on right pictures at most as much as on wrong ones. What part
+# of the gain of 20 points is then left for better seeing? Write a function that computes this part for any such report,
+# as a difference of rates from -1 to 1. `before` and `after` have a list for each kind of picture, `"real"`,
+# `"shuffled"` and `"blank"`, with True or False for each chart.
 
 
 # %% tags=["exercise"]
@@ -375,7 +375,8 @@ print("never sampled:", processor.tokenizer.convert_ids_to_tokens(suppressed))
 # tokens do not match* ([verl 3469](https://github.com/verl-project/verl/issues/3469) looks the same). `suppress_tokens`
 # makes that impossible.
 #
-# Everything else is the configuration of chapter 04, with 64 completions a step in groups of 8:
+# The loss is that of chapter 04, without a KL penalty. A step has 64 completions in groups of 8. The learning rate is a
+# third of chapter 04's and stays constant after the warm-up, and gradients are clipped to a norm of 0.2 in place of 1:
 
 # %%
 from trl import GRPOConfig
@@ -566,9 +567,9 @@ predict("15.2", prediction, train_the_language);
 # prediction = "fewer"
 # ```
 #
-# In the stored run with this seed 66.5 % of the charts on white paper are right, and the chapter's run has 76.5 %. What
-# a training forgets shows only on data that it was not about. This is one run against one; the next cells have another
-# seed.
+# In the stored run with this seed 66.5 % of the charts on white paper are right, and the chapter's run has 76.5 % (p =
+# 0.012). What a training forgets shows only on data that it was not about. This is one run against one; the next cells
+# have another seed.
 #
 # </details>
 
@@ -739,8 +740,9 @@ predict("15.3", prediction, mix_the_papers);
 #
 # A group of white charts has no gradient while all of its sums are right. As soon as the policy forgets some of white
 # paper, such a group has right and wrong sums, and its advantages pull the policy back. A share of old data in the
-# training set is called *rehearsal* or *replay*. Its price is that fewer groups are about the new task. No run of this
-# exercise is stored, so this is what we expect and not what we measured. The check prints what your run shows.
+# training set is called *rehearsal* or *replay*. Its price is that fewer groups are about the new task. In our run
+# (seed 0) 95.0 % of the charts on white paper were right, where the chapter's run has 76.5 % (p = 1.5e-11), and 99.5 %
+# on grey paper, as in the chapter's run. One run is not a rule: try another share.
 #
 # </details>
 
@@ -938,10 +940,10 @@ check("15.5", list_reward);
 # %% [markdown]
 # ### Exercise 15.6 · `pay_the_list` · medium · 5 minutes
 #
-# Now train with both rewards, the sum's and yours. TRL adds the two. Most sums are learned after 20 steps with the
-# sum's reward alone; with the second one, the same 40 steps have two things to teach. Compared with the chapter's run,
-# will *more* held-out charts have a right list *and* a right sum, *fewer*, or is there *no difference* (p of the paired
-# test is 0.05 or more)?
+# Now train with both rewards, the sum's and yours, so solve 15.5 first. TRL adds the two. Most sums are learned after
+# 20 steps with the sum's reward alone; with the second one, the same 40 steps have two things to teach. Compared with
+# the chapter's run, will *more* held-out charts have a right list *and* a right sum, *fewer*, or is there *no
+# difference* (p of the paired test is 0.05 or more)?
 
 # %% tags=["exercise"]
 prediction = ...  # "more", "fewer" or "no difference"
