@@ -231,9 +231,9 @@ priced_reward.case(
 
 
 def answer_of(completion):
-    """The text of the last message, if the model wrote it."""
+    """The text of the last message, if the model wrote it and calls nothing in it."""
     last = completion[-1]
-    if last["role"] != "assistant":
+    if last["role"] != "assistant" or last.get("tool_calls"):
         return None
     return last["content"]
 
@@ -258,6 +258,8 @@ priced_reward.case(
     0.25,
     gives=[-0.25, -0.5, -0.25, 0.0],
 )
+# an answer beside a call whose result did not fit
+priced_reward.case([[{**calls_of(4), "content": "8"}]], ["8"], 0.25, gives=[-0.25])
 
 
 @priced_reward.mistake
@@ -349,6 +351,19 @@ def counts_tool_messages(completions, answer, price):
     for completion, gold in zip(completions, answer, strict=True):
         results = sum(message["role"] == "tool" for message in completion)
         rewards.append(float(answer_of(completion) == gold) - price * results)
+    return rewards
+
+
+@priced_reward.mistake
+def takes_an_answer_beside_a_call(completions, answer, price):
+    """You paid a last message that holds the answer and a call: the conversation has not ended
+    there, so a right last message calls nothing.
+    """
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        last = completion[-1]
+        is_right = last["role"] == "assistant" and last["content"] == gold
+        rewards.append(float(is_right) - price * count_calls(completion))
     return rewards
 
 
@@ -613,6 +628,17 @@ def longer_is_better(rewards_by_pattern):
     return True
 
 
+def contradictions_add_nothing(game_reward):
+    """Whether a last guess that contradicts an earlier answer never adds to a lost game."""
+    for secret, guesses in lost_games():
+        if not guesses or consistent_guesses(guesses, secret)[-1]:
+            continue
+        without = game_reward(list(guesses[:-1]), secret)
+        if game_reward(list(guesses), secret) > without + 1e-9:
+            return False
+    return True
+
+
 def examine_game_reward(game_reward):
     """What must hold of the learner's reward, from all games of up to three guesses."""
     won = [game_reward(guesses, secret) for secret, guesses in won_games()]
@@ -645,6 +671,7 @@ def examine_game_reward(game_reward):
         "a further guess that contradicts nothing beats giving up": longer_is_better(plain),
         "a guess that was made before counts as a contradiction": more_is_better(repeating),
         "a guess outside 1 to 7 counts as a contradiction": more_is_better(outside),
+        "a guess that contradicts adds nothing": contradictions_add_nothing(game_reward),
     }
 
 
@@ -668,6 +695,7 @@ game_reward.case(
         "a further guess that contradicts nothing beats giving up": True,
         "a guess that was made before counts as a contradiction": True,
         "a guess outside 1 to 7 counts as a contradiction": True,
+        "a guess that contradicts adds nothing": True,
     }
 )
 
@@ -783,3 +811,14 @@ def pays_for_being_near(guesses, secret):
     for guess in guesses:
         nearness += max(0.0, 1 - abs(guess - secret) / 7)
     return 0.1 * nearness
+
+
+@game_reward.mistake
+def pays_a_little_for_contradictions(guesses, secret):
+    """You pay a little for a guess that contradicts an earlier answer as well: then guessing on
+    at random earns something. Such a guess adds nothing.
+    """
+    if secret in guesses:
+        return 1.0
+    allowed = sum(consistent_guesses(guesses, secret))
+    return 0.1 * allowed + 0.05 * (len(guesses) - allowed)

@@ -380,6 +380,8 @@ def middle(interval):
 
 # new is above 0 and sharpening is not; they still overlap
 may_claim.case(intervals((0.0, 1.0), (-1.0, 9.0), (2.0, 20.0), (4.0, 28.0)), gives=[1, 2, 3])
+# ends that are exactly at the border: 3 is not less than 3, and 4 is not more than 4
+may_claim.case(intervals((-2.0, 3.0), (1.0, 4.0), (4.0, 9.0), (5.0, 14.0)), gives=[1, 2])
 
 
 @may_claim.mistake

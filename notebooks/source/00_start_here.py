@@ -458,7 +458,7 @@ boxes = {
     "fails": (0.3, 0.34, "Learn from\nfailures too?", question),
     "done": (0.48, 0.34, "nothing\nto train", figures.PALE["off"]),
     "SFT": (0.61, 0.34, "SFT", method), "DPO": (0.755, 0.34, "DPO", method),
-    "RLHF": (0.93, 0.34, "reward model,\nthen PPO, GRPO", method),
+    "RLHF": (0.92, 0.34, "RLHF: reward model,\nthen PPO or GRPO", method),
     "keep": (0.1, 0.07, "rejection sampling", method),
     "GRPO": (0.3, 0.07, "GRPO", method), "PPO": (0.5, 0.07, "PPO", method),
 }
@@ -551,6 +551,7 @@ check("00.3", choose_methods);
 #
 # Later chapters use these words without explaining them again. The words *reference*, *KL penalty* and *ratio* are
 # derived in [chapter 01](01_grpo_from_scratch.ipynb).
+#
 # | word | meaning |
 # | --- | --- |
 # | policy | the model in training: it gives every possible answer a probability |

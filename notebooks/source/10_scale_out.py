@@ -621,9 +621,11 @@ for name, processes in records.items():
 # %% [markdown]
 # Before the training, both launchers measure exactly the same accuracy on the same 80 held-out problems: `evaluate`
 # divides the problems among the processes and gathers the answers. After it, the two numbers differ, because each
-# process samples with a seed of its own, so the completions are others. This difference of 6 points is within chance:
-# the standard error of the difference of two accuracies from 80 problems each is about 8 points. (And four steps are
-# too few to show learning.) A test of this course gives one process and two the same completions. Their advantages are
+# process samples with a seed of its own, so the completions are others. This difference of 6 points shows nothing about
+# the launchers: it comes from one run each, whose samples differ, and the standard error of a difference of two
+# separate samples of 80 problems is already about 8 points. (On the same problems it is somewhat smaller; a paired
+# test, chapter 08, would need the answer to each problem, which the script does not save. And four steps are too few to
+# show learning.) A test of this course gives one process and two the same completions. Their advantages are
 # then equal in every bit, and the adapters differ by less than 1 %, because the halves of a sum are added in another
 # order.
 #
@@ -696,7 +698,7 @@ for start in (0, 3, 6, 9):  # four GPUs: 2 for sampling, 1 for the update
     alike.barh(0, 2, 0.6, left=start, **blue)
     alike.barh(0, 1, 0.6, left=start + 2, **orange)
 arrow = {"arrowstyle": "-|>", "color": figures.GREY}
-for start in (0, 6):  # two GPUs each: twice as long
+for start in (0, 6):  # two GPUs each: assumed to take twice as long
     turn = start + 4
     end = start + 6
     apart_axes.barh(0, 4, 0.6, left=start, **blue)
@@ -719,9 +721,11 @@ figures.show(figure, "Two time lines of four GPUs. Colocate: all sample, then al
              "other way round, two steps in the same time.")
 
 # %% [markdown]
-# In the sketch the server looks worse, because half of its GPUs always wait. It pays in two cases: if the memory of a
-# GPU cannot hold both vLLM's cache and the training, or if both halves work at the same time, which is the subject of
-# the section on asynchronous GRPO below.
+# In the sketch the server looks worse, because half of its GPUs always wait. The sketch assumes that half of the GPUs
+# need twice as long to sample. That is too pessimistic where sampling waits for the memory: by the bounds above, twice
+# as many completions on a GPU take much less than twice as long. So measure both ways. The server pays most in two
+# cases: if the memory of a GPU cannot hold both vLLM's cache and the training, or if both halves work at the same time,
+# which is the subject of the section on asynchronous GRPO below.
 
 # %% [markdown]
 # These are the settings:
@@ -829,12 +833,15 @@ for length in (10, 100, 1000, 4000):
 # with them.
 #
 # The next cell does the same with the measured differences. It joins them at random into longer completions (so it
-# assumes that tokens differ independently):
+# assumes that tokens differ independently). The exact mean of a token's ratio is 1, as in the toy. The mean of so few
+# measured tokens is a little off, and a product of 8,192 ratios would multiply this error, so the cell first shifts all
+# differences by a constant that makes the mean 1:
 
 # %%
 lengths = [32, 128, 512, 2048, 8192]
 ratios = {}  # sampler -> for each length the quantiles 5, 50, 95 % of the ratio
 for name, steps in apart.items():
+    steps = steps - steps.exp().mean().log()  # so that a token's mean ratio is 1
     ratios[name] = []
     for length in lengths:
         chosen = torch.randint(len(steps), (400, length))

@@ -413,9 +413,9 @@ for room, right_rate, lost_rate in zip(rooms, right_rates, lost_rates):
 figures.show(figure, "Stacked bars of how conversations end. " + "; ".join(parts))
 
 # %% [markdown]
-# With 10 tokens not even a call fits. With 20 to 40 tokens the call fits, but in most conversations its result does
-# not: they end with a dropped result. At 40 tokens about a fifth of the results fit, but then the answer does not, so
-# still hardly any conversation is right. From 50 tokens on, call, result and answer fit. Here is one
+# With 10 tokens hardly any call fits (one of the 64). With 20 to 40 tokens the call fits, but in most conversations its
+# result does not: they end with a dropped result. At 40 tokens about a fifth of the results fit, but then the answer
+# does not, so still hardly any conversation is right. From 50 tokens on, call, result and answer fit. Here is one
 # product with the whole limit of 128 tokens, and the same with 30:
 
 # %%
@@ -1020,12 +1020,13 @@ figures.show(figure, "Advantages by first guess, means: " + "; ".join(parts))
 
 # %% [markdown]
 # The points of each guess lie far apart, on both sides of 0, and the means differ much less. Still, the mean of 4, the
-# middle, is above 0 by more than twice its error: over hundreds of games it begins to show that 4 is a good first
-# guess. Whether 4 is better than 3 cannot be seen: their means are +0.28 and +0.18, with errors of 0.08 and 0.15.
-# (These errors treat the games as independent. There are only seven secrets, and some of them came more often than
-# others. An error that counts whole secrets instead of games is about twice as large, so other secrets could move the
-# means more than the figure shows.) The more turns an episode has, the smaller is the part of its advantage that is due
-# to one guess. It helps to keep episodes short, to start from a model that wins sometimes, and to use more groups.
+# middle, is the highest, and by the errors of the figure it is clearly above 0: over hundreds of games there is a hint
+# that 4 is a good first guess. Whether 4 is better than 3 cannot be seen: their means are +0.28 and +0.18, with errors
+# of 0.08 and 0.15. (These errors treat the games as independent. There are only seven secrets, and some of them came
+# more often than others. An error that counts whole secrets instead of games is about twice as large, and with it the
+# mean of 4 is less than two errors above 0.) The more turns an episode has, the smaller is the part of its advantage
+# that is due to one guess. It helps to keep episodes short, to start from a model that wins sometimes, and to use more
+# groups.
 #
 # An environment can also reward single turns: `get_reward` may give a part of the reward for each guess that
 # contradicts no earlier answer. TRL still adds everything up into one advantage for the whole conversation, and a model
@@ -1240,9 +1241,9 @@ except NotImplementedError:
 # %% [markdown]
 # ### Exercise 11.2 · `priced_reward` · medium · 10 minutes
 #
-# Write the reward of the priced run: 1 if the last message is an assistant's and its content is exactly the answer,
-# else 0. Then subtract `price` for each call in the transcript, whether it worked or not. The cell after the solution
-# trains with it.
+# Write the reward of the priced run: 1 if the last message is an assistant's, calls nothing, and its content is exactly
+# the answer, else 0. Then subtract `price` for each call in the transcript, whether it worked or not. The cell after
+# the solution trains with it.
 
 
 # %% tags=["exercise"]
@@ -1266,7 +1267,9 @@ check("11.2", priced_reward);
 #     rewards = []
 #     for messages, reference in zip(completions, answer):
 #         last = messages[-1]
-#         right = last["role"] == "assistant" and last["content"] == reference
+#         right = False
+#         if last["role"] == "assistant" and not last.get("tool_calls"):
+#             right = last["content"] == reference
 #         calls = 0
 #         for message in messages:
 #             calls += len(message.get("tool_calls", ()))
@@ -1472,9 +1475,9 @@ predict("11.5", prediction, run_narrow);
 # In a lost game every guess is penalised, the sensible ones as well. Would the model learn more from a reward that also
 # pays for guesses? Write one, for a finished game of *higher* and *lower* with the numbers from 1 to 7. `guesses` has
 # up to three numbers. A won game earns exactly 1. A lost game earns at most 0.5: a part for each guess that contradicts
-# no earlier answer, so that a further such guess always adds something. A guess outside of 1 to 7, and one that was
-# made before, contradict. Each first guess from 1 to 7 earns the same part. The check plays all games against your
-# reward.
+# no earlier answer, so that a further such guess always adds something, and nothing for any other guess. A guess
+# outside of 1 to 7, and one that was made before, contradict. Each first guess from 1 to 7 earns the same part. The
+# check plays all games against your reward.
 
 
 # %% tags=["exercise"]

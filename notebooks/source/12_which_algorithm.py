@@ -461,10 +461,11 @@ figures.show(figure, f"{words} {'; '.join(lines)}.")
 #
 # ### Is the difference real?
 #
-# Part of a run's luck comes from its seed: seed 3 of every method sees the same problems in the same order. So the
-# chapter compares methods *within* each seed. It takes the difference for each seed, then the mean of these
-# differences, its interval, and a t-test against 0. (With eight values, a bootstrap interval as in chapter 08 would be
-# too narrow ([measurements](../docs/measurements.md)).) Write the first part yourself:
+# Part of a run's luck comes from its seed: seed 3 of every method takes its problems from the same shuffled list,
+# though a method with groups gets less far in it. So the chapter compares methods *within* each seed. It takes the
+# difference for each seed, then the mean of these differences, its interval, and a t-test against 0. (With eight
+# values, a bootstrap interval as in chapter 08 would be too narrow ([measurements](../docs/measurements.md)).) Write
+# the first part yourself:
 
 # %% [markdown]
 # ### Exercise 12.3 · `paired_gap` · medium · 10 minutes
@@ -792,13 +793,15 @@ for method, row in over_base.iterrows():
     print(f"{method:16} {show_gap(row)}, p {row['p']:.2g}")
 
 # %% [markdown]
-# Sharpening alone would leave pass@16 where it was. But SFT and distillation solve many more problems, and rejection
+# If a method only made those answers likelier that the base already finds in nearly every 16 attempts, pass@16 would
+# stay where it was. But SFT and distillation solve many more problems, and rejection
 # sampling raises pass@16 by 14.2 points and GRPO with four updates by 10.9. GRPO's own gain of 6.7 points is not shown.
 # The methods differ in how much they add. The base solves 61.7 % of the problems in 16 attempts. One greedy answer is
 # right for 44.6 % after GRPO and for 58.8 % after rejection sampling, but for 88.2 % after SFT. (Greedy answers are to
 # all 240 problems, the 16 attempts to 80 of them.) So SFT teaches what the base cannot do, because the worked answers
 # contain it. The methods with a check bring the greedy answer to at most 58.8 %, about what the base finds in 16
-# attempts; none is shown to go beyond it.
+# attempts. So within 16 attempts rejection sampling and four updates do more than sharpen. With more attempts the base
+# would find more, so a part of this gain may be answers that were only rare ([chapter 08](08_evaluation.ipynb)).
 #
 # The right panel shows that the methods with the lowest entropy have the highest sampled accuracy. A policy that is
 # nearly sure of its best guess seldom samples another one, and this raises sampled accuracy if the best guess is right.
@@ -854,7 +857,7 @@ check("12.4", faults);
 #
 # Do the large differences appear in runs that nobody has seen? Run three of the methods with the seeds 8 and 9, which
 # the stored race does not contain, at the full budget and with the same learning rate (3e-4 for each of the three).
-# This takes two to five minutes on two cores. If you run the cell twice, finished runs are not made again.
+# This is most of the chapter's time. If you run the cell twice, finished runs are not made again.
 
 # %%
 import subprocess
@@ -1284,8 +1287,8 @@ for name in ("sft 8", "sft 9"):
 # When is another method better than GRPO?
 #
 # - A fair race has equal completions, a learning rate tuned for each method, held-out problems, several paired seeds, a
-#   control, and a corrected test. Here SFT sees more problems than GRPO, and the rates were tuned with one seed, which
-#   cost GRPO seven points.
+#   control, and a corrected test. Here SFT sees more problems than GRPO, and the rates were tuned with one seed: with
+#   another rate, tried afterwards, GRPO ends 7 points higher when sampled and 10 greedily.
 # - The result depends on the measure. Call a method better only where sampled and greedy accuracy agree. Where only
 #   sampled accuracy differs, call it sharper or less sharp.
 # - With rewards of 0 and 1, REINFORCE is rejection sampling on fresh samples. RLOO and Dr. GRPO differ by a constant

@@ -512,11 +512,12 @@ figures.show(figure, f"{title}. Groups by right completions: {', '.join(parts)}.
 # %% [markdown]
 # The horizontal axis is the number of right completions in a group of eight, and a bar counts the groups with that
 # number. In the groups of the two grey, hatched bars all completions get the same reward for the number. In half of the
-# groups no completion is right here, so these problems are hard for the model; they can begin to teach only if training
-# on the others makes a right completion likelier. If nearly all groups had no right completion, you would take easier
-# problems or teach some answers by SFT first. If most groups had only right completions, you would take harder
-# problems. With all rewards together (row `total` of the table), 11 of the 16 groups teach nothing at first, and 5
-# teach. That is enough to begin, but about two thirds of the samples are spent on groups that teach nothing.
+# groups no completion is right here, so these problems are hard for the model. They teach nothing in this draw, but may
+# in a later one: by luck, or because training on the others makes a right completion likelier. If nearly all groups had
+# no right completion, you would take easier problems or teach some answers by SFT first. If most groups had only right
+# completions, you would take harder problems. With all rewards together (row `total` of the table), 11 of the 16 groups
+# teach nothing at first, and 5 teach. That is enough to begin. Sixteen groups are few, so this fraction is rough: in
+# the run below, 43 % of the groups teach nothing, at first as well as on average.
 
 # %% [markdown]
 # ## 5 · Plan: memory and problems
