@@ -479,8 +479,9 @@ def table(task: str, rows: list[dict]) -> None:
     print("| --- " * 13 + "|")
     for method, by_seed in by_method.items():
         runs = list(by_seed.values())
-        measures = runs[0]["end"]
-        end = {name: mean(run["end"][name] for run in runs) for name in measures}
+        end = {}
+        for measure in runs[0]["end"]:
+            end[measure] = mean(run["end"][measure] for run in runs)
         sampled = f"{100 * end['sampled']:.1f}"
         if len(runs) >= 3:
             test = ttest_1samp([run["end"]["sampled"] for run in runs], 0)

@@ -114,7 +114,10 @@ def right_and_short(price: float, all_pay: bool):
         rights = correctness_reward(completions=completions, **columns)
         for right, tokens in zip(rights, completion_ids, strict=True):
             cost = price * len(tokens) / PER
-            rewards.append(right - cost if all_pay else right * max(0.0, 1 - cost))
+            if all_pay:
+                rewards.append(right - cost)
+            else:
+                rewards.append(right * max(0.0, 1 - cost))
         return rewards
 
     return priced_reward
@@ -252,10 +255,16 @@ def store(row: dict) -> None:
     """Add a run, in the place of an older one with its method and seed."""
     place = (row["method"], row["seed"])
     others = [other for other in stored_runs() if (other["method"], other["seed"]) != place]
-    order = list(METHODS)
-    lines = sorted([*others, row], key=lambda line: (order.index(line["method"]), line["seed"]))
+    order = {method: rank for rank, method in enumerate(METHODS)}
+    # A line of a method that is no longer made stays, behind the others.
+    lines = sorted(
+        [*others, row], key=lambda line: (order.get(line["method"], len(order)), line["seed"])
+    )
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    STORED.write_text(text, encoding="utf-8")
+    # Whole or not at all: a kill while it is written would lose the other runs.
+    whole = STORED.with_suffix(".new")
+    whole.write_text(text, encoding="utf-8")
+    whole.replace(STORED)
 
 
 def show_table() -> None:

@@ -169,7 +169,7 @@ def train(model, processor, method: Method, seed: int, steps: int = STEPS) -> li
         scale_rewards="group",
         generation_kwargs={"suppress_tokens": picture_tokens(processor)},
         gradient_checkpointing=False,
-        bf16=torch.cuda.is_available(),
+        bf16=torch.cuda.is_available(),  # as on the GPUs of `gpu.py`, which have it
         use_cpu=not torch.cuda.is_available(),
         optim="adamw_torch",
         logging_steps=1,
@@ -277,10 +277,14 @@ def store(row: dict) -> None:
     for other in stored_runs():
         if (other["method"], other["seed"]) != (row["method"], row["seed"]):
             runs.append(other)
-    order = list(METHODS)
-    runs.sort(key=lambda stored: (order.index(stored["method"]), stored["seed"]))
-    text = "".join(json.dumps(stored) + "\n" for stored in runs)
-    STORED.write_text(text, encoding="utf-8")
+    order = {method: rank for rank, method in enumerate(METHODS)}
+    # A line of a method that is no longer made stays, behind the others.
+    lines = sorted(runs, key=lambda line: (order.get(line["method"], len(order)), line["seed"]))
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    # Whole or not at all: a kill while it is written would lose the other runs.
+    whole = STORED.with_suffix(".new")
+    whole.write_text(text, encoding="utf-8")
+    whole.replace(STORED)
 
 
 def show_table() -> None:

@@ -213,8 +213,9 @@ def train_rambler() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", action="store_true", help="write the sums, train nothing")
+    args = parser.parse_args()
     write_data()
-    if parser.parse_args().data:
+    if args.data:
         return
     make_thinker()
     train_rambler()

@@ -921,12 +921,18 @@ def with_closed_thought(
     tokenizer: Any, prompt: list[int], tokens: list[int], budget: int
 ) -> list[int]:
     """The tokens of a completion so far, and the tag that closes its thought if that is open."""
-    opening = tokenizer.decode(prompt[-8:]).rstrip()  # it may end in <think>
+    # Only what the template has written last counts: the question may speak of the tags, too.
+    # Eight tokens are enough for a tag that a tokenizer cuts into pieces.
+    opening = tokenizer.decode(prompt[-8:]).rstrip()
+    if opening.endswith("</think>"):  # thinking is off: the template has closed the thought
+        return tokens
+    is_opened = opening.endswith(OPENED)
+    opened_by_prompt = OPENED if is_opened else ""
     closing = CLOSING
     # An empty thought, as the template of Qwen3 writes it with enable_thinking=False.
-    if budget == 0 and not opening.endswith(OPENED):
+    if budget == 0 and not is_opened:
         closing = f"{OPENED}\n{CLOSING}"
-    elif not thought_is_open(opening + tokenizer.decode(tokens)):
+    elif not thought_is_open(opened_by_prompt + tokenizer.decode(tokens)):
         return tokens
     # The closing tag begins with a line break of its own.
     while tokens and tokenizer.decode(tokens[-1:]).isspace():

@@ -187,7 +187,11 @@ def merge(
         proof = _merge_into(target, base, adapter, problems, sampling, in_4bit, dequantize)
         if not is_proved(proof):
             raise WorkbookError(f"{_why_not(proof)}. Nothing was written")
-        write_card(target, {**report, "merge": proof}, settings, base=base)
+        # The card names the prompt and the limit with which the merge was proved.
+        card_settings = {"max_completion_length": tokens, **settings}
+        if template_options is not None:
+            card_settings["chat_template_kwargs"] = dict(template_options)
+        write_card(target, {**report, "merge": proof}, card_settings, base=base)
         return proof
 
     return files.swap_folder(folder, write)

@@ -91,7 +91,7 @@ OPTIONS = [
     ),
     option("--samples", type=count, default=1, metavar="N", help="answers to each problem (1)"),
     option("--seed", type=int, default=0, metavar="N", help="of the samples"),
-    option("--max-new-tokens", type=count, default=256, metavar="N", help="default 256"),
+    option("--max-new-tokens", type=count, metavar="N", help="default: the run's, or 256"),
     option("--batch-size", type=count, default=32, metavar="N", help="default 32"),
     option("--output", type=Path, default=Path("outputs/evaluation"), metavar="DIR"),
     option("--baseline", type=Path, metavar="DIR", help="an earlier --output, to compare with"),
@@ -118,6 +118,9 @@ def main(args: argparse.Namespace) -> int:
     _, trained = run_of(args.adapter or profile.model)
     args.chat_template_kwargs = template_options(args, trained)
     note = difference_from_run(args.chat_template_kwargs, trained)
+    if args.max_new_tokens is None:
+        # A shorter limit than in training would cut the thoughts of a run that thinks.
+        args.max_new_tokens = trained.get("max_completion_length", 256)
 
     model, tokenizer = models.load_model(
         profile.model,

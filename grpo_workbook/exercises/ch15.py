@@ -223,6 +223,7 @@ list_reward.case(["", "no list"], [BARS, BARS], gives=[0.0, 0.0])
 list_reward.case([RIGHT, RIGHT], [BARS, OTHER_BARS], gives=[1.0, 0.0])
 list_reward.case([RIGHT, written(OTHER_BARS)], [BARS, OTHER_BARS], gives=[1.0, 1.0])
 list_reward.case([LATER_LINE, RIGHT], [BARS, BARS], gives=[0.0, 1.0])
+list_reward.case([written(f"green 1, {BARS}"), RIGHT], [BARS, BARS], gives=[0.0, 1.0])
 # a list without <reasoning> before it
 list_reward.case([f"The bars:\n{BARS}\n2+3=5", RIGHT], [BARS, BARS], gives=[0.0, 1.0])
 
@@ -355,8 +356,8 @@ def wants_the_sum_too(completions, bars, answer, **columns):
 
 @list_reward.mistake
 def accepts_a_longer_line(completions, bars, **columns):
-    """You accepted a line that only contains the right list, or begins with it: a list that ends in
-    45 begins like the one that ends in 4. The whole line has to be the list.
+    """You accepted a line that only contains the right list, or begins or ends with it: a list that
+    ends in 45 begins like the one that ends in 4. The whole line has to be the list.
     """
     rewards = []
     for completion, description in zip(completions, bars, strict=True):

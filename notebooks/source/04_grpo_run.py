@@ -753,7 +753,9 @@ for axes, measure in zip(grid, measures):
     axes.set_yticks(range(len(names)), names)
     axes.grid(axis="x", alpha=0.25)
     axes.invert_yaxis()
-figure.suptitle("Of these runs, only imitating worked answers gains more than GRPO (main)")
+figure.suptitle(
+    "Of these runs, only imitating worked answers gains more than GRPO (main)"
+)
 figure.supxlabel("right answers (%)", fontsize=10)
 figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.")
 

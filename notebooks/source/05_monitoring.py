@@ -593,7 +593,8 @@ gamed = train(model, [shows_work_reward], gamed_args, [keeper])
 history = read_run(gamed.state.log_history).table
 accuracy = history["heldout/strict"].dropna()
 figure, grid = figures.new_panels(10.0, 2.8, 3, 3)
-titles = ["mean reward, at most 1", "mean length, tokens", "held-out accuracy, strict, 0 to 1"]
+titles = ["mean reward, at most 1", "mean length, tokens"]
+titles.append("held-out accuracy, strict, 0 to 1")
 metrics = ["reward", "completions/mean_length", "heldout/strict"]
 words = []
 for axes, title, metric in zip(grid, titles, metrics):
@@ -606,7 +607,9 @@ for axes, title, metric in zip(grid, titles, metrics):
     words.append(f"{values[40]:.2f} at 40")
 grid[2].plot(accuracy.index, accuracy, "o", color=figures.BLUE, clip_on=False)
 figure.supxlabel("optimizer step", fontsize=9)
-figure.suptitle("Gamed: the reward reaches its maximum, and no answer is strictly right")
+figure.suptitle(
+    "Gamed: the reward reaches its maximum, and no answer is strictly right"
+)
 figures.show(figure, f"Line charts over the steps: {', '.join(words)}.")
 
 # %% [markdown]

@@ -273,8 +273,8 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 # Most of the variance is chance: if all problems were equally hard, their rates would differ as much or more in 9 % of
 # measurements. So these 64 problems hardly differ for this model, and eight completions each do not even show that they
 # differ at all. One reason is the model itself. Many of its completions have the right number outside the tags (before
-# training 65.8 % of the held-out answers below are right in some form, but only 21.2 % strictly), and that habit hardly
-# depends on the problem. A curriculum needs problems that differ in difficulty. It also
+# training 65.8 % of the held-out answers below are right in some form, but only 21.2 % strictly), and that habit
+# probably depends little on the problem. A curriculum needs problems that differ in difficulty. It also
 # needs enough completions to measure the difference: a problem with a true pass rate of 10 % has no right completion
 # among eight in 43 of 100 tries.
 
@@ -461,9 +461,9 @@ figures.show(figure, f"Line chart, means of four steps. {'; '.join(sentences)}."
 # although it never rewards a right answer. Before training 65.8 % of the answers were right in some form (the *lenient*
 # rate), but few of them had the requested form. Once the form is there, they count.
 #
-# Why does even *correctness alone* raise the strict rate, with no reward for the form? It pays only for a number between
-# the answer tags, and with this model the rest of the form came along. You cannot rely on that: with a reward that also
-# charged for length, the same model dropped `</reasoning>`, and its strict rate fell to 0 (exercise 04.2).
+# Why does even *correctness alone* raise the strict rate, with no reward for the form? It pays only for a number
+# between the answer tags, and with this model the rest of the form came along. You cannot rely on that: with a reward
+# that also charged for length, the same model dropped `</reasoning>`, and its strict rate fell to 0 (exercise 04.2).
 
 # %% [markdown]
 # ## The filter goes stale
@@ -521,7 +521,7 @@ for start, fraction in zip(starts, zero):
 
 # %% [markdown]
 # What does this price buy? A zero-variance group adds nothing to the gradient of the rewards. So the same number of
-# sampled completions holds no more groups that teach; dynamic sampling only spreads them over fewer steps. But each of
+# sampled completions holds no more groups that teach; dynamic sampling only gathers them in fewer steps. But each of
 # its steps has the same number of groups that teach, so the gradient does not get noisier as problems are mastered. In
 # DAPO's ablation, dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B weights; each of
 # its steps takes more samples).

@@ -1285,7 +1285,7 @@ check("11.2", priced_reward);
 # <details><summary>Answer</summary>
 #
 # After a call about 95 % of the answers are right, so the border is now at 5 %. Hardly any hard product is right by
-# heart, so a call gains at most 0.05 there, which is little beside the noise of a group. The easy products lie above
+# heart, so a call gains at most 0.05 there, which is little beside the noise of a group. Most easy products lie above
 # the border: for them a call does not pay.
 #
 # </details>

@@ -592,6 +592,7 @@ for method in RIVALS:
     verdicts[method] = verdict(sampled, greedy)
 gaps["verdict"] = verdicts
 by_gap = tables["sampled"]["gap"].sort_values(ascending=False).index
+row_labels = [f"{method} - {RIVALS[method]}" for method in by_gap[::-1]]
 gaps.loc[by_gap]
 
 # %% [markdown]
@@ -620,7 +621,6 @@ for measure in ("sampled", "greedy"):
             mark += " (hollow)"
         marks[method].append(mark)
 axes.axvline(0, color="black", lw=0.8)
-row_labels = [f"{method} - {RIVALS[method]}" for method in rising]
 axes.set_yticks(range(len(rising)), row_labels, fontsize=8)
 axes.set_xlabel("points above its rival, with 95 % interval")
 axes.set_title("Only worked answers and a teacher are shown to beat GRPO by both measures")

@@ -8,7 +8,7 @@
 # **After this notebook you can** train a reward model with TRL and show what it cannot see, draw the true reward over
 # the distance from the base, read from such a curve where to stop, and test whether a remedy does more than stop early.
 #
-# **Time:** about 3 minutes on two CPU cores.  You train a reward model and policies against it; the runs with many
+# **Time:** about 3 minutes on two CPU cores. You train a reward model and policies against it; the runs with many
 # seeds are stored, and you read them. Reading takes about 40 minutes, and the optional part "For the curious" another
 # 15. **You need** chapters 00, 01 and 03, and from chapter 12 what a paired difference and Holm's correction are.
 

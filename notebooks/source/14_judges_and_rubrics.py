@@ -9,7 +9,7 @@
 # **After this notebook you can** ask a judge behind any endpoint, say with an interval how far it agrees with people,
 # make one reward of several criteria, and measure the judge again on what your policy writes.
 #
-# **Time:** about 3 minutes on two CPU cores.  Reading takes about 35 minutes. **You need** chapters 00, 01 and 03.
+# **Time:** about 2 minutes on two CPU cores. Reading takes about 35 minutes. **You need** chapters 00, 01 and 03.
 
 # %% [markdown]
 # ## Why anybody needs a judge
@@ -482,10 +482,10 @@ check("14.1", kappa);
 #
 # [Zheng et al.](https://arxiv.org/abs/2306.05685) measured the first three for large models. For self-preference you
 # need completions of several models that people have judged too, and the stand-in writes nothing itself, so it has no
-# self-preference to measure. It is stable, because it does not read the fence. The length comes with the attacks
-# below. Here is the position. Each pair has the reply to one customer and a reply that was written to another
-# customer. `compare` asks for each pair twice, in both orders, and returns 0.5 if the first place won both times or
-# lost both times:
+# self-preference to measure. It is stable, because it does not read the fence, and it counts each word once, so that
+# repeating words cannot change its verdict. An attack below adds polite sentences. Here is the position. Each pair has
+# the reply to one customer and a reply that was written to another customer. `compare` asks for each pair twice, in
+# both orders, and returns 0.5 if the first place won both times or lost both times:
 
 # %%
 pair_judge = Judge(url, "stand-in", PREFER, {"A": 1.0, "B": 0.0}, fence_seed=1)
@@ -727,8 +727,9 @@ for end in (" about the mug.", " about the pen.", "."):
 # The judge is less sure of the wrong product than of the right one, but it says yes to both: it takes nearly every "I
 # am sorry about the ..." for the right one. Its kappa of 0.71 hid this, because only 16 of the 300 unseen labelled
 # replies name a wrong product. After training, 59 of the 240 replies do, and the judge accepts 49 of them. Such a reply
-# mostly earns as much as one with the right product, so little teaches the policy which product to name. A policy moves
-# to the replies on which its judge errs, as in chapter 13.
+# mostly earns as much as one with the right product, so little teaches the policy which product to name: it learned to
+# name one, right or wrong, because the judge pays for both. So replies on which the judge errs, rare before the
+# training, are a quarter of all replies now.
 
 # %% [markdown]
 # ## Measure the judge on what the policy writes
@@ -1122,8 +1123,10 @@ print(f"0 of 57 leaves a rate of up to {highest:.0%} open (95 % interval)")
 # %% [markdown]
 # Each cell counts how many verdicts of no became yes. The orders and the false verdicts turned none, which leaves up
 # to 6 % open (the 95 % interval of 0 of 57). The note as the grader turned 3 of 57 on *problem*, and flattery 4 of 57
-# on *careful*. Twenty polite sentences turned 12 of 57 on *polite*: replies with an insult pass if enough thanks
-# follow. Length alone helps here, because each polite word adds to this judge's yes, whatever stands before it.
+# on *careful*. Twenty polite sentences turned 12 of 57 on *polite*: replies with an insult pass if thanks follow,
+# because each new polite word adds to this judge's yes, whatever stands before it. The length itself does not help
+# here: the judge counts each word once, so two such sentences have the same effect as twenty. With a judge that reads,
+# compare the two.
 #
 # This stand-in knows only words, so it cannot obey an order, and its table says nothing about *your* judge. A language
 # model can obey. Run `turned` with your own judge, on at least 60 replies of your own that people reject, before the
