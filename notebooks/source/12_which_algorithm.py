@@ -616,14 +616,14 @@ for measure in ("sampled", "greedy"):
     axes.plot(table["gap"][hollow], heights[hollow], marker, color=colour, ms=5,
               markerfacecolor="white")
     for method, gap in table["gap"].items():
-        mark = f"{measure} {gap:+.1f}"
-        if hollow[method]:
-            mark += " (hollow)"
-        marks[method].append(mark)
+        suffix = " (hollow)" if hollow[method] else ""
+        marks[method].append(f"{measure} {gap:+.1f}{suffix}")
 axes.axvline(0, color="black", lw=0.8)
 axes.set_yticks(range(len(rising)), row_labels, fontsize=8)
 axes.set_xlabel("points above its rival, with 95 % interval")
-axes.set_title("Only worked answers and a teacher are shown to beat GRPO by both measures")
+axes.set_title(
+    "Only worked answers and a teacher are shown to beat GRPO by both measures"
+)
 edge = axes.get_xlim()[1] + 1
 lines = []
 for method in by_gap:
