@@ -8,9 +8,9 @@
 # run from a sick one (within 30 steps here; on a GPU wait for about 100), name what is wrong and its cure, and stop a
 # bad run before it wastes an hour.
 #
-# **Time:** about 1 minute on two CPU cores that do nothing else (smoke profile). Reading takes about 35 minutes.
-# **You need** chapter 00, and chapter 04 for the calls. To diagnose a run of your own, use `python -m grpo_workbook
-# diagnose FOLDER`.
+# **Time:** about 1 minute on two CPU cores that do nothing else (smoke profile). (The stored run shared its machine, so
+# its bars show longer times.) Reading takes about 35 minutes. **You need** chapter 00, and chapter 04 for the calls. To
+# diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
 # ## Why the reward is not enough
@@ -993,9 +993,9 @@ check("05.2", my_diagnosis);
 # would be too far. The reward falls and the KL grows, but both have this one cause.
 #
 # F's answer column is shifted by seven rows, so a right answer earns nothing and the correctness stays near 0. The
-# held-out problems have their right answers: there the strict accuracy rises from 0.20 to 0.70, because the model learns
-# the form and calculates nearly as well as before. If correctness stays near 0 while held-out accuracy rises, check the
-# answer column before you blame the model.
+# held-out problems have their right answers: there the strict accuracy rises from 0.20 to 0.70, because the model
+# learns the form and calculates nearly as well as before. If correctness stays near 0 while held-out accuracy rises,
+# check the answer column before you blame the model.
 #
 # </details>
 

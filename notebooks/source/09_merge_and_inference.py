@@ -10,8 +10,9 @@
 # computed correctly, recognise a wrong merge although it still answers, generate in batches, choose sampling settings
 # by measurement, and serve the model over HTTP.
 #
-# **Time:** about 2 minutes on two CPU cores; more than half of it is a short training run. Reading takes about 35
-# minutes. **You need** chapter 00, and an idea of what LoRA is (chapter 04).
+# **Time:** about 2 minutes on two CPU cores; more than half of it is a short training run. (The stored run shared its
+# machine, so its bar shows a longer time.) Reading takes about 35 minutes. **You need** chapter 00, and an idea of what
+# LoRA is (chapter 04).
 
 # %% [markdown]
 # ## Which form?

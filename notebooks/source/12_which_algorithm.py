@@ -857,7 +857,8 @@ check("12.4", faults);
 #
 # Do the large differences appear in runs that nobody has seen? Run three of the methods with the seeds 8 and 9, which
 # the stored race does not contain, at the full budget and with the same learning rate (3e-4 for each of the three).
-# This is most of the chapter's time. If you run the cell twice, finished runs are not made again.
+# This is most of the chapter's time. (The stored times are those of a machine that did other work, too.) If you run the
+# cell twice, finished runs are not made again.
 
 # %%
 import subprocess
