@@ -358,8 +358,8 @@ predict("00.2", prediction, form_alone);
 # ```
 #
 # Most numbers were right before training, and with the right form they count as strictly right. In our run the strict
-# rate rose from 21 % to 75 %. But this reward is dangerous: it would have risen in the same way if the numbers had
-# become worse.
+# rate rose from 21 % to 75 %. But this reward is dangerous: the reward would have risen in the same way if the numbers
+# had become worse.
 #
 # </details>
 

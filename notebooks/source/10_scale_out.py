@@ -192,6 +192,9 @@ figures.show(figure, f"Bars of the memory of Qwen3-4B in GiB, while sampling and
 # cache. Long completions cost memory in both phases. They also cost time, because their tokens are written one after
 # the other. (`plan` counts the prompt once for each completion, because `generate` of Transformers stores it so. vLLM
 # stores a prompt once for all completions of its group.)
+#
+# Do not trust a verdict close to the line: the reserve and the usable share are assumed, and no peak was measured on a
+# GPU. 13.7 of 13.5 GiB may fit, and 13.0 may not; the 9.1 of the T4 settings leaves a margin of 4.4.
 
 # %% [markdown]
 # ## For the curious: the formulas, measured
@@ -417,7 +420,9 @@ figures.show(
 # How long does each part take *at least*? Two numbers of the T4's data sheet give a bound: 320 GB per second from its
 # memory, and 65 trillion operations per second in 16 bits. A forward pass takes two operations (multiply and add) for
 # each weight and token. The update takes three such passes: forward, forward again because of the checkpointing, and
-# backward through the activations (the frozen base needs no gradients of its weights).
+# backward through the activations (the frozen base needs no gradients of its weights). A 4-bit weight must be unpacked
+# before it is used. Some GPU kernels do so while they multiply (*sampling*); others write all weights in 16 bits and
+# read them again, for every token (*with unpacking*).
 
 # %%
 BANDWIDTH = 320e9  # bytes a second
@@ -448,9 +453,7 @@ for completions in (1, 8, 32):
     print(f"its arithmetic alone {arithmetic:3.1f} s; update {update:4.1f} s")
 
 # %% [markdown]
-# A 4-bit weight must be unpacked before it is used. Some GPU kernels do so while they multiply (*sampling*); others
-# write all weights in 16 bits and read them again, for every token (*with unpacking*). The figure shows all four
-# bounds:
+# The figure shows all four bounds:
 
 # %% tags=["hide-input"]
 counts = [1, 2, 4, 8, 16, 32, 64]
@@ -723,7 +726,7 @@ figures.show(figure, "Two time lines of four GPUs. Colocate: all sample, then al
 # %% [markdown]
 # In the sketch the server looks worse, because half of its GPUs always wait. The sketch assumes that half of the GPUs
 # need twice as long to sample. That is too pessimistic where sampling waits for the memory: by the bounds above, twice
-# as many completions on a GPU take much less than twice as long. So measure both ways. The server pays most in two
+# as many completions on a GPU take much less than twice as long. So measure both ways. The server is worth most in two
 # cases: if the memory of a GPU cannot hold both vLLM's cache and the training, or if both halves work at the same time,
 # which is the subject of the section on asynchronous GRPO below.
 
@@ -1449,9 +1452,9 @@ predict("10.6", prediction, run_ahead);
 # ## Summary
 #
 # Does this model fit on my GPU, and what will be slow? By the computation of this chapter, Qwen3-4B fits on a GPU of 16
-# GB, in 4 bits and with gradient checkpointing, and sampling is probably the slow part: its bound is 9 to 32 seconds,
-# that of the update 11, and the bound leaves out the start of many small programs for each token. (Nothing here was
-# measured on a GPU.)
+# GB, in 4 bits and with gradient checkpointing, with about 4 GiB to spare, and sampling is probably the slow part: its
+# bound is 9 to 32 seconds, that of the update 11, and the bound leaves out the start of many small programs for each
+# token. (Nothing here was measured on a GPU.)
 #
 # - `plan` computes the memory before the run. A step is sampling, then the update; each has its peak of memory, and the
 #   larger peak must fit.

@@ -728,8 +728,8 @@ for end in (" about the mug.", " about the pen.", "."):
 # am sorry about the ..." for the right one. Its kappa of 0.71 hid this, because only 16 of the 300 unseen labelled
 # replies name a wrong product. After training, 59 of the 240 replies do, and the judge accepts 49 of them. Such a reply
 # mostly earns as much as one with the right product, so little teaches the policy which product to name: it learned to
-# name one, right or wrong, because the judge pays for both. So replies on which the judge errs, rare before the
-# training, are a quarter of all replies now.
+# name one, right or wrong, because the judge pays for both. So the judge errs in this way on 49 of the 240 replies now,
+# a fifth, and before the training on 18.
 
 # %% [markdown]
 # ## Measure the judge on what the policy writes
@@ -787,8 +787,8 @@ sam_on_new = show_kappa("Sam, replies of the policy", sam_now, ruth_now)
 # %% [markdown]
 # On the replies that the policy writes now, the judge's kappa is 0.25 [0.15, 0.37], and that of the two people is 0.69
 # [0.60, 0.77]. So these replies are not harder to judge. They are of a kind that was rare among the labelled ones. By
-# this measurement, which costs 320 labels, you would not trust the criterion any more. The curve of the reward shows
-# none of this.
+# this measurement, which costs 320 labels from each of the two people, you would not trust the criterion any more. The
+# curve of the reward shows none of this.
 #
 # ### Can labels repair it?
 #
