@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -163,12 +164,19 @@ def measure(model, tokenizer, method: Method, seed: int) -> dict:
     return result
 
 
+def first_number(question: str) -> str:
+    """The digits of the first number in a question. Both numbers of a sum have equally many."""
+    match = re.search(r"\d+", question)
+    if match is None:
+        raise ValueError(f"no number stands in {question!r}")
+    return match[0]
+
+
 def by_digits(rows, sampled, silent) -> dict[str, list[float]]:
     """{digits of the numbers: [right, thought tokens, both sampled; right without thoughts]}."""
     places: dict[int, list[int]] = {}
     for place, question in enumerate(rows["question"]):
-        numbers = "".join(letter if letter.isdigit() else " " for letter in question).split()
-        places.setdefault(len(numbers[0]), []).append(place)
+        places.setdefault(len(first_number(question)), []).append(place)
     table = {}
     for digits, chosen in sorted(places.items()):
         right, thoughts = [], []

@@ -15,6 +15,7 @@ import argparse
 import importlib.util
 import json
 import random
+import re
 import shutil
 import sys
 from functools import partial
@@ -144,8 +145,8 @@ def measure(model, tokenizer) -> dict[str, float]:
 
 def digits_of(question: str) -> int:
     """The digits of the numbers in a question."""
-    numbers = "".join(letter if letter.isdigit() else " " for letter in question).split()
-    return len(numbers[0])
+    first_number = re.findall(r"\d+", question)[0]
+    return len(first_number)
 
 
 THINKER_CARD = (

@@ -454,12 +454,15 @@ def test_a_run_with_thoughts_is_measured_merged_and_described_alike(tmp_path):
         card = (folder / part / "README.md").read_text()
         assert '"chat_template_kwargs": {"enable_thinking": true}' in card
     log = json.loads((folder / "log.json").read_text())
+    assert len(log) == 2
     assert all("thoughts/unclosed" in row for row in log)
     measured = tmp_path / "measured"
     data = ("--data", STEP_TASKS / "heldout.jsonl", "--items", "4", "--system-prompt=")
     result = cli("evaluate", folder / "merged", *data, "--output", measured)
     assert result.returncode == 0, result.stderr[-3000:]
     assert report_of(measured)["chat_template_kwargs"] == on
+    # The limit is that of the training: a shorter one would cut thoughts off.
+    assert report_of(measured)["max_new_tokens"] == record["max_completion_length"]
 
 
 @pytest.mark.slow

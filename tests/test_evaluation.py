@@ -13,7 +13,7 @@ from datasets import Dataset
 
 from grpo_workbook import evaluation
 from grpo_workbook.config import DATA
-from grpo_workbook.data import chat_prompt, render
+from grpo_workbook.data import chat_prompt, load_tokenizer, render
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import (
     Generated,
@@ -525,3 +525,14 @@ def test_our_accuracy_is_the_harness_on_what_a_model_writes(harness, tiny):
     assert scores.strict == [
         is_well_formed(text) and is_correct(tagged_answer(text), answer) for text, answer in pairs
     ]
+
+
+def test_a_budget_leaves_a_thought_alone_that_is_not_the_models():
+    tokenizer = load_tokenizer(DATA / "tiny-thinker")
+    answer = tokenizer("<answer>3</answer>", add_special_tokens=False)["input_ids"]
+    # thinking is off: the template has opened and closed the thought
+    closed = tokenizer("<think>\n\n</think>\n\n", add_special_tokens=False)["input_ids"]
+    assert evaluation.with_closed_thought(tokenizer, closed, answer, 0) == answer
+    # the question speaks of the tag, and something else ends the prompt
+    question = tokenizer("<think>\n?", add_special_tokens=False)["input_ids"]
+    assert evaluation.with_closed_thought(tokenizer, question, answer, 4) == answer
