@@ -707,8 +707,9 @@ def generate(
         seed: of the samples.
         chat_template_kwargs: those of the training's GRPOConfig, as in `data.render`.
         thinking_budget: where a thought is cut off, in tokens of the completion: </think> is
-            written behind it, and the model goes on with its answer. A completion that closes its
-            thought before is not changed. With 0 the model gets an empty thought. Default: no cut.
+            written behind it, and the model goes on with its answer. A thought that closes before
+            is kept; of a sampled completion what follows the budget is drawn anew. With 0 the
+            model gets an empty thought. Default: no cut.
         progress: the label of a bar, or None for no bar.
 
     Raises:
