@@ -48,6 +48,12 @@ def points(file: str, method: str, rival: str, measure: str = "sampled") -> floa
     return 100 * mean(ours[seed][measure] - theirs[seed][measure] for seed in seeds)
 
 
+def with_budgets(method: str) -> list[tuple[int, float]]:
+    """(budget, the fraction of right answers) of a stored run of chapter 16."""
+    end = runs_of("thinking_runs.jsonl")[method][0]
+    return [(budget, rate) for budget, rate, _ in end["budgets"]]
+
+
 @functools.cache
 def logs_of(file: str) -> dict[str, dict[int, list[dict]]]:
     """{method: {seed: its batches}}."""
@@ -507,6 +513,15 @@ SENTENCES = [
             vision("vision", 1, "colours"),
             vision("language", 0, "colours"),
             vision("language", 1, "colours"),
+        ),
+    ),
+    (
+        "16_thinking",
+        "with a budget of 50 tokens only {:.1f} % of the sums are right, instead of {:.1f} % "
+        "without a budget",
+        lambda: (
+            100 * dict(with_budgets("rambler, base"))[50],
+            percent("thinking_runs.jsonl", "rambler, base", "greedy"),
         ),
     ),
 ]

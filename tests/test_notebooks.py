@@ -269,6 +269,16 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "make_charts(200, seed": "make_charts(24, seed",
         "make_args(steps=40)": "make_args(steps=2)",
     },
+    "16_thinking": {
+        '"max_steps": 40,': '"max_steps": 2,',
+        '"max_steps": 60,': '"max_steps": 2,',
+        "heldout = heldout.select(range(240))": "heldout = heldout.select(range(24))",
+        "some = heldout.select(range(120))": "some = heldout.select(range(8))",
+        "mixed_heldout = mixed_heldout.select(range(240))": (
+            "mixed_heldout = mixed_heldout.select(range(24))"
+        ),
+        "budgets = [0, 16, 24, 32, 36, 40, 48]": "budgets = [0, 24, 48]",
+    },
     "17_capstone": {
         "MY_STEPS = 60\nMY_HELDOUT = 120": "MY_STEPS = 4\nMY_HELDOUT = 24",
     },
@@ -604,6 +614,26 @@ def learned_to_see_and_knows_nothing_without_the_picture(folder, proved):
     assert proved["merged"] > 0.9
     assert proved["stored"] >= 9
     assert (folder / "outputs" / "pictures" / "merged" / "model.safetensors").is_file()
+
+
+@proof("16_thinking", "notebook_16.json")
+def learned_to_think_and_to_think_less(folder, proved):
+    assert (proved["steps"], proved["priced steps"]) == (40, 60)
+    before, after = proved["before"], proved["after"]
+    assert before["greedy"] < 0.1
+    assert before["sampled"] < 0.2
+    assert before["off"] < 0.05
+    assert after["greedy"] > 0.8
+    assert after["sampled"] > 0.7
+    assert proved["pass@16"][0] > 0.4
+    assert proved["lengths"][1] > 1.8 * proved["lengths"][0]
+    assert proved["budgets"]["0"] < 0.1
+    assert proved["budgets"]["24"] < 0.3
+    assert proved["budgets"]["48"] > 0.7
+    right, tokens = proved["short"]
+    assert tokens < 0.75 * proved["rambler"][1]
+    assert right > proved["rambler"][0] - 0.15
+    assert proved["stored"] >= 27
 
 
 @proof("17_capstone", "capstone/notebook_17.json")

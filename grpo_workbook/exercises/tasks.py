@@ -30,6 +30,7 @@ NOTEBOOKS = [  # chapter NN has the index NN
     "13_learned_rewards",
     "14_judges_and_rubrics",
     "15_pictures",
+    "16_thinking",
     "17_capstone",
 ]
 EXERCISES: dict[str, Exercise | Experiment] = {}  # by number, filled by `load_all`

@@ -1177,4 +1177,4 @@ print(json.dumps(proved, indent=2))
 # Does the model see, or are its answers only fluent? It sees the heights of the bars: without the right picture its
 # right sums are gone. For some of the colours its answers are only fluent.
 #
-# Next: [17 · Your own project](17_capstone.ipynb) takes a file of yours through all of it, step by step.
+# Next: [16 · Thinking](16_thinking.ipynb) trains a model that thinks before it answers.

@@ -1,0 +1,121 @@
+"""The exercises of notebook 16_thinking."""
+
+from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
+
+# 16.1: a price that wrong answers pay, too
+
+
+def pay_for_all(rights, completion_ids, price):
+    """The solution."""
+    rewards = []
+    for right, tokens in zip(rights, completion_ids, strict=True):
+        rewards.append(right - price * len(tokens) / 100)
+    return rewards
+
+
+def with_tokens(rights, lengths, price):
+    """Completions of these lengths, in place of which a case has only numbers."""
+    return rights, [[5] * length for length in lengths], price
+
+
+all_pay = exercise("16.1", "all_pay", solution=pay_for_all, prepare=with_tokens)
+all_pay.case([1.0, 0.0], [40, 40], 1.25, gives=[0.5, -0.5])
+all_pay.case([1.0, 1.0, 0.0], [8, 48, 0], 1.25, gives=[0.9, 0.4, 0.0])
+all_pay.case([0.0, 1.0], [100, 160], 0.5, gives=[-0.5, 0.2])
+all_pay.case([1.0, 0.0], [160, 40], 1.25, gives=[-1.0, -0.5])
+
+
+@all_pay.mistake
+def only_right_answers_pay(rights, completion_ids, price):
+    """You multiplied, so that a wrong answer pays nothing: that is the chapter's own price. Here
+    every completion pays.
+    """
+    rewards = []
+    for right, tokens in zip(rights, completion_ids, strict=True):
+        rewards.append(right * (1 - price * len(tokens) / 100))
+    return rewards
+
+
+@all_pay.mistake
+def stops_at_zero(rights, completion_ids, price):
+    """You cut the reward off at 0: then a long wrong answer earns as much as a short one, and the
+    price says nothing to it.
+    """
+    return [max(0.0, reward) for reward in pay_for_all(rights, completion_ids, price)]
+
+
+@all_pay.mistake
+def price_of_each_token(rights, completion_ids, price):
+    """You took the price for one token: it is that of 100."""
+    rewards = []
+    for right, tokens in zip(rights, completion_ids, strict=True):
+        rewards.append(right - price * len(tokens))
+    return rewards
+
+
+@all_pay.mistake
+def pays_for_length(rights, completion_ids, price):
+    """You added the price: long completions would earn more."""
+    rewards = []
+    for right, tokens in zip(rights, completion_ids, strict=True):
+        rewards.append(right + price * len(tokens) / 100)
+    return rewards
+
+
+# 16.2 and 16.3: other trainings, sum by sum
+
+CHANGES = {"rises": "more", "stays": "no difference", "falls": "fewer"}
+
+
+def read_change(measured):
+    """From what was right of the same sums in two measurements, by a paired test."""
+    change, sentence = paired_direction(measured["before"], measured["after"])
+    return CHANGES[change], sentence
+
+
+def outcomes(right, sums=240):
+    """So many right sums, then wrong ones."""
+    return [True] * right + [False] * (sums - right)
+
+
+train_short = experiment(
+    "16.2",
+    "train_short",
+    read=read_change,
+    wrong={
+        "more": (
+            "Your policy gains nothing from more room: look at the completions that were cut off. "
+            "Do they go on rightly where they get the tokens?"
+        ),
+        "fewer": (
+            "A completion that ends within 36 tokens is the same with 64. What can happen to the "
+            "others?"
+        ),
+        "no difference": (
+            "The limit cuts off thoughts about many columns in both trainings, but only one of the "
+            "measurements cuts them off. Print a completion of each."
+        ),
+    },
+)
+train_short.example({"before": outcomes(50), "after": outcomes(172)}, gives="more")
+
+forget_to_think = experiment(
+    "16.3",
+    "forget_to_think",
+    read=read_change,
+    wrong={
+        "more": (
+            "The rows have right answers, but the model also learns what stands in them before "
+            "the answer: print a completion."
+        ),
+        "fewer": (
+            "Your training changed little. Look at its loss and at the tokens of thought: were "
+            "there enough steps, and did the rows have no thought?"
+        ),
+        "no difference": (
+            "The template writes an empty thought into each of these rows, and the model learns to "
+            "write it. How many sums does it solve without a thought?"
+        ),
+    },
+)
+forget_to_think.example({"before": outcomes(235), "after": outcomes(0)}, gives="fewer")

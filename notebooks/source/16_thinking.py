@@ -1,0 +1,652 @@
+# %% [markdown]
+# # 16 · Thinking
+#
+# A model can write a long thought before it answers. When does a thought pay, and how long should it be? This chapter
+# trains a model that thinks, cuts its thoughts off, and puts a price on their length.
+#
+# **After this notebook you can** say what a chat template does to thoughts, train with thoughts in TRL and measure
+# with the same prompt, cut thoughts off at a budget, choose a limit for training and another one for measuring, and
+# make a model think less where it can.
+#
+# **Time:** about 3 minutes on two CPU cores. Reading takes about 30 minutes. **You need** chapters 00, 01, 02 and 04.
+
+# %% [markdown]
+# ## Two small models that think
+#
+# Models such as Qwen3 and DeepSeek-R1 write their thought between `<think>` and `</think>`, and the answer behind it. A
+# **hybrid** model, such as Qwen3, does it only if its chat template asks for it. The two models of this chapter are
+# hybrid as well. They add two numbers, and a thought of theirs adds the columns from the right:
+#
+# - **tiny-thinker** knows how to think ([its card](../data/tiny-thinker/README.md)), but it mostly forgets to.
+# - **tiny-rambler** learned from right answers only, but in three of four of them every column was added twice
+#   ([its card](../data/tiny-rambler/README.md)). It thinks longer than it has to.
+#
+# The settings are those of the smoke profile with three changes. `chat_template_kwargs` is TRL's field for what the
+# chat template reads beside the messages. The course switches thoughts off in all other chapters, and here on:
+
+# %%
+from grpo_workbook import choose_profile, config, quiet, use_one_thread
+
+quiet()
+use_one_thread()  # for a tiny model several threads only wait for each other
+import unsloth  # before TRL, because it changes parts of TRL
+from grpo_workbook import load_policy, load_problems, to_dataset
+
+ON, OFF = {"enable_thinking": True}, {"enable_thinking": False}
+changes = {
+    "chat_template_kwargs": ON, "max_completion_length": 64, "max_steps": 40,
+    "per_device_train_batch_size": 64, "learning_rate": 1e-3, "save_strategy": "no",
+}
+profile = choose_profile(
+    default="smoke", model=config.DATA / "tiny-thinker", grpo=changes
+)
+SUMS = config.DATA / "step_tasks"
+train_set = to_dataset(load_problems(SUMS / "train.jsonl"), system_prompt=None)
+heldout = to_dataset(load_problems(SUMS / "heldout.jsonl"), system_prompt=None)
+heldout = heldout.select(range(240))
+model, tokenizer = load_policy(profile)
+print(heldout[0]["prompt"], heldout[0]["answer"])
+
+# %% [markdown]
+# (On the command line, `python -m grpo_workbook run --thinking` is the same choice, with the longer completions that the
+# profile has for thoughts.)
+#
+# ## What the template does with a thought
+#
+# Both models have Qwen3's own chat template, as TRL ships it. Five calls of it show all that matters. `answered` is a
+# turn of the model with its thought, `silent` is one without:
+
+# %%
+question = {"role": "user", "content": "Add 57 and 68."}
+thought = "<think>\n7+8=15\n5+6+1=12\n</think>\n\n"
+answered = {"role": "assistant", "content": f"{thought}<answer>125</answer>"}
+silent = {"role": "assistant", "content": "<answer>125</answer>"}
+render = tokenizer.apply_chat_template
+prompt = {"tokenize": False, "add_generation_prompt": True}
+rendered = {}
+rendered["prompt, on"] = render([question], **ON, **prompt)
+rendered["prompt, off"] = render([question], **OFF, **prompt)
+rendered["next prompt"] = render([question, answered, question], **ON, **prompt)
+rendered["training row"] = render([question, answered], tokenize=False)
+rendered["row without"] = render([question, silent], tokenize=False)
+for name, text in rendered.items():
+    print(f"{name:13} {len(tokenizer(text)['input_ids'])} tokens")
+
+# %% [markdown]
+# Here are the tokens that the model gets from each of the five calls:
+
+# %% tags=["hide-input"]
+from grpo_workbook import figures
+from matplotlib.patches import Rectangle
+
+WIDE = 22  # boxes in a line
+figure, (axes,) = figures.new_panels(10.0, 5.4)
+y = 0.0
+for name, text in rendered.items():
+    axes.text(-0.3, y + 0.45, name, ha="right", va="center", fontsize=9)
+    for place, token in enumerate(tokenizer(text)["input_ids"]):
+        if place > 0 and place % WIDE == 0:
+            y -= 1.0
+        label = tokenizer.decode([token])
+        colour = figures.PALE["check" if "think" in label else "data"]
+        if "<|" in label:
+            colour, label = figures.PALE["number"], label.strip("<|>").replace("im_", "")
+        box = Rectangle((place % WIDE, y), 0.95, 0.9, color=colour)
+        axes.add_patch(box)
+        shown = label.strip("\n<>").replace("\n", "\\n") or "\\n"
+        axes.text(place % WIDE + 0.47, y + 0.45, shown, ha="center", va="center",
+                  fontsize=5.5)
+    y -= 1.6
+axes.set(xlim=(-5, WIDE), ylim=(y + 1.0, 1.2))
+axes.axis("off")
+axes.set_title("Thoughts leave the history, and a turn without one gets an empty one")
+words = "Tokens in boxes for five renderings. With thinking off, and in the training row "
+figures.show(figure, words + "without a thought, there is an empty thought.")
+
+# %% [markdown]
+# Each group of boxes is the text of one call, to be read line by line. Orange boxes begin and end a turn, green boxes
+# open and close a thought, and blue boxes are all other tokens. Three things can be seen:
+#
+# 1. **Thinking off** writes an *empty thought* into the prompt. That is how the switch works: the model continues behind
+#    a thought that is already closed. It works only for a model that has seen such prompts in its training.
+# 2. **The history drops thoughts.** In the next prompt the first answer stands without its thought. The model was
+#    trained in this way, so a conversation of several turns never sees its own earlier thoughts.
+# 3. **A training row without a thought gets an empty one** in its last turn. Supervised training on such rows therefore
+#    teaches the model to think nothing, although nobody asked for it. Exercise 16.3 does that.
+#
+# The prompt in training, in each measurement, after the merge and on a server must all be rendered with the same options:
+# otherwise a policy is measured on a prompt that it was never trained on. `run` keeps them in its record, and
+# `evaluate` and `merge` read them there. A server needs them in each request.
+
+# %% [markdown]
+# ## Before training
+#
+# The reward is 1 for the right number in `<answer>` and 0 for any other completion. **It never looks at the thought.** A
+# thought has no right form, and what is paid there is learned for its own sake: a reward for long thoughts gives long
+# thoughts. [OpenAI](https://arxiv.org/abs/2503.11926) found worse: when a monitor of the thoughts became a part of the
+# reward, a model learned to hide its plan and went on cheating. `correctness_reward` reads the answer behind the
+# thought, so a number that the model only considers is no answer.
+#
+# The next function measures a policy in four ways. *pass@16* is the fraction of sums that at least one of 16 samples
+# solves:
+
+# %%
+from statistics import mean
+
+from grpo_workbook import correctness_reward, evaluate
+from grpo_workbook.evaluation import passed
+
+room = {"rewards": [correctness_reward], "max_new_tokens": 64, "batch_size": 120}
+some = heldout.select(range(120))
+
+
+def measure(policy):
+    """Scores of a policy on the held-out sums."""
+    scores = {}
+    scores["greedy"] = evaluate(policy, tokenizer, heldout, chat_template_kwargs=ON, **room)
+    scores["sampled"] = evaluate(
+        policy, tokenizer, some, samples=16, sample=True, chat_template_kwargs=ON, **room
+    )
+    scores["off"] = evaluate(policy, tokenizer, heldout, chat_template_kwargs=OFF, **room)
+    return scores
+
+
+def show(scores):
+    for name, score in scores.items():
+        thoughts = mean(score.thoughts)
+        print(f"{name:8} {score.rate:6.1%} right, {thoughts:4.1f} tokens of thought")
+    solved = mean(passed(scores["sampled"].strict, 16))
+    print(f"pass@16  {solved:6.1%}")
+    return solved
+
+
+before = measure(model)
+solved_before = show(before)
+for text in before["sampled"].completions[:3]:
+    print(repr(text))
+
+# %% [markdown]
+# Few answers are right, because most of them have no thought, or one without all columns. But 16 samples solve many of the
+# sums, so GRPO has something to reinforce. With thinking off nothing is right: *tiny-thinker* has never seen an empty
+# thought. A switch in the template is no switch in the model.
+
+# %% [markdown]
+# ## The run
+#
+# Nothing in the run is about thoughts except for the prompt. TRL's trainer gets the reward and the sums:
+
+# %%
+from grpo_workbook import Float32Adapters, RewardBar
+from grpo_workbook.diagnosis import watch
+from transformers import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
+
+
+def train(policy, rewards, dataset, settings):
+    """Train a policy with GRPO; the log of its steps."""
+    args = GRPOConfig(output_dir=str(profile.output / "thinking"), **settings)
+    trainer = GRPOTrainer(
+        policy, watch(rewards), args, dataset, processing_class=tokenizer,
+        callbacks=[Float32Adapters(policy), RewardBar()],
+    )
+    trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
+    trainer.train()
+    return [entry for entry in trainer.state.log_history if "reward" in entry]
+
+
+log = train(model, [correctness_reward], train_set, profile.grpo)
+after = measure(model)
+solved_after = show(after)
+
+# %% [markdown]
+# What has changed? The figure has the mean reward and the mean length of each step's 64 completions:
+
+# %% tags=["hide-input"]
+figure, panels = figures.new_panels(9.0, 3.2, 2, 2)
+steps = [entry["step"] for entry in log]
+lengths = [entry["completions/mean_length"] for entry in log]
+unclosed = [100 * entry.get("thoughts/unclosed", 0.0) for entry in log]
+panels[0].plot(steps, [100 * entry["reward"] for entry in log], color=figures.BLUE,
+               label="right")
+panels[0].plot(steps, unclosed, "--", color=figures.ORANGE, label="thought not closed")
+panels[0].set(xlabel="step", ylabel="completions, %", ylim=(0, 100))
+panels[0].set_title("Right answers and open thoughts")
+panels[1].plot(steps, lengths, color=figures.BLUE)
+panels[1].set(xlabel="step", ylabel="tokens", ylim=(0, None))
+panels[1].set_title("The length of a completion")
+figure.legend(loc="outside lower center", ncols=3, frameon=False)
+figures.show(
+    figure,
+    f"Two line charts. Right answers rise from {log[0]['reward']:.0%} to "
+    f"{log[-1]['reward']:.0%}, the mean length from {lengths[0]:.0f} to "
+    f"{lengths[-1]:.0f} tokens.",
+)
+
+# %% [markdown]
+# Both horizontal axes count the optimizer steps. On the left, the solid line is the percentage of right answers, and
+# the dashed line that of completions whose thought is open at the end, which `watch` logs. On the right is the mean number of
+# tokens.
+#
+# The completions have become longer because complete thoughts are right and incomplete ones are not. Nobody paid for length. The
+# greedy answer, which never thought before, does so now. This is the growth of thoughts that was first reported of
+# [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948), at a very small scale: here the thoughts existed, and GRPO only
+# made them frequent.
+
+# %% [markdown]
+# ## A budget when it answers
+#
+# Long thoughts cost time. The simplest way to save some is a **thinking budget**: after N tokens the thought is cut off,
+# `</think>` is written behind it, and the model has to answer. Qwen3 offers this
+# ([technical report](https://arxiv.org/abs/2505.09388)), and it needs no training. `evaluate(thinking_budget=N)` does it
+# in two passes: what has not ended after N tokens is continued, with the closing tag where a thought is still open.
+
+# %%
+budgets = [0, 16, 24, 32, 36, 40, 48]
+cut = {}
+for budget in budgets:
+    cut[budget] = evaluate(
+        model, tokenizer, heldout, thinking_budget=budget, chat_template_kwargs=ON, **room
+    )
+    tokens = mean(cut[budget].tokens)
+    print(f"budget {budget:2}: {cut[budget].rate:6.1%} right, {tokens:.0f} tokens")
+print(repr(cut[24].completions[0]))
+
+# %% [markdown]
+# How much a budget costs depends on what is cut off. The stored runs have the same curve for *tiny-rambler*, whose
+# thoughts have every column twice. What do you expect of a budget that cuts the second time off?
+
+# %% tags=["hide-input"]
+import json
+
+import pandas as pd
+from grpo_workbook import files
+
+path = files.REPO / "benchmarks" / "thinking_runs.jsonl"
+stored = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+runs = pd.DataFrame([{**row["end"], **row} for row in stored])
+rambler = runs.query("method == 'rambler, base'").iloc[0]
+figure, (axes,) = figures.new_panels(7.0, 3.6)
+own = [100 * cut[budget].rate for budget in budgets]
+axes.plot(budgets, own, "o-", color=figures.BLUE, label="tiny-thinker, trained")
+xs = [budget for budget, _, _ in rambler["budgets"]]
+ys = [100 * rate for _, rate, _ in rambler["budgets"]]
+axes.plot(xs, ys, "s--", color=figures.ORANGE, label="tiny-rambler, as it is")
+axes.set(xlabel="thinking budget, tokens", ylabel="right answers, %", ylim=(0, 103))
+axes.set_title("A thought that is cut off is worth little, even a repeated one")
+figure.legend(loc="outside right center", frameon=False)
+first, last = f"{own[0]:.0f} to {own[-1]:.0f} %", f"{ys[0]:.0f} to {ys[-1]:.0f} %"
+figures.show(
+    figure,
+    f"Two curves of right answers over the budget: tiny-thinker {first}, tiny-rambler "
+    f"{last}.",
+)
+
+# %% [markdown]
+# The horizontal axis is the budget, the vertical axis the percentage of right greedy answers to 240 held-out sums. The
+# two models have different sums: tiny-thinker's have four or five digits, tiny-rambler's two to five.
+#
+# For *tiny-thinker* the curve is a cliff, because a thought without its last columns does not lead to the right number.
+# That *tiny-rambler* loses as much is a surprise. After 50 tokens each of its thoughts has all columns once, and what
+# follows is repetition. But with a budget of 50 tokens only 44.6 % of the sums are right, instead of 98.8 % without a
+# budget. Presumably the model reads its answer off the columns that it wrote last, and of these only some are there. It
+# has never seen a thought that ends in the middle. Qwen3's report says that its models can answer after such a cut without
+# having been trained for it. So measure the curve of your own model before you set a budget on a server.
+
+# %% [markdown]
+# ## The limit in training is not the limit in measuring
+#
+# Long completions are also what makes training slow, so people set a short `max_completion_length`. What does such a limit
+# teach? The stored runs train *tiny-thinker* with a limit of 36 tokens, which a thought about five columns does not fit into, for
+# five seeds, with and without `mask_truncated_completions=True`, which leaves completions that are cut off out of the
+# loss. Each policy is measured twice: with the limit of its training, and with 64 tokens.
+
+# %%
+from scipy.stats import ttest_1samp
+
+names = ["greedy at the limit", "greedy", "sampled at the limit", "sampled"]
+limits = runs[runs["method"].isin(["limit 36", "limit 36, mask"])]
+table = 100 * limits.set_index(["method", "seed"])[names]
+print(table.round(1).to_string())
+print(table.groupby("method").mean().round(1).to_string())
+mask = table.loc["limit 36, mask", "sampled"] - table.loc["limit 36", "sampled"]
+low, high = ttest_1samp(mask, 0).confidence_interval()
+print(f"masking: {mask.mean():+.1f} points sampled ({low:+.1f} to {high:+.1f})")
+hidden = table["sampled"] - table["sampled at the limit"]
+print(f"more with 64 tokens: {hidden.min():.1f} to {hidden.max():.1f} points")
+
+# %% [markdown]
+# LIMIT-TEXT
+
+# %% [markdown]
+# ## A price of length
+#
+# Can a model learn to think only as long as it pays? *tiny-rambler* knows three ways to answer: with the columns twice,
+# with the columns once, and with an empty thought. The last one is right for about half of the sums of two digits, and
+# hardly ever for longer ones. If 100 tokens cost the fraction c of the reward, an answer that is right with probability p
+# and has n tokens earns p · (1 - c · n / 100) on average, or 0 where that is negative.
+#
+# This is already enough to calculate what should be learned. The cell takes the stored rates of the base for p, with
+# thoughts and without, and compares the three ways:
+
+# %%
+rates = {}
+for digits, (_, _, silent_right) in rambler["by digits"].items():
+    columns = 7.5 * int(digits) - 1
+    answer = int(digits) + 5
+    rates[digits] = {
+        "twice": (rambler["greedy"], 2 * columns + 7 + answer),
+        "once": (rambler["greedy"], columns + answer),
+        "not": (silent_right, answer + 1),
+    }
+best = pd.DataFrame(index=["2", "3", "4", "5"])
+for price in (0.5, 1.0, 2.0, 3.0):
+    chosen = []
+    for ways in rates.values():
+        worth = {"none earns": 0.005}
+        for way, (p, tokens) in ways.items():
+            worth[way] = p * max(0.0, 1 - price * tokens / 100)
+        chosen.append(max(worth, key=worth.get))
+    best[f"price {price}"] = chosen
+best.rename_axis("digits")
+
+# %% [markdown]
+# The rows are the digits of the numbers, the columns are prices of 100 tokens, and each entry is the way that earns most.
+# Up to a price of 2 that is the thought with all columns once: the repetition should go, and nothing else. With a price of
+# 3 sums of two digits should be answered without a thought, although this is right only six times in ten, and a right
+# answer to a long sum earns nothing at all.
+#
+# Now the run. The reward is a function like any other; TRL passes the tokens of each completion in `completion_ids`. A
+# **wrong answer costs nothing**, however long it is: exercise 16.1 shows why. One setting matters as well.
+# `scale_rewards="group"`, the default, divides the advantages of each group by the group's own standard deviation. In a group
+# in which all are right, only the lengths differ, so that any price, however small, would act at full strength. `"batch"`
+# divides by the deviation of the whole batch, and the price keeps its size.
+
+# %%
+def priced(price):
+    """A reward: 1 for a right answer, less its price; a wrong answer earns 0."""
+
+    def right_and_short(completions, completion_ids, **columns):
+        rewards = []
+        rights = correctness_reward(completions, **columns)
+        for right, tokens in zip(rights, completion_ids):
+            rewards.append(right * max(0.0, 1 - price * len(tokens) / 100))
+        return rewards
+
+    return right_and_short
+
+
+changes = {
+    **changes, "max_completion_length": 112, "max_steps": 60, "scale_rewards": "batch",
+}
+long_profile = choose_profile(
+    default="smoke", model=config.DATA / "tiny-rambler", grpo=changes
+)
+mixed = to_dataset(load_problems(SUMS / "mixed_train.jsonl"), system_prompt=None)
+short_model, _ = load_policy(long_profile)
+price_log = train(short_model, [priced(1.0)], mixed, long_profile.grpo)
+
+# %% [markdown]
+# How long are its thoughts now? The cell measures the policy with the held-out sums of two to five digits, and compares it
+# with the stored base:
+
+# %%
+mixed_heldout = to_dataset(load_problems(SUMS / "mixed_heldout.jsonl"), None)
+mixed_heldout = mixed_heldout.select(range(240))
+long_room = {**room, "max_new_tokens": 128, "chat_template_kwargs": ON}
+short = evaluate(short_model, tokenizer, mixed_heldout, sample=True, **long_room)
+print(f"sampled, base:    {rambler['sampled']:.1%}, {rambler['sampled tokens']:.0f} tokens")
+print(f"sampled, trained: {short.rate:.1%}, {mean(short.tokens):.0f} tokens")
+for text in short.completions[:4]:
+    print(repr(text))
+
+# %% [markdown]
+# One price is one point. The stored runs have five prices with three seeds each, and the base with a budget:
+
+# %% tags=["hide-input"]
+PRICES = ["price 0", "price 0.5", "price 1", "price 2", "price 3"]
+figure, panels = figures.new_panels(9.5, 3.6, 2, 2)
+axes = panels[0]
+looks = dict(zip(["rambler, base", *PRICES], figures.STYLES))
+for name, (colour, _, marker) in looks.items():
+    chosen = runs[runs["method"] == name]
+    axes.plot(chosen["sampled tokens"], 100 * chosen["sampled"], marker, color=colour,
+              label=name)
+    table = list(chosen["by digits"])
+    thoughts = [mean(row[digits][1] for row in table) for digits in "2345"]
+    panels[1].plot([2, 3, 4, 5], thoughts, marker=marker, color=colour)
+cut_rates = [100 * rate for _, rate, _ in rambler["budgets"]]
+cut_tokens = [tokens for _, _, tokens in rambler["budgets"]]
+axes.plot(cut_tokens, cut_rates, "--", color=figures.GREY, label="base, budget (greedy)")
+axes.set(xlabel="tokens of a completion", ylabel="right answers, %", ylim=(0, 103))
+axes.set_title("Accuracy over tokens")
+panels[1].set(xlabel="digits of the numbers", ylabel="tokens of a thought",
+              xticks=[2, 3, 4, 5], ylim=(0, None))
+panels[1].set_title("Where a model thinks")
+handles, labels = axes.get_legend_handles_labels()
+figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+figures.show(figure, "Left: right answers over tokens for five prices. Right: tokens of "
+             "thoughts over the digits of the numbers, shorter for higher prices.")
+
+# %% [markdown]
+# PRICE-TEXT
+
+# %% [markdown]
+# ## Thinking with a real model
+#
+# With a GPU, `choose_profile(thinking=True)` or `run --thinking` trains Qwen3 with thoughts. The longer completions cost memory
+# and time. `plan` calculates both before the run:
+
+# %%
+from grpo_workbook.planning import plan
+
+for name in ("t4", "24gb", "80gb"):
+    planned = plan("qwen", name, thinking=True)
+    print(f"{name}: {planned.notes[-1]}\n")
+
+# %% [markdown]
+# These numbers are computed, and no run with thoughts was made on a GPU for this course. Measure the lengths of the
+# base before you choose a limit, with `evaluate(..., max_new_tokens=8192)`: if most thoughts are longer than
+# your limit, the run learns from the few that fit. `diagnose` reports thoughts that never close as `thoughts_open`.
+#
+# After the training, these commands follow the record of the run:
+#
+# ```bash
+# python -m grpo_workbook run --thinking --profile 24gb
+# python -m grpo_workbook evaluate outputs/run/merged --data test.jsonl --max-new-tokens 8192
+# python -m grpo_workbook evaluate outputs/run/merged --data test.jsonl --max-new-tokens 8192 \
+#     --thinking-budget 1024 --output outputs/budget
+# ```
+
+# %% [markdown] tags=["remove-cell"]
+# The numbers that the tests of this course look at:
+
+# %% tags=["remove-cell"]
+proved = {"steps": len(log), "priced steps": len(price_log), "stored": len(stored)}
+proved["before"] = {name: scores.rate for name, scores in before.items()}
+proved["after"] = {name: scores.rate for name, scores in after.items()}
+proved["pass@16"] = [solved_before, solved_after]
+proved["lengths"] = [lengths[0], lengths[-1]]
+proved["budgets"] = {budget: scores.rate for budget, scores in cut.items()}
+proved["short"] = [short.rate, mean(short.tokens)]
+proved["rambler"] = [rambler["sampled"], rambler["sampled tokens"]]
+profile.output.mkdir(parents=True, exist_ok=True)
+(profile.output / "notebook_16.json").write_text(json.dumps(proved, indent=2))
+print(json.dumps(proved, indent=2))
+
+# %% [markdown]
+# ## Exercises
+#
+# Each exercise changes the run of *tiny-thinker*, and takes about a minute.
+
+# %% [markdown]
+# ### Exercise 16.1 · `all_pay` · medium · 10 minutes
+#
+# Write the other price: every completion pays for its tokens, wrong ones as well. The reward is 1 for a right answer or 0 for a
+# wrong one, minus `price` for every 100 tokens. `rights` has the 1.0 or 0.0 of each completion. The cell behind the
+# solution trains with your reward. What will the model learn?
+
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import check, predict
+
+def all_pay(rights: list[float], completion_ids: list, price: float) -> list[float]:
+    raise NotImplementedError
+
+
+check("16.1", all_pay);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `len(tokens)` is the length of one completion. With a price of 1.25 a completion of 40 tokens pays 1.25 · 40 / 100 = 0.5.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def all_pay(rights: list[float], completion_ids: list, price: float) -> list[float]:
+#     rewards = []
+#     for right, tokens in zip(rights, completion_ids):
+#         rewards.append(right - price * len(tokens) / 100)
+#     return rewards
+# ```
+#
+# A completion without a thought pays 0.1 and one with all columns pays 0.5. At the beginning nine of ten completions are
+# wrong, and among wrong ones the short ones now earn most. So the first thing that the model learns is not to think.
+# This is why the chapter's price is one of right answers alone, as in
+# [Arora and Zanette](https://arxiv.org/abs/2502.04463). ALL-PAY-NUMBERS
+#
+# </details>
+#
+# When your function has passed the check, this cell trains with it:
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import judge
+
+
+def all_pay_reward(completions, completion_ids, **columns):
+    rights = correctness_reward(completions, **columns)
+    return all_pay(rights, completion_ids, price=1.25)
+
+
+if judge("16.1", all_pay).status == "solved":
+    paying, _ = load_policy(profile)
+    train(paying, [all_pay_reward], train_set, profile.grpo)
+    show(measure(paying))
+
+# %% [markdown]
+# ### Exercise 16.2 · `train_short` · easy · 5 minutes
+#
+# Train with a limit of 36 tokens. Then measure the policy greedily with 36 tokens and with 64. With 64 tokens, are *more*
+# held-out sums right than with 36, *fewer*, or is there *no difference* (p of the paired test is 0.05 or more)?
+
+# %% tags=["exercise"]
+prediction = ...  # "more", "fewer" or "no difference"
+
+
+def train_short() -> dict:
+    """The chapter's run with another limit: try 30 and 44 as well."""
+    own, _ = load_policy(profile)
+    settings = {**profile.grpo, "max_completion_length": 36}
+    train(own, [correctness_reward], train_set, settings)
+    rights = {}
+    for limit in (36, 64):
+        wide = {**room, "max_new_tokens": limit, "chat_template_kwargs": ON}
+        rights[limit] = evaluate(own, tokenizer, heldout, **wide).strict
+        print(f"{limit} tokens: {mean(rights[limit]):.1%} right")
+    return {"before": rights[36], "after": rights[64]}
+
+
+predict("16.2", prediction, train_short);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Which sums have a thought that fits into 36 tokens? Can what the model learns from them be of use for the others?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "more"
+# ```
+#
+# A thought about four columns fits into 36 tokens, and one about five columns mostly does not. What the model learns from
+# the short sums, to write all columns, it does for the long ones as well; there the limit cuts it off, in training and in
+# the first measurement. Whoever reports the first number reports the limit and not the model. SHORT-NUMBERS
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 16.3 · `forget_to_think` · medium · 8 minutes
+#
+# A colleague has 128 right answers without thoughts, and wants to give the trained model a short supervised training
+# with them before the release. Thinking stays on. Will *more* of the held-out sums be right afterwards, *fewer*, or is there *no
+# difference*?
+
+# %% tags=["exercise"]
+from datasets import Dataset
+from trl import SFTConfig, SFTTrainer
+
+prediction = ...  # "more", "fewer" or "no difference"
+
+
+def forget_to_think() -> dict:
+    """16 supervised steps on right answers: try rows with thoughts, too."""
+    sft_rows = []
+    for row in train_set.select(range(128)):
+        turn = {"role": "assistant", "content": f"<answer>{row['answer']}</answer>"}
+        sft_rows.append({"prompt": row["prompt"], "completion": [turn]})
+    args = SFTConfig(
+        output_dir=str(profile.output / "sft"), max_steps=16, learning_rate=1e-3,
+        per_device_train_batch_size=16, bf16=False, use_cpu=True, logging_steps=4,
+        gradient_checkpointing=False, save_strategy="no", report_to="none",
+    )
+    trainer = SFTTrainer(
+        model, args=args, train_dataset=Dataset.from_list(sft_rows),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    scores = evaluate(model, tokenizer, heldout, chat_template_kwargs=ON, **room)
+    print(f"{mean(scores.thoughts):.1f} tokens of thought: {scores.completions[0]!r}")
+    return {"before": after["greedy"].strict, "after": scores.strict}
+
+
+predict("16.3", prediction, forget_to_think);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Look at the figure of the template again: what stands before the answer in a training row without a thought?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "fewer"
+# ```
+#
+# The template has written an empty thought into each row, and these tokens are a part of what is learned: print
+# `next(iter(trainer.get_train_dataloader()))["labels"]` to see them. In our run no held-out thought had a word afterwards,
+# and no answer was right, although every answer in the rows was. Give the rows their thoughts, or leave the empty thought
+# out of the loss.
+#
+# </details>
+
+# %% [markdown]
+# ## Summary
+#
+# - Thoughts are a matter of the prompt. Training, measuring, merging and serving need the same options of the chat
+#   template; the history drops thoughts, and training rows without a thought teach empty ones.
+# - Pay for the answer alone. Thoughts become longer by themselves where that makes more answers right.
+# - A budget cuts thoughts off without any training. What it costs has to be measured: both models lost most of their
+#   right answers, even the one that only repeats itself.
+# - Measure with more room than the training had: at the limit of the training most of the skill may be hidden.
+# - SUMMARY-PRICE
+#
+# When does a thought pay, and how long should it be? SUMMARY-ANSWER
+#
+# Next: [17 · Your own project](17_capstone.ipynb) takes a file of yours through all of it, step by step.
