@@ -1,28 +1,29 @@
 # %% [markdown]
 # # 16 · Thinking
 #
-# A model can write a long thought before it answers. When does a thought pay, and how long should it be? This chapter
-# trains a model that thinks, cuts its thoughts off, and puts a price on their length.
+# When does a thought pay, and how long should it be? A model that thinks writes a text before its answer, and each token
+# of that text costs time. This chapter trains a model that thinks, cuts its thoughts off, and puts a price on their
+# length.
 #
-# **After this notebook you can** say what a chat template does to thoughts, train with thoughts in TRL and measure
-# with the same prompt, cut thoughts off at a budget, choose a limit for training and another one for measuring, and
-# make a model think less where it can.
+# **After this notebook you can** say what a chat template does to thoughts, train with thoughts in TRL and measure the
+# policy with the same prompt, cut thoughts off at a budget, tell what a token limit hides, and train a model to think
+# less where it can.
 #
 # **Time:** about 3 minutes on two CPU cores. Reading takes about 30 minutes. **You need** chapters 00, 01, 02 and 04.
 
 # %% [markdown]
 # ## Two small models that think
 #
-# Models such as Qwen3 and DeepSeek-R1 write their thought between `<think>` and `</think>`, and the answer behind it. A
-# **hybrid** model, such as Qwen3, does it only if its chat template asks for it. The two models of this chapter are
-# hybrid as well. They add two numbers, and a thought of theirs adds the columns from the right:
+# Models such as Qwen3 and DeepSeek-R1 write their thought between `<think>` and `</think>`, and then the answer. A
+# **hybrid model** thinks only if its chat template asks for it; Qwen3 is one. This chapter has two tiny models of that
+# kind. They add two numbers, and their thoughts add the columns from the right:
 #
 # - **tiny-thinker** knows how to think ([its card](../data/tiny-thinker/README.md)), but it mostly forgets to.
-# - **tiny-rambler** learned from right answers only, but in three of four of them every column was added twice
-#   ([its card](../data/tiny-rambler/README.md)). It thinks longer than it has to.
+# - **tiny-rambler** thinks longer than it has to. In three of four of the answers that it learned from, every column
+#   was added twice ([its card](../data/tiny-rambler/README.md)).
 #
-# The settings are those of the smoke profile with three changes. `chat_template_kwargs` is TRL's field for what the
-# chat template reads beside the messages. The course switches thoughts off in all other chapters, and here on:
+# All other chapters switch thinking off, and this one switches it on: `thinking=True` sets TRL's field
+# `chat_template_kwargs`, which has the options that the chat template reads beside the messages:
 
 # %%
 from grpo_workbook import choose_profile, config, quiet, use_one_thread
@@ -32,14 +33,15 @@ use_one_thread()  # for a tiny model several threads only wait for each other
 import unsloth  # before TRL, because it changes parts of TRL
 from grpo_workbook import load_policy, load_problems, to_dataset
 
-ON, OFF = {"enable_thinking": True}, {"enable_thinking": False}
 changes = {
-    "chat_template_kwargs": ON, "max_completion_length": 64, "max_steps": 40,
-    "per_device_train_batch_size": 64, "learning_rate": 1e-3, "save_strategy": "no",
+    "max_completion_length": 64, "max_steps": 40, "per_device_train_batch_size": 64,
+    "learning_rate": 1e-3, "save_strategy": "no",
 }
 profile = choose_profile(
-    default="smoke", model=config.DATA / "tiny-thinker", grpo=changes
+    default="smoke", model=config.DATA / "tiny-thinker", thinking=True, grpo=changes
 )
+ON, OFF = profile.grpo["chat_template_kwargs"], {"enable_thinking": False}
+print(ON)
 SUMS = config.DATA / "step_tasks"
 train_set = to_dataset(load_problems(SUMS / "train.jsonl"), system_prompt=None)
 heldout = to_dataset(load_problems(SUMS / "heldout.jsonl"), system_prompt=None)
@@ -48,13 +50,13 @@ model, tokenizer = load_policy(profile)
 print(heldout[0]["prompt"], heldout[0]["answer"])
 
 # %% [markdown]
-# (On the command line, `python -m grpo_workbook run --thinking` is the same choice, with the longer completions that the
-# profile has for thoughts.)
+# (On the command line, `python -m grpo_workbook run --thinking` is the same setting.)
 #
 # ## What the template does with a thought
 #
-# Both models have Qwen3's own chat template, as TRL ships it. Five calls of it show all that matters. `answered` is a
-# turn of the model with its thought, `silent` is one without:
+# Switching thinking on or off only changes what the chat template writes into the prompt. To see what that is, the next
+# cell calls the template five times. Both models have Qwen3's own template, as TRL ships it. `answered` is an answer of
+# the model with its thought, and `silent` is one without:
 
 # %%
 question = {"role": "user", "content": "Add 57 and 68."}
@@ -295,10 +297,11 @@ figures.show(
 # %% [markdown]
 # ## The limit in training is not the limit in measuring
 #
-# Long completions are also what makes training slow, so people set a short `max_completion_length`. What does such a limit
-# teach? The stored runs train *tiny-thinker* with a limit of 36 tokens, which a thought about five columns does not fit into, for
-# five seeds, with and without `mask_truncated_completions=True`, which leaves completions that are cut off out of the
-# loss. Each policy is measured twice: with the limit of its training, and with 64 tokens.
+# Long completions also make training slow, so it is tempting to set a short `max_completion_length`. What does a policy
+# learn under such a limit? The stored runs train *tiny-thinker* with a limit of 36 tokens. An answer with all columns
+# has 32 to 53 tokens here, so only about one in eight fits. The run is made with five seeds, and again with
+# `mask_truncated_completions=True`, which leaves the completions that were cut off out of the loss. Every policy is
+# measured twice, with the limit of its training and with 64 tokens:
 
 # %%
 from scipy.stats import ttest_1samp
@@ -315,7 +318,15 @@ hidden = table["sampled"] - table["sampled at the limit"]
 print(f"more with 64 tokens: {hidden.min():.1f} to {hidden.max():.1f} points")
 
 # %% [markdown]
-# LIMIT-TEXT
+# The rows are runs, the columns percentages of right held-out sums. Under the limit of the training at most 25 % of the
+# sampled answers are right, and the policy looks as if it had learned little. With 64 tokens the same policies are right
+# in 41.7 to 73.3 % of their samples: they learned to write the columns from the sums whose answers fit, and they do so
+# for the longer ones as well. **Whoever measures at the limit of the training measures the limit.**
+#
+# The limit has a price all the same. The runs with 64 tokens end at 85.7 % sampled (mean of three seeds), those with 36
+# tokens at 60.7 %. And masking? It is meant to protect a policy from being punished for a good thought that was cut off.
+# In these five pairs of runs no effect is shown: the difference is -7.5 points sampled, with an interval from -25.3 to
+# 10.3, so it could also be a large one in either direction.
 
 # %% [markdown]
 # ## A price of length
@@ -379,7 +390,7 @@ changes = {
     **changes, "max_completion_length": 112, "max_steps": 60, "scale_rewards": "batch",
 }
 long_profile = choose_profile(
-    default="smoke", model=config.DATA / "tiny-rambler", grpo=changes
+    default="smoke", model=config.DATA / "tiny-rambler", thinking=True, grpo=changes
 )
 mixed = to_dataset(load_problems(SUMS / "mixed_train.jsonl"), system_prompt=None)
 short_model, _ = load_policy(long_profile)
@@ -513,9 +524,9 @@ check("16.1", all_pay);
 # ```
 #
 # A completion without a thought pays 0.1 and one with all columns pays 0.5. At the beginning nine of ten completions are
-# wrong, and among wrong ones the short ones now earn most. So the first thing that the model learns is not to think.
-# This is why the chapter's price is one of right answers alone, as in
-# [Arora and Zanette](https://arxiv.org/abs/2502.04463). ALL-PAY-NUMBERS
+# wrong, and in a group without a right answer the shortest one now earns most: such groups teach the model not to think.
+# The other groups teach the opposite. ALL-PAY-NUMBERS This is why the chapter's price is one of right answers alone, as
+# in [Arora and Zanette](https://arxiv.org/abs/2502.04463).
 #
 # </details>
 #
@@ -563,7 +574,8 @@ predict("16.2", prediction, train_short);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Which sums have a thought that fits into 36 tokens? Can what the model learns from them be of use for the others?
+# Some sums have an answer with all columns that fits into 36 tokens. Can the model use what it learns from them in the
+# others?
 #
 # </details>
 #
@@ -573,9 +585,9 @@ predict("16.2", prediction, train_short);
 # prediction = "more"
 # ```
 #
-# A thought about four columns fits into 36 tokens, and one about five columns mostly does not. What the model learns from
-# the short sums, to write all columns, it does for the long ones as well; there the limit cuts it off, in training and in
-# the first measurement. Whoever reports the first number reports the limit and not the model. SHORT-NUMBERS
+# What pays under the limit is to write all columns of a short sum. The model does the same for the long ones; there the
+# limit cuts it off, in training and in the first measurement. In the five stored runs 50 to 58 of the 240 sums are right
+# with 36 tokens, and 126 to 223 with 64.
 #
 # </details>
 
