@@ -1,6 +1,7 @@
 """The exercises of notebook 00_start_here."""
 
 import inspect
+import statistics
 
 from grpo_workbook.exercises.tasks import direction, exercise, experiment
 
@@ -18,6 +19,7 @@ teaches.case([1.0, 0.0, 0.0, 1.0], gives=True)  # the first and the last are equ
 teaches.case([0.5, 0.5, 0.501, 0.5], gives=True)  # a small difference gets full advantages
 teaches.case([0.5, 0.0, 1.0], gives=True)  # the first is equal to the mean
 teaches.case([0.0, 1.0, 0.5], gives=True)  # the last is equal to the mean
+teaches.case([0.1, 0.1, 0.1], gives=False)  # their sum divided by 3 is 0.10000000000000002
 
 
 @teaches.mistake
@@ -100,13 +102,22 @@ def overlooks_small_differences(rewards):
 @teaches.mistake
 def compares_the_first_with_the_mean(rewards):
     """You compared only the first reward with the mean: another one may differ from it."""
-    return rewards[0] != sum(rewards) / len(rewards)
+    return rewards[0] != statistics.mean(rewards)
 
 
 @teaches.mistake
 def compares_the_last_with_the_mean(rewards):
     """You compared only the last reward with the mean: another one may differ from it."""
-    return rewards[-1] != sum(rewards) / len(rewards)
+    return rewards[-1] != statistics.mean(rewards)
+
+
+@teaches.mistake
+def trusts_a_rounded_mean(rewards):
+    """You used a rounded mean: that of three rewards of 0.1 is 0.10000000000000002, also in NumPy's
+    deviation, so compare the rewards with each other.
+    """
+    average = sum(rewards) / len(rewards)
+    return any(reward != average for reward in rewards)
 
 
 # 00.2: what does a reward for the form alone do to strict accuracy?
