@@ -8,9 +8,8 @@
 # **After this notebook you can** explain how GRPO learns, train a small model with it, check on unseen problems that
 # the model improved, and say when another method fits better.
 #
-# **Time:** about 1 minute on two CPU cores, half of it training. (The bar of the stored run shows more, because its
-# machine had other work.) Reading takes about 20 minutes. **You need** Python, and an idea of what a language model
-# does; no mathematics beyond a mean.
+# **Time:** about 1 minute on two CPU cores, half of it training. Reading takes about 20 minutes. **You need** Python,
+# an idea of what a language model does, and no mathematics beyond a mean and a standard deviation.
 
 # %% [markdown]
 # ## Why this method
@@ -31,20 +30,21 @@
 # The model in training is called the **policy**. It answers the same question several times; these answers are a
 # **group**. A program checks each answer and gives it a **reward**. Answers with a reward above the mean of their group
 # become a little more likely, and answers below it become a little less likely. Then the policy answers the next
-# question.
+# questions.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 
 boxes = {
-    "prompt": (0.08, 0.66, "prompt\n“What is 6 x 7?”", figures.PALE["data"]),
-    "policy": (0.27, 0.66, "policy\n(the model)", figures.PALE["model"]),
+    "prompt": (0.09, 0.66, "prompt\n“What is 6 x 7?\nUse <answer> tags.”",
+               figures.PALE["data"]),
+    "policy": (0.29, 0.66, "policy\n(the model)", figures.PALE["model"]),
     "answers": (0.5, 0.66, "a group of\n4 answers", figures.PALE["data"]),
     "checker": (0.7, 0.66, "checker\n(a program)", figures.PALE["check"]),
     "rewards": (0.91, 0.66, "rewards\n3, 0, 1, 3", figures.PALE["number"]),
     "advantages": (0.7, 0.15, "advantages\n+0.8, -1.2, -0.5, +0.8",
                    figures.PALE["number"]),
-    "critic": (0.27, 0.15, "critic\n(as PPO has)", figures.PALE["off"]),
+    "critic": (0.29, 0.15, "not needed:\na critic, as in PPO", figures.PALE["off"]),
 }
 arrows = [
     ("prompt", "policy", ""),
@@ -56,29 +56,29 @@ arrows = [
 ]
 figure = figures.diagram(boxes, arrows, (9, 3.2))
 figure.suptitle("GRPO compares the answers of a group, so it needs no critic")
-figure.axes[0].plot([0.22, 0.32], [0.05, 0.25], color=figures.ORANGE, lw=2, zorder=4)
 figures.show(
     figure,
     "The loop of GRPO: from a prompt the policy samples a group of answers; a checker "
     "gives each a reward; the rewards minus their mean, divided by their standard "
     "deviation, become advantages, which change the policy. The critic that PPO would "
-    "need is struck out.",
+    "need stands apart, and no arrow leads to it.",
 )
 
 # %% [markdown]
-# Follow the arrows from the prompt. The **advantage** of an answer is the distance of its reward from the mean of the
-# group, measured in standard deviations of the group. The crossed-out box is the **critic**, a second model that an
-# older method (PPO) trains to predict the reward. GRPO does not need it.
+# Follow the arrows from the prompt. Blue boxes hold texts, and orange boxes hold numbers. The **advantage** of an
+# answer is its reward minus the mean of its group, divided by the group's standard deviation. The grey box is the
+# **critic**, a second model that an older method (PPO) trains to predict the reward. GRPO takes the mean of the group
+# instead, so no arrow leads to the critic.
 #
-# In this example an answer earns 3 for the right number in the requested form, 1 for the form with a wrong number, and
-# 0 without the form.
+# In this example an answer earns 3 for the right number inside `<answer>` tags, 1 for the tags with a wrong number, and
+# 0 without the tags.
 
 # %%
 from statistics import mean, stdev
 
 answers = [
-    "<answer>42</answer>",  # right, in the requested form
-    "The answer is 42.",  # right, without the form
+    "<answer>42</answer>",  # right, in the tags
+    "The answer is 42.",  # right, without the tags
     "<answer>41</answer>",  # wrong number
     "<answer>42</answer>",
 ]
@@ -97,7 +97,8 @@ for answer, reward in zip(answers, rewards):
 #
 # Every chapter has exercises that check themselves: a wrong answer gets a message about the mistake. Here the
 # function gets the rewards of one group. Return `True` if the group teaches the model anything, that is, if any of
-# its advantages differs from 0. Rewards may be negative, and every group has at least two.
+# its advantages differs from 0 by more than a rounding error. Rewards may be negative, and every group has at least
+# two.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -112,7 +113,8 @@ check("00.1", teaches);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# When are all rewards of a group equal to the group's mean?
+# When are all rewards of a group equal to the group's mean? Compare the rewards with each other: a computed mean is
+# rounded, so even equal rewards may differ from it a little.
 #
 # </details>
 #
@@ -128,13 +130,13 @@ check("00.1", teaches);
 # %% [markdown]
 # ## A short run of GRPO
 #
-# A **profile** holds the settings that fit a machine. This chapter trains a tiny Qwen3 (profile *smoke*), so that the
-# run is short on any machine. The words *NF4* and *LoRA* in the output are explained below the cell. If you have a
-# GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3 with the same code.
+# A **profile** holds the settings that fit a machine. This chapter uses the profile *smoke* and a tiny model, so that
+# the run is short on any machine. If you have a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3
+# with the same code.
 #
-# The tiny model here is *tiny-form*. We made it for lessons about form: it was first taught to solve problems of the
-# same kinds as those of this chapter, and then, on purpose, to write its results in messy forms. It has never seen the
-# problems of this chapter themselves ([its card](../data/tiny-form/README.md) has
+# The model is *tiny-form*, a Qwen3 with only 0.67 million weights. We made it for lessons about form: it was first
+# taught to solve problems of the same kinds as those of this chapter, and then, on purpose, to write its results in
+# messy forms. It has never seen the problems of this chapter themselves ([its card](../data/tiny-form/README.md) has
 # the numbers).
 
 # %%
@@ -149,6 +151,10 @@ profile = choose_profile(
 print(profile)
 
 # %% [markdown]
+# The last two lines are about the training. A *completion* is one answer. At each of the 40 *steps* the policy answers
+# 10 problems 8 times each, which makes 80 completions in 10 groups; then its weights are changed once. NF4 and LoRA are
+# explained next.
+#
 # Now load the model. Three libraries work together in this course. *Transformers* runs the model, *TRL* (Transformer
 # Reinforcement Learning) has the GRPO trainer, and *Unsloth* makes both faster on a GPU. The model's own weights are
 # frozen, that is, training does not change them. They are stored in 4 bits, in a format called NF4. Training changes
@@ -206,6 +212,10 @@ print(before.completions[0])
 # answer is not strictly right.
 #
 # Now train. `GRPOConfig` and `GRPOTrainer` are TRL's own classes; the profile supplies most arguments of `GRPOConfig`.
+# Two of these settings are not those of the paper of 2024, as in many runs today: there is no KL penalty (`beta` is 0),
+# and the loss averages over all tokens of a step (`loss_type="dapo"`). [Chapter
+# 01](01_grpo_from_scratch.ipynb) explains both.
+#
 # Each of three reward functions gives an answer a number from 0 to 1, and TRL adds these numbers up with weights: 2 for
 # the right number inside `<answer>` tags, 0.5 for the whole requested form and 0.5 for parts of it. So a right number
 # in the tags earns most of the reward even if the rest of the form is wrong, and a right number outside of the tags
@@ -233,10 +243,12 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
+# (The bar shows the time of the stored run, whose machine had other work.)
+#
 # In the figure the blue line is the weighted total, which can reach 3. The other lines are the three rewards before
 # weighting, each of which can reach 1. From about step 12 the two lines of the form lie on top of each other. Pale
-# lines show single steps, strong lines the mean of 7 steps. The title compares the first five steps with the last
-# five.
+# lines show single steps. Strong lines show for each step the mean of the 7 steps around it (of fewer at the ends), so
+# they start higher than the pale ones. The title compares the first five steps with the last five.
 
 # %% tags=["hide-input"]
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -315,9 +327,7 @@ figures.show(
 #
 # The run paid for the right number and for the form. Would the form alone have been enough? Train a fresh model for
 # 24 steps with a reward that looks only at the form and never at the number. What happens to the rate of *strictly*
-# right answers on the held-out problems? Predict "rises", "stays" or "falls", then run the cell (about 40 seconds).
-# Afterwards change the reward: try `correctness_reward` alone. It never looks at the reasoning block. Does the strict
-# form appear all the same?
+# right answers on the held-out problems? Predict "rises", "stays" or "falls", then run the cell (about half a minute).
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -326,7 +336,7 @@ prediction = ...  # "rises", "stays" or "falls"
 
 
 def form_alone() -> dict:
-    """24 steps from the start, with another reward: change it here."""
+    """24 steps from the start, with a reward for the form alone."""
     policy, _ = load_policy(profile)
     settings = {**profile.grpo, "max_steps": 24}
     args = GRPOConfig(output_dir=str(profile.output / "form"), **settings)
@@ -358,8 +368,8 @@ predict("00.2", prediction, form_alone);
 # ```
 #
 # Most numbers were right before training, and with the right form they count as strictly right. In our run the strict
-# rate rose from 21 % to 75 %. But this reward is dangerous: the reward would have risen in the same way if the numbers
-# had become worse.
+# rate rose from 21 % to 75 %. But this reward is dangerous: it would have risen in the same way if the numbers had
+# become worse.
 #
 # </details>
 
@@ -428,6 +438,25 @@ for name, outcomes in (("strict", strict), ("lenient", lenient)):
 # 08](08_evaluation.ipynb) computes how many), and ask both models the same ones. All of this concerns one training run:
 # a run with another seed could end elsewhere.
 #
+# Is the lenient gain new arithmetic? Look at the answers of seed 0 with a wrong number, and count those that show no
+# working, not even one equation:
+
+# %%
+for name, scores in (("before", before), ("after", after)):
+    wrong = []
+    for completion, is_right in zip(scores.completions, scores.lenient):
+        if not is_right:
+            wrong.append(completion)
+    guesses = [completion for completion in wrong if "=" not in completion]
+    print(f"{name:6} {len(wrong)} wrong numbers, {len(guesses)} of them without working")
+
+# %% [markdown]
+# Before training, 9 of the 34 wrong numbers came without any working. Such guesses are a habit: when we taught the
+# model its messy forms, 8 % of the examples were guesses, and 5 % had a planted error in their working. Before that,
+# the model solved 97.5 % of the held-out problems (with the most likely token each time). Guesses and errors earn less
+# than right answers, so GRPO makes such habits rarer, as it does with messy forms. A lenient gain therefore does not
+# prove a new skill: a bad habit that the model loses looks the same.
+#
 # GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
 # requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
 # 44 % to 85 % of 120 problems (measured with the most likely token each time), and none of this gain is form.
@@ -489,10 +518,15 @@ figures.show(
 # | PPO, proximal policy optimization | its own answers, right and wrong | a critic gives each token its own credit | the critic is a second model to train |
 # | RLHF, learning from human feedback | people's comparisons | needs no check | the reward model can be fooled |
 #
-# The methods that sample their own answers are called **on-policy**: the policy learns from what it writes now. Methods
-# are often combined, such as SFT until the model passes sometimes, and then GRPO. [Chapter
-# 12](12_which_algorithm.ipynb) compares them by runs, and [chapter 13](13_learned_rewards.ipynb) shows how a reward
-# model is fooled. [Chapter 10](10_scale_out.ipynb) shows how much memory each method needs.
+# GRPO, PPO and the last stage of RLHF sample new answers for each step. Such methods are called **on-policy**: the
+# policy learns from what it writes now. Rejection sampling as in the table samples only once, so after its first update
+# it learns from what an older policy wrote.
+#
+# The tree leaves out one way. Where no program can check an answer, another language model can, with a written list of
+# criteria ([chapter 14](14_judges_and_rubrics.ipynb)). Its verdicts can then be the rewards of GRPO, but it can be
+# fooled, as a reward model can ([chapter 13](13_learned_rewards.ipynb)). Methods are also combined, such as SFT until
+# the model passes sometimes, and then GRPO. [Chapter 12](12_which_algorithm.ipynb) compares methods by runs, and
+# [chapter 10](10_scale_out.ipynb) shows how much memory each of them needs.
 
 # %% [markdown]
 # ### Exercise 00.3 · `choose_methods` · medium · 8 minutes
@@ -549,8 +583,7 @@ check("00.3", choose_methods);
 # %% [markdown]
 # ## The words
 #
-# Later chapters use these words without explaining them again. The words *reference*, *KL penalty* and *ratio* are
-# derived in [chapter 01](01_grpo_from_scratch.ipynb).
+# Later chapters use these words. [Chapter 01](01_grpo_from_scratch.ipynb) derives the *KL penalty* and the *ratio*.
 #
 # | word | meaning |
 # | --- | --- |
@@ -558,7 +591,7 @@ check("00.3", choose_methods);
 # | reference | a frozen policy, usually the one from the start |
 # | KL penalty | a term of the loss that grows as the policy moves away from the reference. Its weight is `beta`; here `beta` is 0, so no reference is needed |
 # | ratio | a token's probability now, divided by its probability when it was sampled |
-# | `frac_reward_zero_std` | the fraction of zero-variance groups |
+# | `frac_reward_zero_std` | the fraction of zero-variance groups, as TRL logs it |
 # | critic | a second trained model that predicts the reward to expect |
 # | reward model | a frozen model, trained on people's comparisons, that gives rewards where no program can |
 
@@ -613,12 +646,17 @@ assert p_value < 1e-6, "no gain"
 # %% [markdown]
 # ### Exercise 00.4 · `my_task` · medium · 10 minutes
 #
-# Would GRPO suit a task of yours? Take one whose answers a program can check: a date in a fixed form, valid JSON, a
-# unit conversion. Return a reward function (a text in, a number from 0 to 1 out), at least three good answers, and at
-# least three bad ones that could fool it: an empty answer, the right value in the wrong form, several values at once.
-# Every good answer must earn more than every bad one. The check also tries two of your good answers in one text, and it
-# refuses a function that has a list of your good answers: the reward must also judge answers that you have not thought
-# of.
+# GRPO needs a check that you trust. Write one for a task of yours. Your function sees only the answer, so take a task
+# whose answers can be judged without the question, such as a date in a fixed form or valid JSON, or fix one question,
+# such as "How many metres are 5 km?", to which 5000, 5000.0 and 5,000 are right answers.
+#
+# Return `reward, good, bad`: a reward function (a text in, a number from 0 to 1 out), at least three good answers, and
+# at least three bad ones. Choose bad answers that come *close*: the right value in the wrong form, a wrong value in the
+# right form, a right answer with more text around it. An answer such as "x" tests nothing. Every good answer must earn
+# more than every bad one. The check also tries an empty answer and two of your good answers in one text, and it refuses
+# a function that has a list of your good answers: the reward must also judge answers that you have not thought of.
+#
+# The other thing that GRPO needs is a model that passes *sometimes*. [Chapter 02](02_dataset_prep.ipynb) measures this.
 
 # %% tags=["exercise"]
 def my_task() -> tuple:
@@ -630,8 +668,7 @@ check("00.4", my_task);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Define the reward function inside `my_task` and return `reward, good, bad`. `re.fullmatch` accepts nothing before or
-# after the pattern.
+# Define the reward function inside `my_task`. `re.fullmatch` accepts nothing before or after the pattern.
 #
 # </details>
 #
@@ -652,8 +689,8 @@ check("00.4", my_task);
 #     return reward, good, bad
 # ```
 #
-# The task of this solution is to write a date as year-month-day. Keep your own function: [chapter
-# 03](03_reward_design.ipynb) turns it into a reward that TRL takes, and attacks it.
+# The task of this solution is to write a date as year-month-day. Keep your own function: in [chapter
+# 03](03_reward_design.ipynb) you turn it into a reward that TRL takes, and attack it.
 #
 # </details>
 
@@ -662,13 +699,14 @@ check("00.4", my_task);
 #
 # How can a language model get better at a task for which nobody has written solutions?
 #
-# - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test do: here the
-#   strict rate rose from 21 % to 89 %.
+# - By its own answers, which a program checks. GRPO samples a group of answers to each question, makes those with a
+#   reward above the group's mean more likely, and makes the others less likely. It needs a check that you trust, and a
+#   model that sometimes passes this check.
+# - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test are much
+#   better evidence: here the strict rate rose from 21 % to 89 %.
 # - Ask *what* the model learned before you claim a gain. Here most of the gain is form, because tiny-form could solve
-#   most of the problems before. Ask with several seeds: one sampled rate can be several points off.
-# - The answer to the question: a program checks the model's own answers. GRPO samples a group of answers to each
-#   question and makes those above the group's mean more likely. It needs a check that you trust, and a model that
-#   sometimes passes this check.
+#   most of the problems before, and the rest need not be a new skill. Ask with several seeds: one sampled rate can be
+#   several points off.
 #
 # Next: [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), or straight to
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb).
