@@ -196,9 +196,9 @@ print("right answer:", heldout_set[0]["answer"])
 from grpo_workbook import evaluate
 
 
-def ask_heldout_problems(policy, seed=profile.seed):
+def ask_heldout_problems(policy, seed=profile.seed, sample=True):
     return evaluate(
-        policy, tokenizer, heldout_set, sample=True, seed=seed,
+        policy, tokenizer, heldout_set, sample=sample, seed=seed,
         batch_size=profile.eval_batch_size, max_new_tokens=64,
     )
 
@@ -438,28 +438,27 @@ for name, outcomes in (("strict", strict), ("lenient", lenient)):
 # 08](08_evaluation.ipynb) computes how many), and ask both models the same ones. All of this concerns one training run:
 # a run with another seed could end elsewhere.
 #
-# Is the lenient gain new arithmetic? Look at the answers of seed 0 with a wrong number, and count those that show no
-# working, not even one equation:
+# Is the lenient gain new arithmetic? Sampling mixes what a model knows with habits that it shows only now and then. So
+# let both models answer once more, now **greedily**: each token is the most likely one.
 
 # %%
-for name, scores in (("before", before), ("after", after)):
-    wrong = []
-    for completion, is_right in zip(scores.completions, scores.lenient):
-        if not is_right:
-            wrong.append(completion)
-    guesses = [completion for completion in wrong if "=" not in completion]
-    print(f"{name:6} {len(wrong)} wrong numbers, {len(guesses)} of them without working")
+greedy_after = ask_heldout_problems(model, sample=False)
+with model.disable_adapter():
+    greedy_before = ask_heldout_problems(model, sample=False)
+for name, scores in (("before", greedy_before), ("after", greedy_after)):
+    print(f"{name:6} {mean(scores.lenient):.1%} lenient, with greedy answers")
 
 # %% [markdown]
-# Before training, 9 of the 34 wrong numbers came without any working. Such guesses are a habit: when we taught the
-# model its messy forms, 8 % of the examples were guesses, and 5 % had a planted error in their working. Before that,
-# the model solved 97.5 % of the held-out problems (with the most likely token each time). Guesses and errors earn less
-# than right answers, so GRPO makes such habits rarer, as it does with messy forms. A lenient gain therefore does not
-# prove a new skill: a bad habit that the model loses looks the same.
+# Before training, 98.8 % of the greedy answers have the right number. So the model knew this arithmetic already. Its
+# sampled answers were worse because we had taught it bad habits on purpose: in its examples 8 % of the answers were
+# guesses without any working, and 5 % had a planted error. Such answers earn less, so GRPO makes them rarer, and the
+# sampled rate rises. The greedy rate does not rise. It is even lower after training, because training changes all
+# answers a little, some of them for the worse. So this run gives no sign of new arithmetic: it taught the form, and it
+# made bad habits rarer.
 #
 # GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
 # requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
-# 44 % to 85 % of 120 problems (measured with the most likely token each time), and none of this gain is form.
+# 44 % to 85 % of 120 problems (with greedy answers), and none of this gain is form.
 #
 # > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837) say no:
 # > with enough samples, base models solved at least as many problems as their trained versions.
@@ -704,9 +703,8 @@ check("00.4", my_task);
 #   model that sometimes passes this check.
 # - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test are much
 #   better evidence: here the strict rate rose from 21 % to 89 %.
-# - Ask *what* the model learned before you claim a gain. Here most of the gain is form, because tiny-form could solve
-#   most of the problems before, and the rest need not be a new skill. Ask with several seeds: one sampled rate can be
-#   several points off.
+# - Ask *what* the model learned before you claim a gain. Here it learned the form and lost bad habits, but we saw no
+#   new arithmetic: it knew nearly all of it before. Ask with several seeds: one sampled rate can be several points off.
 #
 # Next: [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), or straight to
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb).
