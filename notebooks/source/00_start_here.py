@@ -450,11 +450,11 @@ for name, scores in (("before", greedy_before), ("after", greedy_after)):
 
 # %% [markdown]
 # Before training, 98.8 % of the greedy answers have the right number. So the model knew this arithmetic already. Its
-# sampled answers were worse because we had taught it bad habits on purpose: in its examples 8 % of the answers were
-# guesses without any working, and 5 % had a planted error. Such answers earn less, so GRPO makes them rarer, and the
-# sampled rate rises. The greedy rate does not rise. It is even lower after training, because training changes all
-# answers a little, some of them for the worse. So this run gives no sign of new arithmetic: it taught the form, and it
-# made bad habits rarer.
+# sampled answers were worse, because sampling also draws what is less likely. A part of this we had taught it on
+# purpose: in its examples 8 % of the answers were guesses without any working, and 5 % had a planted error. Wrong
+# answers earn less, so GRPO makes them rarer, and the sampled rate rises. The greedy rate does not rise. It is even
+# lower after training (we did not trace why). So this run gives no sign of new arithmetic: it taught the form, and it
+# made errors rarer that the model could already avoid.
 #
 # GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
 # requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
@@ -703,8 +703,9 @@ check("00.4", my_task);
 #   model that sometimes passes this check.
 # - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test are much
 #   better evidence: here the strict rate rose from 21 % to 89 %.
-# - Ask *what* the model learned before you claim a gain. Here it learned the form and lost bad habits, but we saw no
-#   new arithmetic: it knew nearly all of it before. Ask with several seeds: one sampled rate can be several points off.
+# - Ask *what* the model learned before you claim a gain. Here it learned the form and makes fewer errors when it
+#   samples, but greedy answers show that it knew the arithmetic before. Ask with several seeds: one sampled rate can be
+#   several points off.
 #
 # Next: [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), or straight to
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb).
