@@ -34,6 +34,8 @@ LONGEST = f"<reasoning>{'6 * 7 is 42, so 6 * 7 is 42. ' * 30}</reasoning>{SHORT}
 WRONG = "<answer>41</answer>"
 BOTH = "<answer>42</answer><answer>41</answer>"
 TOO_LONG = f"<reasoning>{'6 * 7 is 42, so 6 * 7 is 42. ' * 300}</reasoning>{SHORT}"
+WORDY = f"<reasoning>{'6 * 7 is 42. ' * 3}</reasoning>{SHORT}"  # 81 characters
+WORDIER = f"<reasoning>{'6 * 7 is 42. ' * 4}</reasoning>{SHORT}"  # 94 characters
 CHATTY = SHORT + " So the answer is 42." * 10
 
 my_reward = exercise("04.1", "my_reward", call=compare_two)
@@ -55,6 +57,7 @@ my_reward.case([SHORT, SHORT], ["42", "41"], gives=FIRST)  # each row has its ow
 my_reward.case([TOO_LONG, ""], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, "<answer>6*7</answer><answer>42</answer>"], ["42", "42"], gives=FIRST)
 my_reward.case([SHORT, CHATTY], ["42", "42"], gives=FIRST)  # text after the answer costs, too
+my_reward.case([WORDY, WORDIER], ["42", "42"], gives=FIRST)  # both below 100 characters
 
 
 def answers_in(text):
@@ -206,7 +209,7 @@ def compares_all_with_the_first_answer(completions, answer, **columns):
 @my_reward.mistake
 def stops_charging_too_early(completions, answer, **columns):
     """You charged so much for each character that the price reaches its limit at once: a right
-    answer of 55 characters earns as much as one of 900. Charge less for each.
+    answer of 81 characters earns as much as one of 94. Charge less for each.
     """
     rewards = []
     for completion, right in zip(completions, answer, strict=True):
@@ -237,29 +240,53 @@ def read_accuracy(measured):
     return names[change], sentence
 
 
+def read_right_and_short(measured):
+    """Whether more answers are right, by a paired test, and whether they are a tenth shorter."""
+    change, sentence = paired_direction(measured["before"], measured["after"])
+    tokens_before, tokens_after = measured["tokens"]
+    sentence += f" Their mean lengths were {tokens_before:.1f} and {tokens_after:.1f} tokens."
+    more_right = change == "rises"
+    shorter = tokens_after <= 0.9 * tokens_before
+    if more_right and shorter:
+        return "both", sentence
+    if more_right:
+        return "more right", sentence
+    if shorter:
+        return "shorter", sentence
+    return "neither", sentence
+
+
 swap_the_reward = experiment(
     "04.2",
     "swap_the_reward",
-    read=read_accuracy,
+    read=read_right_and_short,
     wrong={
-        "more": (
-            "Look at what separates the rewards within a group: only where a right answer earns "
-            "clearly more than a wrong one do right answers become likelier."
+        "more right": (
+            "Look at what differs within a group: right answers become likelier only where they "
+            "earn clearly more than wrong ones, and short ones only where the lengths differ."
         ),
-        "fewer": (
+        "shorter": (
             "A short answer earns more only if it is right: within a group the right answers, "
             "long or short, are above all wrong ones."
         ),
-        "no difference": (
+        "both": (
+            "A reward can only select among the completions that are sampled: how much do the "
+            "lengths of this model's right answers to one problem differ?"
+        ),
+        "neither": (
             "Most groups have right and wrong completions. Your reward tells them apart as the "
             "chapter's rewards do, so it has a gradient from the first step."
         ),
     },
 )
-# measured: 100 and 140 of 257 (here so that 45 got better and 5 worse)
+# measured: 53 and 79 of 120 (here so that 29 got better and 3 worse)
 swap_the_reward.example(
-    {"before": [1] * 100 + [0] * 157, "after": [1] * 95 + [0] * 5 + [1] * 45 + [0] * 112},
-    gives="more",
+    {
+        "before": [1] * 53 + [0] * 67,
+        "after": [1] * 50 + [0] * 3 + [1] * 29 + [0] * 38,
+        "tokens": [27.4, 27.3],
+    },
+    gives="more right",
 )
 
 # 04.3: problems that one answer solves after training, and that no try solved before

@@ -131,7 +131,7 @@ print("number format of the weights that learn:", adapters[0].dtype)
 # %% [markdown]
 # ## The settings
 #
-# GRPO needs a model that is right *sometimes* (chapter 00). `choose_profile` looks at the machine and chooses a model
+# The script's settings stood in its code, for one machine. `choose_profile` looks at the machine and chooses a model
 # and settings that fit it. The environment variables `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` override its
 # choice.
 
@@ -166,9 +166,13 @@ print(profile)
 # %% [markdown]
 # ## Step 1: the model, in 4 bits, with adapters
 #
-# The script's two calls were `from_pretrained` and `get_peft_model`. `load_policy(profile)` makes the same two calls
-# with the profile's values, and also loads models that can see, such as Gemma 3 4B, of which only the text part is
-# trained:
+# A training needs memory for all weights, and also for the gradients and optimizer states of those weights that learn.
+# With 4 bits for each weight the first part is about a quarter of its size with 16 bits. With adapters, few weights
+# learn, so the second part is small. The tiny model would fit without either. It is trained in this way so that a run
+# on a CPU takes the same steps as a run on a GPU.
+#
+# The script made two calls, `from_pretrained` and `get_peft_model`. `load_policy(profile)` makes the same two calls
+# with the profile's values. It also loads models that can see, such as Gemma 3 4B, and trains only their text part:
 
 # %%
 from grpo_workbook import load_policy
@@ -223,7 +227,7 @@ for x, y, width, height, colour, text in rectangles:
     look = {"facecolor": figures.PALE[colour], "edgecolor": figures.GREY}
     axes.add_patch(Rectangle((x, y), width, height, **look))
     axes.text(x + width / 2, y + height / 2, text, ha="center", va="center")
-axes.add_patch(Rectangle((0, 2.3), 1.2, 0.1, color=figures.ORANGE))
+axes.add_patch(Rectangle((0, 2.3), 1.2, 0.1, color="black"))
 axes.plot([0, 0], [2.4, 3.1], [1.2, 6.4], [2.4, 3.1], color=figures.GREY, lw=0.8)
 axes.text(0, 3.58, "one block of W: 64 weights of 4 bits, purple above 0, orange below")
 axes.text(6.8, 3.58, "its scale, 8 bits")
@@ -236,8 +240,8 @@ words = f"A frozen W; one block of 64 weights is enlarged, with its scale {scale
 figures.show(figure, words + "Beside W stand the thin matrices B and A, which learn.")
 
 # %% [markdown]
-# The stripes at the top of the figure are the weights of one block, coloured by their value. Below it, the product of
-# the thin matrices B and A, times 2, is added to W.
+# The stripes at the top of the figure are one block of W, enlarged from the black mark in the corner of W. Each stripe
+# is a weight, coloured by its value. Below, the product of the thin matrices B and A, times 2, is added to W.
 #
 # Now check how many layers are in 4 bits, because a layer that cannot be quantized stays in 16 bits without an error:
 
@@ -290,9 +294,10 @@ print(f"{trainable:,} adapter weights will learn")
 # ## Step 2: the problems, and some that are held out
 #
 # The tiny model trains on word problems in GSM8K's form: the answer ends in `#### N`. The profiles for GPUs use GSM8K
-# itself. `load_split` does what the script did with `load_dataset(...)` and `.filter(...)`, checks every row, and also
-# returns **held-out** problems. No held-out problem has both the sentence pattern and the numbers of a training
-# problem.
+# itself. `load_split` does what the script did with `load_dataset(...)` and `.filter(...)`. It also checks every row
+# and returns **held-out** problems. A held-out problem may have the sentence pattern of a training problem, but then it
+# has other numbers. So the held-out rate shows how well the model solves other problems of these kinds. It does not
+# show whether the model can solve new kinds.
 
 # %%
 train_rows, heldout_rows, _ = data.load_split(
@@ -345,8 +350,9 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 #
 # A reward function gets the completions and the dataset's columns, and returns a number for each completion. The three
 # functions below come from [chapter 03](03_reward_design.ipynb) and return a value from 0 to 1: one for the right
-# number, one for perfect form, and one for parts of the form. GRPO compares the weighted sums of the three. Before you
-# train, test the functions on completions whose quality you know:
+# number, one for perfect form, and one for parts of the form. GRPO compares the weighted sums of the three. The tiny
+# model already writes the form, so for it the two rewards for the form only have to preserve it. A model that has to
+# learn the form needs them. Before you train, test the functions on completions whose quality you know:
 
 # %%
 import pandas as pd
@@ -406,10 +412,10 @@ for way, scores in before_rare.items():
     print(f"{task}, {way}:", scores)
 
 # %% [markdown]
-# The last two lines of the output are the task: the problems of the rare kinds. Nearly all answers have the right form,
-# and the strict and the lenient rate are nearly equal. So this model has no form to learn: what it lacks is the right
-# number. But it is not lost either. The next cell counts the problems that at least one of the 16 tries solves. This
-# rate is called **pass@16**; here, too, there is a strict and a lenient one. Then the cell prints some wrong answers:
+# The last two lines of the output are about the task, the problems of the rare kinds. Nearly all answers have the right
+# form, and the strict and the lenient rate are nearly equal. So this model has no form to learn: what it lacks is the
+# right number. Can GRPO teach it? Only if right answers occur. So the next cell measures the fraction of problems that
+# at least one of the 16 tries solves, which is called **pass@16**. It also prints some wrong answers:
 
 # %%
 from grpo_workbook.evaluation import passed
@@ -425,10 +431,9 @@ for row, text in wrong[:4]:
     print("   ", " ".join(text.split()))
 
 # %% [markdown]
-# The model often takes a wrong number into its calculation: one that stands elsewhere in the question, one that it
-# has copied wrongly, or one that it has not computed. Some results are wrong, too (`6-6=10`). GRPO can only reinforce
-# answers that occur. Here 33 % of the sampled answers are right, and 16 tries solve 64 % of the problems, so right
-# answers occur in many groups.
+# The model often takes a wrong number into its calculation: one that stands elsewhere in the question, one that it has
+# copied wrongly, or one that it has not computed. Some results are wrong, too (`6-6=10`). But 33 % of the sampled
+# answers are right, and 16 tries solve 64 % of the problems. So right answers occur, and GRPO can reinforce them.
 
 # %% [markdown]
 # ## Step 5: the configuration
@@ -471,7 +476,7 @@ print(fill(", ".join(listed), 88, break_on_hyphens=False))
 # Regret](https://huggingface.co/docs/trl/main/en/lora_without_regret): with LoRA, 1e-5 for a model of 3B weights and
 # 5e-5 for one of 0.6B; with full fine-tuning, 1e-6. With a fixed `lora_alpha` the best rate hardly depends on the rank.
 # Our tiny model, with less than a million weights, uses 1.5e-3. That page also advises fewer than 32 completions in a
-# step with LoRA. Larger batches, as in the table, are common, but they go against this advice.
+# step with LoRA. Larger batches, as in the table and in this run, are common, but they go against this advice.
 #
 # `loss_type="dapo"` takes from the algorithm DAPO only its average over tokens (chapter 01). The rest of DAPO is off
 # here.
@@ -518,12 +523,15 @@ words = f"A loop: {problems} problems go to the policy, which samples {n} comple
 figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and back.")
 
 # %% [markdown]
-# Read the figure from the top left: each box is a result, and each arrow leads to what is computed from it.
+# Read the figure from the top left, along the arrows; their labels say what is passed on or computed. The blue box is
+# data, white boxes are the model and its update, the green box is the reward functions, and orange boxes are numbers.
 #
 # Building the trainer has a side effect: when the base is quantized, TRL 1.15 casts the adapters to **bfloat16**. On a
 # GPU Unsloth removes that cast; on any machine the callback `Float32Adapters` converts the adapters back to float32.
-# How much does the cast matter? Take the A of a larger model, with 2,048 inputs and PEFT's initial values, and add the
-# same small update to each weight. How many weights does bfloat16 leave exactly as they were?
+#
+# How much does the cast matter? AdamW divides each weight's gradient by its usual size, so a step moves a weight by up
+# to about the learning rate. Take the A of a larger model, with 2,048 inputs and PEFT's initial values, and add a
+# learning rate to each weight. How many weights does bfloat16 leave exactly as they were?
 
 # %%
 dice = torch.Generator().manual_seed(0)
@@ -536,9 +544,9 @@ for update in (1e-5, 5e-5, 1.5e-3):
     print(f"an update of {update:g} leaves {rate:.0%} of the weights unchanged")
 
 # %% [markdown]
-# The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of the early updates of A. (B
-# starts at 0, where bfloat16 is fine enough, and loses updates only once it has grown.) At this run's 1.5e-3 no update
-# is lost; it is only rounded.
+# The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of such updates of A. (B
+# starts at 0, where bfloat16 is fine enough, and loses updates only once it has grown.) At this run's 1.5e-3 no such
+# update is lost; it is only rounded.
 #
 # Now train. `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
 
@@ -558,9 +566,10 @@ trainer.train();
 # A checkpoint is saved every `save_steps` steps, so an interrupted training can continue. (A run that was started by
 # the command continues with `python -m grpo_workbook run --resume`.)
 #
-# Watch the reward, not the loss. The advantages of each group sum to 0, so the value of the loss stays near 0
-# throughout; only its gradient matters. In the table, each row is the mean over a tenth of the steps, named after the
-# last of them, and `frac_reward_zero_std` is the fraction of groups with zero variance:
+# Watch the reward, not the loss. The advantages of each group sum to 0. So the value of the loss stays near 0 as long
+# as every update uses fresh completions and `beta` is 0, as here; only its gradient matters. In the table, each row is
+# the mean over a tenth of the steps, named after the last of them, and `frac_reward_zero_std` is the fraction of groups
+# with zero variance:
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -572,9 +581,9 @@ last_steps = (table.index - 1) // tenth * tenth + tenth
 table.filter(items=columns).groupby(last_steps).mean().round(3)
 
 # %% [markdown]
-# The form was nearly perfect before training (step 4), so the rise of the reward comes from the numbers. About four
-# in ten groups have zero variance, because all of their completions are right or all are wrong: they teach nothing,
-# and the other groups do the work.
+# The form was nearly perfect before training (step 4), so the rise of the reward comes from the numbers. About four in
+# ten groups have zero variance, because all of their completions are right or all are wrong. These groups teach
+# nothing; the model learns from the others.
 #
 # In the figure, the bold lines are means of seven steps and the pale lines are single steps. The total is the weighted
 # sum, at most 3; the other three lines are its parts before weighting, each at most 1. The lines of the two rewards for
@@ -648,10 +657,10 @@ if "rare" in heldout_set.column_names:
 # In this run the rate on the common kinds fell by 5 points, from 87.0 % to 82.1 %: 25 problems got worse and 14 got
 # better. If each of these 39 problems were as likely to get better as worse, a split at least this uneven would occur
 # in 11 % of cases. So this run alone does not show a loss, nor does it exclude one: 223 problems are too few for a loss
-# of 5 points ([chapter 08](08_evaluation.ipynb) computes how many are enough). Other runs point to one: the rate fell
-# with each of three seeds, by 0.4 to 5.7 points, and the course's tiny Gemma 3 lost 13 to 23 points
-# ([measurements](../docs/measurements.md)). So training on a part of a task can cost the rest: measure that, too. The
-# rate over all kinds rises here because the rare kinds gain much more.
+# of 5 points ([chapter 08](08_evaluation.ipynb) computes how many are enough). Other runs point to a loss: the rate
+# fell with each of three seeds, by 0.4 to 5.7 points, and the course's tiny Gemma 3 lost 13 to 23 points
+# ([measurements](../docs/measurements.md)). Training on a part of a task can cost the rest, so measure the rest too.
+# The rate over all kinds rises here because the rare kinds gain much more.
 #
 # ## What kind of gain is it?
 #
@@ -690,12 +699,13 @@ if "kind" in rare_set.column_names:
     kinds = pd.DataFrame({"kind": list(rare_set["kind"])})
     kinds["before"] = greedy_before.strict
     kinds["after"] = greedy_after.strict
-    rates = kinds.groupby("kind").mean().sort_values("before")
-    display(rates.round(2))
+    rates = kinds.groupby("kind").mean()
+    rates.insert(0, "problems", kinds["kind"].value_counts())
+    display(rates.sort_values("before").round(2))
 
 # %% [markdown]
-# The table has the greedy accuracy on each rare kind before and after training. The kind `how_many_more` was always
-# right before, so all of the gain comes from the other five kinds.
+# The table has the number of problems of each rare kind, and the greedy accuracy on them before and after training. The
+# answers to the kind `how_many_more` were all right before, so all of the gain comes from the other five kinds.
 #
 # ### Would something else have gained as much?
 #
@@ -709,9 +719,8 @@ if "kind" in rare_set.column_names:
 # - *rebalanced*: the same, with the four examples of each rare kind in half of the places;
 # - *worked*: supervised training on worked answers to the problems that GRPO trains on.
 #
-# The table gives the mean of the three seeds and their standard deviation (*std*), in percent of right answers to
-# held-out problems of the rare kinds: of all 257 when *greedy*, and of the first 120 in the other columns. *base* is
-# one measurement, because nothing is trained.
+# All of them answer held-out problems of the rare kinds: all 257 of them with one *greedy* answer, and the first 120
+# with *sampled* answers. The next cell reads the stored results:
 
 # %%
 import json
@@ -731,47 +740,53 @@ for run in stored:
 controls = pd.DataFrame(lines)
 measures = ["greedy", "sampled", "pass@16"]
 by_run = controls.groupby("run", sort=False)
-by_run[measures].agg(["mean", "std"]).round(1)
+print(", ".join(f"{name}: {count}" for name, count in by_run.size().items()), "seeds")
 
 # %% [markdown]
-# The figure shows the same: each dot is one seed, each row is a run, and the horizontal axes are the percentage of
-# right answers.
+# In the figure each row is a run and each dot a seed; the number beside the dots is their mean. *base* has a single
+# dot, because nothing is trained in it, and the three dots of *random* coincide. The first two panels show the
+# percentage of right answers, and the third shows the pass@16, the percentage of problems that at least one of 16
+# sampled answers solves. All rates are strict:
 
 # %% tags=["hide-input"]
 names = list(controls["run"].unique())
 colours = {"main": figures.ORANGE}
-figure, grid = figures.new_panels(9.5, 2.8, 3, 3)
+figure, grid = figures.new_panels(9.5, 2.9, 3, 3)
 words = []
 for axes, measure in zip(grid, measures):
     for place, name in enumerate(names):
         values = controls.loc[controls["run"] == name, measure]
         colour = colours.get(name, figures.BLUE)
         axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.6)
-        words.append(f"{name}, {measure}: {values.mean():.0f}")
+        x, side = values.max() + 4, "left"
+        if x > 70:  # no room on the right
+            x, side = values.min() - 4, "right"
+        axes.text(x, place, f"{values.mean():.1f}", ha=side, va="center", color=colour)
+        words.append(f"{name}, {measure}: {values.mean():.1f}")
     axes.set_title(measure)
     axes.set_xlim(-4, 104)
     axes.set_yticks(range(len(names)), names)
-    axes.grid(axis="x", alpha=0.25)
+    axes.tick_params(labelleft=axes is grid[0])  # the names once, on the left
     axes.invert_yaxis()
 figure.suptitle(
     "Of these runs, only imitating worked answers gains more than GRPO (main)"
 )
-figure.supxlabel("right answers (%)", fontsize=10)
+figure.supxlabel("right answers, or solved problems (%)", fontsize=10)
 figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.")
 
 # %% [markdown]
-# The sampled rates of *base* differ a little from those above, because here each problem has 64 tries. All rates are
-# strict.
+# The sampled rates of *base* differ a little from those above, because here each problem has 64 tries.
 #
 # - Updates without information do not help. With a *random* reward no answer is right in the end: the advantages are
 #   noise, and 120 steps of noise at this learning rate destroy what the model knew. So the updates alone do not bring
-#   the gain. At a lower rate a random reward might do less harm; this was not tried. ([Chapter 08](08_evaluation.ipynb)
-#   reports a large model that gained even with random rewards: repeat this control there.)
+#   the gain. At a lower rate a random reward might do less harm; this was not tried. [Chapter 08](08_evaluation.ipynb)
+#   reports a large model that gained even with random rewards, so with a large model repeat this control.
 # - *More* of the old data hardly helps: the greedy rate rises by 4 points.
-# - With the same data, *rebalanced*, the greedy rate is 48 %. So 9 of GRPO's 43 points could be had without any
-#   reward, by practising the 24 rare examples more often.
-# - Imitating *worked* answers wins, with 95 %. Where such answers exist, use them. GRPO reached 81.5 % from a
-#   check alone, and that is what it is for.
+# - With the same data, *rebalanced*, the greedy rate is 48 %. So 9 of GRPO's 43 points could be had without any reward,
+#   by practising the 24 rare examples more often.
+# - Imitating *worked* answers gains most: the greedy rate is 95 %. These answers are in the form that this model
+#   already writes. If you have such answers, compare with this control first. GRPO reached 81.5 % from the right
+#   numbers alone, and that is what it is for.
 #
 # One objection is left. The settings of *main* were chosen by looking at these held-out problems, so its rate may be
 # too high. Therefore *base* and *main* also answered 514 **fresh** problems, with which nothing was chosen:
@@ -788,7 +803,7 @@ for name, rates in by_run["fresh"]:
 # holds for a model of less than a million weights. For large models it is a hypothesis that you can test in the same
 # way.
 #
-# The run above shows that *this* model improved, and the table shows that two other seeds gain as much. How far seeds
+# The run above shows that *this* model improved, and the figure shows that two other seeds gain as much. How far seeds
 # can lie apart, and what that means for a comparison, is a question for [chapter 08](08_evaluation.ipynb).
 #
 # ## Step 8: keep the model
@@ -901,11 +916,12 @@ model, tokenizer = load_model(
 # %% [markdown]
 # ### Exercise 04.1 · `my_reward` · medium · 15 minutes
 #
-# Write a reward of your own and train with it. The model should give *right answers, as short as possible*. A
-# completion with exactly one answer block (`<answer>`, the right number, `</answer>`) earns something, and a shorter
-# one earns more. Any other completion, such as a wrong answer or several answer blocks, must earn less than all of
-# these, however short it is. You choose how the reward depends on the length. The check calls your function as TRL
-# does, with two completions of which the first must earn more.
+# Write a reward of your own; the next exercise trains with it. The model should give *right answers, as short as
+# possible*. A completion with exactly one answer block (`<answer>`, the right number, `</answer>`) is right. Of two
+# right completions the shorter one earns more, at least if it has fewer than 100 characters. Every other completion,
+# such as a wrong answer or several answer blocks, must earn less than all right ones, however short it is and however
+# long they are. You choose how the reward depends on the length. The check calls your function as TRL does, with two
+# completions of which the first must earn more.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -950,15 +966,16 @@ check("04.1", my_reward);
 # %% [markdown]
 # ### Exercise 04.2 · `swap_the_reward` · medium · 10 minutes
 #
-# Now swap the chapter's three rewards for your own, and train a fresh copy of the base with it on the rare kinds. Your
-# reward pays more for shorter answers. After 40 steps, will *more* greedy answers to the rare kinds be right, *fewer*,
-# or is there *no difference* (p of the paired test is 0.05 or more)? Write down your prediction, then run the cell
-# (about a minute). It also prints the mean length and an answer.
+# Now swap the chapter's three rewards for your own, and train a fresh copy of the base with it on the rare kinds, for
+# 40 steps. Two things can change in the greedy answers to the rare kinds. *More* of them can be right (p of the paired
+# test is below 0.05), and they can become *shorter* (their mean length in tokens falls by a tenth or more). Write down
+# whether you expect `"more right"`, `"shorter"`, `"both"` or `"neither"`. Then run the cell (about a minute). It also
+# prints an answer.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
 
-prediction = ...  # "more", "fewer" or "no difference"
+prediction = ...  # "more right", "shorter", "both" or "neither"
 
 
 def swap_the_reward() -> dict:
@@ -974,10 +991,11 @@ def swap_the_reward() -> dict:
     own_trainer.remove_callback(PrinterCallback)
     own_trainer.train()
     trained = ask(policy, rare_set, ways=["greedy"])["greedy"]
-    for name, scores in (("before", greedy_before), ("after", trained)):
-        print(f"{name:6} {mean(scores.tokens):.1f} tokens")
     print(trained.completions[0])
-    return {"before": greedy_before.strict, "after": trained.strict}
+    return {
+        "before": greedy_before.strict, "after": trained.strict,
+        "tokens": [mean(scores.tokens) for scores in (greedy_before, trained)],
+    }
 
 
 predict("04.2", prediction, swap_the_reward);
@@ -986,14 +1004,14 @@ predict("04.2", prediction, swap_the_reward);
 # <details><summary>Hint</summary>
 #
 # In most groups some completions are right and some are wrong. What separates their rewards more, being right or being
-# short? And what separates them in a group in which all completions are right?
+# short? And how much do the lengths of this model's right answers to one problem differ? Step 4 prints some answers.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "more"
+# prediction = "more right"
 # ```
 #
 # We ran this with the solution of 04.1: before training 44 % of the 120 greedy answers were right, and after 40 steps
@@ -1058,9 +1076,9 @@ if judge("04.3", beyond_the_tries).status == "solved":
         print(f"{count} of {len(first_tries)} problems go beyond {k} tries")
 
 # %% [markdown]
-# The count falls with the number of tries. So a sentence such as "training added 20 % new problems" says little without
-# the number of tries. One greedy answer also misses some problems that the trained model solves in other tries. The
-# pass@16 in the table above compares both models at the same number of tries.
+# More tries can only lower this count. So a sentence such as "training added 20 % new problems" says little without the
+# number of tries. One greedy answer also misses some problems that the trained model solves in other tries. The pass@16
+# (step 7) compares both models at the same number of tries.
 
 # %% [markdown]
 # ### Exercise 04.4 · `my_problems` · medium · 10 minutes
@@ -1120,13 +1138,16 @@ predict("04.4", prediction, my_problems);
 #
 # How do you train a model with GRPO so that you can trust the result?
 #
-# - The training itself takes 40 lines: model, adapters, data, reward, `GRPOConfig`, `GRPOTrainer`.
+# - The training itself takes 40 lines: model, adapters, data, reward, `GRPOConfig`, `GRPOTrainer`. The trust comes from
+#   what is done before and after it.
 # - Before you train, test the reward on completions whose quality you know. Some of them should try to fool it.
-# - Set every value that matters explicitly, because TRL and Unsloth have different defaults. LoRA starts at a learning
-#   rate of 1e-5, full fine-tuning at 1e-6, on any GPU.
-# - The 4-bit base is frozen, and LoRA adapters learn. Keep them in float32.
-# - Measure held-out problems before and after, with an interval and a paired test. Neither the loss nor the training
-#   reward can tell whether the model improved.
+# - Set every value that matters explicitly, because TRL and Unsloth have different defaults. Large models with LoRA
+#   start at a learning rate of 1e-5, with full fine-tuning at 1e-6. Keep the adapters in float32.
+# - Measure held-out problems before and after, with an interval and a paired test, and also the problems that the run
+#   does not train on. Neither the loss nor the training reward can tell whether the model improved.
+# - Say what kind of gain it is: form, sharpening, or problems that none of the earlier tries solved.
+# - Exclude other explanations. Train with a random reward and on other data for as many steps, repeat the run with
+#   other seeds, and measure fresh problems if the held-out ones helped to choose settings.
 # - Test the merged model on the held-out problems, because that is the model you ship.
 #
 # Next: [05 · Monitoring](05_monitoring.ipynb) shows how to tell, while a run trains, whether it is healthy.
