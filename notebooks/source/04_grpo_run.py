@@ -601,9 +601,10 @@ figures.show(figure, words)
 # ## Step 7: did it learn?
 #
 # The training reward cannot answer this question, because the model may have exploited the reward or memorized the
-# problems. Held-out problems can. Each pair of bars in the figure is one measure of accuracy before and after
-# training, and the thin black lines are its 95 % intervals. The last pair is the lenient pass@16: the fraction of
-# problems that at least one of 16 sampled answers solves, in any readable form.
+# problems. Held-out problems can. Each pair of bars in the figure is one measure of accuracy before and after training,
+# and the thin black lines are its 95 % intervals. If training had only taught the form, the lenient bars would not
+# rise. The last pair is the lenient pass@16: the fraction of problems that at least one of 16 sampled answers solves,
+# in any readable form.
 
 # %%
 from grpo_workbook.evaluation import report_heldout
@@ -1083,17 +1084,18 @@ if judge("04.3", beyond_the_tries).status == "solved":
 # %% [markdown]
 # ### Exercise 04.4 · `my_problems` · medium · 10 minutes
 #
-# Does the model also gain on *your* problems? Write some. The default problems are worded like the training problems
-# but have larger numbers: their sums go from 44 to 129, while most numbers in the training questions are below 20. The
-# cell answers each problem without and with the adapters. Will the trained model be right and well-formed on `"more"`
-# problems, on `"fewer"`, or is there `"no difference"` (p of the paired test is 0.05 or more)?
+# Does the gain carry over to problems that look different? The cell makes 32 problems in a new sentence and with larger
+# numbers: their sums go from 44 to 129, while no result in the training problems is above 65. It answers each of them
+# without and with the adapters. Will the trained model be right and well-formed on `"more"` of these problems, on
+# `"fewer"`, or is there `"no difference"` (p of the paired test is 0.05 or more)? Write down your prediction and run
+# the cell. Then change the problems, or write your own: the cell judges a prediction about whatever stands in `rows`.
 
 # %% tags=["exercise"]
 prediction = ...  # "more", "fewer" or "no difference"
 
 
 def my_problems() -> dict:
-    """The base model against the trained one, on problems of your own."""
+    """The base model against the trained one, on the problems in `rows`."""
     from grpo_workbook import evaluate
 
     question = "Ada has {} pears and finds {} more. How many pears does Ada have now?"
@@ -1101,7 +1103,7 @@ def my_problems() -> dict:
     for a in range(30, 86, 7):
         for b in (14, 26, 38, 50):
             rows.append({"question": question.format(a, b), "answer": str(a + b)})
-    # YOUR PROBLEMS: rows = load_problems("my_problems.jsonl")
+    # your own: rows = [{"question": "Ada has ...", "answer": "12"}, ...]
     mine = to_dataset(rows)
     sampling = {"sample": True, "seed": profile.seed, "max_new_tokens": longest}
     with model.disable_adapter():
@@ -1126,10 +1128,13 @@ predict("04.4", prediction, my_problems);
 # prediction = "no difference"
 # ```
 #
-# In our run 0 of the 32 problems were right before and after, because the model has never learned sums of this size.
-# The printed completion also read "finds" as the beginning of a rare kind of problem, in which something is found and
-# then lost. A model that never computes such a sum gives GRPO nothing to reinforce. This run cannot show
-# how far the training carries over: for that, take sums that the base sometimes gets right.
+# In our run 0 of the 32 problems were right before and after. A model that never computes such a sum gives GRPO nothing
+# to reinforce.
+#
+# This run does not show which difference matters, because there are two. The numbers are larger, and the printed
+# completion shows that the model reads "finds" as the beginning of a rare kind of problem, in which something is found
+# and then lost. To separate the two, change one thing at a time: write `buys` for `finds`, as in a common kind, or take
+# numbers below 20. And to measure how far a gain carries over, take problems that the base model sometimes solves.
 #
 # </details>
 
