@@ -2,14 +2,14 @@
 # # 02 · Dataset preparation
 #
 # What must be true of your data before GRPO can learn from it? This chapter turns a file of questions and answers into
-# rows that TRL can train on, and checks for everything that would ruin a run before the run begins.
+# rows that TRL can train on, and finds what would ruin a run before the run begins.
 #
 # **After this notebook you can** see exactly what the model reads, build a dataset with `load_dataset(...).map(...)`,
 # check whether *your* model can learn from the problems, find invalid rows, repeats and leaks, and make a split that
 # you can trust.
 #
 # **Time:** about half a minute on two CPU cores; reading takes 40 minutes, the exercises a good hour. **You need**
-# chapter 00.
+# chapter 00, and from chapter 01 what an advantage is.
 
 # %% [markdown]
 # ## A model that lost its answers
@@ -35,12 +35,13 @@ questions = to_dataset(heldout.select(range(160)))
 # %% [markdown]
 # A **chat template** turns a conversation into the text that the model reads. Every family of models has its own, and
 # TRL carries copies of them. The next cell asks the tiny model the same 160 problems in three ways: with its own
-# template, with this template but without the system message, and with the template of the real Qwen3. An answer
-# counts here if its number is right, in whatever form. The p-value is that of the paired test of chapter 00 against
-# the first way.
+# template, with this template but without the system message, and with the template of the real Qwen3. An answer counts
+# here if its number is right, in whatever form. Each p-value is from the paired test of chapter 00 and compares its
+# way with the first.
 
 # %%
 import copy
+from collections import Counter
 from importlib.resources import files
 
 
@@ -61,7 +62,8 @@ def ask(problems, with_tokenizer, with_model=model):
 
 
 # %% [markdown]
-# Each call of `ask` samples one answer to every problem:
+# Each call of `ask` samples one answer to every problem. The last line shows what the model writes most often with the
+# template of Qwen3:
 
 # %%
 own = ask(questions, tokenizer)
@@ -75,16 +77,18 @@ for name, scores in ways.items():
     right = sum(scores.lenient)
     p_value = paired_p_value(own.lenient, scores.lenient)
     print(f"{name:18} {right:3} of 160, p = {p_value:.2g}")
+print(Counter(ways["Qwen3's template"].completions).most_common(1))
 
 # %% [markdown]
-# No error appeared, but with the template of Qwen3 the model lost all of its right answers. Without
-# the system message 78 numbers are right instead of 89. This difference may be chance (p = 0.052). Qwen3's template
-# writes the same tokens around each turn as the tiny model's template. It differs in one thing: it ends the prompt
-# with an empty `<think>` block (the second figure below shows it), and the tiny model has never seen such a block. So
-# a few tokens just before the answer can cost everything. A large model has seen more kinds of text and may lose
-# less, but it, too, was trained with one template. Measure each change of a prompt, and use one template and one
-# system message for training, evaluation and serving. To see what your model reads, this chapter first goes from a
-# row to tokens, layer by layer.
+# No error appeared, but with the template of Qwen3 the model lost all of its right answers: 145 of its 160 completions
+# are nothing but `</answer>`. Without the system message 78 numbers are right instead of 89. This difference may be
+# chance (p = 0.052). Qwen3's template writes the same tokens around each turn as the tiny model's template. It differs
+# in one thing: it ends the prompt with an empty `<think>` block (the second figure below shows it), and the tiny model
+# has never seen such a block. So a few tokens just before the answer can cost everything.
+#
+# A large model has seen more kinds of text and may lose less, but it, too, was trained with one template. Measure each
+# change of a prompt, and use one template and one system message for training, evaluation and serving. To see what your
+# model reads, this chapter first goes from a row to tokens, layer by layer.
 #
 # ## From a row to tokens
 #
@@ -121,10 +125,11 @@ text = tokenizer.apply_chat_template(
 print(text)
 
 # %% [markdown]
-# Last, the tokenizer cuts the text into tokens. The next cell shows each token in brackets. A word includes the space
-# before it, a number may be one token or one per digit, and a tag is a single token only if it is in the vocabulary.
-# The template has already written the special tokens, so `add_special_tokens=False` keeps the tokenizer from adding
-# them again.
+# Last, the tokenizer cuts the text into tokens. The next cell shows each token in brackets. A frequent word is one
+# token, together with the space before it. A rare word falls into pieces, such as `A`, `n`, `a`. Here a number has one
+# token per digit; other tokenizers make one token of several digits. A tag is a single token only if it is in the
+# vocabulary. The template has already written the special tokens, so `add_special_tokens=False` keeps the tokenizer
+# from adding them again.
 
 # %%
 tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -171,10 +176,11 @@ figures.show(
 # ## Real templates side by side
 #
 # Qwen3 is a thinking model: by default it writes a long `<think>` block before it answers. The course turns this off
-# with `enable_thinking=False`. The template then writes an *empty* block into the prompt, and the model continues
-# after it. Except for this block, Qwen3's prompt is that of the tiny model above. Gemma 3 has no system role, so its
-# template puts the system text at the start of the user's turn. Gemma 4 has a system role, but other tokens around
-# each turn. In the figure, each column is the prompt of one model; the question is blue.
+# with `enable_thinking=False`. The template then writes an *empty* block into the prompt, and the model continues after
+# it. Except for this block, Qwen3's prompt is that of the tiny model above. Gemma 3 has no system role, so its template
+# puts the system text at the start of the user's turn. Gemma 4 has a system role, but other tokens around each turn.
+# (It can think, too, but only if asked: `enable_thinking=True` writes `<|think|>` into its system turn.) In the figure,
+# each column is the prompt of one model.
 
 # %% tags=["hide-input"]
 def colour_of(line):
@@ -201,7 +207,7 @@ for axes, (name, file) in zip(panels, templates.items()):
         y -= 0.11
     axes.set_title(name, loc="left")
     axes.axis("off")
-figure.suptitle("One conversation, three prompts (orange: system, green: thinking)")
+figure.suptitle("One conversation, three prompts (orange: system, blue: question, green: thinking)")
 figures.show(
     figure,
     "Qwen3 and Gemma 4 give the system message a turn of its own, Gemma 3 puts it at "
@@ -248,17 +254,12 @@ for name, file in {**templates, **others}.items():
     print(" | ".join(added))
 
 # %% [markdown]
-# A prompt may also contain solved examples (*few-shot*). Examples help if the form is new to the model and the format
-# reward is near 0 at the start. They cost memory, because every completion of every group has them in its prompt, and a
-# model may copy an example's answer. Drop the examples once GRPO has taught the form.
-
-# %% [markdown]
 # ## From a file to a dataset
 #
 # GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it with `#### N`. Each
-# calculation in a solution is repeated between `<<` and `>>`, so that a program can read it. The course's own
-# problems have the same format. The `datasets` library reads the file, and one function turns each problem into a row
-# as TRL expects it:
+# calculation in a solution is repeated between `<<` and `>>`, so that a program can read it. The course's own problems
+# have the same format. The `datasets` library reads the file, and one function turns each problem into a row as TRL
+# expects it. (A comma, as in `1,000`, stays in the answer. The rewards of this course read it as 1000.)
 
 # %%
 from datasets import load_dataset
@@ -279,8 +280,14 @@ print(plain_set)
 plain_set[0]["prompt"][1]["content"], plain_set[0]["answer"]
 
 # %% [markdown]
-# This is all that `GRPOTrainer(train_dataset=...)` needs. A dataset stays on disk, so ten million rows do not fill the
-# memory. With `load_dataset("openai/gsm8k", "main", split="train")` the same function makes rows of GSM8K.
+# As data, this is all that `GRPOTrainer(train_dataset=...)` needs: TRL applies the chat template to `prompt` itself.
+# But the options of the template are not in the data. To train Qwen3 without thinking, write
+# `GRPOConfig(chat_template_kwargs={"enable_thinking": False})`. Otherwise TRL trains with another prompt than the one
+# that you measured, which is the failure at the beginning of this chapter. (The profiles of this course set this
+# option.)
+#
+# A dataset stays on disk, so ten million rows do not fill the memory. With `load_dataset("openai/gsm8k", "main",
+# split="train")` the same function makes rows of GSM8K.
 #
 # The course's `load_problems` and `to_dataset` do the same and check every row on the way. They read CSV, Parquet,
 # JSON, the id of a dataset on the Hugging Face hub, or a list of dicts, and find out whether the answers are numbers or
@@ -307,11 +314,11 @@ print(knowledge[2]["question"], "\n", knowledge[2]["answer"])
 # %% [markdown]
 # ### Exercise 02.1 · `row_of` · medium · 12 minutes
 #
-# The data set MATH has no column for the answer: a `solution` keeps it in a box, as in `so $x = \boxed{7}$`. Write
-# the function that turns such a problem, a dict with `problem` and `solution`, into a row for TRL. The row is a dict
-# with two keys: `prompt` has two messages, the text `system` and the problem, and `answer` has the content of the
-# *last* box, without spaces around it. A box may contain braces in pairs, as in `\boxed{\frac{1}{2}}`. Return None if
-# there is no box, if the last box is never closed, or if the problem is blank.
+# The data set MATH has no column for the answer: a `solution` keeps it in a box, as in `so $x = \boxed{7}$`. Write the
+# function that turns such a problem, a dict with `problem` and `solution`, into a row for TRL. The row is a dict with
+# two keys: `prompt` has two messages, the text `system` and the problem, and `answer` has the content of the *last*
+# box, without spaces around it. A box may contain braces in pairs, as in `\boxed{\frac{1}{2}}`. Return None if there is
+# no box, if the last box is empty or never closed, or if the problem is blank.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -348,7 +355,10 @@ check("02.1", row_of);
 #     for place in range(start, len(solution)):
 #         open_braces += {"{": 1, "}": -1}.get(solution[place], 0)
 #         if open_braces == 0:
-#             return {"prompt": messages, "answer": solution[start:place].strip()}
+#             answer = solution[start:place].strip()
+#             if not answer:
+#                 return None
+#             return {"prompt": messages, "answer": answer}
 #     return None
 # ```
 #
@@ -366,7 +376,7 @@ from reasoning_gym import create_dataset
 
 
 def sums(terms, digits):
-    """200 sums of 2 to `terms` numbers with up to `digits` digits."""
+    """200 sums of `terms` numbers with up to `digits` digits."""
     made = create_dataset(
         "chain_sum", size=200, seed=1, min_terms=terms, max_terms=terms,
         max_digits=digits,
@@ -379,19 +389,21 @@ def sums(terms, digits):
 
 easy = sums(terms=2, digits=1)
 hard = sums(terms=6, digits=3)
-print(easy[0]["question"], easy[0]["answer"])
-print(hard[0]["question"], hard[0]["answer"])
+print(easy[0]["question"], "→", easy[0]["answer"])
+print(hard[0]["question"], "→", hard[0]["answer"])
 
 # %% [markdown]
 # ## Can *your* model learn from these problems?
 #
 # GRPO learns from groups in which some answers are right and some are wrong. If all answers of a group are right, or
 # all are wrong, the correctness reward is the same for all of them, and no answer gets an advantage from it (chapter
-# 01). Whether a problem gives a mixed group depends on the model. So before training, let the model answer each
-# problem of a small sample eight times, as a group of eight would. An answer is right here if the correctness reward
-# pays for it, that is, if the right number stands inside the answer tags. The cell does so for four sources. Two
-# sources are word problems. The tiny model has practised thousands of problems of the *common* kinds. Of each *rare*
-# kind it has seen four examples.
+# 01). Whether a problem gives a mixed group depends on the model. So before training, let the model answer each problem
+# of a small sample eight times, as a group of eight would. An answer is right here if the correctness reward pays for
+# it, that is, if the right number stands inside the answer tags.
+#
+# The cell does so for the first 32 rows of four sources. This is fair because these files are in random order; shuffle
+# your own file first, with `rows.shuffle(seed=0)`. Two sources are word problems. The tiny model has practised
+# thousands of problems of the *common* kinds. Of each *rare* kind it has seen four examples.
 
 # %%
 import numpy as np
@@ -437,9 +449,11 @@ figures.show(figure, words + "; ".join(sentences))
 # %% [markdown]
 # In training, a group without a difference takes as much time as a mixed one, but teaches nothing about being right. A
 # grey problem gives such groups most of the time. (A format reward may still differ within its group. The model then
-# learns the form and no arithmetic.) So train on a source with many blue problems. Here each of the two sources of word
-# problems has 11 blue ones among its 32, for opposite reasons: most common problems are already solved each time, and
-# most rare ones are never solved. So the rare kinds leave more to learn, and chapter 04 trains on them.
+# learns the form and no arithmetic.) So train on a source with blue problems. Here each of the two sources of word
+# problems has 11 among its 32, and both could start. They differ in what can follow. Most grey problems of the common
+# kinds are solved each time, so nothing is left to gain on them. Most grey problems of the rare kinds are never solved.
+# What the model learns from the blue problems of a kind may carry over to these, and then they turn blue. So the rare
+# kinds have more room, and chapter 04 trains on them.
 #
 # A person would call sums such as `4 - 1` easier than a word problem. The tiny model solves none of them in any try,
 # probably because it was never trained on such sentences (an answer without the tags also counts as wrong here). What
@@ -452,10 +466,11 @@ figures.show(figure, words + "; ".join(sentences))
 # %% [markdown]
 # ### Exercise 02.2 · `mixed_groups` · medium · 12 minutes
 #
-# Each problem was tried `tries` times, and `right` has the number of right answers to each problem. You will train
-# with groups of `size` answers. Which fraction of the groups can you expect to be mixed? For one problem, imagine
-# that a group is drawn from its tries at random, each try at most once: the group is mixed unless all of its answers
-# are right or all are wrong. Return the mean of this probability over the problems.
+# Each problem was tried `tries` times, and `right` has the number of right answers to each problem. You will train with
+# groups of `size` answers. Which fraction of the groups can you expect to be mixed? For one problem, imagine that a
+# group is drawn from its tries at random, each try at most once: the group is mixed unless all of its answers are right
+# or all are wrong. Return the mean of this probability over the problems. (Why at most once? If you put the measured
+# rate p of a problem into 1 - pⁿ - (1 - p)ⁿ instead, few tries give too low a result on average.)
 
 # %% tags=["exercise"]
 def mixed_groups(right: list[int], tries: int, size: int) -> float:
@@ -511,11 +526,14 @@ for name, rates in solve_rates.items():
 # %% [markdown]
 # First, the mean rate of a source misleads. The model solves the rare kinds in 26 % of its tries. If all of these
 # problems were equally hard, 91 % of the groups of 8 would be mixed. In fact 34 % are, because 19 of the 32 problems
-# are never solved. So measure the problems one by one, and do not judge a source by its mean.
+# are never solved and 2 always. So measure the problems one by one, and do not judge a source by its mean.
 #
-# Second, a smaller group is mixed less often, so the size of the groups is part of the choice. At 8 answers the two
-# sources of word problems look alike. At 2 and 4 answers the rare kinds have slightly more mixed groups, but with 32
-# problems each this may be chance. The sums gave no mixed group of any size.
+# Second, a smaller group is mixed less often. Suppose that a step can afford 64 answers to problems of the rare kinds.
+# In groups of 8, 34 % of these answers can have an advantage from correctness, in groups of 2 only 14 %. The price is
+# variety: 8 groups of 8 see 8 problems in a step, 32 groups of 2 see 32. We choose groups of 8, because more than twice
+# as many answers then teach something. The table does not decide between the two sources of word problems: their small
+# differences at sizes 2 and 4 may be chance with 32 problems each. But it rules out the sums, which gave no mixed group
+# of any size.
 #
 # ## Invalid rows
 #
@@ -584,9 +602,9 @@ except TypeError as error:
 # %% [markdown]
 # Truncation would be wrong anyway. The old argument cut a prompt from the left, so a long prompt lost its system
 # message and the first facts of its problem, and the model was then penalised for wrong answers to a question that it
-# could not read. So measure the prompts in tokens, with the model's own tokenizer and template, and drop the rows
-# that are over your budget. But look at these rows first. The next cell chooses a budget that about nine tenths of
-# the prompts fit:
+# could not read. So measure the prompts in tokens, with the model's own tokenizer and template, and drop the rows that
+# are over your budget. But look at these rows first. To show why, the next cell takes a very small budget that keeps
+# about nine tenths of the prompts:
 
 # %%
 from grpo_workbook import drop_long_prompts
@@ -597,6 +615,7 @@ steps = np.array([solution.count("<<") for solution in train["solution"]])
 budget = int(np.percentile(lengths, 90)) - 1
 fitting, long_prompts = drop_long_prompts(train_set, tokenizer, budget)
 print(f"a budget of {budget} tokens drops {long_prompts} of {len(train_set)} prompts")
+print("longest prompt:", lengths.max(), "budget of the profile:", profile.max_prompt_length)
 
 # %% [markdown]
 # A budget can change what a dataset is about. A solution has one step for each `<<`. The figure counts the problems
@@ -615,8 +634,8 @@ of_all = float((steps == 2).mean())
 of_kept = float((steps[lengths <= budget] == 2).mean())
 of_dropped = float((steps[lengths > budget] == 2).mean())
 axes.set(xlabel="length of the prompt in tokens", ylabel="problems")
-title = f"Budget of {budget} tokens: two-step problems fall"
-title += f" from {of_all:.0%} to {of_kept:.0%}"
+title = f"Budget of {budget} tokens: the share of two-step problems"
+title += f" falls from {of_all:.0%} to {of_kept:.0%}"
 axes.set_title(title)
 axes.legend(frameon=False, loc="upper left")
 figures.show(
@@ -627,11 +646,11 @@ figures.show(
 )
 
 # %% [markdown]
-# The title compares the share of two-step problems among all problems with their share among those that are left. All
-# 266 dropped problems have two steps, because a problem of two steps needs more words. A budget therefore changes the
-# mixture of the problems, here a little, elsewhere perhaps much. On the other hand, long prompts cost memory, because
-# a prompt is stored once per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem. Use the
-# profile's budget (`profile.max_prompt_length`) unless your memory requires a smaller one.
+# All 266 dropped problems have two steps, because a problem of two steps needs more words. A budget therefore changes
+# the mixture of the problems, here a little, elsewhere perhaps much. On the other hand, long prompts cost memory,
+# because a prompt is stored once per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem.
+# The budget of the profile, 160 tokens, drops none of these prompts. Take a smaller one only if your memory requires
+# it.
 
 # %% [markdown]
 # ## Duplicates
@@ -661,12 +680,11 @@ print("nearly the same:", duplicates.near_duplicates(texts))
 #
 # A **leak** is a problem that is in both sets, for training and held out, unchanged or as a near-duplicate. A wrong
 # template makes a score worse, and somebody will look for the cause. A leak makes the score *better*, and nobody looks.
-# How much better? Take a "model" that has only memorized the training set and guesses the commonest answer for
-# everything else. The next cell replaces more and more of the held-out rows by copies of training rows.
+# How much better? Take a "model" that has only memorized the training set: it looks up each question, and guesses the
+# commonest answer if it does not find the question. The next cell replaces more and more of the held-out rows by copies
+# of training rows.
 
 # %%
-from collections import Counter
-
 memory = dict(zip(train["question"], train["answer"]))
 guess = Counter(memory.values()).most_common(1)[0][0]
 clean = heldout.to_list()
@@ -681,8 +699,8 @@ for leaks in (0, 24, 120, 240):
 # This "model" has no skill at all. Real models memorize, too: [Wu et al. 2025](https://arxiv.org/abs/2507.10532) gave
 # Qwen2.5-Math-7B the first 60 % of each problem of MATH-500, a well-known test set, and it wrote the rest of 54.6 % of
 # them word for word. On such a test set, even training with random rewards seemed to help. You cannot undo a leak into
-# somebody's pretraining, so also measure with problems that are newer than the model, or made by a program. But leaks
-# between your own two files can be found, and dropped from the training set:
+# somebody's pretraining, so also measure with problems that are newer than the model, or made by a program. But copies
+# and near-copies between your own two files can be found, and dropped from the training set:
 
 # %%
 from datasets import Dataset
@@ -721,8 +739,8 @@ for number, place in enumerate(planted):
 # that are held out too, from small to large. A copy may be written in other capitals or without punctuation, it may
 # name another person, or it may have a word in front. Two kinds of question are *no* copies and must stay: the same
 # sentence with other numbers (or with the numbers exchanged), and another problem that happens to have the same
-# numbers. You choose the rule. The check has files with copies that were disguised at random: it wants all of them,
-# and no other row.
+# numbers. Write the rule yourself, without the functions of `duplicates`: the rule of the section above is one, others
+# pass too. The check has files with copies that were disguised at random: it wants all of them, and no other row.
 
 # %% tags=["exercise"]
 def rows_to_drop(train: list[str], heldout: list[str]) -> list[int]:
@@ -764,10 +782,11 @@ check("02.3", rows_to_drop);
 #
 # </details>
 #
-# Does it matter? Here is a "model" without any skill: it answers with the answer of the training question that has most
-# words and numbers in common with the one asked. The cell prints its held-out score with the suspect file, then without
-# the training rows that are equal to a held-out question letter by letter, and last without the rows that your function
-# finds. (Until your function is right, the cell takes the course's `leaked_rows`.)
+# Does it matter? Take a second "model" without skill. Unlike the first, it need not find the question itself: it takes
+# the training question that has most words and numbers in common with the one asked, and gives its answer. The cell
+# prints its held-out score with the suspect file, then without the training rows that are equal to a held-out question
+# letter by letter, and last without the rows that your function finds. (Until your function is right, the cell takes
+# the course's `leaked_rows`.)
 
 # %%
 suspect_pieces = [set(duplicates.pieces(text)) for text in suspect_questions]
@@ -802,6 +821,10 @@ for name, rows in {"nothing": [], "equal rows": equal, "leaks": drop}.items():
 # A comparison letter by letter finds 16 of the 48 copies, a third, and leaves a score of 25.0 %. That is still far too
 # high: without all 48 copies the score is 4.4 %. This rest needs no leak, because some similar problems have the same
 # answer by chance.
+#
+# The rule found all 48 copies because they were disguised in ways that it knows. It misses a problem that was reworded
+# or translated, or that has "twelve" for 12. To find such copies, people compare embeddings or ask a language model. So
+# "0 leaks" means: none that this rule can see.
 #
 # ## Diversity
 #
@@ -840,10 +863,10 @@ boxes = {
     "file": (0.07, 0.45, "your\nfile", pale["data"]),
     "valid": (0.25, 0.45, "1 drop\ninvalid rows", pale["check"]),
     "once": (0.43, 0.45, "2 drop\nrepeats", pale["check"]),
-    "split": (0.6, 0.45, "3 split\nby difficulty", pale["check"]),
+    "split": (0.6, 0.45, "3 split,\nstratified", pale["check"]),
     "train": (0.77, 0.72, "training", pale["data"]),
     "held": (0.77, 0.18, "held out", pale["data"]),
-    "leaks": (0.92, 0.45, "4 look\nfor leaks", pale["check"]),
+    "leaks": (0.92, 0.45, "4 drop leaks\nfrom training", pale["check"]),
 }
 arrows = [
     ("file", "valid", ""), ("valid", "once", ""), ("once", "split", ""),
@@ -851,14 +874,14 @@ arrows = [
     ("train", "leaks", ""), ("held", "leaks", ""),
 ]
 figure = figures.diagram(boxes, arrows, (9, 2.6))
-figure.suptitle("Drop repeats before the split, look for leaks after it")
-words = "Four steps: drop invalid rows, drop repeats, split, look for leaks."
+figure.suptitle("Drop repeats before the split, and leaks after it")
+words = "Four steps: drop invalid rows, drop repeats, split (stratified), drop the leaks from "
+words += "training."
 figures.show(figure, words)
 
 # %% [markdown]
 # The easy sums contain repeats, so they show what happens if the second step is left out. `split` never holds out more
-# than a fifth of the rows: 40 of the 200 rows with repeats, and 26 of the 132 rows without. The cell counts the leaks
-# in both cases:
+# than a fifth of the rows, here 40 of the 200 with repeats. The cell counts the leaks in both cases:
 
 # %%
 from grpo_workbook import split
@@ -873,8 +896,10 @@ for name, rows in {"with repeats": easy, "without": once}.items():
 
 # %% [markdown]
 # `split` uses a **seed**, so the same rows are held out each time. It is **stratified**: problems of each difficulty
-# have the same share in both parts. `split` takes the length of the question as its difficulty, or the column that you
-# name with `by`; here this is the number of steps in the solution. (It calls `Dataset.train_test_split` with
+# have the same share in both parts. Otherwise chance may put more of the hard problems on one side, and the held-out
+# score is then higher or lower than it should be. `split` takes the length of the question as its difficulty, which is
+# only a cheap stand-in, or the column that you name with `by`. Here this is the number of steps in the solution; solve
+# rates of your model, grouped into a few classes, are better still. (It calls `Dataset.train_test_split` with
 # `stratify_by_column`.)
 
 # %%
@@ -902,8 +927,9 @@ if MY_FILE is None:
     MY_FILE.write_text("\n".join([json.dumps(row) for row in rows]))
 
 # %% [markdown]
-# The next cell does the four steps, and applies the prompt budget before the split. `split` holds out 100 rows, but at
-# most a fifth of all. The cell writes two files, one for training and one for measuring:
+# The next cell does the four steps, and applies the prompt budget before the split. With the repeats it also drops
+# near-duplicates. `split` holds out 100 rows, but at most a fifth of all. The cell writes two files, one for training
+# and one for measuring:
 
 # %%
 valid, invalid = check_problems(MY_FILE, **MY_COLUMNS)
@@ -950,8 +976,26 @@ folder.cleanup()
 print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["answer"])
 
 # %% [markdown]
-# In a terminal, `check-data` runs all these checks and lists at the end what would hurt training. If it lists anything,
-# its exit status is 1. The command `run` trains on the first of the two files and measures with the second.
+# No step so far has asked the question that a file cannot answer: can your model learn from these rows? So measure
+# solve rates on the training rows, as above, with the model that you will train:
+
+# %%
+some = my_train.select(range(min(32, len(my_train))))
+rates = pass_rates(
+    model, tokenizer, some, samples=8,
+    max_new_tokens=profile.grpo["max_completion_length"],
+    batch_size=profile.eval_batch_size, progress=None,
+)
+sometimes = sum(0 < rate < 1 for rate in rates)
+print(f"{sometimes} of {len(rates)} problems are solved in some of the 8 tries, not in all")
+
+# %% [markdown]
+# What is left of the file with the easy sums passes the other checks and fails this one. Do not start a run with such a
+# file: choose problems that your model solves sometimes, or a model that solves some of these.
+#
+# In a terminal, `check-data` looks for invalid rows, repeats, long prompts and leaks, and lists at the end what would
+# hurt training. If it lists anything, its exit status is 1. It runs no model, so it does not measure solve rates. The
+# command `run` trains on the first of the two files and measures with the second.
 #
 # ```bash
 # python -m grpo_workbook check-data my.csv --question-column problem --answer-column result
@@ -971,8 +1015,7 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # How much data does GRPO need? Train for 24 steps on one single problem: in every step, all groups answer the same
 # question. What happens to the rate of strictly right answers on 160 *other* problems? Predict "rises", "stays" or
 # "falls". The run takes about 40 seconds, with the trainer of chapter 01 and the model *tiny-form*, which can solve the
-# problems but writes its answers in messy forms. Then train on 8 problems (`range(8)`) and compare: does the rate on
-# the other problems differ from that of one problem by more than 11 points (two standard errors)?
+# problems but writes its answers in messy forms.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -981,7 +1024,7 @@ prediction = ...  # "rises", "stays" or "falls"
 
 
 def one_problem() -> dict:
-    """Held-out accuracy before and after 24 steps on one problem: change how many."""
+    """Held-out accuracy before and after 24 steps on one problem."""
     from grpo_workbook import ScratchTrainer, parse_rewards
     from grpo_workbook.config import DATA, REWARDS
     from peft import LoraConfig, get_peft_model
@@ -994,8 +1037,7 @@ def one_problem() -> dict:
     before = ask(questions, form_tokenizer, base)
     policy = get_peft_model(base, lora)
     trainer = ScratchTrainer(policy, form_tokenizer, rewards, weights)
-    problems = [train_set[i] for i in range(1)]
-    batch = problems * (8 // len(problems))
+    batch = [train_set[0]] * 8  # eight groups, all with the same question
     zero_variance = []
     for _ in range(24):
         metrics = trainer.step(batch)
@@ -1020,10 +1062,13 @@ predict("02.4", prediction, one_problem);
 # ```
 #
 # The form is the same for every problem, so one problem can teach it. In our run (one seed) the strict rate on the
-# other problems rose from 16 % to 70 %, by far more than the 11 points of two standard errors. Soon all answers to this
-# problem are right, and its groups have zero variance. From then on the model learns nothing more. [Wang et al.
-# 2025](https://arxiv.org/abs/2504.20571) trained Qwen2.5-Math-1.5B on one problem: its score on MATH500 rose from 36.0
-# % to 73.6 %, and 8.6 points of this gain go beyond the form.
+# other problems rose from 16 % to 70 %, by far more than the 11 points of two standard errors. In the last step all
+# groups had zero variance. Without a difference in the rewards there is no advantage, so more steps on this problem
+# would teach hardly anything: to learn more, a run needs other problems, whose groups are still mixed.
+#
+# [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained Qwen2.5-Math-1.5B on one problem: its score on MATH500
+# rose from 36.0 % to 73.6 %, and 8.6 points of this gain go beyond the form. Read this with care: the section on
+# leakage names this test set as one that a model of the same family had partly memorized.
 #
 # </details>
 
@@ -1031,11 +1076,11 @@ predict("02.4", prediction, one_problem);
 # ### Exercise 02.5 · `my_rows` · medium · 20 minutes
 #
 # Make the data for a task of your own. Return two lists of rows, one to train on and one to hold out, with at least 64
-# rows each. A row is a dict with `question` and `answer`. Write a program that makes the rows (unit conversions, dates,
-# spelling, ...), or read your own file. The check requires what this chapter requires: valid rows, no repeats and no
-# near-duplicates within a list, no leak from one list to the other, no answer that is right for more than a fifth of a
-# list, questions that do not end with their answers, and the same rows each time. It cannot know whether your answers
-# are right: read ten of them.
+# rows each. A row is a dict with `question` and `answer`, both texts (`"17"`, not `17`). Write a program that makes the
+# rows (unit conversions, dates, spelling, ...), or read your own file. The check requires what this chapter requires:
+# valid rows, no repeats and no near-duplicates within a list, no leak from one list to the other, no answer that is
+# right for more than a fifth of a list, questions that do not end with their answers (half of a list may, by chance),
+# and the same rows each time. It cannot know whether your answers are right: read ten of them.
 
 # %% tags=["exercise"]
 def my_rows() -> tuple[list[dict], list[dict]]:
@@ -1075,13 +1120,13 @@ check("02.5", my_rows);
 #
 # What must be true of your data before GRPO can learn from it?
 #
-# - The prompts use the chat template that the model was trained with. Render a prompt for every model that you train,
-#   and read it.
+# - The prompts use the chat template that the model was trained with, and measurement and training use the same options
+#   of it. Render a prompt for every model that you train, and read it.
 # - Each row has a question, as a conversation, and an answer that a program can check. Other columns reach the rewards
 #   unchanged. Read the reason for each invalid row before you drop it.
-# - Your model solves the problems sometimes. Measure this with a few samples for each problem.
+# - Your model solves some of the problems in some tries and not in others. Measure this with a few tries at each.
 # - No prompt is longer than you can afford, and you have looked at what the budget drops. TRL truncates nothing.
-# - Repeats were dropped before the split, the split has a seed and the same difficulty on both sides, and there is no
-#   leak.
+# - Repeats were dropped before the split, the split has a seed and the same difficulty on both sides, and no copy or
+#   near-copy of a held-out row is left in the training set.
 #
 # Next: [03 · Reward design](03_reward_design.ipynb) scores the answers to such prompts.
