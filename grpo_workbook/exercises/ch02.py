@@ -23,7 +23,7 @@ def as_row(problem, system, answer):
 
 
 def content_of_box(text):
-    """The content of the last box, or None if there is none or if it is not closed."""
+    """The content of the last box, or None if there is none or if it is empty or not closed."""
     start = text.rfind(BOX)
     if start < 0:
         return None
@@ -33,7 +33,8 @@ def content_of_box(text):
         if character == "{":
             depth += 1
         if character == "}" and depth == 0:
-            return content[:place].strip()
+            answer = content[:place].strip()
+            return answer if answer else None
         if character == "}":
             depth -= 1
     return None
@@ -82,6 +83,8 @@ row_of.case({"problem": "The sum?", "solution": "It is \\boxed{\\frac{1}{2}"}, S
 open_box = "\\boxed{6} first, then \\boxed{10"
 row_of.case({"problem": "The sum?", "solution": open_box}, SYSTEM, gives=None)
 row_of.case({"problem": " \n", "solution": "It is \\boxed{5}."}, SYSTEM, gives=None)
+empty_box = "\\boxed{6} first, then \\boxed{ }."
+row_of.case({"problem": "The sum?", "solution": empty_box}, SYSTEM, gives=None)
 for seed in range(5):
     row_of.case(noisy_problem(seed), SYSTEM)
 
@@ -127,7 +130,7 @@ def takes_the_first_box(problem, system):
 def stops_at_the_first_brace(problem, system):
     """You stopped at the first closing brace: a fraction has braces of its own, so count them."""
     boxes = re.findall(r"\\boxed\{(.*?)\}", problem["solution"])
-    if not boxes or not problem["problem"].strip():
+    if not boxes or not boxes[-1].strip() or not problem["problem"].strip():
         return None
     return as_row(problem, system, boxes[-1].strip())
 
@@ -136,7 +139,7 @@ def stops_at_the_first_brace(problem, system):
 def runs_to_the_last_brace(problem, system):
     """You ran to the last closing brace of the text: stop at the one that closes the box."""
     boxes = re.findall(r".*\\boxed\{(.*)\}", problem["solution"])
-    if not boxes or not problem["problem"].strip():
+    if not boxes or not boxes[-1].strip() or not problem["problem"].strip():
         return None
     return as_row(problem, system, boxes[-1].strip())
 
@@ -213,6 +216,18 @@ def takes_a_box_that_is_not_closed(problem, system):
     if answer is None:
         return None
     return as_row(problem, system, answer)
+
+
+@row_of.mistake
+def keeps_an_empty_box(problem, system):
+    """You kept a row whose last box is empty: no reward can check it, so return None."""
+    row = correct_row_of(problem, system)
+    place = problem["solution"].rfind(BOX)
+    if row is None and problem["problem"].strip() and place >= 0:
+        content, closed, _ = problem["solution"][place + len(BOX) :].partition("}")
+        if closed and not content.strip():
+            return as_row(problem, system, "")
+    return row
 
 
 # 02.2: which groups of a given size can teach?
@@ -610,7 +625,7 @@ def balanced(train, heldout):
 
 
 def without_the_answer(train, heldout):
-    """Whether at most half of the questions of a list end with their answers; some do by chance."""
+    """Whether at most half of the questions of a list end with their answers; a few may."""
     for rows in (train, heldout):
         given_away = 0
         for row in rows:
@@ -629,7 +644,7 @@ FACTS = {
     "no row repeats another of its list, or nearly so": distinct,
     "no training row is held out too, or nearly so": without_leaks,
     "no answer is right for more than a fifth of a list": balanced,
-    "the questions do not end with their answers": without_the_answer,
+    "at most half of the questions of a list end with their answers": without_the_answer,
 }
 SAME = "the same rows each time"
 
