@@ -207,7 +207,7 @@ for axes, (name, file) in zip(panels, templates.items()):
         y -= 0.11
     axes.set_title(name, loc="left")
     axes.axis("off")
-figure.suptitle("One conversation, three prompts (orange: system, blue: question, green: thinking)")
+figure.suptitle("Three prompts (orange: system, blue: question, green: thinking)")
 figures.show(
     figure,
     "Qwen3 and Gemma 4 give the system message a turn of its own, Gemma 3 puts it at "
@@ -615,7 +615,8 @@ steps = np.array([solution.count("<<") for solution in train["solution"]])
 budget = int(np.percentile(lengths, 90)) - 1
 fitting, long_prompts = drop_long_prompts(train_set, tokenizer, budget)
 print(f"a budget of {budget} tokens drops {long_prompts} of {len(train_set)} prompts")
-print("longest prompt:", lengths.max(), "budget of the profile:", profile.max_prompt_length)
+print("longest prompt:", lengths.max(), "tokens")
+print("budget of the profile:", profile.max_prompt_length)
 
 # %% [markdown]
 # A budget can change what a dataset is about. A solution has one step for each `<<`. The figure counts the problems
@@ -875,8 +876,7 @@ arrows = [
 ]
 figure = figures.diagram(boxes, arrows, (9, 2.6))
 figure.suptitle("Drop repeats before the split, and leaks after it")
-words = "Four steps: drop invalid rows, drop repeats, split (stratified), drop the leaks from "
-words += "training."
+words = "Four steps: drop invalid rows, drop repeats, split (stratified), drop leaks."
 figures.show(figure, words)
 
 # %% [markdown]
@@ -987,7 +987,7 @@ rates = pass_rates(
     batch_size=profile.eval_batch_size, progress=None,
 )
 sometimes = sum(0 < rate < 1 for rate in rates)
-print(f"{sometimes} of {len(rates)} problems are solved in some of the 8 tries, not in all")
+print(f"{sometimes} of {len(rates)} problems: solved in some of 8 tries, not in all")
 
 # %% [markdown]
 # What is left of the file with the easy sums passes the other checks and fails this one. Do not start a run with such a
