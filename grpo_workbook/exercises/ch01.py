@@ -2,7 +2,7 @@
 
 from statistics import mean, stdev
 
-from grpo_workbook.exercises.tasks import direction, exercise, experiment
+from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
 
 
 def to_tensors(*arguments):
@@ -31,6 +31,7 @@ advantages.case([3.0, 3.0, 3.0, 3.0], 4)  # no variance
 advantages.case([1.0, 1.0, 0.0, 0.0, 9.0, 7.0, 5.0, 7.0], 4)
 # a hard and an easy problem
 advantages.case([0.0, 2.0, 4.0, 10.0, 12.0, 14.0], 3)
+advantages.case([0.001, 0.0, 0.0, 0.0], 4)  # a tiny difference, beside which 1e-4 counts
 
 
 @advantages.mistake
@@ -136,6 +137,15 @@ def subtracts_the_median(rewards, group_size):
     return (centred / (deviations + 1e-4)).flatten()
 
 
+@advantages.mistake
+def adds_the_small_number_under_the_root(rewards, group_size):
+    """You added 1e-4 to the variance: add it to the standard deviation, outside of the root."""
+    groups = rewards.view(-1, group_size)
+    centred = groups - groups.mean(dim=1, keepdim=True)
+    variances = groups.var(dim=1, keepdim=True)
+    return (centred / (variances + 1e-4).sqrt()).flatten()
+
+
 # 01.2: the clipped loss of every token
 
 RATIOS = [[1.0, 0.6, 0.9], [1.25, 1.5, 0.5], [1.3, 1.1, 0.75]]  # (B, T)
@@ -176,7 +186,7 @@ def clip_with(ratio, A, low, high):
     return -(ratio * A).minimum(ratio.clamp(low, high) * A)
 
 
-def correct_clipped_loss(logp, old_logp, A, low, high):
+def correct_clipped_loss(logp, old_logp, A, low=0.2, high=0.2):
     """The solution, (B, T)."""
     return clip_with((logp - old_logp).exp(), A, 1 - low, 1 + high)
 
@@ -620,25 +630,12 @@ def forgets_the_advantages(model, optimizer, ids, mask, A):
 # 01.5: a batch that is used again
 
 
-def standard_errors(before, after, n):
-    """The difference of two counts of n problems, in standard errors of the difference."""
-    rate = (before + after) / (2 * n)
-    error = (2 * rate * (1 - rate) / n) ** 0.5
-    return (after - before) / n / max(1e-6, error)
-
-
 def read_reuse(run):
-    """From the numbers of problems that are right after one and after four updates a batch."""
-    n = run["problems"]
-    once = run["once"]
-    again = run["four times"]
-    errors = standard_errors(once, again, n)
+    """From whether each problem is right after one, and after several updates of each batch."""
+    (_, once), (name, again) = run.items()
+    change, sentence = paired_direction(once, again)
     names = {"rises": "better", "stays": "the same", "falls": "worse"}
-    sentence = (
-        f"Right of {n} held-out problems: {once} after one update a batch, {again} after four, "
-        f"a difference of {abs(errors):.1f} standard errors."
-    )
-    return names[direction(errors, 2)], sentence
+    return names[change], f"Held-out problems, trained once, then {name}: {sentence}"
 
 
 reuse = experiment(
@@ -666,7 +663,9 @@ reuse.example({"problems": 8, "once": 4, "four times": 7}, gives="the same")
 
 
 def read_own_reward(run):
-    """From the mean rewards of the groups at both ends, and the right numbers before and after."""
+    """From the groups' mean rewards at both ends, and whether each number was right before and
+    after.
+    """
     first = mean(run["first"])
     last = mean(run["last"])
     spread = max(stdev(run["first"]), stdev(run["last"]))
@@ -676,13 +675,8 @@ def read_own_reward(run):
             f"your reward went from {first:.2f} to {last:.2f}, no more than noise: train longer, "
             "or reward something that some answers already have"
         )
-    n = run["problems"]
-    before, after = run["right"]
-    sentence = (
-        f"Your reward rose from {first:.2f} to {last:.2f}, and the right numbers went from "
-        f"{before} to {after} of {n}."
-    )
-    return direction(standard_errors(before, after, n), 2), sentence
+    change, sentence = paired_direction(*run["right"])
+    return change, f"Your reward rose from {first:.2f} to {last:.2f}. Before and after, {sentence}"
 
 
 own_reward = experiment(

@@ -1,18 +1,18 @@
 # %% [markdown]
 # # 01 · GRPO from scratch
 #
-# How does GRPO turn a handful of rewards into a change of the model's weights? In this chapter you write each piece
-# yourself, put the pieces together in a trainer of about 80 lines, train a small Qwen with it, and do the same in
+# How does GRPO turn a handful of rewards into a change of the model's weights? In this chapter you write the pieces
+# that are GRPO, see them put together in a trainer of about 80 lines, train a small Qwen with it, and do the same in
 # TRL.
 #
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
-# training step, read any GRPO trainer, and say what each loss type does to short and long answers.
+# training step, and read any GRPO trainer.
 #
 # **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. (The bars of the
 # stored run show more, because its machine had other work.) The chapter needs no GPU. **You need** chapter 00,
 # PyTorch's tensors and `backward()`.
 #
-# Every cell also runs if you skip the exercises: the trainer then takes the solution of each piece that you left out.
+# Every cell also runs if you skip the exercises: the solution takes the place of each piece that you left out.
 
 # %% [markdown]
 # ## Why write a trainer that exists already
@@ -153,8 +153,10 @@ figures.show(
 
 # %% [markdown]
 # Without a baseline the interval is wide, but it contains the exact gradient, and so do the intervals of the next two
-# bars, the expected reward and the other answers: these estimates are right on average. Only the estimate with the
-# group's mean is too small: its mean, 0.164, is 7/8 of the exact gradient, 0.1875.
+# bars, the expected reward and the other answers: these estimates are right on average. The estimate with the group's
+# mean is too small: its mean, 0.164, is 7/8 of the exact gradient, 0.1875. In every group it is exactly 7/8 of the
+# estimate with the other answers' mean. That is why its deviation is smaller, too: the estimate is not less noisy, only
+# shorter, as if the learning rate were lower.
 #
 # Three methods differ in where the baseline comes from:
 #
@@ -162,7 +164,7 @@ figures.show(
 #   policy, with gradients and an optimizer state of its own ([chapter 10](10_scale_out.ipynb) counts the memory).
 # - **RLOO** samples several answers to the same question and takes the mean reward of the other answers.
 # - **GRPO** takes the mean reward of the whole group. This mean contains the answer itself, so it depends a little on
-#   the answer. On average the estimate is (n - 1) / n of the exact gradient, here 7/8, and its direction stays right.
+#   the answer: the estimate is (n - 1) / n of RLOO's, and its direction is the same.
 #
 # GRPO replaces the critic by a comparison within the group. Hence the name: Group Relative Policy Optimization.
 #
@@ -411,8 +413,8 @@ for axes, A, title in zip(panels, (1.0, -1.0), titles):
 panels[0].set_ylabel("objective of a token")
 panels[0].axvline(1.28, color=figures.ORANGE, ls=":")
 panels[0].text(1.3, 0.5, "DAPO: 1.28", color=figures.ORANGE)
-panels[0].text(1.34, 1.08, "flat: no gradient", color=figures.BLUE)
-panels[1].text(0.4, -1.05, "flat: no gradient", color=figures.BLUE)
+panels[0].text(1.34, 1.08, "no gradient", color=figures.BLUE)
+panels[1].text(0.42, -0.93, "no gradient", color=figures.BLUE, fontsize=9)
 panels[0].legend(frameon=False, loc="upper left")
 figures.show(
     figure,
@@ -425,9 +427,10 @@ figures.show(
 # The solid line is the objective of a token, the dashed line is the objective without the clip, and the range from
 # 1 - ε to 1 + ε is shaded, here for ε = 0.2. Where the solid line is flat, the token has no gradient: its probability
 # has already moved far enough in the direction of its advantage. A token whose probability moved in the *wrong*
-# direction keeps its full gradient, however far it moved. The minimum in the formula ensures this. DAPO, a variant of
-# GRPO, raises only the upper bound, to 1.28 ("clip-higher"), because a rare token reaches 1 + ε after a tiny change in
-# probability.
+# direction is never clipped. The minimum in the formula ensures this: the gradient of the objective with respect to
+# the token's log-probability remains $\rho A$. (It shrinks with $\rho$: a good token that has become 100 times rarer
+# has 1/100 of its gradient left.) DAPO, a variant of GRPO, raises only the upper bound, to 1.28 ("clip-higher"),
+# because a rare token reaches 1 + ε after a tiny change in probability.
 
 # %% [markdown]
 # ### Exercise 01.2 · `clipped_loss` · medium · 12 minutes
@@ -521,7 +524,8 @@ check("01.3", kl_penalty);
 # %% [markdown]
 # ## The training step
 #
-# A training step puts these pieces together: a forward pass, the shift, the loss, the gradient, the update.
+# A training step puts these pieces together: a forward pass, the shift, the loss, the gradient, the update. It is the
+# inner loop of every trainer. Below, your step shows how far a single update can move a real model.
 
 # %% [markdown]
 # ### Exercise 01.4 · `training_step` · hard · 20 minutes
@@ -544,7 +548,8 @@ check("01.4", training_step);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Take `token_logprobs` from above. Clear the old gradients, call `backward` on the loss, then let the optimizer step.
+# You may call `token_logprobs` from above; the solution writes it out. Clear the old gradients, call `backward` on the
+# loss, then let the optimizer step.
 #
 # </details>
 #
@@ -605,37 +610,27 @@ policy = new_policy()
 policy.print_trainable_parameters()
 
 # %% [markdown]
-# The trainer uses your `advantages`, `clipped_loss` and `kl_penalty`. If you have not solved one of these exercises
-# yet, it takes the course's function instead. The next cell prints which of them will train:
+# The trainer uses your `advantages`, `clipped_loss` and `kl_penalty`. (It spells the training step out, because it can
+# make several updates of a batch.) The next cell prints which of the functions are yours, and which are solutions
+# because yours do not solve their exercises yet:
 
 # %%
-from grpo_workbook import grpo
-from grpo_workbook.exercises import judge
-from grpo_workbook.grpo import kl_estimate
+from grpo_workbook.exercises import ch01, judge
 
 
-def course_clipped_loss(logp, old_logp, A, low=0.2, high=0.2):
-    ratio = (logp - old_logp).exp()
-    return grpo.clipped_losses(ratio, A.unsqueeze(1), low, high)
-
-
-def course_kl_penalty(logp, ref_logp, mask):
-    estimate = kl_estimate(logp, ref_logp.detach())
-    return (estimate * mask).sum() / mask.sum()
-
-
-def choose(number, yours, course):
-    """Your function if it solves its exercise, else the course's."""
+def choose(number, yours, solution):
+    """Your function if it solves its exercise, else the solution."""
     if judge(number, yours).status == "solved":
         print(f"exercise {number}: your {yours.__name__}")
         return yours
-    print(f"exercise {number}: the course's {yours.__name__}")
-    return course
+    print(f"exercise {number}: the solution of {yours.__name__}")
+    return solution
 
 
 compute_advantages = choose("01.1", advantages, group_advantages)
-compute_losses = choose("01.2", clipped_loss, course_clipped_loss)
-compute_kl = choose("01.3", kl_penalty, course_kl_penalty)
+compute_losses = choose("01.2", clipped_loss, ch01.correct_clipped_loss)
+compute_kl = choose("01.3", kl_penalty, ch01.correct_kl_penalty)
+update_once = choose("01.4", training_step, ch01.correct_training_step)
 
 # %% [markdown]
 # **First part: sample groups.** Every prompt is repeated eight times, and the policy continues each copy at
@@ -660,15 +655,18 @@ def sample_groups(policy, rows, group_size=8):
         max_new_tokens=64,
     )
     answers = ids[:, prompts["input_ids"].shape[1] :]
-    mask = (answers != tokenizer.pad_token_id).float()
+    mask = (answers != tokenizer.pad_token_id).float()  # the end token is another one
     return ids, mask, tokenizer.batch_decode(answers, skip_special_tokens=True)
+
+
+def compute_logits(policy, ids):
+    attention_mask = (ids != tokenizer.pad_token_id).long()
+    return policy(input_ids=ids, attention_mask=attention_mask).logits
 
 
 def logprobs(policy, ids, T):
     """The policy's log-probabilities of the last T tokens, (B, T)."""
-    attention_mask = (ids != tokenizer.pad_token_id).long()
-    logits = policy(input_ids=ids, attention_mask=attention_mask).logits
-    return token_logprobs(logits, ids, T)
+    return token_logprobs(compute_logits(policy, ids), ids, T)
 
 # %% [markdown]
 # **Second part: reward them.** An answer earns 2 for the right number in an answer block and up to 1 for its form
@@ -694,17 +692,18 @@ def score(rows, texts):
     return 2 * torch.tensor(right) + 0.5 * torch.tensor(form) + 0.5 * torch.tensor(tags)
 
 # %% [markdown]
-# Look at a batch of eight problems with eight answers each. The cell prints the first four answers to the first problem
-# with their rewards. Then it prints the rewards of all eight groups: one group in each line, sorted from the highest
-# reward to the lowest.
+# Look at a batch of eight problems with eight answers each. The cell prints each different answer to the first problem
+# once, with the number of times that it was sampled and its reward. Then it prints the rewards of all eight groups: one
+# group in each line, sorted from the highest reward to the lowest.
 
 # %%
 torch.manual_seed(1)
 ids, mask, texts = sample_groups(policy, rows[:8])
 rewards = score(rows[:8], texts)
 print(rows[0]["question"])
-for text, reward in list(zip(texts, rewards))[:4]:
-    print(f"{reward:6.3f}  {' '.join(text.split())[:90]}")
+for text in dict.fromkeys(texts[:8]):  # without repetitions
+    reward = rewards[texts.index(text)]
+    print(f"{texts[:8].count(text)} x {reward:.3f}  {' '.join(text.split())[:80]}")
 print()
 for group in rewards.view(8, 8).sort(dim=1, descending=True).values:
     numbers = " ".join([f"{reward:5.3f}" for reward in group])
@@ -802,7 +801,7 @@ for update in range(1, 6):
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.0, 3.0)
-edges = torch.logspace(-1, 1, 41).tolist()
+edges = (0.8 * 1.5 ** (torch.arange(-21, 26) / 4)).tolist()  # 0.8 and 1.2 are edges
 outside = []
 axes.axvspan(0.8, 1.2, color=figures.PALE["data"], lw=0)
 for update, colour in ((2, figures.ORANGE), (5, figures.BLUE)):
@@ -831,9 +830,11 @@ figures.show(
 # 5 % of the ratios lie outside of the range, but only 3.1 % of the tokens are clipped: a token is clipped only if its
 # ratio left the range in the direction of its advantage, and tokens of zero-variance groups are never clipped. A
 # ratio near 0 belongs to a token that has become nearly impossible, and a ratio of 41 to a token that has become 41
-# times as likely. How can one update change a token so much? The next cell makes the first update again, with three
-# learning rates. It also prints the token whose probability grew most at the largest rate, at the end of its answer
-# so far:
+# times as likely.
+#
+# How can one update change a token so much? The next cell makes the first update of a new policy three times, each time
+# with another learning rate. The ratio is 1 in a first update, so your `training_step` can make it. The cell also
+# prints the token whose probability grew most at the largest rate, at the end of its answer so far:
 
 # %%
 def one_update(learning_rate):
@@ -841,10 +842,7 @@ def one_update(learning_rate):
     policy = new_policy()
     trained = [p for p in policy.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, learning_rate, weight_decay=0.0)
-    logp = logprobs(policy, ids, mask.shape[1])
-    losses = compute_losses(logp, old_logp, A) * mask
-    (losses.sum() / mask.sum()).backward()
-    optimizer.step()
+    update_once(lambda ids: compute_logits(policy, ids), optimizer, ids, mask, A)
     with torch.no_grad():
         return logprobs(policy, ids, mask.shape[1])
 
@@ -868,8 +866,11 @@ for name, values in (("before", old_logp), ("after", logp)):
 # 41. The cause is the size of the step. AdamW divides each gradient by its own recent size, so in its first step
 # every weight that has a gradient moves by about the full learning rate, however small this gradient is. At a learning
 # rate of 2e-5 the largest ratio is 1.21. This is one reason why runs often begin with a **warm-up**, in which the
-# learning rate grows from 0. The clip does not undo such a jump: it only keeps the later updates on the same batch from
-# pushing the token further.
+# learning rate grows from 0.
+#
+# The clip does not undo such a jump. It only takes away the token's own gradient in the later updates; Adam's momentum
+# and the gradients of other tokens can still move it. In the histogram the bar at the left edge still grows from
+# update 2 to update 5.
 #
 # Exercise 01.5 asks whether it pays to use a batch several times.
 #
@@ -895,7 +896,10 @@ before = ask_heldout_problems(policy, heldout)
 print(before)
 
 # %% [markdown]
-# Now 40 steps of 64 answers, one update each. `train` is a generator, so the loop can show each step's metrics.
+# Now 40 steps of 64 answers, one update each. `train` lowers the learning rate from 2e-3 to 0. This rate is high, as the
+# jumps above show. We accept them, because only the adapter of a tiny model is trained and 40 steps must be enough. For
+# the adapter of a large model this course begins at 1e-5 (chapter 04). `train` is a generator, so the loop can show
+# each step's metrics.
 
 # %%
 from tqdm import tqdm
@@ -910,12 +914,11 @@ after = ask_heldout_problems(policy, heldout)
 print(after)
 
 # %% [markdown]
-# The functions chosen above, yours or the course's, trained a language model: 30 % of its answers were right before,
-# and 50 % are right now. *Strict* and *lenient* are the same in both lines, because the model wrote the requested
-# form before, too. So this is not a gain in form, as in chapter 00: more of the numbers are right. The rewards did
-# not show the model how to solve a problem; they only told it which of its own answers were right. [Chapter
-# 04](04_grpo_run.ipynb) trains this model for longer, and asks how much of the gain is on problems that the model had
-# solved now and then before, and how much on others.
+# The functions chosen above trained a language model: 30 % of its answers were right before, and 50 % are right now.
+# *Strict* and *lenient* are the same in both lines, because the model wrote the requested form before, too. So it
+# gained more than a form: more of its numbers are right. The rewards did not show the model how to solve a problem;
+# they only told it which of its own answers were right. [Chapter 04](04_grpo_run.ipynb) trains this model for longer,
+# and asks how much of the gain is on problems that the model had solved now and then before, and how much on others.
 #
 # `grpo_workbook/grpo_trainer.py` has the same trainer as a class with all loss types. On the same answers its losses
 # and gradients agree with TRL's to 1e-5 (`tests/test_grpo.py`).
@@ -956,8 +959,7 @@ print(trl_after)
 # %% [markdown]
 # The models before training, after the run of our trainer and after TRL's run answered the same held-out problems. So
 # they can be compared problem by problem, as in chapter 00. The next cell makes this paired test twice: first for our
-# training, then for TRL's run against ours. It also finds the first step at which the mean reward of 7 steps reaches
-# 1.8, in each of the two runs:
+# training, then for TRL's run against ours.
 
 # %%
 import pandas as pd
@@ -974,10 +976,6 @@ table = pd.DataFrame(log).set_index("step").rename(columns={"reward": "our rewar
 trl_log = [entry for entry in trainer.state.log_history if "reward" in entry]
 table["TRL's reward"] = [entry["reward"] for entry in trl_log]
 smooth = table.rolling(7, center=True, min_periods=1).mean()
-reached = {}
-for name in ("our reward", "TRL's reward"):
-    reached[name] = (smooth[name] >= 1.8).idxmax()
-    print(f"{name} reaches 1.8 at step {reached[name]}")
 
 # %% [markdown]
 # The figure shows four metrics over the steps of the run. Strong lines are means over 7 steps, and pale lines are
@@ -985,10 +983,9 @@ for name in ("our reward", "TRL's reward"):
 # second panel, 0.5 means that half of the groups of a step had zero variance.
 
 # %% tags=["hide-input"]
-mine, theirs = reached.values()
 useless = table["frac_reward_zero_std"].mean()
 panels_of = {  # title: columns, label of the y axis
-    f"Both rewards rise, to 1.8 by step {mine} and {theirs}": (
+    "Both rewards rise, TRL's later": (
         ["our reward", "TRL's reward"], "mean reward, at most 3",
     ),
     f"{useless:.0%} of the groups teach nothing": (
@@ -1016,21 +1013,21 @@ figures.show(figure, text)
 # **This training run helped.** It gained 68 problems and lost 18, and chance hardly gives a result as one-sided as this
 # one (p = 5e-08). **Between the two trainers no difference is shown.** After TRL's run 4.3 points fewer of the answers
 # are right, but this may be chance (p = 0.3): the interval of the difference reaches from -11.3 to +2.3 points and
-# contains
-# 0. The interval is wide, so the test does not show that both trainers are equally good, either.
-#
-# The reward of TRL's run reaches 1.8 at step 18, ours at step 9. The two runs train on other problems in each step and
-# sample other answers, so they cannot be expected to agree better than two runs with different seeds. One run of each
-# cannot tell whether the delay is chance. That both trainers compute the same loss is shown by the comparison on the
-# same answers, mentioned above.
+# contains 0. The interval is wide, so the test does not show that both trainers are equally good, either. The two runs
+# train on other problems in each step and sample other answers. So they cannot be expected to agree better than two
+# runs with different seeds, and one run of each cannot tell whether it is chance that TRL's reward rises later. That
+# both trainers compute the same loss is shown by the comparison on the same answers, mentioned above.
 #
 # **The value of the loss does not show progress.** At a ratio of 1 the loss of each token is minus the advantage of
 # its answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers.
 # The gradient of the loss is not 0, and the gradient moves the model. So watch the reward and `frac_reward_zero_std`,
 # the fraction of groups that teach nothing. Read these two together, because a group teaches nothing when all of its
-# answers are wrong, and also when all of them are right. The KL curve jumps at step 12. We have not traced this jump to
-# its tokens, but k3 grows with $\pi_{ref} / \pi$: a single token that the policy rates far less likely than the
-# reference can cause most of a step's KL.
+# answers are wrong, and also when all of them are right.
+#
+# The KL curve jumps at step 12, which lifts the strong line in steps 9 to 15. We have not traced this jump to its
+# tokens, but k3 grows with $\pi_{ref} / \pi$: a single token that the policy rates far less likely than the reference
+# can cause most of a step's KL. All runs so far have `beta=0`, so your `kl_penalty` only measured the divergence;
+# exercise 01.6 also lets it act.
 
 # %% [markdown]
 # ## Exercises
@@ -1042,8 +1039,8 @@ figures.show(figure, text)
 #
 # Train on four batches, and use each of them for one update or for four. The cost of sampling is the same. Is the
 # policy with four updates `"better"`, `"the same"` or `"worse"` on held-out problems? ("The same" means that no
-# difference is shown: it is within two standard errors.) Then change the run: 16 updates, or ten times the learning
-# rate.
+# difference is shown: a paired test gives p of at least 0.05.) Then change the run: for example the dictionary to
+# `{"once": 1, "16 times": 16}`, or the learning rate, by giving `train` the argument `learning_rate=2e-2`.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1052,15 +1049,15 @@ prediction = ...  # "better", "the same" or "worse"
 
 
 def run() -> dict:
-    """Four batches of 64 answers: held-out answers right, with 1 and 4 updates each."""
+    """Four batches, 1 and 4 updates of each: which held-out answers are right then."""
     problems = heldout.select(range(160))
-    right = {"problems": len(problems)}
+    right = {}
     for name, updates in {"once": 1, "four times": 4}.items():
         policy = new_policy()
         for metrics in train(policy, rows, steps=4, updates=updates):
             clipped = metrics["clip_low"] + metrics["clip_high"]
             print(f"{name}: reward {metrics['reward']:.2f}, last clipped {clipped:.1%}")
-        right[name] = sum(ask_heldout_problems(policy, problems).strict)
+        right[name] = list(ask_heldout_problems(policy, problems).strict)
     return right
 
 
@@ -1091,24 +1088,23 @@ predict("01.5", prediction, run);
 # %% [markdown]
 # ### Exercise 01.6 · `own_reward` · medium · 20 minutes
 #
-# Train with a reward of your own that **does not depend on the right number**. The function below rewards short
-# answers. Replace it with yours if you like: no digit 7, many exclamation marks, another language's words. Some
-# answers must earn more than others from the start, or no group teaches anything. Predict what happens to the
-# fraction of right numbers while your reward rises: `"rises"`, `"stays"` (within two standard errors) or `"falls"`.
+# Train with a reward that **does not depend on the right number**. What happens to the right numbers while it rises:
+# `"rises"`, `"stays"` (no difference is shown) or `"falls"`? The function below rewards short answers; predict, and run
+# it. Then write a reward of your own: no digit 7, many plus signs, a long calculation. Some answers must earn more than
+# others from the start, or no group teaches anything. At last let your `kl_penalty` act: `run(beta=0.5)`.
 
 # %% tags=["exercise"]
 prediction = ...  # "rises", "stays" or "falls"
 
 
 def my_reward(rows, texts) -> "torch.Tensor":
-    """Your task: 1 for an answer of up to 25 characters, less for longer ones."""
+    """1 for an answer of up to 25 characters, less for longer ones."""
     return torch.tensor([min(1.0, 25 / max(1, len(text))) for text in texts])
 
 
-def run() -> dict:
+def run(beta=0.0) -> dict:
     """12 steps with this reward alone: lenient counts right numbers in any form."""
-    policy = new_policy()
-    problems = heldout.select(range(160))
+    policy, problems = new_policy(), heldout.select(range(160))
     start = ask_heldout_problems(policy, problems)
     group_means = []  # of each step, the mean rewards of its 8 groups
 
@@ -1117,10 +1113,11 @@ def run() -> dict:
         group_means.append(values.view(8, 8).mean(dim=1))
         return values
 
-    list(train(policy, rows, steps=12, reward=recorded))
+    *_, last = train(policy, rows, steps=12, reward=recorded, beta=beta)
+    print(f"last step: KL {last['kl']:.2f}, {last['tokens']:.0f} tokens")
     end = ask_heldout_problems(policy, problems)
     return {
-        "problems": len(problems), "right": [sum(start.lenient), sum(end.lenient)],
+        "right": [list(start.lenient), list(end.lenient)],
         "first": torch.cat(group_means[:3]).tolist(),  # 24 groups
         "last": torch.cat(group_means[-3:]).tolist(),
     }
@@ -1154,13 +1151,16 @@ predict("01.6", prediction, run);
 #
 # ### Variants of the loss
 #
-# The objective takes the mean over an answer's tokens, then over answers. Other loss types differ in two places: how
-# the tokens' losses become one number, and what happens to a ratio far from 1. The weight of a token is the gradient
-# of the loss with respect to its log-probability, so autograd can compute it. The figure has four answers of 4, 7, 11
-# and 16 tokens, each with an advantage of 1, in a batch that is used a second time. One row is one answer, and one
-# bar is one token: the higher the bar, the larger the token's weight. All panels have the same scale. Each title has
-# the weight of a token whose ratio is 1: 20 is the longest allowed completion, and 38 the number of tokens in the
-# batch. A cross marks a token that was clipped.
+# The objective takes the mean over an answer's tokens, then over answers. Other loss types differ in two places. One is
+# how the tokens' losses become one number: `dr_grpo` divides their sum by a constant, the number of answers times the
+# longest allowed completion; `dapo` and `bnpo` divide it by the number of tokens. The other is what happens to a ratio
+# far from 1: GSPO has one ratio for the whole answer, and clips the answer as a whole; `cispo` caps a token's weight
+# but never takes its gradient away.
+#
+# The **weight** of a token is the gradient of the loss with respect to its log-probability, so autograd can compute it.
+# The figure has four answers of 4, 7, 11 and 16 tokens, each with an advantage of 1, in a batch that is used a second
+# time. Each title gives the weight of a token at a ratio of 1; in it, 20 is the longest allowed completion and 38 the
+# number of tokens in the batch.
 
 # %% tags=["hide-input"]
 from grpo_workbook import grpo_loss
@@ -1186,9 +1186,11 @@ for title, (loss_type, level, low, high) in variants.items():
     weight[title] = -torch.autograd.grad(loss, logp)[0]
 
 # %% [markdown]
-# The panels of dr_grpo and dapo have the same shape, because within one batch the two differ only by a factor: dr_grpo
-# divides by 80, which is the same in every step, and dapo by 38, the tokens of this batch. Except under GSPO, the bars
-# of a row differ, because a token's weight is multiplied by its ratio.
+# One row is one answer, and one bar is one token: the higher the bar, the larger the token's weight. All panels have
+# the same scale. A cross marks a token that was clipped. The panels of dr_grpo and dapo have the same shape, because
+# within one batch the two differ only by a factor: dr_grpo divides by 80, which is the same in every step, and dapo by
+# 38, the tokens of this batch. Except under GSPO, the bars of a row differ, because a token's weight is multiplied by
+# its ratio.
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.5, 6.2, 6, 3)
@@ -1207,9 +1209,9 @@ for axes, (title, values) in zip(panels, weight.items()):
             if values[row, token] == 0:
                 axes.plot(token, bottom + 0.12, "x", color=figures.ORANGE, ms=5)
     axes.set(xlim=(-1, 16), ylim=(-0.05, 4), xticks=[0, 5, 10, 15], yticks=[3, 2, 1, 0])
-    axes.set_yticklabels([4, 7, 11, 16], fontsize=8)
+    axes.set_yticklabels(["4 tokens", "7", "11", "16"], fontsize=8)
     axes.set_xlabel("position of the token", fontsize=8)
-    axes.set_ylabel("tokens in the answer", fontsize=8)
+    axes.tick_params(axis="y", length=0)
     axes.set_title(title, fontsize=9)
     axes.tick_params(axis="x", labelsize=8)
     axes.spines["left"].set_visible(False)
@@ -1228,14 +1230,14 @@ figures.show(figure, f"{words}38 tokens, panel by panel: {', '.join(counts)}.")
 # | GRPO | no critic | mean over an answer's tokens, then over answers | `loss_type="grpo"` |
 # | [Dr. GRPO](https://arxiv.org/abs/2503.20783) | wrong answers that grow longer, because each of their many tokens is penalised little | divides by a constant, the longest allowed completion; no deviation in the advantage | `loss_type="dr_grpo"`, `scale_rewards="none"` |
 # | [DAPO](https://arxiv.org/abs/2503.14476) | long chains of thought, and falling entropy (the policy writes nearly the same every time) | every token of the step counts the same; clip-higher; dynamic sampling; answers cut off at the limit are masked or softly punished | only partly, see below |
-# | BNPO in TRL | (no paper) | as `dapo`, but counts the tokens of one micro-batch, not of the step | `loss_type="bnpo"` |
+# | BNPO in TRL | (not the paper of this name) | as `dapo`, but counts the tokens of one micro-batch, not of the step | `loss_type="bnpo"` |
 # | [GSPO](https://arxiv.org/abs/2507.18071) | mixtures of experts, whose token ratios are noisy | one ratio for the whole answer, the geometric mean of its tokens' | `importance_sampling_level="sequence"`, `loss_type="grpo"`, `epsilon=3e-4`, `epsilon_high=4e-4` |
 # | [CISPO](https://arxiv.org/abs/2506.13585) | rare but important tokens that lose their gradient to clipping | caps a token's weight, but keeps its gradient | `loss_type="cispo"`, `epsilon_high=5.0` |
 #
 # **`loss_type="dapo"`, TRL's default and this course's, is not DAPO.** It is only DAPO's way to count tokens. DAPO also
 # needs `epsilon_high=0.28`, `mask_truncated_completions=True` (or a reward for length, chapter 03), and *dynamic
 # sampling*: zero-variance groups are thrown away and sampled anew until the batch is full. TRL 1.15 has no switch for
-# dynamic sampling. TRL's `bnpo` is not the method of the paper of that name either.
+# dynamic sampling.
 #
 # GSPO's ratio is a mean over the answer's tokens, so it stays nearer to 1 than the ratios of most single tokens.
 # Therefore its bounds are so narrow (the figure uses 0.03 to show an answer that is clipped as a whole). AdamW cancels
@@ -1248,37 +1250,44 @@ figures.show(figure, f"{words}38 tokens, panel by panel: {', '.join(counts)}.")
 # %% [markdown]
 # ### How large should a group be?
 #
-# The next cell simulates 20,000 groups of each size, for problems that the model solves 20, 50 or 90 % of the time.
+# If the model solves a problem with probability $p$, then $n$ answers are all right with probability $p^n$, and all
+# wrong with probability $(1 - p)^n$. So the fraction of zero-variance groups is $p^n + (1 - p)^n$. The next cell
+# computes it for problems that the model solves 20, 50 or 90 % of the time, together with the mean advantage of a right
+# answer in the groups that have some variance.
 
 # %%
-def simulate(size, p):
+from math import comb
+
+
+def expect(n, p):
     """Fraction of zero-variance groups, and the mean advantage of a right answer."""
-    right = (torch.rand(20_000, size) < p).float()
-    values = group_advantages(right.flatten(), size).view(-1, size)
-    equal = (values == 0).all(dim=1)
-    advantages_of_right = values[~equal][right[~equal] == 1]
-    return equal.float().mean().item(), advantages_of_right.mean().item()
+    right = 0.0
+    total = 0.0
+    for k in range(1, n):  # k of n answers are right
+        chance = comb(n, k) * p**k * (1 - p) ** (n - k)
+        values = group_advantages([1.0] * k + [0.0] * (n - k), n)
+        right += chance * k
+        total += chance * k * values[0].item()
+    return p**n + (1 - p) ** n, total / right
 
 
-torch.manual_seed(0)
 sizes = [2, 4, 8, 16, 32, 64]
-simulated = {}
+expected = {}
 for p in (0.2, 0.5, 0.9):
-    simulated[p] = [simulate(size, p) for size in sizes]
-for p, pairs in simulated.items():
-    equal, advantage = pairs[2]
-    print(f"solved {p:.0%}: of the groups of 8, {equal:.0%} have zero variance")
+    expected[p] = [expect(n, p) for n in sizes]
+    equal, advantage = expected[p][2]
+    print(f"solved {p:.0%}: of the groups of 8, {equal:.0%} have zero variance, and")
+    print(f"  in the others a right answer's mean advantage is {advantage:.2f}")
 
 # %% [markdown]
-# The figure shows both results of the simulation for all group sizes, with one line for each rate of solved problems.
-# The mean advantage, on the right, is over the groups that have some variance.
+# The figure shows both results for all group sizes, with one line for each rate of solved problems.
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(8.5, 3.2, 2, 2)
 titles = ("Large groups seldom have zero variance", "Small groups bias the advantage")
 labels = ("fraction of zero-variance groups", "mean advantage of a right answer")
 for which, axes in enumerate(panels):
-    for (p, pairs), (colour, dash, marker) in zip(simulated.items(), figures.STYLES):
+    for (p, pairs), (colour, dash, marker) in zip(expected.items(), figures.STYLES):
         values = [pair[which] for pair in pairs]
         axes.plot(sizes, values, dash, color=colour, marker=marker, label=f"{p:.0%}")
     axes.set(xscale="log", xlabel="group size", ylabel=labels[which])
@@ -1288,18 +1297,19 @@ for which, axes in enumerate(panels):
     axes.minorticks_off()
 panels[0].legend(frameon=False, title="solved")
 words = []
-for p, pairs in simulated.items():
+for p, pairs in expected.items():
     words.append(f"{pairs[2][0]:.0%} and {pairs[2][1]:.2f} when {p:.0%} are solved")
 text = f"Two line charts over group sizes 2 to 64. At 8: {', '.join(words)}."
 figures.show(figure, text)
 
 # %% [markdown]
-# The larger the groups, the fewer of them have zero variance. Of the three rates, the one furthest from one half,
-# which is 90 %, needs the largest groups. Large groups have a price: with 64 completions a step, groups of 8 cover 8
-# problems, groups of 32 only 2. In small groups the advantage is also **biased**. With infinitely many samples, a
-# right answer to a problem solved 20 % of the time would have an advantage of $\sqrt{0.8 / 0.2} = 2$. A group of two
-# can never give it more than 0.71, and a group of eight gives about 1.6 on average. For a problem that is solved 90 %
-# of the time it is the other way round: the advantage should be 0.33, and small groups give more.
+# The larger the groups, the fewer of them have zero variance. The rate furthest from one half, 90 %, needs the largest
+# groups. But large groups have a price: with 64 completions a step, groups of 8 cover 8 problems, groups of 32 only 2.
+#
+# In small groups the advantage is also **biased**. With infinitely many samples, a right answer to a problem solved
+# 20 % of the time would have an advantage of $\sqrt{0.8 / 0.2} = 2$. A group of two can never give it more than 0.71,
+# and a group of eight gives about 1.6 on average. For a problem that is solved 90 % of the time it is the other way
+# round: the advantage should be 0.33, and small groups give more.
 #
 # TRL's default group size is 8. It suits problems that the model solves about half of the time. For problems that the
 # model solves 90 % of the time, 43 % of the groups of 8 have zero variance. Then use larger groups, or harder problems
@@ -1317,6 +1327,8 @@ figures.show(figure, text)
 # the policy would sample each token with this probability.
 
 # %%
+from grpo_workbook.grpo import kl_estimate
+
 policy_logits = torch.tensor([0.7, 0.2, 0.1]).log().requires_grad_()
 reference = torch.tensor([0.1, 0.3, 0.6]).log()
 log_p = policy_logits.log_softmax(0)
@@ -1337,7 +1349,8 @@ for name in ("k1", "k2", "k3"):
     value[name] = (p * estimate.detach()).sum().item()
     slope[name] = gradient((p * estimate).sum())
 ratio = (log_p - log_p.detach()).exp()
-slope["k3 x ratio"] = gradient((p * ratio * estimate).sum())
+k3 = kl_estimate(log_p, reference, "k3")
+slope["k3 x ratio"] = gradient((p * ratio * k3).sum())
 slope["KL(ref || policy)"] = gradient(from_reference)
 print("gradient in the logit of  token 1 token 2 token 3")
 for name, numbers in slope.items():
@@ -1345,21 +1358,21 @@ for name, numbers in slope.items():
 
 # %% [markdown]
 # On the left, the figure shows the value of each estimator over $d$, with its mean over the policy's own tokens in the
-# legend. On the right it shows the gradients above, with a group of bars for each logit. Blue bars are equal to the
-# gradient of KL(policy || reference), which GRPO penalises; orange bars are equal to that of KL(reference || policy).
-# k1 has no bars, because its gradients are 0.
+# legend. On the right it shows the gradients above, with a group of bars for each logit. The blue bars of a group have
+# the same height, the gradient of KL(policy || reference), which GRPO penalises; so have the orange and brown ones, the
+# gradient of KL(reference || policy). k1 has no bars, because its gradients are 0.
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(9.0, 3.3, 2, 2)
 d = torch.linspace(-2, 2, 81)
 shapes = {"k1": -d, "k2": d.square() / 2, "k3": d.exp() - d - 1}
-for (name, shape), (colour, dash, _) in zip(shapes.items(), figures.STYLES):
+looks = ((figures.GREY, "-"), (figures.BLUE, "--"), (figures.ORANGE, "-."))
+for (name, shape), (colour, dash) in zip(shapes.items(), looks):
     label = f"{name}: mean {value[name]:.2f}"
     left.plot(d, shape, dash, color=colour, lw=2, label=label)
 left.axhline(0, color="black", lw=0.8)
 left.set_title(f"Value: k1 and k3 average {from_policy.item():.2f}, k2 does not")
-left.set(xlabel="d = log reference - log policy", ylabel="value in nats")
-left.set_ylim(-2, 4.4)
+left.set(xlabel="d = log reference - log policy", ylabel="value in nats", ylim=(-2, 4.4))
 left.legend(frameon=False)
 shades = {
     "KL(policy || ref)": "#003F66", "k2": figures.BLUE, "k3 x ratio": "#56B4E9",
@@ -1369,7 +1382,7 @@ for i, (name, shade) in enumerate(shades.items()):
     places = [token + 0.14 * (i - 2) for token in range(3)]
     right.bar(places, slope[name], 0.13, color=shade, label=name)
 right.axhline(0, color="black", lw=0.8)
-right.set(xticks=range(3), xticklabels=["token 1", "token 2", "token 3"])
+right.set_xticks(range(3), ["token 1", "token 2", "token 3"])
 right.set(xlabel="logit", ylabel="gradient of the loss")
 right.set_title("Gradient: k2 and k3 x ratio are right")
 right.legend(frameon=False, fontsize=7)
@@ -1429,8 +1442,8 @@ assert outside[1] > 0 and ratios[0].sub(1).abs().max() < 1e-4, "no ratio left 1"
 # - A group whose answers all earn the same reward teaches nothing, and small groups bias the advantage. After the
 #   division by the group's standard deviation, even a tiny difference has its full effect.
 # - The ratio leaves 1 when a batch is used for several optimizer steps. Clipping then removes the gradient of tokens
-#   whose probability has moved far enough in the wanted direction; tokens that moved in the wrong direction keep their
-#   gradient.
+#   whose probability has moved far enough in the wanted direction; tokens that moved in the wrong direction are never
+#   clipped.
 # - k3 is right on average as an estimate of the KL divergence, but its gradient is not; multiplied by the ratio it is.
 # - With `grpo` every answer has the same weight, with `dapo` and `dr_grpo` every token. `loss_type="dapo"` is only a
 #   part of DAPO.
