@@ -635,7 +635,7 @@ def read_reuse(run):
     (_, once), (name, again) = run.items()
     change, sentence = paired_direction(once, again)
     names = {"rises": "better", "stays": "the same", "falls": "worse"}
-    return names[change], f"Held-out problems, trained once, then {name}: {sentence}"
+    return names[change], f"With each batch used once, then {name}: {sentence}"
 
 
 reuse = experiment(
@@ -644,20 +644,32 @@ reuse = experiment(
     read=read_reuse,
     wrong={
         "better": (
-            "More updates do not help if they overfit the batch, or if the learning rate is "
-            "too high."
+            "Your run does not show a gain: few groups of these batches teach anything, and more "
+            "updates repeat what they teach."
         ),
         "the same": (
             "Your run shows a difference: the clip stops single tokens, and all others went on "
             "learning from the same batch, for better or worse."
         ),
-        "worse": "The ratio and the clip keep a few more updates on one batch useful.",
+        "worse": (
+            "Your run does not show a loss: the ratio and the clip keep a few more updates of one "
+            "batch from doing harm."
+        ),
     },
 )
-reuse.example({"problems": 160, "once": 64, "four times": 54}, gives="the same")
-reuse.example({"problems": 160, "once": 88, "four times": 110}, gives="better")  # made up
+# measured: 64 and 54 of 160 (here so that 20 got better and 30 worse)
+reuse.example(
+    {
+        "once": [1] * 64 + [0] * 96,
+        "four times": [1] * 34 + [0] * 30 + [1] * 20 + [0] * 76,
+    },
+    gives="the same",
+)
+# made up, as are the next two: other numbers of updates
+reuse.example({"once": [1] * 60 + [0] * 100, "twice": [1] * 85 + [0] * 75}, gives="better")
+reuse.example({"once": [1] * 60 + [0] * 100, "16 times": [1] * 35 + [0] * 125}, gives="worse")
 # too few problems to show a difference
-reuse.example({"problems": 8, "once": 4, "four times": 7}, gives="the same")
+reuse.example({"once": [1] * 4 + [0] * 4, "four times": [1] * 7 + [0]}, gives="the same")
 
 # 01.6: a reward of the learner's own that says nothing about the right number
 
@@ -694,11 +706,19 @@ own_reward = experiment(
 )
 # made up
 own_reward.example(
-    {"problems": 160, "right": [49, 4], "first": [0.7, 0.75, 0.8], "last": [1.0, 1.0, 0.99]},
+    {
+        "right": [[1] * 49 + [0] * 111, [1] * 4 + [0] * 156],
+        "first": [0.7, 0.75, 0.8],
+        "last": [1.0, 1.0, 0.99],
+    },
     gives="falls",
 )
 # made up, too: a reward on another scale, which the noise must follow
 own_reward.example(
-    {"problems": 160, "right": [49, 44], "first": [-40.0, -30.0], "last": [-4.0, -3.0]},
+    {
+        "right": [[1] * 49 + [0] * 111, [1] * 44 + [0] * 116],
+        "first": [-40.0, -30.0],
+        "last": [-4.0, -3.0],
+    },
     gives="stays",
 )

@@ -896,9 +896,9 @@ before = ask_heldout_problems(policy, heldout)
 print(before)
 
 # %% [markdown]
-# Now 40 steps of 64 answers, one update each. `train` lowers the learning rate from 2e-3 to 0. This rate is high, as the
-# jumps above show. We accept them, because only the adapter of a tiny model is trained and 40 steps must be enough. For
-# the adapter of a large model this course begins at 1e-5 (chapter 04). `train` is a generator, so the loop can show
+# Now 40 steps of 64 answers, one update each. `train` lowers the learning rate from 2e-3 to 0. This rate is high, as
+# the jumps above show. We accept them, because only the adapter of a tiny model is trained and 40 steps must be enough.
+# For the adapter of a large model this course begins at 1e-5 (chapter 04). `train` is a generator, so the loop can show
 # each step's metrics.
 
 # %%
@@ -1077,11 +1077,11 @@ predict("01.5", prediction, run);
 # prediction = "the same"
 # ```
 #
-# In our run 64 of 160 problems were right after one update a batch and 54 after four; without training about 30 %
-# were right, which would be 49. Two standard errors of the difference are about 17 problems, so a run of this size
-# can show a large effect only. So this run shows no difference. It does not show that there is none. Four batches
-# have 32 groups, and if about half of these teach nothing, the later updates can learn only from the few others. To
-# find out whether reuse pays, use all held-out problems and several seeds.
+# In our run 64 of 160 problems were right after one update a batch and 54 after four; without training 30.3 % of all
+# held-out problems were right, which would be about 48. Each answer is sampled, so many problems change between two
+# models by chance alone, as between the two trainers above, and a difference of 10 problems is not shown. This does not
+# show that there is none. Four batches have 32 groups, and if about half of these teach nothing, the later updates can
+# learn only from the few others. To find out whether reuse pays, use all held-out problems and several seeds.
 #
 # </details>
 
@@ -1091,7 +1091,8 @@ predict("01.5", prediction, run);
 # Train with a reward that **does not depend on the right number**. What happens to the right numbers while it rises:
 # `"rises"`, `"stays"` (no difference is shown) or `"falls"`? The function below rewards short answers; predict, and run
 # it. Then write a reward of your own: no digit 7, many plus signs, a long calculation. Some answers must earn more than
-# others from the start, or no group teaches anything. At last let your `kl_penalty` act: `run(beta=0.5)`.
+# others from the start, or no group teaches anything. At last let your `kl_penalty` act: put `lambda: run(beta=0.5)` in
+# the place of `run` in the last line. How far does the policy move now, and how many numbers stay right?
 
 # %% tags=["exercise"]
 prediction = ...  # "rises", "stays" or "falls"
@@ -1104,8 +1105,8 @@ def my_reward(rows, texts) -> "torch.Tensor":
 
 def run(beta=0.0) -> dict:
     """12 steps with this reward alone: lenient counts right numbers in any form."""
-    policy, problems = new_policy(), heldout.select(range(160))
-    start = ask_heldout_problems(policy, problems)
+    policy = new_policy()
+    start = ask_heldout_problems(policy, heldout.select(range(160)))
     group_means = []  # of each step, the mean rewards of its 8 groups
 
     def recorded(rows, texts):
@@ -1115,7 +1116,7 @@ def run(beta=0.0) -> dict:
 
     *_, last = train(policy, rows, steps=12, reward=recorded, beta=beta)
     print(f"last step: KL {last['kl']:.2f}, {last['tokens']:.0f} tokens")
-    end = ask_heldout_problems(policy, problems)
+    end = ask_heldout_problems(policy, heldout.select(range(160)))
     return {
         "right": [list(start.lenient), list(end.lenient)],
         "first": torch.cat(group_means[:3]).tolist(),  # 24 groups
@@ -1140,6 +1141,9 @@ predict("01.6", prediction, run);
 #
 # A short answer leaves no room for the steps of the calculation, and without them the number is a guess. Training
 # changes everything that raises the reward, not only what you had in mind. Chapter 03 attacks rewards on purpose.
+#
+# With a penalty the policy gives up some of this reward in order to stay near the reference, which calculates. How much
+# it keeps of each depends on `beta`: compare the printed KL, the tokens and the right numbers.
 #
 # </details>
 
@@ -1372,7 +1376,7 @@ for (name, shape), (colour, dash) in zip(shapes.items(), looks):
     left.plot(d, shape, dash, color=colour, lw=2, label=label)
 left.axhline(0, color="black", lw=0.8)
 left.set_title(f"Value: k1 and k3 average {from_policy.item():.2f}, k2 does not")
-left.set(xlabel="d = log reference - log policy", ylabel="value in nats", ylim=(-2, 4.4))
+left.set(xlabel="d = log reference - log policy", ylabel="nats", ylim=(-2, 4.4))
 left.legend(frameon=False)
 shades = {
     "KL(policy || ref)": "#003F66", "k2": figures.BLUE, "k3 x ratio": "#56B4E9",
