@@ -632,8 +632,8 @@ def forgets_the_advantages(model, optimizer, ids, mask, A):
 
 def read_reuse(run):
     """From whether each problem is right after one, and after several updates of each batch."""
-    (_, once), (name, again) = run.items()
-    change, sentence = paired_direction(once, again)
+    once, name = run
+    change, sentence = paired_direction(run[once], run[name])
     names = {"rises": "better", "stays": "the same", "falls": "worse"}
     return names[change], f"With each batch used once, then {name}: {sentence}"
 

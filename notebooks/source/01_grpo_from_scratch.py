@@ -710,7 +710,7 @@ for group in rewards.view(8, 8).sort(dim=1, descending=True).values:
     print(f"{numbers}   mean {group.mean():.2f}   deviation {group.std():.2f}")
 
 # %% [markdown]
-# The reward judges the number and the form. So one answer earns all 3 points with a garbled first step ("1 ribbons-6=5").
+# The reward judges the number and the form, so one answer earns all 3 points with a garbled step, "1 ribbons-6=5".
 # Four of these eight groups teach nothing, because all of their rewards are equal: in three of them every answer is
 # wrong, and in one every answer is right.
 #
