@@ -165,6 +165,8 @@ last_line_reward.case(["####41\n#### 42", "#### 42"], ["42", "42"], gives=[0.0, 
 last_line_reward.case(
     ["so it is:\n  #### 42", "####  42", "#### 3x5"], ["42", "42", "3.5"], gives=[0.0, 0.0, 0.0]
 )
+# the same number, written otherwise
+last_line_reward.case(["#### 42.0", "#### 42"], ["42", "42"], gives=[0.0, 1.0])
 
 
 def pay_where(is_right, completions, answer):
@@ -282,11 +284,32 @@ def pays_any_line(completions, answer, **columns):
     return pay_where(has_the_line, completions, answer)
 
 
+@last_line_reward.mistake
+def compares_numbers(completions, answer, **columns):
+    """You rewarded "#### 42.0" for 42: the last line must be the row's answer, letter by letter, so
+    compare texts and not numbers.
+    """
+
+    def is_the_number(text, gold):
+        parts = text.split("\n")[-1].split(" ")
+        if len(parts) != 2 or parts[0] != "####" or text.count("####") != 1:
+            return False
+        try:
+            return float(parts[1]) == float(gold)
+        except ValueError:
+            return False
+
+    return pay_where(is_the_number, completions, answer)
+
+
 # 03.3 and 03.4: a rate that moves while something else is paid for
 
 
 def read_rates(subject, before, after):
-    """From two (rate, number of completions) pairs; a change of two standard errors is sure."""
+    """From two (rate, number of completions) pairs; a change of two standard errors counts.
+
+    The standard error is a little too small: completions of one prompt are not independent.
+    """
     first, first_count = before
     last, last_count = after
     rates_are_possible = 0 <= first <= 1 and 0 <= last <= 1
@@ -294,7 +317,7 @@ def read_rates(subject, before, after):
         raise ValueError(f"{subject} should be two rates from 0 to 1, but are {first} and {last}")
     variance = first * (1 - first) / first_count + last * (1 - last) / last_count
     noise = 2 * variance**0.5
-    sentence = f"{subject} went from {first:.0%} to {last:.0%} (up to {noise:.0%} can be chance)."
+    sentence = f"{subject} went from {first:.0%} to {last:.0%} (about {noise:.0%} can be chance)."
     return direction(last - first, noise), sentence
 
 
@@ -334,7 +357,9 @@ last_line_alone = experiment(
     read=read_last_line_alone,
     wrong={
         "rises": "Nothing pays for a right number, only for the form around it.",
-        "stays": "The sum was never paid for, so nothing keeps the work that made it right.",
+        "stays": (
+            "Nothing keeps the work that made the sum right, and a guess in the form earns as much."
+        ),
         "falls": (
             "What a reward ignores can drift in either direction: ask what this one did pay for."
         ),
@@ -352,7 +377,10 @@ def examine(function):
     reward, row, honest, cheats = function()
     if isinstance(honest, str):
         honest = [honest]
-    texts = [*honest, *cheats, "", "x 1 \n" * 20_000]
+    twice = [f"{text}\n{text}" for text in honest]
+    if len(honest) > 1:  # the join of one is that one
+        twice.append("\n".join(honest))
+    texts = [*honest, *twice, *cheats, "", "x 1 \n" * 20_000]
     columns = {name: [value] * len(texts) for name, value in row.items()}
     prompts = [[{"role": "assistant", "content": "?"}]] * len(texts)
     values = call(reward, texts, prompt=prompts, **columns)
@@ -360,7 +388,8 @@ def examine(function):
     # a completion without a number is one condition; for the others it counts as unpaid
     numbers = [value or 0.0 for value in values]
     honest_numbers = numbers[: len(honest)]
-    other_numbers = numbers[len(honest) :]
+    twice_numbers = numbers[len(honest) : len(honest) + len(twice)]
+    other_numbers = numbers[len(honest) + len(twice) :]
     least_honest = min(honest_numbers, default=0.0)
     return {
         "two different honest completions": len(set(honest)) >= 2,
@@ -371,6 +400,9 @@ def examine(function):
         "the honest completions earn": least_honest > 0,
         "the honest completions earn the same": len(set(honest_numbers)) == 1,
         "every other completion earns less": max(other_numbers) < least_honest,
+        "two honest completions in one text earn less": (
+            max(twice_numbers, default=0.0) < least_honest
+        ),
     }
 
 
@@ -385,6 +417,7 @@ my_reward.case(
         "the honest completions earn": True,
         "the honest completions earn the same": True,
         "every other completion earns less": True,
+        "two honest completions in one text earn less": True,
     }
 )
 
@@ -495,5 +528,18 @@ def pays_by_place():
 
     def reward(completions, **columns):
         return [1.0, 1.0] + [0.0] * (len(completions) - 2)
+
+    return reward, {}, HONEST, CHEATS
+
+
+@my_reward.mistake
+def pays_twice():
+    """Your reward pays as much for a text that has an honest completion twice, or two of them: read
+    the whole text, and not only a part of it.
+    """
+
+    def reward(completions, **columns):
+        texts = [text_of(completion) for completion in completions]
+        return [float(any(good in text for good in HONEST)) for text in texts]
 
     return reward, {}, HONEST, CHEATS

@@ -18,7 +18,8 @@
 #
 # GRPO samples several completions of one prompt, a *group*. Several functions score each of them, and TRL adds up the
 # weighted scores. The totals of a group are then compared and become its advantages: how much better than its group
-# each completion is.
+# each completion is. (Blue: completions. Green: the reward functions, which this chapter writes. Orange: TRL's
+# arithmetic.)
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -117,33 +118,43 @@ for reference, predictions in tries.items():
         print(f"{reference:5} {text:10} {verdict}")
 
 # %% [markdown]
-# Three decisions explain these results. `50%` is the number 50, never 0.5. Units are not compared, but only a known
-# unit may follow the number: a common unit, or a word from the question, which the reward gets as the prompt. An
-# expression that still has to be evaluated does not count as an answer, so `2000/2` earns nothing; the fraction `1/2`
-# is a number.
+# Three decisions explain these results:
 #
-# The reward reads the answer block only if there is exactly one. Otherwise the model would learn to write many numbers.
+# - `50%` is the number 50, never 0.5.
+# - A unit may follow the number and is not compared. The package has a list of common units and things, such as `km`
+#   and `apple`, and a word of the question counts too. Any other word, such as `halved`, makes the answer wrong.
+# - A fraction is a number, reduced or not: `1/2`, `2/4`. But a division that comes out even (`2000/2`) or a sum
+#   (`70+2`) is work that the model has left to the reader, so it earns nothing.
+#
+# The next reward reads the answer block only if there is exactly one. Otherwise the model would learn to write many
+# numbers. The third text has one tag of each sort, but no block:
 
 # %%
+import re
+
+
 def one_answer_reward(completions, answer, **columns):
     """1.0 where the only answer block contains exactly the reference number."""
     values = []
     for text, reference in zip(completions, answer, strict=True):
-        if text.count("<answer>") != 1 or text.count("</answer>") != 1:
+        blocks = re.findall("<answer>(.*?)</answer>", text, re.DOTALL)
+        if len(blocks) == text.count("<answer>") == text.count("</answer>") == 1:
+            values.append(1.0 if is_correct(blocks[0], reference) else 0.0)
+        else:
             values.append(0.0)
-            continue
-        inside = text.split("<answer>")[1].split("</answer>")[0]
-        values.append(1.0 if is_correct(inside, reference) else 0.0)
     return values
 
 
-two_texts = ["<answer>42</answer>", "<answer>41</answer><answer>42</answer>"]
-one_answer_reward(two_texts, answer=["42", "42"])
+three_texts = [
+    "<answer>42</answer>", "<answer>41</answer><answer>42</answer>",
+    "</answer><answer>42",
+]
+one_answer_reward(three_texts, answer=["42"] * 3)
 
 # %% [markdown]
-# Our package's `correctness_reward` works like this. `get_answer_reward` makes such a reward for other forms, such as
-# `\boxed{}` or `####`, and for other columns. TRL has rewards of its own. Before you use one of them, try it on texts
-# in *your* form:
+# Our package's `correctness_reward` follows the same rule, and also leaves out a `<think>` block. `get_answer_reward`
+# makes a similar reward for other forms, such as `\boxed{}` or `####`, and for other columns. TRL has rewards of its
+# own. Before you use one of them, try it on texts in *your* form:
 
 # %%
 from grpo_workbook import quiet
@@ -163,17 +174,16 @@ for text, value in zip(texts, values):
 think_format_reward([[{"role": "assistant", "content": "<think>6*7</think>42"}]])
 
 # %% [markdown]
-# `accuracy_reward` reads mathematics in LaTeX; the four lines show its values for the four texts. It accepts an
-# expression that equals the answer, such as `40+2`. It cannot read our tags: with our prompts every completion would
-# earn 0, and the run would never learn. The last value is that of `think_format_reward`, which pays 1 for a `<think>`
-# block followed by an answer. That is not our form either.
+# `accuracy_reward` reads mathematics in LaTeX. It accepts an expression that equals the answer, such as `40+2`. It
+# cannot read our tags: with our prompts every completion would earn 0, and the run would never learn. The last value is
+# that of `think_format_reward`, which pays 1 for a `<think>` block followed by an answer. That is not our form either.
 
 # %% [markdown]
 # ## Does it have the form?
 #
 # Our package has two rewards for the same form. The *strict* reward wants the two blocks and nothing else. The
-# *incremental* reward pays 0.25 for each of the four tags that is in place, counted from the first, and allows words
-# around the blocks.
+# *incremental* reward pays 0.25 for each of the four tags that is in place, and allows words around the blocks. Its
+# counting stops at the first tag that is missing.
 #
 # The incremental reward gives **partial credit**: a model that never writes the whole form still earns more for each
 # step towards it, so its groups have a gradient. With the strict reward alone there is no gradient until the model
@@ -265,13 +275,14 @@ json_reward = get_json_reward({"required": ["n"]})
 json_reward(['{"n": 42}', '{"m": 42}', "42, I think"])
 
 # %% [markdown]
-# TRL has factories too: `get_repetition_penalty_reward` for repeated word sequences, and
+# TRL has factories too: `get_repetition_penalty_reward` for repeated sequences of tokens, and
 # `get_soft_overlong_punishment`, DAPO's penalty near the length limit. For the course's own command-line run, a reward
 # in a file is named like this: `--rewards "correctness:2,my.py:my_reward:0.5"`. The run calls each reward once before
 # it trains.
 #
-# Try each reward alone, on texts of which you know how good they are. The next reward wants completions of eight
-# words. The four texts answer "What is half of 6 x 7?":
+# Try each reward alone, on texts of which you know how good they are. A limit on the length is often the first reward
+# that people add, because short completions are cheap. The next reward wants completions of eight words. The four texts
+# answer "What is half of 6 x 7?":
 
 # %%
 @reward(role="length")
@@ -341,10 +352,9 @@ scored = score_rewards(functions, completions, rows, group_size=8, weights=weigh
 scored.table().round(2)
 
 # %% [markdown]
-# In groups of 8, every reward has variance in every group. Smaller groups are cheaper. What would they cost? The next
-# figure cuts the same 64 completions into groups of 2, 4 and 8. Each bar is the percentage of groups in which the
-# reward has no variance. Above each bar stands in how many groups this is so, out of how many. *total* is the weighted
-# sum of the three rewards.
+# In groups of 8, every reward has variance in every group. Smaller groups need fewer completions. What would be lost?
+# The next figure cuts the same 64 completions into groups of 2, 4 and 8. Each bar is the percentage of groups in which
+# the reward has no variance. Above each bar stands in how many groups this is so, out of how many.
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -385,6 +395,8 @@ figures.show(
 # - **mean 0 and all groups equal**: the reward is out of reach. Give partial credit, or easier problems.
 # - **mean 1 and all groups equal**: the task of this reward is mastered, or the reward is broken. The model learns
 #   nothing more from it.
+# - **a mean between 0 and 1, and all groups equal**: the reward depends on the prompt alone. However healthy the mean
+#   looks, the model learns nothing from it.
 # - **a number above 0 in the column *none***: the reward did not apply, or could not be computed. Find out which.
 #
 # To see samples while training runs, set `GRPOConfig(log_completions=True)`. Or add a reward that only prints. With a
@@ -410,9 +422,6 @@ prints_a_sample(completions[:8])
 # each can be broken:
 
 # %%
-import re
-
-
 def contains_the_number(text, reference):
     return reference in text
 
@@ -478,9 +487,10 @@ check("03.1", blind_cheat);
 # </details>
 
 # %% [markdown]
-# Now a reward that many people have started from: the correctness reward of the
-# [Hugging Face course](https://huggingface.co/learn/llm-course/chapter12/6). It takes the text after the last
-# `<answer>`, up to the next `</answer>`, and pays 2 if this text is the reference. Here is the rule in our words:
+# Now a rule that many GRPO scripts have in common. The
+# [Hugging Face course](https://huggingface.co/learn/llm-course/chapter12/6) has it too: its correctness reward takes
+# the text after the last `<answer>`, up to the next `</answer>`, and pays 2 if this text is the reference. Here is the
+# rule in our words:
 
 # %%
 def hf_course_correctness(completions, answer, **columns):
@@ -549,10 +559,11 @@ for verdict, look in looks.items():
         for column, verdict_of_square in enumerate(squares[kind]):
             if verdict_of_square == verdict:
                 rows_of_squares.append(row)
-                columns_of_squares.append(column)
+                columns_of_squares.append(column + 0.575)  # the first is centred at 1
     axes.barh(rows_of_squares, 0.85, 0.75, left=columns_of_squares, **look)
 axes.set_yticks(range(len(kinds)), kinds)
 axes.invert_yaxis()
+axes.set_xlim(left=0.4)
 axes.grid(False)
 axes.set_xlabel("attacks of this kind, one box for each")
 title = f"Full correctness reward for {fools.iloc[0]} of {len(paid)} attacks"
@@ -570,10 +581,10 @@ for attack, theirs, ours in zip(collection, paid["Hugging Face"], paid["ours"]):
         print(f"{attack.name:28} {attack.text!r}")
 
 # %% [markdown]
-# Many of these attacks are right answers in a wrong form. The Hugging Face course has four more rewards, which judge
-# the form, so a right answer in the right form earns more. But two blocks with different answers are a hedge: the model
-# may give 41 as well, and only the last answer counts. And `42` alone, without any tag, earns the full correctness
-# reward although it shows no reasoning.
+# Most of these attacks are right answers in a wrong form, such as `42` without any tag. To pay for them is a choice and
+# not a mistake: a reward for correctness need not judge the form, and the Hugging Face course has four more rewards
+# that do. The serious ones are `two blocks` and `the example, then the answer`. They contain two different answers, and
+# only the last counts, so the model may hedge.
 #
 # **Attack with honest answers too.** A reward that pays too little for a right answer misleads as much as a reward that
 # pays for a cheat:
@@ -619,12 +630,13 @@ def hf_course_tags(text):
 chatty = one_line + "I hope this helps! " * 200
 for name, text in {"right": one_line, "right, then chats": chatty, "empty": ""}.items():
     (correct,) = hf_course_correctness([text], ["42"])
-    print(f"{name:18} correctness {correct:.0f}   tags {hf_course_tags(text):6.2f}")
+    tags = hf_course_tags(text)
+    print(f"{name:18} correctness {correct:.0f} + tags {tags:5.2f} = {correct + tags:5.2f}")
 
 # %% [markdown]
-# A right answer with a long farewell earns less than an empty completion, so a model that tends to talk may learn to
-# say nothing. Give every penalty a lower limit. Our rewards subtract nothing: a completion with extra text only fails
-# to earn the reward for the strict form.
+# The right answer with a farewell of 3,800 characters earns less than an empty completion. With these two rewards, a
+# right answer earns nothing from about 1,250 further characters on (2.5 / 0.002). Give every penalty a lower limit. Our
+# rewards subtract nothing: a completion with extra text only fails to earn the reward for the strict form.
 #
 # How much can an attack earn from our own rewards? The next cell adds up all three, and divides the sum by what the
 # honest right answer earns. It also prints the attacks that earn our full correctness reward:
@@ -650,13 +662,13 @@ for fooled, attack, fraction in zip(paid["ours"], collection, fractions):
         print(f"total {fraction:.0%}, strict form {form:.0f}   {text[:60]}")
 
 # %% [markdown]
-# No attack of the collection earns as much as the honest answer. The seven texts that fool our correctness reward all
-# contain the right number in the only pair of answer tags, so correctness is what they should earn. What is wrong is
-# the text around it: a farewell, a greeting, the answer before or inside the reasoning, no reasoning, a tag too many.
-# None of the seven has the strict form, so each of them loses at least that reward.
+# No attack of the collection earns as much as the honest answer. Seven earn our full correctness reward, and they
+# should, by the same choice as above: each has the right number in its only pair of answer tags. What is wrong is the
+# text around it: a farewell, a greeting, the answer before or inside the reasoning, no reasoning, a tag too many. None
+# of the seven has the strict form, so each of them loses at least that reward.
 #
-# So in a group with an honest right answer, that answer has the highest advantage. In a group without any,
-# the best cheat has the highest advantage, however little it earns.
+# So in a group with an honest right answer in the strict form, none of *these* attacks gets a higher advantage than
+# that answer. In a group without one, the best cheat has the highest advantage, however little it earns.
 #
 # No reward stops every cheat. An answer can be right by luck, even if the reasoning is wrong. So read samples during
 # training and measure on held-out problems (chapter 04). If the answers are programs, they can attack the test itself
@@ -709,8 +721,8 @@ examine(first_attempt)
 # ### Exercise 03.2 · `last_line_reward` · medium · 10 minutes
 #
 # The reward of the lab, in TRL's contract for chat completions. Pay 1.0 where the last line is `####`, a space and the
-# row's `answer`, and where `####` appears nowhere else; otherwise pay 0.0. Ignore white space around the completion.
-# When your function is right, run `examine(last_line_reward)`.
+# row's `answer`, letter by letter, and where `####` appears nowhere else; otherwise pay 0.0. Ignore white space around
+# the completion. When your function is right, run `examine(last_line_reward)`.
 
 # %% tags=["exercise"]
 def last_line_reward(completions: list, answer: list[str], **columns) -> list[float]:
@@ -756,8 +768,11 @@ print("end in '#### NUMBER':   ", sum(ends_in_the_form(text) for text in complet
 score_rewards([first_attempt], completions, rows, group_size=8).table().round(2)
 
 # %% [markdown]
-# 11 of the 64 completions end in the wanted form, so some groups have a gradient even without partial credit. **Train,
-# and read what the reward taught**: exercise 03.4. **Do the same for a task of your own**: exercise 03.5.
+# 11 of the 64 completions end in the wanted form. The column *equal* shows 0.38: in 3 of the 8 groups the rewards do
+# not differ, and the other 5 have a gradient, even without partial credit. Score your `last_line_reward` in the place
+# of `first_attempt`: how many groups have a gradient then?
+#
+# **Train, and read what the reward taught**: exercise 03.4. **Do the same for a task of your own**: exercise 03.5.
 
 # %% [markdown]
 # ## Second part: a small weight is not a small push
@@ -773,8 +788,8 @@ for group in ([3.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0], [2.1, 2.0, 2.0, 2.0]):
 
 # %% [markdown]
 # All three groups get the same advantages. In the second group no completion is right, and one earns 0.1 for a cheat.
-# In the third all are right, and one earns 0.1 for its style. In both of these groups, the 0.1 gets the same
-# advantages as the whole task gets in the first group.
+# In the third all are right, and one earns 0.1 for its style. In both, a reward of 0.1 brings the same advantage as the
+# whole task (3.0) brings in the first group.
 #
 # So **where correctness does not vary, whatever reward still varies drives the update, however small it is**.
 # Correctness does not vary on problems that are too hard and, late in a successful run, on most problems.
@@ -782,8 +797,8 @@ for group in ([3.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0], [2.1, 2.0, 2.0, 2.0]):
 # %% [markdown]
 # ### On a real run
 #
-# `train` trains a fresh copy of tiny-form. `scale_rewards` chooses the divisor of the advantages: the
-# `"group"`'s standard deviation (the default), the whole `"batch"`'s, or `"none"`.
+# `train` trains a fresh copy of tiny-form. Its parameter `scale_rewards` keeps TRL's default, `"group"`, at first; the
+# other settings follow below.
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -844,7 +859,7 @@ for seed in (0, 1):
 
 # %% [markdown]
 # The figure shows, for each of the 10 steps, the fraction of the 80 completions that earn each of the first three
-# rewards. The bold lines are the first seed and the thin lines the second. The weights are in the legend.
+# rewards. The weights are in the legend.
 
 # %% tags=["hide-input"]
 labels = {
@@ -864,7 +879,8 @@ axes.set_xlabel("step")
 axes.set_ylabel("fraction of completions")
 axes.set_ylim(0, 1.05)
 axes.set_title("Ten steps, two seeds: the phrase spreads, the strict form disappears")
-figure.legend(frameon=False, loc="outside right center")
+legend = figure.legend(frameon=False, loc="outside right center", alignment="left")
+legend.set_title("bold: seed 0, thin: seed 1")
 words = []
 for (name, seed), values in curves.items():
     words.append(f"{name}, seed {seed}: {values[0]:.2f} to {values[-1]:.2f}")
@@ -886,13 +902,17 @@ for name in ("says_answer_is", "strict_format_reward", "phrase_in_form"):
 # With both seeds the phrase doubles, from 92 to 192 and to 194 of 240 completions, although its weight is a twentieth
 # of the other reward's. Meanwhile the strict form goes from 53 and 52 completions to 0 and 2. No reward mentions the
 # form. But in none of the 960 completions that are counted here does the model write the phrase within the strict form
-# (the last two lines). So whenever another completion of the group has the phrase, a completion in the form earns less
-# than the mean of its group and becomes less likely. A reward can punish what it never mentions.
+# (the last two lines). So in a group in which all give a number and some write the phrase, a completion in the form
+# earns less than the mean of its group and becomes less likely.
+#
+# This run does not show *why* so small a reward was enough. It may be the division by the group's standard deviation,
+# or it may be that nothing larger varied. Exercise 03.3 repeats the run without the division.
 
 # %% [markdown]
 # ### Four ways to make advantages
 #
-# Besides `scale_rewards`, TRL has a second setting for the advantages.
+# `scale_rewards` chooses the divisor: the standard deviation of the `"group"`, that of the whole `"batch"` (PPO Lite,
+# arXiv 2508.08221), or `"none"` (Dr. GRPO, arXiv 2503.20783). TRL has a second setting for the advantages.
 # `multi_objective_aggregation="normalize_then_sum"` is GDPO (arXiv 2601.05242): it normalises each reward within its
 # group first, then applies the weights, sums, and normalises over the batch. It ignores `scale_rewards`. The next cell
 # repeats the arithmetic of TRL 1.15 in short:
@@ -940,11 +960,11 @@ for way in WAYS:
 # What does a policy learn from such advantages? A toy policy shows this in seconds. It makes two decisions: be right
 # (31 % at first) and use the phrase (10 %). Both decisions depend on the same 64 weights, as in a network. The toy
 # trains on 8 groups of 8. In the mastered groups the correctness reward is always 1. The folded cells train it with
-# five seeds for each of the four ways.
+# five seeds in each of the four ways.
 
 # %% tags=["hide-input"]
 def toy(way, weight=0.1, mastered=4, steps=41, adamw=True, seed=0):
-    """The probability of the phrase before each step."""
+    """The probabilities of a right answer and of the phrase, before each step."""
     generator = torch.Generator().manual_seed(seed)
     read = torch.randn(2, 64, generator=generator) / 8
     theta = torch.zeros(64, requires_grad=True)
@@ -953,10 +973,10 @@ def toy(way, weight=0.1, mastered=4, steps=41, adamw=True, seed=0):
     if adamw:
         optimizer = torch.optim.AdamW([theta], 0.03, (0.9, 0.99), weight_decay=0.0)
     varies = (torch.arange(8) >= mastered).float()[:, None]  # (groups, 1)
-    curve_of_phrase = []
+    probabilities = []
     for _ in range(steps):
         probability = torch.sigmoid(read @ theta + start)
-        curve_of_phrase.append(probability[1].item())
+        probabilities.append(probability.tolist())
         probability = probability[:, None, None].expand(2, 8, 8)
         actions = torch.bernoulli(probability.detach(), generator=generator)
         earned = torch.stack([actions[0].maximum(1 - varies), actions[1]])
@@ -966,33 +986,39 @@ def toy(way, weight=0.1, mastered=4, steps=41, adamw=True, seed=0):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return curve_of_phrase
+    return np.array(probabilities)  # (steps, 2)
 
 # %% [markdown]
-# In the figure, 4 of the 8 groups are mastered. Each line is the probability that the policy uses the phrase, as a mean
-# over five seeds; the bands reach from the lowest to the highest seed.
+# In the figure, 4 of the 8 groups are mastered. The solid line is the probability that the policy writes the phrase.
+# The dashed line is the probability that it is right, which counts in the 4 other groups. Both are means over five
+# seeds, and the band reaches from the lowest to the highest seed.
 
 # %% tags=["hide-input"]
 runs = {}
 
 
 def show_toy(mastered, title):
-    """Draw how often the toy uses the phrase, for each way to make advantages."""
-    figure, (axes,) = figures.new_panels(6.5, 3.2, 1, 1)
+    """Draw what the toy does, for each way to make advantages."""
+    figure, panels = figures.new_panels(9.5, 3.2, 4, 4)
     words = []
-    for way, (colour, dash, _) in zip(WAYS, figures.STYLES):
+    for axes, way in zip(panels, WAYS):
         seeds = np.array([toy(way, mastered=mastered, seed=seed) for seed in range(5)])
-        runs[way, mastered] = seeds.mean(axis=0)
-        axes.plot(runs[way, mastered], dash, color=colour, lw=2, label=way)
-        low, high = seeds.min(axis=0), seeds.max(axis=0)
-        axes.fill_between(range(41), low, high, color=colour, alpha=0.15)
-        words.append(f"{way} {runs[way, mastered][30]:.0%}")
-    axes.set(ylim=(0, 1), xlabel="step", title=title)
-    axes.set_ylabel("probability of the phrase")
-    axes.legend(frameon=False, loc="upper left")
+        right, phrase = seeds.mean(axis=0).T
+        low, high = seeds[:, :, 1].min(axis=0), seeds[:, :, 1].max(axis=0)
+        axes.fill_between(range(41), low, high, color=figures.ORANGE, alpha=0.25)
+        axes.plot(phrase, color=figures.ORANGE, lw=2, label="writes the phrase")
+        if mastered < 8:
+            axes.plot(right, "--", color=figures.BLUE, label="is right")
+        axes.set(ylim=(0, 1), xlabel="step", title=way)
+        runs[way, mastered] = phrase
+        words.append(f"{way} {phrase[30]:.0%}")
+    panels[0].set_ylabel("probability")
+    lines, labels = panels[0].get_legend_handles_labels()
+    figure.legend(lines, labels, frameon=False, loc="outside lower center", ncols=2)
+    figure.suptitle(title)
     figures.show(
         figure,
-        "Line chart of the probability of the phrase over 40 steps, five seeds each. "
+        "Four line charts of the probability of the phrase over 40 steps, five seeds. "
         f"{mastered} of 8 groups are mastered. At step 30: {', '.join(words)}.",
     )
 
@@ -1001,17 +1027,16 @@ show_toy(4, "4 of 8 groups mastered: \"group\" raises the phrase first")
 
 # %% [markdown]
 # `"group"` raises the phrase to 80 % in 30 steps (mean of the five seeds). With the three other settings it is still at
-# 10 % to 18 %, because the same batch contains the larger advantages of correctness. This does not last for ever: when
-# the policy masters the other groups too, nothing larger is left in the batch. At step 40 `"batch"` and
-# `"normalize_then_sum"` are near 40 % on average, and the seeds differ widely.
+# 10 % to 18 %, because the same batch contains the larger advantages of correctness. By step 40 `"batch"` and
+# `"normalize_then_sum"` are near 40 % on average, and the seeds differ widely; `"none"` is still near 10 %.
 
 # %% [markdown]
 # ### Exercise 03.3 · `no_scaling` · hard · 10 minutes
 #
-# So far the three other settings keep a small reward small. Does that hold when *every* group has mastered the task?
-# Repeat the run of tiny-form above, in which nearly every completion has a number, with `scale_rewards="none"`. The
-# weights stay at 2 and 0.1. What happens to the rate of the phrase in 15 steps? Write "rises", "stays" or "falls", then
-# run the cell (about half a minute).
+# In the toy, the three other settings keep a small reward small, at least for 30 steps. Does that hold when *every*
+# group has mastered the task? Repeat the run of tiny-form above, in which nearly every completion has a number, with
+# `scale_rewards="none"`. The weights stay at 2 and 0.1. What happens to the rate of the phrase in 15 steps? Write
+# "rises", "stays" or "falls", then run the cell (about half a minute).
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1046,31 +1071,35 @@ predict("03.3", prediction, run);
 # prediction = "rises"
 # ```
 #
-# In most groups only the phrase varies, so nearly the whole gradient comes from its reward. AdamW divides this gradient
-# by its own recent size, so the step is about as large as any other. In our run the phrase rose from 38 % to 90 % of
-# the completions.
+# In most groups only the phrase varies, so no larger reward opposes it. AdamW divides the gradient by its own recent
+# size, so the step is about as large as any other. In our run the phrase rose from 38 % to 90 % of the completions.
+#
+# So the run above did not need the division by the standard deviation: the phrase spreads because no larger reward
+# varies. The division matters where a larger reward varies in *other* groups of the batch, as in the figure with 4
+# mastered groups.
 #
 # </details>
 
 # %% [markdown]
-# The toy shows the same. Once every group is mastered, the batch contains nothing larger than the phrase's reward
-# (lines and bands as above):
+# The toy shows the same. This also explains why the phrase rose late under `"batch"` and `"normalize_then_sum"` in the
+# last figure: by then the policy was nearly always right, so no correctness reward varied any more. In the next figure
+# all 8 groups are mastered from the start:
 
 # %% tags=["hide-input"]
 show_toy(8, "All 8 groups mastered: the four settings raise it alike")
 
 # %% [markdown]
-# The four lines lie on top of one another. `"group"`, `"batch"` and `"normalize_then_sum"` divide by the phrase's own
-# spread. `"none"` gives a smaller gradient, but AdamW divides each gradient by its own recent size, so the step stays
-# large. With plain SGD, which does not divide, the step is small under `"none"`. Here is the probability of the phrase
-# after 30 steps, with one seed:
+# The four panels look alike. `"group"`, `"batch"` and `"normalize_then_sum"` divide by the phrase's own spread.
+# `"none"` gives a smaller gradient, but AdamW divides it by its own recent size, so the step stays large. (In the last
+# figure this recent size still contained the larger gradients of correctness, so `"none"` rose last.) Plain SGD does
+# not divide, so its step is small under `"none"`. Here is the probability of the phrase after 30 steps, with one seed:
 
 # %%
 for adamw in (True, False):
     print("AdamW" if adamw else "SGD  ", end="")
     for way in WAYS:
-        curve_of_phrase = toy(way, mastered=8, steps=31, adamw=adamw)
-        print(f"   {way} {curve_of_phrase[-1]:.2f}", end="")
+        right, phrase = toy(way, mastered=8, steps=31, adamw=adamw)[-1]
+        print(f"   {way} {phrase:.2f}", end="")
     print()
 
 # %% [markdown] tags=["remove-cell"]
@@ -1094,6 +1123,7 @@ for way in WAYS:
     ours = advantages(values, [2.0, 0.1, 0.0, 0.0], way)
     theirs = torch.tensor(list(trainer._logs["advantages"])[-size:]).reshape(-1, 8)
     gaps[way] = (ours - theirs).abs().max().item()
+print("largest difference of each way:", {way: f"{gap:.0e}" for way, gap in gaps.items()})
 assert max(gaps.values()) < 1e-3, gaps
 proved = {"steps": trainer.state.global_step, "gaps": gaps}
 proved["curves"] = {f"{name} {seed}": values for (name, seed), values in curves.items()}
@@ -1108,7 +1138,7 @@ profile.output.mkdir(parents=True, exist_ok=True)
 # | case | remedy |
 # | --- | --- |
 # | a small reward should stay small beside correctness | `scale_rewards="batch"` or `"none"` |
-# | several rewards should all be learned, as weighted | `multi_objective_aggregation="normalize_then_sum"` |
+# | each reward should have an influence in proportion to its weight | `multi_objective_aggregation="normalize_then_sum"` |
 # | a cheat earns partial credit | make it earn 0; a small weight protects only within a group that has right answers |
 # | nearly all groups have mastered correctness | remove the small reward, or stop the run: with AdamW no setting keeps it small |
 #
@@ -1162,8 +1192,8 @@ for prediction, reference in pairs[:3]:
 #
 # Train on the new task, but pay only for its form: any number on the last line earns 1. In 20 steps the form becomes
 # more frequent. What happens to the fraction of completions *in the form* that have the right number? Write "rises",
-# "stays" or "falls", then run the cell (under a minute) and read the samples. Afterwards pay for `is_right`
-# or for `first_attempt` instead, and compare.
+# "stays" or "falls", then run the cell (under a minute) and read the samples. The cell also prints how many completions
+# have the form and a calculation. Afterwards pay for `is_right` or for `first_attempt` instead, and compare.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1180,13 +1210,21 @@ def is_right(completions, answer, **columns):
     return [float(line == f"#### {a}") for line, a in zip(last_lines, answer)]
 
 
+def shows_work(completions, **columns):
+    """1.0 for the form with a calculation in the completion."""
+    texts = [text_of(completion) for completion in completions]
+    return [float(ends_in_the_form(text) and "=" in text) for text in texts]
+
+
 def run() -> dict:
-    """20 steps that pay for the form of the last line, and log whether it is right."""
-    trainer = train([has_form, is_right, prints_a_sample], [1.0, 0.0, 0.0], steps=20)
+    """20 steps that pay for the form of the last line, and log what else is there."""
+    functions = [has_form, is_right, shows_work, prints_a_sample]
+    trainer = train(functions, [1.0, 0.0, 0.0, 0.0], steps=20)
     rates = {}
-    for name in ("has_form", "is_right"):
+    for name in ("has_form", "is_right", "shows_work"):
         values = curve(trainer, name)
         rates[name] = [np.mean(values[:3]), np.mean(values[-3:])]
+        print(f"{name:10} {rates[name][0]:.0%} of all, then {rates[name][1]:.0%}")
     batch = trainer.args.per_device_train_batch_size
     return {**rates, "completions": 3 * batch}  # behind each of the means
 
@@ -1207,12 +1245,14 @@ predict("03.4", prediction, run);
 # ```
 #
 # In our run the form went from 8 % to 44 % of the completions, and the right ones among them from 83 % (15 of 18) to
-# 4 % (4 of 106). (Each rate is the mean of three steps.) The reward ignores the number, so it does not reinforce the
-# calculation that makes the number right. We trained with each of the three rewards of this exercise once. When we
-# paid for `is_right` instead, the form rose just as far, to 42 %, and 61 % of these completions were right. (That is
-# not clearly fewer than the 83 % before training, which are only 15 of 18.) So pay
-# for the form only together with the answer, and report both rates. When we paid for `first_attempt`, the form fell
-# to 1 %: that reward wants the mark and the number, but not on the last line.
+# 4 % (4 of 106). (Each rate is the mean of three steps.) The reward pays `#### 7` without any calculation as much as a
+# worked-out answer. So it makes likelier whatever reaches the form, and nothing pushes back when the calculation gets
+# lost or wrong. Compare the rates of `has_form` and `shows_work` at the end of your run: which of the two happened?
+#
+# We also trained once with each of the two other rewards. When we paid for `is_right` instead, the form rose just as
+# far, to 42 %, and 61 % of these completions were right. (That is not clearly fewer than the 83 % before training,
+# which are only 15 of 18.) So pay for the form only together with the answer, and report both rates. When we paid for
+# `first_attempt`, the form fell to 1 %: that reward wants the mark and the number, but not on the last line.
 #
 # </details>
 
@@ -1220,12 +1260,17 @@ predict("03.4", prediction, run);
 # ### Exercise 03.5 · `my_reward` · hard · 20 minutes
 #
 # Write a reward for **your** task. Return four things: the reward; the columns of one row, such as `{"answer": "42"}`;
-# a list of at least two different honest completions; and a list of at least five cheats, all as plain text. The check
-# calls the reward as TRL does, with chat messages, and adds an empty and a very long completion. The honest completions
-# must all earn the same, and more than every other one. The reward must give every completion a number from -1 to 1.
+# a list of at least two different honest completions; and a list of at least five cheats, all as plain text. A cheat is
+# a text that a lazy or greedy model would write: a hedge, a copy, an empty part, too much of what is paid. Five wrong
+# answers are not five cheats.
+#
+# The check calls the reward as TRL does, with chat messages. It adds attacks of its own: each honest completion twice,
+# all of them in one text, an empty and a very long completion. The honest completions must all earn the same, and more
+# than every other one. The reward must give every completion a number from -1 to 1.
+#
 # The check has only this one row, so it cannot see whether your reward reads the row: call the reward on a second row
-# yourself. To train with it you need rows that have its columns: put your own dataset in the place of
-#    `train_set` in `train`.
+# yourself. To train with it you need rows that have its columns: put your own dataset in the place of `train_set` in
+# `train`.
 
 # %% tags=["exercise"]
 def my_reward() -> tuple:
@@ -1279,7 +1324,8 @@ check("03.5", my_reward);
 # %% [markdown]
 # ## Summary
 #
-# How do you write a reward that teaches the task, and not a trick?
+# How do you write a reward that teaches the task, and not a trick? Pay only for what you can check exactly. Attack the
+# reward and score real samples before you train. And know which reward drives the update once the task is mastered.
 #
 # - Write a function that takes completions and columns, and returns one float, or `None`, per completion. Its name
 #   appears in the log.
