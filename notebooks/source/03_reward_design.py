@@ -563,9 +563,8 @@ for verdict, look in looks.items():
     axes.barh(rows_of_squares, 0.85, 0.75, left=columns_of_squares, **look)
 axes.set_yticks(range(len(kinds)), kinds)
 axes.invert_yaxis()
-axes.set_xlim(left=0.4)
 axes.grid(False)
-axes.set_xlabel("attacks of this kind, one box for each")
+axes.set(xlim=(0.4, None), xlabel="attacks of this kind, one box for each")
 title = f"Full correctness reward for {fools.iloc[0]} of {len(paid)} attacks"
 figure.suptitle(f"{title} (Hugging Face) and for {fools.iloc[1]} (ours)", fontsize=11)
 figure.legend(frameon=False, loc="outside lower center", ncols=3)
@@ -631,7 +630,8 @@ chatty = one_line + "I hope this helps! " * 200
 for name, text in {"right": one_line, "right, then chats": chatty, "empty": ""}.items():
     (correct,) = hf_course_correctness([text], ["42"])
     tags = hf_course_tags(text)
-    print(f"{name:18} correctness {correct:.0f} + tags {tags:5.2f} = {correct + tags:5.2f}")
+    both = correct + tags
+    print(f"{name:18} correctness {correct:.0f} + tags {tags:5.2f} = {both:5.2f}")
 
 # %% [markdown]
 # The right answer with a farewell of 3,800 characters earns less than an empty completion. With these two rewards, a
@@ -1123,7 +1123,7 @@ for way in WAYS:
     ours = advantages(values, [2.0, 0.1, 0.0, 0.0], way)
     theirs = torch.tensor(list(trainer._logs["advantages"])[-size:]).reshape(-1, 8)
     gaps[way] = (ours - theirs).abs().max().item()
-print("largest difference of each way:", {way: f"{gap:.0e}" for way, gap in gaps.items()})
+print("largest difference from TRL's advantages:", f"{max(gaps.values()):.0e}")
 assert max(gaps.values()) < 1e-3, gaps
 proved = {"steps": trainer.state.global_step, "gaps": gaps}
 proved["curves"] = {f"{name} {seed}": values for (name, seed), values in curves.items()}
@@ -1185,22 +1185,9 @@ for prediction, reference in pairs[:3]:
 # ## Exercises
 #
 # Exercises 03.1 to 03.3 stand above, where their ideas are explained. In 03.4 the run starts only after you have
-# written a prediction. The table in chapter 00 counts what you have solved.
+# written a prediction. The table in chapter 00 counts what you have solved. Here are the rewards of 03.4:
 
-# %% [markdown]
-# ### Exercise 03.4 · `last_line_alone` · medium · 10 minutes
-#
-# Train on the new task, but pay only for its form: any number on the last line earns 1. In 20 steps the form becomes
-# more frequent. What happens to the fraction of completions *in the form* that have the right number? Write "rises",
-# "stays" or "falls", then run the cell (under a minute) and read the samples. The cell also prints how many completions
-# have the form and a calculation. Afterwards pay for `is_right` or for `first_attempt` instead, and compare.
-
-# %% tags=["exercise"]
-from grpo_workbook.exercises import predict
-
-prediction = ...  # "rises", "stays" or "falls"
-
-
+# %%
 def has_form(completions, **columns):
     return [float(ends_in_the_form(text_of(completion))) for completion in completions]
 
@@ -1214,6 +1201,19 @@ def shows_work(completions, **columns):
     """1.0 for the form with a calculation in the completion."""
     texts = [text_of(completion) for completion in completions]
     return [float(ends_in_the_form(text) and "=" in text) for text in texts]
+
+# %% [markdown]
+# ### Exercise 03.4 · `last_line_alone` · medium · 10 minutes
+#
+# Train on the new task, but pay only for its form: any number on the last line earns 1. In 20 steps the form becomes
+# more frequent. What happens to the fraction of completions *in the form* that have the right number? Write "rises",
+# "stays" or "falls", then run the cell (under a minute) and read the samples. The cell also prints how many completions
+# have the form and a calculation. Afterwards pay for `is_right` or for `first_attempt` instead, and compare.
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import predict
+
+prediction = ...  # "rises", "stays" or "falls"
 
 
 def run() -> dict:
@@ -1249,10 +1249,10 @@ predict("03.4", prediction, run);
 # worked-out answer. So it makes likelier whatever reaches the form, and nothing pushes back when the calculation gets
 # lost or wrong. Compare the rates of `has_form` and `shows_work` at the end of your run: which of the two happened?
 #
-# We also trained once with each of the two other rewards. When we paid for `is_right` instead, the form rose just as
-# far, to 42 %, and 61 % of these completions were right. (That is not clearly fewer than the 83 % before training,
-# which are only 15 of 18.) So pay for the form only together with the answer, and report both rates. When we paid for
-# `first_attempt`, the form fell to 1 %: that reward wants the mark and the number, but not on the last line.
+# We also trained once with `is_right` and once with `first_attempt` as the paid reward. With `is_right` the form rose
+# just as far, to 42 %, and 61 % of these completions were right. (That is not clearly fewer than the 83 % before
+# training, which are only 15 of 18.) So pay for the form only together with the answer, and report both rates. With
+# `first_attempt` the form fell to 1 %: that reward wants the mark and the number, but not on the last line.
 #
 # </details>
 
