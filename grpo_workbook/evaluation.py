@@ -34,7 +34,6 @@ from grpo_workbook.pictures import (
 )
 from grpo_workbook.rewards import call
 from grpo_workbook.rewards.answers import (
-    after_prompt,
     extract_answer,
     is_correct,
     is_well_formed,
@@ -183,7 +182,8 @@ def evaluate(
         before = evaluate(model, tokenizer, heldout, rewards=[right], max_new_tokens=256)
         print(before.rate, before.interval)
 
-    Where the chat template ends the prompt in <reasoning> or <think>, the form counts from there.
+    Where the chat template ends the prompt in <reasoning> or <think>, the form counts from there,
+    and rewards read the completions with this tag in front, as with `watch(prompt_tag=)`.
 
     Args:
         model: the policy.
@@ -237,12 +237,14 @@ def evaluate(
         progress=progress,
     )
     texts = [completion.text for completion in completions]
+    prompt_tag = ""  # a prompt that is a text has no template
+    if prompts and not isinstance(prompts[0], str):
+        prompt_tag = prefilled_tag(tokenizer, chat_template_kwargs)
     if rewards:
         token_ids = [completion.tokens for completion in completions]
         functions = [as_reward(function) for function in rewards]
-        scores = score_by_rewards(texts, token_ids, rows, functions, right_at)
+        scores = score_by_rewards(texts, token_ids, rows, functions, right_at, prompt_tag)
     else:
-        prompt_tag = prefilled_tag(tokenizer, chat_template_kwargs)
         answers = list(rows["answer"])
         scores = score(texts, answers, judge=judge, prompts=prompts, prompt_tag=prompt_tag)
     return replace(
@@ -340,7 +342,7 @@ def score(
     strict, lenient, well_formed = [], [], []
     unjudged = 0
     for text, reference, prompt in zip(texts, answers, prompts or [""] * len(texts), strict=True):
-        formed = after_prompt(text, prompt_tag)  # the part that has a form
+        formed = prompt_tag + text  # with the tag that the prompt has opened
         has_form = is_well_formed(formed)
         well_formed.append(has_form)
         strict_answer = tagged_answer(formed) if has_form else None
@@ -362,12 +364,14 @@ def score_by_rewards(
     rows: "Dataset",
     rewards: Sequence[Callable],
     right_at: float | None,
+    prompt_tag: str,
 ) -> Scores:
     """Judge completions by reward functions: right is what the first gives at least `right_at`."""
     columns = {name: list(rows[name]) for name in rows.column_names}
+    opened = [prompt_tag + text for text in texts]
     values = {}
     for function in rewards:
-        values[name_of(function)] = call(function, texts, completion_ids=token_ids, **columns)
+        values[name_of(function)] = call(function, opened, completion_ids=token_ids, **columns)
     name = name_of(rewards[0])
     if right_at is None:
         right_at = 1.0

@@ -461,7 +461,9 @@ def test_every_rational_is_read_back_from_every_way_to_write_it():
         ("<answer>\\boxed{42}</answer>", "42"),
         ("<answer>\n$\\boxed{42}$\n</answer>", "42"),
         ("<think>\\boxed{41}? \\boxed{40}?</think>\nIt is \\boxed{42}.", "42"),  # drafts
-        ("<think>so \\boxed{42}</think>", "42"),
+        ("<think>so \\boxed{42}</think>", None),
+        ("<think><answer>41</answer></think> \\boxed{42}", "42"),
+        ("<think>\\boxed{41}" * 70 + "</think> \\boxed{42}", "42"),
         ("<think>\\boxed{41}</think> \\boxed{41} or \\boxed{42}", None),
         ("<answer>42</answer> \\boxed{7}", "42"),  # the order of the forms
         ("\\boxed{42}\n#### 7", "42"),
@@ -545,8 +547,11 @@ THOUGHT = "<think>\nIs it <answer>41</answer>? No.\n</think>\n\n"
         # A thought that the prompt has opened, and one that never closes.
         ("so <answer>41</answer>?</think><answer>42</answer>", "42", False),
         ("<think><reasoning>6*7</reasoning><answer>42</answer>", None, False),
+        ("Hm. <think><reasoning>6*7</reasoning><answer>42</answer>", None, False),
+        ("<think>6*7 = 42, so #### 42</think>", None, False),
     ],
 )
 def test_a_thought_is_neither_an_answer_nor_a_part_of_the_form(text, answer, formed):
     assert tagged_answer(text) == answer
+    assert lenient_answer(text) == answer
     assert is_well_formed(text) == formed

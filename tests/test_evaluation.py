@@ -28,10 +28,9 @@ from grpo_workbook.evaluation import (
     report_heldout,
     score,
 )
-from grpo_workbook.rewards import correctness_reward, get_overlong_reward
+from grpo_workbook.rewards import correctness_reward, get_overlong_reward, strict_format_reward
 from grpo_workbook.rewards.answers import (
     TAGS,
-    after_prompt,
     is_correct,
     is_well_formed,
     tagged_answer,
@@ -261,9 +260,16 @@ def test_the_form_counts_from_a_tag_that_the_template_has_opened(tiny):
     assert sum(scores.strict) == sum(scores.lenient) > 6
     again = score(scores.completions, dataset["answer"][:], prompt_tag="<reasoning>")
     assert again.measures == scores.measures
-    thought = "6*7, so 42</think>\n" + GOOD
-    assert is_well_formed(after_prompt(thought, "<think>"))
-    assert not is_well_formed(after_prompt(thought, ""))
+    # Rewards read the tag, too.
+    by_reward = evaluate(
+        model, tokenizer, dataset, rewards=[strict_format_reward], max_new_tokens=48
+    )
+    assert by_reward.completions == scores.completions
+    assert by_reward.strict == scores.well_formed
+    closed, cut_off = f"6*7, so 42</think>\n{GOOD}", GOOD
+    behind = score([closed, cut_off], ["42", "42"], prompt_tag="<think>")
+    assert behind.strict == behind.lenient == behind.well_formed == [True, False]
+    assert score([closed, cut_off], ["42", "42"]).strict == [False, True]
 
 
 THINKING = {"enable_thinking": True}

@@ -11,7 +11,7 @@ from grpo_workbook.diagnosis import HealthCallback, read_run, roles_of, watch
 from grpo_workbook.diagnosis.health import log_the_end
 from grpo_workbook.environments import get_tool_answer_reward
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards import strict_format_reward
+from grpo_workbook.rewards import correctness_reward, strict_format_reward
 from grpo_workbook.rewards.contract import RewardInfo, about, attach_info
 
 
@@ -92,19 +92,40 @@ def test_watched_rewards_count_what_became_of_calls():
 
 
 @pytest.mark.parametrize(
-    ("texts", "unclosed"),
+    ("texts", "prompt_tag", "unclosed"),
     [
-        (["<think>1</think>4", "<think>1, 2", "4", "<think>1</think><think>2"], 0.5),
+        (["<think>1</think>4", "<think>1, 2", "4", "<think>1</think><think>2"], "", 0.5),
         # The template has opened the thoughts.
-        (["1</think>4", "1, 2", "</think>4", "2"], 0.5),
-        (["4", "<reasoning>4</reasoning>"], None),
+        (["1</think>4", "1, 2", "</think>4", "2"], "<think>", 0.5),
+        (["1, 2", "1, 2, 3"], "<think>", 1.0),
+        (["4", "<reasoning>4</reasoning>"], "", None),
+        # A closing tag alone says nothing of the other completions.
+        (["4</think>", "4", "5"], "", None),
+        (["<think>1</think>4", "4</think>", "5"], "", 0.0),
     ],
 )
-def test_watched_rewards_count_thoughts_that_never_close(texts, unclosed):
+def test_watched_rewards_count_thoughts_that_never_close(texts, prompt_tag, unclosed):
     logged = {}
-    (watched,) = watch([strict_format_reward])
+    (watched,) = watch([strict_format_reward], prompt_tag=prompt_tag)
     watched(prompts=["p"] * len(texts), completions=texts, log_metric=logged.__setitem__)
     assert logged.get("thoughts/unclosed") == unclosed
+
+
+def test_watched_rewards_read_the_tag_that_the_prompt_has_opened():
+    """Without it, an answer in a thought that never ends would be paid."""
+    cut_off = "<reasoning>6*7</reasoning><answer>42</answer>"
+    texts = [cut_off, f"Hm.</think>{cut_off}", ""]
+    chats = [[{"role": "assistant", "content": text}] for text in texts]
+    columns = {"prompts": ["p"] * 3, "answer": ["42"] * 3}
+    for completions in (texts, chats):
+        logged = {}
+        functions = [correctness_reward, strict_format_reward]
+        for watched in watch(functions, prompt_tag="<think>"):
+            rewards = watched(completions=completions, log_metric=logged.__setitem__, **columns)
+            assert rewards == [0.0, 1.0, 0.0]
+        # The tag is no text of the completion.
+        assert logged["completions/empty_fraction"] == pytest.approx(1 / 3)
+    assert texts[0] == cut_off == chats[0][0]["content"]
 
 
 def test_a_reward_that_is_an_object_is_watched_too():

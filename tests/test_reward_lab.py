@@ -282,6 +282,8 @@ WRONG = [
     ("\\boxed{x = 1, x = 3}", "1,2"),
     ("\\boxed{January 6}", "\\text{January 5}"),
     ("<think>\\boxed{2x}</think> \\boxed{7x}", "2x"),
+    ("<think>\\boxed{2x}</think> I do not know.", "2x"),
+    ("<think>so the sum is $2x$.", "2x"),
     ("x^2+1", "x^2+2x+1"),
     ("1.4142", "\\sqrt{2}"),
     ("1.414214", "\\sqrt{2}"),

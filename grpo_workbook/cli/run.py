@@ -325,14 +325,7 @@ def load_policy(run: options.Run) -> tuple[Any, Any]:
 def make_prompts(run: options.Run, problems: Problems, tokenizer: Any) -> None:
     """Make prompts of the rows, and drop those that are too long."""
     limit = run.profile.max_prompt_length
-    tag = prefilled_tag(tokenizer, run.args.chat_template_kwargs or {})
-    if tag and any(about(function).role == "format" for function in run.functions):
-        raise WorkbookError(
-            f"the chat template ends each prompt in {tag}, which no reward sees: TRL passes the "
-            "completion alone, so the format rewards would judge every completion without it. "
-            "Give a model whose template leaves it out, or --rewards without a format"
-        )
-    problems.prompt_tag = tag
+    problems.prompt_tag = prefilled_tag(tokenizer, run.args.chat_template_kwargs or {})
     # Templates ignore options that they do not know: the user would wait for thoughts in vain.
     if run.options.thinking is not None and not reads_thinking(tokenizer):
         raise WorkbookError(
@@ -386,7 +379,8 @@ def train_policy(
     from grpo_workbook.diagnosis.health import HealthCallback, log_the_end, watch
 
     output = run.profile.output
-    functions: Any = watch([for_trl(function) for function in run.functions])
+    rewards = [for_trl(function) for function in run.functions]
+    functions: Any = watch(rewards, prompt_tag=problems.prompt_tag)
     # Float32Adapters acts when the trainer has been built, so the trainer must get it at once.
     callbacks: list[Any] = [training.Float32Adapters(model), training.RewardBar()]
     try:

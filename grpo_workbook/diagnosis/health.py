@@ -24,7 +24,7 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import Picture
 from grpo_workbook.files import write_json
 from grpo_workbook.rewards.answers import thought_is_open
-from grpo_workbook.rewards.contract import about, attach_info, text_of
+from grpo_workbook.rewards.contract import about, attach_info, text_of, with_opening
 from grpo_workbook.training import Callback
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with the start
@@ -34,7 +34,7 @@ CHECKS = 3  # in a row that make a finding before it is reported: one window can
 STANDING = 1 / 3
 
 
-def watch(functions: Sequence[Callable]) -> list[Callable]:
+def watch(functions: Sequence[Callable], *, prompt_tag: str = "") -> list[Callable]:
     """The same reward functions with the same names; through TRL's log_metric they also log:
 
     completions/unique_fraction   different texts in a group / its size (1 / size: all are equal)
@@ -46,6 +46,10 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
     tools/result_frequency        results per completion: fewer than TRL's call_frequency if lost
     tools/out_of_turns            the fraction whose environment has a true `out_of_turns`
 
+    TRL passes the completion alone. If the chat template ends each prompt in <think> or <reasoning>
+    (`data.prompts.prefilled_tag` finds it), give that as `prompt_tag`: the functions then read each
+    completion with the tag in front, and a thought without its end is known to be one.
+
     An exception passes through, with a note that names the function. Reward models and async
     functions stay as they are.
     """
@@ -54,14 +58,15 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
         if inspect.iscoroutinefunction(function) or not hasattr(function, "__name__"):
             watched.append(function)
         else:
-            watched.append(Watched(function))
+            watched.append(Watched(function, prompt_tag))
     return watched
 
 
 class Watched:
     """A reward function that logs what it sees, and remembers when it was called."""
 
-    def __init__(self, function: Callable):
+    def __init__(self, function: Callable, prompt_tag: str):
+        self.prompt_tag = prompt_tag
         self.__wrapped__ = function  # a checkpoint finds the function's state here
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
@@ -70,8 +75,11 @@ class Watched:
 
     def __call__(self, prompts: Any = None, completions: Any = None, **columns: Any) -> list:
         self.called_at = time.perf_counter()
+        opened = completions
+        if self.prompt_tag:
+            opened = [with_opening(completion, self.prompt_tag) for completion in completions]
         try:
-            rewards = self.__wrapped__(prompts=prompts, completions=completions, **columns)
+            rewards = self.__wrapped__(prompts=prompts, completions=opened, **columns)
         except Exception as error:
             error.add_note(f"raised by the reward function {self.__name__}")
             raise
@@ -88,7 +96,7 @@ class Watched:
         log("rewards/invalid_fraction", invalid / max(1, applied))
         metrics = {
             **text_metrics(prompts, completions),
-            **thought_metrics(completions),
+            **thought_metrics(opened),
             **call_metrics(completions),
         }
         if "tools/calling" in metrics:
@@ -121,22 +129,13 @@ def text_metrics(prompts: Sequence, completions: Sequence) -> dict[str, float]:
 def thought_metrics(completions: Sequence) -> dict[str, float]:
     """What `watch` logs of a batch's thoughts, nothing if there is none.
 
-    A reward does not see a <think> with which the chat template ends the prompt. If a completion
-    closes a thought that it has not opened, all thoughts of the batch were opened there.
+    The completions have the tag in front that their prompt has opened. A closing tag alone is none.
     """
     texts = [text_of(completion) for completion in completions]
-    if not any("think>" in text for text in texts):
+    if not any("<think>" in text for text in texts):
         return {}
-    opened_by_prompt = False
-    for text in texts:
-        before, tag, _ = text.partition("</think>")
-        if tag and "<think>" not in before:
-            opened_by_prompt = True
     # Of all completions, because one without a thought has none that is open.
-    unclosed = 0
-    for text in texts:
-        if thought_is_open(f"<think>{text}" if opened_by_prompt else text):
-            unclosed += 1
+    unclosed = sum(thought_is_open(text) for text in texts)
     return {"thoughts/unclosed": unclosed / len(texts)}
 
 

@@ -16,7 +16,7 @@ from grpo_workbook.errors import WorkbookError
 
 __all__ = [
     "TAGS",
-    "after_prompt",
+    "behind_thoughts",
     "extract_answer",
     "is_correct",
     "is_well_formed",
@@ -256,15 +256,14 @@ MARKS: dict[str, Callable[[str], list[str]]] = {
 
 
 def marked_answers(text: str, mark: str) -> list[str]:
-    """All answers with one of MARKS: those after </think>, or else those of the whole text.
+    """All answers with one of MARKS behind the thoughts of a text.
 
     Of a text with more than MAX_MARKS marks it returns more answers than `agreed` accepts.
     """
+    text = behind_thoughts(text)
     if text.count(mark.removesuffix("}")) > MAX_MARKS:
         return [mark] * (MAX_MARKS + 1)
-    find = MARKS[mark]
-    after_thinking = text.rpartition("</think>")[2]
-    return find(after_thinking) or find(text)
+    return MARKS[mark](text)
 
 
 def extract_answer(text: str) -> str | None:
@@ -328,25 +327,34 @@ def without_thought(text: str) -> str:
     return text.partition("</think>")[2]
 
 
+def behind_thoughts(text: str) -> str:
+    """The part of a text that may hold its answer: no thought, and nothing before the last one.
+
+    A closing tag alone belongs to a thought that the prompt has opened.
+    """
+    last_part = text.rpartition("</think>")[2]
+    return last_part.partition("<think>")[0]  # without a thought that never closes
+
+
 def thought_is_open(text: str) -> bool:
     """Whether the last <think> of a text has no </think> behind it."""
     return text.rfind("<think>") > text.rfind("</think>")
 
 
 def tagged_answer(text: str) -> str | None:
-    """The text in the only <answer> block; None if there are several, or none.
-
-    Blocks in a thought do not count, whether the completion or its prompt has opened the thought.
-    """
-    # A closing tag alone belongs to a thought that the prompt has opened.
-    text = without_thought(text).rpartition("</think>")[2]
+    """The text in the only <answer> block behind thoughts; None if there are several, or none."""
+    text = behind_thoughts(text)
     if text.count("<answer>") != 1 or text.count("</answer>") != 1:
         return None
     return agreed(_PAIR.findall(text))
 
 
 def lenient_answer(text: str) -> str | None:
-    """The answer as a lenient reader finds it: the block, else after ####, else the last number."""
+    """The answer as a lenient reader finds it: the block, else after ####, else the last number.
+
+    It reads behind the thoughts, too: what stands in them are drafts.
+    """
+    text = behind_thoughts(text)
     tagged = tagged_answer(text)
     if tagged and read_answer(tagged, question=tagged) is not None:
         return tagged
@@ -356,18 +364,6 @@ def lenient_answer(text: str) -> str | None:
             return final
     numbers = _LAST.findall(text[-4_000:].translate({0x2212: "-", 0x2013: "-"}))
     return numbers[-1] if numbers else None
-
-
-def after_prompt(text: str, prefilled_tag: str) -> str:
-    """The part of a completion whose form counts, if the prompt ended in an opening tag.
-
-    With <reasoning> it is the completion behind that tag, with <think> what follows the thought.
-    """
-    if prefilled_tag == "<reasoning>":
-        return prefilled_tag + text
-    if prefilled_tag == "<think>" and "</think>" in text:
-        return text.partition("</think>")[2]
-    return text
 
 
 def is_well_formed(text: str) -> bool:

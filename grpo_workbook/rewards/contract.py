@@ -35,6 +35,7 @@ __all__ = [
     "require_columns",
     "reward",
     "text_of",
+    "with_opening",
 ]
 
 Completion = str | list[dict[str, str]]
@@ -164,6 +165,15 @@ def text_of(completion: Completion) -> str:
         if message["role"] == "assistant":
             text += message.get("content") or ""  # a message that calls a tool may have None
     return text
+
+
+def with_opening(completion: Completion, prompt_tag: str) -> Completion:
+    """A completion behind the tag that its prompt has opened, in the same one of TRL's forms."""
+    if isinstance(completion, str):
+        return prompt_tag + completion
+    first, *others = completion
+    content = first.get("content") or ""
+    return [{**first, "content": prompt_tag + content}, *others]
 
 
 def checked(

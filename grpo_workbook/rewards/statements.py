@@ -6,7 +6,14 @@ These functions read marks, sentences and lists for `symbolic.py`, without any a
 import re
 from itertools import pairwise
 
-from grpo_workbook.rewards.answers import BOX, CHANGES, MAX_MARKS, extract_answer, same_answer
+from grpo_workbook.rewards.answers import (
+    BOX,
+    CHANGES,
+    MAX_MARKS,
+    behind_thoughts,
+    extract_answer,
+    same_answer,
+)
 
 __all__ = ["MARK", "NAME", "boxed_values", "count_alternatives", "final_answer", "stated_answer"]
 
@@ -38,11 +45,10 @@ _POWER = re.compile(r"^\s*\^\{?\d\}?")  # of a unit: \text{ cm}^2
 def final_answer(text: str) -> str | None:
     """The marked answer of a text, or all of a text without a mark; None if marks disagree.
 
-    Several boxes in a row, with nothing but signs and "and" between them, are one list.
+    Thoughts do not count. Several boxes in a row, with nothing but signs and "and" between them,
+    are one list.
     """
-    after_thinking = text.rpartition("</think>")[2]
-    if MARK.search(after_thinking):
-        text = after_thinking
+    text = behind_thoughts(text)
     if not MARK.search(text):
         return text.strip()
     if "<answer>" not in text and text.count("\\boxed{") <= MAX_MARKS:
@@ -61,7 +67,7 @@ def boxed_values(prediction: str | None) -> set[str]:
 
     None of them where another mark has an answer, too.
     """
-    text = (prediction or "").rpartition("</think>")[2]
+    text = behind_thoughts(prediction or "")
     if set(MARK.findall(text)) != {"\\boxed{"} or text.count("\\boxed{") > MAX_MARKS:
         return set()
     return {box[1].strip() for box in BOX.finditer(text)}
@@ -80,6 +86,7 @@ def stated_answer(prediction: str | None) -> str | None:
     """The answer of a prediction: what is marked, or its last sentence states, or all of it."""
     if prediction is None:
         return None
+    prediction = behind_thoughts(prediction)
     if MARK.search(prediction):
         answer = final_answer(prediction) or ""
         return _ROOTS.sub(r"\2,\3", answer)
