@@ -470,7 +470,10 @@ def logit_differences(before: "list[Tensor]", after: "list[Tensor]") -> dict[str
 
 def run_of(adapter: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(report, settings) of the run whose folder holds the adapter; empty outside of a run."""
-    folder = files.place_of(adapter).parent
+    place = files.place_of(adapter)
+    if not place.is_dir():  # a hub id, which has nothing beside it
+        return {}, {}
+    folder = place.parent
     return _read(folder / "report.json"), _read(folder / "run.json").get("settings", {})
 
 
@@ -497,7 +500,7 @@ def _problems_of_run(
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    return files.read_json(path, "remove it")
+    return files.read_object(path, "remove it")
 
 
 def _check_folder(folder: Path, adapter: str, base: str) -> None:

@@ -77,6 +77,16 @@ def read_json(path: Path, fix: str = "start again with --overwrite") -> Any:
         raise WorkbookError(f"{readable(path)} is damaged: {fix}") from error
 
 
+def read_object(path: Path, fix: str = "start again with --overwrite") -> dict[str, Any]:
+    """`read_json` for a file that holds an object. Raises WorkbookError for anything else."""
+    content = read_json(path, fix)
+    if not isinstance(content, dict):
+        raise WorkbookError(
+            f"{readable(path)} holds a {type(content).__name__} and no object with names: {fix}"
+        )
+    return content
+
+
 # ---- folders
 
 

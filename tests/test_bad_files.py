@@ -108,6 +108,14 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run(["sh", "-c", command], **how)
 
 
+def test_a_record_of_a_run_that_is_no_object(tmp_path, capsys):
+    (tmp_path / "log.json").write_text(json.dumps([{"step": i, "reward": 0} for i in range(40)]))
+    (tmp_path / "run.json").write_text("[1]")
+    assert_names(refused(capsys, "diagnose", tmp_path / "log.json"), "run.json", "list")
+    again = ("--resume", "--output_dir", tmp_path, "--max_steps", "1")
+    assert_names(refused(capsys, "run", *again), "run.json", "list")
+
+
 def test_an_umlaut_where_the_terminal_knows_none(tmp_path):
     (tmp_path / "größe.json").write_text(json.dumps([{"step": i, "reward": 0} for i in range(40)]))
     command = f"PYTHON -m grpo_workbook diagnose {tmp_path}/größe.json"

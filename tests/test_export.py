@@ -332,6 +332,16 @@ def test_options_of_the_template_that_are_not_the_runs_are_refused(in_a_run, tmp
         merge(None, run / "adapter", tmp_path / "merged", chat_template_kwargs=options)
 
 
+def test_a_hub_id_has_no_run_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "owner").mkdir()
+    for folder in (tmp_path, tmp_path / "owner"):
+        (folder / "run.json").write_text('{"settings": {"max_completion_length": 48}}')
+    monkeypatch.chdir(tmp_path)
+    assert run_of("gpt2") == run_of("owner/name") == ({}, {})
+    (tmp_path / "merged").mkdir()
+    assert run_of("merged")[1] == {"max_completion_length": 48}
+
+
 def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp_path, capsys):
     """The same logits as base-plus-adapter, and not what the run measured."""
     assert main(["merge", str(in_a_run), "--output", str(tmp_path / "merged")]) == 2

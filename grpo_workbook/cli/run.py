@@ -47,7 +47,7 @@ from grpo_workbook.evaluation import (
     score,
 )
 from grpo_workbook.export import merge, save_adapter, write_card
-from grpo_workbook.files import alone, read_json, readable, write_json
+from grpo_workbook.files import alone, read_json, read_object, readable, write_json
 from grpo_workbook.models import fingerprint
 from grpo_workbook.notebook import use_one_thread
 from grpo_workbook.resume import Trained, train
@@ -607,7 +607,7 @@ def check_folder(output: Path, identity: dict, overwrite: bool, resume: bool) ->
             f"{output} holds another run ({present}): continue it with --resume, replace it with "
             "--overwrite, or choose another folder with --output_dir"
         )
-    different = differences(read_json(output / "run.json"), identity)
+    different = differences(read_object(output / "run.json"), identity)
     if different:
         raise WorkbookError(
             f"{output} holds another run (different: {', '.join(different)}): "

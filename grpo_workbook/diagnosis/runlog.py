@@ -16,7 +16,7 @@ import pandas as pd
 
 from grpo_workbook.diagnosis.formats import STEPS, Log, is_evaluation, read_source
 from grpo_workbook.errors import WorkbookError, visible
-from grpo_workbook.files import read_json, readable
+from grpo_workbook.files import read_object, readable
 from grpo_workbook.rewards.contract import about, name_of
 
 # the files that may be logs, in a folder with others
@@ -166,7 +166,7 @@ def read_about(home: Path) -> dict:
     path = (home if home.is_dir() else home.parent) / "run.json"
     if not path.is_file():
         return {}
-    about = read_json(path, "copy it again, or delete it")
+    about = read_object(path, "copy it again, or delete it")
     return {**about.get("settings", {}), **about}
 
 
