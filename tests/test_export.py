@@ -332,6 +332,16 @@ def test_options_of_the_template_that_are_not_the_runs_are_refused(in_a_run, tmp
         merge(None, run / "adapter", tmp_path / "merged", chat_template_kwargs=options)
 
 
+@pytest.mark.slow
+def test_the_card_names_the_prompt_and_the_limit_of_the_proof(tmp_path):
+    """The adapter belongs to no run: only the caller knows how it was trained."""
+    adapter = lora(TINY["qwen"], tmp_path / "adapter", std=1e-5, target_modules=["q_proj"])
+    options = {"enable_thinking": True}
+    merge(None, adapter, tmp_path / "merged", max_new_tokens=24, chat_template_kwargs=options)
+    card = (tmp_path / "merged" / "README.md").read_text()
+    assert_names(card, "max_new_tokens=24", f"**{options}", f'kwargs": {json.dumps(options)}')
+
+
 def test_a_hub_id_has_no_run_beside_it(tmp_path, monkeypatch):
     (tmp_path / "owner").mkdir()
     for folder in (tmp_path, tmp_path / "owner"):
