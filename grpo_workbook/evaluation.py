@@ -755,7 +755,7 @@ def complete(
     from accelerate.utils import gather_object
     from tqdm import tqdm
 
-    check_budget(sampling, images)
+    check_budget(sampling.thinking_budget, sampling.max_new_tokens, pictures=images is not None)
     process_index, num_processes = 0, 1
     if share:
         state = PartialState()
@@ -870,17 +870,16 @@ OPENED = "<think>"
 CLOSING = "\n</think>\n\n"  # as Qwen3 writes it
 
 
-def check_budget(sampling: Sampling, images: Sequence[Any] | None) -> None:
+def check_budget(budget: int | None, max_new_tokens: int, *, pictures: bool) -> None:
     """Raise WorkbookError for a thinking budget that cannot be kept."""
-    budget = sampling.thinking_budget
     if budget is None:
         return
-    if not 0 <= budget < sampling.max_new_tokens:
+    if not 0 <= budget < max_new_tokens:
         raise WorkbookError(
-            f"thinking_budget is {budget} and max_new_tokens {sampling.max_new_tokens}: the budget "
-            "is at least 0, and must leave tokens for the answer"
+            f"thinking_budget is {budget} and max_new_tokens {max_new_tokens}: the budget is at "
+            "least 0, and must leave tokens for the answer"
         )
-    if images is not None:
+    if pictures:
         raise WorkbookError("thinking_budget is for texts: leave it out for rows with pictures")
 
 

@@ -3,13 +3,14 @@
 import itertools
 import json
 import shutil
+from argparse import Namespace
 from dataclasses import replace
 
 import pytest
 from conftest import REPO, assert_names, raises_naming, report_of, slow
 
 from grpo_workbook.cli import main
-from grpo_workbook.cli.evaluate import compare_with, pass_at_k
+from grpo_workbook.cli.evaluate import compare_with, differences_from_run, pass_at_k
 from grpo_workbook.data import WORD_PROBLEMS
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import score
@@ -205,6 +206,32 @@ def test_contradicting_options_of_the_template_are_refused(tmp_path, capsys):
     options = ["--thinking", "--chat-template-kwargs", '{"enable_thinking": false}']
     assert run(tmp_path / "out", *FEW, *options, data=SUMS) == 2
     assert_names(capsys.readouterr().err, "thinking is True", "false".title())
+
+
+@pytest.mark.slow
+def test_thinking_with_a_template_that_has_no_switch_is_refused(tmp_path, capsys):
+    assert run(tmp_path / "out", *FEW, "--thinking", data=SUMS) == 2
+    assert_names(capsys.readouterr().err, "enable_thinking", "tiny-qwen3")
+
+
+def test_a_budget_that_leaves_no_answer_is_refused_before_the_model_is_loaded(tmp_path, capsys):
+    options = ["--thinking-budget", "64", "--max-new-tokens", "64"]
+    assert run(tmp_path / "out", *options, data=SUMS, model="no/model") == 2
+    assert_names(capsys.readouterr().err, "thinking_budget is 64", "max_new_tokens 64")
+
+
+def test_a_record_that_is_no_object_is_refused(of_a_run, tmp_path, capsys):
+    (tmp_path / "run" / "run.json").write_text("[1]")
+    assert run(tmp_path / "out", data=SUMS, model=of_a_run) == 2
+    assert_names(capsys.readouterr().err, "run.json", "list")
+
+
+def test_another_prompt_than_in_training_is_noted():
+    args = Namespace(chat_template_kwargs={}, system_prompt="Be brief.")
+    (note,) = differences_from_run(args, {"chat_template_kwargs": None, "system_prompt": ""})
+    assert_names(note, "system_prompt", '""', '"Be brief."')
+    assert differences_from_run(args, {}) == []
+    assert differences_from_run(args, {"system_prompt": "Be brief."}) == []
 
 
 # ------------------------------------------------------- on completions whose worth is known

@@ -117,10 +117,11 @@ def main(args: argparse.Namespace) -> int:
     # A merged model lies beside its run's record, as the adapter does.
     _, trained = run_of(args.adapter or profile.model)
     args.chat_template_kwargs = template_options(args, trained)
-    note = difference_from_run(args.chat_template_kwargs, trained)
     if args.max_new_tokens is None:
         # A shorter limit than in training would cut the thoughts of a run that thinks.
         args.max_new_tokens = trained.get("max_completion_length", 256)
+    pictures = image_column(rows) is not None
+    evaluation.check_budget(args.thinking_budget, args.max_new_tokens, pictures=pictures)
 
     model, tokenizer = models.load_model(
         profile.model,
@@ -128,8 +129,10 @@ def main(args: argparse.Namespace) -> int:
         dtype=profile.dtype,
         device=profile.device,
         load_in_4bit=args.load_in_4bit,
-        pictures=image_column(rows) is not None,
+        pictures=pictures,
     )
+    if args.thinking is not None:
+        prompts.require_switch(tokenizer, profile.model_name)
     dataset = make_prompts(rows, args, tokenizer)
     scores = evaluation.evaluate(
         model,
@@ -148,8 +151,9 @@ def main(args: argparse.Namespace) -> int:
     report = make_report(rows, scores, args, profile)
     if baseline:
         report.update(compare_with(*baseline, report, scores))
-    if note is not None:
-        report["notes"] = [*report.get("notes", []), note]
+    differences = differences_from_run(args, trained)
+    if differences:
+        report["notes"] = [*report.get("notes", []), *differences]
     write_evaluation(args.output, report, scores.table(dataset))
     show(report, scores)
     print(f"In {readable(args.output)}: report.json, results.jsonl (every completion)")
@@ -173,17 +177,18 @@ def template_options(args: argparse.Namespace, trained: dict[str, Any]) -> dict[
     return options
 
 
-def difference_from_run(options: dict[str, Any], trained: dict[str, Any]) -> str | None:
-    """A sentence if a policy is measured with another prompt than in its training, else None."""
-    if "chat_template_kwargs" not in trained:
-        return None
-    of_run = trained["chat_template_kwargs"] or {}
-    if options == of_run:
-        return None
-    return (
-        f"it was trained with chat_template_kwargs {json.dumps(of_run)} and measured with "
-        f"{json.dumps(options)}: it got another prompt than in training"
-    )
+def differences_from_run(args: argparse.Namespace, trained: dict[str, Any]) -> list[str]:
+    """A sentence for each setting that gives a policy another prompt than in its training."""
+    sentences = []
+    for name in ("chat_template_kwargs", "system_prompt"):
+        of_run, measured = trained.get(name), vars(args)[name]
+        # None, "" and {} are the same: nothing.
+        if name in trained and (of_run or measured) and of_run != measured:
+            sentences.append(
+                f"it was trained with {name} {json.dumps(of_run)} and measured with "
+                f"{json.dumps(measured)}: it got another prompt than in training"
+            )
+    return sentences
 
 
 def read_problems(args: argparse.Namespace) -> "Dataset":

@@ -33,7 +33,7 @@ from grpo_workbook.cli.rewards import file_hashes, judge_for, try_references, tr
 from grpo_workbook.cli.together import count, is_main, once, together
 from grpo_workbook.config import check_grpo_config
 from grpo_workbook.data.chats import NO_TOOLS, own_system_messages
-from grpo_workbook.data.prompts import needs_folding, prefilled_tag, reads_thinking
+from grpo_workbook.data.prompts import needs_folding, prefilled_tag, require_switch
 from grpo_workbook.data.reading import GSM8K
 from grpo_workbook.data.splitting import course_data, select_true, sha256_of
 from grpo_workbook.errors import WorkbookError
@@ -326,13 +326,8 @@ def make_prompts(run: options.Run, problems: Problems, tokenizer: Any) -> None:
     """Make prompts of the rows, and drop those that are too long."""
     limit = run.profile.max_prompt_length
     problems.prompt_tag = prefilled_tag(tokenizer, run.args.chat_template_kwargs or {})
-    # Templates ignore options that they do not know: the user would wait for thoughts in vain.
-    if run.options.thinking is not None and not reads_thinking(tokenizer):
-        raise WorkbookError(
-            f"thinking is {run.options.thinking}, but the chat template of "
-            f"{run.profile.model_name} has no enable_thinking: the model always thinks, or never "
-            "does. Leave the option out, and give --max_completion_length for long thoughts"
-        )
+    if run.options.thinking is not None:
+        require_switch(tokenizer, run.profile.model_name)
     fold = needs_folding(tokenizer)
     for part, words in (("train", "training"), ("heldout", "held-out")):
         rows = data.to_dataset(getattr(problems, part), run.profile.system_prompt, fold=fold)

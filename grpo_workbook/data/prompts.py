@@ -204,11 +204,18 @@ def prefilled_tag(tokenizer: Any, chat_template_kwargs: Mapping[str, Any] | None
     return ""
 
 
-def reads_thinking(tokenizer: Any) -> bool:
-    """Whether `enable_thinking` changes what the template writes: the model is a hybrid one."""
+def require_switch(tokenizer: Any, model: str) -> None:
+    """Raise WorkbookError if `enable_thinking` changes nothing in what the template writes.
+
+    Templates ignore options that they do not know: the user would wait for thoughts in vain.
+    """
     prompt = [chat_prompt("?", None)]
     on, off = {"enable_thinking": True}, {"enable_thinking": False}
-    return render(prompt, tokenizer, on) != render(prompt, tokenizer, off)
+    if render(prompt, tokenizer, on) == render(prompt, tokenizer, off):
+        raise WorkbookError(
+            f"the chat template of {model} has no enable_thinking: the model always thinks, or "
+            "never does. Leave --thinking out, and allow longer completions for long thoughts"
+        )
 
 
 def prompt_lengths(
