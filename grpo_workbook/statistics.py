@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from itertools import combinations
-from math import comb
+from math import comb, floor, log2
 
 import numpy as np
 import scipy  # scipy.stats is loaded on its first use
@@ -108,13 +108,33 @@ def has_fallen(best: Sequence[float], latest: Sequence[float], probes: int) -> b
         probes: how many probes the whole run has, the first one included, at least 2.
 
     Raises:
+        WorkbookError: for fewer than 2 probes.
         ValueError: for different lengths.
     """
+    level = _level_of_a_pair(probes)
     if sum(latest) >= sum(best):
         return False
-    pairs = comb(probes, 2)
     p_value = paired_p_value(best, latest) / 2  # of a loss alone
-    return p_value < 0.05 / pairs
+    return p_value < level
+
+
+def fewest_problems(probes: int) -> int:
+    """The fewest problems with which `has_fallen` can be true: where all of them are lost.
+
+    Raises WorkbookError for fewer than 2 probes.
+    """
+    # If n problems are lost and none is won, the one-sided p-value is 0.5 ** n.
+    return floor(-log2(_level_of_a_pair(probes))) + 1
+
+
+def _level_of_a_pair(probes: int) -> float:
+    """The part of the probability of 0.05 that any two of the probes share evenly."""
+    if probes < 2:
+        raise WorkbookError(
+            f"probes is {probes}: a fall is seen between two of them, so give at least 2 (of a "
+            "HeldoutProbe with a smaller `every`)"
+        )
+    return 0.05 / comb(probes, 2)
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:

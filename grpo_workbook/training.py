@@ -22,7 +22,7 @@ from grpo_workbook.evaluation import CorrectnessJudge, by_problem, evaluate
 from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
 from grpo_workbook.rewards import correctness_reward
-from grpo_workbook.statistics import has_fallen
+from grpo_workbook.statistics import fewest_problems, has_fallen
 
 # The largest 4-bit model that is unpacked to sample: in float32 it has eight times as much, 1 GiB.
 UNPACKED_BYTES = 2**27
@@ -314,7 +314,8 @@ class HeldoutProbe(Callback):
         judge, max_new_tokens, batch_size, seed: as in `evaluation.evaluate`.
 
     Raises:
-        WorkbookError: if `every` is less than 1.
+        WorkbookError: if `every` is less than 1; with `stop`, when the training begins, if there
+            are so few problems or probes that it could never stop.
     """
 
     def __init__(
@@ -346,6 +347,8 @@ class HeldoutProbe(Callback):
         self.seed = seed
         self.best: dict[str, Any] = {"step": -1, "strict": []}
         self.seen: list[tuple[int, list[str]]] = []
+        if stop:
+            self._require_problems(probes=2)  # no run that can stop has fewer
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint."""
@@ -360,7 +363,19 @@ class HeldoutProbe(Callback):
         """How many probes the whole training has, with the one before its first step."""
         return state.max_steps // self.every + 1
 
+    def _require_problems(self, probes: int) -> None:
+        """Raise WorkbookError if so many probes of these problems could never show a fall."""
+        problems, needed = len(self.dataset), fewest_problems(probes)
+        if problems < needed:
+            raise WorkbookError(
+                f"stop is True with {problems} problems and {probes} probes: if all problems were "
+                f"lost, that could still be chance. Give at least {needed} problems, or a larger "
+                "`every` for fewer probes"
+            )
+
     def on_train_begin(self, args, state, control, **kwargs):
+        if self.stop:
+            self._require_problems(self.probes(state))
         if state.global_step == 0:
             self.on_step_end(args, state, control)
 

@@ -16,6 +16,7 @@ from grpo_workbook.statistics import (
     accuracy,
     bootstrap_interval,
     changed,
+    fewest_problems,
     has_fallen,
     majority_at_k,
     paired_gain,
@@ -320,3 +321,16 @@ def test_a_loss_of_20_points_is_found(probes):
     assert 0.3 <= fraction_stopped(rates, problems=32) <= 0.7
     assert not has_fallen([True] * 10, [True] * 10, probes)
     assert not has_fallen([False] * 30, [True] * 30, probes)  # a gain is no loss
+
+
+@pytest.mark.parametrize("probes", [2, 9, 20, 100])
+def test_the_fewest_problems_with_which_a_loss_can_be_found(probes):
+    fewest = fewest_problems(probes)
+    assert has_fallen([True] * fewest, [False] * fewest, probes)
+    assert not has_fallen([True] * (fewest - 1), [False] * (fewest - 1), probes)
+
+
+def test_one_probe_cannot_fall():
+    for call in (lambda: has_fallen([True], [False], 1), lambda: fewest_problems(1)):
+        with raises_naming(WorkbookError, "probes is 1"):
+            call()

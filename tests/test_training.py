@@ -235,6 +235,18 @@ def test_the_probe_needs_a_number_of_steps_and_keeps_its_state():
     assert (again.seen, len(again.dataset)) == ([(3, ["text"])], 1)
 
 
+def test_a_probe_that_could_never_stop_is_refused():
+    from datasets import Dataset
+
+    data = Dataset.from_dict({"prompt": ["a"] * 40, "answer": ["1"] * 40})
+    with raises_naming(WorkbookError, "4 problems", "at least 5"):
+        HeldoutProbe(None, None, data, problems=4, stop=True)
+    probe = HeldoutProbe(None, None, data, problems=11, every=10, stop=True)
+    for max_steps, named in ((190, ("11 problems", "20 probes", "12")), (9, ("probes is 1",))):
+        with raises_naming(WorkbookError, *named):
+            probe.on_train_begin(None, SimpleNamespace(max_steps=max_steps, global_step=0), None)
+
+
 def test_the_probe_logs_rates_and_takes_a_judge(tiny):
     """Text answers, such as names, are judged by whoever is given."""
     from datasets import Dataset
