@@ -27,6 +27,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 SYSTEM_PROMPT = "Work inside <reasoning> tags, then give the number inside <answer> tags."
 REWARDS = "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight of the course
 TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")  # the completions of a step
 
 
 def _read_profiles() -> dict[str, dict[str, Any]]:
@@ -149,6 +150,7 @@ def choose_profile(
         system_prompt: the instruction before each question.
         thinking: whether the chat template is asked for thoughts. True also makes completions
             longer, as the profile's table `thinking` says. If None it is not, and the lengths stay.
+            If `grpo` has a batch size or accumulation steps, the table's are left out.
         grpo: arguments of GRPOConfig that replace the profile's.
 
     Raises:
@@ -184,7 +186,7 @@ def choose_profile(
     changes = grpo or {}
     if thinking is not None:
         # What the user names wins here, too: a shorter limit for thoughts is no contradiction.
-        changes = {**_thinking_arguments(settings, thinking), **changes}
+        changes = {**_thinking_arguments(settings, thinking, changes), **changes}
         check_thinking(thinking, changes["chat_template_kwargs"])
         reasons["thinking"] = "given as an argument"
     grpo_arguments = _grpo_arguments(settings, changes, device, seed)
@@ -243,13 +245,29 @@ def _settings(name: str, replaced: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _thinking_arguments(settings: dict[str, Any], thinking: bool) -> dict[str, Any]:
-    """The arguments of GRPOConfig that follow from the choice to think or not."""
+def _thinking_arguments(
+    settings: dict[str, Any], thinking: bool, named: Iterable[str]
+) -> dict[str, Any]:
+    """The arguments of GRPOConfig that follow from the choice to think or not.
+
+    `named` are those that the user gives.
+    """
     options = {**settings["grpo"]["chat_template_kwargs"], "enable_thinking": thinking}
     # Without thoughts the profile's own lengths are those of answers.
     if not thinking:
         return {"chat_template_kwargs": options}
-    return {**settings["thinking"], "chat_template_kwargs": options}
+    return {**lengths_of_thoughts(settings["thinking"], named), "chat_template_kwargs": options}
+
+
+def lengths_of_thoughts(table: dict[str, Any], named: Iterable[str]) -> dict[str, Any]:
+    """The values of a profile's table `thinking` that count beside those that a user names.
+
+    Its batch size and accumulation steps count together or not at all: one of them with the user's
+    other one would change the number of completions in a step.
+    """
+    if set(BATCH).isdisjoint(named):
+        return table
+    return {name: value for name, value in table.items() if name not in BATCH}
 
 
 def check_thinking(thinking: bool, chat_template_kwargs: dict[str, Any] | None) -> None:

@@ -21,7 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_workbook import compat
-from grpo_workbook.config import FAMILIES, PROFILES, TARGET_MODULES, Profile
+from grpo_workbook.config import (
+    FAMILIES,
+    PROFILES,
+    TARGET_MODULES,
+    Profile,
+    lengths_of_thoughts,
+)
 from grpo_workbook.errors import WorkbookError, first_line, wrap
 from grpo_workbook.files import readable
 
@@ -631,7 +637,8 @@ def plan(
             whole of a model with vision; a picture has 256 in Gemma 3, and in Qwen-VL more if it is
             larger. Default: only the text part is trained.
         thinking: plan a run with thoughts (`run --thinking`), and say what they cost beside the
-            same run without them. All that is given here wins over the profile's table `thinking`.
+            same run without them. What is given here, and what a Profile has of its own, wins over
+            the profile's table `thinking`.
 
     Raises:
         WorkbookError: an unknown model or profile, an impossible value, or `thinking` with a
@@ -641,11 +648,6 @@ def plan(
         raise WorkbookError(f"the memory is {gib:g} GiB: give a number above 0")
     usual = _settings_of(profile)
     device = _name_of(profile)
-    settings = usual
-    if thinking:
-        if device not in PROFILES:
-            raise WorkbookError("thinking is for profiles: give max_completion_length instead")
-        settings = {**usual, **PROFILES[device]["thinking"]}
     changed = {
         "dtype": dtype,
         "load_in_4bit": load_in_4bit,
@@ -663,6 +665,11 @@ def plan(
         "image_tokens": image_tokens,
     }
     replaced = {name: value for name, value in changed.items() if value is not None}
+    settings = usual
+    if thinking:
+        if device not in PROFILES:
+            raise WorkbookError("thinking is for profiles: give max_completion_length instead")
+        settings = _with_thoughts(usual, PROFILES[device], replaced)
     settings = {**settings, **replaced}
     if generation_batch_size is not None:
         if steps_per_generation is not None:
@@ -680,29 +687,39 @@ def plan(
         changes = _changes_that_fit(shape, settings, gib, usable)
     notes = _notes(shape, settings)
     if thinking:
-        # The same run as the profile has it, with the lengths of answers alone.
-        without = {**usual, **replaced, "max_completion_length": usual["max_completion_length"]}
-        notes.append(_cost_of_thinking(shape, settings, Settings(**without), gib))
+        length = usual["max_completion_length"]
+        # A Profile may have been made for thoughts.
+        if length == PROFILES[device]["thinking"]["max_completion_length"]:
+            length = PROFILES[device]["grpo"]["max_completion_length"]
+        notes.append(_cost_of_thinking(shape, settings, length, gib))
     return Plan(model_name, device, settings, parts, usable, changes, notes)
 
 
-def _cost_of_thinking(shape: Shape, settings: Settings, without: Settings, gib: float) -> str:
-    """What a run with thoughts costs beside one without, as a sentence.
+def _with_thoughts(
+    usual: dict[str, Any], table: dict[str, Any], replaced: dict[str, Any]
+) -> dict[str, Any]:
+    """The settings of a run with thoughts; what differs from the profile's table is kept."""
+    own = {name: usual[name] for name in table["thinking"] if usual[name] != table["grpo"][name]}
+    return {**usual, **lengths_of_thoughts(table["thinking"], {*own, *replaced}), **own}
+
+
+def _cost_of_thinking(shape: Shape, settings: Settings, usual_length: int, gib: float) -> str:
+    """What a run with thoughts costs beside the same with completions of the usual length.
 
     The time is that of the tokens: each is sampled and learned once. What a token costs beyond
     that, because it attends to more of them, is not counted.
     """
     length = settings.max_completion_length
-    tokens = settings.completions_per_step * length
-    usual_tokens = without.completions_per_step * without.max_completion_length
+    completions = settings.completions_per_step
     peaks = []
-    for choice in (settings, without):
+    for choice in (settings, replace(settings, max_completion_length=usual_length)):
         peaks.append(f"{peak(memory(shape, choice, gib)) / GIB:.2f} GiB")
     return (
-        f"Thinking: completions have up to {length} tokens instead of "
-        f"{without.max_completion_length}. A step samples and learns up to {tokens:,} tokens "
-        f"instead of {usual_tokens:,} and takes about {tokens / usual_tokens:.1f} times as long if "
-        f"completions use them all. The peak is {peaks[0]} instead of {peaks[1]}."
+        f"Thinking: completions have up to {length} tokens instead of {usual_length}. A step "
+        f"samples and learns up to {completions * length:,} tokens instead of "
+        f"{completions * usual_length:,} and takes about {length / usual_length:.1f} times as long "
+        f"if completions use them all. In the same batches the peak is {peaks[0]} instead of "
+        f"{peaks[1]}."
     )
 
 

@@ -289,6 +289,18 @@ def test_the_layers_with_adapters_reach_the_profile(tmp_path):
         read(["--target-modules", ","])
 
 
+def test_a_batch_of_the_users_has_as_many_completions_with_thoughts_as_without(monkeypatch):
+    """The smoke profile with the smaller batches that a GPU's profile has for thoughts."""
+    monkeypatch.setitem(PROFILES["smoke"], "thinking", PROFILES["24gb"]["thinking"])
+    for words, sizes in (
+        (["--thinking"], (4, 16)),
+        (["--thinking", "--per-device-train-batch-size", "16"], (16, 1)),
+        (["--thinking", "--gradient_accumulation_steps=2"], (80, 2)),
+    ):
+        args = read(words).args
+        assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == sizes
+
+
 def test_thinking_reaches_trl_and_the_record_of_the_run(tmp_path):
     run = read(["--thinking"])
     assert run.args.chat_template_kwargs == {"enable_thinking": True}

@@ -15,7 +15,7 @@ import torch
 from conftest import REPO, assert_names, finished, raises_naming
 
 from grpo_workbook.cli import main
-from grpo_workbook.config import PROFILES, TARGET_MODULES, choose_profile
+from grpo_workbook.config import BATCH, PROFILES, TARGET_MODULES, choose_profile
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.planning import (
     FORCED_32_BIT,
@@ -585,10 +585,33 @@ def test_thinking_fits_every_profile_on_paper_and_its_cost_is_named(profile, cap
     assert thinking.settings.max_completion_length > usual.settings.max_completion_length
     assert thinking.settings.completions_per_step == usual.settings.completions_per_step
     times = thinking.settings.max_completion_length / usual.settings.max_completion_length
-    peaks = [f"{planned.peak / GIB:.2f} GiB" for planned in (thinking, usual)]
+    # Its peak is compared with that of shorter completions in the same batches.
+    batch = {name: getattr(thinking.settings, name) for name in BATCH}
+    shorter = plan("qwen", profile, **batch)
+    peaks = [f"{planned.peak / GIB:.2f} GiB" for planned in (thinking, shorter)]
     assert_names(thinking.notes[-1], f"{times:.1f} times", *peaks)
     assert main(["plan", "--profile", profile, "--thinking"]) == 0
     assert peaks[0] in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_a_profile_or_the_user_sets_wins_over_the_lengths_of_thoughts():
+    table = PROFILES["smoke"]
+    answers, thoughts = (table[name]["max_completion_length"] for name in ("grpo", "thinking"))
+    for options, length, usual in (
+        ({}, thoughts, answers),
+        ({"thinking": True}, thoughts, answers),  # made for thoughts already
+        ({"grpo": {"max_completion_length": 40}}, 40, 40),
+    ):
+        planned = plan("qwen", choose_profile("smoke", **options), thinking=True)
+        assert planned.settings.max_completion_length == length
+        assert_names(planned.notes[-1], f"up to {length} tokens instead of {usual}")
+
+
+@pytest.mark.parametrize("name", BATCH)
+@pytest.mark.parametrize("profile", ["24gb", "80gb"])
+def test_a_batch_of_the_users_has_as_many_completions_with_thoughts_as_without(profile, name):
+    usual, thinking = (plan("qwen", profile, thinking=on, **{name: 2}) for on in (False, True))
+    assert thinking.settings.completions_per_step == usual.settings.completions_per_step
 
 
 def test_thinking_needs_a_profile_whose_lengths_are_known(tmp_path):

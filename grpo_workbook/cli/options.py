@@ -152,6 +152,13 @@ class ProfileOptions:
     max_completion_length: int | None = field(
         default=None, metadata={"help": "in tokens; longer completions are cut off"}
     )
+    # With --thinking the profile has others, which belong together.
+    per_device_train_batch_size: int | None = field(
+        default=None, metadata={"help": "completions that a device learns from at once"}
+    )
+    gradient_accumulation_steps: int | None = field(
+        default=None, metadata={"help": "such batches of a step"}
+    )
     use_vllm: bool | None = field(
         default=None, metadata={"help": "sample with vLLM", "nargs": "?", "const": True}
     )
