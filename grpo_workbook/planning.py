@@ -590,6 +590,8 @@ class Plan:
             for name, (before, after) in change.fields.items():
                 if isinstance(after, tuple):  # both would be too long for a line
                     lines.append(f"  {name} -> {','.join(after)}")
+                elif before is None:
+                    lines.append(f"  {name} -> {after}")
                 else:
                     lines.append(f"  {name} {before} -> {after}")
             size = f"{change.peak / GIB:.2f} GiB"
@@ -894,19 +896,23 @@ def _four_bit(settings: Settings) -> Settings | None:
     return replace(settings, load_in_4bit=True)
 
 
-def _fewer_problems(settings: Settings) -> Settings | None:
-    if settings.prompts_at_once == 1 or settings.steps_per_generation is not None:
-        return None
-    if settings.num_processes > 1:  # a group is spread over them
-        return None
-    completions = settings.prompts_at_once // 2 * settings.num_generations
-    # Again pieces of one size, none larger than before.
-    size = math.gcd(completions, settings.per_device_train_batch_size)
-    return replace(
-        settings,
-        per_device_train_batch_size=size,
-        gradient_accumulation_steps=completions // size,
-    )
+def _more_rounds(settings: Settings) -> Settings | None:
+    """The same step, sampled in more rounds of whole groups before the weights change."""
+    step = settings.completions_per_step * settings.num_processes
+    for problems in range(settings.prompts_at_once // 2, 0, -1):
+        completions = problems * settings.num_generations  # of a round
+        if step % completions != 0 or completions % settings.num_processes != 0:
+            continue
+        on_a_device = completions // settings.num_processes
+        # Pieces of one size, none larger than before.
+        size = math.gcd(on_a_device, settings.per_device_train_batch_size)
+        return replace(
+            settings,
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=settings.completions_per_step // size,
+            steps_per_generation=on_a_device // size,
+        )
+    return None
 
 
 def _shorter_completions(settings: Settings) -> Settings | None:
@@ -923,7 +929,7 @@ CHANGES: list[tuple[Callable[[Settings], Settings | None], str]] = [
     (_checkpointing, "time: every layer is computed twice"),
     (_attention_only, "the experts: adapters on the attention only"),
     (_no_vllm, "time: Transformers samples the completions instead"),
-    (_fewer_problems, "a noisier gradient, so more steps"),
+    (_more_rounds, "time: a step is sampled in several rounds"),
     (_shorter_completions, "answers that are cut off without a reward"),
 ]
 

@@ -315,25 +315,26 @@ def test_what_does_not_fit_gets_the_cheapest_changes_in_order():
         gradient_accumulation_steps=8,
     )
     assert found.fits is False
-    pieces, four_bit, problems = found.changes
+    pieces, four_bit, rounds = found.changes
     assert pieces.fields == {
         "per_device_train_batch_size": (8, 1),
         "gradient_accumulation_steps": (8, 64),
     }
     assert four_bit.fields == {"load_in_4bit": (False, True)}
-    assert problems.fields == {"gradient_accumulation_steps": (64, 32)}
-    assert problems.peak <= found.usable < four_bit.peak < pieces.peak < found.peak
+    assert rounds.fields == {"steps_per_generation": (None, 32)}
+    assert rounds.peak <= found.usable < four_bit.peak < pieces.peak < found.peak
     done = plan(
         "unsloth/gemma-3-4b-it",
         "t4",
         per_device_train_batch_size=1,
-        gradient_accumulation_steps=32,
+        gradient_accumulation_steps=64,
+        steps_per_generation=32,
         gradient_checkpointing=False,
     )
-    assert done.peak == problems.peak
+    assert done.peak == rounds.peak
     assert done.fits
     assert done.changes == []
-    assert "gradient_accumulation_steps 64 -> 32" in str(found)
+    assert "steps_per_generation -> 32" in str(found)
     assert "choose a smaller model or a larger GPU" in str(plan("qwen3-8b", "t4", lora_rank=4000))
 
 
@@ -576,6 +577,18 @@ def test_fewer_completions_at_once_are_proposed_where_sampling_does_not_fit():
     changed = [name for change in planned.changes for name in change.fields]
     assert "steps_per_generation" in changed
     assert planned.changes[-1].peak <= planned.usable
+
+
+def test_the_same_step_is_sampled_in_rounds_of_whole_groups_where_memory_is_short():
+    planned = plan("qwen3-4b", "t4", gib=11.6, gradient_accumulation_steps=8)
+    (rounds,) = planned.changes
+    assert rounds.fields == {"steps_per_generation": (None, 4)}  # two rounds of 32
+    assert rounds.peak == plan("qwen3-4b", "t4").peak  # of a step of 32
+    # A step of nine groups has no half of whole groups: three rounds are still too much, nine fit.
+    odd = plan("qwen3-4b", "t4", gib=11.6, num_generations=16, gradient_accumulation_steps=18)
+    (rounds,) = odd.changes
+    assert rounds.fields == {"steps_per_generation": (None, 2)}
+    assert rounds.peak <= odd.usable
 
 
 @pytest.mark.parametrize("profile", ["t4", "24gb", "80gb"])
