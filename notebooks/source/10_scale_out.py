@@ -62,9 +62,15 @@ print(text[text.index("in all") :])
 # %% [markdown]
 # Smaller pieces (`per_device_train_batch_size`) give the same gradient, added up in more parts. They cost some time,
 # because a GPU computes large pieces more efficiently, and, with the course's loss (`dapo`), they leave the training as
-# it is. Exercise 10.3 shows a loss for which they do not. With one completion at a time, even gradient checkpointing
-# can stay off. Fewer completions in a step, however, change the training itself: the gradient gets noisier. `plan` is
-# also a command, for any model and memory. This is a GPU of 12 GB, of which PyTorch sees about 11.6 GiB:
+# it is. (Exercise 10.3 tests another loss.) With one completion at a time the activations are so small that
+# checkpointing need not be switched on.
+#
+# The last change halves what is *sampled at once*: with `steps_per_generation=32` TRL samples the 64 completions in two
+# rounds of 32, and the weights change only after both. So the step stays the same (each round is averaged over its own
+# tokens, which is a small difference), and the price is time: a round of 32 takes more than half as long as one of 64.
+# Fewer completions in a step would save no more memory than that, and the gradient would become noisier.
+#
+# `plan` is also a command, for any model and memory. This is a GPU of 12 GB, of which PyTorch sees about 11.6 GiB:
 #
 # ```bash
 # python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --gradient-accumulation-steps 8
@@ -76,17 +82,18 @@ print(text[text.index("in all") :])
 # | part | grows with | what makes it smaller |
 # | --- | --- | --- |
 # | weights | the model | 4 bits (NF4): half a byte for each weight, and a little for the scales. Embeddings and norms stay in 16 bits |
-# | LoRA adapters, their gradients, the optimizer's two moments | the rank | a smaller rank. Each adapter weight takes four numbers of 32 bits; full training takes four numbers for each weight of the model |
-# | KV cache | the tokens of *all* completions of a step | fewer completions in a step, or shorter ones |
-# | prompts, one layer's cache copied | the prompts of all completions, read at once; the cache grows by copying | fewer completions in a step, shorter prompts |
+# | LoRA adapters, their gradients, the optimizer's two moments | the rank | a smaller rank, or moments of 8 bits (`optim="adamw_8bit"`). Each adapter weight takes 16 bytes, four numbers of 32 bits; full training takes 16 bytes for each weight of the model |
+# | KV cache | the tokens of all completions that are *sampled at once*, by default those of a step | sampling a step in several rounds (`steps_per_generation` below `gradient_accumulation_steps`), shorter completions |
+# | prompts, one layer's cache copied | the prompts of all completions, read at once; the cache grows by copying | several rounds, shorter prompts |
 # | activations | the tokens that the model reads *at once* | gradient checkpointing, smaller pieces |
 # | logits | the tokens at once, times the vocabulary | smaller pieces; Unsloth and TRL also compute them in pieces |
 #
 # The **moments** are AdamW's two running averages for each weight that learns. The **KV cache** stores a key and a
 # value of every token in every layer while a text is generated. The **activations** are what the forward pass keeps for
 # the backward pass. **Gradient checkpointing** keeps only each layer's input and computes the layer again during the
-# backward pass, so it trades time for memory. The **logits** are one score for each word of the vocabulary, at every
-# token.
+# backward pass, so it trades time for memory. (Unsloth's own form also moves these inputs to the memory of the CPU.
+# `plan` counts them on the GPU, so its peak of the update is on the safe side.) The **logits** are one score for each
+# word of the vocabulary, at every token.
 #
 # Sampling and the update come one after the other, so only the larger of their two peaks counts. In the next figure the
 # run samples 32 completions at once and learns from 8 at a time. The height is the memory; the widths are not to scale.
@@ -125,9 +132,10 @@ figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. 
 
 # %% [markdown]
 # Grey is the memory that is always needed. Blue is sampling: mostly the KV cache, which grows with every token, and the
-# prompts. Each orange tooth is one piece of the update: the memory rises through the forward pass, jumps where the
-# logits are computed, and falls while the backward pass gives the layers' memory back. Both peaks stay below the dashed
-# line, so the run fits.
+# prompts. Each orange tooth is one piece of the update: the memory rises through the forward pass, jumps at the turn,
+# and falls while the backward pass gives the layers' memory back. The jump is that of the logits and of one layer that
+# is computed again. (`plan` adds both, which is cautious, because they hardly overlap.) Both peaks stay below the
+# dashed line, so the run fits.
 #
 # Now compute both peaks for other settings, each of which changes one part:
 
@@ -136,6 +144,8 @@ settings = {
     "T4 settings": {},
     "16-bit base": {"load_in_4bit": False},
     "64 completions in a step": {"gradient_accumulation_steps": 8},
+    "64, in two rounds of 32": {
+        "gradient_accumulation_steps": 8, "steps_per_generation": 4},
     "completions of 1,024 tokens": {"max_completion_length": 1024},
     "no checkpointing": {"gradient_checkpointing": False},
     "no checkpointing, 1 at a time": {
@@ -152,14 +162,14 @@ for name, values in settings.items():
 
 # %% [markdown]
 # In the next figure, the upper bar of each pair is the peak of sampling, the lower one that of the update. The grey
-# part of both is the memory that is always needed. A setting fits if both bars end before the dashed line. (The axis
-# ends at 20 GiB; a longer bar is cut off there and has its length as a number.)
+# part of both is the memory that is always needed. A setting fits if both bars end before the dashed line. The numbers
+# are the lengths of the bars. (The axis ends at 20 GiB, and a longer bar is cut off there.)
 
 # %% tags=["hide-input"]
 table = np.array(list(peaks.values()))
 floors, sampling, learning = table.T
 places = np.arange(len(peaks))
-figure, (axes,) = figures.new_panels(8.5, 3.8)
+figure, (axes,) = figures.new_panels(8.5, 4.2)
 bars = {"sampling": (sampling, -0.2, figures.BLUE, ""),
         "update": (learning, 0.2, figures.ORANGE, "//")}
 for label, (heights, shift, colour, hatch) in bars.items():
@@ -171,9 +181,7 @@ for label, (heights, shift, colour, hatch) in bars.items():
         note = f"{height:.1f}"
         if height > usable:
             note += ": too much"
-        look = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        x = min(height, 16) + 0.3  # the number of a bar that is cut off stands on it
-        axes.text(x, place, note, va="center", fontsize=9, bbox=look)
+        axes.text(0.2, place, note, va="center", fontsize=9)
 axes.axvline(usable, color="black", linestyle="--", lw=1, zorder=0)
 axes.set(yticks=places, yticklabels=list(peaks), xlabel="GiB", xlim=(0, 20))
 axes.invert_yaxis()
@@ -188,13 +196,13 @@ figures.show(figure, f"Bars of the memory of Qwen3-4B in GiB, while sampling and
              f"during the update. {'; '.join(pairs)}. A T4 can use {usable:.1f}.")
 
 # %% [markdown]
-# 4 bits shrink the weights, checkpointing shrinks the activations, and fewer or shorter completions shrink the KV
-# cache. Long completions cost memory in both phases. They also cost time, because their tokens are written one after
-# the other. (`plan` counts the prompt once for each completion, because `generate` of Transformers stores it so. vLLM
-# stores a prompt once for all completions of its group.)
+# 4 bits shrink the weights, checkpointing shrinks the activations, and the KV cache shrinks with completions that are
+# shorter or sampled in rounds. Long completions cost memory in both phases. They also cost time, because their tokens
+# are written one after the other. (`plan` counts the prompt once for each completion, because `generate` of
+# Transformers stores it so. vLLM stores a prompt once for all completions of its group.)
 #
 # Do not trust a verdict close to the line: the reserve and the usable share are assumed, and no peak was measured on a
-# GPU. 13.7 of 13.5 GiB may fit, and 13.0 may not; the 9.1 of the T4 settings leaves a margin of 4.4.
+# GPU. A run of 13.7 GiB may fit into the 13.5, and one of 13.0 may not. The T4 settings (9.1) leave 4.4 GiB.
 
 # %% [markdown]
 # ## For the curious: the formulas, measured
@@ -410,16 +418,18 @@ figures.show(
 )
 
 # %% [markdown]
-# Each bar is the time from the beginning to the end of one part. Sampling is one long bar; then forward and backward
-# passes alternate, once for each piece. The rewards and the optimizer take so little time that their bars are lines.
+# Each bar is the time from the beginning to the end of one part: sampling is blue, the rest orange. Sampling is one
+# long bar; then forward and backward passes alternate, once for each piece. The rewards and the optimizer take so
+# little time that their bars are lines.
 #
 # This is a small model with short completions on a CPU, where arithmetic is slow. A GPU computes so fast that another
 # limit matters: the update reads all tokens of its completions at once, but sampling writes one token after the other.
 # For each new token the GPU must read all weights of the model and the whole KV cache from its memory.
 #
-# How long does each part take *at least*? Two numbers of the T4's data sheet give a bound: 320 GB per second from its
-# memory, and 65 trillion operations per second in 16 bits. A forward pass takes two operations (multiply and add) for
-# each weight and token. The update takes three such passes: forward, forward again because of the checkpointing, and
+# How long does each part take *at least*, if all prompts have 384 tokens and all completions 512, the limits of the
+# profile? (Shorter ones take less.) Two numbers of the T4's data sheet give a bound: 320 GB per second from its memory,
+# and 65 trillion operations per second in 16 bits. A forward pass takes two operations (multiply and add) for each
+# weight and token. The update takes three such passes: forward, forward again because of the checkpointing, and
 # backward through the activations (the frozen base needs no gradients of its weights). A 4-bit weight must be unpacked
 # before it is used. Some GPU kernels do so while they multiply (*sampling*); others write all weights in 16 bits and
 # read them again, for every token (*with unpacking*).
@@ -480,13 +490,13 @@ words = "Four lower bounds over the completions of a step. For 32 completions: "
 figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
 
 # %% [markdown]
-# Each line is the shortest time of one part for 512 new tokens, over the number of completions. For a step of 32
-# completions, sampling takes at least 9 to 32 seconds, and the update at least 11. Look at the dotted line, too: the
-# arithmetic of sampling takes only 2 of its seconds, so most of the GPU waits for the memory. That is why the bound for
-# 32 completions is at most about twice that for one, and not 32 times that. These are bounds, not predictions: a real
-# step is slower, sampling above all, because `generate` also starts hundreds of small GPU programs for each token. The
-# bounds alone do not decide: if the kernel unpacks the weights while it multiplies, the bound of the update is about as
-# long as that of sampling. Because of the small programs, expect sampling to be the slow part ([TRL's
+# Look at the dotted line first: for 32 completions, the arithmetic of sampling takes only 2 seconds. So while it
+# samples, most of the GPU waits for the memory. That is why, by these bounds, 32 completions take at most about twice
+# as long as one.
+#
+# Which part is slower? For 32 completions of full length, sampling takes at least 9 seconds if the kernel unpacks the
+# weights while it multiplies, and at least 32 if it does not; the update takes at least 11. But `generate` also starts
+# hundreds of small GPU programs for each token, which no bound counts. So expect sampling to be the slow part ([TRL's
 # documentation](https://huggingface.co/docs/trl/speeding_up_training) says so as well), and measure your run.
 #
 # There are two ways to a faster step: several GPUs share the work, or a faster program than `generate` samples.
@@ -494,10 +504,11 @@ figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
 # %% [markdown]
 # ## Several GPUs
 #
-# The update is arithmetic, so two GPUs can do it in about half of the time, if each takes half of the completions. But
-# does the run still learn the same? Training on several GPUs runs one *process*, that is one copy of the program, for
-# each GPU. Take a group of eight completions, four of them in each process. If each process subtracted the mean of its
-# own four rewards, the same reward would get different advantages on the two GPUs:
+# The update is arithmetic, so two GPUs can do it in about half of the time, if each takes half of the completions.
+# (Sampling gains less, because each GPU still reads all weights for each token.) But does the run still learn the same?
+# Training on several GPUs runs one *process*, that is one copy of the program, for each GPU. Take a group of eight
+# completions, four of them in each process. If each process subtracted the mean of its own four rewards, the same
+# reward would get different advantages on the two GPUs:
 
 # %%
 rewards = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
@@ -626,11 +637,10 @@ for name, processes in records.items():
 # divides the problems among the processes and gathers the answers. After it, the two numbers differ, because each
 # process samples with a seed of its own, so the completions are others. This difference of 6 points shows nothing about
 # the launchers: it comes from one run each, whose samples differ, and the standard error of a difference of two
-# separate samples of 80 problems is already about 8 points. (On the same problems it is somewhat smaller; a paired
-# test, chapter 08, would need the answer to each problem, which the script does not save. And four steps are too few to
-# show learning.) A test of this course gives one process and two the same completions. Their advantages are
-# then equal in every bit, and the adapters differ by less than 1 %, because the halves of a sum are added in another
-# order.
+# separate samples of 80 problems is already about 8 points (on the same problems it is somewhat smaller). Four steps
+# are also too few to show learning. A test of this course gives one process and two the same completions. Their
+# advantages are then equal in every bit, and the adapters differ by less than 1 %, because the halves of a sum are
+# added in another order.
 #
 # Always check how many processes were started, and print `trainer.accelerator.num_processes`. With `accelerate launch
 # --cpu --num_processes 2`, for example, accelerate starts a single process without an error. `python -m grpo_workbook
@@ -646,9 +656,9 @@ for name, processes in records.items():
 # ### A model that does not fit on one GPU
 #
 # So far each process has had a whole copy of the model. That is called **data parallel**. If one copy does not fit, the
-# processes can *divide* what they store. In full training with mixed precision and Adam, each weight takes 16 bytes: 2
-# for the weight, 2 for its gradient, and 12 for the optimizer (a copy in 32 bits and two moments). The stages of
-# DeepSpeed's ZeRO divide more and more of these among the GPUs ([Rajbhandari et al.
+# processes can *divide* what they store. In full training with mixed precision and Adam, each weight takes 16 bytes, as
+# an adapter's does: here 2 for the weight, 2 for its gradient, and 12 for the optimizer (a copy in 32 bits and two
+# moments). The stages of DeepSpeed's ZeRO divide more and more of these among the GPUs ([Rajbhandari et al.
 # 2020](https://arxiv.org/abs/1910.02054)). FSDP is PyTorch's own form of the last stage.
 
 # %%
@@ -686,10 +696,14 @@ for name, (whole, divided) in stages.items():
 # ## A faster sampler: vLLM
 #
 # More GPUs share the update, but all of them wait for the longest completion. vLLM is a library that samples faster
-# than `generate`: it keeps one pool of memory for all caches, stores the prompt of a group once, and gives the memory
-# of finished completions to waiting ones. It runs in two ways. With **colocate** it shares each GPU with the trainer,
-# and the two take turns. As a **server** it has GPUs of its own. The figure shows both ways on four GPUs. Time goes to
-# the right; blue is sampling, orange the update, and white is a GPU that waits:
+# than `generate`, for three reasons. It records the hundreds of small programs of a token once and then starts them
+# together (CUDA graphs). It gives the place of a finished completion to a waiting one at once, so short ones do not
+# wait for long ones. And it keeps one pool of memory for all caches, with the prompt of a group stored once, so more
+# completions fit.
+#
+# vLLM runs in two ways. With **colocate** it shares each GPU with the trainer, and the two take turns. As a **server**
+# it has GPUs of its own. The figure shows both ways on four GPUs. Time goes to the right; blue is sampling, orange the
+# update, and white is a GPU that waits:
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -724,11 +738,10 @@ figures.show(figure, "Two time lines of four GPUs. Colocate: all sample, then al
              "other way round, two steps in the same time.")
 
 # %% [markdown]
-# In the sketch the server looks worse, because half of its GPUs always wait. The sketch assumes that half of the GPUs
-# need twice as long to sample. That is too pessimistic where sampling waits for the memory: by the bounds above, twice
-# as many completions on a GPU take much less than twice as long. So measure both ways. The server is worth most in two
-# cases: if the memory of a GPU cannot hold both vLLM's cache and the training, or if both halves work at the same time,
-# which is the subject of the section on asynchronous GRPO below.
+# In the sketch the server looks worse, because half of its GPUs always wait. (The sketch is too pessimistic: two GPUs
+# need less than twice as long to sample as four, because sampling waits for the memory.) The server is worth most in
+# two cases: if the memory of a GPU cannot hold both vLLM's cache and the training, or if both halves work at the same
+# time, as in the section on asynchronous GRPO below.
 
 # %% [markdown]
 # These are the settings:
@@ -736,7 +749,7 @@ figures.show(figure, "Two time lines of four GPUs. Colocate: all sample, then al
 # | settings of `GRPOConfig` | what samples | when to use it |
 # | --- | --- | --- |
 # | `use_vllm=False` | `generate` of Transformers | no GPU, little memory, or a model that vLLM does not know yet |
-# | `use_vllm=True, vllm_mode="colocate"` | vLLM in the training process, with the fraction `vllm_gpu_memory_utilization` of the GPU's memory; with Unsloth it uses the same weights | one to eight GPUs |
+# | `use_vllm=True, vllm_mode="colocate"` | vLLM in the training process, with the fraction `vllm_gpu_memory_utilization` of the GPU's memory. With Unsloth it uses the same weights; without it, it has a second copy. It keeps its cache during the update, too, unless it sleeps (`vllm_enable_sleep_mode`; with Unsloth `UNSLOTH_VLLM_STANDBY=1`, which this course sets). `plan` counts the cache all the time, which is the safe side | one to eight GPUs |
 # | `use_vllm=True, vllm_mode="server"` | vLLM on GPUs of its own; after each step the trainer sends it the new weights | long completions, many GPUs |
 #
 # These commands start a server on two GPUs and the training on two others. No cell runs them, because they need four
@@ -751,7 +764,7 @@ figures.show(figure, "Two time lines of four GPUs. Colocate: all sample, then al
 # ```
 
 # %% [markdown]
-# ## For the curious: the sampler is not quite the policy
+# ## What vLLM changes: the sampler is not quite the policy
 #
 # vLLM computes with other GPU code than the trainer, and often in another precision. So its log-probabilities differ a
 # little, and the completions come from a slightly different policy. You can see the effect without vLLM: let a copy of
@@ -836,8 +849,8 @@ for length in (10, 100, 1000, 4000):
 # with them.
 #
 # The next cell does the same with the measured differences. It joins them at random into longer completions (so it
-# assumes that tokens differ independently). The exact mean of a token's ratio is 1, as in the toy. The mean of so few
-# measured tokens is a little off, and a product of 8,192 ratios would multiply this error, so the cell first shifts all
+# assumes that tokens differ independently). The exact mean of a token's ratio is 1, as in the toy. The mean of the
+# measured tokens is a little off. In a product of 8,192 ratios this error would grow, so the cell first shifts all
 # differences by a constant that makes the mean 1:
 
 # %%
@@ -852,9 +865,9 @@ for name, steps in apart.items():
         ratios[name].append(np.quantile(ratio, [0.05, 0.5, 0.95]))
 
 # %% [markdown]
-# In the figure, each line is the median ratio of completions of this length, and its band contains nine tenths of them.
-# At a ratio of 1 a completion counts fully, at 0.01 it hardly counts, and above the dotted line it is dropped. Both
-# axes are logarithmic; what is below 0.0001 is cut off:
+# In the figure, each line is the median ratio of completions of this length (the five points were computed), and its
+# band contains nine tenths of them. At a ratio of 1 a completion counts fully, at 0.01 it hardly counts, and above the
+# dotted line it is dropped. Both axes are logarithmic; what is below 0.0001 is cut off:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(8.0, 3.6)
@@ -864,7 +877,7 @@ for name, quantiles in ratios.items():
     low, median, high = np.array(quantiles).T
     dash = "-" if name == "bfloat16" else "--"
     axes.fill_between(lengths, low, high, color=colours[name], alpha=0.2)
-    axes.plot(lengths, median, dash, color=colours[name])
+    axes.plot(lengths, median, dash, marker="o", color=colours[name])
     band = f"nine tenths from {low[-1]:.2g} to {high[-1]:.2g}"
     sentences.append(f"{name}, 8,192 tokens: median {median[-1]:.2g}, {band}")
 axes.axhline(3, color="black", linestyle=":", lw=1)
@@ -887,7 +900,8 @@ figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
 #
 # - `sampling/sampling_logp_difference/mean` is the mean size of the difference per token, as printed above. It jumps if
 #   the sampler has stale weights.
-# - `sampling/importance_sampling_ratio/mean` is near 1 in a healthy run. Dropped completions count as 0.
+# - `sampling/importance_sampling_ratio/mean` is near 1 in a healthy run with short completions. Dropped completions
+#   count as 0, so it falls with the length, as in the last column of the toy.
 # - `sampling/importance_sampling_ratio/min` is 0 if a completion was dropped.
 #
 # If long completions are lost, you can choose `vllm_importance_sampling_mode="token_truncate"`. It multiplies the loss
@@ -901,40 +915,55 @@ figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
 # With a server, one half of the GPUs is always idle: vLLM waits while the trainer updates, and the trainer waits while
 # vLLM samples. It even waits for the *last* completion of a step, while most of vLLM has nothing left to do. In
 # **asynchronous** training both work at the same time: vLLM begins the next completions at once, and the trainer takes
-# the next 64 that are finished.
+# the next whole groups that are finished, here eight groups of eight.
 #
-# How much time does this save? The next cell simulates it. A completion takes 12 seconds in the median, with a long
-# tail of up to 60; vLLM writes 64 at once; an update takes 20 seconds. `ahead` is the number of further steps whose
-# completions may be started before the update of the current step has ended. With 0, nothing is asynchronous.
+# How much time does this save? The next cells simulate it. A completion takes 12 seconds in the median, with a long
+# tail of up to 60; vLLM writes 64 at once; an update takes 20 seconds:
 
 # %%
 import heapq
 import math
 import random
+from collections import defaultdict
 
 
-def simulate(ahead, steps=200, batch=64, update=20.0):
+def writing_time(chance):
+    """Seconds that vLLM writes a completion: most take about 12, a few much longer."""
+    return min(60.0, chance.lognormvariate(math.log(12), 0.7))
+
+# %% [markdown]
+# The simulation starts a completion whenever vLLM has a place, and an update whenever enough whole groups are finished.
+# `ahead` is the number of further steps whose completions may be started before the update of the current step has
+# ended. With 0, nothing is asynchronous.
+
+# %%
+def simulate(ahead, steps=200, batch=64, group=8, update=20.0):
     """Seconds per step, how stale each completion was, and who worked when."""
     chance = random.Random(0)
     now, version, started, ends = 0.0, 0, 0, math.inf  # ends: of the current update
-    writing, finished = [], []  # (end, version of the weights), and versions
+    writing = []  # of each completion: when it ends, its group, the version that writes it
+    written = defaultdict(list)  # group -> the versions that wrote its finished completions
+    ready = []  # the same of whole groups that the trainer has not used
     ages, sampler, trainer = [], [], []
     while version < steps:
         while len(writing) < batch and started < batch * (version + 1 + ahead):
-            seconds = min(60.0, chance.lognormvariate(math.log(12), 0.7))
-            heapq.heappush(writing, (now + seconds, version))
+            end = now + writing_time(chance)
+            heapq.heappush(writing, (end, started // group, version))
             started += 1
         sampler.append((now, len(writing)))
-        if ends == math.inf and len(finished) >= batch:
-            ages += [version - sampled for sampled in finished[:batch]]
-            finished = finished[batch:]
+        if ends == math.inf and len(ready) >= batch:
+            ages += [version - sampled for sampled in ready[:batch]]
+            ready = ready[batch:]
             ends = now + update
             trainer.append((now, ends))
         now = min(ends, writing[0][0]) if writing else ends
         if now == ends:
             version, ends = version + 1, math.inf  # vLLM gets the new weights
-        else:
-            finished.append(heapq.heappop(writing)[1])
+            continue
+        _, number, sampled = heapq.heappop(writing)
+        written[number].append(sampled)
+        if len(written[number]) == group:
+            ready += written.pop(number)
     return now / steps, ages, sampler, trainer
 
 # %% [markdown]
@@ -952,12 +981,12 @@ for ahead in (0, 1, 2, 4, 8):
     print(f"completions {age:.1f} updates old, at most {oldest}")
 
 # %% [markdown]
-# The next figure shows the first minutes without and with one step ahead:
+# The next figure shows the first minutes without running ahead, and with two steps ahead:
 
 # %% tags=["hide-input"]
 minutes = 5
 figure, rows_of_axes = figures.new_panels(8.0, 4.0, 2)
-titles = {0: "synchronous: the two take turns", 1: "asynchronous, one step ahead"}
+titles = {0: "synchronous: the two take turns", 2: "asynchronous, two steps ahead"}
 for axes, (ahead, title) in zip(rows_of_axes, titles.items()):
     times, writing = np.array(runs[ahead][2]).T
     axes.fill_between(times / 60, writing, step="post", color=figures.BLUE, lw=0)
@@ -980,7 +1009,7 @@ for ahead in titles:
     counts.append(len(in_time))
 figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM falls "
              "from 64 completions to a few, then rests during the update; "
-             f"{counts[0]} updates end. One step ahead: vLLM is never idle, the "
+             f"{counts[0]} updates end. Two steps ahead: vLLM is never idle, the "
              f"updates follow each other closely, and {counts[1]} end.")
 
 # %% [markdown]
@@ -988,11 +1017,11 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # of its time on the last few completions of a step, and vLLM writes nothing during an update. Below, vLLM always has
 # completions to write, and the updates follow each other with short pauses.
 #
-# One step ahead makes this run about three times as fast. From two steps ahead on, the trainer has no pause left, so
-# more makes nothing faster: it only makes the completions older. (The oldest ones are older than the steps ahead,
-# because a slow completion is still being written while later ones already fill the next step.) If your updates take
-# longer than your sampling, the gain is smaller. Run the simulation with your own numbers, which the time line of a
-# step gives you.
+# One step ahead makes this run about twice as fast, and two steps about three times. From four steps ahead on, the
+# trainer has no pause left, so more makes nothing faster: it only makes the completions older. (The oldest ones are
+# older than the steps ahead, because a group with a slow completion is still being written while later ones already
+# fill the next step.) If your updates take longer than your sampling, the gain is smaller. Run the simulation with your
+# own numbers, which the time line of a step gives you.
 #
 # **What it costs.** A completion that is two updates old was sampled by a policy that no longer exists: training is
 # **off-policy**. So sampler and trainer differ once more, as in the section on the sampler, but here because of the
@@ -1074,7 +1103,7 @@ for name in (
 # | `learning_rate` | LoRA: start at 1e-5 and try 5e-5. Full training: 1e-6. It does not depend on the GPU (chapter 04) |
 # | `gradient_checkpointing` | on, because without it a single completion can fill gigabytes |
 # | `use_vllm` | off if training leaves too little memory for it |
-# | `beta` | 0, which needs no reference model and no second forward pass |
+# | `beta` | 0, which needs no reference model and no forward pass of it. (With vLLM, TRL makes one more forward pass all the same, for the correction) |
 #
 # </details>
 
@@ -1094,7 +1123,7 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 #
 # ```bash
 # python -m grpo_workbook check-data train.jsonl
-# python -m grpo_workbook plan --profile t4
+# python -m grpo_workbook plan --profile t4 --model unsloth/Qwen3-1.7B
 # python -m grpo_workbook run --config t4.yaml --max_steps 4
 # python -m grpo_workbook run --config t4.yaml --overwrite
 # python -m grpo_workbook diagnose outputs/t4
@@ -1148,10 +1177,10 @@ assert with_measured < without_measured / 5
 # %% [markdown]
 # ### Exercise 10.1 · `largest_step` · medium · 8 minutes
 #
-# How many completions can a step have? Return the largest number of completions whose KV cache in 16 bits fits into
-# `free` bytes. Each completion has `tokens` tokens, its prompt included. Each of the `layers` layers keeps, for every
-# token, a key and a value in each of `kv_heads` heads of width `head_dim`. A step consists of whole groups of `group`
-# completions; if not even one group fits, return 0.
+# How many completions can a step have, if all are sampled at once? Return the largest number of completions whose KV
+# cache in 16 bits fits into `free` bytes. Each completion has `tokens` tokens, its prompt included. Each of the
+# `layers` layers keeps, for every token, a key and a value in each of `kv_heads` heads of width `head_dim`. A step
+# consists of whole groups of `group` completions; if not even one group fits, return 0.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check, predict
@@ -1252,16 +1281,12 @@ check("10.2", choose_base);
 
 # %%
 shape_4b = find_shape("Qwen/Qwen3-4B")
-weights_16 = weight_bytes(shape_4b, "bfloat16", False)
-weights_4 = weight_bytes(shape_4b, "bfloat16", True)
-nf4_bytes = 0.5 + 1 / 64 + 4 / (64 * 256)
-linear = round((weights_16 - weights_4) / (2 - nf4_bytes))
-others = round(weights_16 / 2) - linear
-rest = (t4.peak - weights_4) / GIB
+all_weights, linear = shape_4b.weights  # in all, and those that 4 bits pack
+rest = (t4.peak - weight_bytes(shape_4b, "bfloat16", True)) / GIB
 try:
     for name, gib in {"12 GB": 11.6, "16 GB": 14.7, "24 GB": 22.1}.items():
         wide = plan("Qwen/Qwen3-4B", "t4", gib=gib, load_in_4bit=False)
-        choice = choose_base(linear, others, rest, wide.usable / GIB)
+        choice = choose_base(linear, all_weights - linear, rest, wide.usable / GIB)
         print(f"{name}: you choose {choice}; in 16 bits it fits: {wide.fits}")
 except NotImplementedError:
     print("Write choose_base first, then run this cell again.")
@@ -1269,10 +1294,9 @@ except NotImplementedError:
 # %% [markdown]
 # ### Exercise 10.3 · `smaller_pieces` · medium · 8 minutes
 #
-# Smaller pieces should give the same gradient: 64 completions at once, or 8 times 8. But some losses divide
-# differently: `loss_type="bnpo"` divides the sum over a piece's tokens by the number of tokens in *this piece*. Does
-# the norm of the first step's gradient stay the same with this loss? Predict, then run. Afterwards try `"dapo"`, the
-# course's default.
+# The step is the same: 64 completions at once, or 8 times 8. `loss_type="bnpo"` divides the sum over a piece's tokens
+# by the number of tokens in this piece, and TRL then takes the mean over the pieces. Does the norm of the first step's
+# gradient stay the same? Predict, then run. Afterwards predict it for `"dapo"`, the course's loss, and change the cell.
 
 # %% tags=["exercise"]
 prediction = ...  # "stays" or "changes"
@@ -1374,10 +1398,11 @@ except NotImplementedError:
 # %% [markdown]
 # ### Exercise 10.5 · `my_plan` · medium · 10 minutes
 #
-# Does your model fit on your GPU? Return the arguments of `plan`: a `model` (one of `planning.KNOWN`, a folder or a hub
-# id), a `profile` (`t4`, `24gb` or `80gb`), `gib` as `nvidia-smi` or `torch.cuda.mem_get_info()` reports it, and the
-# settings with which you would run. The run should fit, have at least four problems in a step, and not leave more than
-# a quarter of the memory empty.
+# Does your model fit on your GPU? Return the arguments of `plan`: a `model` (one of `KNOWN`, a folder or a hub id), a
+# `profile` (`t4`, `24gb` or `80gb`), the memory `gib` of the GPU, and the settings with which you would run. `gib` is
+# the second number of `torch.cuda.mem_get_info()`, divided by 2**30; without a GPU, take one that you could rent.
+# `list(KNOWN)` shows the models, after `from grpo_workbook.planning import KNOWN`. The run should fit, have at least
+# four problems in a step, and not leave more than a quarter of the memory empty.
 
 
 # %% tags=["exercise"]
@@ -1407,21 +1432,21 @@ check("10.5", my_plan);
 # </details>
 
 # %% [markdown]
-# ### Exercise 10.6 · `one_step_ahead` · medium · 8 minutes
+# ### Exercise 10.6 · `two_steps_ahead` · medium · 8 minutes
 #
-# In the simulation of asynchronous GRPO an update took 20 seconds, and one step ahead made the run about three times as
-# fast. Now you train a larger model, and an update takes 120 seconds. The sampling stays as it was. How much faster is
-# the asynchronous run with one step ahead? Predict, then run. Then decide: if you could rent two more GPUs, would you
-# give them to vLLM or to the trainer? Suppose that they halve the update, and try it with `update=60.0`.
+# In the simulation of asynchronous GRPO an update took 20 seconds, and two steps ahead made the run about three times
+# as fast. Now you train a larger model, and an update takes 120 seconds. The sampling stays as it was. How much faster
+# is the asynchronous run with two steps ahead? Predict, then run. Then decide: if you could rent two more GPUs, would
+# you give them to vLLM or to the trainer? Suppose that they halve the update, and try it with `update=60.0`.
 
 # %% tags=["exercise"]
 prediction = ...  # "about 3 times", "about 1.5 times", "not at all"
 
 
 def run_ahead() -> dict:
-    """Seconds per step without and with one step ahead: change the numbers."""
+    """Seconds per step without and with two steps ahead: change the numbers."""
     seconds = {}
-    for ahead in (0, 1):
+    for ahead in (0, 2):
         seconds[ahead], *_ = simulate(ahead, update=120.0)
     return seconds
 
@@ -1452,22 +1477,24 @@ predict("10.6", prediction, run_ahead);
 # ## Summary
 #
 # Does this model fit on my GPU, and what will be slow? By the computation of this chapter, Qwen3-4B fits on a GPU of 16
-# GB, in 4 bits and with gradient checkpointing, with about 4 GiB to spare, and sampling is probably the slow part: its
-# bound is 9 to 32 seconds, that of the update 11, and the bound leaves out the start of many small programs for each
-# token. (Nothing here was measured on a GPU.)
+# GB, in 4 bits and with gradient checkpointing, with about 4 GiB to spare. Sampling is probably the slow part: 32
+# completions of full length take at least 9 or 32 seconds, depending on the kernel, and their update at least 11, and
+# the bound of sampling leaves out the start of many small programs for each token. (Nothing here was measured on a
+# GPU.)
 #
 # - `plan` computes the memory before the run. A step is sampling, then the update; each has its peak of memory, and the
 #   larger peak must fit.
 # - 4 bits shrink the weights, LoRA shrinks the optimizer's state, and checkpointing shrinks the activations. The KV
-#   cache grows with all completions of a step, the activations with those that the model reads at once.
-# - If a run does not fit, take smaller pieces first, then 4 bits and checkpointing, then fewer or shorter completions.
+#   cache grows with the completions that are sampled at once, the activations with those that the model reads at once.
+# - If a run does not fit, take smaller pieces first, then 4 bits and checkpointing, then sample a step in several
+#   rounds, and only then shorten the completions.
 # - Two numbers of a data sheet bound the time of a step. Expect sampling to be slow, because for each token the GPU
 #   reads all weights and does little with them; vLLM is made to speed it up. Then measure where the time goes.
 # - Several GPUs share a step: the same script, started by a launcher, gets the same problems in parts. The completions
 #   of all processes together must be whole groups, and the advantages are those of whole groups.
 # - With vLLM, watch the sampling metrics: TRL's correction can drop long completions, or leave them almost no weight.
-# - Asynchronous training lets sampler and trainer work at the same time. In our simulation one or two steps ahead fill
-#   the pauses; more only makes the completions older.
+# - Asynchronous training lets sampler and trainer work at the same time. In our simulation two steps ahead almost fill
+#   the pauses; many more only make the completions older.
 #
 # Next: [11 · Tools and environments](11_tools_and_environments.ipynb) trains a model that acts. To start with your own
 # data, make [a project](../templates/my_project/README.md) with `python -m grpo_workbook new my_project`, put in your
