@@ -941,8 +941,8 @@ def simulate(ahead, steps=200, batch=64, group=8, update=20.0):
     """Seconds per step, how stale each completion was, and who worked when."""
     chance = random.Random(0)
     now, version, started, ends = 0.0, 0, 0, math.inf  # ends: of the current update
-    writing = []  # of each completion: when it ends, its group, the version that writes it
-    written = defaultdict(list)  # group -> the versions that wrote its finished completions
+    writing = []  # of each completion: its end, its group, the version that writes it
+    written = defaultdict(list)  # group -> the version of each finished completion
     ready = []  # the same of whole groups that the trainer has not used
     ages, sampler, trainer = [], [], []
     while version < steps:
