@@ -17,9 +17,8 @@
 #
 # Unit tests look like the perfect reward: the program works or it does not. But the model is rewarded for *passing the
 # test*, and many tests also pass wrong programs. [EvalPlus](https://arxiv.org/abs/2305.01210) gave the tasks of the
-# benchmark HumanEval about 80 times as many test cases. With the new tests, the pass rates of the 26 models fell, in
-# the worst case by 28.9 %. A model that trains on the old tests is also rewarded for the wrong programs that make this
-# difference.
+# benchmark HumanEval about 80 times as many test cases. With the new tests, the pass rates of 26 models fell, in the
+# worst case by 28.9 %. In training, each of these wrong programs would have earned the full reward of the old tests.
 #
 # The simplest judge joins the program and its test into one text, runs it in a new Python process and reads the exit
 # code; 0 means passed. For programs that we wrote ourselves this is good enough.
@@ -173,11 +172,12 @@ for name, program in programs.items():
 # function that tests
 # it](https://alignmentforum.org/posts/R5MdWGKsuvdPwGFBG/steering-rl-training-benchmarking-interventions-against).
 #
-# GRPO makes whatever is rewarded more likely, so a single cheat that passes in a group already raises the probability
-# of the cheat. Running the programs inside the trainer with Python's `exec` is even worse, because there a program can
-# stop the training.
+# GRPO makes what earns more than the rest of its group more likely. So one cheat that passes in a group of wrong
+# programs is enough to reinforce the cheat. Running the programs inside the trainer with Python's `exec` is even worse,
+# because there a program can stop the training.
 #
-# All of these cheats have the same cause: the program and its judge share a process.
+# All of these cheats have the same cause: the program and its judge share a process. In this figure and the next two,
+# a process in which model-written code runs is orange. Green is what this code cannot change; here nothing is green.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -185,10 +185,10 @@ from grpo_workbook import figures
 pale = figures.PALE
 boxes = {
     "trainer": (0.11, 0.5, "trainer\nreward function", pale["model"]),
-    "one": (0.55, 0.5, "python -c\n\n1  the program\n2  its test\n3  exit code 0",
-            pale["number"]),
-    "leaves": (0.87, 0.78, "leaves: exits\nbefore 2", pale["off"]),
-    "agrees": (0.87, 0.22, "agrees: changes\nwhat == means in 2", pale["off"]),
+    "one": (0.52, 0.5, "one process: python -c\n\nstep 1: run the program\n"
+            "step 2: run its test\nstep 3: exit code 0", pale["number"]),
+    "leaves": (0.87, 0.78, "leaves: ends it\nin step 1", pale["off"]),
+    "agrees": (0.87, 0.22, "agrees: changes\n== for step 2", pale["off"]),
 }
 arrows = [("trainer", "one", "program + test", -0.25),
           ("one", "trainer", "exit code", -0.25),
@@ -196,8 +196,8 @@ arrows = [("trainer", "one", "program + test", -0.25),
 figure = figures.diagram(boxes, arrows, (8.5, 2.4))
 figure.suptitle("By exit code: the program and its test share one process", y=1.05)
 figures.show(figure, "Diagram: the trainer sends program and test to one Python "
-             "process and reads its exit code. A program can exit first, or change "
-             "what == means.")
+             "process and reads its exit code. The program runs first: it can end the "
+             "process before the test, or change what == means in the test.")
 
 # %% [markdown]
 # ## The first idea: keep the expected values elsewhere
@@ -252,20 +252,42 @@ figures.show(figure, "Diagram: the trainer sends a job to the process of the tes
              "Between these two only arguments and plain values cross.")
 
 # %% [markdown]
-# The **isolation** in the output above is what this machine can enforce. **full** means that a program has no network,
-# does not see your files, and can write or start nothing. **limits-only** is the level of machines that do not allow
-# user namespaces (a feature of Linux). There time, memory, system calls and the reading of files are limited too, and
-# one warning names what is not. `Sandbox(require="full")` refuses to run with less than full isolation.
-#
+# How strong the walls are depends on the machine. The output above names them: `isolation: full` means that a program
+# has no network, does not see your files, and can write or start nothing. Machines that do not allow user namespaces (a
+# feature of Linux) reach only `limits-only`. There time, memory, system calls and the reading of files are limited too,
+# and one warning names what is not. `Sandbox(require="full")` refuses to run with less than full isolation.
+
+# %% [markdown]
 # ## The second idea, and its price
 #
 # Many tests need the program's own objects: they make a `Stack`, call its methods and expect an exception. Objects
-# cannot pass between processes. For such tests the sandbox runs program and test **in one process**, as pytest would,
-# with the same isolation from the rest of the machine. Tests that import pytest or unittest run in this way, too, and
-# so do tests that catch exceptions or use dates, `Decimal` or `Fraction`. The sandbox judges two sorts of test by
-# value: assertions on plain values, alone or in functions (as in HumanEval, MBPP and KodCode without pytest), and
-# tests of what a script prints. The sandbox decides this from the text of the test alone, so a program cannot
-# influence it.
+# cannot pass between processes. For such a test the sandbox runs program and test **in one process**, as pytest would,
+# with the same isolation from the rest of the machine. The text of the test alone decides between the two ways, so a
+# program cannot influence the choice:
+
+# %% tags=["hide-input"]
+boxes = {
+    "test": (0.1, 0.5, "the text\nof the test", pale["data"]),
+    "plain": (0.43, 0.8, "plain values only: assertions as in\n"
+              "HumanEval, what a script prints", pale["model"]),
+    "object": (0.43, 0.2, "objects of the program, exceptions,\n"
+               "pytest or unittest, dates, Decimal", pale["model"]),
+    "apart": (0.84, 0.8, "by value: two processes.\nNo program can give\nitself a pass",
+              pale["check"]),
+    "together": (0.84, 0.2, "in one process.\nResists the cheats\nthat are known",
+                 pale["number"]),
+}
+arrows = [("test", "plain", ""), ("test", "object", ""), ("plain", "apart", ""),
+          ("object", "together", "")]
+figure = figures.diagram(boxes, arrows, (9.5, 2.8))
+figure.suptitle("Which tests are judged by value, and which in one process", y=1.05)
+figures.show(figure, "Diagram: a test that needs plain values only, as in HumanEval, "
+             "or tests what a script prints, is judged by value, in two processes. A "
+             "test that needs objects of the program, exceptions, pytest, unittest, "
+             "dates or Decimal is judged in one process.")
+
+# %% [markdown]
+# This test takes the second way, because it imports pytest:
 
 # %%
 STACK_TEST = """
@@ -331,32 +353,11 @@ print("judged", verdict.how)
 # an error. The sandbox recognises an object that is equal to everything. And a program may not change functions of
 # Python, pytest or unittest. Such defences *resist* the cheats that are known; they do not prove that there is no
 # other. [The measurements](../docs/measurements.md) list what each defence stops and which known cheats still pass.
-
-# %% tags=["hide-input"]
-boxes = {
-    "test": (0.13, 0.5, "the text\nof the test", pale["data"]),
-    "plain": (0.45, 0.8, "calls with plain values,\ncompares plain values",
-              pale["model"]),
-    "object": (0.45, 0.2, "needs the program's objects,\nits errors, its files",
-               pale["model"]),
-    "apart": (0.82, 0.8, "by value: two processes.\nNo program can give\nitself a pass",
-              pale["check"]),
-    "together": (0.82, 0.2, "in one process.\nResists the cheats\nthat are known",
-                 pale["number"]),
-}
-arrows = [("test", "plain", ""), ("test", "object", ""), ("plain", "apart", ""),
-          ("object", "together", "")]
-figure = figures.diagram(boxes, arrows, (9.0, 2.8))
-figure.suptitle("Which tests are judged by value, and which in one process", y=1.05)
-figures.show(figure, "Diagram: a test that calls the program with plain values and "
-             "compares plain values is judged by value, in two processes; a test that "
-             "needs the program's objects is judged in one process.")
+#
+# So if plain values are enough for your tests, write them as plain assertions, without pytest or unittest, and create
+# the reward with `unit_tests(require="by value")`. It then gives no reward (`None`) for a test that needs one process.
 
 # %% [markdown]
-# The figure summarises the two ways. If plain values are enough for your tests, write them as plain assertions, without
-# pytest or unittest, and create the reward with `unit_tests(require="by value")`: it is then `None` for every test that
-# would need one process, and TRL leaves such a completion out.
-#
 # A verdict also contains how a program failed, and whose fault it was: the program's, the test's, or the sandbox's.
 
 # %%
@@ -377,14 +378,14 @@ for name, verdict in zip(unusual, sandbox.check(list(unusual.values()))):
 
 # %% [markdown]
 # The last job is **rejected**, because a test that never calls the function would pass any program. That is the test's
-# fault, so the reward will be `None` and not 0.
+# fault, so the reward will not be 0 but `None`, which means "not judged".
 
 # %% [markdown]
 # ## Attack it
 #
 # `attacks.code_attacks` is a collection of programs that try to pass without solving the task, or to harm the machine.
-# The next cell runs all of them in the sandbox. The simple judge, by exit code, runs only those kinds that harm nothing
-# but their own process.
+# The next cell runs all of them in the sandbox. The simple judge, by exit code, has no walls, so it runs only three
+# kinds, which harm nothing but their own process.
 
 # %%
 import tempfile
@@ -400,7 +401,8 @@ with Sandbox(time_limit=0.5) as impatient:
     verdicts = impatient.check(jobs)
 
 # %% [markdown]
-# The table groups the programs by what they try to do. In the last column, every number must be 0:
+# The table groups the programs by what they try to do. (The large group reads the test, forges the judge's messages,
+# lies about types, or never ends.) In the last column, every number must be 0:
 
 # %%
 HARMLESS = {
@@ -414,7 +416,7 @@ HARMFUL = ("bombs", "outside", "scheduling", "signals and processes", "machine")
 def aim_of(family):
     if family in HARMFUL:
         return "harm the machine"
-    return HARMLESS.get(family, "lie, spy, confuse or never end")
+    return HARMLESS.get(family, "trick the judge in other ways")
 
 
 table = {}
@@ -435,9 +437,9 @@ assert victim.read_text() == "still here"
 
 # %% [markdown]
 # No attack passes in the sandbox. But the sandbox was written against this collection, so a collection by somebody else
-# would be a fairer test. For the exit code the result is clear: 14 of 18 programs of the first two kinds pass. The
-# programs of the kind *patch* fail by exit code only because they change pytest or the sandbox's judge, and a plain
-# `python -c` uses neither. A reward that runs pytest in the program's process would be open to them.
+# would be a fairer test. For the exit code the result is clear: 14 of 18 programs of the first two kinds pass. That the
+# exit code lets no patch pass is no merit: these programs change pytest, the sandbox's judge, or names that this test
+# does not use. None of them was written against `python -c`.
 #
 # One kind of cheat remains: no sandbox can recognise a program that has learned the test's values, such as `if a == 2:
 # return 5`. Against that, write many different cases, and keep the test out of the prompt.
@@ -445,10 +447,10 @@ assert victim.read_text() == "still here"
 # %% [markdown]
 # ## Tasks
 #
-# The course's own tasks have HumanEval's form: the beginning of a function, its name, a test and a solution. They were
-# made from templates with constants, such as the 32 below. No combination of template and constant is in both the
-# training and the held-out tasks, but nearly all templates occur in both. So the held-out tasks show whether the model
-# copes with new constants, not with new kinds of task.
+# The course's own tasks have HumanEval's form: the beginning of a function, its name, a test and a solution. Each was
+# made from a template and a constant: in the task below, `is_above` is the template and 32 the constant. No combination
+# of template and constant is in both the training and the held-out tasks, but nearly all templates occur in both. So
+# the held-out tasks show whether the model copes with new constants, not with new kinds of task.
 
 # %%
 from grpo_workbook import quiet
@@ -485,7 +487,7 @@ survivors = sum(verdict.passed for verdict in sandbox.check(mutated))
 print(f"{len(mutated) - survivors} of {len(mutated)} mutants are caught")
 
 # %% [markdown]
-# These tests catch every mutant. Now look at a task of your own: change `TASK` to one that you would train on. The cell
+# These tests catch all of them. Now look at a task of your own: change `TASK` to one that you would train on. The cell
 # prints each mutant that survives, because it shows which case your test lacks:
 
 # %%
@@ -507,13 +509,13 @@ for program, verdict in zip(wrong_programs, verdicts):
 #
 # A step of GRPO judges 80 completions here. Starting a new Python process for each of them can take as long as the
 # rest of the step. The sandbox starts a few small servers once, and they fork for each job, which takes much less
-# time. The next cell measures both for 64 programs:
+# time. The next cell measures both for 80 programs:
 
 # %%
 import time
 
 step = []
-for job in solutions[:8]:  # 8 tasks, 8 completions each
+for job in solutions[:10]:  # 10 tasks, 8 completions each
     step += [job] * 8
 with Sandbox(workers=1) as one_by_one:
     one_by_one.check(step[:1])  # starts the servers, once in a run
@@ -523,9 +525,9 @@ with Sandbox(workers=1) as one_by_one:
 started = time.perf_counter()
 for _ in range(16):
     by_exit_code(programs["right"], TEST, "check(add)")
-seconds_python = (time.perf_counter() - started) * 4
-print(f"64 programs in the sandbox, one by one           {seconds_sandbox:6.2f} s")
-print(f"64 times python -c, one by one (16 were timed)   {seconds_python:6.2f} s")
+seconds_python = (time.perf_counter() - started) * 5
+print(f"80 programs in the sandbox, one by one           {seconds_sandbox:6.2f} s")
+print(f"80 times python -c, one by one (16 were timed)   {seconds_python:6.2f} s")
 
 # %% [markdown]
 # Both times are from the same machine, one after the other. In a run the sandbox has a worker for each
@@ -537,8 +539,8 @@ print(f"64 times python -c, one by one (16 were timed)   {seconds_python:6.2f} s
 #
 # In the smoke profile the model is the *tiny coder*, a Qwen3 of 0.7 million parameters. It learned these one-line
 # functions (decoded greedily, it solved 99.5 % of the held-out tasks) and was then trained, on purpose, to write them
-# badly ([its card](../data/tiny-coder/README.md)). So what training adds here is mostly a skill that was hidden before.
-# In a GPU's profile the model is a real Qwen3.
+# badly ([its card](../data/tiny-coder/README.md)). So training here mostly uncovers a skill that was hidden. In a GPU's
+# profile the model is a real Qwen3.
 
 # %%
 import os
@@ -586,27 +588,30 @@ print(render([train_set[2]["prompt"]], tokenizer)[0])
 
 # %% tags=["hide-input"]
 boxes = {
-    "text": (0.1, 0.8, "completion", pale["data"]),
-    "block": (0.42, 0.8, "Does a fenced block\ndefine the function?", pale["model"]),
-    "last": (0.84, 0.8, "the last such block", pale["check"]),
-    "code": (0.42, 0.25, "No block, but does\nthe text define it?", pale["model"]),
-    "whole": (0.84, 0.45, "the text", pale["check"]),
-    "join": (0.84, 0.14, "prompt_code, then the\nlast block or the text",
-             pale["check"]),
+    "text": (0.09, 0.8, "completion", pale["data"]),
+    "block": (0.38, 0.8, "Does a closed block\ndefine the function?", pale["model"]),
+    "last": (0.84, 0.87, "the last such block", pale["check"]),
+    "other": (0.84, 0.62, "prompt_code,\nthen the last block", pale["check"]),
+    "code": (0.38, 0.22, "Does the text\ndefine the function?", pale["model"]),
+    "whole": (0.84, 0.36, "the text", pale["check"]),
+    "join": (0.84, 0.11, "prompt_code,\nthen the text", pale["check"]),
 }
-arrows = [("text", "block", ""), ("block", "last", "yes"), ("block", "code", "no"),
+arrows = [("text", "block", ""), ("block", "last", "yes"),
+          ("block", "other", "no"), ("block", "code", "there is no block"),
           ("code", "whole", "yes"), ("code", "join", "no")]
-figure = figures.diagram(boxes, arrows, (9.0, 2.8))
+figure = figures.diagram(boxes, arrows, (9.0, 3.4))
 figure.suptitle("Which part of a completion becomes the program", y=1.05)
-figures.show(figure, "Decision tree: the last fenced block that defines the "
-             "function is the program. Without any block, a text that defines it is. "
-             "Otherwise the last block or the text follows prompt_code.")
+figures.show(figure, "Decision tree: the last closed block that defines the function "
+             "is the program; if no block does, the last block follows prompt_code. "
+             "Without any block, a text that defines the function is the program; any "
+             "other text follows prompt_code.")
 
 # %% [markdown]
 # The model trains on two rewards. `unit_tests(sandbox)` is 1.0 for a program that passes its whole test, else 0. (With
 # `partial=True` a program that fails earns half of the fraction of assertions that held.) `code_format_reward` runs
 # nothing: it is 1.0 for exactly one fenced block of Python that can be parsed, and 0.5 if the block cannot be parsed.
-# With the weights 2 and 0.5 a completion earns at most 2.5. Both rewards of five samples:
+# Their weights are 2 and 0.5. So a right program without the form (2) earns more than a wrong one in perfect form
+# (0.5), and both together earn 2.5. Both rewards of five samples:
 
 # %%
 from grpo_workbook.sandbox import code_format_reward, unit_tests
@@ -631,9 +636,10 @@ for name, completion in samples.items():
     print(f"{name:10} unit tests {by_tests:.1f}   form {by_form:.1f}")
 
 # %% [markdown]
-# When the sandbox or a test is at fault, the reward is `None`. When more than half of a batch has no verdict or timed
-# out, the reward function raises an error, because a run that cannot judge its completions must stop. It must not train
-# on zeros.
+# When the sandbox or a test is at fault, the reward is `None`. TRL leaves a completion out of its group only if *all*
+# of its rewards are `None`. Here the reward for the form is never `None`: then TRL adds up the rewards that it has, and
+# the missing one counts like a 0. So a `None` is a fault to repair. Watch its rate, `code/no verdict` in the log. When
+# more than half of a batch has no verdict or timed out, the reward function raises an error and the run stops.
 
 # %% [markdown]
 # ## What the model writes
@@ -690,21 +696,22 @@ def teaching(rewards, size):
     return teach / len(starts)
 
 # %% [markdown]
-# The completions are cut into groups of 2, 4 and 8. The last set imitates a model that never passes: from each task
-# with at least four failed completions it takes four.
+# In a small group all rewards are more often equal, so the completions are cut into groups of 8, as in training, and of
+# 4 and 2. The last set imitates a model that never passes: it takes four completions from each task with at least four
+# that did not pass.
 
 # %%
-failed = []
+not_passed = []
 for first in range(0, len(verdicts), 8):
     of_task = [verdict for verdict in verdicts[first : first + 8] if not verdict.passed]
     if len(of_task) >= 4:
-        failed += of_task[:4]
+        not_passed += of_task[:4]
 rates = {}
 ways_to_pay = {"all or nothing": all_or_nothing, "partial credit": partial_credit}
 for name, pay in ways_to_pay.items():
     rewards = [pay(verdict) for verdict in verdicts]
     rates[name] = [teaching(rewards, size) for size in (2, 4, 8)]
-    rates[name].append(teaching([pay(verdict) for verdict in failed], 4))
+    rates[name].append(teaching([pay(verdict) for verdict in not_passed], 4))
 
 # %% [markdown]
 # Both rewards beside each other:
@@ -714,8 +721,8 @@ figure, (axes,) = figures.new_panels(7.5, 3.2)
 looks = {"all or nothing": (-0.2, figures.GREY, ""),
          "partial credit": (0.2, figures.BLUE, "//")}
 sentences = []
-group_counts = [len(verdicts) // size for size in (2, 4, 8)] + [len(failed) // 4]
-sets = ["groups of 2", "groups of 4", "groups of 8", "groups of 4,\nall failed"]
+group_counts = [len(verdicts) // size for size in (2, 4, 8)] + [len(not_passed) // 4]
+sets = ["groups of 2", "groups of 4", "groups of 8", "groups of 4,\nnone passed"]
 for name, (shift, colour, hatch) in looks.items():
     places = [place + shift for place in range(len(sets))]
     bars = axes.bar(places, rates[name], 0.38, color=colour, hatch=hatch,
@@ -730,7 +737,7 @@ axes.set(xticks=range(len(sets)), xticklabels=sets, ylim=(0, 1.1),
 axes.set_title("Groups that teach: all or nothing against partial credit")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, "Bar chart of the fraction of groups that teach, for groups of 2, "
-             f"4, 8, and of 4 failed completions. {'; '.join(sentences)}.")
+             f"4, 8, and of 4 that did not pass. {'; '.join(sentences)}.")
 
 # %% [markdown]
 # Each bar is the fraction of groups that teach, for one reward and one way to cut the groups; above it stands how many
@@ -738,13 +745,13 @@ figures.show(figure, "Bar chart of the fraction of groups that teach, for groups
 # partial credit adds little. Where it never passes, all or nothing gives no signal, but with partial credit about one
 # group in six still teaches.
 #
-# What does a model earn that solves no task? The failed completions show it:
+# What does a model earn that solves no task? The completions that did not pass show it:
 
 # %%
 from statistics import mean
 
 for name, pay in ways_to_pay.items():
-    rewards = [pay(verdict) for verdict in failed]
+    rewards = [pay(verdict) for verdict in not_passed]
     print(f"{name:15} on average {mean(rewards):.3f}, at most {max(rewards):.2f}")
 
 # %% [markdown]
@@ -769,9 +776,9 @@ for constant in ("0", "True", "False", "[]", "''"):
 
 # %% [markdown]
 # `return 0` and `return False` earn the same, because `0 == False` in Python and these tests compare with `==`. Partial
-# credit also rewards guessing: the best constants earn 0.084 on average, about five times as much as the failed
-# completions above (0.017; these are of 35 of the first 40 tasks). So if a model solves no task, partial credit can
-# make a constant its best answer. Hence:
+# credit also rewards guessing: the best constants earn 0.084 on average. That is about five times as much as the
+# completions above that did not pass (0.017, on 35 of the first 40 tasks; most of what did not pass was an error). So
+# if a model solves no task, partial credit can make a constant its best answer. Hence:
 #
 # - **If the model passes now and then**, choose all or nothing. None of the five constants earns anything from it, and
 #   most groups of eight teach.
@@ -956,8 +963,10 @@ if profile.name == "smoke":
 #
 # HumanEval (Chen et al. 2021, MIT licence) has 164 tasks with the same columns as ours, so the same functions judge
 # them. With the adapter switched off, the model is as it was before training. Do not train on HumanEval, because you
-# measure with it. A large model may have read it long ago, so compare only its scores before and after. To train a real
-# model, take harder tasks than these one-line functions: your own, or MBPP's training part.
+# measure with it. A large model may have read it long ago, so compare only its scores before and after.
+#
+# A real model probably solves most of the course's one-line functions before training (not measured), and then most of
+# its groups teach nothing. So train it on harder tasks: your own, or MBPP's training part.
 
 # %%
 from grpo_workbook.sandbox import HUMANEVAL
@@ -992,8 +1001,11 @@ sandbox.close()
 # %% [markdown]
 # ### Exercise 06.2 · `last_block` · medium · 8 minutes
 #
-# A fenced block of a text counts if its opening fence says `python` or nothing, and if it is closed. Return the code of
-# the last one, from the line after its opening fence to its closing fence, or `None` if there is none.
+# `program_of` begins with this step. If it takes the wrong block, a right completion earns 0: the model may correct
+# itself in a second block, or show in a last one how to run its program. Here a fence is three backticks at the start
+# of a line. A block counts if it is closed, and if `python` or nothing follows its opening fence. Return the code of
+# the last block that counts, from the line after its opening fence up to its closing fence. If no block counts, return
+# `None`.
 
 # %% tags=["exercise"]
 def last_block(text: str) -> str | None:
@@ -1027,10 +1039,14 @@ check("06.2", last_block);
 # %% [markdown]
 # ### Exercise 06.3 · `same` · hard · 15 minutes
 #
-# Is `a`, which a program returned, the same as the expected `b`? The types must be the same, not merely related.
-# Compare lists and tuples item by item, and sets and dicts in any order. The same rule holds for everything inside
-# them. Refuse every other container. `a`, or anything in it, may be an object whose `==` always says yes: never call
-# it.
+# `agrees` passes because the judge asks the program's object whether it is equal. Write a comparison that never asks
+# it: is `a`, which a program returned, the same as the expected `b`?
+#
+# - The types must be the same, not merely related.
+# - Compare lists and tuples item by item, and sets and dicts in any order. All these rules hold for the items, too.
+# - Of the other types only `None`, `bool`, `int`, `float`, `str` and `bytes` may be compared with `==`. For any other
+#   type return `False`.
+# - `a`, or anything in it, may be an object whose `==` always says yes: never call it.
 
 # %% tags=["exercise"]
 def same(a: object, b: object) -> bool:
@@ -1080,8 +1096,9 @@ check("06.3", same);
 # %% [markdown]
 # ### A checker with a secret
 #
-# This checker looks safer than an exit code. It asks for the exact type, so `agrees` fails. And it accepts a program
-# only if the last thing printed is a secret, which is new each time and is printed after the test:
+# Is it safe to share a process if the comparison is exact? This checker asks for the exact type, so `agrees` fails. It
+# does not trust the exit code, so `leaves` fails: a program is accepted only if the last thing printed is a secret,
+# which is new each time and is printed after the test:
 
 # %%
 import secrets
@@ -1135,7 +1152,8 @@ check("06.4", attack);
 # """
 # ```
 #
-# No secret helps as long as the program runs in the process that knows the secret. In the sandbox another process makes
+# The exact type does not help either: with `def type(x): return int` above its function, `agrees` passes. Whatever the
+# test uses, the program can read or replace, as long as both run in one process. In the sandbox another process makes
 # the verdict.
 #
 # </details>
@@ -1200,7 +1218,7 @@ predict("06.5", prediction, train_again);
 #
 # - Every reference solution passes its own test, and the mutants of the solution fail it.
 # - The test is not in the prompt.
-# - `sandbox.isolation` is the level that you expect, and you watch `code/timeout` and `code/sandbox error` in the log.
+# - `sandbox.isolation` is the level that you expect, and you watch `code/timeout` and `code/no verdict` in the log.
 # - The reward is all or nothing if the model passes now and then, and capped partial credit if it never does.
 # - You train on nothing that you measure with.
 
