@@ -147,7 +147,7 @@ larger_groups.example(
 )
 
 
-# 07.3: how many of the learner's own problems can teach?
+# 07.3: which sort are the learner's own problems?
 
 
 def read_own_problems(measured):
@@ -155,16 +155,21 @@ def read_own_problems(measured):
     rates = measured["pass_rates"]
     if len(rates) < 8:
         raise ValueError(f"{len(rates)} problems are too few: give at least 8")
-    can_teach = sum(0 < rate < 1 for rate in rates) / len(rates)
+    hopeless = rates.count(0)
+    mastered = rates.count(1)
+    counts = {
+        "hopeless": hopeless,
+        "can teach": len(rates) - hopeless - mastered,
+        "mastered": mastered,
+    }
     sentence = (
-        f"{can_teach:.0%} of {len(rates)} problems can teach; {rates.count(0)} are hopeless and "
-        f"{rates.count(1)} are mastered."
+        f"Of {len(rates)} problems {hopeless} are hopeless, {counts['can teach']} can teach, and "
+        f"{mastered} are mastered."
     )
-    if can_teach >= 2 / 3:
-        return "most", sentence
-    if can_teach <= 1 / 3:
-        return "few", sentence
-    return "about half", sentence
+    for sort, count in counts.items():
+        if count > len(rates) / 2:
+            return sort, sentence
+    return "none", sentence
 
 
 own_problems = experiment(
@@ -172,15 +177,18 @@ own_problems = experiment(
     "own_problems",
     read=read_own_problems,
     wrong={
-        "most": "Too many of them are always wrong or always right for this model.",
-        "about half": "The rates of this model are less mixed: look at both ends.",
-        "few": "The model solves more of them sometimes, and those can teach.",
+        "hopeless": "The model solves more of them, at least sometimes.",
+        "can teach": "Too many of them are always wrong or always right for this model.",
+        "mastered": "Fewer of them are always right: which numbers or words are new to this model?",
+        "none": "One sort makes up more than half: look at both ends, and at the rates between.",
     },
 )
 own_problems.example(
     {"pass_rates": [1.0, 0.0, 0.375, 0.0, 0.0, 0.0, 0.0, 0.0]},
-    gives="few",
+    gives="hopeless",
 )
+own_problems.example({"pass_rates": [1.0] * 4 + [0.5] * 3 + [0.0]}, gives="none")
+own_problems.example({"pass_rates": [1.0] * 6 + [0.875] * 2}, gives="mastered")
 
 
 # 07.4: after how many steps has a filter paid for its measurement?
@@ -285,3 +293,23 @@ def pays_back_at_once(rates, samples, completions):
     if kept == 0 or dropped == 0:
         return 0
     return steps_for(len(rates) * samples, completions * dropped / kept)
+
+
+@steps_to_pay_back.mistake
+def saves_the_whole_larger_step(rates, samples, completions):
+    """You saved the whole step without the filter. A step with the filter takes completions too:
+    subtract them.
+    """
+    kept, dropped = split_by_rate(rates)
+    if kept == 0 or dropped == 0:
+        return None
+    return steps_for(len(rates) * samples, completions * len(rates) / kept)
+
+
+@steps_to_pay_back.mistake
+def adds_a_step(rates, samples, completions):
+    """You added a step where the savings are already as large as the price: that step is enough."""
+    kept, dropped = split_by_rate(rates)
+    if kept == 0 or dropped == 0:
+        return None
+    return int(len(rates) * samples / (completions * dropped / kept)) + 1
