@@ -2,11 +2,11 @@
 # # 07 · Stages and curriculum
 #
 # In many of your groups all completions earn the same reward, so these groups teach nothing: what should you do? The
-# answer depends on the cause, and the pass rates of the problems show the cause. This chapter measures them, tries the
-# usual remedies (mixed rewards, stages, a filter by difficulty), and tests whether they helped.
+# answer depends on the cause, and the pass rates of the problems show the cause. This chapter measures them, compares
+# mixed rewards and two stages with correctness alone, and computes what a filter by difficulty costs and what it saves.
 #
 # **After this notebook you can** explain why a group has zero variance, measure how hard each problem is for *this*
-# policy, choose problems by their difficulty, train with two trainers in a row, and test whether any of it was worth
+# policy, choose problems by their difficulty, train with two trainers in a row, and judge whether any of it was worth
 # its price.
 #
 # **Time:** about 3 minutes on two CPU cores, most of it training. (The stored run shared its machine, so its bars show
@@ -16,19 +16,19 @@
 # %% [markdown]
 # ## The answer in short
 #
-# | what you see | the cause | what to do |
-# | --- | --- | --- |
-# | from the first step on, no completion of most groups earns anything | the reward asks for too much at once | reward parts of the answer too (mixed rewards), or train first with SFT (chapter 00) |
-# | some problems are never right | they are too hard for this policy | leave them out, or use an easier version |
-# | later, in more and more groups, all completions are right | the policy has mastered the problems | stop, take harder problems, or sample more groups |
-# | about half of the groups have zero variance all the time | the groups are small, or the problems are of two sorts, never right and always right | measure the pass rates; near 0 and 1 choose other problems, in between take larger groups if you can afford more completions (line chart below, exercise 07.2) |
+# `frac_reward_zero_std` in TRL's log is the fraction of zero-variance groups. It is high for a policy that never
+# succeeds and also for one that always succeeds, so look at it together with the reward:
 #
-# `frac_reward_zero_std` in TRL's log is the fraction of zero-variance groups. Look at it together with the reward: the
-# fraction is high for a policy that never succeeds and also for one that always succeeds.
+# | fraction of zero-variance groups | reward | the cause | what to do |
+# | --- | --- | --- | --- |
+# | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | reward parts of the answer too (mixed rewards), train first with SFT (chapter 00), or take easier problems |
+# | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems | stop, take harder problems, or use dynamic sampling (below) |
+# | in between from the first step on | in between | the groups are small, or some problems are never right and others always | measure the pass rates: leave out the problems near 0 and 1; if there are few of them, take larger groups if you can afford more completions (exercise 07.2) |
 #
-# With this chapter's tiny model the cause is the third one: it masters the problems. A filter by difficulty would have
-# left out only 2 of 64 problems. Mixed rewards, two stages and correctness alone were compared in one run each, and no
-# difference was shown. The cause may be another one for your model, so the chapter shows how to find it.
+# With this chapter's tiny model the cause is the second one: its pass rate rises from 48 to 86 %. A filter by
+# difficulty before training would have left out only 2 of 64 problems. Mixed rewards, two stages and correctness alone
+# were compared in one run each, and no difference was shown. The cause may be another one for your model, so the
+# chapter shows how to find it.
 
 # %% [markdown]
 # ## Where zero variance comes from
@@ -120,16 +120,20 @@ words = "; ".join(f"{name}: {rates[1]:.0%}" for name, rates in toy.items())
 figures.show(figure, f"Stacked bars. Groups with some completions paid: {words}.")
 
 # %% [markdown]
-# A first training on the form alone therefore makes nearly every group useful for the strict reward. That is the idea
-# of **form first, then correctness**: two stages with different rewards. A **stage** is a part of the training with
-# data, rewards and settings of its own; it starts from the adapter that the stage before it has trained. *Mixed*
-# rewards need no second stage: they reward the form and the whole answer from the beginning.
+# If the policy learns the form in a first training, nearly every group has some variance under the strict reward too.
+# That is the idea of **form first, then correctness**: two stages with different rewards. A **stage** is a part of the
+# training with data, rewards and settings of its own; it starts from the adapter that the stage before it has trained.
+# *Mixed* rewards need no second stage: they reward the form and the whole answer from the beginning.
+#
+# Both ways begin at the second bar, where only a third of the groups have some variance. SFT on a few examples (chapter
+# 00) can teach the form even if no completion has it yet.
 #
 # The last bar shows the opposite end: the policy has mastered the task, so in about half of the groups all completions
 # are paid, and these groups teach nothing either.
 #
-# In all of these cases, one number decides: how far the success rate is from 0 and from 1. If a completion succeeds
-# with probability p, a group of n has some variance with probability $1 - p^n - (1 - p)^n$:
+# All four bars follow from one number each: the probability p that a completion is paid. In a group of n, all
+# completions are paid with probability $p^n$, and none with probability $(1 - p)^n$. So a group has some variance with
+# probability $1 - p^n - (1 - p)^n$:
 
 # %%
 rates = [i / 50 for i in range(51)]
@@ -149,8 +153,8 @@ figures.show(figure, words)
 
 # %% [markdown]
 # Each line is the fraction of groups that teach, for one group size. At a success rate of one half nearly all groups of
-# eight teach; where success is rare or nearly certain, a larger group teaches more often. (With the same number of
-# completions in a step, there are then fewer groups: exercise 07.2.)
+# eight teach. At any rate between 0 and 1 a larger group teaches more often. (With the same number of completions in a
+# step, there are then fewer groups: exercise 07.2.)
 #
 # The same holds for a single problem: if it is never right or always right, it teaches nothing. Leaving such problems
 # out, and ordering the others from easy to hard, is a **curriculum**. Its price is the completions that must be sampled
@@ -191,7 +195,8 @@ print(profile)
 
 # %% [markdown]
 # Difficulty depends on the policy. It is measured by the **pass rate**: the fraction of this policy's completions that
-# are right. A filter keeps the problems between the two extremes:
+# are right. A filter keeps the problems between the two extremes. Problems that are never right in the sample
+# (*hopeless*) or always right (*mastered*) are left out; their boxes are grey:
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -221,8 +226,9 @@ figures.show(
 )
 
 # %% [markdown]
-# `pass_rates` samples the completions and scores them with the correctness reward of chapter 03, which looks for the
-# right number between answer tags and ignores the text around them. `curriculum` applies the filter:
+# The next cell takes 64 of the training problems. `pass_rates` samples eight completions of each and scores them with
+# the correctness reward of chapter 03, which looks for the right number between answer tags and ignores the text around
+# them. `curriculum` keeps the problems with a pass rate above `low` and below `high`:
 
 # %%
 from grpo_workbook.training import curriculum, pass_rates
@@ -245,12 +251,13 @@ for index in (chosen.rows[0], chosen.rows[-1]):
 
 # %% [markdown]
 # To train on the chosen problems, pass `some_problems.select(chosen.rows)` to the trainer. Add `shuffle_dataset=False`
-# in `GRPOConfig` if it should keep the order from easy to hard.
+# in `GRPOConfig` if it should keep the order from easy to hard. The trainings below use all training problems, so
+# neither the filter nor the order is tested by a training here.
 #
-# Is the filter worth its price here? No: it leaves out only 2 problems, and measuring took 64 x 8 = 512 completions, as
-# many completions as eight training steps take. The reason is that the pass rates hardly differ. Even if all problems
-# had the same pass rate p, the measured rates would vary by chance, with variance p (1 - p) / 8. Compare this with the
-# variance that was measured:
+# Would the filter be worth its price here? It leaves out only 2 problems, and measuring took 64 x 8 = 512 completions,
+# as many completions as eight training steps take. Perhaps the problems differ too little in difficulty. Even if all of
+# them had the same pass rate p, the measured rates would vary by chance, with variance p (1 - p) / 8. Compare this with
+# the variance that was measured. What is left is an estimate of the variance of the true pass rates:
 
 # %%
 from statistics import pstdev
@@ -260,9 +267,11 @@ import numpy as np
 p = mean(rates_before)
 chance = p * (1 - p) / 8  # the variance if all problems were equally hard
 spread = pstdev(rates_before)
-print(f"standard deviation of the pass rates:   {spread:.3f}")
-print(f"the same if all were equally hard:      {chance**0.5:.3f}")
-print(f"part of the variance due to chance:     {chance / spread**2:.0%}")
+left = max(0.0, spread**2 - chance)
+print(f"standard deviation of the measured rates:  {spread:.3f}")
+print(f"the same if all were equally hard:         {chance**0.5:.3f}")
+print(f"part of the variance due to chance:        {chance / spread**2:.0%}")
+print(f"standard deviation of the true rates:      {left**0.5:.3f} (estimate)")
 
 dice = np.random.default_rng(0)
 simulated = dice.binomial(8, p, size=(10_000, 64)) / 8  # 64 equally hard problems
@@ -271,12 +280,13 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 
 # %% [markdown]
 # Most of the variance is chance: if all problems were equally hard, their rates would differ as much or more in 9 % of
-# measurements. So these 64 problems hardly differ for this model, and eight completions each do not even show that they
-# differ at all. One reason is the model itself. Many of its completions have the right number outside the tags (before
-# training 65.8 % of the held-out answers below are right in some form, but only 21.2 % strictly), and that habit
-# probably depends little on the problem. A curriculum needs problems that differ in difficulty. It also
-# needs enough completions to measure the difference: a problem with a true pass rate of 10 % has no right completion
-# among eight in 43 of 100 tries.
+# measurements. So eight completions each do not show that the problems differ at all. If they do, the estimate is a
+# standard deviation of about 8 points around 48 %, and then hardly any problem is near 0 or 1. The two problems that
+# the filter leaves out may only have been unlucky: a problem with a true pass rate of 30 % has no right completion
+# among eight in 6 of 100 tries.
+#
+# So the filter is not worth its price here. A curriculum needs problems that differ in difficulty, and enough
+# completions of each to measure the difference.
 
 # %% [markdown]
 # ## Three ways, the same number of completions
@@ -293,6 +303,10 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 # - **form first**: 8 steps with strict form 0.5 and parts of the form 0.5, then 16 steps with correctness 2 and strict
 #   form 0.5;
 # - **correctness alone**: correctness 1.
+#
+# Only the ratios of the weights matter, because the advantages of a group are divided by the standard deviation of its
+# rewards (`scale_rewards="group"`). In each trainer the learning rate rises over five steps and then falls to 0; its
+# mean over the 24 steps is the same in all three ways.
 #
 # The measure was fixed before the run: how many of the 240 held-out problems are strictly right after training? For a
 # stage you need no special tool, because it is a second `GRPOTrainer` around the same model. `train` makes such a
@@ -412,7 +426,9 @@ for old, new in pairs:
 # several points worse. And each way was trained once, with one seed: another seed could change the order (chapter 08).
 #
 # Why do the rewards make so little difference? Look at the groups. The figure shows the fraction of zero-variance
-# groups over the steps:
+# groups over the steps, with a line for each of the three ways. A point is 32 groups (four steps of eight), and the
+# thin line through it is its 95 % interval; the three points are drawn a little beside each other. The dotted line
+# marks the step after which *form first* changes its rewards:
 
 # %% tags=["hide-input"]
 from grpo_workbook import wilson_interval
@@ -445,17 +461,16 @@ figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Line chart, means of four steps. {'; '.join(sentences)}.")
 
 # %% [markdown]
-# Each line is one of the three ways. A point is 32 groups (four steps of eight), and the thin line through it is its 95
-# % interval; the three are drawn a little beside each other. The dotted line marks the step after which *form first*
-# changes its rewards.
-#
 # At the start hardly any group has zero variance in any of the three ways. About half of the completions have the right
 # number between the tags (the pass rates above), so even correctness alone rewards some completions of nearly every
-# group. The imagined policy at the top of the chapter was different: only 5 % of its completions had the form. Here the
-# zero-variance groups come later, because problems are mastered: after the mixed training no problem of the sample is
-# wrong in all tries, and many are right in all (see the next section). With mixed rewards and with correctness alone
-# they are 13 and 15 of the 32 groups in the last four steps. Rewarding parts of the answer does not help against this
-# cause. *Form first* ends with fewer such groups (4 of 32, in one run), but not with more right answers.
+# group. The imagined policy at the top of the chapter was different: only 5 % of its completions had the form. So the
+# problem that mixed rewards and *form first* are made for does not exist here.
+#
+# Here the zero-variance groups come later: with mixed rewards and with correctness alone they are 13 and 15 of the 32
+# groups in the last four steps. The reason is that the policy has become better. After the mixed training its pass rate
+# is 86 % (next section), and at this rate all completions are right in $0.86^8$, or 30 %, of the groups of eight.
+# Rewarding parts of the answer does not help against this cause. *Form first* ends with fewer such groups (4 of 32, in
+# one run), but not with more right answers.
 #
 # *Form first* also shows how much of a gain can be form. Its first trainer raises *strict* accuracy from 21 to 61 %
 # although it never rewards a right answer. Before training 65.8 % of the answers were right in some form (the *lenient*
@@ -476,9 +491,13 @@ print(f"{mean(rates_after):.0%} right on average, {mean(rates_before):.0%} befor
 
 # %% [markdown]
 # How many problems have 0, 1, ... 8 right completions of 8, before and after the mixed training? The filter would leave
-# out the grey, hatched bars. A cross marks a bar of height 0:
+# out the grey, hatched bars, and a cross marks a bar of height 0. A black line is the height to expect if all 64
+# problems were equally hard, with the mean pass rate of the panel. Where the bars end near these lines, chance alone
+# can explain the differences between the problems:
 
 # %% tags=["hide-input"]
+from math import comb
+
 counts = {}
 for name, rates in (("before training", rates_before), ("after it", rates_after)):
     right = [round(8 * rate) for rate in rates]
@@ -492,17 +511,25 @@ figure, words = figures.bar_panels(
     title=f"The filter leaves out {idle_before} of 64 problems before training, "
     f"and {idle_after} after it",
 )
-for axes in figure.axes[:2]:
+words += " Counted by the right ones among 8 completions. Expected if equally hard:"
+for axes, rates in zip(figure.axes, (rates_before, rates_after)):
     axes.set_xlabel("right ones among 8 completions")
     for k in (0, 8):  # what a curriculum leaves out is grey
         axes.patches[k].set(facecolor="#BBBBBB", hatch="//", edgecolor="white")
-figures.show(figure, f"{words} Counted by the right ones among 8 completions.")
+    p = mean(rates)
+    expected = [64 * comb(8, k) * p**k * (1 - p) ** (8 - k) for k in range(9)]
+    (marks,) = axes.plot(range(9), expected, "_k", markersize=15, markeredgewidth=2)
+    words += f" {', '.join(f'{number:.0f}' for number in expected)};"
+label = "expected if all 64 problems were equally hard"
+figure.legend([marks], [label], frameon=False, loc="outside lower center", fontsize=9)
+figure.set_size_inches(7.0, 3.0)
+figures.show(figure, f"{words.removesuffix(';')}.")
 
 # %% [markdown]
 # After training, 23 of the 64 problems are right in all eight tries, but the filter that was measured at the start left
-# out only two. So measure again before each new trainer. Here, too, a part is chance: if every problem had a pass rate
-# of 86 %, 19 of 64 would be right in all eight tries. So many of the 23 are not mastered for good, and more completions
-# would show which.
+# out only two. So measure again before each new trainer. Here, too, a large part is chance: if every problem had a pass
+# rate of 86 %, 19 of 64 would be right in all eight tries (the last black line). So many of the 23 may still fail
+# sometimes, and then they could still teach. More completions would show which.
 
 # %% [markdown]
 # ## Dynamic sampling: the filter at every step
@@ -520,11 +547,11 @@ for start, fraction in zip(starts, zero):
     print(f"{price:.2f} completions sampled for each one used")
 
 # %% [markdown]
-# What does this price buy? A zero-variance group adds nothing to the gradient of the rewards. So the same number of
-# sampled completions holds no more groups that teach; dynamic sampling only gathers them in fewer steps. But each of
-# its steps has the same number of groups that teach, so the gradient does not get noisier as problems are mastered. In
-# DAPO's ablation, dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B weights; each of
-# its steps takes more samples).
+# What does this price buy? A zero-variance group adds nothing to the gradient of the rewards. Among the same number of
+# sampled completions, dynamic sampling finds no more groups that teach; it only collects them into fewer, full steps.
+# But each of its steps has the same number of groups that teach, so the gradient does not get noisier as problems are
+# mastered. In DAPO's ablation, dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B
+# weights; each of its steps takes more samples).
 #
 # | | filter before training | dynamic sampling |
 # | --- | --- | --- |
@@ -710,15 +737,16 @@ predict("07.2", prediction, larger_groups);
 # %% [markdown]
 # ### Exercise 07.3 · `own_problems` · medium · 15 minutes
 #
-# Measure your own problems: name a file (.jsonl, .csv, .parquet with the columns `question` and `answer`), or write at
-# least 8 rows. The cell measures their pass rates with the tiny Qwen3 before GRPO (not with tiny-form), 8 completions
-# for each problem. Predict which part of them can teach: "most" (two thirds or more), "few" (one third or less) or
-# "about half". Then read the printed rates: which problems would you make easier, and which harder? To use your own
-# model, set `GRPO_WORKBOOK_MODEL` or give `model=` to `choose_profile`.
+# Before your own training, find out which cause you have. Name a file (.jsonl, .csv, .parquet with the columns
+# `question` and `answer`), or write at least 8 rows. The cell measures their pass rates with the tiny Qwen3 before GRPO
+# (not with tiny-form), 8 completions for each problem. Predict which sort makes up more than half of them: "hopeless"
+# (0 of 8 right), "can teach", "mastered" (8 of 8), or "none" if no sort does. Then read the printed rates: which
+# problems would you make easier, and which harder? To use your own model, set `GRPO_WORKBOOK_MODEL` or give `model=` to
+# `choose_profile`.
 
 
 # %% tags=["exercise"]
-prediction = ...  # "most", "about half" or "few"
+prediction = ...  # "hopeless", "can teach", "mastered" or "none"
 SENTENCES = [
     "Mira has {a} shells and buys {b} more. How many shells does Mira have now?",
     "A zoo owns {a} elephants and {b} zebras. What is the total?",
@@ -732,12 +760,12 @@ for sentence in SENTENCES:
 def own_pass_rates() -> dict:
     """Eight completions for each of my problems, before training."""
     own = choose_profile(default="smoke")
-    policy, words = load_policy(own)
+    policy, own_tokenizer = load_policy(own)
     mine = to_dataset(load_problems(PROBLEMS))
     mine = mine.select(range(min(64, len(mine))))
     tokens = own.grpo["max_completion_length"]
     rates = pass_rates(
-        policy, words, mine, samples=8, max_new_tokens=tokens,
+        policy, own_tokenizer, mine, samples=8, max_new_tokens=tokens,
         batch_size=own.eval_batch_size,
     )
     for rate, question in zip(rates, mine["question"], strict=True):
@@ -758,12 +786,13 @@ predict("07.3", prediction, own_pass_rates);
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "few"
+# prediction = "hopeless"
 # ```
 #
 # This is the answer for the rows above and the tiny Qwen3: "3 shells and 4 more" is always right, "48 shells and 7
-# more" in three of its eight samples, and the other six problems never. If most of your problems are never right, begin
-# with easier problems or a reward with partial credit. If most are mastered, find harder ones.
+# more" in three of its eight samples, and the other six problems never. If most of your problems are hopeless, begin
+# with easier problems, SFT, or a reward with partial credit. If most are mastered, find harder ones. If most can teach,
+# train.
 #
 # </details>
 
@@ -834,9 +863,10 @@ except NotImplementedError:
 # - If most groups earn nothing, reward parts of the answer as well: more groups then have some variance. (The
 #   simulation shows this; our model did not have the problem.) In our runs few groups earned nothing, and no difference
 #   between mixed rewards, form first and correctness alone was shown, with one seed each.
-# - If problems are too hard or mastered, leave them out. Difficulty is the pass rate of *this* policy, so it changes
-#   with training. A filter before training has its cost in advance and goes stale; dynamic sampling has its cost in
-#   every batch and does not.
+# - If problems are never right or always right, leave them out, but first compare their number with chance: eight
+#   completions are few. Difficulty is the pass rate of *this* policy, so it changes with training. A filter before
+#   training has its cost in advance and goes stale; dynamic sampling has its cost in every batch and does not.
+# - If the pass rate is high everywhere, as after our training, stop or take harder problems.
 # - A stage is a second trainer around the same adapter. Change the seed, and remember that the optimizer and the
 #   learning rate begin anew.
 # - Before you believe that one way is better, fix the measure, run several seeds, and report the result in any case.
