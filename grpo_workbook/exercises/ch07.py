@@ -257,7 +257,10 @@ def measures_only_the_kept(rates, samples, completions):
 
 @steps_to_pay_back.mistake
 def measures_only_the_dropped(rates, samples, completions):
-    """You paid only for the problems that are left out: all of them were measured."""
+    """You paid only for the problems that are left out, or you saved the whole of the larger step.
+    All problems were measured, and a step with the filter takes completions too.
+    """
+    # Both mistakes give samples * kept / completions.
     kept, dropped = split_by_rate(rates)
     if kept == 0 or dropped == 0:
         return None
@@ -293,17 +296,6 @@ def pays_back_at_once(rates, samples, completions):
     if kept == 0 or dropped == 0:
         return 0
     return steps_for(len(rates) * samples, completions * dropped / kept)
-
-
-@steps_to_pay_back.mistake
-def saves_the_whole_larger_step(rates, samples, completions):
-    """You saved the whole step without the filter. A step with the filter takes completions too:
-    subtract them.
-    """
-    kept, dropped = split_by_rate(rates)
-    if kept == 0 or dropped == 0:
-        return None
-    return steps_for(len(rates) * samples, completions * len(rates) / kept)
 
 
 @steps_to_pay_back.mistake
