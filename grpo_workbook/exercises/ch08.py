@@ -93,7 +93,7 @@ def approximates(better, worse):
     return float(chi2.sf((better - worse) ** 2 / (better + worse), 1))
 
 
-# 08.2: the probability of a gain by chance
+# 08.2: the probability that the best of several runs shows a gain by chance
 
 
 def chances(n, rate):
@@ -105,85 +105,128 @@ def chances(n, rate):
     return chances
 
 
-def sum_over_pairs(n, rate, counts):
-    """The probability that `counts(second - first)` holds of the two numbers of right answers."""
+def chance_for_each_baseline(n, rate, counts):
+    """(the probability of a baseline, that `counts(run - baseline)` holds of one run), for each."""
     distribution = chances(n, rate)
+    pairs = []
+    for baseline, baseline_chance in enumerate(distribution):
+        one_run = 0.0
+        for right, chance in enumerate(distribution):
+            if counts(right - baseline):
+                one_run += chance
+        pairs.append((baseline_chance, one_run))
+    return pairs
+
+
+def best_of_runs(n, rate, runs, counts):
+    """The probability that `counts(run - baseline)` holds of at least one of the runs."""
     total = 0.0
-    for first, first_chance in enumerate(distribution):
-        for second, second_chance in enumerate(distribution):
-            if counts(second - first):
-                total += first_chance * second_chance
+    for baseline_chance, one_run in chance_for_each_baseline(n, rate, counts):
+        total += baseline_chance * (1 - (1 - one_run) ** runs)
     return total
 
 
-def correct_chance_of_gain(n, rate, gain):
+def correct_chance_of_gain(n, rate, gain, runs):
     """The solution."""
 
     def is_a_gain(difference):
         return difference >= gain
 
-    return sum_over_pairs(n, rate, is_a_gain)
+    return best_of_runs(n, rate, runs, is_a_gain)
 
 
 chance_of_gain = exercise("08.2", "chance_of_gain", solution=correct_chance_of_gain, tolerance=1e-5)
-chance_of_gain.case(30, 0.5, 3)
-chance_of_gain.case(30, 0.7, 3)
-chance_of_gain.case(4, 0.5, 1)
-chance_of_gain.case(100, 0.5, 10)
-chance_of_gain.case(30, 0.5, 0)  # as good or better
+chance_of_gain.case(30, 0.5, 3, 1)
+chance_of_gain.case(30, 0.5, 3, 4)
+chance_of_gain.case(30, 0.7, 3, 2)
+chance_of_gain.case(4, 0.5, 1, 3)
+chance_of_gain.case(100, 0.5, 10, 2)
+chance_of_gain.case(30, 0.5, 0, 1)  # as good or better
 
 
 @chance_of_gain.mistake
-def leaves_out_the_gain_itself(n, rate, gain):
+def leaves_out_the_gain_itself(n, rate, gain, runs):
     """You left out the gain of exactly `gain`: "at least" includes it."""
-    return correct_chance_of_gain(n, rate, gain + 1)
+    return correct_chance_of_gain(n, rate, gain + 1, runs)
 
 
 @chance_of_gain.mistake
-def counts_this_gain_alone(n, rate, gain):
+def counts_this_gain_alone(n, rate, gain, runs):
     """You counted the gain of exactly `gain`: "at least" includes the larger ones."""
 
     def is_this_gain(difference):
         return difference == gain
 
-    return sum_over_pairs(n, rate, is_this_gain)
+    return best_of_runs(n, rate, runs, is_this_gain)
 
 
 @chance_of_gain.mistake
-def returns_the_complement_of_the_chance(n, rate, gain):
+def returns_the_complement_of_the_chance(n, rate, gain, runs):
     """You returned the probability of a smaller gain: take it from 1."""
-    return 1 - correct_chance_of_gain(n, rate, gain)
+    return 1 - correct_chance_of_gain(n, rate, gain, runs)
 
 
-@chance_of_gain.mistake
-def approximates_by_a_normal(n, rate, gain):
-    """That is the normal approximation: add up the exact probabilities, there are only a few."""
+def normal_tail(n, rate, gain):
+    """The probability of a gain of one run by the normal approximation."""
     deviation = sqrt(2 * n * rate * (1 - rate))
     return 0.5 * math.erfc(gain / deviation / sqrt(2))
 
 
 @chance_of_gain.mistake
-def approximates_with_a_correction(n, rate, gain):
+def approximates_by_a_normal(n, rate, gain, runs):
     """That is the normal approximation: add up the exact probabilities, there are only a few."""
-    deviation = sqrt(2 * n * rate * (1 - rate))
-    return 0.5 * math.erfc((gain - 0.5) / deviation / sqrt(2))
+    return 1 - (1 - normal_tail(n, rate, gain)) ** runs
 
 
 @chance_of_gain.mistake
-def counts_losses_too(n, rate, gain):
-    """You counted losses as well: only a second count that is higher looks like a gain."""
+def approximates_with_a_correction(n, rate, gain, runs):
+    """That is the normal approximation: add up the exact probabilities, there are only a few."""
+    return 1 - (1 - normal_tail(n, rate, gain - 0.5)) ** runs
+
+
+@chance_of_gain.mistake
+def counts_losses_too(n, rate, gain, runs):
+    """You counted losses as well: only a count above the baseline looks like a gain."""
 
     def is_a_change(difference):
         return abs(difference) >= gain
 
-    return sum_over_pairs(n, rate, is_a_change)
+    return best_of_runs(n, rate, runs, is_a_change)
 
 
 @chance_of_gain.mistake
-def takes_the_first_count_as_certain(n, rate, gain):
-    """You took the first count as certain: it is as much luck as the second."""
+def takes_the_first_count_as_certain(n, rate, gain, runs):
+    """You took the baseline's count as certain: it is as much luck as the others."""
     needed = math.ceil(n * rate + gain)
-    return sum(chances(n, rate)[needed:])
+    one_run = sum(chances(n, rate)[needed:])
+    return 1 - (1 - one_run) ** runs
+
+
+@chance_of_gain.mistake
+def takes_the_gains_as_independent(n, rate, gain, runs):
+    """You took the gains as independent: all runs are compared with the same baseline, and if it is
+    low, all of them look better. Fix its count first, then add up over its counts.
+    """
+    return 1 - (1 - correct_chance_of_gain(n, rate, gain, 1)) ** runs
+
+
+@chance_of_gain.mistake
+def leaves_out_the_other_runs(n, rate, gain, runs):
+    """You computed the gain of one run: the best of several gains more often."""
+    return correct_chance_of_gain(n, rate, gain, 1)
+
+
+@chance_of_gain.mistake
+def asks_it_of_every_run(n, rate, gain, runs):
+    """You asked for the gain in every run: it is enough that the best run has it."""
+
+    def is_a_gain(difference):
+        return difference >= gain
+
+    total = 0.0
+    for baseline_chance, one_run in chance_for_each_baseline(n, rate, is_a_gain):
+        total += baseline_chance * one_run**runs
+    return total
 
 
 # 08.3: how far training seeds lie apart
