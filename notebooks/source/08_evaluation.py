@@ -132,8 +132,8 @@ before[["kind", "problem", "sample", "answer", "completions", "strict"]].head(4)
 # ## Strict and lenient
 #
 # An answer is *strictly* right if it is right and in the required form. It is *leniently* right if it is right in any
-# readable form. The strict rate tells you how many answers a program can use, and the lenient rate tells you how many
-# problems the model can solve. Report both.
+# readable form. The strict rate tells you how many answers a program can use, and the lenient rate how many results are
+# right. Report both. The intervals below need one outcome for each problem, so the cell takes only the first answer:
 
 # %%
 from grpo_workbook import statistics
@@ -147,9 +147,9 @@ for name in MEASURES:
     print(f"{name:11} {count}   95 % interval {low:.1%} to {high:.1%}")
 
 # %% [markdown]
-# The cell above takes only the first answer to each problem. Its interval is Wilson's: it contains every true rate
-# that the observed count does not contradict at the 5 % level. The textbook interval,
-# `rate ± 1.96 * sqrt(rate * (1 - rate) / n)`, fails near 0 and 1: for 30 of 30 right it claims 100 % to 100 %.
+# The interval is Wilson's: it contains every true rate that the observed count does not contradict at the 5 % level.
+# The textbook interval, `rate ± 1.96 * sqrt(rate * (1 - rate) / n)`, fails near 0 and 1: for 30 of 30 right it claims
+# 100 % to 100 %.
 
 # %%
 print("30 of 30:", statistics.wilson_interval([True] * 30))
@@ -169,6 +169,9 @@ for row in wrong.head(4).itertuples():
     print("   ", " ".join(row.completions.split()))
 
 # %% [markdown]
+# Three of these four solutions contain a number that is not in the problem (`6*4` for 6 boxes with 2 beads each, for
+# example), and one subtracts wrongly. So these are wrong answers, not right ones that were misread.
+#
 # ## How many problems? Ask before the run
 #
 # A test gives a *p-value*: the probability that chance alone gives a difference at least as large, if nothing has
@@ -181,8 +184,7 @@ for row in wrong.head(4).itertuples():
 # Two rates describe a paired comparison: the fraction of problems that get better, and the fraction that get worse. The
 # gain is the first minus the second. **How much pairing helps depends on the second rate.** If the outcomes before and
 # after are correlated, because hard problems stay hard and easy ones stay easy, few problems get worse and the test
-# sees the gain clearly. If the outcomes are independent, each model must answer about as many problems as in the
-# unpaired design.
+# sees the gain clearly.
 #
 # You cannot know before the training how many problems it will make worse. But you can measure how many problems get
 # worse when *nothing* changes, by comparing two runs of the baseline. Our eight answers to each problem are eight such
@@ -199,18 +201,20 @@ pairs_worse = right * (SAMPLES - right)  # ordered pairs of runs: right, then wr
 untrained_worse = pairs_worse.mean() / (SAMPLES * (SAMPLES - 1))
 rate = before["strict"].mean()
 independent_worse = rate * (1 - rate)
+print(f"right in all runs together:       {rate:.1%}")
 print(f"over all pairs of the eight runs: {untrained_worse:.1%} get worse")
 print(f"if the runs were independent:     {independent_worse:.1%} would")
 
 # %% [markdown]
-# Fewer problems get worse than independent runs would give, because a problem's outcomes are correlated: some problems
-# are easy for this model, and others are hard. (A table below shows how much the kinds of problem differ.) So pairing
-# will help. If the two numbers were equal, each model would have to answer about as many problems as in the unpaired
-# design. With greedy decoding two runs of the same model give the same answers, so only the training can make a problem
-# worse.
+# Fewer problems get worse than independent runs would give, because some problems are easy for this model and others
+# are hard. So pairing will help. (With greedy decoding two runs of the same model give the same answers, so there only
+# the training can make a problem worse.)
 #
-# Now we can plan. `paired_items` computes from both rates how many problems a paired test needs. For comparison we
-# write its unpaired counterpart:
+# Now we can plan. `paired_items` computes from the two rates how many problems a paired test needs for a power of 80 %.
+# The next cell writes down two plans to compare it with, an unpaired test and a paired test with *independent*
+# outcomes. If the outcomes are independent, the two accuracies determine both rates. For a gain of five points, for
+# example, a problem is right before with probability 0.328 and wrong after with 1 - 0.378, so 0.328 x 0.622 = 20 % of
+# the problems get worse:
 
 # %%
 from math import ceil
@@ -230,47 +234,28 @@ def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
     return ceil((spread / gain) ** 2)
 
 
-print("gain       paired   unpaired, for each model")
-for gain in (0.20, 0.10, 0.05):
-    paired = paired_items(better=untrained_worse + gain, worse=untrained_worse)
-    unpaired = unpaired_items(rate, gain)
-    print(f"{100 * gain:2.0f} points {paired:7,} {unpaired:10,}")
-power = paired_power(profile.heldout, untrained_worse + 0.20, untrained_worse)
-print(f"{profile.heldout} problems find 20 points with a power of {power:.0%}")
+def independent_items(before: float, gain: float) -> int:
+    """Problems of a paired test if the outcomes before and after are independent."""
+    after = before + gain
+    return paired_items(better=(1 - before) * after, worse=before * (1 - after))
 
 # %% [markdown]
-# Choose the smallest gain that would matter for your decision, and read off the number of problems. If you have fewer,
-# collect more problems first; otherwise you may well miss a gain of that size. In this chapter only a gain of 20 points
-# or more matters, so 160 problems are enough. (The paired numbers assume that as many problems get worse with training
-# as without it. They are cautious if the training makes no kind of problem harder, because then fewer problems get
-# worse. If it makes some harder, more get worse, and the plan was too small.)
-#
-# How much does the rate of problems that get worse matter? Take another model, which is right in 60 % of the problems,
-# and plan four comparisons for it: paired with 3 % of the problems getting worse, paired with 10 %, paired with
-# *independent* outcomes, and unpaired. If the outcomes are independent, the two accuracies determine both rates. For
-# a rise from 60 to 65 %, for example, a problem is right before with probability 0.6 and wrong after with 0.35, so
-# 0.6 x 0.35 = 21 % of the problems get worse:
+# How many problems does each plan need for a gain of 3, 5, 10 or 20 points? The first two are paired tests in which 3 %
+# of the problems get worse, and as many as we measured:
 
 # %%
-BASE_RATE = 0.60
-
-
-def independent_items(gain: float) -> int:
-    """Problems of a paired test if the outcomes before and after are independent."""
-    after = BASE_RATE + gain
-    return paired_items(better=(1 - BASE_RATE) * after, worse=BASE_RATE * (1 - after))
-
-
 plan_gains = [0.03, 0.05, 0.10, 0.20]
-plans = {
-    "paired, 3 % get worse": [paired_items(0.03 + gain, 0.03) for gain in plan_gains],
-    "paired, 10 % get worse": [paired_items(0.10 + gain, 0.10) for gain in plan_gains],
-    "paired, independent": [independent_items(gain) for gain in plan_gains],
-    "unpaired, each model": [unpaired_items(BASE_RATE, gain) for gain in plan_gains],
-}
+plans = {}
+for worse_rate in (0.03, untrained_worse):
+    needed = [paired_items(worse_rate + gain, worse_rate) for gain in plan_gains]
+    plans[f"paired, {worse_rate:.1%} get worse"] = needed
+plans["paired, independent"] = [independent_items(rate, gain) for gain in plan_gains]
+plans["unpaired, each model"] = [unpaired_items(rate, gain) for gain in plan_gains]
 print(f"{'problems for a gain of':24}", *(f"{100 * g:4.0f} points" for g in plan_gains))
 for name, items in plans.items():
     print(f"{name:24}", *(f"{count:11,}" for count in items))
+power = paired_power(profile.heldout, untrained_worse + 0.20, untrained_worse)
+print(f"{profile.heldout} problems find 20 points with a power of {power:.0%}")
 
 # %% [markdown]
 # The figure draws this table. The horizontal axis is the gain, the vertical axis the number of problems, and both are
@@ -284,8 +269,8 @@ for (name, items), (colour, dash, marker) in zip(plans.items(), figures.STYLES):
     axes.plot(points, items, dash, color=colour, marker=marker, lw=2, label=name,
               ms=9 if is_open else 5, mfc="none" if is_open else colour)
 at_five = plan_gains.index(0.05)
-(few_worse, more_worse, independent, unpaired_5) = [n[at_five] for n in plans.values()]
-notes = [(few_worse, f"{few_worse:,}"), (more_worse, f"{more_worse:,}"),
+(few_worse, measured, independent, unpaired_5) = [n[at_five] for n in plans.values()]
+notes = [(few_worse, f"{few_worse:,}"), (measured, f"{measured:,}"),
          (independent, f"{independent:,} and {unpaired_5:,}")]
 for count, words in notes:
     axes.annotate(words, (5, count), (7, 5), textcoords="offset points", fontsize=9)
@@ -303,24 +288,28 @@ figures.show(figure, "Problems needed for a gain, four designs. The unpaired lin
              f"that of independent outcomes nearly coincide. {'; '.join(ends)}.")
 
 # %% [markdown]
-# To show a rise from 60 to 65 %, a paired test needs 367 problems if 3 % of them get worse, and 1,512 if the outcomes
-# are independent. With independent outcomes the unpaired test needs about as many answers of each model (1,471), and it
-# needs two different sets of problems. (At 20 points its number is even a little smaller than the paired ones. The
-# reason is the arithmetic: the paired numbers are those of the exact test, and the unpaired ones those of a normal
-# approximation, which is slightly too hopeful for few problems.) So pairing always saves problems, but it saves answers
-# only as far as the outcomes are correlated.
+# To show a gain of five points, a paired test needs 367 problems if 3 % of them get worse, 808 if as many get worse as
+# we measured, and 1,474 if the outcomes are independent. With independent outcomes the unpaired test needs about as
+# many answers of each model (1,434), and it needs two different sets of problems. (Its numbers are a little smaller
+# because they come from a normal approximation, and the paired ones from the exact test.) So pairing always saves
+# problems, but it saves answers only as far as the outcomes are correlated.
 #
 # A wrong assumption about this rate is expensive. If you assume 3 % and take 367 problems, but the outcomes are
-# independent, the test misses the gain in three of four cases:
+# independent, the test misses the gain in about three of four cases:
 
 # %%
-for worse_rate in (0.03, 0.10, 0.21):
+for worse_rate in (0.03, untrained_worse, rate * (1 - rate - 0.05)):
     power = paired_power(367, worse_rate + 0.05, worse_rate)
-    print(f"{worse_rate:4.0%} get worse: 367 problems have a power of {power:.0%}")
+    print(f"{worse_rate:5.1%} get worse: 367 problems have a power of {power:.0%}")
 
 # %% [markdown]
-# So measure on your baseline how many problems get worse when nothing changes, as we did above, and plan with that
-# rate.
+# So compare two runs of your baseline and plan with the rate that you find. The plan is cautious if the training makes
+# no problem harder, because then fewer problems get worse than in these two runs. If it makes some problems harder,
+# more may get worse, and the plan was too small.
+#
+# Choose the smallest gain that would matter for your decision, and read off the number of problems. If you have fewer,
+# collect more first; otherwise you may well miss a gain of that size. This chapter only looks for a large gain, of 20
+# points or more, so its 160 problems are more than enough.
 
 # %% [markdown]
 # ## The bootstrap: intervals for means
@@ -331,8 +320,7 @@ for worse_rate in (0.03, 0.10, 0.21):
 #
 # The bootstrap must not draw single answers. Eight answers to one problem are not eight problems, because an easy
 # problem may be answered right all eight times. The same argument applies to the problems. Ours are of six kinds, and
-# two problems of one kind resemble each other. Such groups are called **clusters**. The column `kind` names the kind of
-# each problem:
+# two problems of one kind resemble each other. Such groups are called **clusters**:
 
 # %%
 by_kind = before.groupby("kind")["lenient"].agg(["mean", "size"])
@@ -397,20 +385,23 @@ axes.set_yticks(range(len(by_kind) + 3), [*by_kind.index, *bounds])
 axes.invert_yaxis()
 axes.grid(visible=False)
 axes.set(xlabel="leniently right, % of eight answers")
-axes.set_title("The rates of each kind, and three intervals of their mean")
+axes.set_title("Kinds differ widely, so resampling kinds gives the widest interval")
 spans = [f"{name} {low:.0%} to {high:.0%}" for name, (low, high) in bounds.items()]
 figures.show(figure, "The rates of 160 problems in six rows, one for each kind; the "
              f"kinds differ widely. Below, three intervals: {'; '.join(spans)}.")
 
 # %% [markdown]
 # Which interval is right depends on your claim. Resampling problems answers "how well does the model do on more
-# problems of these kinds?". Resampling kinds answers "how well does the model do on new kinds?". The second interval is
-# much the wider one, because the kinds differ widely: of `trays` the model solves 12 %, of `how_many_more` 79 %. It is
-# still too narrow, because a sample of only six kinds underestimates how much kinds differ. It says that 33 % right on
-# these six kinds tells you little about a seventh one. Benchmarks have clusters too, such as several questions about
-# one text, or the same problem in several languages. [Miller 2024](https://arxiv.org/abs/2411.00640) found standard
-# errors over three times as large on popular evaluations once their clusters were counted. If your problems come in
-# groups, resample the groups.
+# problems of these kinds?". Resampling kinds answers "how well does it do on average over more such kinds?". The second
+# interval is much the wider one, because the kinds differ widely: of `trays` the model solves 12 %, of `how_many_more`
+# 79 %. It is still too narrow, because a sample of only six kinds underestimates how much kinds differ. And it is an
+# interval for the average: a single new kind can lie far outside it, as these two do. Never resample answers: more
+# answers to the same problems do not replace more problems. Eight answers to each narrow the interval only from 24.0 to
+# 38.1 % (Wilson's for the first answers, above) to 27.3 to 38.8 %.
+#
+# Benchmarks have clusters too, such as several questions about one text, or the same problem in several languages.
+# [Miller 2024](https://arxiv.org/abs/2411.00640) found standard errors over three times as large on popular evaluations
+# once their clusters were counted. If your problems come in groups, resample the groups.
 
 # %% [markdown]
 # ## A second skill, to detect forgetting
@@ -485,7 +476,7 @@ trainer.train();
 # ## Did it get better?
 #
 # We ask the same problems with the same sampling seed, and compare for each problem the mean over its eight answers.
-# The interval is that of the mean *difference* per problem:
+# The intervals are those of the mean *difference* per problem, over problems and over kinds:
 
 # %%
 scores_after = ask_heldout_problems(model)
@@ -493,12 +484,12 @@ after = scores_after.table(heldout)
 was = before.groupby("problem")[MEASURES].mean()
 now = after.groupby("problem")[MEASURES].mean()
 for name in MEASURES:
-    gain = now[name] - was[name]
+    gain = 100 * (now[name] - was[name])  # in points
     print(f"{name:11} {was[name].mean():.1%} -> {now[name].mean():.1%}", end="   ")
-    print(f"gain {gain.mean():+.1%}", end="   95 % interval ")
-    print("over problems {:+.1%} to {:+.1%}".format(*interval(gain)), end=", ")
+    print(f"gain {gain.mean():+.1f} points")
+    print("    over problems {:+.1f} to {:+.1f}".format(*interval(gain)), end=", ")
     low, high = interval_over_clusters(gain, kinds)
-    print(f"kinds {low:+.1%} to {high:+.1%}")
+    print(f"over kinds {low:+.1f} to {high:+.1f}")
 
 # %% [markdown]
 # Where does the gain come from? The figure shows the strict rate of each kind before training (grey) and after it
@@ -533,10 +524,11 @@ figures.show(figure, f"Strict rate before and after, by kind: {'; '.join(gained)
 # Four kinds gain more than 30 points. `how_many_more` gains little, because most of its answers were right before
 # training, and `trays` stays hard: such a kind is where to look next.
 #
-# The interval of the gain is no wider than that of the rate before training, although a gain contains the noise of
-# two measurements. The reason is that each problem is compared with itself. For new kinds the gain is less certain
-# than for new problems of these kinds, but it lies clearly above 0 in both cases. Do not compare the two separate
-# intervals of before and after by eye, because they may overlap although the difference is beyond doubt.
+# The interval of the gain over problems is no wider than that of the rate before training, although a gain contains the
+# noise of two measurements. The reason is that each problem is compared with itself. Do not compare the two separate
+# intervals of before and after by eye, because they may overlap although the difference is beyond doubt. The interval
+# over kinds is wider, and it too lies clearly above 0. But all six kinds were trained. So it is about training on other
+# kinds, and says nothing about kinds that were never trained.
 #
 # **McNemar's exact test** takes one answer per problem and looks only at the problems whose outcome changed. If
 # training did nothing, each of these problems is like the toss of a fair coin: it gets better or worse with the same
@@ -587,11 +579,11 @@ figures.show(figure, f"{len(better)} problems got better and {len(worse)} got wo
              "the others stayed right or wrong and are not counted.")
 
 # %% [markdown]
-# Pairing also tells us which problems got worse. We look at them below.
+# Five of 160 problems (3 %) got worse. The plan assumed 9.9 %, so it was cautious.
 #
 # A small p-value does *not* mean that the gain is large: the interval shows how large it is. Nor does it mean that the
-# gain extends to other kinds of problems, or that it has the cause you believe in. Better form alone can raise
-# *strict*, which is why we compare *strict* with *lenient*.
+# gain extends to kinds of problems that were not trained, or that it has the cause you believe in. Better form alone
+# can raise *strict*, which is why we compare *strict* with *lenient*.
 
 # %% [markdown]
 # ## One model, eight evaluations, one seed
@@ -626,8 +618,8 @@ for problem in loss[loss >= 2].sort_values(ascending=False).index[:3]:
     print("   ", " ".join(wrong["completions"].split()))
 
 # %% [markdown]
-# Three problems lost two answers or more, which can be chance, and 86 gained as many. Reading shows what goes wrong:
-# in each of the three wrong answers it is the subtraction.
+# Three problems lost two right answers or more, which can be chance, and 86 gained two or more. Reading shows what goes
+# wrong: in each of the three wrong answers it is the subtraction.
 #
 # Compare lengths as well: longer answers cost money, and shorter ones may have lost their reasoning. Then measure the
 # second skill again:
@@ -638,16 +630,17 @@ for name, table in (("before", before), ("after", after)):
     print(f"{name:6} {tokens.mean():5.1f} tokens on average", end=", ")
     print(f"the longest {tokens.max()}")
 sums_after = answer_sums(model)
-gain = np.array(sums_after, float) - np.array(sums_before, float)
+gain = 100 * (np.array(sums_after, float) - np.array(sums_before, float))
 low, high = interval(gain)
 print(f"bare sums: {np.mean(sums_before):.1%} before, {np.mean(sums_after):.1%} after")
-print(f"gain {gain.mean():+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
+print(f"gain {gain.mean():+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}")
 print(f"p = {statistics.paired_p_value(sums_before, sums_after):.2g}")
 
 # %% [markdown]
-# In the stored run the interval includes 0 and p is above 0.05, so no loss of the second skill is shown. If p is close
-# to 0.05, the interval and the test can disagree. In that case measure more sums. A large p-value never means "nothing
-# was forgotten": a loss as large as the lower end of the interval would also fit what we observed.
+# In the stored run the interval includes 0 and p is above 0.05, so no change of the second skill is shown. A large
+# p-value never means "nothing was forgotten": a loss as large as the lower end of the interval would also fit what we
+# observed. If p is close to 0.05, the interval and the test can disagree. Then call the result undecided, or measure a
+# new and larger set of sums, and report that one. (To add sums until p falls below 0.05 would be luck again.)
 
 # %% [markdown]
 # ## pass@k and maj@k: several answers to one problem
@@ -694,10 +687,11 @@ figures.show(figure, "Three problems. A: 6 of 8 right, pass@8 and maj@8 100 %. B
              "right, one mistake 5 times, pass@8 100 %, maj@8 0 %. C: none right.")
 
 # %% [markdown]
-# Suppose that `right` of n answers are right. There are `C(n, k)` ways to choose k of the n answers, and
-# `C(n - right, k)` of these choices contain no right answer. So the HumanEval paper ([Chen et al.
-# 2021](https://arxiv.org/abs/2107.03374)) estimates pass@k by `1 - C(n - right, k) / C(n, k)`. The obvious formula
-# `1 - (1 - right / n) ** k` is too low on average, most of all with few answers:
+# Suppose that `right` of n answers are right. There are `C(n, k)` ways to choose k of the n answers, and `C(n - right,
+# k)` of these choices contain no right answer. So the HumanEval paper ([Chen et al.
+# 2021](https://arxiv.org/abs/2107.03374)) estimates pass@k by `1 - C(n - right, k) / C(n, k)`. This is right on
+# average. The obvious formula `1 - (1 - right / n) ** k` is too low on average, because it draws the same answer more
+# than once. For example, let one of four answers be right. Three of the six pairs of answers contain it:
 
 # %%
 print("estimator:      ", statistics.pass_at_k(n=4, right=1, k=2))
@@ -790,19 +784,22 @@ figures.show(figure, f"Two charts of the problems solved over k. {'; '.join(ends
 # - **Sharpening**: problems that the model already solved in some of its tries are now solved in most tries.
 # - **New**: problems are solved that the model solved in none of its tries.
 #
-# `describe_gain` divides the strict gain into these three parts, which add up to it. To tell sharpening from new, it
-# goes through the eight tries before training. The gain of a problem is the mean of eight differences, one for each
-# try: the rate after training, minus 1 if the try was right and minus 0 if it was wrong. A difference counts as *new*
-# if the other seven tries at this problem were all wrong, and as *sharpening* if at least one of them was right. (The
-# try itself does not count. Otherwise a problem with bad luck before training would seem to gain afterwards, whatever
-# the training did.)
+# `describe_gain` divides the strict gain into these three parts, which add up to it. *Form* is the strict gain less the
+# lenient gain. The lenient gain is divided by what the model solved before, and a problem must not be sorted by the
+# same tries that measure its gain: otherwise a problem with bad luck before training would seem to gain afterwards,
+# whatever the training did. So each of the eight tries before is compared with the rate after training, and the *other
+# seven* tries say to which part this difference belongs. It is *new* if they were all wrong, and *sharpening* if at
+# least one was right.
 #
 # For example, a problem is right in half of the tries after training. If all eight tries before were wrong, each
 # difference is 0.5, and the whole gain of 0.5 is new. If two of the eight were right, then each try has a right one
-# among the other seven, and the whole gain of 0.25 is sharpening.
+# among the other seven, and the whole gain of 0.25 is sharpening. If exactly one was right, it stands
+# alone among wrong ones, so its difference of -0.5 counts as new. The seven differences of 0.5 count as sharpening. So
+# the gain of 0.375 is -0.0625 new and 0.4375 sharpening.
 #
-# We also ask for one greedy answer to each problem, before and after training. PEFT's `disable_adapter` turns the
-# adapter off for a while, so the model is the base again:
+# We also ask for one greedy answer to each problem. Sampling at a lower temperature would sharpen, too, and it would
+# not change the greedy answer. So if the greedy answers get better, training did more than this. PEFT's
+# `disable_adapter` turns the adapter off for a while, so the model is the base again:
 
 # %%
 from grpo_workbook.evaluation import describe_gain, report_heldout
@@ -838,12 +835,15 @@ base_solved = np.array(base_solved)  # (problems, base_ks)
 base_passes = base_solved.mean(0).tolist()
 for k, rate in zip(base_ks, base_passes):
     print(f"base pass@{k:<2} {rate:.1%}")
-lead = solved["pass@k", "after"][:, -1] - base_solved[:, -1]
-low, high = interval(lead)
-print(f"trained pass@8 less base pass@64: {lead.mean():+.1%}", end=" ")
-print(f"({low:+.1%} to {high:+.1%})")
-greedy_rate = float(np.mean(scores_greedy_after.lenient))
+greedy_right = np.array(scores_greedy_after.lenient, float)
+greedy_rate = greedy_right.mean()
 print(f"one greedy answer after training: {greedy_rate:.1%}")
+trained = {"greedy": greedy_right, "pass@8": solved["pass@k", "after"][:, -1]}
+for name, values in trained.items():
+    lead = 100 * (values - base_solved[:, -1])
+    low, high = interval(lead)
+    print(f"trained {name} less base pass@64: {lead.mean():+.1f} points", end=" ")
+    print(f"({low:+.1f} to {high:+.1f})")
 
 # %% [markdown]
 # In the figure, the grey line is pass@k of the base for k tries, the blue line pass@k of the trained model for up to 8
@@ -873,14 +873,14 @@ figures.show(
 )
 
 # %% [markdown]
-# In the stored run, one greedy answer after training solves about as many problems as the base solves in 64 tries (73.8
-# and 75.0 %). The 95 % interval of the greedy rate, 66.4 to 80.0 % (Wilson's, for 118 of 160), reaches from about 20
-# tries of the base to more than 64. And nobody has to find the right one among 64 answers. (Greedy decoding explains
-# only a small part of this: the base's own greedy answer solves about 42 %, as many problems as two of its sampled
-# tries.) Eight tries after training solve more than 64 tries before it: the difference is 8.8 points, with an interval
-# from 2.5 to 15.0. So this gain is not sharpening alone, as far as 64 tries can tell. The grey line still rises at 64,
-# so more tries would solve more problems. (The base's pass@8 differs a little from the one above, because these are
-# other samples.)
+# In the stored run, one greedy answer after training solves about as many problems as the base solves in 64 tries: 73.8
+# and 75.0 %, and the interval of the difference includes 0. And nobody has to find the right one among 64 answers.
+# (Greedy decoding explains only a small part of this: the base's own greedy answer solves about 42 %, as many problems
+# as two of its sampled tries.)
+#
+# Eight tries after training solve more than 64 tries before it, by 8.8 points with an interval from 2.5 to 15.0. So
+# this gain is not sharpening alone, as far as 64 tries can tell. The grey line still rises at 64, so more tries would
+# solve more problems. (The base's pass@8 differs a little from the one above, because these are other samples.)
 #
 # One run with one seed is little evidence. [The measurements](../docs/measurements.md) have three seeds of a longer
 # run, chapter 04's 120 steps: there one greedy answer after training solves 83 to 85 % of 120 problems, and 64 answers
@@ -952,7 +952,7 @@ evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "
 
 # %% [markdown]
 # Read *lenient* beside *strict*. Both rise by the same 28 points here, so the gain is no gain in form. (The base is
-# right in 43 % of the problems here and in 33 % above, because these answers are greedy and those were sampled.) With
+# right in 43 % of the problems here and in 33 % above, mainly because these answers are greedy and those sampled.) With
 # one greedy answer to each problem the command cannot divide the rest into sharpening and new; `--samples 8` would.
 
 # %% [markdown]
@@ -963,7 +963,7 @@ evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "
 # | record | because |
 # | --- | --- |
 # | model, adapter and data, each with a hash | "the new one" identifies nothing |
-# | system prompt, template, temperature, token limit, seed | each moves accuracy by points |
+# | system prompt, template, temperature, token limit, seed | each can change accuracy by several points |
 # | strict, lenient, form, lengths, rate of cut-off answers | a single number hides the others |
 # | interval, paired p, better and worse | without them a difference is an anecdote |
 # | the baseline, measured by the same code | a paper's number was measured differently |
@@ -976,11 +976,13 @@ evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "
 # %% [markdown]
 # <details><summary>For the curious: comparing with published numbers</summary>
 #
-# Published numbers usually come from lm-evaluation-harness, whose settings are not those of your training. Its `gsm8k`
-# shows the model five solved examples, sends no system prompt, and looks for `#### 72`. A model that learned our tags
-# from our prompt would score close to 0 there, whatever it can do. There are two honest comparisons. Run the base model
-# and yours with the harness's own settings, and say that yours was trained for another form. Or define a task that asks
-# as in training, and run both models with it:
+# Published numbers often come from lm-evaluation-harness, whose settings are not those of your training. Its `gsm8k`
+# shows the model five solved examples, sends no system prompt, and reports two numbers: `strict-match` looks for `####
+# 72`, and `flexible-extract` takes the last number in the text. A model that writes our tags scores close to 0 in the
+# first, whatever it can do, and the second also counts answers that no program could use. In both, the prompt is not
+# the one of the training. There are two honest comparisons. Run the base model and yours with the harness's own
+# settings, and say that yours was trained for another form. Or define a task that asks as in training, and run both
+# models with it:
 #
 # ```yaml
 # # my_tasks/gsm8k_tags.yaml
@@ -1226,8 +1228,9 @@ check("08.4", verdict);
 # %% [markdown]
 # **Your data, your model.** Evaluate your model before and after training (or two models) on your own file, with the
 # command above, and enter the two output folders here. By default they are this chapter's. The last line prints the
-# smallest gain that your number of problems can show, if as many problems get worse as did here. Is this gain small
-# enough for the decision that you have to make? (Until your function is right, the cell takes the course's.)
+# smallest gain that your number of problems shows with a power of 80 %, if as many problems get worse as did here. Is
+# this gain small enough for the decision that you have to make? (Until your function is right, the cell takes the
+# course's.)
 
 # %%
 import pandas as pd
@@ -1255,8 +1258,10 @@ else:
 # %% [markdown]
 # ## Summary
 #
-# Is a model better after training, or was it lucky? Plan the comparison before you train. Then measure the same
-# problems before and after, and apply a paired test.
+# Is a model better after training, or was it lucky, and what has it gained? This model is better: on the same 160
+# problems its strict rate rose by 31 points (26 to 37), far more than luck explains. It gained no form. Two fifths of
+# the gain are sharpening, and the rest is on problems that the base solved in none of seven tries. This holds for these
+# kinds of problems and one training seed. To answer the question for a model of yours:
 #
 # - Before the run, compute how many problems you need for a power of 80 %. With 30 problems, ten points are often luck.
 # - Pairing saves answers only as far as the outcomes are correlated. Compare two runs of the baseline to see how many
