@@ -420,6 +420,19 @@ def divides_by_the_merges_spread(reference, merges, limit):
     return above(limit, by_its_own, reference, merges)
 
 
+@wrong_merges.mistake
+def averages_the_standard_deviations(reference, merges, limit):
+    """You took standard deviations too early: a mean of them, or each position by its own. Average
+    the variances first, and take one root.
+    """
+
+    def by_mean_deviation(ours, theirs):
+        mean_square = np.mean(differences(ours, theirs) ** 2)
+        return sqrt(mean_square) / np.std(ours, axis=1).mean()
+
+    return above(limit, by_mean_deviation, reference, merges)
+
+
 # 09.3: the same problems with fewer bits
 
 
