@@ -39,10 +39,15 @@ def rises(reward):
     return mean(reward[-third:]) > mean(reward[:third]) + 0.05
 
 
+def correct_is_gamed(reward, heldout):
+    """The solution."""
+    return rises(reward) and heldout[-1] <= heldout[0] + 0.05
+
+
 @is_gamed.mistake
 def returns_the_opposite(reward, heldout):
     """You returned True for the runs that are not gamed: turn the result round."""
-    return not (rises(reward) and heldout[-1] <= heldout[0] + 0.05)
+    return not correct_is_gamed(reward, heldout)
 
 
 @is_gamed.mistake
@@ -177,9 +182,15 @@ MISTAKEN["B", "healthy"] = (
     "B's reward is near its maximum after three steps, and from step 4 on the gradient is 0: what "
     "does a group of B look like?"
 )
-MISTAKEN["C", "other"] = "C gets better at one of its two rewards: what is the other one for?"
+MISTAKEN["C", "other"] = (
+    "C gets better at one of its two rewards: what is the weight of the other one?"
+)
 MISTAKEN["C", "healthy"] = (
-    "C learns to be right, but look at its format reward and the strict accuracy."
+    "C learns to be right, but look at the weight of its format reward and at the strict accuracy."
+)
+MISTAKEN["C", "drowned"] = (
+    "C's format reward is not hidden by a larger spread: it would not count at all. Look at its "
+    "weight."
 )
 MISTAKEN["C", "wrong_answers"] = (
     "C's lenient answers get better: look at what its other reward pays for."

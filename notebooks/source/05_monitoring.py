@@ -29,8 +29,8 @@ shows_work = read_run(LOGS / "shows_work_0.json")
 # %% [markdown]
 # In the figure, each panel is a run, and its title names what the reward pays for. The blue line is the mean reward of
 # each step, as a percentage of the highest possible reward. The orange dots are the accuracy on held-out problems,
-# which the model never trains on: the percentage that it answers correctly and in the right form.
-# Each dot comes from 64 problems, so it is uncertain by up to 12 points (the 95 % interval of chapter 08).
+# which the model never trains on: the percentage that it answers correctly and in the right form. Each dot comes from
+# 64 problems, so it is uncertain by up to 12 points (the 95 % interval of chapter 08).
 
 # %% tags=["hide-input"]
 figure, grid = figures.new_panels(9.0, 3.0, 2, 2)
@@ -57,10 +57,9 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 
 # %% [markdown]
 # On the right the reward reaches its maximum, and not one held-out problem is answered correctly and in the right form
-# any more. (With the form left aside, one of 64 is right.) The author
-# of that reward wanted to see the steps of the calculation, and paid for equals signs. The reward alone cannot show
-# such a failure, because the reward is what the model exploits. So you need more curves, and you need to know what each
-# of them looks like when a run is healthy.
+# any more. (With the form left aside, one of 64 is right.) The author of that reward wanted to see the steps of the
+# calculation, and paid for equals signs. The reward alone cannot show such a failure, because the reward is what the
+# model exploits. So you need more curves, and you need to know what each of them looks like when a run is healthy.
 
 # %% [markdown]
 # ## The curves of a healthy run
@@ -72,11 +71,14 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 # Six panels show most of what matters, over the optimizer steps. The faint lines are the values of single steps, and
 # the bold lines are means of five steps.
 #
+# - The *total* reward is a weighted sum: twice the correctness, and half of each of the two rewards for the form. So it
+#   is at most 3. The lines of its parts are drawn before weighting, each from 0 to 1.
 # - *Spread within the batch* is TRL's `reward_std`, the standard deviation of all rewards of a step.
 # - A *zero-variance group* is a group in which all rewards are equal; the panel shows the fraction of such groups.
 # - *Entropy* measures how undecided the policy is about its next token.
 # - *Adapter change* is how far the adapters have moved, divided by their initial norm (that of `A`, because `B` starts
 #   at 0).
+# - *Strict* is the held-out accuracy of the first figure: right, and in the right form. *Lenient* is right in any form.
 
 # %%
 from grpo_workbook.diagnosis import run_panels
@@ -89,9 +91,9 @@ figures.show(*run_panels(healthy, title=title))
 # | --- | --- | --- |
 # | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps (on a GPU 100), falling, or one part rising alone |
 # | zero-variance groups | more and more, *as the reward gets high* | nearly all, from the start: no gradient |
-# | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy near 0 while the reward is low; KL 1.7 per token or more above its first step (healthy GPU runs reach 1.2) |
+# | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy near 0 while the reward is low; KL 1.7 nats per token or more above its first step |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
-# | gradient norm, adapters | gradient noisy; adapters move, here by one or two tenths of their norm (less with the smaller rates of a real model) | gradient 0; adapters at 0, or beyond half their norm (a quarter, if at least half of the reward is lost) |
+# | gradient norm, adapters | gradient noisy; adapters move, here by one or two tenths of their norm (less with the smaller rates of a real model) | gradient 0; adapters at 0, or beyond half their norm (a quarter, if the reward has fallen far) |
 # | held-out problems | accuracy rises with the reward | accuracy flat or falling while the reward rises |
 #
 # <details><summary>For the curious: three more of TRL's metrics</summary>
@@ -132,9 +134,8 @@ for name, lengths in lengths_of.items():
 
 # %% [markdown]
 # So the value of the loss shows only which completions are longer, and it is 0 if all are equally long. Its *gradient*
-# is not 0: it makes the first two completions likelier and the other two less likely. Only with `beta` above 0 does the
-# loss show something else. It then contains the KL penalty, which starts at 0 and grows. Here are some values of the
-# healthy run:
+# is not 0: it makes the first two completions likelier and the other two less likely. With `beta` above 0 the loss also
+# contains the KL penalty, which starts at 0 and grows. Here are some values of the healthy run:
 
 # %%
 columns = ["reward", "loss", "grad_norm", "reward_std", "frac_reward_zero_std"]
@@ -230,16 +231,20 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
 # **Do not take this speed as the norm for a real model.** A sum of small numbers has one right answer and nearly one
 # wording, so a model that has learned such sums has little left to be undecided about. A real model that loses its
 # entropy this fast may stop exploring: completions that are all alike leave nothing to compare, and the model stops
-# learning. DAPO ([arXiv 2503.14476](https://arxiv.org/abs/2503.14476)) calls this *entropy collapse*. Two settings work
-# against it: `epsilon_high=0.28`, as in DAPO, and TRL's `entropy_coef`, a bonus for entropy in the loss. Compare the
-# entropy of your run with that of its own first steps, and ask how much the reward rose while the entropy fell
-# (exercise 05.4).
+# learning. DAPO ([arXiv 2503.14476](https://arxiv.org/abs/2503.14476)) calls this *entropy collapse*. TRL's
+# `entropy_coef`, a bonus for entropy in the loss, works against it. DAPO's own cure is `epsilon_high=0.28`, which clips
+# tokens that become likelier less often. It does nothing in this chapter's runs: they use each completion for one
+# update, at which every ratio is 1 and nothing is clipped. It needs several updates for a batch.
 #
-# <details><summary>For the curious: numbers from large models, and a difference on GPUs</summary>
+# Compare the entropy of your run with that of its own first steps, and ask how much the reward rose while the entropy
+# fell (exercise 05.4). On a GPU, Unsloth's trainer logs no `entropy`; there, watch the fraction of different texts in a
+# group, which this chapter introduces below.
+#
+# <details><summary>For the curious: numbers from large models</summary>
 #
 # In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32 billion weights) the first 200 of 2,400
-# steps used up 73 % of the entropy and brought 76 % of the gain. On a GPU, Unsloth's trainer logs no `entropy`, and it
-# logs a `kl` even when `beta` is 0.
+# steps used up 73 % of the entropy and brought 76 % of the gain. (Unsloth's trainer on a GPU logs a `kl` even when
+# `beta` is 0.)
 #
 # </details>
 
@@ -250,50 +255,54 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
 # `benchmarks/diagnosis.py` made one change that makes the run sick. Each panel is the reward of one run over the
 # optimizer steps, pale for single steps and bold for means of five. Every panel has a scale of its own, from 0 upwards,
 # because the runs have different rewards. The title names the change, and after the arrow what is wrong, as `diagnose`
-# names it. `diagnose` is a function of this course that reads all metrics of a log and returns its *findings*:
+# names it. `diagnose` is a function of this course that reads all metrics of a log and returns its *findings*.
+#
+# Some changes need more words than a title has. *Answers shifted*: each problem has the answer of another one. *Equal
+# in each group*: the reward depends on the problem alone. *Unknown end token*: the trainer waits for a token that the
+# model has never learned. *Rate* is the learning rate. *Other weights trained*: the optimizer has been given other
+# weights than the adapters.
 
 # %%
 from grpo_workbook.diagnosis import diagnose, side_by_side
 
-names = [
-    "healthy", "cold_sampling", "wrong_answers", "reward_by_prompt", "four_tokens",
-    "wrong_end_token", "shows_work", "rate_times_100", "rate_by_100",
-    "frozen_adapters", "beta_10", "wrong_sign",
-]
+changes = {  # the log of a run -> what was changed
+    "healthy": "no change", "cold_sampling": "temperature 0.05",
+    "wrong_answers": "answers shifted", "reward_by_prompt": "equal in each group",
+    "four_tokens": "at most 4 tokens", "wrong_end_token": "unknown end token",
+    "shows_work": "paid for equals signs", "rate_times_100": "rate × 100",
+    "rate_by_100": "rate / 100", "frozen_adapters": "other weights trained",
+    "beta_10": "beta 10", "wrong_sign": "loss maximised",
+}
 sick = {}
 first_findings = {}
 titled = {}
-for name in names:
+for name, change in changes.items():
     sick[name] = read_run(LOGS / f"{name}_0.json")
-    first_findings[name] = diagnose(sick[name])[0]
-    titled[f"{name} → {first_findings[name].name}"] = sick[name]
+    first_findings[change] = diagnose(sick[name])[0]
+    titled[f"{change} → {first_findings[change].name}"] = sick[name]
 figure, words = side_by_side(titled)
 figure.suptitle("The reward alone separates few of the diseases")
 figures.show(figure, words)
 
 # %% [markdown]
-# The reward alone separates few of these runs. `shows_work` has the best-looking curve, although it is sick.
-# `reward_by_prompt`, `rate_by_100`, `frozen_adapters` and `beta_10` all look nearly flat, for four different causes. A
-# *second* metric, or for `beta_10` a setting, tells them apart. The next cell prints for each run how serious its first
-# finding is, from which step on it holds, and the metric that gave it away. (The *t of a line* says how surely a
-# straight line through the rewards rises or falls: its slope divided by the slope's standard error. `diagnose` makes
-# its t smaller where neighbouring steps are alike, because such steps are less evidence than independent ones.)
+# The reward alone separates few of these runs. The best-looking curve belongs to a sick run, the one that is paid for
+# equals signs. Four rewards look nearly flat (*equal in each group*, *rate / 100*, *other weights trained*, *beta 10*),
+# for four different causes. A second metric tells three of them apart, and the setting `beta` the fourth. The next cell
+# prints for each run how serious its first finding is, from which step on it holds, and the metric or setting that gave
+# it away. (The *t of a line* says how surely a straight line through the rewards rises or falls: its slope divided by
+# the slope's standard error. `diagnose` makes its t smaller where neighbouring steps are alike, because such steps are
+# less evidence than independent ones.)
 
 # %%
-for name, finding in first_findings.items():
+for change, finding in first_findings.items():
     evidence = finding.evidence[0]
     metric = evidence.metric.split(",")[0]
     where = f"{finding.name:16} step {finding.step:2}"
-    print(f"{name:17} {finding.severity:8} {where}   {metric} {evidence.value:.3g}")
+    print(f"{change:21} {finding.severity:8} {where}   {metric} {evidence.value:.3g}")
 
 # %% [markdown]
-# Each of these metrics is in the figure of six panels above, or in the table of a run; `beta` is a setting that the log
-# keeps. (For `reward_by_prompt` the gradient norm is a better witness than the zero-variance groups. All of its groups
-# have equal rewards, but TRL misses many of them, because rounding makes the standard deviation of eight equal
-# fractions a little larger than 0.)
-#
-# Look at one of the runs more closely: `cold_sampling` samples at a temperature of 0.05. Its reward is high from the
-# first step, because the model's most likely answer is mostly right:
+# Look at one of the runs more closely: the one with a temperature of 0.05, whose log is `cold_sampling`. Its reward is
+# high from the first step, because the model's most likely answer is mostly right:
 
 # %%
 columns = ["reward", "completions/unique_fraction", "frac_reward_zero_std", "grad_norm"]
@@ -319,12 +328,14 @@ questions = {  # -> the bad answers, and the findings for each, line by line
     "Do the completions end,\nand do they hold text?": (
         "no", "truncated, never_ends, empty"),
     "Do the completions of a group differ,\nand do their rewards?": (
-        "the same texts\nequal rewards\nequal rewards: all right",
+        "the same texts\nequal rewards\nequal rewards, all answers right",
         "collapsed\nno_gradient, reward_constant\nsaturated"),
     "How far do the adapters move?": (
         "not at all\nunder 0.5 %\nover 50 % (25 % if half the reward was lost)",
         "frozen\nrate_too_low, beta_too_high\nrate_too_high"),
-    "Where does the reward go?": ("down\nnowhere", "reward_falls\nreward_flat"),
+    "Where do the reward and the KL go?": (
+        "reward down\nreward nowhere\nKL up by 1.7 per token",
+        "reward_falls\nreward_flat\nkl_too_high"),
     "Do all parts of the reward rise,\nand the held-out accuracy?": (
         "a part does not\nthe accuracy does not",
         "drowned, wrong_answers, format_ignored\nhacked"),
@@ -356,26 +367,9 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
              f"with the findings to their right. {listed}. At the end: healthy.")
 
 # %% [markdown]
-# The names on the right are findings of `diagnose`; *truncated* means that completions are cut off at their maximum
-# length. How far the adapters have moved is measured as a fraction of their initial norm. A run whose reward rises, and
-# is not lost again, is never called `rate_too_high`. (The height of a reward is the distance from its lowest value to
-# its best mean of five steps. A run that has lost at least half of this height again is called `rate_too_high` from a
-# movement of 25 % on.)
-
-# %% [markdown]
-# `diagnose` asks these questions for you. `as_text` prints its findings with the evidence (*seen*) and the cure (*do*).
-# Here is the finding of the gamed run from the beginning. The brackets after each number show what to compare it with:
-# a *t* over 2.5 means that the reward rose, and the held-out accuracy of a healthy run would be over its first value.
-
-# %%
-from grpo_workbook.diagnosis import as_text
-
-print(as_text(diagnose(shows_work)[:1], shows_work))
-
-# %% [markdown]
-# The next cell prints what the log shows for each of these names. (A reward is *drowned* if the larger spread of
-# another reward hides it.) [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures,
-# and every bound with its reason.
+# The names on the right are findings of `diagnose`. The next cell prints for most of them what the log shows.
+# (*Truncated* means that completions are cut off at their maximum length. A reward is *drowned* if the larger spread of
+# another reward hides it. A form is *ignored* if its reward has a weight near 0.)
 
 # %%
 from grpo_workbook.diagnosis.findings import CATALOGUE
@@ -388,6 +382,28 @@ clinic_names = [
 ]
 for name in clinic_names:
     print(f"{name:16} {CATALOGUE[name].symptom}")
+
+# %% [markdown]
+# When have the adapters moved too far? The movement is measured as a fraction of their initial norm, and the limit
+# depends on the reward:
+#
+# - A run whose reward rises and stays up is never called `rate_too_high`.
+# - A run that has lost at least half of its reward's range (from the lowest value to the best mean of five steps) is
+#   called `rate_too_high` from a movement of 25 % on.
+# - Any other run is called so from 50 % on.
+#
+# [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every bound with its
+# reason.
+
+# %% [markdown]
+# `diagnose` asks the six questions for you. `as_text` prints its findings with the evidence (*seen*) and the cure
+# (*do*). Here is the finding of the gamed run from the beginning. The brackets after a number show what a healthy run
+# would have, or what the number means: a *t* over 2.5 means that the reward rose.
+
+# %%
+from grpo_workbook.diagnosis import as_text
+
+print(as_text(diagnose(shows_work)[:1], shows_work))
 
 # %% [markdown]
 # How far can you trust these names? We ran `diagnose` on logs of other people's runs that had played no part in writing
@@ -516,9 +532,8 @@ trainer = train(model, watched, args, [probe, health])
 # %% [markdown]
 # What is the diagnosis at the end? The log does not record which reward judges the answer and which judges the form.
 # The reward functions do: the decorator `@reward(role="correctness")` sets a function's role. So we pass the functions
-# to `read_run`, too. In the output, *at first* means the mean over the first quarter of the steps for the reward and
-# for `frac_reward_zero_std`, and the first measurement for the held-out accuracy. The average of the loss is the mean
-# of its absolute values.
+# to `read_run`, too. In the output, *at first* is the first measurement of the held-out accuracy; for the reward and
+# `frac_reward_zero_std` it is the mean over the first quarter of the steps. The loss is averaged without its signs.
 
 # %%
 live = read_run(trainer.state.log_history, functions)
@@ -547,8 +562,9 @@ for step in (1, 20):
 
 # %% [markdown]
 # At step 1 the completions of this group differ in form, and the worst one also has a wrong number. The model learns
-# from these differences. At step 20 all three are alike: right, and in the form. The probe measured the same on
-# problems that training never sees:
+# from these differences. At step 20 even the worst completion has the highest reward, so all eight rewards are equal:
+# this is a zero-variance group, which has nothing more to teach. The probe measured the same gain on problems that
+# training never sees:
 
 # %%
 table = live.table
@@ -633,13 +649,12 @@ for step, texts in keeper.seen:
 # the best step, however high the reward is.
 #
 # What does *clearly* mean? The paired test of chapter 08 gives a p-value for the fall from the best probe to the latest
-# one: the probability of a fall at least as large if nothing has changed. But the best probe is partly luck, and each
-# probe is one more look. Take runs whose accuracy stays level. If a p-value below 0.05 ended a run, the test would stop
-# about a quarter of them with 9 probes, and two thirds with 20. (A test of the package simulates this with 64
-# problems.) So the probability of 0.05 is shared among all pairs of probes: 9 probes have 36 pairs, and p must be below
-# 0.05 / 36 to end the run. At most one such run in twenty is then stopped for no reason. With `keep` such a stop costs
-# time, but not the model. The price is that a small fall is not noticed. The cell makes this test for the first probes
-# of the run above:
+# one: the probability of a fall at least as large if nothing has changed. A limit of 0.05 would be too lax. The best
+# probe is partly luck, and each probe is one more chance to be fooled: in a simulation with 64 problems, this limit
+# stopped about a quarter of the runs whose accuracy stays level with 9 probes, and two thirds with 20. So 0.05 is
+# divided by the number of pairs of probes, which is 36 for 9 probes. Then at most one such run in twenty is stopped for
+# no reason, and with `keep` such a stop costs time, but not the model. The price is that a small fall is not noticed.
+# The cell makes this test for the first probes of the run above:
 
 # %%
 from math import comb
@@ -696,7 +711,9 @@ print(f"\nstopped after {stopped.state.global_step} of 30 steps")
 
 # %% [markdown]
 # The finding holds from step 2 on. The run stopped at step 4, because `HealthCallback` reports such a finding only when
-# three checks in a row have made it. (With `every=1` it checks after each step.)
+# three checks in a row have made it. (With `every=1` it checks after each step.) The cure it prints is a first step
+# only: 0.03 is still 30 times the healthy rate, so the next run would be stopped too, or you would look at its panels
+# and go lower.
 
 # %% [markdown]
 # ## How long must you wait on a GPU?
@@ -715,10 +732,14 @@ gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
 
 # %% [markdown]
 # Each row of the figure is a run, with its mean reward, its KL and the mean length of its completions over the steps.
-# The rewards have different scales, because the runs have different reward functions. The dashed line is the maximum
-# length, where it is known. The scale of the KL is logarithmic: each line of the grid is a
-# hundred times the one below it. A gap in the curve is a step whose estimate of the KL was negative, which can happen
-# by chance.
+# The grey band is the first 30 steps, in which the tiny model learns its task. The rewards have different scales,
+# because the runs have different reward functions. The dashed line is the maximum length, where it is known. The scale
+# of the KL is logarithmic: each line of the grid is a hundred times the one below it.
+#
+# The first five runs log the KL in nats per token. The last one comes from another program, which logs its KL penalty:
+# a coefficient (0.001 by default) times the *sum* over a completion's tokens. With completions of 1,000 tokens this is
+# about the KL per token, and with shorter ones it is less. The program's estimate can be negative, and then the curve
+# has a gap.
 
 # %% tags=["hide-input"]
 limits = [768, None, 200, 200, 1849, 1024]
@@ -730,6 +751,7 @@ for row, (name, log) in enumerate(gpu_runs.items()):
         axes = grid[3 * row + column]
         values = log[metric]
         axes.plot(values.index, values, ".-", ms=4, color=figures.BLUE)
+        axes.axvspan(0, 30, color=figures.GREY, alpha=0.15, lw=0)
         words.append(f"{name} {metric} {values.iloc[0]:.2g} to {values.iloc[-1]:.2g}")
         if metric == "kl":
             axes.set_yscale("log", nonpositive="mask")
@@ -740,8 +762,9 @@ for row, (name, log) in enumerate(gpu_runs.items()):
             axes.axhline(limits[row], color="black", ls="--", lw=1)
             axes.set_ylim(0, 1.1 * limits[row])
             words.append(f"limit {limits[row]}")
-    grid[3 * row].set_ylabel(name, rotation=0, ha="right", labelpad=24)
-titles = ["mean reward", "KL, nats per token", "mean length, tokens"]
+    grid[3 * row].set_ylabel(name, rotation=0, ha="right", va="center")
+    grid[3 * row].yaxis.set_label_coords(-0.25, 0.5)
+titles = ["mean reward", "KL as it was logged", "mean length, tokens"]
 for column, title in enumerate(titles):
     grid[column].set_title(title, fontsize=10)
     grid[15 + column].set_xlabel("optimizer step")
@@ -749,53 +772,23 @@ figure.suptitle("Six runs: which would you stop, and why?")
 figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
 
 # %% [markdown]
-# From which step on does a reward rise beyond chance? The cell fits a straight line through all points up to each step,
-# and prints the first step at which the line's slope is clearly above 0, and the *t* of the line at the end. "For the
-# curious", at the end of this chapter, explains this test and shows that noise alone passes it in about one of a
-# hundred runs.
-
-# %% tags=["hide-input"]
-import numpy as np
-from scipy.stats import t as student
-
-
-def slope_t(steps, values):
-    """The slope of the fitted line in standard errors, for each row of values."""
-    x = steps - steps.mean()
-    y = values - values.mean(axis=-1, keepdims=True)
-    slope = (x * y).sum(axis=-1, keepdims=True) / (x * x).sum()
-    variance = ((y - slope * x) ** 2).sum(axis=-1) / (len(x) - 2)
-    return slope[..., 0] / np.sqrt(variance / (x * x).sum())
-
-
-def first_rise(steps, values, least_points, chance):
-    """The first step at which t passes its bound (0: never), for each row of values."""
-    first = np.zeros(len(values), dtype=int)
-    for n in range(least_points, len(steps) + 1):
-        bound = student.ppf(1 - chance, n - 2)
-        passed = slope_t(steps[:n], values[:, :n]) >= bound
-        first = np.where((first == 0) & passed, steps[n - 1], first)
-    return first
-
-# %% [markdown]
-# Apply the test to the six runs:
+# What could you have known after 30 steps? The cell prints the mean reward of the ten steps that end at steps 10, 30,
+# 60 and 100, and of the last ten:
 
 # %%
+print(f"{'':16}", *(f"{step:>6}" for step in (10, 30, 60, 100, "last")))
 for name, log in gpu_runs.items():
-    steps = log.index.to_numpy()
-    rewards = log["reward"].to_numpy()[np.newaxis, :]
-    step = first_rise(steps, rewards, least_points=8, chance=0.001)[0]
-    t = slope_t(steps, rewards)[0]
-    rise = "no rise"
-    if step > 0:
-        rise = f"first rise: step {step}"
-    print(f"{name:16} t at the end {t:5.1f}   {rise}")
+    rewards = [log["reward"][step] for step in (10, 30, 60, 100)]
+    rewards.append(log["reward"].iloc[-1])
+    print(f"{name:16}", *(f"{reward:6.2f}" for reward in rewards))
 
 # %% [markdown]
-# In the three runs that learn, the first rise beyond chance is at step 80 to 100. (The logs are means over ten steps
-# and the test needs eight points, so no rise can show before step 80.) The rises may have begun earlier, and three runs
-# are few. But 30 flat steps of such a GPU run mean little, because three points of a log cannot show a rise. We wait
-# for about 100 steps.
+# `gemma3_1b` earns 0.63 at step 30 and 0.62 at step 60. Whoever stops it there stops a healthy run: at step 100 it
+# earns 1.38. `qwen25_3b` earns next to nothing at step 30, and in the figure it even falls back after step 100, before
+# it reaches 1.54. So 30 flat steps of such a run mean little. At step 100 the three runs that learn are clearly above
+# their start. (`llama32_1b_fp8` is so only in its last point, which follows the lowest one. "For the curious" tests
+# which rises are more than chance.) Three runs are few, but they are why we wait for about 100 steps before we call a
+# reward flat.
 #
 # Other curves show a disease sooner. In the three runs that learn, the KL starts at 0 and ends between 0.03 and 0.11.
 # What is wrong with the other three? Exercise 05.5 asks you to find out. For two of them their logs say more: one has
@@ -858,9 +851,10 @@ if profile.name == "smoke":
 # %% [markdown]
 # ### Exercise 05.1 · `is_gamed` · medium · 10 minutes
 #
-# Is the reward being gamed? Return `True` when the mean reward of the last third of the steps is more than 0.05 above
-# that of the first third, while the last held-out accuracy is *not* more than 0.05 above the first. (Round a third of
-# the steps down, but use at least one step.)
+# The simplest rule against a gamed reward compares the two ends of a run. Write it, and then see on twelve runs how far
+# it can be trusted. Is the reward being gamed? Return `True` when the mean reward of the last third of the steps is
+# more than 0.05 above that of the first third, while the last held-out accuracy is *not* more than 0.05 above the
+# first. (Round a third of the steps down, but use at least one step.)
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -891,9 +885,33 @@ check("05.1", is_gamed);
 # </details>
 
 # %% [markdown]
+# Apply the rule to the twelve runs. (Until your function is right, the cell takes the course's.) **Which runs will it
+# name besides the gamed one?**
+
+# %%
+from grpo_workbook.exercises import judge
+from grpo_workbook.exercises.ch05 import correct_is_gamed
+
+if judge("05.1", is_gamed).status != "solved":
+    is_gamed = correct_is_gamed
+for name, change in changes.items():
+    log = sick[name].table
+    rewards, accuracies = log["reward"].dropna(), log["heldout/strict"].dropna()
+    if is_gamed(list(rewards), list(accuracies)):
+        print(f"{change}: gamed, says the rule")
+
+# %% [markdown]
+# The rule finds the gamed run, and wrongly accuses four others. *Other weights trained* cannot have gamed anything,
+# because its policy never changes: by chance alone its mean reward differs by more than 0.05 between the two ends. The
+# policies of *rate / 100* and *beta 10* hardly change either. With *unknown end token* no completion ends. This is why
+# `diagnose` first asks whether the completions end and the adapters move, why it wants a rise beyond chance (the *t*),
+# and why *hacked* comes last.
+
+# %% [markdown]
 # ### The clinic
 #
-# Here are six runs, the patients A to F. One of them is healthy.
+# Here are six runs, the patients A to F. One of them is healthy. The cell loads their logs, and prints the reward
+# functions of each run with their weights:
 
 # %%
 from grpo_workbook.exercises import CLINIC
@@ -907,7 +925,8 @@ sheet = {
     "adapter change": ("adapter/change", 0.5),
     "held-out, strict": ("heldout/strict", 1.0),
 }
-patients["A"].table[["reward", "grad_norm", "adapter/change"]].tail(3).round(3)
+for letter, run in patients.items():
+    print(letter, run.settings["reward_weights"])
 
 # %% [markdown]
 # In the figure, each row is a patient, and each column shows a metric over the optimizer steps. Look first at the parts
@@ -960,8 +979,8 @@ figures.show(*run_panels(patients[LETTER], title=f"Patient {LETTER}"))
 #
 # Return for each letter the name of its finding, from these (the section *Six questions* explains them): `collapsed`,
 # `drowned`, `format_ignored`, `frozen`, `hacked`, `healthy`, `kl_too_high`, `no_gradient`, `rate_too_high`,
-# `rate_too_low`, `reward_falls`, `reward_flat`, `saturated`, `wrong_answers`. Name a cause, not its effect. Look at
-# `patients["A"].table` before you ask `diagnose`.
+# `rate_too_low`, `reward_falls`, `reward_flat`, `saturated`, `wrong_answers`. Name a cause, not its effect. Use the two
+# figures, the weights and, if you want numbers, `patients["A"].table`; ask `diagnose` only afterwards.
 
 # %% tags=["exercise"]
 def my_diagnosis(letter: str) -> str:
@@ -974,7 +993,8 @@ check("05.2", my_diagnosis);
 # <details><summary>Hint</summary>
 #
 # A dict from letter to name is enough. When one text in eight is unique, all eight are the same. In C, D and F some
-# part of the reward rises: is it the part that matters? How far do the adapters move?
+# part of the reward rises: is it the part that matters, and what is its weight? For E, use the three limits of the
+# adapters' movement.
 #
 # </details>
 #
@@ -988,9 +1008,12 @@ check("05.2", my_diagnosis);
 #     }[letter]
 # ```
 #
-# E's learning rate was eight times too high, and the KL penalty did not prevent the damage. The adapters move by almost
-# half of their norm. The mean reward of five steps falls from 1.9 to 0.8 and recovers only to 1.0, so already a quarter
-# would be too far. The reward falls and the KL grows, but both have this one cause.
+# C's reward for the form has weight 0, so nothing pays for the form. The lenient reward rises. The form drifts up a
+# little, but on the held-out problems the strict accuracy stays near 0.2.
+#
+# E's learning rate was eight times too high, and the KL penalty did not prevent the damage. The mean reward of five
+# steps falls from 1.9 to 0.8 and recovers only to 1.0, so far more than half of its range is lost, and the limit is
+# 25 %. The adapters move by almost half of their norm. The reward falls and the KL grows, but both have this one cause.
 #
 # F's answer column is shifted by seven rows, so a right answer earns nothing and the correctness stays near 0. The
 # held-out problems have their right answers: there the strict accuracy rises from 0.20 to 0.70, because the model
@@ -1117,7 +1140,7 @@ if judge("05.4", entropy_spent).status != "solved":
 mine = live
 if MY_RUN:
     mine = read_run(MY_RUN)
-print(as_text(diagnose(mine), mine))
+    print(as_text(diagnose(mine), mine))
 runs = {
     "mine": (mine, HIGHEST), "wrong answers": (patients["F"], 3.0),
     "healthy": (healthy, 3.0), "shows work": (sick["shows_work"], 1.0),
@@ -1137,11 +1160,16 @@ for name, (log, highest) in runs.items():
 # %% [markdown]
 # ### Exercise 05.5 · `gpu_diagnosis` · medium · 12 minutes
 #
-# What is wrong with each of the six GPU runs? Return the set of a run's findings, from `healthy`, `kl_too_high` (the KL
-# grew too far), `rate_too_low`, `reference_differs` (the KL is above 0 before anything was learned), `reward_falls`,
-# `reward_flat`, `truncated` (completions are cut off before their answer). Two of the runs have two findings. Name a
-# cause, not its effect: `truncated` only if completions are cut off from the start and the reward does not rise,
-# `reward_flat` only if nothing else explains it.
+# What is wrong with each of the six GPU runs? Return the set of a run's findings, from:
+#
+# - `healthy`;
+# - `truncated`: completions are cut off from the start, and the reward does not rise;
+# - `reference_differs`: the KL is already large when hardly anything has been learned, and it stays there;
+# - `kl_too_high`: the KL grows by 1.7 nats per token or more;
+# - `reward_falls`;
+# - `rate_too_low` or `reward_flat`: only if none of the others explains why the reward does not rise.
+#
+# Two of the runs have two findings. These logs do not show every cause, so name all findings that you see.
 
 # %% tags=["exercise"]
 def gpu_diagnosis(run: str) -> set[str]:
@@ -1153,8 +1181,8 @@ check("05.5", gpu_diagnosis);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Three runs are healthy, as their slopes showed. Of the others, one writes up to its limit from the first step to the
-# last, one has a large KL in its first steps, and one begins to learn and breaks after step 60.
+# Three runs are healthy: their rewards end far above their start. Of the others, one writes up to its limit from the
+# first step to the last, one has a large KL in its first steps, and one begins to learn and breaks after step 60.
 #
 # </details>
 #
@@ -1177,9 +1205,9 @@ check("05.5", gpu_diagnosis);
 #   8 bits the two are probably not computed in the same way. No `beta` cures that. In addition, two of three
 #   completions are cut off.
 # - `qwen3_0.6b_base` learns for 50 steps: its held-out accuracy goes from 16 % to 41 %. Then it breaks, in spite of a
-#   KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its limit from step 90. Stop
-#   such a run at the first of these. The log does not say why it broke: neither gradient norm nor adapter change was
-#   logged.
+#   KL penalty: the reward is 0 from step 70, the logged KL is above 20 from step 80 (0.08 at first), the length is at
+#   its limit from step 90. Stop such a run at the first of these. Both findings are effects. The log does not say why
+#   the run broke: neither gradient norm nor adapter change was logged.
 #
 # </details>
 
@@ -1188,13 +1216,39 @@ check("05.5", gpu_diagnosis);
 #
 # ### When is a rise more than chance?
 #
-# `first_rise` fits a straight line through all steps so far, and divides the slope of this line by the slope's standard
-# error (how far the slope would typically be off by chance). The quotient is *t*. How large must t be before you
-# believe the rise? With few points, t is often large by chance: with 4 points, pure noise has a t of 3 or more, up or
-# down, in 10 % of cases. So the bound must depend on the number of points, which Student's distribution takes into
-# account. The bound must also be strict, because you look again after every step, and each look is another chance to be
-# fooled. The cell makes 2,000 runs of pure noise, each of 50 steps, and counts in how many of them t exceeds the bound
-# at least once. *Chance* is the probability of being fooled by a single look:
+# A reward that rises may do so by chance. `first_rise` fits a straight line through all points so far, and divides the
+# slope of this line by the slope's standard error (how far the slope would typically be off by chance). The quotient is
+# *t*. How large must t be before you believe the rise? With few points, t is often large by chance: with 4 points, pure
+# noise has a t of 3 or more, up or down, in 10 % of cases. So the bound must depend on the number of points, which
+# Student's distribution takes into account. And you look again after every point: each look is another chance to be
+# fooled, so the bound must be strict.
+
+# %% tags=["hide-input"]
+import numpy as np
+from scipy.stats import t as student
+
+
+def slope_t(steps, values):
+    """The slope of the fitted line in standard errors, for each row of values."""
+    x = steps - steps.mean()
+    y = values - values.mean(axis=-1, keepdims=True)
+    slope = (x * y).sum(axis=-1, keepdims=True) / (x * x).sum()
+    variance = ((y - slope * x) ** 2).sum(axis=-1) / (len(x) - 2)
+    return slope[..., 0] / np.sqrt(variance / (x * x).sum())
+
+
+def first_rise(steps, values, least_points, chance):
+    """The first step at which t passes its bound (0: never), for each row of values."""
+    first = np.zeros(len(values), dtype=int)
+    for n in range(least_points, len(steps) + 1):
+        bound = student.ppf(1 - chance, n - 2)
+        passed = slope_t(steps[:n], values[:, :n]) >= bound
+        first = np.where((first == 0) & passed, steps[n - 1], first)
+    return first
+
+# %% [markdown]
+# How strict? The cell makes 2,000 runs of pure noise, each of 50 points, and counts in how many of them t exceeds the
+# bound at least once. *Chance* is the probability of being fooled by a single look:
 
 # %%
 noise = np.random.default_rng(0).normal(size=(2000, 50))
@@ -1205,7 +1259,23 @@ for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
 
 # %% [markdown]
 # With at least 8 points and a chance of 0.001 for each look, about one run of noise in a hundred is mistaken for a
-# rise. This is the bound that was used above.
+# rise. (The points of this noise are independent. Neighbouring steps of a real run may be alike, and then chance passes
+# more often.) Apply this bound to the six runs:
+
+# %%
+for name, log in gpu_runs.items():
+    steps = log.index.to_numpy()
+    rewards = log["reward"].to_numpy()[np.newaxis, :]
+    step = first_rise(steps, rewards, least_points=8, chance=0.001)[0]
+    t = slope_t(steps, rewards)[0]
+    rise = "no rise"
+    if step > 0:
+        rise = f"first rise: step {step}"
+    print(f"{name:16} t at the end {t:5.1f}   {rise}")
+
+# %% [markdown]
+# The test finds a rise in the three runs that learn, and in no other. The logs are means over ten steps and the test
+# needs eight points, so here it cannot show a rise before step 80. In a log of single steps it can do so at step 8.
 #
 # <details><summary>Logs of other tools, alerts, and slow runs</summary>
 #
@@ -1240,9 +1310,8 @@ for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
 #   In a single metric many diseases look alike; a second metric tells them apart. `reward_std` is the spread of the
 #   whole batch, so read `frac_reward_zero_std` instead.
-# - On a GPU be patient before you call a reward flat. In three published runs the test
-#   showed the rise at steps 80 to 100, and it could not have shown it before step 80. The KL and the lengths can show a
-#   disease sooner.
+# - On a GPU wait for about 100 steps before you call a reward flat: one of three healthy published runs earned no more
+#   at step 60 than at step 30. The KL and the lengths can show a disease sooner.
 # - `HealthCallback` diagnoses a run while it trains and can stop it, and `python -m grpo_workbook diagnose` reads its
 #   log afterwards. So a run is learning if its reward and its held-out accuracy rise together; if they do not, the six
 #   questions lead to what is wrong with it.
