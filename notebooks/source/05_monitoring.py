@@ -786,9 +786,9 @@ for name, log in gpu_runs.items():
 # `gemma3_1b` earns 0.63 at step 30 and 0.62 at step 60. Whoever stops it there stops a healthy run: at step 100 it
 # earns 1.38. `qwen25_3b` earns next to nothing at step 30, and in the figure it even falls back after step 100, before
 # it reaches 1.54. So 30 flat steps of such a run mean little. At step 100 the three runs that learn are clearly above
-# their start. (`llama32_1b_fp8` is so only in its last point, which follows the lowest one. "For the curious" tests
-# which rises are more than chance.) Three runs are few, but they are why we wait for about 100 steps before we call a
-# reward flat.
+# their start. (`llama32_1b_fp8` also ends above its start, but its reward jumps up and down by more than this. "For the
+# curious" tests which rises are more than chance.) Three runs are few, but they are why we wait for about 100 steps
+# before we call a reward flat.
 #
 # Other curves show a disease sooner. In the three runs that learn, the KL starts at 0 and ends between 0.03 and 0.11.
 # What is wrong with the other three? Exercise 05.5 asks you to find out. For two of them their logs say more: one has
