@@ -3,7 +3,7 @@
 from collections import Counter
 
 from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
-from grpo_workbook.rewards import call, text_of
+from grpo_workbook.rewards import answers, call, text_of
 
 # 17.1: whole groups are held out
 
@@ -164,12 +164,15 @@ def examine(function):
         return True
 
     others = honest[1:] + honest[:1]  # the honest text of another row
-    answers = list(dict.fromkeys(str(row["answer"]) for row in rows))
-    all_answers = "\n".join(answers)
+    all_answers = list(dict.fromkeys(str(row["answer"]) for row in rows))
+    hedges = []  # all answers in the place of one, in the honest form
+    for row, text in zip(rows, honest, strict=True):
+        hedges.append(text.replace(str(row["answer"]), ", ".join(all_answers)))
     both = [f"{text}\n{other}" for text, other in zip(honest, others, strict=True)]
     # All attacks come before the results, because their values must be between -1 and 1 as well.
     other_row_earns_less = earn_less(others)
-    list_earns_less = earn_less([all_answers] * len(rows))
+    list_earns_less = earn_less(["\n".join(all_answers)] * len(rows))
+    hedge_earns_less = earn_less(hedges)
     two_texts_earn_less = earn_less(both)
     behind = [f"{text} {other}" for text, other in zip(honest, others, strict=True)]
     before = [f"{other} {text}" for text, other in zip(honest, others, strict=True)]
@@ -188,6 +191,7 @@ def examine(function):
         # the attacks
         "the honest text of another row earns less": other_row_earns_less,
         "all answers in a list earn less": list_earns_less,
+        "all answers in the place of one earn less": hedge_earns_less,
         "two honest texts in a row earn less": two_texts_earn_less,
         "two honest texts on one line earn less": behind_earns_less and before_earns_less,
         "the same text five times earns less": repetition_earns_less,
@@ -205,6 +209,7 @@ my_project.case(
         "no text is right in more than half of the rows": True,
         "the honest text of another row earns less": True,
         "all answers in a list earn less": True,
+        "all answers in the place of one earn less": True,
         "two honest texts in a row earn less": True,
         "two honest texts on one line earn less": True,
         "the same text five times earns less": True,
@@ -214,8 +219,10 @@ my_project.case(
 )
 
 
-def project(pays, answers):
-    """A project with these answers, whose reward is `pays(text, answer)` for each completion."""
+def project(pays, golds, form="{}"):
+    """A project with these answers in this form, whose reward is `pays(text, answer)` for each
+    completion.
+    """
 
     def reward(completions, answer, **columns):
         rewards = []
@@ -225,10 +232,10 @@ def project(pays, answers):
         return rewards
 
     def honest_text(row):
-        return row["answer"]
+        return form.format(row["answer"])
 
     rows = []
-    for number, gold in enumerate(answers, 1):
+    for number, gold in enumerate(golds, 1):
         rows.append({"question": f"Which is number {number}?", "answer": gold})
     return reward, rows, honest_text
 
@@ -321,6 +328,19 @@ def has_one_frequent_answer():
 def has_too_few_rows():
     """You have fewer than eight rows: take them from your file, as different as they come."""
     return project(is_exact, NINE_ITEMS[:5])
+
+
+@my_project.mistake
+def looks_inside_the_marked_place():
+    """Your reward looks for the answer anywhere inside the marked place: all answers there, one
+    after the other, earn as much as the right one. Compare the whole place with the answer.
+    """
+
+    def contains(text, gold):
+        block = answers.tagged_answer(text)
+        return block is not None and gold in block
+
+    return project(contains, NINE_ITEMS, "<answer>{}</answer>")
 
 
 # 17.3: which sentences the intervals of a gain carry

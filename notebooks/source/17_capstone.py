@@ -18,8 +18,9 @@
 #
 # What the steps find out is written to files, and the checklist at the end reads these files. So the checklist judges
 # what the run left on the disk, and not what you remember of it. In the picture, the numbers are those of the sections
-# below, and under each step stand the files that it writes. Data are blue, checks green, measurements orange, and the
-# steps that make a model white:
+# below, and the names of files stand under the steps that write them. (Step 10 also stores the measurements of the
+# steps 6 and 9.) Data are blue, checks green, measurements orange, and the steps that make a model white. The grey box
+# is your own part:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures, quiet, use_one_thread
@@ -48,7 +49,7 @@ arrows = []
 for start, end in zip(order, order[1:]):
     arrows.append((start, end, "every file" if end == "list" else ""))
 figure = figures.diagram(boxes, arrows, (10.0, 3.8))
-figure.suptitle("The eleven steps, each with the files that it writes", y=1.03)
+figure.suptitle("The eleven steps, and the files that they write", y=1.03)
 figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacked, "
              "groups and memory, baseline, GRPO run, diagnosis, held-out again, "
              "report, merge and card, checklist, your own reading.")
@@ -56,14 +57,14 @@ figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacke
 # %% [markdown]
 # ## What is yours
 #
-# Nearly all that you have to change for a project of your own is in the next cell. Run the chapter once as it is, on an
-# example. Then change the cell and go through the chapter again. `MY_FILE` may be a CSV, JSON lines or Parquet file, or
-# the id of a data set on the Hugging Face hub.
+# For a project of your own you change two things: the values in the next cell, and the reward and its honest answer in
+# step 3. Run the chapter once as it is, on an example. Then change both and go through the chapter again. `MY_FILE` may
+# be a CSV, JSON lines or Parquet file, or the id of a data set on the Hugging Face hub.
 #
 # **Your own file needs a real model.** The tiny model of the profile *smoke* can read only the course's word problems:
 # its tokenizer splits ordinary English almost into letters. Step 1 measures this and stops if the tokenizer does not
 # fit your text. With `MY_PROFILE = None` the chapter takes the model that fits your GPU. Then set more steps and more
-# held-out problems (250 and 400 are usual), and expect the run to take hours.
+# held-out problems (for example 250 and 400), and expect the run to take hours.
 
 # %%
 MY_FILE = None  # "my.csv", "my.jsonl", "owner/name:config:split"; None: the example
@@ -157,9 +158,11 @@ status = main(["check-data", str(MY_FILE), *columns, "--answers", ANSWER_FORM])
 print("exit status", status)
 
 # %% [markdown]
-# `HURTS` marks what has to be corrected. Before you do that, find out whether the model can read your text at all. If a
-# tokenizer knows a language, a token has about four characters, nearly a word. If it does not, it splits the words into
-# letters.
+# `HURTS` marks what has to be corrected. The near repeats are not marked, because some of them may be different
+# problems in similar words, so look at them. Step 2 drops them too: a split could put one copy on each side.
+#
+# Before you correct anything, find out whether the model can read your text at all. If a tokenizer knows a language, a
+# token has about four characters, nearly a word. If it does not, it splits the words into letters.
 
 # %%
 from grpo_workbook import WorkbookError
@@ -399,25 +402,34 @@ for name, fractions in earned.items():
     print(f"{name}: {through[name]} of {len(attempts)} attacks get through")
 
 # %% [markdown]
-# The best attack on the final rewards still earns part of the honest reward. Store which rewards were attacked, and the
-# most that an attack earned:
+# The best attack on the final rewards still earns part of the honest reward. Store which rewards were attacked, with
+# which weights, and the most that an attack earned. Print that attack, and what another row's answer earns in the right
+# form:
 
 # %%
 from grpo_workbook import files
 
 names = [function.__name__ for function in reward_functions]
+reward_weights = dict(zip(names, weights))
 attacked = {
-    "rewards": names, "attacks": len(attempts), "through": through["final"],
+    "rewards": reward_weights, "attacks": len(attempts), "through": through["final"],
     "most": max(earned["final"]),
 }
 files.write_json(folder / "attacks.json", attacked)
 print(f"the best attack earns {attacked['most']:.0%} of the honest reward:")
 best_attack = earned["final"].index(attacked["most"])
 print(attempts[best_attack][1])
+others = []
+for (kind, _), fraction in zip(attempts, earned["final"]):
+    if kind == "another row's answer":
+        others.append(fraction)
+print(f"another row's answer in the right form earns at most {max(others):.0%}")
 
 # %% [markdown]
 # This best attack gives the right number and adds a polite sentence outside of the tags, so it loses only the reward
-# for the strict form. Which kinds of attack get through?
+# for the strict form. It is hardly a cheat, because it has to know the right number. The attack that needs no skill is
+# a wrong number in the right form. It earns only the two rewards for the form, a third of the honest reward. Which
+# kinds of attack get through?
 
 # %% tags=["hide-input"]
 from collections import Counter
@@ -514,11 +526,12 @@ figures.show(figure, f"{title}. Groups by right completions: {', '.join(parts)}.
 # The horizontal axis is the number of right completions in a group of eight, and a bar counts the groups with that
 # number. In the groups of the two grey, hatched bars all completions get the same reward for the number. In half of the
 # groups no completion is right here, so these problems are hard for the model. They teach nothing in this draw, but may
-# in a later one: by luck, or because training on the others makes a right completion likelier. If nearly all groups had
-# no right completion, you would take easier problems or teach some answers by SFT first. If most groups had only right
-# completions, you would take harder problems. With all rewards together (row `total` of the table), 11 of the 16 groups
-# teach nothing at first, and 5 teach. That is enough to begin. Sixteen groups are few, so this fraction is rough: in
-# the run below, 43 % of the groups teach nothing, at first as well as on average.
+# in a later one: by luck, or because training on the others makes a right completion likelier.
+#
+# With all rewards together (row `total` of the table), 11 of the 16 groups teach nothing at first, and 5 teach. That is
+# enough to begin. Sixteen groups are few, so this fraction is rough: in the run below, 43 % of the groups teach
+# nothing, at first as well as on average. If nearly all groups had no right completion, you would take easier problems
+# or teach some answers by SFT first. If most groups had only right completions, you would take harder problems.
 
 # %% [markdown]
 # ## 5 · Plan: memory and problems
@@ -556,15 +569,15 @@ for worse in (0.03, 0.1):
 
 # %% [markdown]
 # So with 120 problems and one answer to each, a gain below 11 points (or below 16, if a tenth of the problems gets
-# worse) would often not be shown. If you expect a smaller gain, hold out more problems.
+# worse) would often not be shown. If you expect a smaller gain, hold out more problems. Step 9 compares the gain of the
+# run with this plan.
 #
 # ## 6 · The baseline
 #
 # Measure the model on the held-out problems before training. *Strict* counts answers that are right and in the
 # requested form. *Sampled* draws each token at temperature 1, as in training; *greedy* takes the most likely token
 # each time. Each problem gets eight sampled answers, because step 9 asks which problems the untrained model solves at
-# least once. The last printed lines are the first sampled answer that has the requested form, with its problem (the
-# form is right, but in the stored run the number is wrong):
+# least once. The cell also prints the first sampled answer that has the requested form, with its problem:
 
 # %%
 TRIES = 8  # sampled answers to each problem
@@ -590,12 +603,16 @@ if True in before_sampled.well_formed:
     print(before_sampled.completions[place])
 
 # %% [markdown]
+# In the stored run this answer has the right form and a wrong number.
+#
 # ## 7 · The run
 #
 # `GRPOConfig` and `GRPOTrainer` are TRL's own classes. `watch` adds counters to the rewards, which the diagnosis reads.
 # `HealthCallback` diagnoses the log during the run and stops a run that cannot recover. `HeldoutProbe` lets the policy
-# answer 60 held-out problems every 20 steps, so that step 8 shows a curve; nothing is chosen by it. If you interrupt
-# the cell, `stop_on_interrupt` ends the run after the current step, so that you can use what was learned so far.
+# answer 60 held-out problems every 20 steps, so that step 8 shows a curve. Nothing in this run is chosen by this curve.
+# If you want to choose by it, for example when to stop, give the probe other problems, which are neither trained on nor
+# held out. If you interrupt the cell, `stop_on_interrupt` ends the run after the current step, so that you can use what
+# was learned so far.
 
 # %%
 from grpo_workbook import Float32Adapters, HeldoutProbe, RewardBar
@@ -634,7 +651,6 @@ settings["lora_rank"] = profile.lora["r"]
 settings["dtype"] = profile.dtype
 settings["system_prompt"] = profile.system_prompt
 settings["max_prompt_length"] = profile.max_prompt_length
-reward_weights = dict(zip(names, weights))
 run_facts = {
     "settings": settings, "reward_weights": reward_weights,
     "reward_roles": roles_of(reward_functions),
@@ -648,8 +664,9 @@ print(len(log), "of", profile.grpo["max_steps"], "steps are in the log")
 # ## 8 · The diagnosis
 #
 # Did anything go wrong during training? `read_run` and `diagnose` read the folder; the command line has the same as
-# `python -m grpo_workbook diagnose FOLDER`. If they find something severe, correct it and train again *before* you look
-# at the held-out problems again.
+# `python -m grpo_workbook diagnose FOLDER`. If they find something severe, correct it and train again *before* you go
+# on to step 9. A finding may rest on the probe's curve. If you train again for such a finding, the held-out problems
+# have helped to choose the run. Then measure step 9 on problems that no run has seen.
 
 # %%
 from grpo_workbook.diagnosis import as_text, diagnose, read_run, run_panels
@@ -662,12 +679,14 @@ figures.show(figure, words)
 
 # %% [markdown]
 # In each panel the horizontal axis is the training step; a thin line shows the logged values, the thick line their
-# moving average. What matters here: the total reward and the reward for the number rise, the fraction of zero-variance
-# groups stays below 1, the lengths stay far from the limit, and the adapters no longer move away quickly
-# ([chapter 05](05_monitoring.ipynb) explains each of these curves). The panel of the held-out problems has the four
-# measurements of `HeldoutProbe`: strict and lenient are the same here. Where should this curve begin? The probe asks
-# only the first 60 of the 120 problems, and each of them once. So compare it with the baseline of the same 60 problems,
-# which have eight answers each from step 6:
+# moving average. What matters here: the total reward and the reward for the number rise, and the fraction of
+# zero-variance groups stays below 1. The mean length stays near 28 tokens, and the limit is 64: only in step 32 does
+# the longest completion reach it. The adapters no longer move away quickly. ([Chapter 05](05_monitoring.ipynb) explains
+# each of these curves.)
+#
+# The panel of the held-out problems has the four measurements of `HeldoutProbe`: strict and lenient are the same here.
+# Where should this curve begin? The probe asks only the first 60 of the 120 problems, and each of them once. So compare
+# it with the baseline of the same 60 problems, which have eight answers each from step 6:
 
 # %%
 from statistics import mean
@@ -699,6 +718,7 @@ for step, rate in zip(probe_steps, probe_rates):
 axes.plot(probe_steps, probe_rates, "o-", color=figures.BLUE,
           label="probe,\n1 answer each")
 axes.set(xlabel="optimizer step", ylabel="strictly right", ylim=(0, 1))
+axes.yaxis.set_major_formatter("{x:.0%}")
 axes.set_xticks(probe_steps)
 axes.set_title(f"The same {probed} held-out problems during the run")
 figure.legend(frameon=False, loc="outside right center")
@@ -709,8 +729,8 @@ figures.show(figure, f"Line chart of the probe: {'; '.join(spans)}. "
 # Each point is the rate of the 60 problems that are strictly right, with its 95 % interval, and the dashed line is
 # their baseline. Before the first step the probe has 18.3 % and the baseline 29.6 %, although the model is the same:
 # the difference is chance. (Seven other seeds gave 20 to 33 % for the same probe.) One answer to each of 60 problems is
-# a rough measurement, and the interval of the first point just reaches the line. So do not take a single step of such a
-# curve for a change.
+# a rough measurement, and the interval of the first point just reaches the line. So do not take a small step of such a
+# curve for a change. The rise as a whole is not small: the intervals of the last three points lie above the line.
 #
 # ## 9 · What did it gain?
 #
@@ -783,6 +803,7 @@ for place, (name, (colour, hatch)) in enumerate(looks.items(), 1):
 axes.bar("after", level, color=figures.GREY)
 axes.text(4, level + 0.02, f"{level:.1%}", ha="center")
 axes.set(ylim=(0, 1), ylabel="strict accuracy, sampled")
+axes.yaxis.set_major_formatter("{x:.0%}")
 axes.set_title("What the gain consists of, in points, with 95 % intervals")
 words = "Bars from the accuracy before to that after. Points: "
 figures.show(figure, words + ", ".join(gains))
@@ -791,14 +812,19 @@ figures.show(figure, words + ", ".join(gains))
 # The grey bars are the accuracy before and after training. Each part of the gain begins where the one before it ends,
 # and its black line is its 95 % interval.
 #
-# Here none of the gain is form, because the base nearly always writes the requested form ([its
-# card](../data/tiny-qwen3/README.md)). Of the gain, 12.8 points are sharpening, and 16.9 are on problems that the base
-# solved in none of its other seven tries. Their intervals overlap, so these intervals do not show which part is larger.
-# (An interval of the difference could: see exercise 17.3.) And this is
-# one run with one seed. The gain is as clear with one greedy answer to each problem, where accuracy rises from 40.8 to
-# 75.8 %. "New" depends on the number of tries: with 64 of them the base solves more ([chapter
-# 08](08_evaluation.ipynb)). And a tiny model's result is a hypothesis about large ones. With a real model and a real
-# task, ask the same question before you claim a gain.
+# None of the gain is form, because the base nearly always writes the requested form ([its
+# card](../data/tiny-qwen3/README.md)). The interval of form has no width, since no answer before training was right in
+# another form. That does not mean that the measurement has no error. By the *rule of three*, what none of 120 problems
+# shows can still be true of 3 in 120, so up to 2.5 points of form remain possible.
+#
+# Of the gain, 12.8 points are sharpening, and 16.9 are on problems that the base solved in none of its other seven
+# tries. Their intervals overlap, so these intervals do not show which part is larger. (An interval of the difference
+# could: see exercise 17.3.) "New" depends on the number of tries: with 64 of them the base solves more ([chapter
+# 08](08_evaluation.ipynb)).
+#
+# With one greedy answer to each problem, accuracy rises from 40.8 to 75.8 %. This gain of 35.0 points is well above the
+# 11 to 16 that step 5 computed. But it is one run with one seed, and a tiny model's result is only a hypothesis about
+# large ones. With a real model and a real task, ask the same question before you claim a gain.
 
 # %% [markdown]
 # ## 10 · Report, merge, card
@@ -824,6 +850,8 @@ report["reward_weights"] = reward_weights
 report["rewards"] = reward_means
 report["heldout"] = heldout_report
 report["data"] = {"source": source, "dropped_leaked": dropped_leaked}
+report["data"]["rows_left"] = rows_left
+report["data"]["dropped_too_long_train"] = too_long  # before the split
 report["data"]["train"] = len(train_set)
 report["data"]["heldout"] = len(heldout_set)
 report["data_sha256"] = data.splitting.sha256_of(train_rows, heldout_rows)
@@ -862,10 +890,10 @@ print(card[begin:end])
 
 # %% [markdown]
 # One line may surprise a stranger: decoded greedily, the merged model is right more often than the policy before
-# merging, 79.2 against 75.8 %. The policy was trained and measured on the base in 4 bits, and the merged model has
-# the base's 16-bit weights. The difference is four problems of 120. Even if four problems got better and none worse,
-# the paired test would give p = 0.12, so it may be chance. The card gives both
-# errors, that of the merge and that of the change of base ([chapter 09](09_merge_and_inference.ipynb)).
+# merging, 79.2 against 75.8 %. The policy was trained and measured on the base in 4 bits, and the merged model has the
+# base's 16-bit weights. The difference is four problems of 120. Even if four problems got better and none worse, the
+# paired test would give p = 0.125, so the difference may be chance. The card gives both errors, that of the merge and
+# that of the change of base ([chapter 09](09_merge_and_inference.ipynb)).
 #
 # ## 11 · The checklist
 #
@@ -885,7 +913,7 @@ def check_inputs(folder):
     hurts = data_report["hurts"]
     leaks = len(leaked_rows(train, heldout))
     sha256 = data.splitting.sha256_of(train, heldout)
-    rewards = attacked["rewards"]
+    rewards = attacked["rewards"]  # with their weights
     most = f"the best of {attacked['attacks']} earns {attacked['most']:.0%}"
     checks = {}
     checks["no invalid or repeated row"] = (faults == 0, f"{faults} found")
@@ -893,7 +921,7 @@ def check_inputs(folder):
     checks["no training question is held out"] = (leaks == 0, f"{leaks} found")
     same_rows = sha256 == report["data_sha256"]
     checks["the data files are the run's"] = (same_rows, f"SHA-256 {sha256[:8]}")
-    same_rewards = rewards == list(report["reward_weights"])
+    same_rewards = rewards == report["reward_weights"]
     checks["the attacked rewards were trained"] = (same_rewards, ", ".join(rewards))
     checks["no attack gets through"] = (attacked["most"] < 1, most)
     return checks
@@ -932,7 +960,8 @@ def check_results(folder):
     return checks
 
 # %% [markdown]
-# Now check everything, and write the list into the model card, so that the card is the one page that you send.
+# Now check everything, and write the list into the model card, with the numbers of rows from step 2, so that the card
+# is the one page that you send.
 
 # %%
 def check_all(folder):
@@ -949,7 +978,11 @@ def as_lines(checks):
 
 checks = check_all(folder)
 print(as_lines(checks))
-card_file.write_text(f"{card}\n\n## Checked\n\n{as_lines(checks)}\n", "utf-8");
+counts = files.read_json(folder / "report.json")["data"]["rows_left"]
+row_lines = "\n".join(f"- {step}: {count}" for step, count in counts.items())
+sections = f"## Rows left after each step\n\n{row_lines}\n\n"
+sections += f"## Checked\n\n{as_lines(checks)}\n"
+card_file.write_text(f"{card}\n\n{sections}", "utf-8");
 
 # %% [markdown]
 # Can this checklist fail at all? Put one held-out question into the training file, and check again:
@@ -966,8 +999,9 @@ failed = [item for item, (holds, _) in spoiled.items() if not holds]
 print("failed:", ", ".join(failed))
 
 # %% [markdown]
-# The checklist finds the leak, and it finds that the file is no longer the run's. No program can check the following
-# three things. Check them yourself:
+# The checklist finds the leak, and it finds that the file is no longer the run's. It compares rewards by name and
+# weight only: if you change the code of a reward, attack it again. No program can check the following three things.
+# Check them yourself:
 #
 # - I read 50 completions from before training and 50 from after it, right ones as well as wrong ones.
 # - The held-out problems are what users will ask, and not what was easy to collect.
@@ -1026,8 +1060,9 @@ if profile.name == "smoke":
 # If no program can check your answers, because they are free texts, you need a judge: chapter 14 builds and tests one,
 # and `MY_JUDGE` above takes it. If your questions contain pictures, read chapter 15 first.
 #
-# For every project, measure the model that you have first. If fewer than 5 % of its samples are right, fine-tune
-# it on some answers first (SFT). If more than 90 % are right, choose harder rows.
+# For every project, measure the model that you have first. If fewer than 5 % of its samples are right, fine-tune it on
+# some answers first (SFT). If more than 90 % are right, choose harder rows. (Both limits are rules of thumb, not
+# measured here.)
 
 # %% [markdown]
 # ## Exercises
@@ -1040,7 +1075,8 @@ if profile.name == "smoke":
 #
 # Rows from one document, customer or repository often contain each other's answers. So hold out whole groups. `groups`
 # names the group of each row. Take the groups in the order of their first row, **from the last one backwards**, until
-# at least `heldout` rows are held out. Return the indices of the held-out rows in ascending order.
+# at least `heldout` rows are held out. Return the indices of the held-out rows in ascending order. (In a project you
+# would draw the groups at random. The fixed order is there so that your result can be checked.)
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -1087,9 +1123,10 @@ check("17.1", split_by_group);
 # - a function that takes a row and returns the text that a good model would write.
 #
 # For every row, the check compares the honest text with these attacks: the honest text of another row, all answers in a
-# list, the honest text before or behind another one, on one line or two, the same text five times, the question, and an
-# empty text. Each attack must earn at most nine tenths of what the honest text earns, on every row. All rewards must
-# lie between -1 and 1. And no fixed text may be right in more than half of the rows.
+# list, the honest text with this list in the place of its answer, the honest text before or behind another one, on one
+# line or two, the same text five times, the question, and an empty text. Each attack must earn at most nine tenths of
+# what the honest text earns, on every row. All rewards must lie between -1 and 1. And no fixed text may be right in
+# more than half of the rows.
 
 # %% tags=["exercise"]
 def my_project() -> tuple:
@@ -1101,8 +1138,8 @@ check("17.2", my_project);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `right_number` passes for word problems with `lambda row: honest(row["answer"])`. For texts, compare the whole answer
-# after `strip().lower()`, and accept one marked place only.
+# `right_number` passes for word problems with `lambda row: honest(row["answer"])`. For texts, accept one marked place
+# only, and compare all of its text, after `strip().lower()`, with the answer.
 #
 # </details>
 #
@@ -1211,9 +1248,9 @@ except NotImplementedError:
 # %% [markdown]
 # ### Exercise 17.4 · `few_rows` · medium · 6 minutes
 #
-# How many rows does *your* project need? Train again for as many steps as above, but only on the first 16 training
-# problems. Is the strict held-out accuracy of the greedy answers `"lower"` or `"higher"` than that of the run above?
-# Answer `"no difference"` if you expect a paired test with p of 0.05 or more.
+# Are 16 rows enough? Train again for as many steps as above, but only on the first 16 training problems. Is the strict
+# held-out accuracy of the greedy answers `"lower"` or `"higher"` than that of the run above? Answer `"no difference"`
+# if you expect a paired test with p of 0.05 or more.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1262,8 +1299,11 @@ predict("17.4", prediction, few_rows);
 # Measured with seed 0: 91 of 120 greedy answers are strictly right with 590 problems, and 52 with 16 (p = 9e-10),
 # hardly more than the 49 before training. The reward on the 16 problems rises higher than in the run above, to 2.8 of
 # 3: the model has learned these problems and not the skill. A form is the same in every problem, so a few rows teach
-# it. A skill needs many. Large models can differ: [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained
-# Qwen2.5-Math-1.5B on a single problem, and MATH-500 rose from 36.0 % to 73.6 %.
+# it. A skill needs many.
+#
+# Large models can differ, but ask what the gain is. [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained
+# Qwen2.5-Math-1.5B on a single problem, and MATH-500 rose from 36.0 % to 73.6 %. They attribute only 8.6 of these 37.6
+# points to more than a corrected form.
 #
 # </details>
 
