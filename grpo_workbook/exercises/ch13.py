@@ -5,7 +5,7 @@ from statistics import mean
 
 from grpo_workbook.exercises.tasks import direction, exercise, experiment
 
-# 13.1: the policy that a penalised reward leads to
+# 13.1: when the mean of gold turns
 
 
 def tilted_policy(proxy, beta):
@@ -15,106 +15,124 @@ def tilted_policy(proxy, beta):
     return [weight / total for weight in weights]
 
 
-def expected(probabilities, rewards):
-    """The mean reward under these probabilities."""
+def expected(probabilities, values):
+    """The mean of values under these probabilities."""
     total = 0.0
-    for probability, reward in zip(probabilities, rewards, strict=True):
-        total += probability * reward
+    for probability, value in zip(probabilities, values, strict=True):
+        total += probability * value
     return total
 
 
-def divergence(probabilities):
-    """The KL divergence from the uniform base."""
-    n = len(probabilities)
-    return sum(p * log(p * n) for p in probabilities)
+def products(first, second):
+    """The products of two lists, element by element."""
+    return [a * b for a, b in zip(first, second, strict=True)]
 
 
-def correct_tilted(proxy, gold, beta):
-    """The solution: the divergence, the mean proxy and the mean gold."""
-    policy = tilted_policy(proxy, beta)
-    return divergence(policy), expected(policy, proxy), expected(policy, gold)
+def covariance(probabilities, first, second):
+    """The covariance of two lists of values under these probabilities."""
+    mean_product = expected(probabilities, products(first, second))
+    return mean_product - expected(probabilities, first) * expected(probabilities, second)
 
 
-tilted = exercise("13.1", "tilted", solution=correct_tilted)
-tilted.case([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, -3.0], 0.5)
-tilted.case([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, -3.0], 2.0)
-tilted.case([0.5, -1.0, 0.5], [1.0, 0.0, 0.0], 0.5)
-tilted.case([0.5, -1.0, 0.5], [1.0, 0.0, 0.0], 2.0)
+def correct_slope_of_gold(proxy, gold, beta):
+    """The solution: the covariance of gold and proxy under the best policy."""
+    return covariance(tilted_policy(proxy, beta), gold, proxy)
 
 
-@tilted.mistake
+slope_of_gold = exercise("13.1", "slope_of_gold", solution=correct_slope_of_gold)
+# the last answer is a loophole: the slope is positive for the large betas, negative for the small
+LOOPHOLE_PROXY = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+LOOPHOLE_GOLD = [0.0, 1.0, 2.0, 3.0, 4.0, 1.0]
+slope_of_gold.case(LOOPHOLE_PROXY, LOOPHOLE_GOLD, 8.0)
+slope_of_gold.case(LOOPHOLE_PROXY, LOOPHOLE_GOLD, 4.0)
+slope_of_gold.case(LOOPHOLE_PROXY, LOOPHOLE_GOLD, 0.5)
+slope_of_gold.case([0.5, -1.0, 0.5], [1.0, 0.0, 0.0], 0.5)
+slope_of_gold.case([0.5, -1.0, 0.5], [1.0, 0.0, 0.0], 2.0)
+
+
+@slope_of_gold.mistake
+def takes_the_base(proxy, gold, beta):
+    """You took the covariance under the base, which is the slope at the beginning alone: weight
+    each answer with its probability under the best policy at this beta.
+    """
+    base = [1 / len(proxy)] * len(proxy)
+    return covariance(base, gold, proxy)
+
+
+@slope_of_gold.mistake
 def multiplies_by_beta(proxy, gold, beta):
     """You multiplied by beta: a large penalty must keep the policy at the base, so divide by it."""
-    return correct_tilted(proxy, gold, 1 / beta)
+    return correct_slope_of_gold(proxy, gold, 1 / beta)
 
 
-@tilted.mistake
+@slope_of_gold.mistake
 def does_not_normalise(proxy, gold, beta):
     """Your probabilities do not add up to 1: divide the weights by their sum."""
-    weights = [exp(reward / beta) / len(proxy) for reward in proxy]
-    return divergence(weights), expected(weights, proxy), expected(weights, gold)
+    weights = [exp(reward / beta) for reward in proxy]
+    return covariance(weights, gold, proxy)
 
 
-@tilted.mistake
-def reverses_the_divergence(proxy, gold, beta):
-    """You took the divergence of the base from the policy: the penalty is that of the policy from
-    the base, a mean under the policy's probabilities.
+@slope_of_gold.mistake
+def forgets_the_means(proxy, gold, beta):
+    """You gave the mean of gold times proxy: subtract the product of their two means, because a
+    covariance does not change when 100 is added to all rewards.
     """
-    policy = tilted_policy(proxy, beta)
-    n = len(policy)
-    reverse = sum(-log(p * n) for p in policy) / n
-    return reverse, expected(policy, proxy), expected(policy, gold)
+    return expected(tilted_policy(proxy, beta), products(gold, proxy))
 
 
-@tilted.mistake
-def gives_the_entropy(proxy, gold, beta):
-    """You gave the entropy of the policy: the divergence compares it with the base, which has 1 / n
-    for each answer.
-    """
-    policy = tilted_policy(proxy, beta)
-    entropy = -sum(p * log(p) for p in policy)
-    return entropy, expected(policy, proxy), expected(policy, gold)
+@slope_of_gold.mistake
+def subtracts_the_means_of_the_base(proxy, gold, beta):
+    """You subtracted the means under the base: take all means under the policy at this beta."""
+    centred_gold = [value - mean(gold) for value in gold]
+    centred_proxy = [value - mean(proxy) for value in proxy]
+    return expected(tilted_policy(proxy, beta), products(centred_gold, centred_proxy))
 
 
-@tilted.mistake
+@slope_of_gold.mistake
 def tilts_by_gold(proxy, gold, beta):
     """You weighted the answers by gold: the policy is paid the proxy and never sees gold."""
-    policy = tilted_policy(gold, beta)
-    return divergence(policy), expected(policy, proxy), expected(policy, gold)
+    return covariance(tilted_policy(gold, beta), gold, proxy)
 
 
-@tilted.mistake
-def forgets_the_base(proxy, gold, beta):
-    """You gave the mean of log p: compare p with the base, log(p / (1 / n)), so that a policy that
-    has not moved has a divergence of 0.
+@slope_of_gold.mistake
+def gives_the_slope_of_the_proxy(proxy, gold, beta):
+    """You gave the variance of the proxy, which is the slope of the mean proxy and never negative:
+    take the covariance of gold and proxy.
     """
-    policy = tilted_policy(proxy, beta)
-    entropy = sum(p * log(p) for p in policy)
-    return entropy, expected(policy, proxy), expected(policy, gold)
+    return covariance(tilted_policy(proxy, beta), proxy, proxy)
 
 
-@tilted.mistake
-def gives_bits(proxy, gold, beta):
-    """You took the logarithm to the base 2, which gives bits: nats belong to the natural one."""
-    kl, mean_proxy, mean_gold = correct_tilted(proxy, gold, beta)
-    return kl / log(2), mean_proxy, mean_gold
-
-
-@tilted.mistake
-def gives_gold_before_the_proxy(proxy, gold, beta):
-    """You gave gold before the proxy: return the divergence, the mean proxy and the mean gold."""
-    kl, mean_proxy, mean_gold = correct_tilted(proxy, gold, beta)
-    return kl, mean_gold, mean_proxy
-
-
-@tilted.mistake
-def keeps_only_the_best_answer(proxy, gold, beta):
-    """You gave the values of the best answer alone: the policy still gives every answer some
-    probability, so take means under it.
+@slope_of_gold.mistake
+def gives_the_mean_gold(proxy, gold, beta):
+    """You gave the mean of gold: what is asked for is how it changes when beta falls, the
+    covariance of gold and proxy.
     """
+    return expected(tilted_policy(proxy, beta), gold)
+
+
+@slope_of_gold.mistake
+def divides_by_beta(proxy, gold, beta):
+    """You divided the covariance by beta, which is about the gain in gold near the base: the slope
+    over 1 / beta is the covariance itself.
+    """
+    return correct_slope_of_gold(proxy, gold, beta) / beta
+
+
+@slope_of_gold.mistake
+def gives_the_correlation(proxy, gold, beta):
+    """You gave the correlation: do not divide by the standard deviations."""
     policy = tilted_policy(proxy, beta)
-    best = policy.index(max(policy))
-    return divergence(policy), proxy[best], gold[best]
+    variances = covariance(policy, gold, gold) * covariance(policy, proxy, proxy)
+    return covariance(policy, gold, proxy) / variances**0.5
+
+
+@slope_of_gold.mistake
+def divides_by_one_less(proxy, gold, beta):
+    """You corrected for a sample, n / (n - 1): the probabilities of all answers are known here, so
+    nothing has to be corrected.
+    """
+    n = len(proxy)
+    return correct_slope_of_gold(proxy, gold, beta) * n / (n - 1)
 
 
 # 13.2: the loss of a reward model

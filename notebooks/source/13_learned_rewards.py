@@ -114,9 +114,8 @@ figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
 # \sqrt{2}\,\rho\,\sigma_g$$
 #
 # So the first part of the curve is a straight line over $d$, and its slope $\alpha$ depends on the correlation $\rho$
-# of gold and proxy *under the base*. If gold and proxy are jointly normal under the base, the whole curve is this line.
-# A departure from it shows that the answers which are rare under the base do not follow the correlation of the common
-# ones:
+# of gold and proxy *under the base*. (If gold and proxy are jointly normal under the base, the whole curve is this
+# line.) The figure draws both proxies over $d$, each with its straight line:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(8.0, 4.0)
@@ -147,56 +146,65 @@ print("; ".join(lines))
 # one that turns. (The first proxy bends a little upwards, because the few answers that it rewards most happen to have
 # more gold than the line predicts. That is an accident of these 4,000 answers.)
 #
+# When does gold turn? The calculation near the base holds at every $\beta$, if the covariance is taken under the policy
+# $\pi$ that has been reached:
+#
+# $$\frac{\mathrm{d}\, \mathrm{E}_\pi[g]}{\mathrm{d}\,(1/\beta)} = \mathrm{Cov}_\pi(g, r)$$
+#
+# So gold rises as long as more proxy goes with more gold *among the answers that the policy now gives*, and it falls
+# when this covariance is negative. The eight bad answers hardly count under the base, and they decide the covariance
+# when the policy gives them often. A bend alone is no sign of an error: gold that has a highest value flattens under
+# an exact proxy, too. But under an exact proxy it never falls.
+#
 # [Gao et al.](https://arxiv.org/abs/2210.10760) measured such curves for reward models of 3 million to 3 billion
 # parameters. Their curves have this shape, too, and for larger reward models they turned later and higher. (Two short
 # formulas describe them; "For the curious" at the end fits them to the runs of this chapter.)
 
 # %% [markdown]
-# ### Exercise 13.1 · `tilted` · medium · 10 minutes
+# ### Exercise 13.1 · `slope_of_gold` · medium · 8 minutes
 #
-# Write the toy's formula yourself, in plain Python, for a uniform base of n answers: return the KL divergence of the
-# policy from the base, the mean proxy and the mean gold. Then make up a proxy with a loophole, and find the beta at
-# which the mean gold is highest.
+# Return $\mathrm{Cov}_\pi(g, r)$, where $\pi$ is the best policy at this beta over a uniform base. Its sign decides
+# whether you get more gold if you lower beta a little. The check has a proxy with a loophole and three betas: at the
+# two larger ones the slope is positive, at the smallest one negative. So gold turns between them.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check, predict
 
 
-def tilted(
-    proxy: list[float], gold: list[float], beta: float
-) -> tuple[float, float, float]:
+def slope_of_gold(proxy: list[float], gold: list[float], beta: float) -> float:
     raise NotImplementedError
 
 
-check("13.1", tilted);
+check("13.1", slope_of_gold);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Divide the weights $e^{r/\beta}$ by their sum to get the probabilities $p_i$. The KL divergence is
-# $\sum_i p_i \log (p_i / \frac{1}{n})$.
+# Divide the weights $e^{r/\beta}$ by their sum to get the probabilities $p_i$. With them,
+# $\mathrm{Cov}_\pi(g, r) = \sum_i p_i\, g_i r_i - \sum_i p_i\, g_i \cdot \sum_i p_i\, r_i$.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# from math import exp, log
+# from math import exp
 #
 #
-# def tilted(
-#     proxy: list[float], gold: list[float], beta: float
-# ) -> tuple[float, float, float]:
+# def slope_of_gold(proxy: list[float], gold: list[float], beta: float) -> float:
 #     weights = [exp(reward / beta) for reward in proxy]
 #     total = sum(weights)
-#     kl = mean_proxy = mean_gold = 0.0
+#     mean_gold = mean_proxy = mean_product = 0.0
 #     for weight, proxy_reward, gold_reward in zip(weights, proxy, gold):
 #         p = weight / total
-#         kl += p * log(p * len(proxy))
-#         mean_proxy += p * proxy_reward
 #         mean_gold += p * gold_reward
-#     return kl, mean_proxy, mean_gold
+#         mean_proxy += p * proxy_reward
+#         mean_product += p * gold_reward * proxy_reward
+#     return mean_product - mean_gold * mean_proxy
 # ```
+#
+# You can compute this number because the toy knows gold for every answer. In a real project the sign can only be
+# measured: label some completions of the *present* policy. Labels of the base's completions do not show it.
 #
 # </details>
 
