@@ -25,8 +25,8 @@
 # called **over-optimisation**. To study it, we need two rewards:
 #
 # - The **proxy** is the reward that is paid. Here it is a reward model.
-# - **Gold** is what we really want. In this chapter gold is a rule, as in chapter 04. No training sees it. It only
-#   orders the pairs, as people would, and measures the result.
+# - **Gold** is what we really want. In this chapter gold is a rule, as in chapter 04. No policy is paid by it,
+#   except in one comparison. It orders the pairs, as people would, and measures the result.
 #
 # In a real project you have no gold for every completion, only labels of people for some of them. The rule takes their
 # place here, so that we can see what stays hidden elsewhere.
@@ -100,8 +100,8 @@ figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
 #
 # With the loophole, gold falls although the proxy rises. This is **Goodhart's law**: when a measure becomes a target,
 # it ceases to be a good measure. Note which proxy is dangerous: the first one orders three of four pairs rightly, the
-# second one 99.6 %. What counts is the error on the answers *that the policy moves to*. Rare large errors are worse
-# than common small ones, and the accuracy on pairs does not show them.
+# second one 99.6 %. What counts is the error on the answers *that the policy moves to*. Here eight large errors do
+# more harm than 4,000 ordinary ones, and the accuracy on pairs does not show them.
 #
 # ### Why the curve bends
 #
@@ -262,8 +262,11 @@ check("13.2", preference_loss);
 #
 # The base model of this chapter is *tiny-form*, which can solve the problems and was trained, on purpose, to write its
 # answers in messy forms ([its card](../data/tiny-form/README.md)); so its answers differ in form and in the number. It
-# answers 256 problems, four times each. Gold is chapter 04's weighted sum of rewards divided by 3, so it goes from 0 to
-# 1; 1 means a right answer in exactly the requested form.
+# answers 256 problems, four times each.
+#
+# Gold is chapter 04's weighted sum of rewards divided by 3, so it goes from 0 to 1. Two thirds are for the right number
+# between the answer tags, one sixth for exactly the requested form, and up to one sixth for tags in their places. So a
+# right number without tags earns nothing, as for a program that reads the tags.
 
 # %%
 import json
@@ -401,21 +404,23 @@ for entry in trainer.state.log_history[:-1:6]:
 
 # %% [markdown]
 # This model is tiny, so it needs neither 4-bit weights nor an adapter. For a large model give `peft_config` with
-# `task_type="SEQ_CLS"` and `modules_to_save=["score"]`, because the new last layer has to be trained in full.
+# `task_type="SEQ_CLS"` and `modules_to_save=["score"]`, because the new last layer has to be trained in full. In your
+# own project try ready-made reward models first: [RewardBench](https://github.com/allenai/reward-bench) ranks them, and
+# [Skywork-Reward-V2](https://github.com/SkyworkAI/Skywork-Reward-V2) has small ones that are based on Qwen3. They load
+# with the same class, and the next section's question applies to them, too.
 #
 # ## What can the reward model not see?
 #
 # The accuracy in the log is high, but over which pairs? Two completions of a problem can differ in form, in the number,
-# or in both. Two rules make the count fair:
+# or in both. Three rules make the count fair:
 #
 # 1. **Compare only completions of the same prompt.** The loss sees only such pairs, so the level of each prompt's
-#    rewards is free (exercise 13.2). Right completions of an easy prompt against wrong ones of a hard prompt would
-#    measure this level.
+#    rewards is free (exercise 13.2). If you compared completions of an easy and of a hard prompt, you would measure the
+#    difference of these levels.
 # 2. **Break the accuracy down by what differs.** A single number is dominated by the kind of pair that is most common.
-#
-# There is a third point about the interval: problems are drawn independently, and the pairs of one problem are not. So
-# first compute for each problem the fraction of its pairs that are in the right order, and then the mean of these
-# fractions.
+# 3. **Take the mean of each problem first.** Problems are drawn independently, and the pairs of one problem are not. So
+#    compute for each problem the fraction of its pairs that are in the right order, and then the mean of these
+#    fractions. The interval, too, is over problems.
 
 # %% [markdown]
 # ### Exercise 13.3 · `rate_within` · medium · 8 minutes
@@ -514,8 +519,8 @@ for name, rates in (("all pairs", all_rates), ("same form", form_rates)):
 
 # %% [markdown]
 # To see why, look at the margins of the pairs: the reward of the better completion minus that of the worse one. The
-# pairs of one problem share a weight of 1. So the share of the area to the right of 0 is the mean rate over problems,
-# as printed above:
+# pairs of one problem share a weight of 1. So the share of the area to the right of 0 is the mean rate over problems
+# (for the same form, the rate that is printed above):
 
 # %%
 def margins_of(pool, same_form):
@@ -597,8 +602,8 @@ print(f"{selection['alike_problems'].sum()} problems have pairs of the same form
 
 # %% [markdown]
 # Of all pairs, these five models order 89.5 % rightly [86.7, 92.3]; of the pairs of the same form only 68.5 % [62.2,
-# 74.7] (means of five models, with t intervals in percent). A coin would reach 50 %. The first number is the one that a
-# training log shows, and it hides the second. As soon as the policy writes every completion in the requested form, only
+# 74.7] (means of five models, with t intervals in percent). A coin would reach 50 %. A training log shows only a number
+# like the first, which hides the second. As soon as the policy writes every completion in the requested form, only
 # such pairs are left, and about three of ten comparisons are wrong.
 
 # %% [markdown]
@@ -692,9 +697,9 @@ print("\n".join(lines))
 # The dots are the 24 steps of the run in their order, each a mean of three steps. The horizontal axis is the KL
 # divergence of a completion from the base. The vertical axis is the proxy on the left and gold on the right.
 #
-# First the policy learns what the reward model knows, the form, and gold rises with the proxy. After that, the policy
-# can gain only from the *errors* of the reward model, and it finds them: gold falls to little more than half of its
-# best value. What does the policy write in the end?
+# First the policy learns what the reward model knows, the form, and gold rises with the proxy. What the policy gains
+# after that comes from the *errors* of the reward model: the proxy stays high, while gold falls to little more than
+# half of its best value. What does the policy write in the end?
 
 # %%
 heldout_rows = list(to_dataset(load_problems(data.WORD_PROBLEMS["heldout"])))[:6]
@@ -708,7 +713,8 @@ for row, reward in zip(heldout_rows, rewards_of(reward_model, heldout_rows)):
     print(f"{reward:5.2f}  {row['text']!r:72.72} (right: {row['answer']})")
 
 # %% [markdown]
-# The completions are well-formed, and five of the six answers are wrong. Without gold labels you would not notice.
+# The completions are well-formed, five of the six answers are wrong, and all six rewards are high. So the reward does
+# not show what has happened; you have to read completions or to buy gold labels.
 #
 # The call above has three traps, none of which raises an error:
 #
@@ -865,8 +871,8 @@ for n in (1, 2, 4, 8):
     print(f"best of {n}: KL up to {kl:.2f} nats, proxy {proxy:5.2f}, gold {value:.2f}")
 
 # %% [markdown]
-# Up to 8 completions, more are better, and the best of 8 has more gold than training reached anywhere on its way. Does
-# it go on like this? For larger n you need more completions of each problem, and these are stored.
+# Up to 8 completions, more are better, and the best of 8 has more gold than the live training reached anywhere. Does it
+# go on like this? For larger n you need more completions of each problem, and these are stored.
 #
 # ## The frontier
 #
@@ -919,7 +925,8 @@ print("\n".join(lines))
 
 # %% [markdown]
 # A thin line is a seed (training is smoothed over three batches), a thick line joins the means of the five seeds,
-# batch by batch or n by n. The axes are those of the live run. Where a line turns back, the policy moved towards the
+# batch by batch or n by n. The axes are those of the live run. Each seed has its own reward model with its own scale,
+# so the proxies of different seeds lie at different heights. Where a line turns back, the policy moved towards the
 # base for a few updates. (At the end of training the seeds lie farthest apart, in their distance as well as in their
 # gold.)
 #
@@ -929,22 +936,25 @@ print("\n".join(lines))
 #
 # The two ways differ in how far they have to go. Best of n gains more gold per nat than training, and it also turns
 # earlier. Gao et al. found the same, and warn that the divergence does not measure the amount of optimisation across
-# the two ways. One reason is that training also changes the policy in ways that no reward asked for, and these cost
-# nats, too. So use the divergence to compare one training with another.
+# the two ways. A likely reason is that training also changes the policy in ways that no reward asked for, and these
+# cost nats, too. So use the divergence to compare one training with another.
 
 # %% [markdown]
 # ### All methods on one axis
 #
 # The stored runs compare these remedies:
 #
-# - **beta** is a fixed KL penalty. **adaptive beta** rises while the divergence is above a target of 2 nats, and falls
-#   below it ([Ziegler et al.](https://arxiv.org/abs/1909.08593)).
+# - **beta** is a fixed KL penalty. (It is weighed against advantages, which GRPO has divided by the group's standard
+#   deviation. So one beta serves reward models of different scales, and its numbers are not those of the toy.)
+#   **adaptive beta** rises while the divergence is above a target of 2 nats, and falls below it ([Ziegler et
+#   al.](https://arxiv.org/abs/1909.08593)).
 # - **batch's std** divides advantages by the batch's standard deviation, **no std** does not divide them. Once all
 #   completions of a group have the form, the reward model's differences are mostly error, and dividing by the group's
 #   own standard deviation makes them as large as real differences.
 # - **mean of three** and **minimum of three** are an ensemble: three reward models that were trained on different
-#   pairs. Where the models disagree, none has seen enough. The minimum takes the lowest of the three rewards; [Coste
-#   et al.](https://arxiv.org/abs/2310.02743) found it best with a small penalty.
+#   pairs. Where the models disagree, at least one of them is wrong. The minimum takes the lowest of the three rewards.
+#   [Coste et al.](https://arxiv.org/abs/2310.02743) report that such a cautious ensemble reduces over-optimisation, and
+#   together with a small penalty prevents it.
 # - **early stopping** measures gold on 64 other problems every 256 completions and keeps the best weights. It needs a
 #   few gold labels.
 # - **diversity bonus** is explained at the end of this chapter. **30 % flipped** uses reward models from labels of
@@ -1137,16 +1147,17 @@ figures.show(figure, f"Gold over KL by method, with the frontier. {'; '.join(lin
 # itself and is not part of it. A method has no marker in a range that fewer than three of its seeds reached, or where
 # they had fewer than five batches in all.
 #
-# - **The frontier is flat from 2 nats on.** It rises to 0.82 within the first two nats. Beyond 3 nats every curve with
-#   a reward model falls, whatever the remedy, and the runs with the strongest penalty simply do not go there. (The
-#   frontier is the largest of several noisy means, so it is a little too high.)
+# - **Beyond 2 nats nothing is gained.** The frontier rises to 0.82 within the first two nats and stays there (by its
+#   definition it cannot fall). Beyond 3 nats every curve with a reward model falls, whatever the remedy, and the runs
+#   with the strongest penalty simply do not go there. (The frontier is the largest of several noisy means, so it is a
+#   little too high.)
 # - **The rule itself shows no lasting fall.** Its runs never go beyond 4.3 nats, and their last four batches have a
-#   mean gold of 0.84 to 0.92, by seed. (Its point for 2 to 4 nats is lower than the one before, 0.81 after 0.84: four
-#   of the five runs have only four to seven of their batches in this range, and end below 2 nats with more gold.) So
-#   this figure shows how good a reward without this error is near the base. It does not show what a large distance
-#   alone would cost.
-# - **Near the base the methods differ in the gold that they get for a nat.** Best of n gets most, training without a
-#   remedy least; the penalised runs lie between. The next section tests this for the penalties, between 2 and 4 nats.
+#   mean gold of 0.84 to 0.92, by seed. (Its second point is lower than the first, 0.81 after 0.84, but four of the five
+#   runs come back from there, and end below 2 nats with more gold.) So the figure shows how good a reward without this
+#   error is near the base. It does not show what a large distance alone would cost.
+# - **At the same distance the methods have different amounts of gold.** Among those with a reward model best of n has
+#   most up to 1.2 nats, and least at 3 nats. The penalised runs lie above training without a remedy. The next section
+#   tests this for the penalties, between 2 and 4 nats.
 
 # %% [markdown]
 # ## Does a KL penalty move the frontier?
@@ -1223,13 +1234,22 @@ for name in ("one model", *penalties):
 # confirm nor contradict Gao et al.
 #
 # What you can rely on is this: a limit on the distance helps, and a penalty is a convenient one, because it needs no
-# gold labels while it runs. But its strength has to be chosen, and that takes gold labels: ours was chosen with a seed
-# of its own.
+# gold labels while it runs. But its strength has to be chosen, and that takes gold labels: ours was chosen in runs of
+# another seed, which are not in the tables.
 
 # %% [markdown]
 # ## Which remedies help at the end of a run?
 #
-# A run without gold labels is not stopped at its best point, so what counts in practice is where it ends:
+# A run without gold labels is not stopped at its best point, so what counts in practice is where it ends. The table of
+# the stored runs has these columns:
+#
+# - *sampled* is the rate of right answers in the requested form, on held-out problems, and *pass8* the rate of problems
+#   with such an answer among eight attempts. All completions are sampled; these runs were not measured greedily.
+# - *proxy* is the mean reward at the end, *seconds* the time of a run. *kl* is the divergence of the weights that were
+#   measured (with early stopping, those that were kept).
+# - *points* is the difference from one model without a remedy, seed by seed, with its 95 % interval and its p after
+#   Holm's correction. The last word is *better* or *worse* if this p is below 0.05. Otherwise it is *unsettled* if the
+#   interval leaves out 0, and *not shown* if it does not. More seeds could settle both.
 
 # %%
 def report(task):
@@ -1245,24 +1265,20 @@ print(f"{len(runs)} runs, {runs['seed'].nunique()} seeds; early stopping used "
 report("goodhart")
 
 # %% [markdown]
-# *sampled* is the rate of right answers in the requested form, on held-out problems, and *pass8* the rate of problems
-# with such an answer among eight attempts. *proxy* is the mean reward at the end, *seconds* the time of a run. *points*
-# is the difference from one model without a remedy, seed by seed, with its 95 % interval and its p after Holm's
-# correction. The last word is *better* or *worse* if this p is below 0.05. Otherwise it is *unsettled* if the interval
-# leaves out 0, which more seeds would settle, and *not shown* if it does not. *kl* is the divergence of the weights
-# that were measured (with early stopping, those that were kept). All completions are sampled; these runs were not
-# measured greedily.
+# What do the thirteen rows show?
 #
 # - **Shown to help:** with a KL penalty of 0.3, 73 % are right, and early stopping ends at 58 %, for 384 gold labels.
-#   The corrected test confirms both. A penalty of 0.1 ends at 53 %, and the adaptive beta, which overshot its target of
-#   2 nats, at 62 %; with five seeds these two are unsettled.
-# - **Not shown:** that an ensemble helps. With the minimum of three models the runs end where they end with one
-#   model, at -0.2 points with an interval from -20 to +20, so it may help or harm. In the figure above its curve is
-#   close to that of one model from 2 nats on. Between 1 and 2 nats it lies higher (0.79 against 0.67), but only four
-#   seeds of each have batches there, and we did not test the difference. All three models learned from the same base
-#   and the same kind of pairs, so they may overlook the same errors. Nor do these runs show that a diversity bonus or
-#   another standard deviation helps.
-# - **The rule itself** reaches 87 %: no remedy makes up for a reward that does not see what is right.
+#   The corrected test confirms both.
+# - **Unsettled with five seeds:** a penalty of 0.1 ends at 53 %, the adaptive beta, which overshot its target of 2
+#   nats, at 62 %, the minimum of three with a penalty of 0.1 at 45 %, and dividing by the batch's standard deviation at
+#   41.5 %. The intervals of all four lie above 0, and Holm's correction does not confirm them.
+# - **Not shown:** that an ensemble without a penalty helps. With the minimum of three models the runs end where they
+#   end with one model, at -0.2 points with an interval from -20 to +20, so it may help or harm. In the figure above its
+#   curve is close to that of one model from 2 nats on. Between 1 and 2 nats it lies higher (0.79 against 0.67), but
+#   only four seeds of each have batches there, and we did not test the difference. All three models learned from the
+#   same base and the same kind of pairs, so they may overlook the same errors. Nor do these runs show that a diversity
+#   bonus helps, or leaving out the division by a standard deviation.
+# - **The rule itself** reaches 87 %, more than any remedy here.
 #
 # None of these remedies repairs the reward model. To repair it, label completions of the *policy* and train the reward
 # model again ("iterated RLHF"), because then its pairs contain the errors that the policy has found.
@@ -1275,6 +1291,10 @@ report("goodhart")
 # stored runs start with SFT on 128 worked answers. PPO or GRPO then trains against the same reward models, with equally
 # many completions and a KL penalty of 0.1 from the policy after SFT. (InstructGPT subtracts this penalty from the
 # reward. In these runs it is in the loss for both methods, so that they differ in less.)
+#
+# The columns are those of the table above, but *points* is the difference from SFT, then GRPO. *megabytes* counts
+# weights, gradients and the optimizer's averages, in MiB.
+# *PPO's loss* is GRPO with PPO's mean over all tokens of the batch in place of a mean for each completion.
 
 # %%
 pipeline = read_runs("pipeline")
@@ -1284,9 +1304,6 @@ words, p = paired_points(sampled["SFT, then PPO"], sampled["SFT"])
 print(f"PPO after SFT, against SFT alone: points {words}, p {p:.2f}")
 
 # %% [markdown]
-# (*PPO's loss* is GRPO with PPO's mean over all tokens of the batch in place of a mean for each completion. *megabytes*
-# counts weights, gradients and the optimizer's averages.)
-#
 # SFT on 128 answers alone reaches 80 %. GRPO against the reward model then loses 14 points of it, and PPO does not.
 # Does that make PPO the better method? Look at the column *kl*: the runs did not move equally far. At the end, GRPO is
 # at a KL divergence of 1.6 nats from the policy after SFT, GRPO with the batch's standard deviation at 0.6, and PPO at
@@ -1318,9 +1335,10 @@ for name in methods[1:]:
     print(f"{name:28} at 0.2 to 0.6 nats: points above GRPO {words}, p {p:.2f}")
 
 # %% [markdown]
-# The marks are those of the frontier's figure, but the vertical axis is the rate of right answers, and the distance is
-# counted from the policy after SFT. A vertical line goes from the lowest to the highest seed. The grey band marks 0.2
-# to 0.6 nats, the farthest range in which every seed of all three methods has batches.
+# A marker is again the mean of the seeds in one range of the divergence, but the vertical axis is the rate of right
+# answers, and the distance is counted from the policy after SFT. A vertical line goes from the lowest to the highest
+# seed. (The lines are long at the first marker, because a seed has only one or two batches of 64 completions there.)
+# The grey band marks 0.2 to 0.6 nats, the farthest range in which every seed of all three methods has batches.
 #
 # In this range PPO is 4.8 points above GRPO, with an interval from -2.6 to +12.2: a difference is not shown. GRPO
 # with the batch's standard deviation has about the same rate there as PPO, without a critic. So a good part of PPO's
@@ -1336,10 +1354,11 @@ for name in methods[1:]:
 # 2. **Log the KL of a completion** in nats from the first step, and draw every reward over it.
 # 3. **Buy some gold labels.** Label a few hundred completions at several distances; only they show where the curve
 #    turns. The proxy does not.
-# 4. **Try best of n first.** It needs no training and shows within a few nats whether the reward model breaks.
+# 4. **Try best of n first.** It needs no training, and a few gold labels of its choices show whether the reward model
+#    breaks.
 # 5. **Limit the distance**, by a KL penalty or by stopping, and compare methods only at equal distance.
 # 6. **When the curve has turned, improve the reward**, with labels of the policy's own completions or with a rule for
-#    what a rule can check. A longer run does not bring gold back.
+#    what a rule can check.
 
 # %% [markdown]
 # ## For the curious
@@ -1413,7 +1432,8 @@ print(f"by its formula, training turns at {exp(2 * (alpha / beta - 1)):.1f} nats
 # of a reward model: two people agree on 60 to 75 % of pairs, as [Coste et al.](https://arxiv.org/abs/2310.02743)
 # report. Suppose a fraction $f$ of its pairs is flipped at random. Then the best prediction is
 # $f + (1 - 2f)\,\sigma(r_a - r_b)$, which is less certain but orders all pairs in the same way. So a reward model can
-# learn the right order from flipped labels, but it needs more data:
+# learn the right order from flipped labels, too, but each pair teaches it less. The stored reward models had equally
+# many pairs:
 
 # %% tags=["hide-input"]
 report("models")
@@ -1426,7 +1446,8 @@ report("models")
 # Now flip the reward itself, at the rate $f$. A completion that is right with probability $p$ then earns $f + (1 -
 # 2f)\,p$ on average: the order of the answers stays, and the difference between right and wrong shrinks by the factor
 # $1 - 2f$. The stored runs pay the rule itself on chapter 12's task *main*, with 20 and 30 % of the rewards flipped;
-# the table has the size of the group and what the advantages are divided by:
+# the table has the size of the group and what the advantages are divided by. *entropy* is the mean entropy of a token in
+# nats, which falls as the policy becomes more certain:
 
 # %% tags=["hide-input"]
 report("noise")
@@ -1454,13 +1475,13 @@ print(f"a third of the rate, against the usual rate: points {words}, p {p:.2f}")
 #
 # An **outcome reward** judges the final answer, a **process reward** each step. DeepSeekMath (section 4.1.3) normalises
 # the rewards of all steps of a group together. A token's advantage is then the sum over its own step and all later
-# ones. So a slip is penalised where it happens, while an outcome reward penalises all tokens of the completion alike.
-# There is a side effect: an early step adds up many later rewards, so where most steps are right, *longer* completions
-# earn more.
+# ones. So a wrong step lowers the advantages of its own tokens and of those before it, and not of those after it, while
+# an outcome reward penalises all tokens of the completion alike. There is a side effect: the tokens of an early step
+# add up many later rewards, so where most steps are right, *longer* completions earn more.
 #
 # A rule for steps can have a gap, too. In the table, "right steps" pays a step only if it is a column of this very sum.
 # "true steps" pays every true equation, such as 1+1=2, however often it is written. The stored runs are on the sums of
-# chapter 12:
+# chapter 12, and *tokens* and *steps* are counted for each completion:
 
 # %% tags=["hide-input"]
 report("process")
@@ -1672,9 +1693,9 @@ print(json.dumps(proved, indent=2))
 #   completions of the same form the reward models of this chapter are right in 68.5 % of the pairs.
 # - Over the divergence from the base, the proxy rises and stays high; gold rises, peaks and falls. Best of n does this
 #   without any training. So the cause is the reward model, and training is only one way to find its errors.
-# - A KL penalty and early stopping limit the distance. A penalty of 0.3 and early stopping are shown to help at the end
-#   of a run; a penalty of 0.1 and the adaptive one are unsettled with five seeds. That the penalty
-#   does more than early stopping is not settled here. An ensemble and PPO's critic are not shown to help.
+# - A limit on the distance helps: a penalty of 0.3 and early stopping are shown to end with more right answers. That a
+#   penalty does more than early stopping is not settled here. An ensemble without a penalty and PPO's critic are not
+#   shown to help.
 # - If a rule can check something, use the rule: paid by the rule itself, the same training shows no lasting fall.
 #
 # When does training against a learned reward stop helping? When the policy has learned what the reward model can see,
