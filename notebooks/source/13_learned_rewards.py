@@ -1143,18 +1143,18 @@ figures.show(figure, f"Gold over KL by method, with the frontier. {'; '.join(lin
 # gold. A marker is the mean of the seeds in one range of the divergence (for best of n: for one n), placed at their
 # mean KL. Best of n is measured on 48 new problems, the trainings on the batches that they trained on. Along each
 # curve of a training, time runs roughly from left to right. The band goes from the lowest to the highest seed of one
-# model. The broad grey line is the frontier of these six methods. The dotted line pays gold
-# itself and is not part of it. A method has no marker in a range that fewer than three of its seeds reached, or where
-# they had fewer than five batches in all.
+# model. The broad grey line is the frontier of these six methods. The dotted line pays gold itself and is not part of
+# it. A method has no marker in a range that fewer than three of its seeds reached, or where they had fewer than five
+# batches in all.
 #
 # - **Beyond 2 nats nothing is gained.** The frontier rises to 0.82 within the first two nats and stays there (by its
 #   definition it cannot fall). Beyond 3 nats every curve with a reward model falls, whatever the remedy, and the runs
 #   with the strongest penalty simply do not go there. (The frontier is the largest of several noisy means, so it is a
 #   little too high.)
 # - **The rule itself shows no lasting fall.** Its runs never go beyond 4.3 nats, and their last four batches have a
-#   mean gold of 0.84 to 0.92, by seed. (Its second point is lower than the first, 0.81 after 0.84, but four of the five
-#   runs come back from there, and end below 2 nats with more gold.) So the figure shows how good a reward without this
-#   error is near the base. It does not show what a large distance alone would cost.
+#   mean gold of 0.84 to 0.92, by seed. (Its point between 2 and 4 nats is lower than the one before, 0.81 after 0.84,
+#   but four of the five runs come back from there, and end below 2 nats with more gold.) So the figure shows how good a
+#   reward without this error is near the base. It does not show what a large distance alone would cost.
 # - **At the same distance the methods have different amounts of gold.** Among those with a reward model best of n has
 #   most up to 1.2 nats, and least at 3 nats. The penalised runs lie above training without a remedy. The next section
 #   tests this for the penalties, between 2 and 4 nats.
@@ -1446,8 +1446,8 @@ report("models")
 # Now flip the reward itself, at the rate $f$. A completion that is right with probability $p$ then earns $f + (1 -
 # 2f)\,p$ on average: the order of the answers stays, and the difference between right and wrong shrinks by the factor
 # $1 - 2f$. The stored runs pay the rule itself on chapter 12's task *main*, with 20 and 30 % of the rewards flipped;
-# the table has the size of the group and what the advantages are divided by. *entropy* is the mean entropy of a token in
-# nats, which falls as the policy becomes more certain:
+# the table has the size of the group and what the advantages are divided by. *entropy* is the mean entropy of a token
+# in nats, which falls as the policy becomes more certain:
 
 # %% tags=["hide-input"]
 report("noise")
