@@ -10,25 +10,22 @@ made again when its settings, the model, the sums or the versions of the librari
 """
 
 import argparse
-import hashlib
 import json
 import os
-import platform
 import re
 import sys
 import time
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from statistics import mean
+
+from stored_runs import StoredRuns, circumstances, digest, installed_versions, use_one_core
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO)]
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 DATA = REPO / "data"
-STORED = REPO / "benchmarks" / "thinking_runs.jsonl"
-LIBRARIES = ("torch", "transformers", "trl", "peft", "bitsandbytes", "unsloth")
 HELDOUT = 240  # sums that are answered greedily; the first half is sampled
 PER = 100  # tokens, of which the price is
 
@@ -70,6 +67,7 @@ METHODS = {
     "price 2": Method(**RAMBLER, price=2.0, seeds=(0, 1, 2)),
     "price 3": Method(**RAMBLER, price=3.0, seeds=(0, 1, 2)),
 }
+STORED = StoredRuns(REPO / "benchmarks" / "thinking_runs.jsonl", METHODS)
 
 
 def files_of(method: Method) -> dict[str, Path]:
@@ -79,31 +77,16 @@ def files_of(method: Method) -> dict[str, Path]:
     return {part: folder / f"{start}{part}.jsonl" for part in ("train", "heldout")}
 
 
-def digest(*parts: bytes) -> str:
-    """Twelve digits of a SHA-256."""
-    checksum = hashlib.sha256()
-    for part in parts:
-        checksum.update(part)
-    return checksum.hexdigest()[:12]
-
-
-def circumstances(name: str, seed: int) -> dict:
-    """What a run is made of: its settings, a hash of all that it depends on, the machine."""
-    method = METHODS[name]
-    settings = {key: value for key, value in asdict(method).items() if key != "seeds"}
-    versions = {library: version(library) for library in LIBRARIES}
-    parts = [json.dumps([settings, HELDOUT, PER, versions]).encode()]
+def key_of(method: Method) -> str:
+    """A hash of what a run depends on beside its seed: settings, libraries, model and sums."""
+    settings = asdict(method)
+    del settings["seeds"]
+    # A list, in this order: another form would give the stored runs other keys.
+    parts = [json.dumps([settings, HELDOUT, PER, installed_versions()]).encode()]
     parts.append((DATA / method.model / "model.safetensors").read_bytes())
     for path in files_of(method).values():
         parts.append(path.read_bytes())
-    return {
-        "method": name,
-        "seed": seed,
-        "command": f'python benchmarks/thinking.py --methods "{name}" --seeds {seed}',
-        "key": digest(*parts),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one used",
-        **versions,
-    }
+    return digest(*parts)
 
 
 def right_and_short(price: float, all_pay: bool):
@@ -239,7 +222,7 @@ def run(name: str, seed: int) -> dict:
         "smoke", model=DATA / method.model, seed=seed, thinking=True, grpo=changes
     )
     model, tokenizer = load_policy(profile)
-    row = circumstances(name, seed)
+    row = circumstances("thinking.py", name, seed, key_of(method))
     if method.steps > 0:
         started = time.process_time()
         row["log"] = train(model, tokenizer, method, profile)
@@ -248,42 +231,12 @@ def run(name: str, seed: int) -> dict:
     return row
 
 
-def stored_runs() -> list[dict]:
-    """The lines of benchmarks/thinking_runs.jsonl."""
-    if not STORED.is_file():
-        return []
-    lines = STORED.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def is_stored(name: str, seed: int) -> bool:
-    """Whether there is a run with the same settings, model, sums and libraries."""
-    key = circumstances(name, seed)["key"]
-    return (name, seed, key) in [(row["method"], row["seed"], row["key"]) for row in stored_runs()]
-
-
-def store(row: dict) -> None:
-    """Add a run, in the place of an older one with its method and seed."""
-    place = (row["method"], row["seed"])
-    others = [other for other in stored_runs() if (other["method"], other["seed"]) != place]
-    order = {method: rank for rank, method in enumerate(METHODS)}
-    # A line of a method that is no longer made stays, behind the others.
-    lines = sorted(
-        [*others, row], key=lambda line: (order.get(line["method"], len(order)), line["seed"])
-    )
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    # Whole or not at all: a kill while it is written would lose the other runs.
-    whole = STORED.with_suffix(".new")
-    whole.write_text(text, encoding="utf-8")
-    whole.replace(STORED)
-
-
 def show_table() -> None:
     """Print the stored runs, a line for each."""
     columns = ("greedy", "sampled", "sampled tokens", "sampled at the limit", "without thoughts")
     print("| method | seed | " + " | ".join(columns) + " | processor seconds |")
     print("| --- " * (len(columns) + 3) + "|")
-    for row in stored_runs():
+    for row in STORED.rows():
         values = " | ".join(str(row["end"].get(name, "")) for name in columns)
         seconds = row.get("processor seconds", "")
         print(f"| {row['method']} | {row['seed']} | {values} | {seconds} |")
@@ -300,19 +253,13 @@ def main() -> int:
     if args.table:
         show_table()
         return 0
-    from grpo_workbook import quiet
-
-    quiet()  # before Unsloth
-    import torch
-    import unsloth  # noqa: F401  before TRL: it replaces TRL's Triton kernel on a CPU
-
-    torch.set_num_threads(1)
+    use_one_core()
     for name in args.methods:
         for seed in args.seeds or METHODS[name].seeds:
-            if not is_stored(name, seed):
+            if not STORED.has(name, seed, key_of(METHODS[name])):
                 row = run(name, seed)
                 print(f"{name}, seed {seed}: {row['end']}", flush=True)
-                store(row)
+                STORED.add(row)
     return 0
 
 

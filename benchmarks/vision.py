@@ -11,27 +11,24 @@ when its settings, the model, the charts or the versions of the libraries have c
 """
 
 import argparse
-import hashlib
 import json
 import os
-import platform
 import sys
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from statistics import mean
+
+from stored_runs import StoredRuns, circumstances, digest, installed_versions, use_one_core
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO)]
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 MODEL = REPO / "data" / "tiny-vision"
-STORED = REPO / "benchmarks" / "vision_runs.jsonl"
 STEPS = 40
 HELDOUT, HELDOUT_SEED = 200, 99  # charts that are measured
 TRAINING = 2000  # charts to draw from
-LIBRARIES = ("torch", "transformers", "trl", "peft", "bitsandbytes", "unsloth")
 
 
 @dataclass(frozen=True)
@@ -56,19 +53,7 @@ METHODS = {
     "vision, half white": Method("vision", pictures="half white"),
     "vision, 32-bit base": Method("vision", bits=32, seeds=(0,)),
 }
-
-
-def digest(*parts: bytes) -> str:
-    """Twelve digits of a SHA-256."""
-    checksum = hashlib.sha256()
-    for part in parts:
-        checksum.update(part)
-    return checksum.hexdigest()[:12]
-
-
-def installed_versions() -> dict[str, str]:
-    """The version of each library that a run's result depends on."""
-    return {name: version(name) for name in LIBRARIES}
+STORED = StoredRuns(REPO / "benchmarks" / "vision_runs.jsonl", METHODS)
 
 
 def key_of(method: Method) -> str:
@@ -206,14 +191,7 @@ def run(name: str, seed: int) -> dict:
     method = METHODS[name]
     set_seed(seed)
     model, processor = load_model(str(MODEL), load_in_4bit=method.bits == 4, pictures=True)
-    row = {
-        "method": name,
-        "seed": seed,
-        "command": f'python benchmarks/vision.py --methods "{name}" --seeds {seed}',
-        "key": key_of(method),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one used",
-        **installed_versions(),
-    }
+    row = circumstances("vision.py", name, seed, key_of(method))
     if method.adapters_in is None:
         row["end"] = measure(model, processor, seed)
         return row
@@ -254,46 +232,13 @@ def wanted(methods: list[str], seeds: list[int] | None) -> list[tuple[str, int]]
     return runs
 
 
-def stored_runs() -> list[dict]:
-    """The lines of benchmarks/vision_runs.jsonl."""
-    if not STORED.is_file():
-        return []
-    lines = STORED.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def is_stored(method: str, seed: int) -> bool:
-    """Whether there is a run with the same settings, model, charts and libraries."""
-    key = key_of(METHODS[method])
-    for row in stored_runs():
-        if (row["method"], row["seed"], row["key"]) == (method, seed, key):
-            return True
-    return False
-
-
-def store(row: dict) -> None:
-    """Add a run, in the place of an older one with its method and seed."""
-    runs = [row]
-    for other in stored_runs():
-        if (other["method"], other["seed"]) != (row["method"], row["seed"]):
-            runs.append(other)
-    order = {method: rank for rank, method in enumerate(METHODS)}
-    # A line of a method that is no longer made stays, behind the others.
-    lines = sorted(runs, key=lambda line: (order.get(line["method"], len(order)), line["seed"]))
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    # Whole or not at all: a kill while it is written would lose the other runs.
-    whole = STORED.with_suffix(".new")
-    whole.write_text(text, encoding="utf-8")
-    whole.replace(STORED)
-
-
 def show_table() -> None:
     """Print the stored runs in percent: one line for each, and the mean of each method."""
     columns = ("greedy", "sampled", "white", "blank", "shuffled", "colours", "heights")
     print("| method | seed | " + " | ".join(columns) + " | seconds |")
     print("| --- " * (len(columns) + 3) + "|")
     for method in METHODS:
-        runs = [row for row in stored_runs() if row["method"] == method]
+        runs = [row for row in STORED.rows() if row["method"] == method]
         for row in runs:
             rates = [row["end"][column] for column in columns]
             print(f"| {method} | {row['seed']} | {percentages(rates)} | {row.get('seconds', '')} |")
@@ -320,18 +265,12 @@ def main() -> int:
     if args.table:
         show_table()
         return 0
-    from grpo_workbook import quiet
-
-    quiet()  # before Unsloth
-    import torch
-    import unsloth  # noqa: F401  before TRL: it replaces TRL's Triton kernel on a CPU
-
-    torch.set_num_threads(1)
+    use_one_core()
     for method, seed in wanted(args.methods, args.seeds):
-        if not is_stored(method, seed):
+        if not STORED.has(method, seed, key_of(METHODS[method])):
             row = run(method, seed)
             print(f"{method}, seed {seed}: {row['end']}, {row.get('seconds')} s", flush=True)
-            store(row)
+            STORED.add(row)
     return 0
 
 
