@@ -33,12 +33,12 @@ ROW = r"^\| (\d\d_\w+) \| (\d+) \| (\d*) ?\|\n"  # a notebook, its seconds and m
 SECONDS, MEGABYTES = 180, 4000  # what a notebook may take on two cores
 
 
-def held(process: psutil.Process) -> int:
+def memory_in_use(process: psutil.Process) -> int:
     """The memory of the process and its children, in bytes."""
     total = 0
-    for one in (process, *process.children(recursive=True)):
+    for member in (process, *process.children(recursive=True)):
         try:
-            memory = one.memory_full_info()
+            memory = member.memory_full_info()
         except psutil.Error:  # it ended meanwhile
             continue
         total += getattr(memory, "pss", memory.rss)
@@ -71,44 +71,57 @@ def execute(notebook: Path, threads: int | None = None, build: bool = False) -> 
         ]
         if build:
             command = [sys.executable, str(NOTEBOOKS / "build.py"), "--all", notebook.stem]
-        began, most = time.monotonic(), 0
-        with (Path(folder) / "said.txt").open("w+") as said:
-            process = psutil.Popen(command, cwd=folder, env=env, stdout=said, stderr=said)
+        started = time.monotonic()
+        peak_memory = 0
+        with (Path(folder) / "output.txt").open("w+") as output:
+            process = psutil.Popen(command, cwd=folder, env=env, stdout=output, stderr=output)
             while process.poll() is None:
-                most = max(most, held(process))
+                peak_memory = max(peak_memory, memory_in_use(process))
                 time.sleep(0.25)
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - started
             if process.returncode:
-                said.seek(0)
-                sys.exit(f"{notebook.name} failed:\n{said.read()[-3000:]}")
-    return seconds, most / 1e6
+                output.seek(0)
+                sys.exit(f"{notebook.name} failed:\n{output.read()[-3000:]}")
+    return seconds, peak_memory / 1e6
 
 
-def write(found: dict[str, tuple[str, str]]) -> None:
+def write(measured: dict[str, tuple[str, str]]) -> None:
     """{name: (seconds, MB)} into the table, and its minutes into README.md and the sources."""
     text = TABLE.read_text(encoding="utf-8")
-    rows = {name: rest for name, *rest in re.findall(ROW, text, re.M)} | found
-    lines = [f"| {name} | {s} | {mb} |\n" for name, (s, mb) in sorted(rows.items())]
-    total = sum(int(seconds) for seconds, _ in rows.values())
-    table = "".join(lines) + f"| one after another | {total} | |\n"
+    rows = {}
+    for name, seconds, megabytes in re.findall(ROW, text, re.M):
+        rows[name] = (seconds, megabytes)
+    rows.update(measured)
+    table = ""
+    total = 0
+    for name, (seconds, megabytes) in sorted(rows.items()):
+        table += f"| {name} | {seconds} | {megabytes} |\n"
+        total += int(seconds)
+    table += f"| one after another | {total} | |\n"
     text = re.sub(rf"(?:{ROW})+\| one after another .*\n", lambda _: table, text, flags=re.M)
     TABLE.write_text(text, encoding="utf-8")
-    for path, said in with_minutes().items():
-        path.write_text(said, encoding="utf-8")
+    for path, new_text in with_minutes().items():
+        path.write_text(new_text, encoding="utf-8")
 
 
 def with_minutes() -> dict[Path, str]:
     """README.md and the notebooks' sources as they are with the minutes of the table."""
-    readme, texts = (REPO / "README.md").read_text(encoding="utf-8"), {}
+    readme = (REPO / "README.md").read_text(encoding="utf-8")
+    texts = {}
     for name, seconds, _ in re.findall(ROW, TABLE.read_text(encoding="utf-8"), re.M):
-        minutes, source = int(seconds) / 60, NOTEBOOKS / "source" / f"{name}.py"
+        minutes = int(seconds) / 60
         cell = rf"(\(notebooks/{name}\.ipynb\) \|[^|]+\|) [\d.]+ "
         readme = re.sub(cell, rf"\1 {minutes:.1f} ", readme)
-        said = f"{minutes:.0f} minutes" if minutes >= 1.5 else "1 minute"
-        said = said if minutes > 0.75 else "half a minute"
+        if minutes >= 1.5:
+            duration = f"{minutes:.0f} minutes"
+        elif minutes > 0.75:
+            duration = "1 minute"
+        else:
+            duration = "half a minute"
+        source = NOTEBOOKS / "source" / f"{name}.py"
         line = r"(?<=\*\*Time:\*\* about ).*?(?= on two CPU)"
-        texts[source] = re.sub(line, said, source.read_text(encoding="utf-8"), count=1)
-    return texts | {REPO / "README.md": readme}
+        texts[source] = re.sub(line, duration, source.read_text(encoding="utf-8"), count=1)
+    return {**texts, REPO / "README.md": readme}
 
 
 def main() -> int:
@@ -122,22 +135,27 @@ def main() -> int:
     parser.add_argument("--build", action="store_true", help="keep the executed notebooks")
     parser.add_argument("--write", action="store_true", help="write the numbers into the texts")
     args = parser.parse_args()
-    found = sorted(NOTEBOOKS.glob("*.ipynb"))
-    chosen = [n for n in found if not args.chapters or n.name.startswith(tuple(args.chapters))]
+    notebooks = sorted(NOTEBOOKS.glob("*.ipynb"))
+    # Every name begins with "".
+    beginnings = tuple(args.chapters) or ("",)
+    chosen = [notebook for notebook in notebooks if notebook.name.startswith(beginnings)]
     if not chosen:
         parser.error(
-            f"no notebook begins with {' or '.join(args.chapters)}: there are {found[0].stem} to "
-            f"{found[-1].stem}"
+            f"no notebook begins with {' or '.join(args.chapters)}: there are "
+            f"{notebooks[0].stem} to {notebooks[-1].stem}"
         )
     print(
         f"| notebook ({os.cpu_count()} cores) | seconds | minutes | MB |\n| --- | --- | --- | --- |"
     )
-    total, kept, measured = 0.0, True, {}
+    total = 0.0
+    within_limits = True
+    measured = {}
     for notebook in chosen:
         seconds, megabytes = execute(notebook, build=args.build)
         total += seconds
         measured[notebook.stem] = f"{seconds:.0f}", f"{megabytes:.0f}"
-        kept &= seconds <= SECONDS and megabytes <= MEGABYTES
+        if seconds > SECONDS or megabytes > MEGABYTES:
+            within_limits = False
         print(
             f"| {notebook.stem} | {seconds:.0f} | {seconds / 60:.1f} | {megabytes:.0f} |",
             flush=True,
@@ -146,15 +164,16 @@ def main() -> int:
     if args.write:
         write(measured)
     if args.side_by_side:
-        began = time.monotonic()
+        started = time.monotonic()
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda n: execute(n, threads=1), chosen))
-        beside = time.monotonic() - began
-        print(f"| all, two at a time, one thread each | {beside:.0f} | {beside / 60:.1f} | |")
-        print(f"\none after another takes {total / beside:.2f} times as long")
-    if not kept:
+            list(pool.map(lambda notebook: execute(notebook, threads=1), chosen))
+        seconds = time.monotonic() - started
+        print(f"| all, two at a time, one thread each | {seconds:.0f} | {seconds / 60:.1f} | |")
+        print(f"\none after another takes {total / seconds:.2f} times as long")
+    if not within_limits:
         print(f"\nover {SECONDS} s or {MEGABYTES} MB")
-    return 0 if kept else 1
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
