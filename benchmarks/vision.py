@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from stored_runs import StoredRuns, circumstances, digest, installed_versions, use_one_core
 
@@ -69,6 +70,13 @@ def key_of(method: Method) -> str:
     return digest(*parts)
 
 
+def read_charts(model, processor, charts) -> Any:
+    """The Scores of greedy answers to the questions of these rows."""
+    from grpo_workbook import evaluate
+
+    return evaluate(model, processor, charts, batch_size=100, max_new_tokens=48)
+
+
 def measure(model, processor, seed: int) -> dict:
     """Rates on the held-out charts: grey paper, white paper, and the two controls."""
     from datasets import Dataset
@@ -81,15 +89,16 @@ def measure(model, processor, seed: int) -> dict:
     grey = Dataset.from_list(rows(charts, "grey"))
     white = Dataset.from_list(rows(charts, "white"))
     controls = picture_controls(grey, colour=PAPERS["grey"])
-    settings = {"batch_size": 100, "max_new_tokens": 48}
-    greedy = evaluate(model, processor, grey, **settings)
-    sampled = evaluate(model, processor, grey, sample=True, seed=seed, **settings)
+    greedy = read_charts(model, processor, grey)
+    sampled = evaluate(
+        model, processor, grey, batch_size=100, max_new_tokens=48, sample=True, seed=seed
+    )
     result = {
         "greedy": greedy.rate,
         "sampled": sampled.rate,
-        "white": evaluate(model, processor, white, **settings).rate,
-        "blank": evaluate(model, processor, controls["blank"], **settings).rate,
-        "shuffled": evaluate(model, processor, controls["shuffled"], **settings).rate,
+        "white": read_charts(model, processor, white).rate,
+        "blank": read_charts(model, processor, controls["blank"]).rate,
+        "shuffled": read_charts(model, processor, controls["shuffled"]).rate,
         **reading_rates(charts, greedy.completions),
     }
     right_with_wrong_list = 0
@@ -180,23 +189,31 @@ def train(model, processor, method: Method, seed: int, steps: int = STEPS) -> li
     return rewards
 
 
-def run(name: str, seed: int) -> dict:
-    """Train and measure one run; the line that is stored of it."""
+def load_policy(method: Method) -> tuple[Any, Any]:
+    """The model that a method trains, with its adapters, and its processor."""
     from peft import LoraConfig, get_peft_model
-    from transformers import set_seed
 
     from grpo_workbook import load_model
     from grpo_workbook.pictures import LAYERS
 
+    model, processor = load_model(str(MODEL), load_in_4bit=method.bits == 4, pictures=True)
+    if method.adapters_in is None:
+        return model, processor
+    adapters = LoraConfig(r=16, lora_alpha=32, target_modules=LAYERS[method.adapters_in])
+    return get_peft_model(model, adapters), processor
+
+
+def run(name: str, seed: int) -> dict:
+    """Train and measure one run; the line that is stored of it."""
+    from transformers import set_seed
+
     method = METHODS[name]
     set_seed(seed)
-    model, processor = load_model(str(MODEL), load_in_4bit=method.bits == 4, pictures=True)
+    model, processor = load_policy(method)
     row = circumstances("vision.py", name, seed, key_of(method))
     if method.adapters_in is None:
         row["end"] = measure(model, processor, seed)
         return row
-    adapters = LoraConfig(r=16, lora_alpha=32, target_modules=LAYERS[method.adapters_in])
-    model = get_peft_model(model, adapters)
     started = time.monotonic()
     row["rewards"] = train(model, processor, method, seed)
     row["seconds"] = round(time.monotonic() - started)
