@@ -371,12 +371,15 @@ def takes_an_answer_beside_a_call(completions, answer, price):
 
 
 def judge_tool(function):
-    """What is wrong with the learner's tool, or that a model can call it."""
+    """What is wrong with the learner's tool or call, or that a model can call it."""
     from transformers.utils import get_json_schema
 
     from grpo_workbook.environments import CallError
 
-    tool = function()
+    made = function()
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[1], dict):
+        return "no pair"
+    tool, arguments = made
     if not callable(tool):
         return "no function"
     try:
@@ -393,24 +396,11 @@ def judge_tool(function):
         pass
     except Exception:
         return "unchecked"
-    return judge_valid_call(tool, parameters)
-
-
-VALID_VALUES = {"string": "a", "integer": 1, "number": 1.0, "boolean": True}
-
-
-def judge_valid_call(tool, parameters):
-    """Whether the tool gives a result, or an error for the model, for valid arguments."""
-    from grpo_workbook.environments import CallError
-
-    types = {name: parameter.get("type") for name, parameter in parameters.items()}
-    if not all(str(type_name) in VALID_VALUES for type_name in types.values()):
-        return "a model can call it"  # a list, for example: no value of it is valid for every tool
     try:
-        result = tool(**{name: VALID_VALUES[type_name] for name, type_name in types.items()})
+        result = tool(**arguments)
     except CallError:
-        return "a model can call it"  # such as a word that is not in the notes
-    except Exception:  # ToolBroken from @tool, anything from other functions
+        return "refused"
+    except Exception:  # ToolBroken from @tool
         return "broken"
     if result is None or result == "None":  # @tool makes a text of each result
         return "broken"
@@ -433,7 +423,7 @@ def takes_arguments_of_any_type():
         """
         return text * 2
 
-    return repeat
+    return repeat, {"text": "a"}
 
 
 @my_tool.mistake
@@ -445,7 +435,7 @@ def has_no_schema():
     def repeat(text):
         return text
 
-    return repeat
+    return repeat, {"text": "a"}
 
 
 @my_tool.mistake
@@ -460,13 +450,13 @@ def says_nothing_of_its_arguments():
         """Repeat a text."""
         return text
 
-    return repeat
+    return repeat, {"text": "a"}
 
 
 @my_tool.mistake
 def returns_no_function():
-    """You returned no function: return the tool itself, without calling it."""
-    return "a text"
+    """The first of the two is no function: return the tool itself, without calling it."""
+    return "a text", {"text": "a"}
 
 
 @my_tool.mistake
@@ -479,15 +469,12 @@ def takes_no_argument():
         """Tell the time."""
         return "noon"
 
-    return now
+    return now, {}
 
 
 @my_tool.mistake
 def fails_on_a_valid_call():
-    """Your tool gives no result for valid arguments: it returns None, or it raises an error. Call
-    it yourself with "a" for a text and 1 for a number. Raise CallError where the model must
-    choose other arguments.
-    """
+    """Your tool gives no result for your own call: it returns None, or it fails with an error."""
     from grpo_workbook.environments import tool
 
     @tool
@@ -498,7 +485,45 @@ def fails_on_a_valid_call():
             text: The text.
         """
 
+    return repeat, {"text": "a"}
+
+
+@my_tool.mistake
+def returns_the_tool_alone():
+    """Return two things, the tool and the arguments of one right call: return repeat, {"text":
+    "a"}.
+    """
+    from grpo_workbook.environments import tool
+
+    @tool
+    def repeat(text: str) -> str:
+        """Repeat a text.
+
+        Args:
+            text: The text.
+        """
+        return text * 2
+
     return repeat
+
+
+@my_tool.mistake
+def refuses_its_own_call():
+    """Your tool refuses your own call with a CallError. Are the arguments named and typed as in the
+    function, and does the tool ever give a result?
+    """
+    from grpo_workbook.environments import CallError, tool
+
+    @tool
+    def repeat(text: str) -> str:
+        """Repeat a text.
+
+        Args:
+            text: The text.
+        """
+        raise CallError("not this text")
+
+    return repeat, {"text": "a"}
 
 
 # 11.4: a tool that is wrong half of the time

@@ -1221,8 +1221,8 @@ check("11.1", tool_mask);
 #
 # </details>
 #
-# Compare your masks with those of the conversations that this chapter has played. If a single one differs, the model
-# would be trained to write a part of a result:
+# Compare your masks with those of the conversations that this chapter has played. With a 1 too many the model would be
+# trained to write what it should read, and with a 0 too many it would not be trained on something that it wrote:
 
 # %%
 header = tokenizer.encode(
@@ -1280,13 +1280,13 @@ check("11.2", priced_reward);
 # </details>
 #
 # Train with your reward, from new adapters and for half of the steps. The price is now 0.9. For which products is a
-# call still worth it, by the rule of the section on the price? Decide before you run the cell. 
+# call still worth it, by the rule of the section on the price? Decide before you run the cell.
 #
 # <details><summary>Answer</summary>
 #
 # After a call about 95 % of the answers are right, so the border is now at 5 %. Hardly any hard product is right by
-# heart, so a call gains at most 0.05 there, which is little beside the noise of a group. Most easy products lie above
-# the border: for them a call does not pay.
+# heart, so a call is still worth its price there, though it gains at most 0.05. Most easy products lie above the
+# border: for them a call does not pay.
 #
 # </details>
 
@@ -1309,17 +1309,26 @@ except NotImplementedError:
     print("Write priced_reward first, then run this cell.")
 
 # %% [markdown]
+# <details><summary>How to read your result</summary>
+#
+# In one run the model still called for nearly every hard product (0.98 calls each), and seldom for an easy one (0.25
+# calls each). So a gain of 0.05 was enough. One reason is the advantage, which divides by the spread of the group's
+# rewards: in a group where every call leads to the right answer, 0.1 for a call against 0 for a wrong answer by heart
+# gives nearly the same advantages as 1 against 0.
+#
+# </details>
+
+# %% [markdown]
 # ### Exercise 11.3 · `my_tool` · medium · 10 minutes
 #
-# Write a tool for a task of your own, such as a search in your notes. Return a function with at least one argument that
-# a model can call: it needs type hints, a docstring with `Args:`, and checks of its calls. The check also calls the
-# tool once with valid values, such as `"a"` for a text and 1 for a number. The tool must then return a result, or raise
-# `CallError` with a message for the model. (The check cannot know which values your tool should accept, so a tool that
-# always raises `CallError` passes it: call yours once yourself.)
+# Write a tool for a task of your own, such as a search in your notes. Return two things: the tool, and the arguments of
+# one right call as a dict. The tool is a function with at least one argument that a model can call: it needs type
+# hints, a docstring with `Args:`, and checks of its calls. The exercise makes your call, which must give a result, and
+# a call with arguments of a wrong type, which must raise `CallError`.
 
 
 # %% tags=["exercise"]
-def my_tool() -> object:
+def my_tool() -> tuple:
     raise NotImplementedError
 
 
@@ -1336,7 +1345,7 @@ check("11.3", my_tool);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def my_tool() -> object:
+# def my_tool() -> tuple:
 #     from grpo_workbook.environments import tool
 #
 #     @tool
@@ -1352,7 +1361,7 @@ check("11.3", my_tool);
 #         notes = ["GRPO compares answers in a group", "a tool's result is no action"]
 #         return "\n".join(note for note in notes if word in note) or "none"
 #
-#     return find
+#     return find, {"word": "group"}
 # ```
 #
 # </details>
@@ -1362,7 +1371,8 @@ check("11.3", my_tool);
 
 # %%
 try:
-    for tools in ([multiply], [multiply, my_tool()]):
+    your_tool, _ = my_tool()
+    for tools in ([multiply], [multiply, your_tool]):
         episodes = play_products(model, tools)
         tokens = mean(len(episode.prompt_ids) for episode in episodes)
         right, calls = measured(episodes, heldout_rows)["all"]
@@ -1375,9 +1385,9 @@ except NotImplementedError:
 # ### Exercise 11.4 · `wrong_tool` · medium · 10 minutes
 #
 # Suppose that the calculator is wrong by 1 in half of its answers, so that a call leads to a right answer in only half
-# of the cases. For which products does the model call after training? Predict, then run. "for hard ones" means that it
-# calls for most hard products, and for less than three quarters of the easy ones. (With a right calculator it calls for
-# nearly all.)
+# of the cases. For which products does the model call after training? Predict, then run. The cell counts the calls per
+# conversation. "for none" means less than 0.5 for the hard products. "for all" means at least 0.75 for the easy ones as
+# well, and "for hard ones" means less than that. (With a right calculator it is about 1 for both.)
 
 # %% tags=["exercise"]
 from functools import wraps
@@ -1428,9 +1438,9 @@ predict("11.4", prediction, run_wrong_tool);
 # %% [markdown]
 # ### Exercise 11.5 · `too_narrow` · easy · 8 minutes
 #
-# Train with `max_completion_length=30`, which is too little for a call, its result and an answer. Does the model call
-# more or less often after training? "die out" means that less than a quarter of the first rate is left; "spread" means
-# that the rate has grown to over four times the first one.
+# Train with `max_completion_length=30`, which is too little for a call, its result and an answer. How often does the
+# model call in the last three steps, compared with the first three? "die out" means less than a quarter as often,
+# "spread" means more than four times as often, and "stay" is what lies between.
 
 # %% tags=["exercise"]
 prediction = ...  # "die out", "stay", "spread"
@@ -1473,11 +1483,15 @@ predict("11.5", prediction, run_narrow);
 # ### Exercise 11.6 · `game_reward` · hard · 15 minutes
 #
 # In a lost game every guess is penalised, the sensible ones as well. Would the model learn more from a reward that also
-# pays for guesses? Write one, for a finished game of *higher* and *lower* with the numbers from 1 to 7. `guesses` has
-# up to three numbers. A won game earns exactly 1. A lost game earns at most 0.5: a part for each guess that contradicts
-# no earlier answer, so that a further such guess always adds something, and nothing for any other guess. A guess
-# outside of 1 to 7, and one that was made before, contradict. Each first guess from 1 to 7 earns the same part. The
-# check plays all games against your reward.
+# pays for sensible guesses? Write one for a finished game with the numbers from 1 to 7. `guesses` has up to three
+# numbers, and a guess *contradicts* if an earlier answer has excluded it, or if it lies outside of 1 to 7. (So a number
+# that was guessed before contradicts.)
+#
+# - A won game earns exactly 1, whatever its guesses.
+# - A lost game earns at most 0.5: a part for each guess that does not contradict, and nothing for the others.
+# - Each first guess from 1 to 7 earns the same part.
+#
+# The check plays all games against your reward.
 
 
 # %% tags=["exercise"]
