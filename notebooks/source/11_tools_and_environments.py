@@ -47,8 +47,9 @@ figures.show(figure, "Diagram: the model writes a turn. If it holds a call, the 
              "transcript gets a reward.")
 
 # %% [markdown]
-# In the picture, the model is white, a program that decides is green, and the tool is orange. The next cell runs this
-# loop by hand. Its "model" is a list of prepared turns, and the messages have the form that TRL uses:
+# In the picture, the prompt is blue, the model is white, the tool is orange, and programs that judge what the model
+# wrote are green. The next cell runs this loop by hand. Its "model" is a list of prepared turns, and the messages have
+# the form that TRL uses:
 
 # %%
 def product(a, b):
@@ -139,8 +140,10 @@ from transformers.utils import get_json_schema
 print(json.dumps(get_json_schema(multiply), indent=1))
 
 # %% [markdown]
-# Each row of the data has a `prompt`, the exact `answer`, and a `kind`, which the model does not see. Training uses
-# other rows than the measurements, and 160 *held-out* products measure every policy of this chapter:
+# Each row of the data has a `prompt`, the exact `answer`, and a `kind`, which the model does not see. Every policy of
+# this chapter is measured on 160 *held-out* rows, which are not in the training data. None of their hard products is
+# trained on. Of single digits, however, there are only few products, so nearly all of the easy ones are trained on as
+# well, mostly in other words. For these the tables show how the policy treats products that it knows from training.
 
 # %%
 from datasets import Dataset
@@ -267,13 +270,15 @@ rates_without = measured(without_tool, heldout_rows)
 show_tables({"with the tool": rates_before, "without": rates_without})
 
 # %% [markdown]
-# Most answers are wrong, and calls are rare. The hard products that are right at all are right because of a call.
+# Most answers are wrong, and calls are rare. Without the tool no hard product is right: those that are right with it
+# are right because of a call.
 #
 # ## Training
 #
 # TRL's `GRPOTrainer` takes the tools as a list of functions. A reward function gets each completion as a list of
 # messages. `get_tool_answer_reward` makes a reward that is 1 for the exact final answer and adds nothing for a call.
-# `watch` adds metrics about the calls to the log.
+# `watch` adds metrics about the calls to the log, and `max_tool_calling_iterations` limits the rounds of calls in a
+# conversation.
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -316,7 +321,7 @@ lines = {
     "failed calls, of all calls": curve(log, "tools/failure_frequency"),
 }
 figure, words = figures.line_chart(
-    lines, x="optimizer step", y="reward, or calls per completion", markers=False,
+    lines, x="optimizer step", y="value of the metric", markers=False,
     title="Calls and reward rise together",
 )
 figures.show(figure, words)
@@ -351,8 +356,9 @@ rates_by_heart = measured(by_heart, heldout_rows)
 show_tables({"untrained": rates_without, "calls forbidden": rates_by_heart})
 
 # %% [markdown]
-# With calls forbidden, the model still knows some easy products. Could the gain with the tool be chance? The paired
-# test of chapter 04 compares the conversations before and after training:
+# With calls forbidden, the model still knows some easy products. (Whether it knows fewer than before cannot be told:
+# the two rates differ by 14 points, and 36 products are too few for such a difference.) Could the gain *with* the tool
+# be chance? The paired test of chapter 04 compares the conversations before and after training:
 
 # %%
 from grpo_workbook import paired_p_value
@@ -366,12 +372,15 @@ p_value = paired_p_value(right_ones(before), right_ones(after))
 print(f"p = {p_value:.1g}")
 
 # %% [markdown]
+# So the gain of this run is no luck of sampling. (Whether another seed would gain as much, one run cannot show. Three
+# earlier runs with three seeds ended between 93 and 95 %, [as measured](../docs/measurements.md#a-model-that-acts).)
+#
 # ## A silent loss: the result that does not fit
 #
-# The gain is not chance. But a wrong setting can take all of it away. `max_completion_length` limits everything after
-# the prompt, including tool results. A result that does not fit is dropped *after* the tool has run: the conversation
-# ends with the call, the answer is empty, and the reward is 0. Neither `clipped_ratio` nor any other metric of TRL
-# shows that. `lost_result` recognises such a conversation by its end. Play the trained model with different limits:
+# A wrong setting can take the whole gain away. `max_completion_length` limits everything after the prompt, including
+# tool results. A result that does not fit is dropped *after* the tool has run: the conversation ends with the call, the
+# answer is empty, and the reward is 0. Neither `clipped_ratio` nor any other metric of TRL shows that. `lost_result`
+# recognises such a conversation by its last message, which is a call. Play the trained model with different limits:
 
 # %%
 from statistics import mean
@@ -390,8 +399,8 @@ for room in rooms:
     lost_rates.append(mean(lost_result(episode.messages) for episode in episodes))
 
 # %% [markdown]
-# In the next figure each bar is one limit, and its parts show how its 64 conversations ended. *Ended in a call* means
-# that the last message is a call without a result:
+# In the next figure each bar is one limit, and its parts show how its 64 conversations ended. *Ended in a call* are
+# those that `lost_result` recognises:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 3.2)
@@ -423,10 +432,10 @@ figures.show(figure, "Stacked bars of how conversations end. " + "; ".join(parts
 display(coloured(after[0]), coloured(cut_off))
 
 # %% [markdown]
-# In a training with 30 tokens no call could earn anything. `watch` logs the fraction of such conversations as
-# `tools/lost_results`, and it should be near 0. (At 60 and 80 tokens one conversation of 64 still ends in a call,
-# although a result fits.) So set the limit to the number of calls times the tokens of a call and its result, plus the
-# tokens of the answer.
+# In a training with 30 tokens no call could earn anything. So set the limit to at least the number of calls times the
+# tokens of a call and its result, plus the tokens of the answer. Then look at `tools/lost_results`, which `watch` logs.
+# It is the fraction of conversations that end in a call, and it should be near 0. (It need not be exactly 0: a
+# conversation in which the model calls again and again ends in a call as well. At 60 and 80 tokens one of the 64 does.)
 
 # %% [markdown]
 # ## What the mask is for
@@ -503,19 +512,20 @@ figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 
 # %% [markdown]
 # With the mask the reward goes on rising. Without it the reward rises for a few steps and falls back, and in every step
-# the gradient is several times as long. There are two likely reasons, which this run does not separate. First, the
-# tool's tokens surprise the model, and so do the headers between two turns, which it never had to write. The gradients
-# of these tokens are large and point elsewhere, so the model's own tokens are only a small part of each step. Second,
-# the model is trained to *write* what it should only read: where the advantage is positive, it learns to predict the
-# tool's text. (This is one run with one seed.)
+# the gradient is several times as long. (The figure shows its length before the trainer shortens it to at most 1. So
+# the steps without the mask are not longer, but less of each step comes from the model's own tokens.) There are two
+# likely reasons, which this one run with one seed does not separate. First, the tool's tokens surprise the model, and
+# so do the headers between two turns, which it never had to write. Their gradients are large, and they decide where the
+# step goes. Second, the model is trained to *write* what it should only read: where the advantage is positive, it
+# learns to predict the tool's text.
 
 # %% [markdown]
 # ## When to call: a price
 #
 # The trained model uses the calculator even for 3 times 4. A call costs nothing, so it has no reason to answer from
-# memory. Now let each call cost half a right answer, and train again from new adapters, for half of the steps. (At step
-# 20 the free run already called in nearly every completion, as the figure of its calls shows.) The table shows for
-# which kind of product the model still calls:
+# memory. Now let each call cost half a right answer, and train again from new adapters. Half of the steps are enough
+# for the comparison: by step 20 the free run already called in nearly every completion. The table shows for which kind
+# of product the model still calls:
 
 # %%
 new_model, _ = load_policy(profile)
@@ -526,9 +536,9 @@ rates_priced = measured(priced, heldout_rows)
 show_tables({"before": rates_before, "free": rates_after, "priced": rates_priced})
 
 # %% [markdown]
-# Was that the right decision? A call costs 0.5, and in return the answer is right more often. Without a call the model
-# earns its rate of right answers. With a call it earns the rate right after a call, minus 0.5. A call is worth its
-# price for a product where the second number is larger, so the next cell computes this number:
+# Does the model call where a call pays? Without a call it earns its rate of right answers by heart. With a call it
+# earns its rate of right answers after a call, minus the price of 0.5. A call is worth its price where the second
+# number is larger, so the next cell computes this number:
 
 # %%
 right_after_a_call = []
@@ -540,8 +550,8 @@ print(f"right after a call: {mean(right_after_a_call):.0%}")
 print(f"a call is worth its price if the rate without it is below {border:.2f}")
 
 # %% [markdown]
-# To compare this with what the policy does, the next cell plays each of 60 products sixteen times: eight times freely,
-# and eight times with the token suppressed that opens a call.
+# To compare this with what the policy does, the next cell plays each of 60 products (36 easy ones and 24 hard ones)
+# sixteen times: eight times freely, and eight times with the token suppressed that opens a call.
 
 # %%
 TRIES = 8
@@ -616,15 +626,22 @@ figures.show(figure, f"{words}Rate of calling: {numbers}.")
 #
 # ## Two tools: look up, then multiply
 #
-# The next task needs two tools. `PriceList` is an **environment**, an object for each conversation, which a section
-# below explains. For each row it makes a new table of prices, which the model can read only through the tool
-# `lookup(item)`. A question asks for a price, for a product, or for a *total*, which is a price times a number. The
-# model has both tools in its prompt and must choose.
+# The next task needs two tools. A question asks for the price of an item, for a product, or for a *total*, which is
+# the price of several pieces:
+
+# %%
+shop_rows = read_rows("shopping_heldout")
+for row in shop_rows[:3]:
+    print(row["kind"], "|", row["question"])
+
+# %% [markdown]
+# The model must read the prices through a tool, `lookup(item)`. If they were always the same, it could learn them by
+# heart. So they belong to an **environment**: an object that TRL makes for each conversation, and whose public methods
+# are tools. The environment `PriceList` makes new prices for each row. The model has `lookup` and `multiply` in its
+# prompt and must choose.
 
 # %%
 from grpo_workbook.environments import PriceList
-
-shop_rows = read_rows("shopping_heldout")
 
 
 def play_shop(model):
@@ -654,24 +671,49 @@ closed_book = play_products(new_model, [], rows=shop_rows)
 shopping = {"closed_book": measured(closed_book, shop_rows)}
 shopping["before"] = measured(play_shop(new_model), shop_rows)
 shopper = train_shop(get_tool_answer_reward())
-shopping["after"] = measured(play_shop(shopper), shop_rows)
+shopped = play_shop(shopper)
+shopping["after"] = measured(shopped, shop_rows)
 show_tables(shopping)
 
 # %% [markdown]
 # Without tools the model cannot know a price. After training it is right in most questions of each kind. A total needs
-# two calls in a row, and the second call must contain the result of the first one. The untrained model does this now
-# and then, and that is enough: some groups contain a right total, and its advantage is large.
+# two calls in a row, and the second call must contain the result of the first one. Here is such a conversation:
+
+# %%
+for example, row in zip(shopped, shop_rows):
+    if row["kind"] == "total" and example.calls == 2 and example.right(row):
+        break
+print(row["question"])
+for message in example.messages:
+    print(message)
+
+# %% [markdown]
+# The untrained model does this now and then, and that is enough: in a group with one right total, the advantage of this
+# total is large.
 #
 # ## Rewards over transcripts
 #
-# A reward function gets the whole transcript, and whatever the reward looks for, a model can learn to write it. In the
-# next cell the answer is 8342, and none of the transcripts deserves a reward. Three rewards judge them. The first one
-# searches all messages for the answer, the second one takes the last message of whatever role, and the third one is the
-# course's:
+# A reward function gets the whole transcript, and whatever the reward looks for, a model can learn to write it. So the
+# course has a list of transcripts that deserve no reward, although each tries to earn one. Here are two of them, for a
+# problem whose answer is 8342. The first one ends with the tool's result and not with an answer of the model. In the
+# second one the tool's result holds the number, and the model answers something else:
 
 # %%
 from grpo_workbook.environments import attacks
 
+transcripts = attacks("8342")
+shown = ("two calls, and the right one's result last", "an instruction in a result")
+for name in shown:
+    print(name)
+    for message in transcripts[name]:
+        calls_in_it = len(message.get("tool_calls", []))
+        print(f"  {message['role']:10}{calls_in_it} calls  {message['content']!r}")
+
+# %% [markdown]
+# Three rewards judge all of them. The first one searches all messages for the answer, the second one takes the last
+# message of whatever role, and the third one is the course's. The table shows the transcripts that fool at least one:
+
+# %%
 
 def anywhere(completion):
     return any("8342" in message["content"] for message in completion)
@@ -688,14 +730,15 @@ def course(completion):
 
 fooled = {"anywhere": 0, "last text": 0, "course": 0}
 print(" " * 45 + "".join(f"{reward_name:>12}" for reward_name in fooled))
-for name, completion in attacks("8342").items():
+for name, completion in transcripts.items():
     marks = ""
     for reward_name, judge in zip(fooled, (anywhere, last_text, course)):
         is_fooled = judge(completion)
         fooled[reward_name] += is_fooled
         marks += f"{'paid' if is_fooled else '-':>12}"
-    print(f"{name:45}{marks}")
-print("paid wrongly:", fooled)
+    if "paid" in marks:
+        print(f"{name:45}{marks}")
+print(f"paid wrongly, of {len(transcripts)}:", fooled)
 
 # %% [markdown]
 # Only the course's reward pays for none of them: it reads the answer from the last message, and only if the model wrote
@@ -709,10 +752,10 @@ print("paid wrongly:", fooled)
 # %% [markdown]
 # ## A strategy: an environment of several turns
 #
-# An environment is an object that belongs to one conversation. It keeps a secret and a state, its public methods are
-# the tools, and it may compute the reward itself. `GuessNumber` hides a number from 1 to 7 and answers *higher* or
-# *lower* to each of three guesses. A player who guesses at random within what is left finds about two in three numbers;
-# a player who always halves what is left (binary search) finds all.
+# An environment can do more than look up prices: it can keep a state that changes from turn to turn, and compute the
+# reward itself. `GuessNumber` hides a number from 1 to 7 and answers *higher* or *lower* to each of three guesses. A
+# player who guesses at random within what is left finds about two in three numbers; a player who always halves what is
+# left (binary search) finds all.
 
 # %%
 from grpo_workbook import show, wilson_interval
@@ -902,8 +945,9 @@ common.sort(key=lambda left: (left[0] - left[1], left[0]))  # wide ranges first
 # %% [markdown]
 # In the figure, each row is one of the seven commonest ranges of the games of seed 0, with the number of guesses there.
 # The darker a square, the more often this number was guessed; the last column has the guesses outside 1 to 7. The black
-# frame contains what is left, and the dots mark the guesses that halve it. The titles count the guesses of these rows.
-# (The first row has a guess more than there are games: a guess outside 1 to 7 left the range as it was.)
+# frame contains what is left, and the dots mark what binary search would guess: the middle of the range, or either of
+# two middle numbers. The titles tell how many guesses of these rows are on a dot. (The first row has a guess more than
+# there are games: a guess outside 1 to 7 left the range as it was.)
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -928,9 +972,9 @@ for axes, (name, tables) in zip(panels, both.items()):
             halving += counts[y, number - 1] / totals.sum()
     axes.set_yticks(range(len(common)), labels)
     axes.set_xticks(range(8), [1, 2, 3, 4, 5, 6, 7, "other"])
-    axes.set(xlabel="guess", title=f"{name}: {halving:.0%} of these guesses halve")
+    axes.set(xlabel="guess", title=f"{name}: {halving:.0%} of the guesses on a dot")
     axes.grid(False)
-    parts.append(f"{name}: {halving:.0%} of these guesses halve the range")
+    parts.append(f"{name}: {halving:.0%} of the guesses are in the middle")
 panels[0].set_ylabel("what is left: number of guesses")
 figure.colorbar(shades, ax=panels, label="rate of this guess in its row")
 words = "Two tables of how often each number is guessed, by the range that is left. "
@@ -949,7 +993,7 @@ figures.show(figure, words + "; ".join(parts))
 # A transcript has one reward, so it has one advantage, and every blue token in it gets this advantage. What does that
 # mean for a single guess? Here is one group of eight games, all with the secret 3. The untrained model played them; the
 # guesses are stored in the cell, so that everybody sees the same group. Each line is one game, its advantage and its
-# guesses:
+# guesses. (A game with one or two guesses was either won, or the model stopped calling.)
 
 # %%
 from statistics import stdev
@@ -972,13 +1016,40 @@ for guesses, reward in zip(stored_games, stored_rewards):
 # these games the mistake came later: the last guess, 1 or 8, contradicts an earlier answer. But the first guess gets
 # the same advantage as the last one. So within one group the signal for a first guess is mostly noise.
 #
-# On average over many groups a good first guess wins more often, and this average is all that the model can learn from.
-# To see it, let the untrained model play 40 groups of eight games, each group with one secret:
+# Only the average over many groups can tell a good first guess from a bad one. There is something to find: for the
+# random player of the last section, fix the first guess and count the games won.
 
 # %%
+def starts_with(first):
+    """A player who begins with this number, and then guesses at random."""
+
+    def choose_number(low, high):
+        if (low, high) == (1, GuessNumber.highest):
+            return first
+        return players["random"](low, high)
+
+    return choose_number
+
+
+for first in range(1, GuessNumber.highest + 1):
+    results = [play(starts_with(first), seed) for seed in range(2000)]
+    print(f"first guess {first}: {mean(found for found, _ in results):.1%} found")
+
+# %% [markdown]
+# The middle is the best first guess, and the two ends are the worst. How many games does GRPO need to see that? Let the
+# untrained model play 42 groups of eight games. Each of the seven secrets is hidden in six of the groups, so that no
+# guess is favoured by chance:
+
+# %%
+seeds_of_secrets = {secret: [] for secret in range(1, GuessNumber.highest + 1)}
+game = GuessNumber()
+for seed in range(7, 500):
+    game.reset(seed=seed)
+    seeds_of_secrets[game._secret].append(seed)
 rows = []
-for row in game_rows(range(7, 47)):
-    rows += [row] * 8
+for seeds in list(zip(*seeds_of_secrets.values()))[:6]:  # each secret once
+    for row in game_rows(seeds):
+        rows += [row] * 8
 group_games = play_games(new_model, rows)
 first_guesses = []
 advantages = []
@@ -993,8 +1064,8 @@ for start in range(0, len(group_games), 8):
 print(len(first_guesses), "games with at least one guess")
 
 # %% [markdown]
-# In the figure a pale point is the advantage of one game, and the line is the mean of all games with this first guess,
-# with its standard error:
+# In the figure a pale point is the advantage of one game. The wide line is the mean of all games with this first guess,
+# and the narrow one is its 95 % interval:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 3.4)
@@ -1005,12 +1076,12 @@ for number in range(1, GuessNumber.highest + 1):
     values = np.array(advantages)[is_first]
     if len(values) < 2:
         continue
-    error = values.std(ddof=1) / len(values) ** 0.5
+    reach = 1.96 * values.std(ddof=1) / len(values) ** 0.5
     x = number + spread[is_first]
     axes.plot(x, values, ".", color=figures.GREY, alpha=0.35)
     blue = {"color": figures.BLUE, "ms": 28, "mew": 2}
-    axes.errorbar(number, values.mean(), error, fmt="_", **blue)
-    average = f"{values.mean():+.2f} with an error of {error:.2f}"
+    axes.errorbar(number, values.mean(), reach, fmt="_", **blue)
+    average = f"{values.mean():+.2f} with an interval of {reach:.2f} to each side"
     parts.append(f"{number}: {average}, {len(values)} games")
 axes.axhline(0, color="black", lw=0.8)
 axes.set(xlabel="first guess", ylabel="advantage of the game",
@@ -1019,14 +1090,11 @@ axes.set_title("One game says little about its first guess", loc="left")
 figures.show(figure, "Advantages by first guess, means: " + "; ".join(parts))
 
 # %% [markdown]
-# The points of each guess lie far apart, on both sides of 0, and the means differ much less. Still, the mean of 4, the
-# middle, is the highest, and by the errors of the figure it is clearly above 0: over hundreds of games there is a hint
-# that 4 is a good first guess. Whether 4 is better than 3 cannot be seen: their means are +0.28 and +0.18, with errors
-# of 0.08 and 0.15. (These errors treat the games as independent. There are only seven secrets, and some of them came
-# more often than others. An error that counts whole secrets instead of games is about twice as large, and with it the
-# mean of 4 is less than two errors above 0.) The more turns an episode has, the smaller is the part of its advantage
-# that is due to one guess. It helps to keep episodes short, to start from a model that wins sometimes, and to use more
-# groups.
+# The points of each guess lie far apart, on both sides of 0. The means differ much less, and each interval contains 0.
+# So more than 300 games do not show which first guess is good. The training above had 640 games, about twice as many,
+# and to halve such an interval takes four times as many. The more turns an episode has, the smaller is the part of its
+# advantage that is due to one guess. It helps to keep episodes short, to start from a model that wins sometimes, and to
+# use more groups.
 #
 # An environment can also reward single turns: `get_reward` may give a part of the reward for each guess that
 # contradicts no earlier answer. TRL still adds everything up into one advantage for the whole conversation, and a model
@@ -1061,8 +1129,10 @@ for name, episodes in (("a product", after), ("a game", trained_games)):
     print(f"{name:10}: {read:4.0f} tokens read for a conversation of {length:.0f}")
 
 # %% [markdown]
-# In addition, in every turn all conversations of a batch wait for the slowest one. A conversation in which the model
-# does not stop makes the whole step wait until its limit, `max_completion_length`, is reached.
+# So the model reads more tokens than the conversation has, and in the game more than twice as many, because every
+# further turn reads all earlier ones again. In addition, in every turn all conversations of a batch wait for the
+# slowest one. A conversation in which the model does not stop makes the whole step wait until its limit,
+# `max_completion_length`, is reached.
 
 # %% [markdown]
 # ## For the curious: a tool that runs the model's programs
