@@ -694,7 +694,7 @@ for message in example.messages:
 # ## Rewards over transcripts
 #
 # A reward function gets the whole transcript, and whatever the reward looks for, a model can learn to write it. So the
-# course has a list of transcripts that deserve no reward, although each tries to earn one. Here are two of them, for a
+# course has a list of transcripts that deserve no reward but may fool a careless one. Here are two of them, for a
 # problem whose answer is 8342. The first one ends with the tool's result and not with an answer of the model. In the
 # second one the tool's result holds the number, and the model answers something else:
 
