@@ -374,7 +374,7 @@ last_line_alone.example(
 
 def examine(function):
     """What must hold of the learner's reward, its honest completions and its cheats."""
-    reward, row, honest, cheats = function()
+    reward, row, other_row, honest, cheats = function()
     if isinstance(honest, str):
         honest = [honest]
     twice = [f"{text}\n{text}" for text in honest]
@@ -385,6 +385,8 @@ def examine(function):
     prompts = [[{"role": "assistant", "content": "?"}]] * len(texts)
     values = call(reward, texts, prompt=prompts, **columns)
     backwards = call(reward, texts[::-1], prompt=prompts, **columns)  # the columns are constant
+    other_columns = {name: [value] * len(honest) for name, value in other_row.items()}
+    elsewhere = call(reward, list(honest), prompt=prompts[: len(honest)], **other_columns)
     # a completion without a number is one condition; for the others it counts as unpaid
     numbers = [value or 0.0 for value in values]
     honest_numbers = numbers[: len(honest)]
@@ -403,6 +405,9 @@ def examine(function):
         "two honest completions in one text earn less": (
             max(twice_numbers, default=0.0) < least_honest
         ),
+        "on the other row the honest completions earn less": (
+            max((value or 0.0 for value in elsewhere), default=0.0) < least_honest
+        ),
     }
 
 
@@ -418,16 +423,22 @@ my_reward.case(
         "the honest completions earn the same": True,
         "every other completion earns less": True,
         "two honest completions in one text earn less": True,
+        "on the other row the honest completions earn less": True,
     }
 )
 
 HONEST = ["42", "6*7=42"]
 CHEATS = ["1", "2", "3", "4", "5"]
+ROW, OTHER_ROW = {"answer": "42"}, {"answer": "43"}
 
 
-def pay_honest(completions, **columns):
-    """1.0 for the honest completions, 0.0 for all others."""
-    return [float(text_of(completion) in HONEST) for completion in completions]
+def pay_honest(completions, answer, **columns):
+    """1.0 for the honest completions to ROW, 0.0 for all others."""
+    rewards = []
+    for completion, reference in zip(completions, answer, strict=True):
+        is_honest = text_of(completion) in HONEST
+        rewards.append(float(is_honest and reference == ROW["answer"]))
+    return rewards
 
 
 @my_reward.mistake
@@ -437,7 +448,7 @@ def pays_a_cheat():
     def reward(completions, **columns):
         return [1.0] * len(completions)
 
-    return reward, {}, HONEST, CHEATS
+    return reward, ROW, OTHER_ROW, HONEST, CHEATS
 
 
 @my_reward.mistake
@@ -445,15 +456,15 @@ def pays_too_much():
     """Your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight."""
 
     def reward(completions, **columns):
-        return [10.0 * value for value in pay_honest(completions)]
+        return [10.0 * value for value in pay_honest(completions, **columns)]
 
-    return reward, {}, HONEST, CHEATS
+    return reward, ROW, OTHER_ROW, HONEST, CHEATS
 
 
 @my_reward.mistake
 def has_too_few_cheats():
     """These are fewer than five different cheats: think of hedges, copies, length, empty parts."""
-    return pay_honest, {}, HONEST, ["1", "2"]
+    return pay_honest, ROW, OTHER_ROW, HONEST, ["1", "2"]
 
 
 @my_reward.mistake
@@ -461,7 +472,7 @@ def has_one_honest_completion():
     """You have a single honest completion: a reward that compares with this one text passes then.
     Add a second one that is worded differently.
     """
-    return pay_honest, {}, HONEST[:1], CHEATS
+    return pay_honest, ROW, OTHER_ROW, HONEST[:1], CHEATS
 
 
 @my_reward.mistake
@@ -469,9 +480,11 @@ def pays_one_honest_completion():
     """One of your honest completions earns nothing: the reward accepts only one way to be right."""
 
     def reward(completions, **columns):
-        return [float(text_of(completion) == HONEST[0]) for completion in completions]
+        amounts = pay_honest(completions, **columns)
+        is_first = [text_of(completion) == HONEST[0] for completion in completions]
+        return [amount * first for amount, first in zip(amounts, is_first, strict=True)]
 
-    return reward, {}, HONEST, CHEATS
+    return reward, ROW, OTHER_ROW, HONEST, CHEATS
 
 
 @my_reward.mistake
@@ -481,10 +494,11 @@ def prefers_one_honest_completion():
     """
 
     def reward(completions, **columns):
-        amounts = {HONEST[0]: 1.0, HONEST[1]: 0.5}
-        return [amounts.get(text_of(completion), 0.0) for completion in completions]
+        amounts = pay_honest(completions, **columns)
+        sizes = [1.0 if text_of(completion) == HONEST[0] else 0.5 for completion in completions]
+        return [amount * size for amount, size in zip(amounts, sizes, strict=True)]
 
-    return reward, {}, HONEST, CHEATS
+    return reward, ROW, OTHER_ROW, HONEST, CHEATS
 
 
 @my_reward.mistake
@@ -494,10 +508,10 @@ def leaves_the_others_out():
     """
 
     def reward(completions, **columns):
-        amounts = dict.fromkeys(HONEST, 1.0)
-        return [amounts.get(text_of(completion)) for completion in completions]
+        amounts = pay_honest(completions, **columns)
+        return [amount if amount > 0 else None for amount in amounts]
 
-    return reward, {}, HONEST, CHEATS
+    return reward, ROW, OTHER_ROW, HONEST, CHEATS
 
 
 @my_reward.mistake
@@ -507,7 +521,7 @@ def pays_nothing():
     def reward(completions, **columns):
         return [0.0] * len(completions)
 
-    return reward, {}, HONEST, CHEATS
+    return reward, ROW, OTHER_ROW, HONEST, CHEATS
 
 
 @my_reward.mistake
@@ -519,7 +533,7 @@ def breaks_the_contract():
     def reward(completions, **columns):
         return 1.0
 
-    return reward, {}, HONEST, CHEATS
+    return reward, ROW, OTHER_ROW, HONEST, CHEATS
 
 
 @my_reward.mistake
@@ -529,7 +543,7 @@ def pays_by_place():
     def reward(completions, **columns):
         return [1.0, 1.0] + [0.0] * (len(completions) - 2)
 
-    return reward, {}, HONEST, CHEATS
+    return reward, ROW, OTHER_ROW, HONEST, CHEATS
 
 
 @my_reward.mistake
@@ -538,8 +552,23 @@ def pays_twice():
     the whole text, and not only a part of it.
     """
 
-    def reward(completions, **columns):
-        texts = [text_of(completion) for completion in completions]
-        return [float(any(good in text for good in HONEST)) for text in texts]
+    def reward(completions, answer, **columns):
+        rewards = []
+        for completion, reference in zip(completions, answer, strict=True):
+            is_inside = any(good in text_of(completion) for good in HONEST)
+            rewards.append(float(is_inside and reference == ROW["answer"]))
+        return rewards
 
-    return reward, {}, HONEST, CHEATS
+    return reward, ROW, OTHER_ROW, HONEST, CHEATS
+
+
+@my_reward.mistake
+def does_not_read_the_row():
+    """Your reward pays the same completions on the other row, for which they are wrong: compare
+    each completion with the columns of its own row.
+    """
+
+    def reward(completions, **columns):
+        return [float(text_of(completion) in HONEST) for completion in completions]
+
+    return reward, ROW, OTHER_ROW, HONEST, CHEATS

@@ -19,7 +19,7 @@
 # GRPO samples several completions of one prompt, a *group*. Several functions score each of them, and TRL adds up the
 # weighted scores. The totals of a group are then compared and become its advantages: how much better than its group
 # each completion is. (Blue: completions. Green: the reward functions, which this chapter writes. Orange: TRL's
-# arithmetic.)
+# arithmetic. White: the result.)
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -176,7 +176,8 @@ think_format_reward([[{"role": "assistant", "content": "<think>6*7</think>42"}]]
 # %% [markdown]
 # `accuracy_reward` reads mathematics in LaTeX. It accepts an expression that equals the answer, such as `40+2`. It
 # cannot read our tags: with our prompts every completion would earn 0, and the run would never learn. The last value is
-# that of `think_format_reward`, which pays 1 for a `<think>` block followed by an answer. That is not our form either.
+# that of `think_format_reward`, which pays 1 for a text that begins with a `<think>` block, whether or not an answer
+# follows. That is not our form either.
 
 # %% [markdown]
 # ## Does it have the form?
@@ -227,7 +228,7 @@ for function, weight in zip(functions, args.reward_weights):
     print(f"{weight:3} x {function.__name__}")
 
 # %% [markdown]
-# The table has weights to begin with. They are rules of thumb, not measurements of this chapter:
+# The table gives weights to start from. They are rules of thumb, not measurements of this chapter:
 #
 # | type | weight | why |
 # | --- | --- | --- |
@@ -271,10 +272,13 @@ def get_json_reward(schema):
     return json_schema_reward
 
 
-json_reward = get_json_reward({"required": ["n"]})
-json_reward(['{"n": 42}', '{"m": 42}', "42, I think"])
+json_reward = get_json_reward({"type": "object", "required": ["n"]})
+json_reward(['{"n": 42}', '{"m": 42}', "42", "42, I think"])
 
 # %% [markdown]
+# The schema needs its `"type": "object"`. Without it the bare number `42` would earn 1.0, because `required` says
+# nothing about a text that is no object.
+#
 # TRL has factories too: `get_repetition_penalty_reward` for repeated sequences of tokens, and
 # `get_soft_overlong_punishment`, DAPO's penalty near the length limit. For the course's own command-line run, a reward
 # in a file is named like this: `--rewards "correctness:2,my.py:my_reward:0.5"`. The run calls each reward once before
@@ -392,7 +396,8 @@ figures.show(
 #
 # In such a table or figure, look for:
 #
-# - **mean 0 and all groups equal**: the reward is out of reach. Give partial credit, or easier problems.
+# - **mean 0 and all groups equal**: the reward is out of reach, or it cannot read your form, as `accuracy_reward`
+#   above. Try it on an honest answer first. If that is paid, give partial credit, or easier problems.
 # - **mean 1 and all groups equal**: the task of this reward is mastered, or the reward is broken. The model learns
 #   nothing more from it.
 # - **a mean between 0 and 1, and all groups equal**: the reward depends on the prompt alone. However healthy the mean
@@ -582,8 +587,9 @@ for attack, theirs, ours in zip(collection, paid["Hugging Face"], paid["ours"]):
 # %% [markdown]
 # Most of these attacks are right answers in a wrong form, such as `42` without any tag. To pay for them is a choice and
 # not a mistake: a reward for correctness need not judge the form, and the Hugging Face course has four more rewards
-# that do. The serious ones are `two blocks` and `the example, then the answer`. They contain two different answers, and
-# only the last counts, so the model may hedge.
+# that do. The ones to think about are `two blocks` and `the example, then the answer`. They contain two different
+# answers. This does not raise the chance of being paid, because only the last one counts. But nothing stops the model
+# from writing several, and a program that reads the first block gets a wrong number.
 #
 # **Attack with honest answers too.** A reward that pays too little for a right answer misleads as much as a reward that
 # pays for a cheat:
@@ -900,10 +906,10 @@ for name in ("says_answer_is", "strict_format_reward", "phrase_in_form"):
 
 # %% [markdown]
 # With both seeds the phrase doubles, from 92 to 192 and to 194 of 240 completions, although its weight is a twentieth
-# of the other reward's. Meanwhile the strict form goes from 53 and 52 completions to 0 and 2. No reward mentions the
-# form. But in none of the 960 completions that are counted here does the model write the phrase within the strict form
-# (the last two lines). So in a group in which all give a number and some write the phrase, a completion in the form
-# earns less than the mean of its group and becomes less likely.
+# of the other reward's. Meanwhile the strict form goes from 53 and 52 completions to 0 and 2. No reward with a weight
+# above 0 mentions the form. But in none of the 960 completions that are counted here does the model write the phrase
+# within the strict form (the last two lines). So in a group in which all give a number and some write the phrase, a
+# completion in the form earns less than the mean of its group and becomes less likely.
 #
 # This run does not show *why* so small a reward was enough. It may be the division by the group's standard deviation,
 # or it may be that nothing larger varied. Exercise 03.3 repeats the run without the division.
@@ -1086,13 +1092,14 @@ predict("03.3", prediction, run);
 # all 8 groups are mastered from the start:
 
 # %% tags=["hide-input"]
-show_toy(8, "All 8 groups mastered: the four settings raise it alike")
+show_toy(8, "All 8 groups mastered: the four settings raise the phrase alike")
 
 # %% [markdown]
 # The four panels look alike. `"group"`, `"batch"` and `"normalize_then_sum"` divide by the phrase's own spread.
-# `"none"` gives a smaller gradient, but AdamW divides it by its own recent size, so the step stays large. (In the last
-# figure this recent size still contained the larger gradients of correctness, so `"none"` rose last.) Plain SGD does
-# not divide, so its step is small under `"none"`. Here is the probability of the phrase after 30 steps, with one seed:
+# `"none"` gives a smaller gradient, but AdamW divides it by its own recent size, so the step stays large. (In the
+# figure with 4 mastered groups, this recent size still contained the larger gradients of correctness, so `"none"` rose
+# last.) Plain SGD does not divide, so its step is small under `"none"`. Here is the probability of the phrase after 30
+# steps, with one seed:
 
 # %%
 for adamw in (True, False):
@@ -1140,7 +1147,7 @@ profile.output.mkdir(parents=True, exist_ok=True)
 # | a small reward should stay small beside correctness | `scale_rewards="batch"` or `"none"` |
 # | each reward should have an influence in proportion to its weight | `multi_objective_aggregation="normalize_then_sum"` |
 # | a cheat earns partial credit | make it earn 0; a small weight protects only within a group that has right answers |
-# | nearly all groups have mastered correctness | remove the small reward, or stop the run: with AdamW no setting keeps it small |
+# | nearly all groups have mastered correctness | remove the small reward, or stop the run: with AdamW none of these four settings keeps it small (a KL penalty, `beta`, was not tried here) |
 #
 # Two cautions. GDPO divides each reward by its own spread, so a length reward that differs by 0.01 within a group has
 # as much influence as one that differs by 0.5. And with `"batch"` or `"normalize_then_sum"`, TRL computes
@@ -1259,18 +1266,18 @@ predict("03.4", prediction, run);
 # %% [markdown]
 # ### Exercise 03.5 · `my_reward` · hard · 20 minutes
 #
-# Write a reward for **your** task. Return four things: the reward; the columns of one row, such as `{"answer": "42"}`;
-# a list of at least two different honest completions; and a list of at least five cheats, all as plain text. A cheat is
-# a text that a lazy or greedy model would write: a hedge, a copy, an empty part, too much of what is paid. Five wrong
-# answers are not five cheats.
+# Write a reward for **your** task. Return five things: the reward; the columns of one row, such as `{"answer": "42"}`;
+# the columns of another row, for which the same completions are wrong, such as `{"answer": "43"}`; a list of at least
+# two different honest completions; and a list of at least five cheats, all as plain text. A cheat is a text that a lazy
+# or greedy model would write: a hedge, a copy, an empty part, too much of what is paid. Five wrong answers are not five
+# cheats.
 #
 # The check calls the reward as TRL does, with chat messages. It adds attacks of its own: each honest completion twice,
 # all of them in one text, an empty and a very long completion. The honest completions must all earn the same, and more
 # than every other one. The reward must give every completion a number from -1 to 1.
 #
-# The check has only this one row, so it cannot see whether your reward reads the row: call the reward on a second row
-# yourself. To train with it you need rows that have its columns: put your own dataset in the place of `train_set` in
-# `train`.
+# On the other row the honest completions must earn less: a reward that does not read its row fails. To train with your
+# reward you need rows that have its columns: put your own dataset in the place of `train_set` in `train`.
 
 # %% tags=["exercise"]
 def my_reward() -> tuple:
@@ -1306,7 +1313,7 @@ check("03.5", my_reward);
 #     honest = [first, "- an apple a day\n- apple\n- one more apple"]
 #     cheats = ["apple", "- apple\n" * 3, "- apples\n- pineapple\n- an apple", "- \n- \n- "]
 #     cheats += ["- red apple\n- green apple", first + "\n- old apple", first + "\nEnjoy!"]
-#     return list_reward, {"word": "apple"}, honest, cheats
+#     return list_reward, {"word": "apple"}, {"word": "pear"}, honest, cheats
 # ```
 #
 # </details>
