@@ -1,5 +1,6 @@
 """The exercises of notebook 00_start_here."""
 
+import difflib
 import inspect
 import statistics
 
@@ -382,6 +383,22 @@ def judges_new_answers(reward, good, bad):
     return not set(good) <= set(known)
 
 
+def comes_close(text, good):
+    """Whether a bad answer contains a good one, or resembles it."""
+    for good_text in good:
+        if good_text.strip() in text:
+            return True
+        if difflib.SequenceMatcher(None, text, good_text).ratio() >= 0.5:
+            return True
+    return False
+
+
+def tries_close_answers(reward, good, bad):
+    """Whether two of the bad answers come close to a good one."""
+    close = [text for text in set(bad) if comes_close(text, good)]
+    return len(close) >= 2
+
+
 FACTS = {
     "three different answers of each kind": three_of_each,
     "rewards from 0 to 1": within_0_and_1,
@@ -390,6 +407,7 @@ FACTS = {
     "a good answer earns more than an empty one": beats_an_empty_answer,
     "two good answers in one text earn less than one": refuses_several_values,
     "the reward is more than a list of your good answers": judges_new_answers,
+    "two bad answers resemble a good one or contain it": tries_close_answers,
 }
 
 
@@ -404,7 +422,7 @@ for fact in FACTS:
     my_task.case(fact, gives=True)
 
 GOOD = ["aa", "ab", "ac"]
-BAD = ["", "ax", "x"]
+BAD = ["", "ax", "xa"]
 
 
 def is_an_a_and_a_letter(text):
@@ -433,7 +451,7 @@ def pays_a_bad_answer():
 @my_task.mistake
 def has_too_few_answers():
     """There are too few answers: give three different good ones and three different bad ones."""
-    return is_an_a_and_a_letter, GOOD, ["", "x"]
+    return is_an_a_and_a_letter, GOOD, ["xa", "xb"]
 
 
 @my_task.mistake
@@ -445,7 +463,7 @@ def pays_more_than_1():
     def up_to_5(text):
         return 5.0 * is_an_a_and_a_letter(text)
 
-    return up_to_5, GOOD, ["", "x", "y"]
+    return up_to_5, GOOD, ["", "xa", "xb"]
 
 
 @my_task.mistake
@@ -457,7 +475,7 @@ def pays_several_values():
     def has_an_a(text):
         return float("a" in text)
 
-    return has_an_a, GOOD, ["", "x", "y"]
+    return has_an_a, GOOD, ["", "xb", "xc"]
 
 
 @my_task.mistake
@@ -470,3 +488,11 @@ def lists_its_good_answers():
         return float(text in ("aa", "ab", "ac"))
 
     return is_in_the_list, GOOD, BAD
+
+
+@my_task.mistake
+def stays_far_from_the_good_answers():
+    """Your bad answers are far from the good ones: add the right value in another form and a wrong
+    value in the right form, and see what your reward pays for them.
+    """
+    return is_an_a_and_a_letter, GOOD, ["", "x", "y"]

@@ -651,9 +651,10 @@ assert p_value < 1e-6, "no gain"
 #
 # Return `reward, good, bad`: a reward function (a text in, a number from 0 to 1 out), at least three good answers, and
 # at least three bad ones. Choose bad answers that come *close*: the right value in the wrong form, a wrong value in the
-# right form, a right answer with more text around it. An answer such as "x" tests nothing. Every good answer must earn
-# more than every bad one. The check also tries an empty answer and two of your good answers in one text, and it refuses
-# a function that has a list of your good answers: the reward must also judge answers that you have not thought of.
+# right form, a right answer with more text around it. An answer such as "x" tests nothing, so at least two bad answers
+# must resemble a good one or contain it. Every good answer must earn more than every bad one. The check also tries an
+# empty answer and two of your good answers in one text, and it refuses a function that has a list of your good answers:
+# the reward must also judge answers that you have not thought of.
 #
 # The other thing that GRPO needs is a model that passes *sometimes*. [Chapter 02](02_dataset_prep.ipynb) measures this.
 
