@@ -65,10 +65,10 @@ figures.show(
 )
 
 # %% [markdown]
-# Follow the arrows from the prompt. Blue boxes hold texts, and orange boxes hold numbers. The **advantage** of an
-# answer is its reward minus the mean of its group, divided by the group's standard deviation. The grey box is the
-# **critic**, a second model that an older method (PPO) trains to predict the reward. GRPO takes the mean of the group
-# instead, so no arrow leads to the critic.
+# Follow the arrows from the prompt. Blue boxes hold texts, orange boxes hold numbers, the white box is the model, and
+# the green box is the program that checks. The **advantage** of an answer is its reward minus the mean of its group,
+# divided by the group's standard deviation. The grey box is the **critic**, a second model that an older method (PPO)
+# trains to predict the reward. GRPO takes the mean of the group instead, so no arrow leads to the critic.
 #
 # In this example an answer earns 3 for the right number inside `<answer>` tags, 1 for the tags with a wrong number, and
 # 0 without the tags.
@@ -89,8 +89,11 @@ for answer, reward in zip(answers, rewards):
 
 # %% [markdown]
 # Nobody wrote a solution that the model could imitate, and no second model acted as a judge. GRPO needs two things: a
-# check that you trust, and a model that *sometimes* passes this check. If all answers of a group earn the same reward,
-# every advantage is 0 and the model learns nothing from this group. Such a group is called a **zero-variance group**.
+# check that you trust, and a model that *sometimes* passes this check.
+#
+# If all answers of a group earn the same reward, each reward equals the mean, and the standard deviation is 0 as well.
+# Trainers add a tiny number to the deviation before they divide (TRL adds 0.0001). So every advantage is 0 / 0.0001 =
+# 0, and the model learns nothing from this group. Such a group is called a **zero-variance group**.
 
 # %% [markdown]
 # ### Exercise 00.1 · `teaches` · easy · 3 minutes
@@ -152,15 +155,17 @@ print(profile)
 
 # %% [markdown]
 # The last two lines are about the training. A *completion* is one answer. At each of the 40 *steps* the policy answers
-# 10 problems 8 times each, which makes 80 completions in 10 groups; then its weights are changed once. NF4 and LoRA are
-# explained next.
+# 10 problems 8 times each, which makes 80 completions in 10 groups; then its weights are changed once. The learning
+# rate of 0.0015 suits only a model as tiny as this one: the profiles for real models use 0.00001, and [chapter
+# 04](04_grpo_run.ipynb) gives the source of these rates. NF4 and LoRA are explained next.
 #
 # Now load the model. Three libraries work together in this course. *Transformers* runs the model, *TRL* (Transformer
 # Reinforcement Learning) has the GRPO trainer, and *Unsloth* makes both faster on a GPU. The model's own weights are
-# frozen, that is, training does not change them. They are stored in 4 bits, in a format called NF4. Training changes
-# only a **LoRA adapter**: small matrices that are added beside the frozen ones; the rank is their thin dimension.
-# Unsloth must be imported before TRL and Transformers, because it changes parts of both. (The line that Unsloth
-# prints on a CPU names only `SFTTrainer`. GRPO runs there too; chapter 04 explains why.)
+# frozen, that is, training does not change them. They are stored in 4 bits, in a format called NF4, so that a large
+# model fits a small GPU. The tiny model would not need this, but it is loaded in the same way. Training changes only a
+# **LoRA adapter**: small matrices that are added beside the frozen ones; the rank is their thin dimension. Unsloth must
+# be imported before TRL and Transformers, because it changes parts of both. (The line that Unsloth prints on a CPU
+# names only `SFTTrainer`. GRPO runs there too; chapter 04 explains why.)
 
 # %%
 import os
@@ -243,12 +248,11 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
-# (The bar shows the time of the stored run, whose machine had other work.)
-#
 # In the figure the blue line is the weighted total, which can reach 3. The other lines are the three rewards before
 # weighting, each of which can reach 1. From about step 12 the two lines of the form lie on top of each other. Pale
-# lines show single steps. Strong lines show for each step the mean of the 7 steps around it (of fewer at the ends), so
-# they start higher than the pale ones. The title compares the first five steps with the last five.
+# lines show single steps. Strong lines are smoothed: each point is the mean of the 7 steps around it. At the ends there
+# are fewer: the first point is the mean of the steps 1 to 4, so it lies above the pale one. The title compares the
+# first five steps with the last five.
 
 # %% tags=["hide-input"]
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -319,8 +323,8 @@ figures.show(
 
 # %% [markdown]
 # Left: the fraction of strictly right answers; the black lines are the 95 % intervals. Right: the number of problems
-# with each pair of results, first before and then after training. The blue bar counts the problems that were gained,
-# the orange bar those that were lost, and the grey bars those whose result did not change.
+# with each pair of results, first before and then after training. There the blue bar counts the problems that were
+# gained, the orange bar those that were lost, and the grey bars those whose result did not change.
 
 # %% [markdown]
 # ### Exercise 00.2 · `form_alone` · easy · 5 minutes
@@ -368,8 +372,11 @@ predict("00.2", prediction, form_alone);
 # ```
 #
 # Most numbers were right before training, and with the right form they count as strictly right. In our run the strict
-# rate rose from 21 % to 75 %. But this reward is dangerous: it would have risen in the same way if the numbers had
-# become worse.
+# rate rose from 21 % to 75 %. Would the form alone have been enough? Not quite. After training 75 % of the numbers were
+# right in any form, too: every right number stood in the requested form, and what was still missing were right numbers,
+# for which this reward does not pay. The run above, whose reward also pays for the number, reached 89 % (in 40 steps
+# and not 24, so the two rates are not strictly comparable). The form alone is also a dangerous reward: it would have
+# risen in the same way if the numbers had become worse.
 #
 # </details>
 
@@ -377,8 +384,9 @@ predict("00.2", prediction, form_alone);
 # ## What did it learn?
 #
 # The strict rate needs the right number *and* the right form. Which of the two did training improve? *Lenient* scoring
-# counts a right number in any readable form. The function `compare` does for both rates what was done above for the
-# strict one: it gives the rates with their intervals, the gain with its interval, and the paired test.
+# counts a right number in any readable form: in the tags, else after `####`, else as the last number of the answer. The
+# function `compare` does for both rates what was done above for the strict one: it gives the rates with their
+# intervals, the gain with its interval, and the paired test.
 
 # %%
 from grpo_workbook import compare
@@ -556,7 +564,8 @@ check("00.3", choose_methods);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Follow the tree from the top for each team. For the last question of each branch, ask what the team *cannot* do.
+# Follow the tree from the top for each team. For the last question of each branch, ask what the team can do and
+# what it cannot do.
 #
 # </details>
 #
