@@ -58,6 +58,8 @@ my_reward.case([TOO_LONG, ""], ["42", "42"], gives=FIRST)
 my_reward.case([LONGEST, "<answer>6*7</answer><answer>42</answer>"], ["42", "42"], gives=FIRST)
 my_reward.case([SHORT, CHATTY], ["42", "42"], gives=FIRST)  # text after the answer costs, too
 my_reward.case([WORDY, WORDIER], ["42", "42"], gives=FIRST)  # both below 100 characters
+TWO_LINES = "<answer>\n41\n</answer><answer>42</answer>"
+my_reward.case([LONGEST, TWO_LINES], ["42", "42"], gives=FIRST)
 
 
 def answers_in(text):
@@ -230,6 +232,18 @@ def charges_only_before_the_answer(completions, answer, **columns):
     return rewards
 
 
+@my_reward.mistake
+def misses_a_block_of_several_lines(completions, answer, **columns):
+    """Your pattern misses a block with a line break in it, so a second answer goes unseen: pass
+    re.DOTALL.
+    """
+
+    def is_alone(text, right):
+        return re.findall("<answer>(.*?)</answer>", text) == [right]
+
+    return pay_where(is_alone, completions, answer)
+
+
 # 04.2: the chapter's rewards swapped for the learner's own, and a training with it
 
 
@@ -384,8 +398,8 @@ my_problems = experiment(
     read=read_accuracy,
     wrong={
         "more": (
-            "GRPO reinforces calculations that succeed sometimes: it cannot teach a sum that the "
-            "model never computes."
+            "The run reinforced small sums in the sentences of the training problems: nothing in it "
+            "taught larger ones."
         ),
         "fewer": (
             "A model that solves none of the problems before training has nothing to lose: look at "

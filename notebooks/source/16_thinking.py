@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 16 · Thinking
 #
-# When does a thought pay, and how long should it be? A model that thinks writes a text before its answer, and each token
-# of that text costs time. This chapter trains a model that thinks, cuts its thoughts off, and puts a price on their
-# length.
+# When does a thought pay, and how long should it be? A model that thinks writes a text before its answer, and each
+# token of that text costs time. This chapter trains a model that thinks, cuts its thoughts off, and puts a price on
+# their length.
 #
 # **After this notebook you can** say what a chat template does to thoughts, train with thoughts in TRL and measure the
 # policy with the same prompt, cut thoughts off at a budget, tell what a token limit hides, and train a model to think
@@ -92,7 +92,8 @@ for name, text in rendered.items():
         label = tokenizer.decode([token])
         colour = figures.PALE["check" if "think" in label else "data"]
         if "<|" in label:
-            colour, label = figures.PALE["number"], label.strip("<|>").replace("im_", "")
+            colour = figures.PALE["number"]
+            label = label.strip("<|>").replace("im_", "")
         box = Rectangle((place % WIDE, y), 0.95, 0.9, color=colour)
         axes.add_patch(box)
         shown = label.strip("\n<>").replace("\n", "\\n") or "\\n"
@@ -102,29 +103,29 @@ for name, text in rendered.items():
 axes.set(xlim=(-5, WIDE), ylim=(y + 1.0, 1.2))
 axes.axis("off")
 axes.set_title("Thoughts leave the history, and a turn without one gets an empty one")
-words = "Tokens in boxes for five renderings. With thinking off, and in the training row "
-figures.show(figure, words + "without a thought, there is an empty thought.")
+words = "Tokens in boxes for five renderings. With thinking off, and in the row without"
+figures.show(figure, f"{words} a thought, there is an empty thought.")
 
 # %% [markdown]
 # Each group of boxes is the text of one call, to be read line by line. Orange boxes begin and end a turn, green boxes
 # open and close a thought, and blue boxes are all other tokens. Three things can be seen:
 #
-# 1. **Thinking off** writes an *empty thought* into the prompt. That is how the switch works: the model continues behind
-#    a thought that is already closed. It works only for a model that has seen such prompts in its training.
-# 2. **The history drops thoughts.** In the next prompt the first answer stands without its thought. The model was
-#    trained in this way, so a conversation of several turns never sees its own earlier thoughts.
+# 1. **Thinking off** writes an *empty thought* into the prompt. That is how the switch works: the model continues
+#    behind a thought that is already closed. It works only for a model that has seen such prompts in its training.
+# 2. **The history drops thoughts.** In the next prompt the first answer stands without its thought. So in a
+#    conversation of several turns the model never sees its own earlier thoughts.
 # 3. **A training row without a thought gets an empty one** in its last turn. Supervised training on such rows therefore
 #    teaches the model to think nothing, although nobody asked for it. Exercise 16.3 does that.
 #
-# The prompt in training, in each measurement, after the merge and on a server must all be rendered with the same options:
-# otherwise a policy is measured on a prompt that it was never trained on. `run` keeps them in its record, and
+# The prompt in training, in each measurement, after the merge and on a server must all be rendered with the same
+# options: otherwise a policy is measured on a prompt that it was never trained on. `run` keeps them in its record, and
 # `evaluate` and `merge` read them there. A server needs them in each request.
 
 # %% [markdown]
 # ## Before training
 #
-# The reward is 1 for the right number in `<answer>` and 0 for any other completion. **It never looks at the thought.** A
-# thought has no right form, and what is paid there is learned for its own sake: a reward for long thoughts gives long
+# The reward is 1 for the right number in `<answer>` and 0 for any other completion. **It never looks at the thought.**
+# A thought has no right form, and what is paid there is learned for its own sake: a reward for long thoughts gives long
 # thoughts. [OpenAI](https://arxiv.org/abs/2503.11926) found worse: when a monitor of the thoughts became a part of the
 # reward, a model learned to hide its plan and went on cheating. `correctness_reward` reads the answer behind the
 # thought, so a number that the model only considers is no answer.
@@ -145,11 +146,16 @@ some = heldout.select(range(120))
 def measure(policy):
     """Scores of a policy on the held-out sums."""
     scores = {}
-    scores["greedy"] = evaluate(policy, tokenizer, heldout, chat_template_kwargs=ON, **room)
-    scores["sampled"] = evaluate(
-        policy, tokenizer, some, samples=16, sample=True, chat_template_kwargs=ON, **room
+    scores["greedy"] = evaluate(
+        policy, tokenizer, heldout, chat_template_kwargs=ON, **room
     )
-    scores["off"] = evaluate(policy, tokenizer, heldout, chat_template_kwargs=OFF, **room)
+    scores["sampled"] = evaluate(
+        policy, tokenizer, some, samples=16, sample=True, chat_template_kwargs=ON,
+        **room,
+    )
+    scores["off"] = evaluate(
+        policy, tokenizer, heldout, chat_template_kwargs=OFF, **room
+    )
     return scores
 
 
@@ -168,9 +174,9 @@ for text in before["sampled"].completions[:3]:
     print(repr(text))
 
 # %% [markdown]
-# Few answers are right, because most of them have no thought, or one without all columns. But 16 samples solve many of the
-# sums, so GRPO has something to reinforce. With thinking off nothing is right: *tiny-thinker* has never seen an empty
-# thought. A switch in the template is no switch in the model.
+# Few answers are right, because most of them have no thought, or one without all columns. But 16 samples solve many of
+# the sums, so GRPO has something to reinforce. With thinking off nothing is right: *tiny-thinker* has never seen an
+# empty thought. A switch in the template is no switch in the model.
 
 # %% [markdown]
 # ## The run
@@ -226,28 +232,29 @@ figures.show(
 
 # %% [markdown]
 # Both horizontal axes count the optimizer steps. On the left, the solid line is the percentage of right answers, and
-# the dashed line that of completions whose thought is open at the end, which `watch` logs. On the right is the mean number of
-# tokens.
+# the dashed line that of completions whose thought is open at the end, which `watch` logs. On the right is the mean
+# number of tokens.
 #
-# The completions have become longer because complete thoughts are right and incomplete ones are not. Nobody paid for length. The
-# greedy answer, which never thought before, does so now. This is the growth of thoughts that was first reported of
-# [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948), at a very small scale: here the thoughts existed, and GRPO only
-# made them frequent.
+# The completions have become longer because complete thoughts are right and incomplete ones are not. Nobody paid for
+# length. The greedy answer, which never thought before, does so now. This is the growth of thoughts that was first
+# reported of [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948), at a very small scale: here the thoughts existed,
+# and GRPO only made them frequent.
 
 # %% [markdown]
 # ## A budget when it answers
 #
-# Long thoughts cost time. The simplest way to save some is a **thinking budget**: after N tokens the thought is cut off,
-# `</think>` is written behind it, and the model has to answer. Qwen3 offers this
-# ([technical report](https://arxiv.org/abs/2505.09388)), and it needs no training. `evaluate(thinking_budget=N)` does it
-# in two passes: what has not ended after N tokens is continued, with the closing tag where a thought is still open.
+# Long thoughts cost time. The simplest way to save some is a **thinking budget**: after N tokens the thought is cut
+# off, `</think>` is written behind it, and the model has to answer. Qwen3 offers this
+# ([technical report](https://arxiv.org/abs/2505.09388)), and it needs no training. `evaluate(thinking_budget=N)` does
+# it in two passes: what has not ended after N tokens is continued, with the closing tag where a thought is still open.
 
 # %%
 budgets = [0, 16, 24, 32, 36, 40, 48]
 cut = {}
 for budget in budgets:
     cut[budget] = evaluate(
-        model, tokenizer, heldout, thinking_budget=budget, chat_template_kwargs=ON, **room
+        model, tokenizer, heldout, thinking_budget=budget, chat_template_kwargs=ON,
+        **room,
     )
     tokens = mean(cut[budget].tokens)
     print(f"budget {budget:2}: {cut[budget].rate:6.1%} right, {tokens:.0f} tokens")
@@ -291,8 +298,8 @@ figures.show(
 # That *tiny-rambler* loses as much is a surprise. After 50 tokens each of its thoughts has all columns once, and what
 # follows is repetition. But with a budget of 50 tokens only 44.6 % of the sums are right, instead of 98.8 % without a
 # budget. Presumably the model reads its answer off the columns that it wrote last, and of these only some are there. It
-# has never seen a thought that ends in the middle. Qwen3's report says that its models can answer after such a cut without
-# having been trained for it. So measure the curve of your own model before you set a budget on a server.
+# has never seen a thought that ends in the middle. Qwen3's report says that its models can answer after such a cut
+# without having been trained for it. So measure the curve of your own model before you set a budget on a server.
 
 # %% [markdown]
 # ## The limit in training is not the limit in measuring
@@ -319,22 +326,22 @@ print(f"more with 64 tokens: {hidden.min():.1f} to {hidden.max():.1f} points")
 
 # %% [markdown]
 # The rows are runs, the columns percentages of right held-out sums. Under the limit of the training at most 25 % of the
-# sampled answers are right, and the policy looks as if it had learned little. With 64 tokens the same policies are right
-# in 41.7 to 73.3 % of their samples: they learned to write the columns from the sums whose answers fit, and they do so
-# for the longer ones as well. **Whoever measures at the limit of the training measures the limit.**
+# sampled answers are right, and the policy looks as if it had learned little. With 64 tokens the same policies are
+# right in 41.7 to 73.3 % of their samples: they learned to write the columns from the sums whose answers fit, and they
+# do so for the longer ones as well. **Whoever measures at the limit of the training measures the limit.**
 #
 # The limit has a price all the same. The runs with 64 tokens end at 85.7 % sampled (mean of three seeds), those with 36
-# tokens at 60.7 %. And masking? It is meant to protect a policy from being punished for a good thought that was cut off.
-# In these five pairs of runs no effect is shown: the difference is -7.5 points sampled, with an interval from -25.3 to
-# 10.3, so it could also be a large one in either direction.
+# tokens at 60.7 %. And masking? It is meant to protect a policy from being punished for a good thought that was cut
+# off. In these five pairs of runs no effect is shown: the difference is -7.5 points sampled, with an interval from
+# -25.3 to 10.3, so it could also be a large one in either direction.
 
 # %% [markdown]
 # ## A price of length
 #
 # Can a model learn to think only as long as it pays? *tiny-rambler* knows three ways to answer: with the columns twice,
-# with the columns once, and with an empty thought. The last one is right for about half of the sums of two digits, and
-# hardly ever for longer ones. If 100 tokens cost the fraction c of the reward, an answer that is right with probability p
-# and has n tokens earns p · (1 - c · n / 100) on average, or 0 where that is negative.
+# with the columns once, and with an empty thought. The last one is right for about six in ten sums of two digits, and
+# hardly ever for longer ones. If 100 tokens cost the fraction c of the reward, an answer that is right with probability
+# p and has n tokens earns p · (1 - c · n / 100) on average, or 0 where that is negative.
 #
 # This is already enough to calculate what should be learned. The cell takes the stored rates of the base for p, with
 # thoughts and without, and compares the three ways:
@@ -361,16 +368,16 @@ for price in (0.5, 1.0, 2.0, 3.0):
 best.rename_axis("digits")
 
 # %% [markdown]
-# The rows are the digits of the numbers, the columns are prices of 100 tokens, and each entry is the way that earns most.
-# Up to a price of 2 that is the thought with all columns once: the repetition should go, and nothing else. With a price of
-# 3 sums of two digits should be answered without a thought, although this is right only six times in ten, and a right
-# answer to a long sum earns nothing at all.
+# The rows are the digits of the numbers, the columns are prices of 100 tokens, and each entry is the way that earns
+# most. Up to a price of 2 that is the thought with all columns once: the repetition should go, and nothing else. With a
+# price of 3 sums of two digits should be answered without a thought, although this is right only six times in ten, and
+# a right answer to a long sum earns nothing at all.
 #
 # Now the run. The reward is a function like any other; TRL passes the tokens of each completion in `completion_ids`. A
 # **wrong answer costs nothing**, however long it is: exercise 16.1 shows why. One setting matters as well.
 # `scale_rewards="group"`, the default, divides the advantages of each group by the group's own standard deviation. In a group
-# in which all answers are right, only the lengths differ, so that any price, however small, would act at full strength. `"batch"`
-# divides by the deviation of the whole batch, and the price keeps its size.
+# in which all answers are right, only the lengths differ, so that any price, however small, would act at full strength.
+# `"batch"` divides by the deviation of the whole batch, and the price keeps its size.
 
 # %%
 def priced(price):
@@ -397,15 +404,16 @@ short_model, _ = load_policy(long_profile)
 price_log = train(short_model, [priced(1.0)], mixed, long_profile.grpo)
 
 # %% [markdown]
-# How long are its thoughts now? The cell measures the policy with the held-out sums of two to five digits, and compares it
-# with the stored base:
+# How long are its thoughts now? The cell measures the policy with the held-out sums of two to five digits, and compares
+# it with the stored base:
 
 # %%
 mixed_heldout = to_dataset(load_problems(SUMS / "mixed_heldout.jsonl"), None)
 mixed_heldout = mixed_heldout.select(range(240))
 long_room = {**room, "max_new_tokens": 128, "chat_template_kwargs": ON}
 short = evaluate(short_model, tokenizer, mixed_heldout, sample=True, **long_room)
-print(f"sampled, base:    {rambler['sampled']:.1%}, {rambler['sampled tokens']:.0f} tokens")
+base_rate, base_tokens = rambler["sampled"], rambler["sampled tokens"]
+print(f"sampled, base:    {base_rate:.1%}, {base_tokens:.0f} tokens")
 print(f"sampled, trained: {short.rate:.1%}, {mean(short.tokens):.0f} tokens")
 for text in short.completions[:4]:
     print(repr(text))
@@ -427,7 +435,8 @@ for name, (colour, _, marker) in looks.items():
     panels[1].plot([2, 3, 4, 5], thoughts, marker=marker, color=colour)
 cut_rates = [100 * rate for _, rate, _ in rambler["budgets"]]
 cut_tokens = [tokens for _, _, tokens in rambler["budgets"]]
-axes.plot(cut_tokens, cut_rates, "--", color=figures.GREY, label="base, budget (greedy)")
+axes.plot(cut_tokens, cut_rates, "--", color=figures.GREY,
+          label="base, budget (greedy)")
 axes.set(xlabel="tokens of a completion", ylabel="right answers, %", ylim=(0, 103))
 axes.set_title("Accuracy over tokens")
 panels[1].set(xlabel="digits of the numbers", ylabel="tokens of a thought",
@@ -435,8 +444,11 @@ panels[1].set(xlabel="digits of the numbers", ylabel="tokens of a thought",
 panels[1].set_title("Where a model thinks")
 handles, labels = axes.get_legend_handles_labels()
 figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-figures.show(figure, "Left: right answers over tokens for five prices. Right: tokens of "
-             "thoughts over the digits of the numbers, shorter for higher prices.")
+figures.show(
+    figure,
+    "Left: right answers over tokens for five prices. Right: tokens of thoughts over "
+    "the digits of the numbers, about half of the base's for all prices.",
+)
 
 # %% [markdown]
 # On the left, each mark is a run, with the mean number of tokens of its sampled completions and the percentage that is
@@ -445,16 +457,16 @@ figures.show(figure, "Left: right answers over tokens for five prices. Right: to
 #
 # - **The repetition goes, and no accuracy goes with it.** The sampled completions of the base have 57.1 tokens, and
 #   82.5 % are right. With a price of 0.5 they have 33.2 tokens, and 87.9 % are right (means of three seeds). A budget
-#   that cuts the base to a similar length leaves less than a fifth of its greedy answers right. So a policy that learned
-#   to be short is far better than one that is cut off.
+#   that cuts the base to a similar length leaves less than a fifth of its greedy answers right. So a policy that
+#   learned to be short is far better than one that is cut off.
 # - **Most of it happens without any price.** With a price of 0 the completions shrink to 37.7 tokens, and 86.5 % are
 #   right. Presumably a sampled answer is right more often if it is shorter, because each token may go wrong. Look at
 #   the run without a price before you add one.
-# - **A higher price changes nothing more.** With 1, 2 and 3 the lengths are those of 0.5, as the table above predicts up
-#   to a price of 2. With 3 it predicts no thoughts for sums of two digits, and the policies think all the same. Only
+# - **A higher price changes nothing more.** With 1, 2 and 3 the lengths are those of 0.5, as the table above predicts
+#   up to a price of 2. With 3 it predicts no thoughts for sums of two digits, and the policies think all the same. Only
 #   about one in ten of the base's thoughts is empty; presumably what all other sums teach, to write the columns once,
-#   carries over to the short ones. The sampled accuracy with a price of 3 is 82.1 %, and a loss against a price of 0
-#   is not shown (-4.4 points, with an interval from -14.4 to 5.5).
+#   carries over to the short ones. The sampled accuracy with a price of 3 is 82.1 %, and a loss against a price of 0 is
+#   not shown (-4.4 points, with an interval from -14.4 to 5.5).
 #
 # So this task has no trade between length and accuracy, because the repetition was of no use. Where longer thoughts are
 # right more often, a price buys length with accuracy. Draw the left panel for your own model before you choose one.
@@ -462,8 +474,8 @@ figures.show(figure, "Left: right answers over tokens for five prices. Right: to
 # %% [markdown]
 # ## Thinking with a real model
 #
-# With a GPU, `choose_profile(thinking=True)` or `run --thinking` trains Qwen3 with thoughts. The longer completions cost memory
-# and time. `plan` calculates both before the run:
+# With a GPU, `choose_profile(thinking=True)` or `run --thinking` trains Qwen3 with thoughts. The longer completions
+# cost memory and time. `plan` calculates both before the run:
 
 # %%
 from grpo_workbook.planning import plan
@@ -510,9 +522,9 @@ print(json.dumps(proved, indent=2))
 # %% [markdown]
 # ### Exercise 16.1 · `all_pay` · medium · 10 minutes
 #
-# Write the other price: every completion pays for its tokens, wrong ones as well. The reward is 1 for a right answer or 0 for a
-# wrong one, minus `price` for every 100 tokens. `rights` has the 1.0 or 0.0 of each completion. The cell behind the
-# solution trains with your reward. What will the model learn?
+# Write the other price: every completion pays for its tokens, wrong ones as well. The reward is 1 for a right answer or
+# 0 for a wrong one, minus `price` for every 100 tokens. `rights` has the 1.0 or 0.0 of each completion. The cell behind
+# the solution trains with your reward. What will the model learn?
 
 
 # %% tags=["exercise"]
@@ -527,7 +539,8 @@ check("16.1", all_pay);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `len(tokens)` is the length of one completion. With a price of 1.25 a completion of 40 tokens pays 1.25 · 40 / 100 = 0.5.
+# `len(tokens)` is the length of one completion. With a price of 1.25 a completion of 40 tokens pays
+# 1.25 · 40 / 100 = 0.5.
 #
 # </details>
 #
@@ -541,10 +554,10 @@ check("16.1", all_pay);
 #     return rewards
 # ```
 #
-# A completion without a thought pays 0.1 and one with all columns pays 0.5. At the beginning nine of ten completions are
-# wrong, and in a group without a right answer the shortest one now earns most: such groups teach the model not to think.
-# The other groups teach the opposite. ALL-PAY-NUMBERS This is why the chapter's price is one of right answers alone, as
-# in [Arora and Zanette](https://arxiv.org/abs/2502.04463).
+# A completion without a thought pays 0.1 and one with all columns pays 0.5. At the beginning nine of ten completions
+# are wrong, and in a group without a right answer the shortest one now earns most: such groups teach the model not to
+# think. The other groups teach the opposite. ALL-PAY-NUMBERS This is why the chapter's price is one of right answers
+# alone, as in [Arora and Zanette](https://arxiv.org/abs/2502.04463).
 #
 # </details>
 #
@@ -567,8 +580,8 @@ if judge("16.1", all_pay).status == "solved":
 # %% [markdown]
 # ### Exercise 16.2 · `train_short` · easy · 5 minutes
 #
-# Train with a limit of 36 tokens. Then measure the policy greedily with 36 tokens and with 64. With 64 tokens, are *more*
-# held-out sums right than with 36, *fewer*, or is there *no difference* (p of the paired test is 0.05 or more)?
+# Train with a limit of 36 tokens. Then measure the policy greedily with 36 tokens and with 64. With 64 tokens, are
+# *more* held-out sums right than with 36, *fewer*, or is there *no difference* (p of the paired test is 0.05 or more)?
 
 # %% tags=["exercise"]
 prediction = ...  # "more", "fewer" or "no difference"
@@ -604,8 +617,8 @@ predict("16.2", prediction, train_short);
 # ```
 #
 # What pays under the limit is to write all columns of a short sum. The model does the same for the long ones; there the
-# limit cuts it off, in training and in the first measurement. In the five stored runs 50 to 58 of the 240 sums are right
-# with 36 tokens, and 126 to 223 with 64.
+# limit cuts it off, in training and in the first measurement. In the five stored runs 50 to 58 of the 240 sums are
+# right with 36 tokens, and 126 to 223 with 64.
 #
 # </details>
 
@@ -613,8 +626,8 @@ predict("16.2", prediction, train_short);
 # ### Exercise 16.3 · `forget_to_think` · medium · 8 minutes
 #
 # A colleague has 128 right answers without thoughts, and wants to give the trained model a short supervised training
-# with them before the release. Thinking stays on. Will *more* of the held-out sums be right afterwards, *fewer*, or is there *no
-# difference*?
+# with them before the release. Thinking stays on. (The cell changes `model`: for a second try, run the chapter's
+# training again first.) Will *more* of the held-out sums be right afterwards, *fewer*, or is there *no difference*?
 
 # %% tags=["exercise"]
 from datasets import Dataset
@@ -661,8 +674,8 @@ predict("16.3", prediction, forget_to_think);
 #
 # The template has written an empty thought into each row, and these tokens are a part of what is learned: print
 # `next(iter(trainer.get_train_dataloader()))["labels"]` to see them. In our run no held-out thought had a word afterwards,
-# and no answer was right, although every answer in the rows was. Give the rows their thoughts, or leave the empty thought
-# out of the loss.
+# and no answer was right, although every answer in the rows was. Give the rows their thoughts, or leave the empty
+# thought out of the loss.
 #
 # </details>
 
@@ -675,11 +688,11 @@ predict("16.3", prediction, forget_to_think);
 # - A budget cuts thoughts off without any training. What it costs has to be measured: both models lost most of their
 #   right answers, even the one that only repeats itself.
 # - Measure with more room than the training had: at the limit of the training most of the skill may be hidden.
-# - A price on the length of right answers took the repetition away, and the accuracy stayed. Most of the repetition went
-#   even without a price.
+# - A price on the length of right answers took the repetition away, and the accuracy stayed. Most of the repetition
+#   went even without a price.
 #
 # When does a thought pay, and how long should it be? It pays as far as it makes more answers right: here it needs each
-# column once, and a second time is wasted. GRPO finds that length from a reward for the answer alone, if the token limit
-# leaves room for it. What a thought of your model is worth, the curve of accuracy over tokens tells.
+# column once, and a second time is wasted. GRPO finds that length from a reward for the answer alone, if the token
+# limit leaves room for it. What a thought of your model is worth, the curve of accuracy over tokens tells.
 #
 # Next: [17 · Your own project](17_capstone.ipynb) takes a file of yours through all of it, step by step.
