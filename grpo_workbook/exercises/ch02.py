@@ -349,8 +349,8 @@ def divides_by_the_tries(right, tries, size):
 
 
 def read_question(question):
-    """The numbers of a question in order, and the set of its words."""
-    return re.findall(r"\d+", question), set(re.findall(r"[a-z]+", question.lower()))
+    """The numbers and signs of a question in order, and the set of its words."""
+    return re.findall(r"\d+|[-+*/]", question), set(re.findall(r"[a-z]+", question.lower()))
 
 
 def correct_rows_to_drop(train, heldout):
@@ -441,6 +441,7 @@ rows_to_drop.case([SHELLS.replace("Ana", "Ben"), NOT_HELD_OUT[0]], HELDOUT, give
 rows_to_drop.case([NOT_HELD_OUT[0], f"Quiz: {SHELLS}"], HELDOUT, gives=[1])
 rows_to_drop.case(NOT_HELD_OUT, HELDOUT, gives=[])
 rows_to_drop.case([], HELDOUT, gives=[])
+rows_to_drop.case(["What is 4 + 1?"], ["What is 4 - 1?"], gives=[])
 for seed in range(3):
     train_questions, heldout_questions, copies = noisy_files(seed)
     rows_to_drop.case(train_questions, heldout_questions, gives=copies)
@@ -546,6 +547,17 @@ def compares_capitals(train, heldout):
 def counts_from_1(train, heldout):
     """You counted from 1: the first row has the index 0."""
     return [row + 1 for row in correct_rows_to_drop(train, heldout)]
+
+
+@rows_to_drop.mistake
+def ignores_signs(train, heldout):
+    """You compared numbers and words only: 4 + 1 and 4 - 1 are two problems."""
+    return correct_rows_to_drop(without_signs(train), without_signs(heldout))
+
+
+def without_signs(questions):
+    """The questions without their arithmetic signs."""
+    return [re.sub(r"[-+*/]", " ", question) for question in questions]
 
 
 # 02.4: training on one problem

@@ -674,8 +674,9 @@ print("nearly the same:", duplicates.near_duplicates(texts))
 # %% [markdown]
 # Each output maps a row to the earlier row that it repeats. Rows 0 and 1 differ only in case and punctuation. (The
 # first output names row 1, so the second one leaves it out.) Row 2 is a **near-duplicate** of row 0: it has the same
-# numbers in the same order, and at least 80 % of the words in common (words in both questions, divided by words in
-# either). Row 3 has other numbers, so it is another problem from the same **sentence template**.
+# numbers and arithmetic signs in the same order, and at least 80 % of the words in common (words in both questions,
+# divided by words in either; a number counts as a word here). Row 3 has other numbers, so it is another problem from
+# the same **sentence template**. `4 + 1` and `4 - 1` are two problems as well.
 #
 # ## Leakage
 #
@@ -738,10 +739,11 @@ for number, place in enumerate(planted):
 #
 # Find the leaks yourself. `train` and `heldout` are lists of questions. Return the indices of the training questions
 # that are held out too, from small to large. A copy may be written in other capitals or without punctuation, it may
-# name another person, or it may have a word in front. Two kinds of question are *no* copies and must stay: the same
-# sentence with other numbers (or with the numbers exchanged), and another problem that happens to have the same
-# numbers. Write the rule yourself, without the functions of `duplicates`: the rule of the section above is one, others
-# pass too. The check has files with copies that were disguised at random: it wants all of them, and no other row.
+# name another person, or it may have a word in front. Three kinds of question are *no* copies and must stay: the same
+# sentence with other numbers (or with the numbers exchanged), another problem that happens to have the same numbers,
+# and the same sum with another sign (`4 + 1` and `4 - 1`). Write the rule yourself, without the functions of
+# `duplicates`: the rule of the section above is one, others pass too. The check has files with copies that were
+# disguised at random: it wants all of them, and no other row.
 
 # %% tags=["exercise"]
 def rows_to_drop(train: list[str], heldout: list[str]) -> list[int]:
@@ -753,9 +755,10 @@ check("02.3", rows_to_drop);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Take the rule from above: the same numbers in the same order, and at least 80 % of the words in common.
-# `re.findall(r"[a-z]+", text.lower())` finds the words, `re.findall(r"\d+", text)` the numbers. Compare the numbers as
-# lists and the words as sets: `a & b` has the words in both sets, `a | b` those in either.
+# Take the rule from above: the same numbers and signs in the same order, and at least 80 % of the words in common.
+# `re.findall(r"[a-z]+", text.lower())` finds the words (the numbers may be left out of them),
+# `re.findall(r"\d+|[-+*/]", text)` the numbers and signs. Compare the numbers and signs as lists and the words as sets:
+# `a & b` has the words in both sets, `a | b` those in either.
 #
 # </details>
 #
@@ -767,7 +770,7 @@ check("02.3", rows_to_drop);
 #
 #     def read(text):
 #         words = set(re.findall(r"[a-z]+", text.lower()))
-#         return re.findall(r"\d+", text), words
+#         return re.findall(r"\d+|[-+*/]", text), words
 #
 #     known = [read(text) for text in heldout]
 #     rows = []
