@@ -138,7 +138,8 @@ for start, end in tokens["offset_mapping"]:
 print("\n", len(tokens["input_ids"]), "tokens")
 
 # %% [markdown]
-# The next figure shows all four layers, from the row at the top to the tokens at the bottom:
+# The next figure shows all four layers, from the row at the top to the tokens at the bottom (blue: the question,
+# orange: the system message, green: the answer and the reward functions):
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -201,7 +202,7 @@ for axes, (name, file) in zip(panels, templates.items()):
     )
     y = 0.93
     for line in rendered.splitlines():
-        short = line if len(line) < 34 else f"{line[:22]}…{line[-10:]}"
+        short = line if len(line) < 34 else f"{line[:18]}…{line[-14:]}"
         look = {"facecolor": colour_of(line), "edgecolor": "none", "pad": 2}
         axes.text(0.02, y, short, family="monospace", fontsize=9, bbox=look)
         y -= 0.11
@@ -860,27 +861,32 @@ print(len(set(rare["kind"])), "are rare")
 # ## A split that you can trust
 #
 # The order of the steps matters. If you split before you drop repeats, two copies of a row can end up on different
-# sides. The figure shows the right order:
+# sides. Why look for leaks after the split, if the repeats are gone? If step 2 also drops near-duplicates, as below,
+# step 4 should find nothing; it is then a proof that costs one line. It has work to do if step 2 dropped only exact
+# repeats, or if the held-out set comes from another file, such as a public test set. The figure shows the right order:
 
 # %% tags=["hide-input"]
 boxes = {
-    "file": (0.07, 0.45, "your\nfile", pale["data"]),
-    "valid": (0.25, 0.45, "1 drop\ninvalid rows", pale["check"]),
-    "once": (0.43, 0.45, "2 drop\nrepeats", pale["check"]),
-    "split": (0.6, 0.45, "3 split,\nstratified", pale["check"]),
-    "train": (0.77, 0.72, "training", pale["data"]),
-    "held": (0.77, 0.18, "held out", pale["data"]),
-    "leaks": (0.92, 0.45, "4 drop leaks\nfrom training", pale["check"]),
+    "file": (0.06, 0.45, "your\nfile", pale["data"]),
+    "valid": (0.22, 0.45, "1 drop\ninvalid rows", pale["check"]),
+    "once": (0.39, 0.45, "2 drop\nrepeats", pale["check"]),
+    "split": (0.55, 0.45, "3 split,\nstratified", pale["check"]),
+    "leaks": (0.74, 0.72, "4 drop\nleaks", pale["check"]),
+    "train": (0.92, 0.72, "training", pale["data"]),
+    "held": (0.74, 0.18, "held out", pale["data"]),
 }
 arrows = [
     ("file", "valid", ""), ("valid", "once", ""), ("once", "split", ""),
-    ("split", "train", ""), ("split", "held", ""),
-    ("train", "leaks", ""), ("held", "leaks", ""),
+    ("split", "leaks", ""), ("leaks", "train", ""),
+    ("split", "held", ""), ("held", "leaks", "compare"),
 ]
 figure = figures.diagram(boxes, arrows, (9, 2.6))
 figure.suptitle("Drop repeats before the split, and leaks after it")
-words = "Four steps: drop invalid rows, drop repeats, split (stratified), drop leaks."
-figures.show(figure, words)
+figures.show(
+    figure,
+    "Four steps: drop invalid rows, drop repeats, split (stratified), drop leaks. The "
+    "last step compares the training rows with the held-out rows.",
+)
 
 # %% [markdown]
 # The easy sums contain repeats, so they show what happens if the second step is left out. `split` never holds out more
