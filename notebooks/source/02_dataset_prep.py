@@ -34,7 +34,7 @@ questions = to_dataset(heldout.select(range(160)))
 
 # %% [markdown]
 # A **chat template** turns a conversation into the text that the model reads. Every family of models has its own, and
-# TRL carries copies of them. The next cell asks the tiny model the same 160 problems in three ways: with its own
+# TRL carries copies of them. The next two cells ask the tiny model the same 160 problems in three ways: with its own
 # template, with this template but without the system message, and with the template of the real Qwen3. An answer counts
 # here if its number is right, in whatever form. Each p-value is from the paired test of chapter 00 and compares its
 # way with the first.
@@ -426,8 +426,8 @@ for name, rows in sources.items():
 
 # %% [markdown]
 # In the next figure, each panel is one source. The height of a bar is the number of problems, and its place on the
-# horizontal axis is how many of the eight answers to them were right. Blue
-# problems gave a mixed group; grey ones were never right, or right each time:
+# horizontal axis is how many of the eight answers to them were right. Blue problems gave a mixed group; grey ones were
+# never right, or right each time:
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(10, 2.7, count=4, across=4)
@@ -531,10 +531,10 @@ for name, rates in solve_rates.items():
 #
 # Second, a smaller group is mixed less often. Suppose that a step can afford 64 answers to problems of the rare kinds.
 # In groups of 8, 34 % of these answers can have an advantage from correctness, in groups of 2 only 14 %. The price is
-# variety: 8 groups of 8 see 8 problems in a step, 32 groups of 2 see 32. We choose groups of 8, because more than twice
-# as many answers then teach something. The table does not decide between the two sources of word problems: their small
-# differences at sizes 2 and 4 may be chance with 32 problems each. But it rules out the sums, which gave no mixed group
-# of any size.
+# variety: 8 groups of 8 see 8 problems in a step, of which about 3 give a mixed group; 32 groups of 2 see 32, of which
+# 4 or 5 do. We choose groups of 8, because more than twice as many answers can then have an advantage. The table does
+# not decide between the two sources of word problems: their small differences at sizes 2 and 4 may be chance with 32
+# problems each. But it rules out the sums, which gave no mixed group of any size.
 #
 # ## Invalid rows
 #
@@ -649,10 +649,9 @@ figures.show(
 
 # %% [markdown]
 # All 266 dropped problems have two steps, because a problem of two steps needs more words. A budget therefore changes
-# the mixture of the problems, here a little, elsewhere perhaps much. On the other hand, long prompts cost memory,
-# because a prompt is stored once per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem.
-# The budget of the profile, 160 tokens, drops none of these prompts. Take a smaller one only if your memory requires
-# it.
+# the mixture of the problems, here a little, elsewhere perhaps much. Long prompts do cost memory, because a prompt is
+# stored once per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem. The budget of the
+# profile, 160 tokens, drops none of these prompts. Take a smaller one only if your memory requires it.
 
 # %% [markdown]
 # ## Duplicates
@@ -986,7 +985,9 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 
 # %% [markdown]
 # No step so far has asked the question that a file cannot answer: can your model learn from these rows? So measure
-# solve rates on the training rows, as above, with the model that you will train:
+# solve rates on the training rows, as above, with the model that you will train. (For your own model, write
+# `profile = choose_profile(model="Qwen/Qwen3-0.6B")` in the first code cell of this chapter, and run the notebook again
+# on a GPU. On a CPU, the profile ends each answer after 64 tokens, often too early for a real model.)
 
 # %%
 some = my_train.select(range(min(32, len(my_train))))
@@ -1004,12 +1005,17 @@ print(f"{sometimes} of {len(rates)} problems: solved in some of 8 tries, not in 
 #
 # In a terminal, `check-data` looks for invalid rows, repeats, long prompts and leaks, and lists at the end what would
 # hurt training. If it lists anything, its exit status is 1. It runs no model, so it does not measure solve rates. The
-# command `run` trains on the first of the two files and measures with the second.
+# command `run` trains on the first of the two files and measures with the second. Both count the prompts in the tokens
+# of the model that `--model` names, so give the model that you will train. Without `--model`, they take the profile's
+# model.
 #
 # ```bash
-# python -m grpo_workbook check-data my.csv --question-column problem --answer-column result
-# python -m grpo_workbook check-data train.jsonl --heldout-data heldout.jsonl --json report.json
-# python -m grpo_workbook run --data train.jsonl --heldout_data heldout.jsonl --output_dir outputs/mine
+# python -m grpo_workbook check-data my.csv --question-column problem --answer-column result \
+#     --model Qwen/Qwen3-0.6B
+# python -m grpo_workbook check-data train.jsonl --heldout-data heldout.jsonl --json report.json \
+#     --model Qwen/Qwen3-0.6B
+# python -m grpo_workbook run --data train.jsonl --heldout-data heldout.jsonl --output-dir outputs/mine \
+#     --model Qwen/Qwen3-0.6B
 # ```
 
 # %% [markdown]
@@ -1072,12 +1078,15 @@ predict("02.4", prediction, one_problem);
 #
 # The form is the same for every problem, so one problem can teach it. In our run (one seed) the strict rate on the
 # other problems rose from 16 % to 70 %, by far more than the 11 points of two standard errors. In the last step all
-# groups had zero variance. Without a difference in the rewards there is no advantage, so more steps on this problem
-# would teach hardly anything: to learn more, a run needs other problems, whose groups are still mixed.
+# groups had zero variance: without a difference in the rewards there is no advantage, so that step taught nothing.
+# Other problems, whose groups are still mixed, would give advantages again.
 #
 # [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained Qwen2.5-Math-1.5B on one problem: its score on MATH500
-# rose from 36.0 % to 73.6 %, and 8.6 points of this gain go beyond the form. Read this with care: the section on
-# leakage names this test set as one that a model of the same family had partly memorized.
+# rose from 36.0 % to 73.6 %, and 8.6 points of this gain go beyond the form. There the score went on rising long after
+# the one problem was solved nearly every time. Two differences from our run may explain this: nearly is not always, so
+# a few groups may still have been mixed; and their loss has an entropy term, which gives a gradient even without an
+# advantage. Read the score with care: the section on leakage names this test set as one that a model of the same family
+# had partly memorized.
 #
 # </details>
 
@@ -1086,10 +1095,11 @@ predict("02.4", prediction, one_problem);
 #
 # Make the data for a task of your own. Return two lists of rows, one to train on and one to hold out, with at least 64
 # rows each. A row is a dict with `question` and `answer`, both texts (`"17"`, not `17`). Write a program that makes the
-# rows (unit conversions, dates, spelling, ...), or read your own file. The check requires what this chapter requires:
-# valid rows, no repeats and no near-duplicates within a list, no leak from one list to the other, no answer that is
-# right for more than a fifth of a list, questions that do not end with their answers (half of a list may, by chance),
-# and the same rows each time. It cannot know whether your answers are right: read ten of them.
+# rows (unit conversions, dates, spelling, ...), or read your own file. The check requires what this chapter requires of
+# a file: valid rows, no repeats and no near-duplicates within a list, no leak from one list to the other, no answer
+# that is right for more than a fifth of a list, at most half of the questions of a list that end with their answers (in
+# `Which is larger, 12 or 17?` this happens by chance), and the same rows each time. It cannot know whether your answers
+# are right: read ten of them.
 
 # %% tags=["exercise"]
 def my_rows() -> tuple[list[dict], list[dict]]:
@@ -1102,8 +1112,8 @@ check("02.5", my_rows);
 # <details><summary>Hint</summary>
 #
 # `random.Random(0)` makes the same rows each time. Two rows are near-duplicates if they have the same numbers and
-# nearly the same words, so let the numbers differ: take them from `random.sample`, which repeats nothing. Make all
-# rows first, and then divide them.
+# signs, and nearly the same words, so let the numbers differ: take them from `random.sample`, which repeats nothing.
+# Make all rows first, and then divide them.
 #
 # </details>
 #
