@@ -50,9 +50,11 @@ kappa.case(MOSTLY_YES, OFTEN_YES)
 kappa.case(list("abcabc"), list("abcbba"))
 # a judge that never varies, and a judge and labels that never vary
 ALWAYS_YES = list("yyyyyyyyyy")
+ALWAYS_NO = list("nnnnnnnnnn")
 kappa.case(ALWAYS_YES, OFTEN_YES)
 kappa.case(OFTEN_YES, ALWAYS_YES)
 kappa.case(ALWAYS_YES, ALWAYS_YES)
+kappa.case(ALWAYS_YES, ALWAYS_NO)
 # a judge that says the opposite: kappa is below 0
 kappa.case(list("yyyynnnn"), list("nnnnyyyn"))
 
@@ -142,6 +144,16 @@ def counts_one_answer_only(judge, labels):
     """
     verdict = labels[0]
     return beyond(rate(verdict, judge) * rate(verdict, labels), judge, labels)
+
+
+@kappa.mistake
+def refuses_two_readers_without_variance(judge, labels):
+    """You gave None where neither of the two varies, although their answers differ: the agreement
+    by chance is 0 there and kappa is 0. It is undefined only if both always give the same answer.
+    """
+    if len(set(judge)) == 1 and len(set(labels)) == 1:
+        return None
+    return correct_kappa(judge, labels)
 
 
 # 14.2: the formula of a rubric
@@ -254,17 +266,13 @@ def leaves_the_missing_weight_in(verdicts, weights):
 # 14.3: what a rule beside the judge changes
 
 
-def compare_solved(before, after):
-    """Which of two trainings solved more held-out problems, by a paired test, in words."""
-    change, sentence = paired_direction([x == 1 for x in before], [x == 1 for x in after])
-    return change, sentence.replace("were right", "were solved")
-
-
 def read_repair(measured):
     """From which held-out problems were solved with the judge alone, and with a rule beside it."""
-    change, sentence = compare_solved(measured["judge alone"], measured["judge and rule"])
+    alone = [outcome == 1 for outcome in measured["judge alone"]]
+    with_rule = [outcome == 1 for outcome in measured["judge and rule"]]
+    change, sentence = paired_direction(alone, with_rule)
     names = {"rises": "more", "stays": "equally many", "falls": "fewer"}
-    return names[change], sentence
+    return names[change], sentence.replace("were right", "were solved")
 
 
 repair = experiment(
@@ -289,27 +297,126 @@ repair.example({"judge alone": LESS_OFTEN, "judge and rule": MORE_OFTEN}, gives=
 repair.example({"judge alone": LESS_OFTEN, "judge and rule": LESS_OFTEN}, gives="equally many")
 repair.example({"judge alone": MORE_OFTEN, "judge and rule": LESS_OFTEN}, gives="fewer")
 
-# 14.4: what a smaller weight changes
+# 14.4: the weight at which two replies earn the same
 
 
-def read_lighter(measured):
-    """From which held-out problems were solved with a weight of 5 on careful, and with 1."""
-    change, sentence = compare_solved(measured["weight 5"], measured["weight 1"])
-    names = {"rises": "higher", "stays": "the same", "falls": "lower"}
-    return names[change], sentence
+def lead_on_the_others(wanted, other, weights, criterion):
+    """The lead of the wanted reply in the weighted sum of all other criteria."""
+    lead = 0.0
+    for name, weight in weights.items():
+        if name != criterion:
+            lead += weight * (wanted[name] - other[name])
+    return lead
 
 
-lighter = experiment(
-    "14.4",
-    "lighter",
-    read=read_lighter,
-    wrong={
-        "higher": "Here it was not: was the weight of careful 1 in the second run?",
-        "the same": "A step earns 3 and costs the weight of careful: the weight decides.",
-        "lower": "With a weight of 1, a reply with a step earns more than one without.",
-    },
-)
-FEW = [1.0] * 10 + [0.0] * 230
-MANY = [1.0] * 150 + [0.0] * 90
-lighter.example({"weight 5": FEW, "weight 1": MANY}, gives="higher")
-lighter.example({"weight 5": FEW, "weight 1": FEW}, gives="the same")
+def weight_where_even(lead, difference):
+    """The weight that takes this lead away; None if no weight above 0 does."""
+    if difference == 0 or lead / difference <= 0:
+        return None
+    return lead / difference
+
+
+def correct_tipping_weight(wanted, other, weights, criterion):
+    """The solution."""
+    lead = lead_on_the_others(wanted, other, weights, criterion)
+    return weight_where_even(lead, other[criterion] - wanted[criterion])
+
+
+def judged(polite, product, step, careful):
+    """The verdicts on a reply of a case."""
+    return {"polite": polite, "product": product, "step": step, "careful": careful}
+
+
+SHOP = {"polite": 2.0, "product": 1.0, "step": 3.0, "careful": 5.0}
+tipping_weight = exercise("14.4", "tipping_weight", solution=correct_tipping_weight)
+# the chapter's rubric: a reply with a step against one without
+tipping_weight.case(judged(1.0, 1.0, 1.0, 0.0), judged(1.0, 1.0, 0.0, 1.0), SHOP, "careful")
+# verdicts between 0 and 1, and another reply that is not polite
+tipping_weight.case(judged(1.0, 1.0, 1.0, 0.25), judged(0.5, 1.0, 0.0, 0.75), SHOP, "careful")
+# another criterion, on which the wanted reply is the better one
+tipping_weight.case(judged(1.0, 1.0, 1.0, 0.0), judged(1.0, 0.5, 0.0, 1.0), SHOP, "step")
+# the wanted reply leads on everything; on nothing; the criterion does not tell them apart
+tipping_weight.case(judged(1.0, 1.0, 1.0, 1.0), judged(1.0, 0.0, 0.0, 0.0), SHOP, "careful")
+tipping_weight.case(judged(1.0, 1.0, 0.0, 0.0), judged(1.0, 1.0, 0.0, 1.0), SHOP, "careful")
+tipping_weight.case(judged(1.0, 1.0, 1.0, 1.0), judged(1.0, 1.0, 0.0, 1.0), SHOP, "careful")
+
+
+@tipping_weight.mistake
+def keeps_the_present_weight(wanted, other, weights, criterion):
+    """You counted the criterion with its present weight in the lead: leave it out, because this
+    weight is to be replaced.
+    """
+    lead = lead_on_the_others(wanted, other, weights, "")
+    return weight_where_even(lead, other[criterion] - wanted[criterion])
+
+
+@tipping_weight.mistake
+def divides_by_the_weights(wanted, other, weights, criterion):
+    """You divided the lead by the sum of the weights: both rewards are divided by the same sum, so
+    it does not change which is higher.
+    """
+    lead = lead_on_the_others(wanted, other, weights, criterion) / sum(weights.values())
+    return weight_where_even(lead, other[criterion] - wanted[criterion])
+
+
+@tipping_weight.mistake
+def gives_the_lead(wanted, other, weights, criterion):
+    """You gave the lead on the other criteria: divide it by the difference of the two verdicts on
+    the criterion, which need not be 1.
+    """
+    lead = lead_on_the_others(wanted, other, weights, criterion)
+    if weight_where_even(lead, other[criterion] - wanted[criterion]) is None:
+        return None
+    return abs(lead)
+
+
+@tipping_weight.mistake
+def counts_the_wanted_reply_alone(wanted, other, weights, criterion):
+    """You took what the wanted reply earns on the other criteria: subtract what the other reply
+    earns there.
+    """
+    nothing = dict.fromkeys(weights, 0.0)
+    lead = lead_on_the_others(wanted, nothing, weights, criterion)
+    return weight_where_even(lead, other[criterion] - wanted[criterion])
+
+
+@tipping_weight.mistake
+def subtracts_the_wrong_way(wanted, other, weights, criterion):
+    """You have one of the two differences the wrong way round: the lead of the wanted reply is
+    taken away by what the *other* reply has more on the criterion.
+    """
+    lead = lead_on_the_others(wanted, other, weights, criterion)
+    return weight_where_even(lead, wanted[criterion] - other[criterion])
+
+
+@tipping_weight.mistake
+def gives_a_weight_that_cannot_be(wanted, other, weights, criterion):
+    """You gave a weight of 0 or below: a weight must be above 0, so return None there."""
+    lead = lead_on_the_others(wanted, other, weights, criterion)
+    difference = other[criterion] - wanted[criterion]
+    if difference == 0:
+        return None
+    return lead / difference
+
+
+@tipping_weight.mistake
+def tips_without_a_difference(wanted, other, weights, criterion):
+    """You gave a weight although both replies have the same verdict on the criterion: no weight
+    of it changes which of them earns more, so return None.
+    """
+    lead = lead_on_the_others(wanted, other, weights, criterion)
+    difference = other[criterion] - wanted[criterion]
+    if difference == 0:
+        return 0.0
+    return weight_where_even(lead, difference)
+
+
+@tipping_weight.mistake
+def takes_a_lead_for_granted(wanted, other, weights, criterion):
+    """You returned None where the wanted reply is behind on the other criteria: if it is the better
+    one on this criterion, a weight above 0 makes both earn the same.
+    """
+    lead = lead_on_the_others(wanted, other, weights, criterion)
+    if lead <= 0:
+        return None
+    return weight_where_even(lead, other[criterion] - wanted[criterion])

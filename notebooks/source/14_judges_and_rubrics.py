@@ -428,10 +428,8 @@ for name in ("polite", "careful"):
 # %% [markdown]
 # ### Exercise 14.1 · `kappa` · medium · 10 minutes
 #
-# Return Cohen's kappa of two lists of answers, which may be any strings, and `None` if it is undefined. Then use your
-# function: judge 20 completions of a model of yours by hand, let a judge or a friend do the same, and read the
-# completions on which you disagree. (For a value of kappa 20 are too few, as the table above shows; they are enough to
-# find an unclear question.)
+# Return Cohen's kappa of two lists of answers of equal length. The answers may be any strings, also more than two
+# different ones. Return `None` where kappa is undefined, and only there.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check, predict
@@ -541,8 +539,9 @@ for reply, reward in zip(replies, call(helpful, replies, prompt=prompts)):
 # ### Exercise 14.2 · `rubric_reward` · medium · 8 minutes
 #
 # Write the rubric's formula: `verdicts` has for each criterion 1.0, 0.0 or `None` if the judge gave no readable reply.
-# What is the reward of a completion for which one verdict is missing? A judge fails now and then, and the completion is
-# not to blame. TRL leaves a reward of `None` out of the group's mean.
+# A judge fails now and then, and the completion is not to blame for it. What is a fair reward of a completion for which
+# one verdict is missing? (A reward may be `None`. If all rewards of a completion are `None`, TRL leaves it out of the
+# group's mean and gives it the advantage 0; the end of the chapter shows what happens beside another reward.)
 
 
 # %% tags=["exercise"]
@@ -557,7 +556,8 @@ check("14.2", rubric_reward);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A completion whose hard criterion was not judged would earn more than its neighbours, if you averaged the others.
+# If you averaged the other verdicts, a completion whose hard criterion was not judged would earn more than its
+# neighbours. If you counted a missing verdict as a no, it would earn less. Neither is fair.
 #
 # </details>
 #
@@ -1025,40 +1025,56 @@ figures.show(figure, f"Curves of two runs. {'; '.join(lines)}.")
 # policy learns, and the mean reward rises all the same.
 
 # %% [markdown]
-# ### Exercise 14.4 · `lighter` · medium · 4 minutes
+# ### Exercise 14.4 · `tipping_weight` · medium · 8 minutes
 #
-# Suppose that the lawyers insist on their criterion. Train the same steps with a weight of 1 on *careful* instead of 5.
-# Will the held-out rate of solved problems be higher than with the weight of 5, lower, or the same (which means that a
-# paired test shows no difference)? Predict, then run.
+# The lawyers insist on their criterion. How large may you let its weight become? `wanted` and `other` are the verdicts
+# on two replies, from 0 to 1 for each criterion: the reply that you want, and one that you do not want. Return the
+# weight of `criterion` at which both earn the same, if all other weights stay as they are in `weights`. Return `None`
+# if no weight above 0 does that. (`weights` also has the present weight of `criterion`, which is to be replaced.)
 
 # %% tags=["exercise"]
-prediction = ...  # "higher", "lower" or "the same"
+def tipping_weight(
+    wanted: dict[str, float],
+    other: dict[str, float],
+    weights: dict[str, float],
+    criterion: str,
+) -> float | None:
+    raise NotImplementedError
 
 
-def lighter_run() -> dict:
-    """Which problems were solved with a weight of 5 on careful, and with 1."""
-    _, policy = train_careful(1.0)
-    outcomes = show_solved("lighter", replies_of(policy, heldout))
-    return {"weight 5": careful_after, "weight 1": outcomes}
-
-
-predict("14.4", prediction, lighter_run);
+check("14.4", tipping_weight);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Which reply earns most under each of the two rubrics: one with a concrete step, or one without?
+# Both rewards are divided by the same sum of weights, so compare the weighted sums. By how much does `wanted` lead on
+# the other criteria? How much of this lead does one unit of the criterion's weight take away?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "higher"
+# def tipping_weight(
+#     wanted: dict[str, float],
+#     other: dict[str, float],
+#     weights: dict[str, float],
+#     criterion: str,
+# ) -> float | None:
+#     lead = 0.0
+#     for name, weight in weights.items():
+#         if name != criterion:
+#             lead += weight * (wanted[name] - other[name])
+#     difference = other[criterion] - wanted[criterion]
+#     if difference == 0 or lead / difference <= 0:
+#         return None
+#     return lead / difference
 # ```
 #
-# A reply with a step earns 3 for *step* and loses the weight of *careful*. With 5 it loses by this trade, with 1 it
-# gains. Before you train, write down the reply that earns most under your weights, and ask whether you would send it.
+# In the rubric above a polite reply with the right product and a step leads by 3, and the weight of *careful* takes it
+# away: at a weight of 3 both earn the same. So offer the lawyers less than 3, and clearly less, because the judge errs.
+# To try it, train with a weight of 1: `_, policy = train_careful(1.0)`, then
+# `show_solved("weight 1", replies_of(policy, heldout))`.
 #
 # </details>
 
