@@ -23,7 +23,8 @@
 #
 # In this course Ruth and Sam are made up. `data/build_tiny_shop.py` puts each reply together from a few sentences and
 # knows for each sentence how likely a reader is to say yes. Both readers draw their answers with these probabilities,
-# so they agree often and not always, as people do. The real sentences of your customers come from no such list.
+# so they agree often and not always, as people do. Real replies are not made of a short list of sentences, so a judge
+# of real replies has a harder task.
 
 # %%
 import json
@@ -86,13 +87,14 @@ for reply in passes[:2]:
     print("  ", reply)
 
 # %% [markdown]
-# The rule pays insults if they come with a polite word, and a policy would learn exactly this. You can add "your own
-# fault" to a list of forbidden words, and the next insult is not on the list.
+# The rule pays for an insult if a polite word stands beside it, so a policy could earn the reward with insults. You can
+# add "your own fault" to a list of forbidden words, but the next insult is not on the list.
 #
 # People read better than a rule, but they are too slow. A run of 500 steps with 64 completions has 32,000 replies; at
-# ten seconds for each, Ruth would read for 89 hours, and the training would wait for her. A **judge** stands between
-# the two: a model that reads like a person and answers in a fraction of a second. But it can err, and the policy is
-# paid for the judge's errors, too. So this chapter asks two questions about a judge:
+# ten seconds for each, Ruth would read for 89 hours, and the training would wait for her. A model can read in her
+# place. The reward model of chapter 13 must first be trained on many pairs of replies that people compared. A **judge**
+# is a language model that can already read: you only write the question, and it answers in about a second. But it can
+# err, and the policy is paid for the judge's errors, too. So before you use a judge, you need two answers about it:
 #
 # 1. Does it agree with people on replies that were there before the training?
 # 2. Does it still agree with them on the replies that the policy writes *because* this judge pays for them?
@@ -188,10 +190,13 @@ for name in QUESTIONS:
 print(f"{len(stand_in['polite'])} features for each criterion")
 
 # %% [markdown]
-# The next cell puts the stand-in behind an endpoint on this machine, in the same format as a real server. It finds the
-# parts of the question by the fence. For the question "Which of these answers is better?" it compares two replies and
-# adds a bonus for the one that comes first. This **position bias** is built in, so that you can see further below
-# whether a test finds it; large models have such a bias without anybody's help.
+# The next two cells put the stand-in behind an endpoint on this machine. It takes requests in the format of a real
+# server, so everything after these cells works with a real judge without a change. You need neither of the two cells
+# for a judge of yours; skim them.
+#
+# The first cell finds the parts of a question by the fence and answers it. For the question "Which of these answers is
+# better?" it compares two replies and adds a bonus for the one that comes first. This **position bias** is built in, so
+# that you can see further below whether a test finds it; large models have such a bias without anybody's help.
 
 # %%
 def logit(name, message, reply):
@@ -261,10 +266,11 @@ url = f"http://127.0.0.1:{server.server_port}/v1"
 # %% [markdown]
 # ### Ask it
 #
-# `ask` takes rows with the template's fields and returns one verdict for each: 1.0 for yes, 0.0 for no, None if there
+# `ask` takes rows with the template's fields and returns one verdict for each: 1.0 for yes, 0.0 for no, `None` if there
 # was no readable reply. It sends eight questions at a time, equal questions only once, and repeats a question after an
-# error or a timeout. It is a coroutine, because TRL wants one; a notebook has a running event loop already, so here it
-# runs in a thread of its own. For your own judge, replace address, name and key (`api_key`).
+# error or a timeout. It is a coroutine, so that many questions can wait for their answers at the same time, and TRL
+# awaits rewards of this kind. A notebook has a running event loop already, so here the coroutine runs in a thread of
+# its own. For your own judge, replace the address, the name and the key (`api_key`).
 
 # %%
 import asyncio
@@ -297,9 +303,9 @@ print(dict(judge.counts), f"{seconds:.0f} s")
 # ### What it costs
 #
 # A rubric asks one question for each completion and criterion, so a training run asks *steps × completions × criteria*
-# questions. Take 500 steps of 64 completions and four criteria, and example prices: 0.15 for a million tokens read and
-# 0.60 for a million written. Put in those of your endpoint. The time assumes that a large judge needs half a second for
-# a question and answers eight at a time:
+# questions. Take 500 steps of 64 completions and four criteria, and example prices: 0.15 dollars for a million tokens
+# read and 0.60 dollars for a million written. Put in the prices of your endpoint. The time assumes that a large judge
+# needs half a second for a question and answers eight at a time:
 
 # %%
 read, written = judge.tokens
@@ -308,15 +314,15 @@ price = (0.15 * read + 0.60 * written) / 1e6 / asked  # of one question
 calls = 500 * 64 * len(QUESTIONS)
 hours = calls * 0.5 / 8 / 3600
 print(f"{read / asked:.0f} tokens read for a question")
-print(f"{calls:,} questions: {price * calls:.2f} for the tokens, {hours:.1f} hours")
+print(f"{calls:,} questions: {price * calls:.2f} dollars, {hours:.1f} hours")
 
 # %% [markdown]
-# The time hurts more than the price, because the training waits. Three things help: fewer criteria, a cache (equal
-# questions are free), and one question about all criteria together. The authors of [Rubrics as
-# Rewards](https://arxiv.org/abs/2507.17746) compare both forms: *explicit*, a question for each criterion and a
-# weighted sum, and *implicit*, one question with the whole list and one grade. The implicit form is cheaper, and you no
-# longer see which criterion a policy satisfies. This chapter stays with the explicit form, because it shows what goes
-# wrong.
+# These replies are short; the price grows with the length of yours. Here the time hurts more than the price, because
+# the training waits. Three things help: fewer criteria, a cache (equal questions are free), and one question about all
+# criteria together. The authors of [Rubrics as Rewards](https://arxiv.org/abs/2507.17746) compare both forms:
+# *explicit*, a question for each criterion and a weighted sum, and *implicit*, one question with the whole list and one
+# grade. The implicit form is cheaper, but you no longer see which criterion a policy satisfies. This chapter uses the
+# explicit form, because it shows what goes wrong.
 #
 # ## How far does it agree with people?
 #
@@ -326,11 +332,12 @@ print(f"{calls:,} questions: {price * calls:.2f} for the tokens, {hours:.1f} hou
 #
 # $$\kappa = \frac{p_o - p_e}{1 - p_e}$$
 #
-# Here $p_o$ is the rate of equal answers, and $p_e$ the rate that two readers would reach who give as many yes as
-# these two, at random. A kappa of 1 is perfect agreement, 0 is what chance gives. The kappa of the two *people* is the
-# yardstick: Ruth's answers are not the truth, and where Sam disagrees with her, no judge can please both. It is not an
-# upper limit. Sam makes slips of his own, and a judge that answers as most readers would makes fewer, so it can agree
-# with Ruth a little more often than Sam does.
+# Here $p_o$ is the rate of equal answers. $p_e$ is the rate of equal answers that two readers would have by chance, if
+# each said yes as often as these two do but without reading. A kappa of 1 is perfect agreement, 0 is what chance gives.
+#
+# The kappa of the two *people* is the yardstick: Ruth's answers are not the truth, and where Sam disagrees with her, no
+# judge can please both. It is not an upper limit. Sam makes slips of his own, and a judge that answers as most readers
+# would makes fewer, so it can agree with Ruth a little more often than Sam does.
 
 # %%
 def of_reader(rows, reader, name):
@@ -354,36 +361,46 @@ for name in QUESTIONS:
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 
-figure, (axes,) = figures.new_panels(7.0, 3.2)
-looks = (("judge and Ruth", by_judge, "o", figures.BLUE, -0.12),
-         ("Sam and Ruth", by_person, "s", figures.ORANGE, 0.12))
-lines = []
-for label, results, marker, colour, shift in looks:
-    places, kappas, below, above, numbers = [], [], [], [], []
-    for name, result in results.items():
-        places.append(len(places) + shift)
-        kappas.append(result.kappa)
-        below.append(result.kappa - result.low)
-        above.append(result.high - result.kappa)
-        numbers.append(f"{name} {result.kappa:.2f}")
-    axes.errorbar(places, kappas, [below, above], fmt=marker, color=colour,
-                  capsize=3, label=label)
-    lines.append(f"{label}: {', '.join(numbers)}")
-axes.set_xticks(range(len(QUESTIONS)), list(QUESTIONS))
-axes.set(ylim=(0, 1), xlabel="criterion", ylabel="Cohen's kappa")
-axes.set_title("Agreement with Ruth on 300 unseen replies")
-figure.legend(loc="outside right upper", frameon=False)
-figures.show(figure, f"Kappa of four criteria with intervals. {'; '.join(lines)}.")
+
+def draw_kappas(title, xlabel, of_judge, of_person):
+    """The judge's and Sam's kappas beside each other, with their intervals."""
+    figure, (axes,) = figures.new_panels(7.0, 3.2)
+    looks = (("judge and Ruth", of_judge, "o", figures.BLUE, -0.12),
+             ("Sam and Ruth", of_person, "s", figures.ORANGE, 0.12))
+    lines = []
+    for label, results, marker, colour, shift in looks:
+        places, kappas, below, above, numbers = [], [], [], [], []
+        for name, result in results.items():
+            places.append(len(places) + shift)
+            kappas.append(result.kappa)
+            below.append(result.kappa - result.low)
+            above.append(result.high - result.kappa)
+            numbers.append(f"{name} {result.kappa:.2f}")
+        axes.errorbar(places, kappas, [below, above], fmt=marker, color=colour,
+                      capsize=3, label=label)
+        lines.append(f"{label}: {', '.join(numbers)}")
+    axes.set_xticks(range(len(of_judge)), list(of_judge))
+    axes.set(xlim=(-0.5, len(of_judge) - 0.5), ylim=(0, 1))
+    axes.set(xlabel=xlabel, ylabel="Cohen's kappa", title=title)
+    figure.legend(loc="outside right upper", frameon=False)
+    figures.show(figure, f"Kappas with their intervals. {'; '.join(lines)}.")
+
+
+draw_kappas("Agreement with Ruth on 300 unseen replies", "criterion",
+            by_judge, by_person)
 
 # %% [markdown]
 # The horizontal axis has the four criteria, the vertical axis Cohen's kappa; a bar is the 95 % interval. Circles
 # compare the judge with Ruth, squares Sam with Ruth.
 #
-# On all four criteria the judge agrees with Ruth about as well as Sam does: 0.77 against 0.75, 0.71 against 0.73,
-# 0.59 against 0.54, and 0.70 against 0.63. The intervals are 0.15 to 0.19 wide, so 300 replies could not show a small
+# On all four criteria the judge agrees with Ruth about as well as Sam does: 0.77 against 0.75, 0.71 against 0.73, 0.59
+# against 0.54, and 0.70 against 0.63. The intervals are 0.15 to 0.19 wide, so 300 replies could not show a small
 # difference, and we do not test one. (The judge learned from Ruth's own answers; a judge that has never seen her
-# answers would find it harder.) The two people agree least on *step*, because "We will look at it" is a step for some
-# readers and none for others. Make such a question clearer before any judge gets it.
+# answers would find it harder.)
+#
+# The two people agree least on *step*. The second and the third reply at the beginning of the chapter show why: "We
+# will look at it" is a step for one reader and none for the other. Make such a question clearer before any judge gets
+# it.
 #
 # One kappa for the whole reply would hide such a difference, so measure each criterion apart. And note on *which*
 # replies kappa was measured: on a mixture that was there before the training. The training will change the mixture.
@@ -404,8 +421,8 @@ for size in (20, 50, 100, 200, 500, 1000):
 
 # %% [markdown]
 # With 20 pairs the interval reaches 0.31 to both sides: it does not tell a good judge from a poor one. About 200 pairs
-# give ±0.10, and half of that width costs four times the labels. (The formula is the usual approximation; near a kappa
-# of 1 use the bootstrap of `agreement`; with few pairs both are too optimistic.)
+# give ±0.10, and half of that width costs four times the labels. (With few pairs, and near a kappa of 1, this formula
+# and the bootstrap are both too optimistic: if all pairs agree, either gives an interval of no width.)
 #
 # ### A judge that never varies
 #
@@ -419,11 +436,10 @@ for name in ("polite", "careful"):
           f"[{result.low:.2f}, {result.high:.2f}]")
 
 # %% [markdown]
-# An interval of no width looks like a precise measurement, and it is none. Such a judge agrees exactly as often as
-# chance, whatever the replies are, so its kappa is 0 by definition; if Ruth never varied either, kappa would be 0
-# divided by 0. Do not report this as "a kappa of 0, measured": say that the judge is useless. As a reward it would be
-# harmless and worth nothing, because all completions of a group would earn the same. So look first at how often a judge
-# says yes, and at its kappa after that.
+# An interval of no width looks like a precise measurement, but it is none. A judge that never varies agrees exactly as
+# often as chance, whatever the replies are, so its kappa is 0 by definition. As a reward it would teach nothing,
+# because all completions of a group would earn the same. So look first at how often a judge says yes, and at its kappa
+# after that.
 
 # %% [markdown]
 # ### Exercise 14.1 · `kappa` · medium · 10 minutes
@@ -478,12 +494,13 @@ check("14.1", kappa);
 # | **no variance** | it says yes to everything | count its yes |
 # | **instability** | it answers the same question differently | ask again, with other digits in the fence |
 #
-# [Zheng et al.](https://arxiv.org/abs/2306.05685) measured the first three for large models. For self-preference you
-# need completions of several models that people have judged too, and the stand-in writes nothing itself, so it has no
-# self-preference to measure. It is stable, because it does not read the fence, and it counts each word once, so that
-# repeating words cannot change its verdict. An attack below adds polite sentences. Here is the position. Each pair has
-# the reply to one customer and a reply that was written to another customer. `compare` asks for each pair twice, in
-# both orders, and returns 0.5 if the first place won both times or lost both times:
+# [Zheng et al.](https://arxiv.org/abs/2306.05685) measured the first three for large models. The stand-in can show only
+# some of them: it writes nothing itself, it does not read the fence, and it counts each word once, so that repeated
+# words cannot change its verdict. An attack below adds polite sentences.
+#
+# Here is the test for the position. Each pair has the reply to one customer and a reply that was written to another
+# customer. `compare` asks for each pair twice, in both orders, and returns 0.5 if the first place won both times or
+# lost both times:
 
 # %%
 pair_judge = Judge(url, "stand-in", PREFER, {"A": 1.0, "B": 0.0}, fence_seed=1)
@@ -581,12 +598,13 @@ check("14.2", rubric_reward);
 # ## Train against it
 #
 # The policy is *tiny-shop* ([its card](../data/tiny-shop/README.md)), which knows good replies and was then taught, on
-# purpose, to write sentences of the shop almost at random. What do we really want? A reply **solves** the problem if
-# it names the product of the message and no other, says what the shop does about this problem and nothing else that
-# the shop could do, and is not rude. In this shop a rule can check that, because the script that wrote the messages
-# stored the product and the right sentence with each. Neither the judge nor the reward sees them. The rule plays the
-# part that gold played in chapter 13: it measures, and it is never paid. In TRL it is a second reward with the weight
-# 0. In a real project people play this part, for a sample of the replies.
+# purpose, to write sentences of the shop almost at random.
+#
+# What do we really want? A reply **solves** the problem if it names the product of the message and no other, says what
+# the shop does about this problem and nothing else that the shop could do, and is not rude. In this shop a *hidden
+# rule* can check that, because the script that wrote the messages stored the product and the right sentence with each.
+# Neither the judge nor its reward sees them. The hidden rule only measures and is never paid: in TRL it is a second
+# reward with the weight 0. In a real project people take this part, for a sample of the replies.
 
 # %%
 from datasets import Dataset
@@ -610,7 +628,7 @@ def things_in(reply):
 
 
 def solves(completions, thing, solution, **columns):
-    """The rule: the right product alone, the right step alone, and nothing rude."""
+    """The hidden rule: the right product and step alone, and nothing rude."""
     outcomes = []
     for completion, product, sentence in zip(completions, thing, solution):
         reply = text_of(completion)
@@ -724,12 +742,13 @@ for end in (" about the mug.", " about the pen.", "."):
     print(f"   {logit('problem', message, reply):+.1f} for {reply!r}")
 
 # %% [markdown]
-# The judge is less sure of the wrong product than of the right one, but it says yes to both: it takes nearly every "I
-# am sorry about the ..." for the right one. Its kappa of 0.71 hid this, because only 16 of the 300 unseen labelled
-# replies name a wrong product. After training, 59 of the 240 replies do, and the judge accepts 49 of them. Such a reply
-# mostly earns as much as one with the right product, so little teaches the policy which product to name: it learned to
-# name one, right or wrong, because the judge pays for both. So the judge errs in this way on 49 of the 240 replies now,
-# a fifth, and before the training on 18.
+# The judge is less sure of the wrong product than of the right one, but it says yes to both: it accepts most replies
+# with "I am sorry about the ...", whatever product follows. Its kappa of 0.71 hid this, because only 16 of the 300
+# unseen labelled replies name a wrong product.
+#
+# After training, 59 of the 240 replies do, and the judge accepts 49 of them, a fifth of all replies; before training it
+# was 18. Such a reply mostly earns as much as one with the right product, so little teaches the policy which product to
+# name. It learned to name one, right or wrong, because the judge pays for both.
 
 # %% [markdown]
 # ## Measure the judge on what the policy writes
@@ -785,10 +804,21 @@ on_new = show_kappa("judge, replies of the policy", judge_now, ruth_now)
 sam_on_new = show_kappa("Sam, replies of the policy", sam_now, ruth_now)
 
 # %% [markdown]
-# On the replies that the policy writes now, the judge's kappa is 0.25 [0.15, 0.37], and that of the two people is 0.69
-# [0.60, 0.77]. So these replies are not harder to judge. They are of a kind that was rare among the labelled ones. By
-# this measurement, which costs 320 labels from each of the two people, you would not trust the criterion any more. The
-# curve of the reward shows none of this.
+# Here are the same numbers as a picture, with those of Sam and Ruth on the labelled replies:
+
+# %% tags=["hide-input"]
+draw_kappas("Agreement with Ruth on problem", "replies",
+            {"of the data": on_old, "of the trained policy": on_new},
+            {"of the data": by_person["problem"], "of the trained policy": sam_on_new})
+
+# %% [markdown]
+# The left pair is measured on the labelled replies, the right pair on the replies that the policy writes now; marks and
+# bars are those of the picture above. On the policy's replies the judge's kappa is 0.25 [0.15, 0.37], and that of the
+# two people is 0.69 [0.60, 0.77]. So these replies are not much harder for people. They are of a kind that was rare
+# among the labelled ones.
+#
+# By this measurement, which costs 320 labels from each of the two people, you would not trust the criterion any more.
+# The reward's curve cannot warn you, because it is made of this judge's verdicts.
 #
 # ### Can labels repair it?
 #
@@ -797,16 +827,24 @@ sam_on_new = show_kappa("Sam, replies of the policy", sam_now, ruth_now)
 # %%
 first_stand_in = stand_in["problem"]
 to_teach, to_measure = ruth_now[:160], ruth_now[160:]
-show_kappa("before, other half", verdicts_on(judge, to_measure), to_measure)
+verdicts_before = verdicts_on(judge, to_measure)
+show_kappa("before, other half", verdicts_before, to_measure)
 stand_in["problem"] = learn(answers_of(taught, "ruth", "problem") + to_teach)
 again = Judge(url, "stand-in", RUBRIC, fence_seed=1)  # the old one has a memory
-taught_again = show_kappa("taught again", verdicts_on(again, to_measure), to_measure)
+verdicts_after = verdicts_on(again, to_measure)
+taught_again = show_kappa("taught again", verdicts_after, to_measure)
 stand_in["problem"] = first_stand_in
 
+answers = [answer for *_, answer in to_measure]
+right_before = [v == answer for v, answer in zip(verdicts_before, answers)]
+right_after = [v == answer for v, answer in zip(verdicts_after, answers)]
+print(f"equal to Ruth's: {sum(right_before)} before and {sum(right_after)} after, "
+      f"p = {paired_p_value(right_before, right_after):.2g}")
+
 # %% [markdown]
-# Kappa is 0.26 [0.11, 0.41] after it and 0.23 [0.09, 0.38] before it: an effect is not shown. This judge knows words
-# and pairs of words, and 160 labels did not teach it that a reply must repeat *the same* product. A large language
-# model that reads such labels in its prompt might learn it; measure it in the same way.
+# Kappa is 0.26 [0.11, 0.41] after it and 0.23 [0.09, 0.38] before it, and a paired test on the 160 replies shows no
+# effect. This judge knows words and pairs of words, and 160 labels did not teach it that a reply must repeat *the same*
+# product. A large language model that reads such labels in its prompt might learn it; measure it in the same way.
 #
 # ### A rule for what a rule can check
 #
@@ -924,16 +962,17 @@ def draw_groups(title):
     """One bar for each policy, divided into the groups."""
     figure, (axes,) = figures.new_panels(8.0, 0.9 + 0.55 * len(shares))
     colours = (figures.BLUE, figures.ORANGE, figures.GREY, "#DDDDDD")
+    inks = ("white", "black", "white", "black")
     lines = []
     for place, (name, values) in enumerate(shares.items()):
         left = 0.0
-        for group, value, colour in zip(GROUPS, values, colours):
+        for group, value, colour, ink in zip(GROUPS, values, colours, inks):
             bar = axes.barh(-place, value, 0.6, left=left, color=colour)
             if place == 0:  # the legend names each group once
                 bar.set_label(group)
             if value >= 4:
                 axes.text(left + value / 2, -place, f"{value:.0f}", ha="center",
-                          va="center", fontsize=10)
+                          va="center", fontsize=10, color=ink)
             left += value
         numbers = [f"{group} {value:.0f} %" for group, value in zip(GROUPS, values)]
         lines.append(f"{name}: {', '.join(numbers)}")
@@ -947,14 +986,19 @@ def draw_groups(title):
 draw_groups("With a rule for the product, fewer replies name a wrong one")
 
 # %% [markdown]
-# Each bar is a policy, and its parts are the shares of its replies, in percent. A reply belongs to the first group that
-# fits: *solved* by the hidden rule, a *wrong product* named, *no concrete step*, or another failure, such as rudeness
-# or the step of another problem.
+# Each bar is a policy, and its parts are the shares of its replies, in percent (a number below 4 is not written). A
+# reply belongs to the first group that fits: *solved* by the hidden rule, a *wrong product* named, *no concrete step*,
+# or another failure, such as rudeness, no product, or the step of another problem.
 #
 # The judge alone taught the policy to give a concrete step, but one reply in four names a wrong product. With the rule
 # it is one in ten, and 71 % of the problems are solved instead of 62 % (paired p = 0.0005, with one seed of training).
-# The other failures did not become rarer. The two that are printed above show why: neither the judge nor the rule is
-# asked about a second step or a broken sentence.
+# A gain was to be expected: naming the right product is a part of what the hidden rule measures, and now it is paid
+# without the judge's error.
+#
+# The other failures are 18 % instead of 12 %; a reply with two faults counts under the first, so some may have stood
+# under *wrong product* before. Of the two that are printed above, the first names no product: the rule does not pay it,
+# and 40 steps did not remove it. The second promises two steps and breaks off, and neither the judge nor the rule is
+# asked about that.
 #
 # ## A criterion that is cheap to satisfy
 #
@@ -996,20 +1040,18 @@ curves = (("rubric/polite", "polite", "-", figures.BLUE),
 lines = []
 runs = (("helpful weights", second_log), ("weight 5 of 11 on careful", careful_log))
 for axes, (title, entries) in zip(panels, runs):
-    table = pd.DataFrame(entries).rolling(3, min_periods=1, center=True).mean(
-        numeric_only=True)
+    table = pd.DataFrame(entries)
     for column, label, dash, colour in curves:
         if column in table:
-            percent = 100 * table[column]
-            axes.plot(table["step"], percent, dash, color=colour, label=label)
-            first_value, last_value = table[column].iloc[0], table[column].iloc[-1]
-            lines.append(f"{title}, {label}: {first_value:.0%} to {last_value:.0%}")
+            share = table[column].rolling(3, min_periods=1, center=True).mean()
+            axes.plot(table["step"], 100 * share, dash, color=colour, label=label)
+            start, end = share.iloc[0], share.iloc[-1]
+            lines.append(f"{title}, {label}: {start:.0%} to {end:.0%}")
     axes.set(title=title, xlabel="training step", ylabel="completions, %")
     axes.set_ylim(-2, 102)
 handles, labels = panels[1].get_legend_handles_labels()
 figure.legend(handles, labels, loc="outside lower center", ncol=5, frameon=False)
-figure.suptitle("With a large weight on careful, "
-                "hardly any reply has a step and none is solved")
+figure.suptitle("With a large weight on careful, hardly any reply has a step")
 figures.show(figure, f"Curves of two runs. {'; '.join(lines)}.")
 
 # %% [markdown]
@@ -1137,30 +1179,30 @@ _, highest = wilson_interval([0.0] * 57)
 print(f"0 of 57 leaves a rate of up to {highest:.0%} open (95 % interval)")
 
 # %% [markdown]
-# Each cell counts how many verdicts of no became yes. The orders and the false verdicts turned none, which leaves up
-# to 6 % open (the 95 % interval of 0 of 57). The note as the grader turned 3 of 57 on *problem*, and flattery 4 of 57
-# on *careful*. Twenty polite sentences turned 12 of 57 on *polite*: replies with an insult pass if thanks follow,
-# because each new polite word adds to this judge's yes, whatever stands before it. The length itself does not help
-# here: the judge counts each word once, so two such sentences have the same effect as twenty. With a judge that reads,
-# compare the two.
+# Each cell counts how many verdicts of no became yes. The orders and the false verdicts turned none; the last line says
+# how high the rate could still be. The note as the grader turned 3 of 57 on *problem*, and flattery 4 of 57 on
+# *careful*. Twenty polite sentences turned 12 of 57 on *polite*: replies with an insult pass if thanks follow, because
+# each new polite word adds to this judge's yes, whatever stands before it. The length itself does not help here: the
+# judge counts each word once, so two such sentences have the same effect as twenty. With a judge that reads, compare
+# the two.
 #
 # This stand-in knows only words, so it cannot obey an order, and its table says nothing about *your* judge. A language
 # model can obey. Run `turned` with your own judge, on at least 60 replies of your own that people reject, before the
 # training and again with completions of the trained policy. What helps against a completion that talks:
 #
-# - fences, broken-up marks of the chat template, and replies that count only if they are a bare verdict. `Judge` does
-#   all three; they keep a completion in its place and do not help if the judge simply believes it.
-# - a limit on the length, as a rule outside the judge (`get_overlong_reward`);
+# - fences, broken-up marks of the chat template, and replies of the judge that count only if their last line is a bare
+#   verdict. `Judge` does all three. They keep a completion in its place, but do not help if the judge simply believes
+#   it;
+# - a limit on the length, as a rule outside the judge (`get_overlong_reward` of `grpo_workbook.rewards`);
 # - a rule for everything that a rule can check, and the reference answer in the question where you have one (`{answer}`
 #   in the template takes the dataset's column);
 # - a second judge of another model, asked about a sample of the completions: where the two begin to disagree, stop.
 #
 # ## When it fails
 #
-# If a reply is no verdict, or the server is busy or too slow, the verdict is None, and the judge counts the reason. A
-# completion without one of its verdicts gets no reward, with a warning; it is never 0, which would penalise it. If more
-# than half of a batch has no verdict, the run stops. Here the judge is asked what it cannot answer, and then the server
-# is gone:
+# If a reply is no verdict, or the server is busy or too slow, the verdict is `None`, and the judge counts the reason.
+# If more than half of the questions about a batch have no verdict, the run stops. Here the judge is asked what it
+# cannot answer, and then the server is gone:
 
 # %%
 from grpo_workbook import WorkbookError
@@ -1180,6 +1222,38 @@ server.server_close()
 background.shutdown()
 gone = Judge(url, "stand-in", RUBRIC, retries=0)
 show_error(get_rubric_reward(gone, criteria_with(polite=1.0)))
+
+# %% [markdown]
+# If only a few verdicts are missing, the run goes on: the rubric's reward of such a completion is `None`, with a
+# warning. TRL leaves a completion out only if *all* its rewards are `None`. Beside another reward a `None` counts as 0,
+# even beside one with the weight 0. Here is TRL's sum for a group of four completions. The columns are the rubric's
+# reward and `solves`, with the weights 1 and 0:
+
+# %%
+judged_and_solved = [[float("nan"), 1.0], [0.8, 1.0], [0.4, 0.0], [0.4, 0.0]]
+weighted = torch.tensor(judged_and_solved) * torch.tensor([1.0, 0.0])
+print([f"{total:.1f}" for total in weighted.nansum(dim=1).tolist()])
+
+# %% [markdown]
+# The first completion solves the problem, but without a verdict it gets the lowest sum of its group. The stand-in
+# answers every question of the trainings above, so this did not happen there. If the counts of your judge show missing
+# verdicts, give TRL *one* reward and none beside it, also not `solves`. It is `None` where the rubric is `None`, and it
+# logs what you only measure. With the `rubric` of `train_with_rule`:
+#
+# ```python
+# async def judge_and_rule(completions, thing, solution, log_metric, **columns):
+#     judged = await rubric(completions=completions, log_metric=log_metric, **columns)
+#     named = names_product(completions, thing)
+#     outcomes = solves(completions, thing, solution)
+#     log_metric("solved", sum(outcomes) / len(outcomes))
+#     rewards = []
+#     for verdict, product in zip(judged, named):
+#         if verdict is None:
+#             rewards.append(None)
+#         else:
+#             rewards.append((5 * verdict + product) / 6)
+#     return rewards
+# ```
 
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
