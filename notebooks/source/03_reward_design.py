@@ -72,7 +72,7 @@ says_42(completions=completions)
 # a number to the log) and, where tools are used, `environments`. Take what you need; `**columns` accepts the rest.
 #
 # With chat prompts a completion is a list of messages. `None` means that the reward does not apply to this row, and TRL
-# leaves it out of the sum.
+# leaves it out of the sum. If all rewards of a completion are `None`, TRL leaves the completion out of its group.
 
 # %%
 def greeting_reward(completions, task, **columns):

@@ -745,9 +745,10 @@ print(f"paid wrongly, of {len(transcripts)}:", fooled)
 # it.
 #
 # A tool that fails by its own fault is another case. If failures of a server earned 0, the model would learn not to
-# call it. So `@tool` marks such a failure, and the reward of this transcript is `None`: TRL leaves it out of its group,
-# and it earns no gradient. `tools/broken` in the log counts such failures. A *wrong* call, in contrast, is the model's
-# fault and earns what its answer earns.
+# call it. So `@tool` marks such a failure, and the reward of this transcript is `None`. If all rewards of a completion
+# are `None`, as here, TRL leaves it out of its group, and it gives no gradient. (Beside another reward a `None` counts
+# as 0.) `tools/broken` in the log counts such failures. A *wrong* call, in contrast, is the model's fault and earns
+# what its answer earns.
 
 # %% [markdown]
 # ## A strategy: an environment of several turns
