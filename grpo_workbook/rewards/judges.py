@@ -290,9 +290,10 @@ def get_rubric_reward(
     The judge is asked once for each completion and criterion. Its template has a place
     {criterion} for the question, as RUBRIC has, and may use {prompt}, {completion} and every
     column of the dataset. A completion without a verdict on one of the criteria gets None and a
-    warning: a mean of the others would compare it unfairly. TRL's log gets the mean of each
-    criterion as "rubric/<name>", and its table of completions a column <name>. This is the explicit
-    aggregation of Gunjal et al. (2025), arXiv 2507.17746.
+    warning: a mean of the others would compare it unfairly. TRL leaves such a completion out of its
+    group only if all its rewards are None; beside another reward a None counts as 0. TRL's log gets
+    the mean of each criterion as "rubric/<name>", and its table of completions a column <name>.
+    This is the explicit aggregation of Gunjal et al. (2025), arXiv 2507.17746.
 
     Args:
         judge: answers the questions; its verdicts go from 0 to 1.

@@ -147,8 +147,10 @@ def unit_tests(
             program can give itself a pass in the others.
 
     A reward is None without a verdict: the sandbox failed, or the test is at fault (not Python,
-    never calls the candidate, does not end) and none of the batch passes it. TRL logs each
-    outcome's rate (`code/timeout`), and the rates of `code/no verdict` and `code/in one process`.
+    never calls the candidate, does not end) and none of the batch passes it. TRL leaves such a
+    completion out of its group only if all its rewards are None; beside another reward a None
+    counts as 0. TRL logs each outcome's rate (`code/timeout`), and the rates of `code/no verdict`
+    and `code/in one process`.
 
     Raises WorkbookError if more than `max_failed` of a batch has no verdict or timed out.
     """
