@@ -1,4 +1,4 @@
-"""Sentences of chapters 05, 12, 13 and 15 about stored runs: their numbers are computed again."""
+"""Sentences of chapters about stored runs: their numbers are computed again."""
 
 import functools
 import json
@@ -50,7 +50,7 @@ def points(file: str, method: str, rival: str, measure: str = "sampled") -> floa
 
 def with_budgets(method: str) -> list[tuple[int, float]]:
     """(budget, the fraction of right answers) of a stored run of chapter 16."""
-    end = runs_of("thinking_runs.jsonl")[method][0]
+    end = runs_of(THINKING)[method][0]
     return [(budget, rate) for budget, rate, _ in end["budgets"]]
 
 
@@ -140,6 +140,8 @@ def steps_without_reward(method: str, seed: int) -> tuple[int, int]:
     raise ValueError(f"no run of {method} with seed {seed} is stored")
 
 
+THINKING = "thinking_runs.jsonl"
+MASKS = ("limit 36", "limit 36, mask")
 RARE, STEPS = "race_results/rare.jsonl", "race_results/steps.jsonl"
 MAIN = "race_results/main.jsonl"
 OTHER_RATES = "race_results/other_rates/rare.jsonl"
@@ -200,10 +202,16 @@ def at_another_rate(method: str, rival: str) -> tuple[float, ...]:
     return tuple(numbers)
 
 
-def extremes(method: str, measure: str) -> tuple[float, float]:
-    """The lowest and the highest seed of a method of the race, in percent."""
-    rates = [100 * end[measure] for end in runs_of(RARE)[method].values()]
+def extremes(method: str, measure: str, file: str = RARE) -> tuple[float, float]:
+    """The lowest and the highest seed of a method, in percent."""
+    rates = [100 * end[measure] for end in runs_of(file)[method].values()]
     return min(rates), max(rates)
+
+
+def length_and_rate(method: str) -> tuple[float, float]:
+    """The tokens of the sampled completions of chapter 16, and the right ones in percent."""
+    runs = runs_of(THINKING)[method].values()
+    return mean(run["sampled tokens"] for run in runs), percent(THINKING, method)
 
 
 def seconds(method: str) -> float:
@@ -521,7 +529,55 @@ SENTENCES = [
         "without a budget",
         lambda: (
             100 * dict(with_budgets("rambler, base"))[50],
-            percent("thinking_runs.jsonl", "rambler, base", "greedy"),
+            percent(THINKING, "rambler, base", "greedy"),
+        ),
+    ),
+    (
+        "16_thinking",
+        "With 64 tokens the same policies are right in {:.1f} to {:.1f} % of their samples",
+        lambda: (
+            min(rate for mask in MASKS for rate in extremes(mask, "sampled", THINKING)),
+            max(rate for mask in MASKS for rate in extremes(mask, "sampled", THINKING)),
+        ),
+    ),
+    (
+        "16_thinking",
+        "The runs with 64 tokens end at {:.1f} % sampled (mean of three seeds), those with 36 "
+        "tokens at {:.1f} %",
+        lambda: (percent(THINKING, "thinker"), percent(THINKING, "limit 36")),
+    ),
+    (
+        "16_thinking",
+        "the difference is {:.1f} points sampled, with an interval from {:.1f} to {:.1f}",
+        lambda: points_with_interval(THINKING, "limit 36, mask", "limit 36"),
+    ),
+    (
+        "16_thinking",
+        "The sampled completions of the base have {:.1f} tokens, and {:.1f} % are right. With a "
+        "price of 0.5 they have {:.1f} tokens, and {:.1f} % are right",
+        lambda: (*length_and_rate("rambler, base"), *length_and_rate("price 0.5")),
+    ),
+    (
+        "16_thinking",
+        "With a price of 0 the completions shrink to {:.1f} tokens, and {:.1f} % are right",
+        lambda: length_and_rate("price 0"),
+    ),
+    (
+        "16_thinking",
+        "The sampled accuracy with a price of 3 is {:.1f} %, and a loss against a price of 0 is "
+        "not shown ({:.1f} points, with an interval from {:.1f} to {:.1f})",
+        lambda: (
+            percent(THINKING, "price 3"),
+            *points_with_interval(THINKING, "price 3", "price 0"),
+        ),
+    ),
+    (
+        "16_thinking",
+        "In the five stored runs {:.0f} to {:.0f} of the 240 sums are right with 36 tokens, and "
+        "{:.0f} to {:.0f} with 64",
+        lambda: (
+            *[2.4 * rate for rate in extremes("limit 36", "greedy at the limit", THINKING)],
+            *[2.4 * rate for rate in extremes("limit 36", "greedy", THINKING)],
         ),
     ),
 ]
