@@ -553,9 +553,10 @@ def compare_all(runs, rivals, measure):
 # Sampled and greedy accuracy can disagree, so they need a joint verdict:
 #
 # - **better** or **worse**: the corrected tests of sampled *and* greedy accuracy both show it.
-# - **sharper** or **less sharp**: only the test of *sampled* accuracy shows a difference. The usual reason is that the
-#   policy is more certain of its answers than its rival, or less certain. But the greedy difference may also be there
-#   and have just missed its test, so look at the size of both.
+# - **sharper** or **less sharp**: only the test of *sampled* accuracy shows a difference. Read the word as "shown for
+#   sampling only". If the greedy difference is near 0, the policy is only more certain of its answers than its rival,
+#   or less certain. If it is as large as the sampled one, it may have just missed its test, and then the word does not
+#   tell the cause.
 # - **not shown**: everything else. This does not prove that there is no difference.
 
 # %%
@@ -796,14 +797,16 @@ for method, row in over_base.iterrows():
 
 # %% [markdown]
 # If a method only made those answers likelier that the base already finds in nearly every 16 attempts, pass@16 would
-# stay where it was. But SFT and distillation solve many more problems, and rejection
-# sampling raises pass@16 by 14.2 points and GRPO with four updates by 10.9. GRPO's own gain of 6.7 points is not shown.
+# stay where it was. But SFT and distillation solve many more problems, and rejection sampling raises pass@16 by 14.2
+# points and GRPO with four updates by 10.9. GRPO's own gain of 6.7 points is not shown.
+#
 # The methods differ in how much they add. The base solves 61.7 % of the problems in 16 attempts. One greedy answer is
 # right for 44.6 % after GRPO and for 58.8 % after rejection sampling, but for 88.2 % after SFT. (Greedy answers are to
-# all 240 problems, the 16 attempts to 80 of them.) So SFT teaches what the base cannot do, because the worked answers
-# contain it. The methods with a check bring the greedy answer to at most 58.8 %, about what the base finds in 16
-# attempts. So within 16 attempts rejection sampling and four updates do more than sharpen. With more attempts the base
-# would find more, so a part of this gain may be answers that were only rare ([chapter 08](08_evaluation.ipynb)).
+# all 240 problems, the 16 attempts to 80 of them.) So after SFT, one answer solves many problems that the base does not
+# solve in 16 attempts; the worked answers contain what is missing. The methods with a check bring the greedy answer to
+# at most 58.8 %, about what the base finds in 16 attempts. But rejection sampling and four updates do raise pass@16, so
+# within 16 attempts they, too, do more than sharpen. With more attempts the base would find more, so for every method a
+# part of the gain may be answers that were only rare ([chapter 08](08_evaluation.ipynb)).
 #
 # The right panel shows that the methods with the lowest entropy have the highest sampled accuracy. A policy that is
 # nearly sure of its best guess seldom samples another one, and this raises sampled accuracy if the best guess is right.
