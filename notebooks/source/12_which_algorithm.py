@@ -131,7 +131,7 @@ descriptions = []
 for axes, (name, values) in zip(panels, weights.items()):
     for group in (0, 1):
         for answer in range(9):
-            place = 10 * group + answer
+            place = 12 * group + answer
             mark = "+" if right[group, min(answer, 7)] else "–"
             if answer == 8:  # the answer of the data, a little apart
                 place, mark = place + 0.8, "D"
@@ -140,7 +140,7 @@ for axes, (name, values) in zip(panels, weights.items()):
             axes.bar(place, value, 0.85, color=colour)
             axes.text(place, -1.32, mark, ha="center", fontsize=7)
     axes.axhline(0, color="black", lw=0.7)
-    axes.set(xticks=[4, 14], xticklabels=["hard", "easy"], ylim=(-1.4, 1.1))
+    axes.set(xticks=[4, 16], xticklabels=["hard", "easy"], ylim=(-1.4, 1.1))
     axes.set_title(name, fontsize=10)
     hard, easy = values.tolist()
     descriptions.append(
