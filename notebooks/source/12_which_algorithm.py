@@ -825,6 +825,7 @@ for method, row in over_base.iterrows():
 # | training runs reported | 1 | 1 |
 # | reported checkpoint | the last | the best of 20 on the test problems |
 # | test problems | 30 | 30 |
+# | control | none | none |
 # | accuracy | 53 % | 57 % |
 #
 # Return the set of its faults, out of `"different models"`, `"unequal completions"`, `"unequal tuning"`, `"one seed"`,
@@ -981,7 +982,8 @@ display(Markdown("\n".join(lines)))
 # | `"fancypo"` | a check, 3 times the seconds | +7.0 (p = 0.09) | +5.0 (p = 0.12) |
 # | `"grpo"` | a check | | |
 #
-# Choose a method for each of these four, as a dictionary such as `{"A": "grpo", ...}`:
+# Choose a method for each of these four, as a dictionary such as `{"A": "grpo", ...}`. All four use GRPO today and
+# change only for a difference that is shown:
 #
 # - **A** has worked answers and a check, but no teacher.
 # - **B** has a check alone, and the product answers greedily.
