@@ -392,8 +392,8 @@ by_rate.assign(best=best_rates, tries=counts)
 
 # %% [markdown]
 # For each of the twelve methods the best rate has a worse one on both sides. But one seed does not settle a rate: for
-# GRPO 1e-4 is less than half a point below 3e-4, and so is 3e-4 below 1e-3 for rejection sampling in four rounds. Two
-# seeds of a method differ by more than that, so a rate may be too high. The chapter comes back to this.
+# GRPO, 1e-4 is less than half a point below 3e-4. For rejection sampling in four rounds, 3e-4 and 1e-3 differ even
+# less. Two seeds of a method differ by more than that, so a rate may be too high. The chapter comes back to this.
 
 # %% [markdown]
 # ## The result
@@ -514,9 +514,8 @@ check("12.3", paired_gap);
 #
 # Even if no method differed from its rival, one test in twenty would give p < 0.05 by luck. **Holm's correction** takes
 # the p-values of all twelve comparisons together. It multiplies the smallest p-value by their number m, the next one by
-# m - 1, and so on; and no corrected p may be smaller than the one before it. Then the risk that even one of the
-# differences with a corrected p below 0.05 is due to luck is at most 5 %. The correction is made for each measure
-# separately.
+# m - 1, and so on; and no corrected p may be smaller than the one before it. Then the chance of confirming even one
+# difference where there is none is at most 5 %. The correction is made for each measure separately.
 
 # %%
 from scipy.stats import ttest_1samp
@@ -688,8 +687,8 @@ rows
 
 # %% [markdown]
 # With 1e-4, GRPO is 7.2 points above GRPO with 3e-4 when sampled [1.5, 12.9] and 9.9 points greedily [2.7, 17.1].
-# Against it, SFT still leads by 28.5 points when sampled and 33.7 greedily, and distillation by 28.5 and 31.5. So the
-# lead of worked answers and of a teacher does not depend on GRPO's rate.
+# Against it, SFT still leads by 28.5 points when sampled and 33.7 greedily, and distillation by 28.5 and 31.5. So
+# worked answers and a teacher lead with both rates of GRPO.
 #
 # Among the methods with a check alone, the picture changes. Rejection sampling stays 6.2 points above GRPO when sampled
 # [3.7, 8.7] and 4.3 points greedily [-0.1, 8.6]. Four updates per batch lead by only 2.5 [0.1, 4.9] and 0.4 [-3.0, 3.8]
@@ -825,8 +824,8 @@ for method, row in over_base.iterrows():
 # | training runs reported | 1 | 1 |
 # | reported checkpoint | the last | the best of 20 on the test problems |
 # | test problems | 30 | 30 |
-# | control | none | none |
 # | accuracy | 53 % | 57 % |
+# | control | none | none |
 #
 # Return the set of its faults, out of `"different models"`, `"unequal completions"`, `"unequal tuning"`, `"one seed"`,
 # `"chosen on the test set"`, `"too few problems"`, `"different prompts"`, `"no control"`.
@@ -863,8 +862,8 @@ check("12.4", faults);
 #
 # Do the large differences appear in runs that nobody has seen? Run three of the methods with the seeds 8 and 9, which
 # the stored race does not contain, at the full budget and with the same learning rate (3e-4 for each of the three).
-# This is most of the chapter's time. (The stored times are those of a machine that did other work, too.) If you run the
-# cell twice, finished runs are not made again.
+# This is most of the chapter's time. (The stored times are those of a machine that did other work, too: expect the
+# minutes named at the top of the chapter.) If you run the cell twice, finished runs are not made again.
 
 # %%
 import subprocess
@@ -911,7 +910,8 @@ for method in ("sft", "rejection", "grpo"):
 
 # %% [markdown]
 # SFT is far above the other two in both new seeds, as in the stored runs, and rejection sampling lies above GRPO in
-# both. GRPO is uneven again: greedily, one of its two seeds is no better than the base (36.7 %).
+# both. GRPO is uneven again: greedily, one of its two seeds is no better than the base (36.7 %). GRPO has the race's
+# rate here, so this repeats the race and not the check with 1e-4.
 
 # %% [markdown]
 # ## The decision table
@@ -1074,7 +1074,9 @@ check("12.6", next_rate);
 #
 # The race uses a loop of its own so that only the method differs. For your own training take TRL's trainers, which
 # compute the same losses (a test of this repository compares the numbers of RLOO and DPO). Each of the next cells makes
-# only two updates, to show the calls. Unsloth is imported first, because TRL 1.15 needs its patches to sample on a CPU.
+# only a few updates, to show the calls. Their learning rates are not those that were tuned for the race; most are
+# larger. For a run of your own, tune the rate. Unsloth is imported first, because TRL 1.15 needs its patches to sample
+# on a CPU.
 
 # %%
 import unsloth
