@@ -24,6 +24,7 @@
 # | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | reward parts of the answer too (mixed rewards), train first with SFT (chapter 00), or take easier problems |
 # | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems | stop, take harder problems, or use dynamic sampling (below) |
 # | in between from the first step on | in between | the groups are small, or some problems are never right and others always | measure the pass rates: leave out the problems near 0 and 1; if there are few of them, take larger groups if you can afford more completions (exercise 07.2) |
+# | rises | levels off well below its maximum | the policy has lost its variety: each time it answers a problem in nearly the same way, right or wrong (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`) |
 #
 # With this chapter's tiny model the cause is the second one: its pass rate rises from 48 to 86 %. A filter by
 # difficulty before training would have left out only 2 of 64 problems. Mixed rewards, two stages and correctness alone
@@ -125,8 +126,11 @@ figures.show(figure, f"Stacked bars. Groups with some completions paid: {words}.
 # training with data, rewards and settings of its own; it starts from the adapter that the stage before it has trained.
 # *Mixed* rewards need no second stage: they reward the form and the whole answer from the beginning.
 #
-# Both ways begin at the second bar, where only a third of the groups have some variance. SFT on a few examples (chapter
-# 00) can teach the form even if no completion has it yet.
+# Both ways begin at the second bar, where only a third of the groups have some variance. Why not pay for the right
+# number in any form? In this simulation 60 % of the completions are right, so at once 98 % of the groups would have
+# some variance (by the formula below). But such a reward does not teach the form, so it can only be one part of a mixed
+# reward. In general, pay for a part that sometimes succeeds and sometimes fails. SFT on a few examples (chapter 00) can
+# teach the form even if no completion has it yet.
 #
 # The last bar shows the opposite end: the policy has mastered the task, so in about half of the groups all completions
 # are paid, and these groups teach nothing either.
@@ -157,8 +161,10 @@ figures.show(figure, words)
 # step, there are then fewer groups: exercise 07.2.)
 #
 # The same holds for a single problem: if it is never right or always right, it teaches nothing. Leaving such problems
-# out, and ordering the others from easy to hard, is a **curriculum**. Its price is the completions that must be sampled
-# to measure the problems.
+# out, and ordering the others from easy to hard, is a **curriculum**. The hope behind the order: on the easy problems
+# the policy learns what it needs for the hard ones, so that these are no longer always wrong when their turn comes.
+# (This chapter does not test that.) Both the choice and the order cost the completions that must be sampled to measure
+# the problems.
 
 # %% [markdown]
 # ## How hard is each problem for this model?
@@ -228,7 +234,8 @@ figures.show(
 # %% [markdown]
 # The next cell takes 64 of the training problems. `pass_rates` samples eight completions of each and scores them with
 # the correctness reward of chapter 03, which looks for the right number between answer tags and ignores the text around
-# them. `curriculum` keeps the problems with a pass rate above `low` and below `high`:
+# them. `curriculum` keeps the problems with a pass rate above `low` and below `high`, from easy to hard. The cell
+# prints one of the easiest and one of the hardest of these:
 
 # %%
 from grpo_workbook.training import curriculum, pass_rates
@@ -292,9 +299,10 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 # ## Three ways, the same number of completions
 #
 # "First the form, then the answer" is common advice, and people follow it without looking at their groups. In the
-# simulation it helped a policy that hardly ever earned anything. Our policy is right between its tags in about half of
-# its tries, so nearly every group can teach from the start. Does the advice still help there, does it do nothing, or
-# does it waste the steps that train only the form? You will often be in this position, so it is worth a test.
+# simulation, which simply assumes that the first stage succeeds, nearly all groups have some variance after it, and
+# about a fifth before it. Our policy is right between its tags in about half of its tries, so nearly every group can
+# teach from the start. Does the advice still help there, does it do nothing, or does it waste the steps that train only
+# the form? You will often be in this position, so it is worth a test.
 #
 # Three policies start from the same new adapter and train for 24 steps of 64 completions. They differ in the rewards
 # and their weights:
@@ -476,9 +484,10 @@ figures.show(figure, f"Line chart, means of four steps. {'; '.join(sentences)}."
 # although it never rewards a right answer. Before training 65.8 % of the answers were right in some form (the *lenient*
 # rate), but few of them had the requested form. Once the form is there, they count.
 #
-# Why does even *correctness alone* raise the strict rate, with no reward for the form? It pays only for a number
-# between the answer tags, and with this model the rest of the form came along. You cannot rely on that: with a reward
-# that also charged for length, the same model dropped `</reasoning>`, and its strict rate fell to 0 (exercise 04.2).
+# Why does even *correctness alone* raise the strict rate, with no reward for the form? It pays only for the right
+# number between the answer tags, and with this model the rest of the form came along. You cannot rely on that: with a
+# reward that also charged for length, the same model dropped `</reasoning>`, and its strict rate fell to 0 (exercise
+# 04.2).
 
 # %% [markdown]
 # ## The filter goes stale
@@ -527,9 +536,14 @@ figures.show(figure, f"{words.removesuffix(';')}.")
 
 # %% [markdown]
 # After training, 23 of the 64 problems are right in all eight tries, but the filter that was measured at the start left
-# out only two. So measure again before each new trainer. Here, too, a large part is chance: if every problem had a pass
-# rate of 86 %, 19 of 64 would be right in all eight tries (the last black line). So many of the 23 may still fail
+# out only two. So measure again before each new trainer. Which of the 23 are really mastered? If every problem had a
+# pass rate of 86 %, 19 of 64 would be right in all eight tries (the last black line). So many of the 23 may still fail
 # sometimes, and then they could still teach. More completions would show which.
+#
+# At the other end, chance is not enough: two problems have only two of eight right, where the black line is at 0. At a
+# pass rate of 86 %, only about one in 100 measurements of all 64 problems would have even one problem with so few. So,
+# unlike before training, the problems clearly differ now, and a few of them are much harder for this policy than the
+# others.
 
 # %% [markdown]
 # ## Dynamic sampling: the filter at every step
@@ -547,9 +561,9 @@ for start, fraction in zip(starts, zero):
     print(f"{price:.2f} completions sampled for each one used")
 
 # %% [markdown]
-# What does this price buy? A zero-variance group adds nothing to the gradient of the rewards. Among the same number of
-# sampled completions, dynamic sampling finds no more groups that teach; it only collects them into fewer, full steps.
-# But each of its steps has the same number of groups that teach, so the gradient does not get noisier as problems are
+# What does this price buy? A zero-variance group adds nothing to the gradient of the rewards. From the same number of
+# sampled completions, dynamic sampling gets no more groups that teach: it only puts them into fewer, full steps. But
+# each of its steps has the same number of groups that teach, so the gradient does not get noisier as problems are
 # mastered. In DAPO's ablation, dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B
 # weights; each of its steps takes more samples).
 #
@@ -803,8 +817,8 @@ predict("07.3", prediction, own_pass_rates);
 # with `samples` completions, and a training step takes `completions` of them. Take the rates as true and constant. The
 # filter leaves out the problems with a rate of 0 or 1. With it, every completion of a step goes to a problem that can
 # teach. Without it, only a part does, so a step must be larger to teach as much. The difference is what the filter
-# saves in each step. Return the first number of steps whose savings are at least the completions that the measurement
-# took. Return `None` if the filter leaves out no problem, or all of them.
+# saves in each step. Return the smallest number of steps after which the savings are at least as many completions as
+# the measurement took. Return `None` if the filter leaves out no problem, or all of them.
 
 # %% tags=["exercise"]
 def steps_to_pay_back(rates: list[float], samples: int, completions: int) -> int | None:
@@ -858,15 +872,17 @@ except NotImplementedError:
 #
 # Many groups have zero variance: what should you do?
 #
-# - Find the cause first: is the reward never earned, is the problem too hard, or is it mastered? The fraction of
-#   zero-variance groups over the steps and the pass rates show it.
-# - If most groups earn nothing, reward parts of the answer as well: more groups then have some variance. (The
-#   simulation shows this; our model did not have the problem.) In our runs few groups earned nothing, and no difference
-#   between mixed rewards, form first and correctness alone was shown, with one seed each.
+# - Find the cause first: is the reward never earned, is the problem too hard, is it mastered, or has the policy lost
+#   its variety? The fraction of zero-variance groups over the steps and the pass rates show it; a loss of variety shows
+#   in the entropy.
+# - If most groups earn nothing, also reward a part of the answer that sometimes succeeds: more groups then have some
+#   variance. (The simulation shows this; our model did not have the problem.) In our runs few groups earned nothing,
+#   and no difference between mixed rewards, form first and correctness alone was shown, with one seed each.
 # - If problems are never right or always right, leave them out, but first compare their number with chance: eight
 #   completions are few. Difficulty is the pass rate of *this* policy, so it changes with training. A filter before
 #   training has its cost in advance and goes stale; dynamic sampling has its cost in every batch and does not.
-# - If the pass rate is high everywhere, as after our training, stop or take harder problems.
+# - If the pass rate is high for most problems, as after our training, stop, take harder problems, or train on the few
+#   that are still often wrong.
 # - A stage is a second trainer around the same adapter. Change the seed, and remember that the optimizer and the
 #   learning rate begin anew.
 # - Before you believe that one way is better, fix the measure, run several seeds, and report the result in any case.
