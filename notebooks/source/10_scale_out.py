@@ -131,11 +131,12 @@ figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. 
              f"has four teeth of {update:.1f}.")
 
 # %% [markdown]
-# Grey is the memory that is always needed. Blue is sampling: mostly the KV cache, which grows with every token, and the
-# prompts. Each orange tooth is one piece of the update: the memory rises through the forward pass, jumps at the turn,
-# and falls while the backward pass gives the layers' memory back. The jump is that of the logits and of one layer that
-# is computed again. (`plan` adds both, which is cautious, because they hardly overlap.) Both peaks stay below the
-# dashed line, so the run fits.
+# Grey is the memory that is always needed. Blue is sampling. It starts at 6.4 GiB, because the prompts are read first
+# and 384 of the 896 tokens are then already in the KV cache; after that the cache grows with every token. (The
+# "prompts" of the table are the working memory while they are read, not their cache.) Each orange tooth is one piece of
+# the update: the memory rises through the forward pass, jumps at the turn, and falls while the backward pass gives the
+# layers' memory back. The jump is that of the logits and of one layer that is computed again. (`plan` adds both, which
+# is cautious, because they hardly overlap.) Both peaks stay below the dashed line, so the run fits.
 #
 # Now compute both peaks for other settings, each of which changes one part:
 
@@ -494,10 +495,12 @@ figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
 # samples, most of the GPU waits for the memory. That is why, by these bounds, 32 completions take at most about twice
 # as long as one.
 #
-# Which part is slower? For 32 completions of full length, sampling takes at least 9 seconds if the kernel unpacks the
-# weights while it multiplies, and at least 32 if it does not; the update takes at least 11. But `generate` also starts
-# hundreds of small GPU programs for each token, which no bound counts. So expect sampling to be the slow part ([TRL's
-# documentation](https://huggingface.co/docs/trl/speeding_up_training) says so as well), and measure your run.
+# Which part is slower? The bounds alone do not decide it. For 32 completions of full length, sampling takes at least 9
+# seconds if the kernel unpacks the weights while it multiplies, which is less than the 11 of the update, and at least
+# 32 if it does not. Both bounds are optimistic. That of the update assumes that the GPU reaches all of its 65 trillion
+# operations a second, and it leaves out attention and the unpacking of the weights. That of sampling leaves out the
+# hundreds of small GPU programs that `generate` starts for each token. The usual bottleneck is sampling, so expect that
+# ([TRL's documentation](https://huggingface.co/docs/trl/speeding_up_training) says so as well), and measure your run.
 #
 # There are two ways to a faster step: several GPUs share the work, or a faster program than `generate` samples.
 
@@ -554,7 +557,8 @@ figures.show(
 )
 
 # %% [markdown]
-# So one group may be spread over several GPUs. Only the whole step must consist of whole groups:
+# So one group may be spread over several GPUs. Only what is sampled at once must consist of whole groups. By default
+# that is the whole step (with `steps_per_generation`, each round):
 #
 # `per_device_train_batch_size x gradient_accumulation_steps x processes = completions of a step`
 #
@@ -622,7 +626,7 @@ same = first_steps["one"] == first_steps["two"]
 print("the same problems in the same order:", same)
 
 # %% [markdown]
-# Together the two processes were asked what one process was asked alone: TRL shuffles the problems with the same seed
+# The two processes together got the same questions as the one process: TRL shuffles the problems with the same seed
 # everywhere, and each process takes its part of the step. Each did half of the work. And the result?
 
 # %%
@@ -696,10 +700,10 @@ for name, (whole, divided) in stages.items():
 # ## A faster sampler: vLLM
 #
 # More GPUs share the update, but all of them wait for the longest completion. vLLM is a library that samples faster
-# than `generate`, for three reasons. It records the hundreds of small programs of a token once and then starts them
-# together (CUDA graphs). It gives the place of a finished completion to a waiting one at once, so short ones do not
-# wait for long ones. And it keeps one pool of memory for all caches, with the prompt of a group stored once, so more
-# completions fit.
+# than `generate`, for three reasons. It records once which hundreds of small programs a token needs, and then starts
+# them together (CUDA graphs). It gives the place of a finished completion to a waiting one at once, so short ones do
+# not wait for long ones. And it keeps one pool of memory for all caches, with the prompt of a group stored once, so
+# more completions fit.
 #
 # vLLM runs in two ways. With **colocate** it shares each GPU with the trainer, and the two take turns. As a **server**
 # it has GPUs of its own. The figure shows both ways on four GPUs. Time goes to the right; blue is sampling, orange the
@@ -893,15 +897,19 @@ figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
              f"measured differences. {'. '.join(sentences)}.")
 
 # %% [markdown]
-# The ratios of the bfloat16 sampler stay closer to 1 than those of the 4-bit sampler, which differs more at each token.
-# The medians fall as in the toy. The reason is that the sampler wrote the tokens, so on average it gave them a little
-# more probability than the trainer does: the mean of a token's log-ratio is minus the KL divergence of the two. When
-# vLLM samples, watch three metrics:
+# The ratios of the bfloat16 sampler stay close to 1: even at 8,192 tokens few completions are dropped. (In the toy
+# every token differs by 0.04, far more than the 0.0015 measured here.) Those of the 4-bit sampler collapse, and faster
+# than in the toy, although its tokens differ by only 0.0145 on average. So its differences must be uneven: most tokens
+# hardly differ, a few differ much, and these few decide the ratio. So its line rests on few tokens; trust its
+# direction, not its values. Both medians fall, as in the toy, because the sampler wrote the tokens, so on average it
+# gave them a little more probability than the trainer does: the mean of a token's log-ratio is minus the KL divergence
+# of the two. When vLLM samples, watch three metrics:
 #
 # - `sampling/sampling_logp_difference/mean` is the mean size of the difference per token, as printed above. It jumps if
-#   the sampler has stale weights.
+#   the sampler has stale weights. It hides a few large differences: for these look at
+#   `sampling/sampling_logp_difference/max`.
 # - `sampling/importance_sampling_ratio/mean` is near 1 in a healthy run with short completions. Dropped completions
-#   count as 0, so it falls with the length, as in the last column of the toy.
+#   count as 0, so it falls when long completions are dropped, as in the last column of the toy.
 # - `sampling/importance_sampling_ratio/min` is 0 if a completion was dropped.
 #
 # If long completions are lost, you can choose `vllm_importance_sampling_mode="token_truncate"`. It multiplies the loss
@@ -1346,9 +1354,9 @@ predict("10.3", prediction, run_pieces);
 # ### Exercise 10.4 · `same_step` · easy · 8 minutes
 #
 # You have tuned a run, and now you can rent more GPUs. With which `gradient_accumulation_steps` does the run stay the
-# same? A step has `completions` completions in groups of `group`; each of the `processes` learns from `at_once` of them
-# at a time. Return the number, or None if the same step cannot be made with these values (then choose another
-# `at_once`, and do not let the step shrink or grow unnoticed).
+# same? A step has `completions` completions in groups of `group`, all sampled at once; each of the `processes` learns
+# from `at_once` of them at a time. Return the number, or None if the same step cannot be made with these values (then
+# choose another `at_once`, and do not let the step shrink or grow unnoticed).
 
 
 # %% tags=["exercise"]
@@ -1477,10 +1485,10 @@ predict("10.6", prediction, run_ahead);
 # ## Summary
 #
 # Does this model fit on my GPU, and what will be slow? By the computation of this chapter, Qwen3-4B fits on a GPU of 16
-# GB, in 4 bits and with gradient checkpointing, with about 4 GiB to spare. Sampling is probably the slow part: 32
-# completions of full length take at least 9 or 32 seconds, depending on the kernel, and their update at least 11, and
-# the bound of sampling leaves out the start of many small programs for each token. (Nothing here was measured on a
-# GPU.)
+# GB, in 4 bits and with gradient checkpointing, with about 4 GiB to spare. Sampling is probably the slow part, but the
+# bounds do not prove it: 32 completions of full length take at least 9 or 32 seconds, depending on the kernel, and
+# their update at least 11. Both bounds are optimistic, and that of sampling leaves out the start of many small programs
+# for each token. (Nothing here was measured on a GPU.)
 #
 # - `plan` computes the memory before the run. A step is sampling, then the update; each has its peak of memory, and the
 #   larger peak must fit.
@@ -1491,7 +1499,7 @@ predict("10.6", prediction, run_ahead);
 # - Two numbers of a data sheet bound the time of a step. Expect sampling to be slow, because for each token the GPU
 #   reads all weights and does little with them; vLLM is made to speed it up. Then measure where the time goes.
 # - Several GPUs share a step: the same script, started by a launcher, gets the same problems in parts. The completions
-#   of all processes together must be whole groups, and the advantages are those of whole groups.
+#   that all processes together sample at once must be whole groups, and the advantages are those of whole groups.
 # - With vLLM, watch the sampling metrics: TRL's correction can drop long completions, or leave them almost no weight.
 # - Asynchronous training lets sampler and trainer work at the same time. In our simulation two steps ahead almost fill
 #   the pauses; many more only make the completions older.
