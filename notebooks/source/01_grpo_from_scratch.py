@@ -335,9 +335,9 @@ figures.show(figure, words)
 
 # %% [markdown]
 # Blue cells are tokens of prompts, orange cells are tokens of completions, and grey cells are padding. The third
-# completion has no end token, because it was cut off at the longest allowed length. A typical
-# mistake in hand-written trainers is to forget the shift by one: the logits at position t belong to token t + 1. The
-# function in the next cell takes care of it:
+# completion has no end token, because it was cut off at the longest allowed length. A typical mistake in hand-written
+# trainers is to forget the shift by one: the logits at position t belong to token t + 1. The function in the next cell
+# takes care of it:
 
 # %%
 def token_logprobs(logits: torch.Tensor, ids: torch.Tensor, T: int) -> torch.Tensor:
@@ -370,8 +370,8 @@ for position, token in enumerate([0, 1, 2]):
 # answers $o_1, \ldots, o_n$, where $o_i$ has $\lvert o_i \rvert$ tokens; then
 #
 # $$
-# J(\theta) = \frac{1}{n} \sum_{i=1}^{n} \frac{1}{|o_i|} \sum_{t=1}^{|o_i|} \Bigl(
-# \min\bigl(\rho_{i,t}\, A_i,\; \mathrm{clip}(\rho_{i,t},\, 1 - \varepsilon,\, 1 + \varepsilon)\, A_i\bigr)
+# J(\theta) = \frac{1}{n} \sum_{i=1}^{n} \frac{1}{|o_i|} \sum_{t=1}^{|o_i|} \Bigl( \min\bigl(\rho_{i,t}\, A_i,\;
+# \mathrm{clip}(\rho_{i,t},\, 1 - \varepsilon,\, 1 + \varepsilon)\, A_i\bigr)
 # - \beta\, D_{i,t} \Bigr)
 # $$
 #

@@ -674,9 +674,10 @@ if "rare" in heldout_set.column_names:
 # - **sharpening**: the problem was solved in some of the earlier tries, and now the right answer is likely;
 # - **new**: the problem was solved in none of the earlier tries, and now it is.
 #
-# `describe_gain` divides the strict gain into these parts. The try that measures the rate before training must not also sort the problem into a part. Otherwise a problem that was merely unlucky before would be
-# called new, and would seem to gain. So `describe_gain` takes each of the 16 earlier tries in turn as the rate before
-# training, and sorts the problem by the 15 others.
+# `describe_gain` divides the strict gain into these parts. The try that measures the rate before training must not also
+# sort the problem into a part. Otherwise a problem that was merely unlucky before would be called new, and would seem
+# to gain. So `describe_gain` takes each of the 16 earlier tries in turn as the rate before training, and sorts the
+# problem by the 15 others.
 
 # %%
 from grpo_workbook.evaluation import describe_gain

@@ -793,9 +793,9 @@ figures.show(figure, f"Two charts of the problems solved over k. {'; '.join(ends
 #
 # For example, a problem is right in half of the tries after training. If all eight tries before were wrong, each
 # difference is 0.5, and the whole gain of 0.5 is new. If two of the eight were right, then each try has a right one
-# among the other seven, and the whole gain of 0.25 is sharpening. If exactly one was right, it stands
-# alone among wrong ones, so its difference of -0.5 counts as new. The seven differences of 0.5 count as sharpening. So
-# the gain of 0.375 is -0.0625 new and 0.4375 sharpening.
+# among the other seven, and the whole gain of 0.25 is sharpening. If exactly one was right, it stands alone among wrong
+# ones, so its difference of -0.5 counts as new. The seven differences of 0.5 count as sharpening. So the gain of 0.375
+# is -0.0625 new and 0.4375 sharpening.
 #
 # We also ask for one greedy answer to each problem. Sampling at a lower temperature would sharpen, too, and it would
 # not change the greedy answer. So if the greedy answers get better, training did more than this. PEFT's

@@ -1293,8 +1293,8 @@ report("goodhart")
 # reward. In these runs it is in the loss for both methods, so that they differ in less.)
 #
 # The columns are those of the table above, but *points* is the difference from SFT, then GRPO. *megabytes* counts
-# weights, gradients and the optimizer's averages, in MiB.
-# *PPO's loss* is GRPO with PPO's mean over all tokens of the batch in place of a mean for each completion.
+# weights, gradients and the optimizer's averages, in MiB. *PPO's loss* is GRPO with PPO's mean over all tokens of the
+# batch in place of a mean for each completion.
 
 # %%
 pipeline = read_runs("pipeline")

@@ -1045,9 +1045,9 @@ print(f"merged, 16-bit:             {greedy['after']:.1%} right, greedy")
 # [MathVista](https://huggingface.co/datasets/AI4Math/MathVista), questions about figures with a number as answer. (The
 # cells load its split `testmini`, which is a benchmark: a model trained on it must never be reported on MathVista.)
 # Without a GPU they do nothing. **These cells have not been run with Qwen3-VL or on a real GPU.** Their names and
-# arguments were only checked against the source of Unsloth and TRL. Two things
-# differ from the tiny model: Unsloth's `FastVisionModel` loads the model, and its switches choose the part that learns.
-# Unsloth's own GRPO notebooks train the language layers only; with `fast_inference` it refuses adapters in the tower.
+# arguments were only checked against the source of Unsloth and TRL. Two things differ from the tiny model: Unsloth's
+# `FastVisionModel` loads the model, and its switches choose the part that learns. Unsloth's own GRPO notebooks train
+# the language layers only; with `fast_inference` it refuses adapters in the tower.
 
 # %%
 GPU_MODELS = {

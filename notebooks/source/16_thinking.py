@@ -375,9 +375,9 @@ best.rename_axis("digits")
 #
 # Now the run. The reward is a function like any other; TRL passes the tokens of each completion in `completion_ids`. A
 # **wrong answer costs nothing**, however long it is: exercise 16.1 shows why. One setting matters as well.
-# `scale_rewards="group"`, the default, divides the advantages of each group by the group's own standard deviation. In a group
-# in which all answers are right, only the lengths differ, so that any price, however small, would act at full strength.
-# `"batch"` divides by the deviation of the whole batch, and the price keeps its size.
+# `scale_rewards="group"`, the default, divides the advantages of each group by the group's own standard deviation. In a
+# group in which all answers are right, only the lengths differ, so that any price, however small, would act at full
+# strength. `"batch"` divides by the deviation of the whole batch, and the price keeps its size.
 
 # %%
 def priced(price):
@@ -539,8 +539,8 @@ check("16.1", all_pay);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `len(tokens)` is the length of one completion. With a price of 1.25 a completion of 40 tokens pays
-# 1.25 · 40 / 100 = 0.5.
+# `len(tokens)` is the length of one completion. With a price of 1.25 a completion of 40 tokens pays 1.25 · 40 / 100 =
+# 0.5.
 #
 # </details>
 #
@@ -673,9 +673,9 @@ predict("16.3", prediction, forget_to_think);
 # ```
 #
 # The template has written an empty thought into each row, and these tokens are a part of what is learned: print
-# `next(iter(trainer.get_train_dataloader()))["labels"]` to see them. In our run no held-out thought had a word afterwards,
-# and no answer was right, although every answer in the rows was. Give the rows their thoughts, or leave the empty
-# thought out of the loss.
+# `next(iter(trainer.get_train_dataloader()))["labels"]` to see them. In our run no held-out thought had a word
+# afterwards, and no answer was right, although every answer in the rows was. Give the rows their thoughts, or leave the
+# empty thought out of the loss.
 #
 # </details>
 
