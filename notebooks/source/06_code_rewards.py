@@ -51,7 +51,7 @@ for name, test in (("weak", WEAK_TEST), ("good", GOOD_TEST)):
 # %% [markdown]
 # Both tests accept the right program. How many wrong ones do they accept? A **mutant** is the right program with one
 # operator or one number changed. `mutants` makes one for each whole number and for each operator that is listed in
-# `SWAPS`:
+# `SWAPS`. `OneChange` walks through the syntax tree of the program, counts these places and changes one of them:
 
 # %%
 import ast
@@ -60,23 +60,30 @@ SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Lt: ast.LtE,
          ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
 
 
+class OneChange(ast.NodeTransformer):
+    """Changes the operator, or the whole number, that it meets at `place`."""
+
+    def __init__(self, place=None):
+        self.place = place
+        self.places = 0  # how many it has met
+
+    def visit(self, node):
+        is_number = isinstance(node, ast.Constant) and type(node.value) is int
+        if is_number or type(node) in SWAPS:
+            self.places += 1
+            if self.places - 1 == self.place:
+                if is_number:
+                    return ast.Constant(node.value + 1)
+                return SWAPS[type(node)]()
+        return self.generic_visit(node)
+
+
 def mutants(program: str) -> list[str]:
     """The program with one operator, or one whole number, changed at a time."""
-    texts = []
-    nodes = len(list(ast.walk(ast.parse(program))))
-    for place in range(nodes):
-        tree = ast.parse(program)  # a fresh copy: each mutant has exactly one change
-        node = list(ast.walk(tree))[place]
-        if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
-            node.op = SWAPS[type(node.op)]()
-        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-            node.ops[0] = SWAPS[type(node.ops[0])]()
-        elif isinstance(node, ast.Constant) and type(node.value) is int:
-            node.value += 1
-        else:
-            continue
-        texts.append(ast.unparse(tree))
-    return texts
+    counter = OneChange()
+    counter.visit(ast.parse(program))
+    changes = [OneChange(place) for place in range(counter.places)]
+    return [ast.unparse(change.visit(ast.parse(program))) for change in changes]
 
 # %% [markdown]
 # A test *catches* a mutant if the mutant fails it:
@@ -92,7 +99,9 @@ for name, test in (("weak", WEAK_TEST), ("good", GOOD_TEST)):
 # %% [markdown]
 # The weak test has no number that lies exactly on a border, so it also passes a program with `low < number`. Before you
 # train, run your own tests on the mutants of your reference solutions. A mutant that passes, a *survivor*, shows a case
-# that your test lacks. (Sometimes a survivor is also right, because the change makes no difference.)
+# that your test lacks. (Sometimes a survivor is also right, because the change makes no difference.) These are the
+# simplest mutants: a test that catches them all can still pass a wrong program of another kind, such as those of the
+# next exercise.
 
 # %% [markdown]
 # ### Exercise 06.1 · `write_the_test` · medium · 10 minutes
@@ -487,11 +496,13 @@ survivors = sum(verdict.passed for verdict in sandbox.check(mutated))
 print(f"{len(mutated) - survivors} of {len(mutated)} mutants are caught")
 
 # %% [markdown]
-# These tests catch all of them. Now look at a task of your own: change `TASK` to one that you would train on. The cell
-# prints each mutant that survives, because it shows which case your test lacks:
+# These tests catch all of them. Now look at a task of your own: change `TASK`, which is `count_between` with its weak
+# test, to one that you would train on. The cell prints each mutant that survives, because it shows which case the test
+# lacks:
 
 # %%
-TASK = train_tasks[2]  # a dict with prompt, entry_point, test, canonical_solution
+TASK = {"prompt": "", "canonical_solution": COUNT, "test": WEAK_TEST,
+        "entry_point": "count_between"}
 solution = TASK["prompt"] + TASK["canonical_solution"]
 wrong_programs = mutants(solution)
 (right,) = sandbox.check([Job(solution, TASK["test"], TASK["entry_point"])])
