@@ -231,12 +231,15 @@ last_block.case("```c++\nint x;\n```\nIn Python:\n" + PYTHON_BLOCK, gives="x = 1
 last_block.case("```py\nx = 1\n```", gives=None)  # not one of the two fences that count
 last_block.case("x = 1", gives=None)
 last_block.case("```python\nx = 1\n", gives=None)  # cut off
+# three backticks inside a line are no fence
+last_block.case("```python\nfence = '```'\n```", gives="fence = '```'\n")
+
+BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def python_blocks(text):
     """The programs of all closed blocks that Python opens, or no language."""
-    blocks = re.findall(r"```([^\n`]*)\n(.*?)```", text, re.DOTALL)
-    return [code for language, code in blocks if language in ("", "python")]
+    return [code for language, code in BLOCK.findall(text) if language in ("", "python")]
 
 
 def last_of(programs):
@@ -254,20 +257,19 @@ def takes_the_first_block(text):
 @last_block.mistake
 def takes_any_language(text):
     """You took a block of another language: only ```python and a bare ``` open a program."""
-    return last_of(re.findall(r"```[^\n`]*\n(.*?)```", text, re.DOTALL))
+    return last_of([code for _, code in BLOCK.findall(text)])
 
 
 @last_block.mistake
 def stays_in_the_line(text):
     """Your pattern finds no block: the dot needs re.DOTALL to match new lines."""
-    return last_of(re.findall(r"```(?:python)?\n(.*?)```", text))
+    return last_of(re.findall(r"^```(?:python)?\n(.*?)^```", text, re.MULTILINE))
 
 
 @last_block.mistake
 def takes_python_only(text):
     """You left out the blocks whose fence names no language: they count, too."""
-    blocks = re.findall(r"```([^\n`]*)\n(.*?)```", text, re.DOTALL)
-    return last_of([code for language, code in blocks if language == "python"])
+    return last_of([code for language, code in BLOCK.findall(text) if language == "python"])
 
 
 @last_block.mistake
@@ -275,7 +277,7 @@ def gives_up_at_another_language(text):
     """You looked only at the very last block: where it has another language, the last block of
     Python before it counts.
     """
-    blocks = re.findall(r"```([^\n`]*)\n(.*?)```", text, re.DOTALL)
+    blocks = BLOCK.findall(text)
     if not blocks or blocks[-1][0] not in ("", "python"):
         return None
     return blocks[-1][1]
@@ -299,13 +301,15 @@ def takes_the_words_between(text):
     """You took the words between two blocks: your pattern does not see that ```bash opens a block,
     and takes the end of that block for the start of another.
     """
-    return last_of(re.findall(r"```(?:python)?\n(.*?)```", text, re.DOTALL))
+    blocks = re.findall(r"^```(?:python)?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return last_of(blocks)
 
 
 @last_block.mistake
 def takes_an_open_block(text):
     """You took a block that was never closed: it was cut off, and half a program is none."""
-    if text.count("```") % 2 == 1:
+    fences = re.findall(r"^```", text, re.MULTILINE)
+    if len(fences) % 2 == 1:
         text += "```"
     return last_of(python_blocks(text))
 
@@ -315,7 +319,16 @@ def reads_words_only(text):
     """Your pattern reads only languages that are one word: ```c++ opens a block as well, and its
     closing fence must not open the next.
     """
-    blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return last_of([code for language, code in blocks if language in ("", "python")])
+
+
+@last_block.mistake
+def takes_backticks_in_a_line(text):
+    """Your pattern takes three backticks inside a line for a fence: anchor it with ^ and
+    re.MULTILINE.
+    """
+    blocks = re.findall(r"```([^\n`]*)\n(.*?)```", text, re.DOTALL)
     return last_of([code for language, code in blocks if language in ("", "python")])
 
 
@@ -369,6 +382,8 @@ same.case({"a": 1}, {"a": 2}, gives=False)
 # equal values of another type, inside a container
 same.case([True], [1], gives=False)
 same.case({1: True}, {1: 1}, gives=False)
+same.case({True}, {1}, gives=False)
+same.case({True: 2}, {1: 2}, gives=False)
 # values that say that they are equal
 same.case(Yes(), 5, gives=False)
 same.case(YesInt(0), 5, gives=False)
@@ -523,6 +538,20 @@ def compares_the_repr(a, b):
     look like a 5. Look at its type.
     """
     return type(a) is type(b) and pprint.pformat(a) == pprint.pformat(b)
+
+
+@same.mistake
+def looks_up_plain_keys(a, b):
+    """You compared the items of a set, or the keys of a dict, with ==: True == 1, so {True} passes
+    for {1}. Their types must be the same, too.
+    """
+    if type(a) is not type(b) or type(b) not in (set, dict):
+        return compare(a, b)
+    if not all(type(item) in PLAIN for item in a):
+        return False
+    if type(b) is set:
+        return a == b
+    return a.keys() == b.keys() and all(compare(a[key], b[key]) for key in b)
 
 
 # 06.4: a program that finds the secret

@@ -1029,7 +1029,7 @@ check("06.2", last_block);
 # <details><summary>Hint</summary>
 #
 # Find the blocks of *every* language, in pairs of fences, and choose then. A language can be `c++`, which `\w*` does
-# not match. `re.DOTALL` lets the dot match new lines.
+# not match. `re.DOTALL` lets the dot match new lines, and with `re.MULTILINE` a `^` matches at the start of each line.
 #
 # </details>
 #
@@ -1040,7 +1040,8 @@ check("06.2", last_block);
 #
 #
 # def last_block(text: str) -> str | None:
-#     blocks = re.findall(r"`{3}([^\n`]*)\n(.*?)`{3}", text, re.DOTALL)
+#     fences = r"^`{3}([^\n`]*)\n(.*?)^`{3}"
+#     blocks = re.findall(fences, text, re.DOTALL | re.MULTILINE)
 #     programs = [code for language, code in blocks if language in ("", "python")]
 #     return programs[-1] if programs else None
 # ```
