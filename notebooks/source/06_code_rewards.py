@@ -794,8 +794,10 @@ for constant in ("0", "True", "False", "[]", "''"):
 # - **If the model passes now and then**, choose all or nothing. None of the five constants earns anything from it, and
 #   most groups of eight teach.
 # - **If the model never passes**, choose partial credit, but capped: here all partial credit together is at most a
-#   half, so passing the last case is worth more than all the others. And write tests with many different answers. Read
-#   what the model writes: it can get stuck at `return False`, because no constant above earns more.
+#   half, so a completion that passes earns more than twice as much as any other of its group. In a group where none
+#   passes, the cap holds no guess down: GRPO divides by the group's standard deviation, so rewards half as large give
+#   the same advantages, unless a second reward, such as the form, is added. So write tests with many different answers,
+#   and read what the model writes: it can get stuck at `return False`, because no constant above earns more.
 #
 # The tiny coder passes now and then, so it trains with all or nothing.
 
