@@ -186,22 +186,21 @@ for name, program in programs.items():
 # because there a program can stop the training.
 #
 # All of these cheats have the same cause: the program and its judge share a process. In this figure and the next two,
-# a process in which model-written code runs is orange. Green is what this code cannot change; here nothing is green.
+# orange is a process in which model-written code runs, and green is what judges that code from another process. All
+# other boxes are neither. Here nothing is green:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 
 pale = figures.PALE
 boxes = {
-    "trainer": (0.11, 0.5, "trainer\nreward function", pale["model"]),
-    "one": (0.52, 0.5, "one process: python -c\n\nstep 1: run the program\n"
-            "step 2: run its test\nstep 3: exit code 0", pale["number"]),
-    "leaves": (0.87, 0.78, "leaves: ends it\nin step 1", pale["off"]),
-    "agrees": (0.87, 0.22, "agrees: changes\n== for step 2", pale["off"]),
+    "trainer": (0.18, 0.5, "trainer\nreward function", pale["model"]),
+    "one": (0.68, 0.5, "one process: python -c\n\nstep 1: run the program\n"
+            "(leaves ends the process here)\nstep 2: run its test\n"
+            "(agrees changes == here)\nstep 3: exit code 0", pale["number"]),
 }
 arrows = [("trainer", "one", "program + test", -0.25),
-          ("one", "trainer", "exit code", -0.25),
-          ("leaves", "one", ""), ("agrees", "one", "")]
+          ("one", "trainer", "exit code", -0.25)]
 figure = figures.diagram(boxes, arrows, (8.5, 2.4))
 figure.suptitle("By exit code: the program and its test share one process", y=1.05)
 figures.show(figure, "Diagram: the trainer sends program and test to one Python "
@@ -242,7 +241,7 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
 boxes = {
     "trainer": (0.09, 0.5, "trainer\nreward function", pale["model"]),
     "test": (0.5, 0.8, "the test,\nwith the\nexpected values", pale["check"]),
-    "server": (0.5, 0.17, "server\nforks and kills", pale["off"]),
+    "server": (0.5, 0.17, "server", pale["model"]),
     "program": (0.87, 0.5, "the program\nof one job", pale["number"]),
 }
 arrows = [("trainer", "test", "job", -0.15), ("test", "trainer", "report", -0.15),
