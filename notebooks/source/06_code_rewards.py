@@ -812,11 +812,11 @@ from grpo_workbook import paired_p_value, wilson_interval
 from grpo_workbook.sandbox import pass_at_1
 
 
-def ask(policy, dataset, sample):
+def ask(policy, dataset, sample, max_new_tokens=longest):
     """One completion for each task: the verdicts, and the completions."""
     return pass_at_1(
-        policy, tokenizer, dataset, sandbox, sample=sample, max_new_tokens=longest,
-        batch_size=profile.eval_batch_size, seed=profile.seed,
+        policy, tokenizer, dataset, sandbox, sample=sample, seed=profile.seed,
+        max_new_tokens=max_new_tokens, batch_size=profile.eval_batch_size,
     )
 
 
@@ -986,11 +986,10 @@ from grpo_workbook.sandbox import HUMANEVAL
 if profile.name == "smoke":
     print("skipped in the smoke profile: HumanEval is for a real model")
 else:
-    longest = 512
     humaneval = to_code_dataset(read_tasks(HUMANEVAL))  # or its file's path
     with model.disable_adapter():
-        base, _ = ask(model, humaneval, sample=False)
-    trained, _ = ask(model, humaneval, sample=False)
+        base, _ = ask(model, humaneval, sample=False, max_new_tokens=512)
+    trained, _ = ask(model, humaneval, sample=False, max_new_tokens=512)
     for when, verdicts in (("before", base), ("after", trained)):
         passed = [verdict.passed for verdict in verdicts]
         rate = sum(passed) / len(passed)
