@@ -176,11 +176,10 @@ for name, program in programs.items():
 # %% [markdown]
 # Both cheats pass. `leaves` ends the process with exit code 0 before the test begins. `agrees` returns an object that
 # claims to be equal to everything. Both cheats are known from real training. A reasoning model at OpenAI learned to
-# [leave early with exit code 0](https://arxiv.org/abs/2503.11926). In [a study at
-# Anthropic](https://arxiv.org/abs/2511.18397), models that had read about the always-equal object learned to use it.
-# And a Qwen3-4B that had been told of no cheat found within about 100 steps that it can [overwrite the
-# function that tests
-# it](https://alignmentforum.org/posts/R5MdWGKsuvdPwGFBG/steering-rl-training-benchmarking-interventions-against).
+# [leave early with exit code 0](https://arxiv.org/abs/2503.11926). In
+# [a study at Anthropic](https://arxiv.org/abs/2511.18397), models that had read about the always-equal object learned
+# to use it. And a Qwen3-4B that had been told of no cheat found within about 100 steps that it can
+# [overwrite the function that tests it](https://alignmentforum.org/posts/R5MdWGKsuvdPwGFBG/steering-rl-training-benchmarking-interventions-against).
 #
 # GRPO makes what earns more than the rest of its group more likely. So one cheat that passes in a group of wrong
 # programs is enough to reinforce the cheat. Running the programs inside the trainer with Python's `exec` is even worse,
