@@ -56,10 +56,8 @@ METHODS = {
     "thinker": Method(**THINKER, steps=40, limit=64, samples=16, budgets=SHORT, seeds=(0, 1, 2)),
     "limit 36": Method(**THINKER, steps=40, limit=36, seeds=(0, 1, 2, 3, 4)),
     "limit 36, mask": Method(**THINKER, steps=40, limit=36, mask=True, seeds=(0, 1, 2, 3, 4)),
-    "thinker, price 1.25": Method(**THINKER, steps=40, limit=64, price=1.25, seeds=(0, 1, 2)),
-    "thinker, all pay": Method(
-        **THINKER, steps=40, limit=64, price=1.25, all_pay=True, seeds=(0, 1, 2)
-    ),
+    "thinker, price 1.25": Method(**THINKER, steps=40, limit=64, price=1.25),
+    "thinker, all pay": Method(**THINKER, steps=40, limit=64, price=1.25, all_pay=True),
     "rambler, base": Method("tiny-rambler", 0, 112, room=128, budgets=LONG),
     "price 0": Method(**RAMBLER, seeds=(0, 1, 2)),
     "price 0.5": Method(**RAMBLER, price=0.5, seeds=(0, 1, 2)),

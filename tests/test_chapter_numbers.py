@@ -573,6 +573,18 @@ SENTENCES = [
     ),
     (
         "16_thinking",
+        "In the stored run (seed 0) {:.1f} % of the sampled sums are right afterwards, with {:.0f} "
+        "tokens on average",
+        lambda: length_and_rate("thinker, all pay")[::-1],
+    ),
+    (
+        "16_thinking",
+        "With the same price on right answers alone (also one run) {:.1f} % are right, with {:.0f} "
+        "tokens",
+        lambda: length_and_rate("thinker, price 1.25")[::-1],
+    ),
+    (
+        "16_thinking",
         "In the five stored runs {:.0f} to {:.0f} of the 240 sums are right with 36 tokens, and "
         "{:.0f} to {:.0f} with 64",
         lambda: (

