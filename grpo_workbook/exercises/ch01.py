@@ -466,7 +466,7 @@ def two_steps(function, ids, mask, A):
         model = torch.nn.Sequential(torch.nn.Embedding(6, 4), torch.nn.Linear(4, 6))
         optimizer = torch.optim.SGD(model.parameters(), 1.0)
         for step in ["one step", "two steps"]:
-            function(model, optimizer, ids, mask, A)
+            function(model.forward, optimizer, ids, mask, A)  # as the notebook: a function
             logits[f"logits after {step}"] = model(torch.arange(6)).tolist()
     return logits
 
@@ -682,12 +682,13 @@ def read_own_reward(run):
     last = mean(run["last"])
     spread = max(stdev(run["first"]), stdev(run["last"]))
     error = spread * (2 / len(run["first"])) ** 0.5  # of the difference of the two means
+    change, sentence = paired_direction(*run["right"])
     if last - first <= 2 * error:
         raise ValueError(
-            f"your reward went from {first:.2f} to {last:.2f}, no more than noise: train longer, "
-            "or reward something that some answers already have"
+            f"your reward went from {first:.2f} to {last:.2f}, no rise beyond the noise; before "
+            f"and after, {sentence} If a penalty holds the reward down, compare these numbers, or "
+            "lower beta; if not, train longer, or reward something that some answers already have"
         )
-    change, sentence = paired_direction(*run["right"])
     return change, f"Your reward rose from {first:.2f} to {last:.2f}. Before and after, {sentence}"
 
 
