@@ -532,8 +532,9 @@ check("01.3", kl_penalty);
 #
 # Write one update of the model. The loss is the sum of the tokens' losses divided by the sum of the mask, which TRL
 # calls `loss_type="dapo"`. `model(ids)` gives logits (B, P + T, V); `ids` is (B, P + T), `mask` (B, T), and `A` (B,).
-# It is the first update on this batch, so the ratio is 1 and $-A \log \pi$ has the same gradient as the clipped loss.
-# The check looks at the weights after one step and after two.
+# Call `model`, but use nothing else of it: the check and the notebook hand over a function in its place. This is the
+# first update on the batch, so the ratio is 1 and $-A \log \pi$ has the same gradient as the clipped loss. The check
+# looks at the weights after one step and after two.
 
 # %% tags=["exercise"]
 def training_step(
@@ -1040,8 +1041,11 @@ figures.show(figure, text)
 #
 # Train on four batches, and use each of them for one update or for four. The cost of sampling is the same. Is the
 # policy with four updates `"better"`, `"the same"` or `"worse"` on held-out problems? ("The same" means that no
-# difference is shown: a paired test gives p of at least 0.05.) Then change the run: for example the dictionary to
-# `{"once": 1, "16 times": 16}`, or the learning rate, by giving `train` the argument `learning_rate=2e-2`.
+# difference is shown: a paired test gives p of at least 0.05.)
+#
+# Then try to do harm, and predict again. Change the dictionary to `{"once": 1, "16 times": 16}`; or go back to four
+# updates and give `train` the argument `learning_rate=2e-2`. The clip acts on single tokens and does not limit the
+# optimizer's step: which of the two changes leaves fewer answers right?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1089,11 +1093,14 @@ predict("01.5", prediction, run);
 # %% [markdown]
 # ### Exercise 01.6 · `own_reward` · medium · 20 minutes
 #
-# Train with a reward that **does not depend on the right number**. What happens to the right numbers while it rises:
-# `"rises"`, `"stays"` (no difference is shown) or `"falls"`? The function below rewards short answers; predict, and run
-# it. Then write a reward of your own: no digit 7, many plus signs, a long calculation. Some answers must earn more than
-# others from the start, or no group teaches anything. At last let your `kl_penalty` act: put `lambda: run(beta=0.5)` in
-# the place of `run` in the last line. How far does the policy move now, and how many numbers stay right?
+# Train with a reward that **does not depend on the right number**, so it must not read the answers in `rows`. While
+# this reward rises, what happens to the number of right answers: `"rises"`, `"stays"` (no difference is shown) or
+# `"falls"`? The function below rewards short answers; predict, and run the cell.
+#
+# Then write a reward of your own, and predict again: no digit 7, many plus signs, a long calculation. Some answers must
+# earn more than others from the start, or no group teaches anything. Finally, let your `kl_penalty` act: put
+# `lambda: run(beta=0.5)` in the place of `run` in the last line. Compare the KL, the length and the number of right
+# answers with those of the run without a penalty.
 
 # %% tags=["exercise"]
 prediction = ...  # "rises", "stays" or "falls"
@@ -1140,11 +1147,14 @@ predict("01.6", prediction, run);
 # prediction = "falls"
 # ```
 #
-# A short answer leaves no room for the steps of the calculation, and without them the number is a guess. Training
-# changes everything that raises the reward, not only what you had in mind. Chapter 03 attacks rewards on purpose.
+# This is our prediction for the reward above. A short answer leaves no room for the steps of the calculation, and
+# without them the number is a guess. No run with this reward is stored here, so the sentence that the cell prints is
+# the evidence. Another reward may need another prediction. Training changes everything that raises the reward, not only
+# what you had in mind. Chapter 03 attacks rewards on purpose.
 #
-# With a penalty the policy gives up some of this reward in order to stay near the reference, which calculates. How much
-# it keeps of each depends on `beta`: compare the printed KL, the tokens and the right numbers.
+# A penalty keeps the policy nearer to the reference, which calculates, so it should cost some of this reward. How much
+# of the reward and of the right answers is left depends on `beta`. If the reward no longer rises beyond the noise, the
+# cell says so, and prints the numbers of right answers all the same.
 #
 # </details>
 
