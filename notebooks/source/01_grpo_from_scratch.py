@@ -424,19 +424,22 @@ figures.show(
 )
 
 # %% [markdown]
-# The solid line is the objective of a token, the dashed line is the objective without the clip, and the range from
-# 1 - ε to 1 + ε is shaded, here for ε = 0.2. Where the solid line is flat, the token has no gradient: its probability
-# has already moved far enough in the direction of its advantage. A token whose probability moved in the *wrong*
-# direction is never clipped. The minimum in the formula ensures this: the gradient of the objective with respect to
-# the token's log-probability remains $\rho A$. (It shrinks with $\rho$: a good token that has become 100 times rarer
-# has 1/100 of its gradient left.) DAPO, a variant of GRPO, raises only the upper bound, to 1.28 ("clip-higher"),
-# because a rare token reaches 1 + ε after a tiny change in probability.
+# The solid line is the objective of a token, the dashed line is the objective without the clip, and the range from 1 -
+# ε to 1 + ε is shaded, here for ε = 0.2. Where the solid line is flat, the token has no gradient: its probability has
+# already moved far enough in the direction of its advantage. A token whose probability moved in the *wrong* direction
+# is never clipped. The minimum in the formula ensures this: the gradient of the objective with respect to the token's
+# log-probability remains $\rho A$. (So it shrinks with $\rho$ for a good token: one that has become 100 times rarer has
+# 1/100 of its gradient left. For a bad token it grows without a bound: one that has become 40 times likelier has 40
+# times the gradient. TRL's `delta`, off by default, caps that ratio.) DAPO, a variant of GRPO, raises only the upper
+# bound, to 1.28 ("clip-higher"), because a rare token reaches 1 + ε after a tiny change in probability.
 
 # %% [markdown]
 # ### Exercise 01.2 · `clipped_loss` · medium · 12 minutes
 #
 # Return the clipped loss of every token, (B, T). `logp` and `old_logp`, both (B, T), are the log-probabilities now and
-# at sampling time; `A` (B,) is the advantage of each answer. The check also compares gradients with respect to `logp`.
+# at sampling time; `A` (B,) is the advantage of each answer; `low` and `high` are $\varepsilon_{low}$ and
+# $\varepsilon_{high}$ of the formula above, and the check makes them different. It also compares gradients with respect
+# to `logp`.
 
 # %% tags=["exercise"]
 def clipped_loss(
@@ -1018,7 +1021,7 @@ figures.show(figure, text)
 # contains 0. The interval is wide, so the test does not show that both trainers are equally good, either. The two runs
 # train on other problems in each step and sample other answers. So they cannot be expected to agree better than two
 # runs with different seeds, and one run of each cannot tell whether it is chance that TRL's reward rises later. That
-# both trainers compute the same loss is shown by the comparison on the same answers, mentioned above.
+# the course's class computes the same loss as TRL is shown by the comparison on the same answers, mentioned above.
 #
 # **The value of the loss does not show progress.** At a ratio of 1 the loss of each token is minus the advantage of
 # its answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers.
