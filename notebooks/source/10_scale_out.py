@@ -4,7 +4,7 @@
 # Does this model fit on my GPU, and what will be slow? If you find out by trying, you pay for it: a run that does not
 # fit can train for a while and stop when the first long completions come, and a run whose step takes a minute needs
 # more than four hours for 250 steps. This chapter answers both questions before a run starts, for Qwen3-4B on a GPU of
-# 16 GB. The answers decide which model you train, with which settings, and on how many GPUs.
+# 16 GB. The answers decide which model you train and with which settings.
 #
 # **After this notebook you can** compute how much memory a run needs and choose what to change if it does not fit;
 # measure where the time of a step goes; move a run to several GPUs without changing its step, and sample with vLLM and
@@ -492,15 +492,16 @@ figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
 
 # %% [markdown]
 # Look at the dotted line first: for 32 completions, the arithmetic of sampling takes only 2 seconds. So while it
-# samples, most of the GPU waits for the memory. That is why, by these bounds, 32 completions take at most about twice
-# as long as one.
+# samples, most of the GPU waits for the memory. That is why the bound for 32 completions is only about twice that for
+# one.
 #
-# Which part is slower? The bounds alone do not decide it. For 32 completions of full length, sampling takes at least 9
-# seconds if the kernel unpacks the weights while it multiplies, which is less than the 11 of the update, and at least
-# 32 if it does not. Both bounds are optimistic. That of the update assumes that the GPU reaches all of its 65 trillion
-# operations a second, and it leaves out attention and the unpacking of the weights. That of sampling leaves out the
-# hundreds of small GPU programs that `generate` starts for each token. The usual bottleneck is sampling, so expect that
-# ([TRL's documentation](https://huggingface.co/docs/trl/speeding_up_training) says so as well), and measure your run.
+# Which part is slower? For 32 completions of full length, the update takes at least 11 seconds. Sampling takes at least
+# 9 seconds if the kernel unpacks the weights while it multiplies, and at least 32 if they are unpacked first. By the
+# source of Unsloth 2026.10.9, which this course installs, a T4 unpacks while it multiplies only for up to 16
+# completions at once. So with 32 expect sampling to be the slow part. All of these bounds are optimistic: that of the
+# update leaves out attention and the unpacking of the weights, and that of sampling the hundreds of small GPU programs
+# that `generate` starts for each token ([TRL's documentation](https://huggingface.co/docs/trl/speeding_up_training)
+# says so as well), and measure your run.
 #
 # There are two ways to a faster step: several GPUs share the work, or a faster program than `generate` samples.
 
@@ -681,7 +682,8 @@ for name, (whole, divided) in stages.items():
 # %% [markdown]
 # These numbers are computed, and they leave out the activations and the KV cache. With LoRA you rarely need any of it:
 # gradients and moments exist for the adapters alone, and the 8 B base takes about 6 GiB in 4 bits (by `plan`). Dividing
-# the weights also makes sampling slow, because each token needs weights from all GPUs. Unsloth and `python -m
+# the weights also makes sampling costly: by default TRL collects the whole weights on each GPU before it samples
+# (`ds3_gather_for_generation`), which takes the memory of the whole model again. Unsloth and `python -m
 # grpo_workbook run` do not divide them. For full training, write a script with TRL alone. TRL contains a settings file
 # for each stage (`fsdp2.yaml`, `zero2.yaml`, `zero3.yaml`).
 #
@@ -897,13 +899,13 @@ figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
              f"measured differences. {'. '.join(sentences)}.")
 
 # %% [markdown]
-# The ratios of the bfloat16 sampler stay close to 1: even at 8,192 tokens few completions are dropped. (In the toy
-# every token differs by 0.04, far more than the 0.0015 measured here.) Those of the 4-bit sampler collapse, and faster
-# than in the toy, although its tokens differ by only 0.0145 on average. So its differences must be uneven: most tokens
-# hardly differ, a few differ much, and these few decide the ratio. So its line rests on few tokens; trust its
-# direction, not its values. Both medians fall, as in the toy, because the sampler wrote the tokens, so on average it
-# gave them a little more probability than the trainer does: the mean of a token's log-ratio is minus the KL divergence
-# of the two. When vLLM samples, watch three metrics:
+# The ratios of the bfloat16 sampler leave 1 slowly: at 8,192 tokens nine in ten lie between about 0.2 and 2.6, so few
+# completions are dropped. (In the toy every token differs by 0.04, far more than the 0.0015 measured here.) Those of
+# the 4-bit sampler collapse, and faster than in the toy, although its tokens differ by only 0.0145 on average. So its
+# differences must be uneven: most tokens hardly differ, a few differ much, and these few decide the ratio. So its line
+# rests on few tokens; trust its direction, not its values. Both medians fall, as in the toy, because the sampler wrote
+# the tokens, so on average it gave them a little more probability than the trainer does: the mean of a token's
+# log-ratio is minus the KL divergence of the two. When vLLM samples, watch three metrics:
 #
 # - `sampling/sampling_logp_difference/mean` is the mean size of the difference per token, as printed above. It jumps if
 #   the sampler has stale weights. It hides a few large differences: for these look at
@@ -1025,11 +1027,11 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # of its time on the last few completions of a step, and vLLM writes nothing during an update. Below, vLLM always has
 # completions to write, and the updates follow each other with short pauses.
 #
-# One step ahead makes this run about twice as fast, and two steps about three times. From four steps ahead on, the
-# trainer has no pause left, so more makes nothing faster: it only makes the completions older. (The oldest ones are
-# older than the steps ahead, because a group with a slow completion is still being written while later ones already
-# fill the next step.) If your updates take longer than your sampling, the gain is smaller. Run the simulation with your
-# own numbers, which the time line of a step gives you.
+# Compared with the synchronous server, one step ahead makes this run about twice as fast, and two steps about three
+# times. From four steps ahead on, the trainer has no pause left, so more makes nothing faster: it only makes the
+# completions older. (The oldest ones are older than the steps ahead, because a group with a slow completion is still
+# being written while later ones already fill the next step.) If your updates take longer than your sampling, the gain
+# is smaller. Run the simulation with your own numbers, which the time line of a step gives you.
 #
 # **What it costs.** A completion that is two updates old was sampled by a policy that no longer exists: training is
 # **off-policy**. So sampler and trainer differ once more, as in the section on the sampler, but here because of the
@@ -1485,10 +1487,9 @@ predict("10.6", prediction, run_ahead);
 # ## Summary
 #
 # Does this model fit on my GPU, and what will be slow? By the computation of this chapter, Qwen3-4B fits on a GPU of 16
-# GB, in 4 bits and with gradient checkpointing, with about 4 GiB to spare. Sampling is probably the slow part, but the
-# bounds do not prove it: 32 completions of full length take at least 9 or 32 seconds, depending on the kernel, and
-# their update at least 11. Both bounds are optimistic, and that of sampling leaves out the start of many small programs
-# for each token. (Nothing here was measured on a GPU.)
+# GB, in 4 bits and with gradient checkpointing, with about 4 GiB to spare. Sampling is probably the slow part: 32
+# completions of full length take at least 32 seconds with the installed Unsloth, which unpacks the weights for each
+# token, and their update takes at least 11. Both bounds are optimistic. (Nothing here was measured on a GPU.)
 #
 # - `plan` computes the memory before the run. A step is sampling, then the update; each has its peak of memory, and the
 #   larger peak must fit.
