@@ -24,12 +24,20 @@
 # | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | reward parts of the answer too (mixed rewards), train first with SFT (chapter 00), or take easier problems |
 # | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems | stop, take harder problems, or use dynamic sampling (below) |
 # | in between from the first step on | in between | the groups are small, or some problems are never right and others always | measure the pass rates: leave out the problems near 0 and 1; if there are few of them, take larger groups if you can afford more completions (exercise 07.2) |
-# | rises | levels off well below its maximum | the policy has lost its variety: each time it answers a problem in nearly the same way, right or wrong (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`) |
+# | rises | levels off well below its maximum | the policy has lost its variety: its completions of a problem are nearly alike, the wrong ones too, and the entropy is near 0 (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`); with several updates for each batch, also with a higher upper clip (`epsilon_high`, chapter 05) |
+# | rises | levels off well below its maximum | some problems are mastered, and the others are too hard: their completions differ, but hardly any was right before training either | the first row, for the problems that are left |
+#
+# Only the completions, the entropy and the pass rates can tell the last two rows apart.
+#
+# With several rewards, `frac_reward_zero_std` is about their weighted sum. A group of eight wrong answers has some
+# variance if only their form varies, and then it can teach the form, but nothing about correctness. So rewarding parts
+# of the answer lowers this fraction even if no answer is ever right. Look at the mean of the correctness reward by
+# itself too (`rewards/correctness_reward/mean` in TRL's log).
 #
 # With this chapter's tiny model the cause is the second one: its pass rate rises from 48 to 86 %. A filter by
 # difficulty before training would have left out only 2 of 64 problems. Mixed rewards, two stages and correctness alone
-# were compared in one run each, and no difference was shown. The cause may be another one for your model, so the
-# chapter shows how to find it.
+# were compared in one run each, and no difference was shown. The first row of the table is only simulated here. The
+# cause may be another one for your model, so the chapter shows how to find it.
 
 # %% [markdown]
 # ## Where zero variance comes from
@@ -163,8 +171,8 @@ figures.show(figure, words)
 # The same holds for a single problem: if it is never right or always right, it teaches nothing. Leaving such problems
 # out, and ordering the others from easy to hard, is a **curriculum**. The hope behind the order: on the easy problems
 # the policy learns what it needs for the hard ones, so that these are no longer always wrong when their turn comes.
-# (This chapter does not test that.) Both the choice and the order cost the completions that must be sampled to measure
-# the problems.
+# (This chapter does not test that.) Both the choice and the order need pass rates. They are sampled before training,
+# which has its price, or, from the second epoch on, taken from the groups that training has sampled anyway.
 
 # %% [markdown]
 # ## How hard is each problem for this model?
@@ -302,7 +310,8 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 # simulation, which simply assumes that the first stage succeeds, nearly all groups have some variance after it, and
 # about a fifth before it. Our policy is right between its tags in about half of its tries, so nearly every group can
 # teach from the start. Does the advice still help there, does it do nothing, or does it waste the steps that train only
-# the form? You will often be in this position, so it is worth a test.
+# the form? This is the case in which the advice should not be needed. If it cost nothing even here, you could follow it
+# without a look at your groups. If it costs steps, look at your groups first.
 #
 # Three policies start from the same new adapter and train for 24 steps of 64 completions. They differ in the rewards
 # and their weights:
@@ -313,12 +322,13 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 # - **correctness alone**: correctness 1.
 #
 # Only the ratios of the weights matter, because the advantages of a group are divided by the standard deviation of its
-# rewards (`scale_rewards="group"`). In each trainer the learning rate rises over five steps and then falls to 0; its
-# mean over the 24 steps is the same in all three ways.
+# rewards (`scale_rewards="group"`). And they matter only in a group in which several rewards vary. Where only the form
+# varies, it gets advantages of full size, however small its weight is. In each trainer the learning rate rises over
+# five steps and then falls to 0; its mean over the 24 steps is the same in all three ways.
 #
-# The measure was fixed before the run: how many of the 240 held-out problems are strictly right after training? For a
-# stage you need no special tool, because it is a second `GRPOTrainer` around the same model. `train` makes such a
-# trainer:
+# The measure was fixed before the run: how many of the 240 held-out problems are strictly right (form and number both
+# right) after training? For a stage you need no special tool, because it is a second `GRPOTrainer` around the same
+# model. `train` makes such a trainer:
 
 # %%
 from grpo_workbook import (
@@ -432,6 +442,10 @@ for old, new in pairs:
 # compare the ways with one another: **no difference shown**. That does not mean that there is none. The intervals
 # against *mixed* reach from a loss of 9 points to a gain of 1, so *form first* and *correctness alone* may still be
 # several points worse. And each way was trained once, with one seed: another seed could change the order (chapter 08).
+# So the runs do not show whether the advice costs anything here.
+#
+# I would take *mixed*: it needs one trainer, no other way is shown to be better, and it pays for the form, which
+# correctness alone can lose (exercise 04.2).
 #
 # Why do the rewards make so little difference? Look at the groups. The figure shows the fraction of zero-variance
 # groups over the steps, with a line for each of the three ways. A point is 32 groups (four steps of eight), and the
@@ -475,10 +489,15 @@ figures.show(figure, f"Line chart, means of four steps. {'; '.join(sentences)}."
 # problem that mixed rewards and *form first* are made for does not exist here.
 #
 # Here the zero-variance groups come later: with mixed rewards and with correctness alone they are 13 and 15 of the 32
-# groups in the last four steps. The reason is that the policy has become better. After the mixed training its pass rate
-# is 86 % (next section), and at this rate all completions are right in $0.86^8$, or 30 %, of the groups of eight.
-# Rewarding parts of the answer does not help against this cause. *Form first* ends with fewer such groups (4 of 32, in
-# one run), but not with more right answers.
+# groups in the last four steps. The reason is that the policy has become better. After the mixed training 23 of 64
+# problems, or 36 %, are right in all eight tries (next section). At its mean pass rate of 86 % equally hard problems
+# would give $0.86^8$, or 30 %, and problems that differ give more. For *correctness alone* no pass rate was measured,
+# but the reason is probably the same. Rewarding parts of the answer does not help against this cause.
+#
+# *Form first* ends with fewer such groups (4 of 32, in one run), but not with more right answers. A group counts here
+# as zero-variance only if the weighted sum is the same in all its completions, and in the last step this run earned
+# 2.05 of 2.5, but *mixed* 2.76 of 3. So its completions still missed more of the reward. The sum does not show whether
+# they missed it for the number or for the form.
 #
 # *Form first* also shows how much of a gain can be form. Its first trainer raises *strict* accuracy from 21 to 61 %
 # although it never rewards a right answer. Before training 65.8 % of the answers were right in some form (the *lenient*
@@ -567,12 +586,12 @@ for start, fraction in zip(starts, zero):
 # mastered. In DAPO's ablation, dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B
 # weights; each of its steps takes more samples).
 #
-# | | filter before training | dynamic sampling |
-# | --- | --- | --- |
-# | When are the problems measured? | once, before the training | in every batch |
-# | What does it cost? | completions before the first step | the discarded groups |
-# | Does it go stale? | yes | no |
-# | Does it save sampling later? | yes, while the pass rates stay the same | no |
+# | | filter before training | filter from the groups of the last epoch | dynamic sampling |
+# | --- | --- | --- | --- |
+# | When are the problems measured? | once, before the training | in every epoch, for the next one | in every batch |
+# | What does it cost? | completions before the first step | nothing extra | the discarded groups |
+# | Does it go stale? | yes | partly: a rate is up to an epoch old or, for a problem left out, older | no |
+# | Does it save sampling later? | yes, while the pass rates stay the same | yes, while the pass rates stay the same | no |
 #
 # TRL 1.15 has no option for dynamic sampling ([issue 3708](https://github.com/huggingface/trl/issues/3708)); the
 # libraries verl and NeMo-RL have one.
@@ -876,8 +895,9 @@ except NotImplementedError:
 #   its variety? The fraction of zero-variance groups over the steps and the pass rates show it; a loss of variety shows
 #   in the entropy.
 # - If most groups earn nothing, also reward a part of the answer that sometimes succeeds: more groups then have some
-#   variance. (The simulation shows this; our model did not have the problem.) In our runs few groups earned nothing,
-#   and no difference between mixed rewards, form first and correctness alone was shown, with one seed each.
+#   variance. (The simulation shows this; our model did not have the problem.) The variance may be in the form alone, so
+#   check that the correctness reward rises too. In our runs few groups earned nothing, and no difference between mixed
+#   rewards, form first and correctness alone was shown, with one seed each.
 # - If problems are never right or always right, leave them out, but first compare their number with chance: eight
 #   completions are few. Difficulty is the pass rate of *this* policy, so it changes with training. A filter before
 #   training has its cost in advance and goes stale; dynamic sampling has its cost in every batch and does not.
