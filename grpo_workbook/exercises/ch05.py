@@ -14,13 +14,16 @@ EVEN = [0.5, 0.6, 0.4, 0.5, 0.5, 0.6, 0.5, 0.5, 0.5]
 NOISY_RISING = [0.6, 0.2, 0.1, 0.3, 0.4, 0.6, 0.7, 0.6, 0.9, 0.8, 0.9, 0.5]
 NOISY_EVEN = [0.2, 0.6, 0.5, 0.6, 0.5, 0.3, 0.6, 0.5, 0.5, 0.4, 0.3, 0.7]
 HARDLY_RISING = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.52, 0.52, 0.52]
+# by more than 5 % of the first value, but by less than 0.05
+RISING_BY_8_PERCENT = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.54, 0.54, 0.54]
 # the second half is better than the first, and the last third is not
 LOW_IN_THE_MIDDLE = [0.5, 0.5, 0.1, 0.9, 0.5, 0.5]
 
 is_gamed = exercise("05.1", "is_gamed")
 is_gamed.case(RISING, [0.20, 0.55, 0.80], gives=False)
 is_gamed.case(RISING, [0.20, 0.10, 0.00], gives=True)  # the accuracy falls
-is_gamed.case(RISING, [0.20, 0.22, 0.21], gives=True)  # it stays
+is_gamed.case(RISING, [0.60, 0.62, 0.61], gives=True)  # it stays
+is_gamed.case(RISING, [0.20, 0.22, 0.24], gives=True)  # it rises by more than 5 %, not by 0.05
 is_gamed.case(RISING[::-1], [0.20, 0.10, 0.00], gives=False)
 is_gamed.case(RISING, [0.20, 0.05, 0.50], gives=False)  # it falls on the way
 is_gamed.case(EVEN, [0.4, 0.3], gives=False)
@@ -29,8 +32,11 @@ is_gamed.case(NOISY_EVEN, [0.3, 0.2, 0.3], gives=False)
 is_gamed.case([0.2, 0.6], [0.3, 0.3], gives=True)  # a third of two steps is one step
 is_gamed.case(RISING, [0.20, 0.60, 0.20], gives=True)  # the accuracy rises, and is lost again
 is_gamed.case(HARDLY_RISING, [0.3, 0.3], gives=False)
+is_gamed.case(RISING_BY_8_PERCENT, [0.3, 0.3], gives=False)
 is_gamed.case(LOW_IN_THE_MIDDLE, [0.3, 0.3], gives=False)
 is_gamed.case([0.4, 0.4, 0.5, 0.5, 0.5, 0.1, 0.6, 0.6], [0.3, 0.3], gives=True)  # a third of 8 is 2
+# the first and the last accuracy count, not the means of their thirds
+is_gamed.case(RISING, [0.2, 0.6, 0.4, 0.4, 0.5, 0.3], gives=False)
 
 
 def rises(reward):
@@ -122,6 +128,21 @@ def rounds_up(reward, heldout):
     third = -(-len(reward) // 3)
     has_risen = mean(reward[-third:]) > mean(reward[:third]) + 0.05
     return has_risen and heldout[-1] <= heldout[0] + 0.05
+
+
+@is_gamed.mistake
+def takes_thirds_of_the_accuracy(reward, heldout):
+    """You averaged thirds of the held-out accuracy too: compare its last value with its first."""
+    third = max(1, len(heldout) // 3)
+    return rises(reward) and mean(heldout[-third:]) <= mean(heldout[:third]) + 0.05
+
+
+@is_gamed.mistake
+def takes_the_margin_as_a_fraction(reward, heldout):
+    """You took 0.05 as 5 % of the first value: it is a difference."""
+    third = max(1, len(reward) // 3)
+    has_risen = mean(reward[-third:]) > 1.05 * mean(reward[:third])
+    return has_risen and heldout[-1] <= 1.05 * heldout[0]
 
 
 # 05.2: the clinic, a diagnosis for each patient
