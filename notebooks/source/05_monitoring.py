@@ -76,6 +76,7 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 # - *Spread within the batch* is TRL's `reward_std`, the standard deviation of all rewards of a step.
 # - A *zero-variance group* is a group in which all rewards are equal; the panel shows the fraction of such groups.
 # - *Entropy* measures how undecided the policy is about its next token.
+# - *Longest*, in the panel of the tokens, is the length of the step's longest completion.
 # - *Adapter change* is how far the adapters have moved, divided by their initial norm (that of `A`, because `B` starts
 #   at 0).
 # - *Strict* is the held-out accuracy of the first figure: right, and in the right form. *Lenient* is right in any form.
@@ -150,8 +151,10 @@ healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 #
 # In the table `reward_std` falls, and `frac_reward_zero_std` rises. The first is the standard deviation over the *whole
 # batch*. But an advantage comes from the differences *within a group*, and `frac_reward_zero_std` is the fraction of
-# groups without any. The figure shows two batches with the same sixteen rewards. Each row is a group, and each number
-# is the reward of one completion:
+# groups without any. (This is so in the TRL of this course. Older versions log under the name `reward_std` the mean of
+# the groups' own standard deviations. So before you compare the `reward_std` of two logs, look at their versions of
+# TRL. `frac_reward_zero_std` means the same in both.) The figure shows two batches with the same sixteen rewards. Each
+# row is a group, and each number is the reward of one completion:
 
 # %% tags=["hide-input"]
 import torch
@@ -238,13 +241,12 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
 #
 # Compare the entropy of your run with that of its own first steps, and ask how much the reward rose while the entropy
 # fell (exercise 05.4). On a GPU, Unsloth's trainer logs no `entropy`; there, watch the fraction of different texts in a
-# group, which this chapter introduces below.
+# group, which this chapter introduces below. (It logs a `kl` even when `beta` is 0.)
 #
 # <details><summary>For the curious: numbers from large models</summary>
 #
 # In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32 billion weights) the first 200 of 2,400
-# steps used up 73 % of the entropy and brought 76 % of the gain. (Unsloth's trainer on a GPU logs a `kl` even when
-# `beta` is 0.)
+# steps used up 73 % of the entropy and brought 76 % of the gain.
 #
 # </details>
 
@@ -367,9 +369,14 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
              f"with the findings to their right. {listed}. At the end: healthy.")
 
 # %% [markdown]
-# The names on the right are findings of `diagnose`. The next cell prints for most of them what the log shows.
-# (*Truncated* means that completions are cut off at their maximum length. A reward is *drowned* if the larger spread of
-# another reward hides it. A form is *ignored* if its reward has a weight near 0.)
+# The names on the right are findings of `diagnose`. The next cell prints for most of them what the log shows. Some of
+# them need an explanation first:
+#
+# - *Truncated* means that completions are cut off at their maximum length. If at least nine in ten are cut off, the
+#   reward may even rise a little, as in the panel *at most 4 tokens*, where no function pays more than a quarter of its
+#   maximum. If one pays more, the completions had room for what it pays for, and the finding is `never_ends`.
+# - A reward is *drowned* if the larger spread of another reward hides it.
+# - A form is *ignored* if its reward has a weight near 0.
 
 # %%
 from grpo_workbook.diagnosis.findings import CATALOGUE
@@ -388,8 +395,9 @@ for name in clinic_names:
 # depends on the reward:
 #
 # - A run whose reward rises and stays up is never called `rate_too_high`.
-# - A run that has lost at least half of its reward's range (from the lowest value to the best mean of five steps) is
-#   called `rate_too_high` from a movement of 25 % on.
+# - A run that at some time had lost at least half of its reward's range is called `rate_too_high` from a movement of
+#   25 % on. (The range goes from the lowest single step to the best mean of five steps. What was lost is the deepest
+#   fall from one mean of five steps to a later one.)
 # - Any other run is called so from 50 % on.
 #
 # [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every bound with its
@@ -1012,8 +1020,9 @@ check("05.2", my_diagnosis);
 # little, but on the held-out problems the strict accuracy stays near 0.2.
 #
 # E's learning rate was eight times too high, and the KL penalty did not prevent the damage. The mean reward of five
-# steps falls from 1.9 to 0.8 and recovers only to 1.0, so far more than half of its range is lost, and the limit is
-# 25 %. The adapters move by almost half of their norm. The reward falls and the KL grows, but both have this one cause.
+# steps falls from 1.94 to 0.78, by 1.16, and recovers only to 1.03. The lowest single step earns 0.61 (step 12), so the
+# range is 1.33. Far more than half of it was lost, and so the limit is 25 %. The adapters move by almost half of their
+# norm. The reward falls and the KL grows, but both have this one cause.
 #
 # F's answer column is shifted by seven rows, so a right answer earns nothing and the correctness stays near 0. The
 # held-out problems have their right answers: there the strict accuracy rises from 0.20 to 0.70, because the model
@@ -1308,8 +1317,8 @@ for name, log in gpu_runs.items():
 # - The loss does not show whether a run learns. A loss near 0 is normal when `beta` is 0, because advantages sum to 0
 #   and every ratio is 1; what is left comes from completions of different lengths.
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
-#   In a single metric many diseases look alike; a second metric tells them apart. `reward_std` is the spread of the
-#   whole batch, so read `frac_reward_zero_std` instead.
+#   In a single metric many diseases look alike; a second metric tells them apart. In this TRL `reward_std` is the
+#   spread of the whole batch, so read `frac_reward_zero_std` instead.
 # - On a GPU wait for about 100 steps before you call a reward flat: one of three healthy published runs earned no more
 #   at step 60 than at step 30. The KL and the lengths can show a disease sooner.
 # - `HealthCallback` diagnoses a run while it trains and can stop it, and `python -m grpo_workbook diagnose` reads its
