@@ -303,9 +303,10 @@ for worse_rate in (0.03, untrained_worse, rate * (1 - rate - 0.05)):
     print(f"{worse_rate:5.1%} get worse: 367 problems have a power of {power:.0%}")
 
 # %% [markdown]
-# So compare two runs of your baseline and plan with the rate that you find. The plan is cautious if the training makes
-# no problem harder, because then fewer problems get worse than in these two runs. If it makes some problems harder,
-# more may get worse, and the plan was too small.
+# So compare two runs of your baseline and plan with the rate that you find. If you evaluate greedily, two runs agree
+# and this rate is 0, but training can still make a problem worse: sample the baseline twice and plan with that rate.
+# The plan is cautious if the training makes no problem harder, because then fewer problems get worse than in these two
+# runs. If it makes some problems harder, more may get worse, and the plan was too small.
 #
 # Choose the smallest gain that would matter for your decision, and read off the number of problems. If you have fewer,
 # collect more first; otherwise you may well miss a gain of that size. This chapter only looks for a large gain, of 20
@@ -406,8 +407,11 @@ figures.show(figure, "The rates of 160 problems in six rows, one for each kind; 
 # %% [markdown]
 # ## A second skill, to detect forgetting
 #
-# Training on one task can make a model worse at another. So measure a skill that is *not* trained. Here it is bare
-# arithmetic without a chat: each text contains three solved sums and one to solve, and the model continues the text.
+# Training on one task can make a model worse at another. So measure a skill that the training does not ask for. Here it
+# is bare arithmetic without a chat: each text contains three solved sums and one to solve, and the model continues the
+# text. (The trained answers contain sums, too. So this skill lies close to the trained one, and a loss elsewhere would
+# not show here. For your model, also take a skill that lies further away, such as other kinds of problem that it could
+# solve before.)
 
 # %%
 import re
@@ -525,10 +529,10 @@ figures.show(figure, f"Strict rate before and after, by kind: {'; '.join(gained)
 # training, and `trays` stays hard: such a kind is where to look next.
 #
 # The interval of the gain over problems is no wider than that of the rate before training, although a gain contains the
-# noise of two measurements. The reason is that each problem is compared with itself. Do not compare the two separate
-# intervals of before and after by eye, because they may overlap although the difference is beyond doubt. The interval
-# over kinds is wider, and it too lies clearly above 0. But all six kinds were trained. So it is about training on other
-# kinds, and says nothing about kinds that were never trained.
+# noise of two measurements. The reason is that each problem is compared with itself. Do not compare the two intervals
+# in the figure's last row by eye: such intervals may overlap although the difference is beyond doubt. The interval over
+# kinds is wider, and it too lies clearly above 0. It speaks about other kinds if they are trained as these six were,
+# and not about kinds that the training leaves out.
 #
 # **McNemar's exact test** takes one answer per problem and looks only at the problems whose outcome changed. If
 # training did nothing, each of these problems is like the toss of a fair coin: it gets better or worse with the same
@@ -640,7 +644,8 @@ print(f"p = {statistics.paired_p_value(sums_before, sums_after):.2g}")
 # In the stored run the interval includes 0 and p is above 0.05, so no change of the second skill is shown. A large
 # p-value never means "nothing was forgotten": a loss as large as the lower end of the interval would also fit what we
 # observed. If p is close to 0.05, the interval and the test can disagree. Then call the result undecided, or measure a
-# new and larger set of sums, and report that one. (To add sums until p falls below 0.05 would be luck again.)
+# new and larger set of sums, and report that one. (To add sums until p falls below 0.05 would be luck again.) And this
+# is one skill, close to the trained one: it says nothing about the ten common kinds of word problem.
 
 # %% [markdown]
 # ## pass@k and maj@k: several answers to one problem
@@ -878,9 +883,12 @@ figures.show(
 # (Greedy decoding explains only a small part of this: the base's own greedy answer solves about 42 %, as many problems
 # as two of its sampled tries.)
 #
-# Eight tries after training solve more than 64 tries before it, by 8.8 points with an interval from 2.5 to 15.0. So
-# this gain is not sharpening alone, as far as 64 tries can tell. The grey line still rises at 64, so more tries would
-# solve more problems. (The base's pass@8 differs a little from the one above, because these are other samples.)
+# Eight tries after training solve more than 64 tries before it, by 8.8 points with an interval from 2.5 to 15.0. More
+# tries never solve fewer problems, so with 64 tries of each the trained model is ahead as well: up to there the two
+# lines do not cross. So this gain is not sharpening alone, if sharpening means what 64 tries of the base find. (A
+# problem that the base solves once in 500 tries is mostly missed by 64, and counts as unsolved here.) The grey line
+# still rises at 64, so more tries would solve more problems. (The base's pass@8 differs a little from the one above,
+# because these are other samples.)
 #
 # One run with one seed is little evidence. [The measurements](../docs/measurements.md) have three seeds of a longer
 # run, chapter 04's 120 steps: there one greedy answer after training solves 83 to 85 % of 120 problems, and 64 answers
@@ -1001,7 +1009,7 @@ evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "
 #       - {function: regex, regex_pattern: "<answer>\\s*\\$?(-?[0-9.,]+)"}
 #       - {function: take_first}
 # metric_list:
-#   - {metric: exact_match, aggregation: mean, higher_is_better: true, regexes_to_ignore: [","]}
+#   - {metric: exact_match, aggregation: mean, higher_is_better: true, regexes_to_ignore: [",", "\\.$"]}
 # ```
 #
 # ```bash
@@ -1134,7 +1142,7 @@ check("08.2", chance_of_gain);
 #
 # This is an experiment. Train three times for ten steps. Only the seed differs: it sets the start of the adapters, the
 # order of the problems and the sampling. Measure each model on the same held-out problems. Are the three rates
-# `"within"` what noise of the evaluation alone would give (their range stays below a 95 % bound), or `"beyond"` it?
+# `"within"` what sampling the answers alone would give (their range stays below a 95 % bound), or `"beyond"` it?
 # Predict, then run the cell.
 
 # %% tags=["exercise"]
@@ -1169,8 +1177,10 @@ predict("08.3", prediction, three_seeds);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The bound is that of Tukey's test: among three equal rates, the range exceeds 3.31 standard errors in 5 % of cases. At
-# a rate of 43 % on 160 problems, how many points is that?
+# The bound is that of Tukey's test: among three equal rates, the range exceeds 3.31 standard errors in 5 % of cases.
+# All models answer the same problems, so only the sampling of the answers counts. It makes about half of the variance
+# `rate * (1 - rate)`: before training, 9.9 of 22.0 % (the pairs of runs that got worse, above). At a rate of 43 % on
+# 160 problems, how many points is the bound?
 #
 # </details>
 #
@@ -1181,10 +1191,9 @@ predict("08.3", prediction, three_seeds);
 # ```
 #
 # Recorded runs of this cell had 42.5 %, 46.2 % and 41.2 % on 160 problems after ten steps: five points apart, and the
-# bound is 13. (The bound is cautious: all seeds answer the same problems, so the choice of problems adds nothing to
-# their differences. Sampling noise alone gives about 8, computed from the 9.9 % of pairs that got worse above.) So an
-# evaluation of this size cannot tell the seeds apart, nor could it tell apart two methods that differ by five points.
-# Compare methods over several seeds.
+# bound is about 9. This does not show that the seeds are equal: a difference of several points would hide in this
+# noise. So an evaluation of this size, with one answer to each problem, cannot tell the seeds apart, nor could it tell
+# apart two methods that differ by five points. More answers to each problem, or more problems, make the noise smaller.
 #
 # </details>
 
@@ -1264,10 +1273,11 @@ else:
 # kinds of problems and one training seed. To answer the question for a model of yours:
 #
 # - Before the run, compute how many problems you need for a power of 80 %. With 30 problems, ten points are often luck.
-# - Pairing saves answers only as far as the outcomes are correlated. Compare two runs of the baseline to see how many
-#   problems get worse when nothing changes, and plan with that rate.
+# - Pairing saves answers only as far as the outcomes are correlated. Compare two *sampled* runs of the baseline to see
+#   how many problems get worse when nothing changes, and plan with that rate.
 # - Report strict and lenient, form and length, each with an interval. If problems come in groups, resample the groups.
-# - Compare on the same problems with a paired test, read what got worse, and measure a skill that was not trained.
+# - Compare on the same problems with a paired test, read what got worse, and measure a skill that the training did not
+#   ask for.
 # - An interval covers the problems, not the training seed. Run several seeds before you compare methods.
 # - pass@k measures what the model can produce within k answers, and pass@1 how often a single answer is right. Divide
 #   a gain into form, sharpening and new before you say what training did, and name the number of tries.
