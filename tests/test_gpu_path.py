@@ -121,6 +121,62 @@ told["steps"], told["saved"] = names["steps"], (profile.output / "adapter").is_d
 """
 
 
+PICTURES = """
+import dataclasses, re
+from pathlib import Path
+from datasets import Dataset
+from grpo_workbook import correctness_reward, evaluate
+from grpo_workbook.compat import picture_tokens
+from grpo_workbook.exercises.charts import make_charts, rows
+from grpo_workbook.pictures import check_pictures, picture_controls
+source = Path("notebooks/source/15_pictures.py").read_text()
+# The same cells with the tiny model, in 32 bits, and for one step.
+shorter = {
+    "unsloth/Qwen3-VL-2B-Instruct": sys.argv[1],
+    "max_seq_length=4096, load_in_4bit=True": "max_seq_length=4096, load_in_4bit=False",
+    # Unsloth pins memory for its checkpoints, which needs a GPU.
+    'use_gradient_checkpointing="unsloth"': "use_gradient_checkpointing=False",
+    "max_steps=60": "max_steps=1",
+    "max_new_tokens=1024": "max_new_tokens=48",
+    "max_completion_length=1024": "max_completion_length=48",
+}
+for old, new in shorter.items():
+    assert old in source, old
+    source = source.replace(old, new)
+cells = re.split("(?m)^# %%.*\\n", source)
+names = {"profile": dataclasses.replace(profile, name="t4"), "evaluate": evaluate}
+names["GRPOConfig"] = trl.GRPOConfig
+names["GRPOTrainer"] = trl.GRPOTrainer
+names["picture_tokens"] = picture_tokens
+names["picture_controls"] = picture_controls
+names["correctness_reward"] = correctness_reward
+# Some charts as MathVista has its questions, in the place of the download.
+questions = []
+for row in rows(make_charts(16, seed=1, heldout=False), "grey"):
+    text = row["prompt"][1]["content"]
+    questions.append(dict(decoded_image=row["image"], question=text, answer=row["answer"]))
+
+def execute(word):
+    (cell,) = [cell for cell in cells if word in cell and not cell.startswith("# ")]
+    exec(compile(cell, word, "exec"), names)
+
+execute("FastVisionModel.from_pretrained")
+learning = [name for name, weight in names["large"].named_parameters() if weight.requires_grad]
+told["adapters"] = learning
+names["on_a_gpu"] = False  # only its function: the rest downloads
+execute("def to_row")
+data = Dataset.from_list(questions)
+data = data.map(names["to_row"], remove_columns=data.column_names)
+check_pictures(data, names["large_processor"])
+names["halves"] = {"train": data, "test": data.select(range(4))}
+names["on_a_gpu"] = True
+execute("large_args = GRPOConfig")
+told["columns"] = data.column_names
+told["gradient"] = names["large_trainer"].state.log_history[0]["grad_norm"]
+told["trainer"] = type(names["large_trainer"]).__mro__[1].__name__
+"""
+
+
 def on_a_gpu(code: str, model: Path, *given, **env: str) -> dict:
     """What the code told, in a process that takes this machine for one with an L4."""
     code = START + code + "print(json.dumps(told))"
@@ -171,3 +227,12 @@ def test_chapter_04_loads_trains_and_frees_the_model(family, tmp_path):
     assert told["saved"]
     assert told["steps"] == 1
     assert told["left"] == []
+
+
+def test_chapter_15_trains_the_language_layers_of_a_model_that_sees(tmp_path):
+    told = on_a_gpu(PICTURES, REPO / "data" / "tiny-vision", tmp_path)
+    assert len(told["adapters"]) == 4 * 7 * 2
+    assert not [name for name in told["adapters"] if "vision_tower" in name]
+    assert sorted(told["columns"]) == ["answer", "image", "prompt"]
+    assert told["trainer"].startswith(("Unsloth", "_Unsloth"))
+    assert told["gradient"] > 0
