@@ -652,8 +652,8 @@ reuse = experiment(
             "learning from the same batch, for better or worse."
         ),
         "worse": (
-            "Your run does not show a loss. If it shows no difference, that does not prove that there "
-            "is none: take all held-out problems and several seeds."
+            "Your run does not show a loss. If it shows no difference, that does not prove that "
+            "there is none: take all held-out problems and several seeds."
         ),
     },
 )

@@ -398,8 +398,8 @@ my_problems = experiment(
     read=read_accuracy,
     wrong={
         "more": (
-            "The run reinforced small sums in the sentences of the training problems: nothing in it "
-            "taught larger ones."
+            "The run reinforced small sums in the sentences of the training problems: nothing in "
+            "it taught larger ones."
         ),
         "fewer": (
             "A model that solves none of the problems before training has nothing to lose: look at "

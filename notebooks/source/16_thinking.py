@@ -184,6 +184,7 @@ for text in before["sampled"].completions[:3]:
 # Nothing in the run is about thoughts except for the prompt. TRL's trainer gets the reward and the sums:
 
 # %%
+import pandas as pd
 from grpo_workbook import Float32Adapters, RewardBar
 from grpo_workbook.diagnosis import watch
 from transformers import PrinterCallback
@@ -191,7 +192,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 
 def train(policy, rewards, dataset, settings):
-    """Train a policy with GRPO; the log of its steps."""
+    """Train a policy with GRPO; the log of its steps, a row each."""
     args = GRPOConfig(output_dir=str(profile.output / "thinking"), **settings)
     trainer = GRPOTrainer(
         policy, watch(rewards), args, dataset, processing_class=tokenizer,
@@ -199,7 +200,8 @@ def train(policy, rewards, dataset, settings):
     )
     trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
     trainer.train()
-    return [entry for entry in trainer.state.log_history if "reward" in entry]
+    log = pd.DataFrame(trainer.state.log_history)
+    return log[log["reward"].notna()]  # the last entry is of the whole run
 
 
 log = train(model, [correctness_reward], train_set, profile.grpo)
@@ -211,23 +213,22 @@ solved_after = show(after)
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.0, 3.2, 2, 2)
-steps = [entry["step"] for entry in log]
-lengths = [entry["completions/mean_length"] for entry in log]
-unclosed = [100 * entry.get("thoughts/unclosed", 0.0) for entry in log]
-panels[0].plot(steps, [100 * entry["reward"] for entry in log], color=figures.BLUE,
-               label="right")
-panels[0].plot(steps, unclosed, "--", color=figures.ORANGE, label="thought not closed")
+lengths = log["completions/mean_length"].tolist()
+right = (100 * log["reward"]).tolist()
+unclosed = 100 * log["thoughts/unclosed"].fillna(0.0)  # not logged without thoughts
+panels[0].plot(log["step"], right, color=figures.BLUE, label="right")
+panels[0].plot(log["step"], unclosed, "--", color=figures.ORANGE,
+               label="thought not closed")
 panels[0].set(xlabel="step", ylabel="completions, %", ylim=(0, 100))
 panels[0].set_title("Right answers and open thoughts")
-panels[1].plot(steps, lengths, color=figures.BLUE)
+panels[1].plot(log["step"], lengths, color=figures.BLUE)
 panels[1].set(xlabel="step", ylabel="tokens", ylim=(0, None))
 panels[1].set_title("The length of a completion")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 figures.show(
     figure,
-    f"Two line charts. Right answers rise from {log[0]['reward']:.0%} to "
-    f"{log[-1]['reward']:.0%}, the mean length from {lengths[0]:.0f} to "
-    f"{lengths[-1]:.0f} tokens.",
+    f"Two line charts. Right answers rise from {right[0]:.0f} to {right[-1]:.0f} %, "
+    f"the mean length from {lengths[0]:.0f} to {lengths[-1]:.0f} tokens.",
 )
 
 # %% [markdown]
@@ -250,36 +251,34 @@ figures.show(
 
 # %%
 budgets = [0, 16, 24, 32, 36, 40, 48]
-cut = {}
+rates_cut = {}
 for budget in budgets:
-    cut[budget] = evaluate(
+    cut = evaluate(
         model, tokenizer, heldout, thinking_budget=budget, chat_template_kwargs=ON,
         **room,
     )
-    tokens = mean(cut[budget].tokens)
-    print(f"budget {budget:2}: {cut[budget].rate:6.1%} right, {tokens:.0f} tokens")
-print(repr(cut[24].completions[0]))
+    rates_cut[budget] = cut.rate
+    print(f"budget {budget:2}: {cut.rate:6.1%} right, {mean(cut.tokens):.0f} tokens")
+    if budget == 24:
+        print(repr(cut.completions[0]))
 
 # %% [markdown]
 # How much a budget costs depends on what is cut off. The stored runs have the same curve for *tiny-rambler*, whose
 # thoughts have every column twice. What do you expect of a budget that cuts the second time off?
 
 # %% tags=["hide-input"]
-import json
-
-import pandas as pd
 from grpo_workbook import files
 
-path = files.REPO / "benchmarks" / "thinking_runs.jsonl"
-stored = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-runs = pd.DataFrame([{**row["end"], **row} for row in stored])
+stored = pd.read_json(files.REPO / "benchmarks" / "thinking_runs.jsonl", lines=True)
+runs = stored.join(pd.DataFrame(list(stored["end"])))  # a column for each measurement
 rambler = runs.query("method == 'rambler, base'").iloc[0]
+curve = pd.DataFrame(rambler["budgets"], columns=["budget", "rate", "tokens"])
 figure, (axes,) = figures.new_panels(7.0, 3.6)
-own = [100 * cut[budget].rate for budget in budgets]
+own = (100 * pd.Series(rates_cut)).tolist()
 axes.plot(budgets, own, "o-", color=figures.BLUE, label="tiny-thinker, trained")
-xs = [budget for budget, _, _ in rambler["budgets"]]
-ys = [100 * rate for _, rate, _ in rambler["budgets"]]
-axes.plot(xs, ys, "s--", color=figures.ORANGE, label="tiny-rambler, as it is")
+ys = (100 * curve["rate"]).tolist()
+axes.plot(curve["budget"], ys, "s--", color=figures.ORANGE,
+          label="tiny-rambler, as it is")
 axes.set(xlabel="thinking budget, tokens", ylabel="right answers, %", ylim=(0, 103))
 axes.set_title("A thought that is cut off is worth little, even a repeated one")
 figure.legend(loc="outside right center", frameon=False)
@@ -430,12 +429,10 @@ for name, (colour, _, marker) in looks.items():
     chosen = runs[runs["method"] == name]
     axes.plot(chosen["sampled tokens"], 100 * chosen["sampled"], marker, color=colour,
               label=name)
-    table = list(chosen["by digits"])
-    thoughts = [mean(row[digits][1] for row in table) for digits in "2345"]
-    panels[1].plot([2, 3, 4, 5], thoughts, marker=marker, color=colour)
-cut_rates = [100 * rate for _, rate, _ in rambler["budgets"]]
-cut_tokens = [tokens for _, _, tokens in rambler["budgets"]]
-axes.plot(cut_tokens, cut_rates, "--", color=figures.GREY,
+    by_digits = pd.DataFrame(list(chosen["by digits"]))
+    thoughts = by_digits.map(lambda row: row[1]).mean()  # right, tokens of thought, ...
+    panels[1].plot(thoughts.index.astype(int), thoughts, marker=marker, color=colour)
+axes.plot(curve["tokens"], 100 * curve["rate"], "--", color=figures.GREY,
           label="base, budget (greedy)")
 axes.set(xlabel="tokens of a completion", ylabel="right answers, %", ylim=(0, 103))
 axes.set_title("Accuracy over tokens")
@@ -453,7 +450,8 @@ figures.show(
 # %% [markdown]
 # On the left, each mark is a run, with the mean number of tokens of its sampled completions and the percentage that is
 # right. The dashed line is the base with a thinking budget (its answers are greedy). On the right, each line has the
-# mean length of a thought over the digits of the numbers, a mean of the runs with that price. Three things can be read:
+# mean length of a thought over the digits of the numbers, a mean of the runs with that price, in the colours of the
+# legend. Three things can be read:
 #
 # - **The repetition goes, and no accuracy goes with it.** The sampled completions of the base have 57.1 tokens, and
 #   82.5 % are right. With a price of 0.5 they have 33.2 tokens, and 87.9 % are right (means of three seeds). A budget
@@ -502,12 +500,14 @@ for name in ("t4", "24gb", "80gb"):
 # The numbers that the tests of this course look at:
 
 # %% tags=["remove-cell"]
+import json
+
 proved = {"steps": len(log), "priced steps": len(price_log), "stored": len(stored)}
-proved["before"] = {name: scores.rate for name, scores in before.items()}
-proved["after"] = {name: scores.rate for name, scores in after.items()}
+for when, measured in (("before", before), ("after", after)):
+    proved[when] = {name: scores.rate for name, scores in measured.items()}
 proved["pass@16"] = [solved_before, solved_after]
 proved["lengths"] = [lengths[0], lengths[-1]]
-proved["budgets"] = {budget: scores.rate for budget, scores in cut.items()}
+proved["budgets"] = rates_cut
 proved["short"] = [short.rate, mean(short.tokens)]
 proved["rambler"] = [rambler["sampled"], rambler["sampled tokens"]]
 profile.output.mkdir(parents=True, exist_ok=True)
