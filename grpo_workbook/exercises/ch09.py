@@ -64,6 +64,7 @@ sampling_chances.case(LOGITS, 1.0, 0.7)
 sampling_chances.case(LOGITS, 1.0, 0.3)  # only the most likely token is left
 sampling_chances.case([0.0, 3.0, 1.0], 1.5, 0.95)
 sampling_chances.case([0.0, 0.0, 0.0, 0.0], 1.0, 0.5)  # two tokens add up to exactly top_p
+sampling_chances.case([800.0, 799.0, 0.0], 1.0, 0.9)  # exp(800) is too large for a float
 
 
 @sampling_chances.mistake
@@ -307,6 +308,12 @@ def just_above(position, token):
 UNEVEN = uneven_positions()
 wrong_merges.case(UNEVEN, {"below": moved(UNEVEN, just_below)}, 0.02, gives=[])
 wrong_merges.case(UNEVEN, {"above": moved(UNEVEN, just_above)}, 0.02, gives=["above"])
+TWO_WRONG = {
+    "first": moved(POSITIONS, half_as_large),
+    "second": moved(POSITIONS, rounded),
+    "third": moved(POSITIONS, in_the_middle),
+}
+wrong_merges.case(POSITIONS, TWO_WRONG, 0.02, gives=["first", "third"])
 
 
 @wrong_merges.mistake
@@ -431,6 +438,21 @@ def averages_the_standard_deviations(reference, merges, limit):
         return sqrt(mean_square) / np.std(ours, axis=1).mean()
 
     return above(limit, by_mean_deviation, reference, merges)
+
+
+@wrong_merges.mistake
+def returns_the_worst_alone(reference, merges, limit):
+    """You returned the worst merge alone: every merge above the limit is wrong."""
+    worst = None
+    largest = limit
+    for name, logits in merges.items():
+        difference = relative_difference(reference, logits)
+        if difference > largest:
+            worst = name
+            largest = difference
+    if worst is None:
+        return []
+    return [worst]
 
 
 # 09.3: the same problems with fewer bits
