@@ -266,7 +266,10 @@ cured = experiment(
         "healthy": (
             "Cut-off answers hid the second disease: are the texts of a group different now?"
         ),
-        "truncated": "With a limit of 64 tokens nothing is cut off: an answer has about 26.",
+        "truncated": (
+            "A limit that leaves room for a whole answer (about 26 tokens) cuts nothing off: which "
+            "limit does your cure set?"
+        ),
         "collapsed": "The texts of a group differ as soon as the temperature is not near 0.",
         "another": "One of the two diseases, or none of them, explains what you see.",
     },

@@ -76,7 +76,8 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 # - *Spread within the batch* is TRL's `reward_std`, the standard deviation of all rewards of a step.
 # - A *zero-variance group* is a group in which all rewards are equal; the panel shows the fraction of such groups.
 # - *Entropy* measures how undecided the policy is about its next token.
-# - *Longest*, in the panel of the tokens, is the length of the step's longest completion.
+# - *Longest*, the length of the step's longest completion, is drawn where it was logged: not here, but in the panels of
+#   the live run further down.
 # - *Adapter change* is how far the adapters have moved, divided by their initial norm (that of `A`, because `B` starts
 #   at 0).
 # - *Strict* is the held-out accuracy of the first figure: right, and in the right form. *Lenient* is right in any form.
@@ -96,6 +97,11 @@ figures.show(*run_panels(healthy, title=title))
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
 # | gradient norm, adapters | gradient noisy; adapters move, here by one or two tenths of their norm (less with the smaller rates of a real model) | gradient 0; adapters at 0, or beyond half their norm (a quarter, if the reward has fallen far) |
 # | held-out problems | accuracy rises with the reward | accuracy flat or falling while the reward rises |
+#
+# Why 1.7? It is the bound at which `diagnose` calls the KL too high. It lies between the logs of GPU runs with which it
+# was set: the median KL of their healthy runs reached 1.2, and that of the first broken one was 2.5. The three healthy
+# GPU runs below end at 0.03 to 0.11. If your KL is well above that but under 1.7, do not stop yet: read completions and
+# look at the held-out accuracy.
 #
 # <details><summary>For the curious: three more of TRL's metrics</summary>
 #
@@ -377,6 +383,11 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
 #   maximum. If one pays more, the completions had room for what it pays for, and the finding is `never_ends`.
 # - A reward is *drowned* if the larger spread of another reward hides it.
 # - A form is *ignored* if its reward has a weight near 0.
+# - `rate_too_low` needs a reward that hardly rises, besides adapters that hardly move. With the small rates of a real
+#   model the adapters of a healthy run may also move by less than 0.5 % in its first steps.
+# - `beta_too_high` stands at *under 0.5 %* in the figure, but look for it at *reward nowhere*, in the fifth question. A
+#   large penalty holds the policy near its reference, but not the adapters: in the run *beta 10* they move by 8 %. You
+#   recognise it by a large `beta` and a KL near 0.
 
 # %%
 from grpo_workbook.diagnosis.findings import CATALOGUE
@@ -396,9 +407,13 @@ for name in clinic_names:
 #
 # - A run whose reward rises and stays up is never called `rate_too_high`.
 # - A run that at some time had lost at least half of its reward's range is called `rate_too_high` from a movement of
-#   25 % on. (The range goes from the lowest single step to the best mean of five steps. What was lost is the deepest
-#   fall from one mean of five steps to a later one.)
+#   25 % on.
 # - Any other run is called so from 50 % on.
+#
+# What is the range, and what was lost? The range goes from the lowest single step to the best mean of five steps. What
+# was lost is the deepest fall from one mean of five steps to a later one. An example: the best mean is 2.0 and the
+# lowest step 0.6, so the range is 1.4. A fall from 2.0 to a mean of 1.0 has lost more than half of it, so for this run
+# the limit is 25 %.
 #
 # [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every bound with its
 # reason.
@@ -415,10 +430,12 @@ print(as_text(diagnose(shows_work)[:1], shows_work))
 
 # %% [markdown]
 # How far can you trust these names? We ran `diagnose` on logs of other people's runs that had played no part in writing
-# its rules. It named the cause of 24 of 44 sick runs and called 1 of 21 healthy runs sick. The rules have been changed
-# since, partly with these logs in view; now `diagnose` names 32 of 44 and calls no healthy run sick. [The
-# measurements](../docs/measurements.md) have the details. So take a finding as a hint, and do not take *healthy* as a
-# proof.
+# its rules. It named the cause of 24 of 44 sick runs (55 %, with a 95 % interval from 40 to 68 %) and called 1 of 21
+# healthy runs sick. The rules have been changed since, partly with these logs in view; now `diagnose` names 32 of 44
+# and calls no healthy run sick, which for 21 runs still leaves up to 15 %. Of the twelve sick runs that it does not
+# name, it calls three too short to judge and two flat, in which the groups do not differ. For the other seven, [the
+# measurements](../docs/measurements.md) do not record whether they get a wrong name or are called *healthy*. So take a
+# finding as a hint, and do not take *healthy* as a proof.
 
 # %% [markdown]
 # ## What to do: watch the run while it trains
@@ -449,6 +466,12 @@ figures.show(figure, "Diagram: trainer, watched rewards and held-out probe write
              "read it, and HealthCallback can stop the trainer.")
 
 # %% [markdown]
+# `HealthCallback` also adds a number that TRL does not log: `adapter/change`, how far the adapters have moved. A log
+# without it cannot answer the fourth question. Then go on to the fifth: `frozen` and `rate_too_low` show there as
+# `reward_flat`. `diagnose` still names `rate_too_high` if the gradient norm jumps and much of the reward is lost for
+# good; otherwise it shows as `reward_falls`. At its end, the report by `as_text` lists under *Not judged* which
+# findings the log cannot show.
+#
 # First load the model and the problems. In the smoke profile the model is tiny-form again, with the settings of the
 # stored runs:
 
@@ -793,10 +816,12 @@ for name, log in gpu_runs.items():
 # %% [markdown]
 # `gemma3_1b` earns 0.63 at step 30 and 0.62 at step 60. Whoever stops it there stops a healthy run: at step 100 it
 # earns 1.38. `qwen25_3b` earns next to nothing at step 30, and in the figure it even falls back after step 100, before
-# it reaches 1.54. So 30 flat steps of such a run mean little. At step 100 the three runs that learn are clearly above
-# their start. (`llama32_1b_fp8` also ends above its start, but its reward jumps up and down by more than this. "For the
-# curious" tests which rises are more than chance.) Three runs are few, but they are why we wait for about 100 steps
-# before we call a reward flat.
+# it reaches 1.54. `llama32_3b` rises early, then stays between 1.0 and 1.4 from about step 80 to step 190, and only
+# then climbs to 7.5. So 30 flat steps of such a run mean little, and even 100 mean little once it has risen. At step
+# 100 the three runs that learn are clearly above their start. (`llama32_1b_fp8` also ends above its start, but its
+# reward jumps up and down by more than this. "For the curious" tests which rises are more than chance.) Three runs are
+# few, but they are why we wait for about 100 steps before we say of a run that has not risen at all that its reward is
+# flat.
 #
 # Other curves show a disease sooner. In the three runs that learn, the KL starts at 0 and ends between 0.03 and 0.11.
 # What is wrong with the other three? Exercise 05.5 asks you to find out. For two of them their logs say more: one has
@@ -914,6 +939,11 @@ for name, change in changes.items():
 # policies of *rate / 100* and *beta 10* hardly change either. With *unknown end token* no completion ends. This is why
 # `diagnose` first asks whether the completions end and the adapters move, why it wants a rise beyond chance (the *t*),
 # and why *hacked* comes last.
+#
+# Something else misleads the rule: its margins are too small. The reward of these four runs can reach 3, so 0.05 is a
+# sixtieth of it. The means of their thirds differ by 0.07 to 0.25, at most 8 % of the highest reward; those of the
+# gamed run differ by 0.59 of at most 1. So `diagnose` asks for a gain of at least 15 % of the highest reward. The other
+# margin is three of 64 held-out problems, although a dot is uncertain by up to 12 points.
 
 # %% [markdown]
 # ### The clinic
@@ -1037,7 +1067,7 @@ check("05.2", my_diagnosis);
 # One more patient has two diseases: its `max_completion_length` is 4 and its `temperature` is 0.05. Its diagnosis is
 # `truncated`. The cure below raises the limit to 64. **Predict** the diagnosis after that, then run the cell: it trains
 # the cured run for 15 steps (about half a minute) and shows its panels. Then change `cure`, and your prediction, until
-# it is healthy.
+# it is healthy. The exercise counts as solved with your first right prediction; the cure is for you.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1163,8 +1193,8 @@ for name, (log, highest) in runs.items():
     print(f"{name}: entropy spent at step {step}")
 
 # %% [markdown]
-# In the stored logs, only the run with wrong answers has spent its entropy, at step 13. The rule does not see that the
-# run with the equals signs is gamed: no single rule sees every disease.
+# Of these three stored logs, only the run with wrong answers has spent its entropy, at step 13. The rule does not see
+# that the run with the equals signs is gamed: no single rule sees every disease.
 
 # %% [markdown]
 # ### Exercise 05.5 · `gpu_diagnosis` · medium · 12 minutes
@@ -1286,6 +1316,11 @@ for name, log in gpu_runs.items():
 # The test finds a rise in the three runs that learn, and in no other. The logs are means over ten steps and the test
 # needs eight points, so here it cannot show a rise before step 80. In a log of single steps it can do so at step 8.
 #
+# `diagnose` is laxer: its *t* of 2.5 is at 30 steps a chance of about 0.01 a look, as in the second line of the output
+# about noise. It can afford this because it does not take a rise alone as a proof. A rise leads to `hacked` only if the
+# reward also gains at least 15 % of its highest value while the held-out accuracy does not rise; and `HealthCallback`
+# waits for three checks in a row. The price is that a flat run whose noise passes the bound may be called *healthy*.
+#
 # <details><summary>Logs of other tools, alerts, and slow runs</summary>
 #
 # `read_run` accepts many forms of a log: the folder of a run, a checkpoint, a `trainer_state.json`, a notebook with its
@@ -1320,7 +1355,8 @@ for name, log in gpu_runs.items():
 #   In a single metric many diseases look alike; a second metric tells them apart. In this TRL `reward_std` is the
 #   spread of the whole batch, so read `frac_reward_zero_std` instead.
 # - On a GPU wait for about 100 steps before you call a reward flat: one of three healthy published runs earned no more
-#   at step 60 than at step 30. The KL and the lengths can show a disease sooner.
+#   at step 60 than at step 30. A level stretch after a rise is no reason to stop. The KL and the lengths can show a
+#   disease sooner.
 # - `HealthCallback` diagnoses a run while it trains and can stop it, and `python -m grpo_workbook diagnose` reads its
 #   log afterwards. So a run is learning if its reward and its held-out accuracy rise together; if they do not, the six
 #   questions lead to what is wrong with it.
