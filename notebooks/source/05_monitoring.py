@@ -340,10 +340,10 @@ questions = {  # -> the bad answers, and the findings for each, line by line
         "collapsed\nno_gradient, reward_constant\nsaturated"),
     "How far do the adapters move?": (
         "not at all\nunder 0.5 %\nover 50 % (25 % if half the reward was lost)",
-        "frozen\nrate_too_low, beta_too_high\nrate_too_high"),
+        "frozen\nrate_too_low\nrate_too_high"),
     "Where do the reward and the KL go?": (
         "reward down\nreward nowhere\nKL up by 1.7 per token",
-        "reward_falls\nreward_flat\nkl_too_high"),
+        "reward_falls\nreward_flat, beta_too_high\nkl_too_high"),
     "Do all parts of the reward rise,\nand the held-out accuracy?": (
         "a part does not\nthe accuracy does not",
         "drowned, wrong_answers, format_ignored\nhacked"),
@@ -385,9 +385,9 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
 # - A form is *ignored* if its reward has a weight near 0.
 # - `rate_too_low` needs a reward that hardly rises, besides adapters that hardly move. With the small rates of a real
 #   model the adapters of a healthy run may also move by less than 0.5 % in its first steps.
-# - `beta_too_high` stands at *under 0.5 %* in the figure, but look for it at *reward nowhere*, in the fifth question. A
-#   large penalty holds the policy near its reference, but not the adapters: in the run *beta 10* they move by 8 %. You
-#   recognise it by a large `beta` and a KL near 0.
+# - With `beta_too_high` the reward goes nowhere, although the adapters move: a large penalty holds the policy near its
+#   reference, but not the adapters. In the run *beta 10* they move by 8 %. You recognise it by a large `beta` and a KL
+#   near 0.
 
 # %%
 from grpo_workbook.diagnosis.findings import CATALOGUE
