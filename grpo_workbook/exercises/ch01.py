@@ -453,6 +453,15 @@ def rewards_the_distance(logp, ref_logp, mask):
     return -correct_kl_penalty(logp, ref_logp, mask)
 
 
+@kl_penalty.mistake
+def multiplies_by_the_ratio(logp, ref_logp, mask):
+    """You multiplied by the ratio, as TRL does: that makes the gradient right, but here the bare k3
+    is asked for.
+    """
+    ratio = (logp - logp.detach()).exp()
+    return masked_mean(ratio * k3(ref_logp.detach() - logp), mask)
+
+
 # 01.4: the training step
 
 
@@ -549,7 +558,9 @@ def has_the_wrong_sign(model, optimizer, ids, mask, A):
 
 @training_step.mistake
 def forgets_the_step(model, optimizer, ids, mask, A):
-    """The weights do not move: call optimizer.step() after loss.backward()."""
+    """The weights do not move: call zero_grad() first, then loss.backward(), then optimizer.step(),
+    so that the step has a gradient.
+    """
     loss = token_losses(model, ids, mask, A).sum() / mask.sum()
     optimizer.zero_grad()
     loss.backward()
@@ -625,6 +636,13 @@ def forgets_the_advantages(model, optimizer, ids, mask, A):
     """The advantages are missing: without them every answer becomes likelier, also a bad one."""
     logp = token_logprobs(model, ids, mask)
     update(optimizer, -(logp * mask).sum() / mask.sum())
+
+
+@training_step.mistake
+def forgets_the_mask_in_the_sum(model, optimizer, ids, mask, A):
+    """The mask is missing in the sum: multiply each token's loss by it, or padding is trained."""
+    logp = token_logprobs(model, ids, mask)
+    update(optimizer, -(logp * A.unsqueeze(1)).sum() / mask.sum())
 
 
 # 01.5: a batch that is used again

@@ -170,7 +170,9 @@ figures.show(
 #
 # ## The group's advantages
 #
-# GRPO also divides by the group's standard deviation. The result is the **advantage** of answer $i$:
+# GRPO also divides by the group's standard deviation. So every group with some variance pushes about equally hard,
+# whatever the scale of its rewards; the figure of three groups below shows the price. The result is the **advantage**
+# of answer $i$:
 #
 # $$A_i = \frac{r_i - \mathrm{mean}(r_1, \ldots, r_n)}{\mathrm{std}(r_1, \ldots, r_n) + 10^{-4}}$$
 #
@@ -378,13 +380,15 @@ for position, token in enumerate([0, 1, 2]):
 # | term | is | because |
 # | --- | --- | --- |
 # | $A_i$ | the advantage of answer $i$ | the group is the baseline |
-# | $\rho_{i,t} = \pi_\theta / \pi_{old}$ | the **ratio**: probability of token $t$ now, over that when it was sampled | a batch may be used for several updates |
+# | $\rho_{i,t} = \pi_\theta / \pi_{old}$ | the **ratio**: probability of token $t$ now, over that when it was sampled | it corrects for samples that come from an older policy |
 # | clip and min | no gradient once the ratio has left $1 \pm \varepsilon$ in the wanted direction | an old sample says little about a policy that has moved far |
 # | $D_{i,t}$ | an estimate of the KL divergence from a frozen **reference** | it keeps the policy near the model before training |
 # | $1/\lvert o_i \rvert$ and $1/n$ | the means over the tokens of an answer and over the answers | the loss must be one number; the loss types differ here |
 #
-# At a ratio of 1 and $\beta = 0$ the gradient is that of $A \log \pi$. This is REINFORCE with the group as its
-# baseline.
+# At a ratio of 1 and $\beta = 0$ the gradient of each token is that of $A \log \pi$, weighted by
+# $1/\lvert o_i \rvert$. This is REINFORCE with the group as its baseline, but for two weights: the deviation within $A$
+# changes how much a question counts, and $1/\lvert o_i \rvert$ how much a token does. Dr. GRPO, a variant, removes both
+# ("For the curious").
 #
 # ## The ratio and the clip
 #
@@ -393,6 +397,11 @@ for position, token in enumerate([0, 1, 2]):
 # From the second step on, the policy has already changed: it learns **off-policy**, from answers of an older policy,
 # and the ratios leave 1. In TRL this happens with `num_iterations=2` (the same completions again) and with
 # `steps_per_generation` above `gradient_accumulation_steps` (more completions, in several steps).
+#
+# The ratio is there for this case. The answers were drawn from $\pi_{old}$, but the expected reward of the policy is a
+# mean over $\pi$. If each sample is weighted by its ratio, the mean is right again, because
+# $\sum_a \pi_{old}(a)\, \rho(a)\, r(a) = \sum_a \pi(a)\, r(a)$. For answers of many tokens GRPO weights each token by
+# its own ratio only. This is an approximation, because the tokens before it came from the old policy, too.
 #
 # The clip takes away the gradient of a token whose probability has already moved far enough. It cannot prevent that a
 # single large step moves the probability further. The loss of a token is
@@ -487,8 +496,9 @@ check("01.2", clipped_loss);
 # multiplies it by the ratio (`use_bias_correction_kl`, on by default); the end of this chapter, "For the curious",
 # shows what this changes.
 #
-# For rewards that a program checks, many runs leave the penalty out (`beta=0.0`, TRL's default): there is no learned
-# reward model that a policy far from the reference could fool. Without the penalty, no reference is needed.
+# For rewards that a program checks, many runs leave the penalty out (`beta=0.0`, TRL's default). An exact check of the
+# result stays right however far the policy moves, which a learned reward model does not. A program that checks less
+# than you want can still be fooled (exercise 01.6, chapter 03). Without the penalty, no reference is needed.
 
 # %% [markdown]
 # ### Exercise 01.3 · `kl_penalty` · medium · 10 minutes
@@ -1047,8 +1057,9 @@ figures.show(figure, text)
 # difference is shown: a paired test gives p of at least 0.05.)
 #
 # Then try to do harm, and predict again. Change the dictionary to `{"once": 1, "16 times": 16}`; or go back to four
-# updates and give `train` the argument `learning_rate=2e-2`. The clip acts on single tokens and does not limit the
-# optimizer's step: which of the two changes leaves fewer answers right?
+# updates and give `train` the argument `learning_rate=2e-2 if updates > 1 else 2e-3`. (So only the second run has the
+# higher rate, and the cell compares it with the same first run as before.) The clip acts on single tokens and does not
+# limit the optimizer's step: which of the two changes leaves fewer answers right?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1091,6 +1102,11 @@ predict("01.5", prediction, run);
 # show that there is none. Four batches have 32 groups, and if about half of these teach nothing, the later updates can
 # learn only from the few others. To find out whether reuse pays, use all held-out problems and several seeds.
 #
+# No run of the two changes is stored here, so the numbers that your cell prints are the evidence. We expect the higher
+# learning rate to do more harm. The clip acts only after a step: it takes the gradient from tokens that have already
+# moved far enough, so it softens the later ones of 16 updates. But it cannot make a single step shorter, and at the
+# higher rate Adam's first step already moves each weight that has a gradient ten times as far.
+#
 # </details>
 
 # %% [markdown]
@@ -1103,7 +1119,8 @@ predict("01.5", prediction, run);
 # Then write a reward of your own, and predict again: no digit 7, many plus signs, a long calculation. Some answers must
 # earn more than others from the start, or no group teaches anything. Finally, let your `kl_penalty` act: put
 # `lambda: run(beta=0.5)` in the place of `run` in the last line. Compare the KL, the length and the number of right
-# answers with those of the run without a penalty.
+# answers with those of the run without a penalty. (Your `kl_penalty` is the bare k3, without TRL's factor. Its gradient
+# is that of another divergence, but this one, too, is smallest where the policy equals the reference.)
 
 # %% tags=["exercise"]
 prediction = ...  # "rises", "stays" or "falls"
@@ -1377,8 +1394,8 @@ for name, numbers in slope.items():
 # %% [markdown]
 # On the left, the figure shows the value of each estimator over $d$, with its mean over the policy's own tokens in the
 # legend. On the right it shows the gradients above, with a group of bars for each logit. The blue bars of a group have
-# the same height, the gradient of KL(policy || reference), which GRPO penalises; so have the orange and brown ones, the
-# gradient of KL(reference || policy). k1 has no bars, because its gradients are 0.
+# the same height, the gradient of KL(policy || reference), the divergence that GRPO means to penalise; so have the
+# orange and brown ones, the gradient of KL(reference || policy). k1 has no bars, because its gradients are 0.
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(9.0, 3.3, 2, 2)
@@ -1455,13 +1472,13 @@ assert outside[1] > 0 and ratios[0].sub(1).abs().max() < 1e-4, "no ratio left 1"
 # How does GRPO turn a handful of rewards into a change of the weights?
 #
 # - REINFORCE makes each sampled answer likelier, in proportion to its reward. A baseline that does not depend on the
-#   answer keeps the gradient unbiased and reduces its noise. GRPO's baseline is the group's mean, which replaces
-#   PPO's critic.
+#   answer keeps the gradient unbiased and can make it far less noisy. GRPO's baseline is the group's mean, which
+#   replaces PPO's critic.
 # - A group whose answers all earn the same reward teaches nothing, and small groups bias the advantage. After the
 #   division by the group's standard deviation, even a tiny difference has its full effect.
-# - The ratio leaves 1 when a batch is used for several optimizer steps. Clipping then removes the gradient of tokens
-#   whose probability has moved far enough in the wanted direction; tokens that moved in the wrong direction are never
-#   clipped.
+# - The ratio corrects for answers that an older policy sampled: it leaves 1 when a batch is used for several optimizer
+#   steps. Clipping then removes the gradient of tokens whose probability has moved far enough in the wanted direction;
+#   tokens that moved in the wrong direction are never clipped.
 # - k3 is right on average as an estimate of the KL divergence, but its gradient is not; multiplied by the ratio it is.
 # - With `grpo` every answer has the same weight, with `dapo` and `dr_grpo` every token. `loss_type="dapo"` is only a
 #   part of DAPO.
