@@ -415,6 +415,17 @@ SENTENCES = [
     ),
     (
         "13_learned_rewards",
+        "those with this penalty end with {:.0f} % right and a proxy of {:.2f}, those without it "
+        "with {:.0f} % right and a proxy of {:.2f}",
+        lambda: (
+            percent(GOODHART, "beta 0.3"),
+            percent(GOODHART, "beta 0.3", "proxy") / 100,
+            percent(GOODHART, "one model"),
+            percent(GOODHART, "one model", "proxy") / 100,
+        ),
+    ),
+    (
+        "13_learned_rewards",
         "By gold, all three penalties lie above the runs without one, by {:.1f}, {:.1f} and {:.1f} "
         "points",
         lambda: [
@@ -438,6 +449,15 @@ SENTENCES = [
         "13_learned_rewards",
         "at {:.1f} points with an interval from {:.0f} to {:+.0f}, so it may help or harm",
         lambda: points_with_interval(GOODHART, "minimum of three", "one model"),
+    ),
+    (
+        "13_learned_rewards",
+        "The mean of three ends lower, at {:.1f} points, and so do reward models from labels of "
+        "which 30 % were flipped, at {:.1f}",
+        lambda: (
+            points(GOODHART, "mean of three", "one model"),
+            points(GOODHART, "30 % flipped", "one model"),
+        ),
     ),
     (
         "13_learned_rewards",

@@ -423,7 +423,7 @@ for entry in trainer.state.log_history[:-1:6]:
 #    fractions. The interval, too, is over problems.
 
 # %% [markdown]
-# ### Exercise 13.3 · `rate_within` · medium · 8 minutes
+# ### Exercise 13.3 · `rate_within` · easy · 8 minutes
 #
 # Each row is a tuple `(prompt, gold, reward)`. For each prompt take all pairs of its rows that differ in gold; a pair
 # is in the right order if the row with more gold has strictly more reward. Return the mean over prompts of the fraction
@@ -565,10 +565,11 @@ figures.show(figure, f"Margins of pairs of one problem. {'; '.join(lines)}.")
 # right order, the orange bars those in the wrong order. The two vertical axes have different scales. A few margins
 # outside -2 to 4 are counted in the titles but not drawn.
 #
-# The reward model has learned the form. Among completions of the same form only the number tells right from wrong,
-# and there more than half of the margins lie within 0.13 of 0. Is that an accident of this reward model? The
-# benchmark trains five reward models, each on its own pool, and measures each on 64 completions for each of 48 new
-# problems:
+# The reward model has learned the form. Among completions of the same form only the number tells right from wrong, and
+# there more than half of the margins lie within 0.13 of 0, almost as many on the wrong side as on the right one. Nearly
+# all the others are right. So this model sees some wrong numbers clearly, and more than half of them hardly at all. Is
+# that an accident of this reward model? The benchmark trains five reward models, each on its own pool, and measures
+# each on 64 completions for each of 48 new problems:
 
 # %%
 import subprocess
@@ -694,12 +695,14 @@ figures.show(figure, f"Two line charts over KL. {'; '.join(lines)}.")
 print("\n".join(lines))
 
 # %% [markdown]
-# The dots are the 24 steps of the run in their order, each a mean of three steps. The horizontal axis is the KL
-# divergence of a completion from the base. The vertical axis is the proxy on the left and gold on the right.
+# The dots are the 24 steps of the run in their order, each a mean of three steps (the first and the last of two, so the
+# first dot is already some way from the base, whose gold is 0.44). The horizontal axis is the KL divergence of a
+# completion from the base. The vertical axis is the proxy on the left and gold on the right.
 #
 # First the policy learns what the reward model knows, the form, and gold rises with the proxy. What the policy gains
-# after that comes from the *errors* of the reward model: the proxy stays high, while gold falls to little more than
-# half of its best value. What does the policy write in the end?
+# after that is no gain in gold: the proxy stays high, while gold falls to little more than half of its best value and
+# ends no higher than it was at the base. The form alone is worth 1/3. So if every completion has it now, a gold of 0.42
+# means that only about one number in eight is right. What does the policy write in the end?
 
 # %%
 heldout_rows = list(to_dataset(load_problems(data.WORD_PROBLEMS["heldout"])))[:6]
@@ -713,8 +716,12 @@ for row, reward in zip(heldout_rows, rewards_of(reward_model, heldout_rows)):
     print(f"{reward:5.2f}  {row['text']!r:72.72} (right: {row['answer']})")
 
 # %% [markdown]
-# The completions are well-formed, five of the six answers are wrong, and all six rewards are high. So the reward does
+# All six completions have the form, five of the six answers are wrong, and all six rewards are high. So the reward does
 # not show what has happened; you have to read completions or to buy gold labels.
+#
+# In the toy, gold fell when its covariance with the proxy was negative among the answers that the policy then gave
+# (exercise 13.1). You can measure the same here if you label several completions of each problem. These six lines
+# cannot show it: each belongs to another problem, and the level of each problem's rewards is free (exercise 13.2).
 #
 # The call above has three traps, none of which raises an error:
 #
@@ -723,7 +730,7 @@ for row, reward in zip(heldout_rows, rewards_of(reward_model, heldout_rows)):
 # - Without `reward_processing_classes` TRL loads the tokenizer that the reward model's own folder names. A **wrong
 #   tokenizer** with a smaller vocabulary gives meaningless rewards.
 # - The chat template closes each completion, so a completion that was **cut off** at the length limit looks finished to
-#   the reward model. Use `mask_truncated_completions=True`, or a penalty.
+#   the reward model. Use `mask_truncated_completions=True`, or a penalty. (The call above leaves it out.)
 #
 # Check the number of labels, the vocabulary, and the order of a good and a bad text before any training. (The check of
 # the vocabulary finds a tokenizer that is too large. For one that is too small only the order of the two texts can warn
@@ -786,9 +793,11 @@ predict("13.4", prediction, both_runs);
 # ```
 #
 # The penalty costs some proxy reward and keeps the policy near completions of the kind that the reward model was
-# trained on. A much larger penalty lowers gold again: with an infinite one, the policy stays the base. Note what this
-# comparison does *not* show. The two runs end at different distances, so stopping the first run early might have done
-# the same. The next sections compare at equal distance.
+# trained on. In the stored runs of five seeds, also with 24 updates, those with this penalty end with 73 % right and a
+# proxy of 1.79, those without it with 21 % right and a proxy of 1.85. A much larger penalty would lower gold again:
+# with an infinite one, the policy stays the base. Note what this comparison does *not* show. The two runs end at
+# different distances, so stopping the first run early might have done the same. The next sections compare at equal
+# distance.
 #
 # </details>
 
@@ -812,7 +821,7 @@ predict("13.4", prediction, both_runs);
 # keep the best of n by the proxy? Average over *all* choices of n of the N completions. Number them by rising proxy
 # from 0 to N - 1 (assume that no two are equal): completion number i is the best of exactly $\binom{i}{n-1}$ of the
 # $\binom{N}{n}$ choices. The result decides how many completions you sample: the next cells use it for the reward model
-# of this chapter.
+# of this chapter. They contain the solution, so try it before you scroll.
 
 # %% tags=["exercise"]
 def best_of(proxy: list[float], gold: list[float], n: int) -> float:
@@ -931,8 +940,11 @@ print("\n".join(lines))
 # gold.)
 #
 # Best of n needs no training, and its gold turns, too: it rises from 0.44 to 0.81 for n = 8 and falls to 0.59 for n =
-# 64, although the proxy still rises. So training is not to blame. Whoever optimises this reward model, by whatever
-# means, finds completions that it overrates: among 64 completions there is often one.
+# 64, although the proxy still rises. So the fall needs no training. Whoever optimises this reward model, by whatever
+# means, finds completions that it overrates: among 64 completions there is often one. This does not show that the
+# reward model causes all of training's fall. Best of n ends at 3.2 nats. Training goes on to 15, where the proxy rises
+# only slowly and gold falls on, and a part of that fall may come from the distance itself: no run here separates the
+# two.
 #
 # The two ways differ in how far they have to go. Best of n gains more gold per nat than training, and it also turns
 # earlier. Gao et al. found the same, and warn that the divergence does not measure the amount of optimisation across
@@ -1140,12 +1152,13 @@ figures.show(figure, f"Gold over KL by method, with the frontier. {'; '.join(lin
 
 # %% [markdown]
 # The horizontal axis is the KL of a completion from the base, stretched like a square root; the vertical axis is mean
-# gold. A marker is the mean of the seeds in one range of the divergence (for best of n: for one n), placed at their
-# mean KL. Best of n is measured on 48 new problems, the trainings on the batches that they trained on. Along each
-# curve of a training, time runs roughly from left to right. The band goes from the lowest to the highest seed of one
-# model. The broad grey line is the frontier of these six methods. The dotted line pays gold itself and is not part of
-# it. A method has no marker in a range that fewer than three of its seeds reached, or where they had fewer than five
-# batches in all.
+# gold. A marker is the mean of the seeds in one range of the divergence, placed at their mean KL. For best of n it
+# belongs to one n and is placed at the formula's KL, which is an upper bound, so it may lie too far to the right.
+# Between two markers a line is only drawn, not measured. Best of n is measured on 48 new problems, the trainings on the
+# batches that they trained on. Along each curve of a training, time runs roughly from left to right. The band goes from
+# the lowest to the highest seed of one model. The broad grey line is the frontier of these six methods. The dotted line
+# pays gold itself and is not part of it. A method has no marker in a range that fewer than three of its seeds reached,
+# or where they had fewer than five batches in all.
 #
 # - **Beyond 2 nats nothing is gained.** The frontier rises to 0.82 within the first two nats and stays there (by its
 #   definition it cannot fall). Beyond 3 nats every curve with a reward model falls, whatever the remedy, and the runs
@@ -1265,7 +1278,7 @@ print(f"{len(runs)} runs, {runs['seed'].nunique()} seeds; early stopping used "
 report("goodhart")
 
 # %% [markdown]
-# What do the thirteen rows show?
+# Two remedies are shown to help, a strong penalty and early stopping, and both limit the distance. In detail:
 #
 # - **Shown to help:** with a KL penalty of 0.3, 73 % are right, and early stopping ends at 58 %, for 384 gold labels.
 #   The corrected test confirms both.
@@ -1276,8 +1289,9 @@ report("goodhart")
 #   end with one model, at -0.2 points with an interval from -20 to +20, so it may help or harm. In the figure above its
 #   curve is close to that of one model from 2 nats on. Between 1 and 2 nats it lies higher (0.79 against 0.67), but
 #   only four seeds of each have batches there, and we did not test the difference. All three models learned from the
-#   same base and the same kind of pairs, so they may overlook the same errors. Nor do these runs show that a diversity
-#   bonus helps, or leaving out the division by a standard deviation.
+#   same base and the same kind of pairs, so they may overlook the same errors. The mean of three ends lower, at -11.8
+#   points, and so do reward models from labels of which 30 % were flipped, at -10.6; neither harm is shown. Nor do
+#   these runs show that a diversity bonus helps, or leaving out the division by a standard deviation.
 # - **The rule itself** reaches 87 %, more than any remedy here.
 #
 # None of these remedies repairs the reward model. To repair it, label completions of the *policy* and train the reward
@@ -1293,8 +1307,9 @@ report("goodhart")
 # reward. In these runs it is in the loss for both methods, so that they differ in less.)
 #
 # The columns are those of the table above, but *points* is the difference from SFT, then GRPO. *megabytes* counts
-# weights, gradients and the optimizer's averages, in MiB. *PPO's loss* is GRPO with PPO's mean over all tokens of the
-# batch in place of a mean for each completion.
+# weights, gradients and the optimizer's averages, in MiB. (The row SFT contains a frozen copy of the policy, which only
+# the later training needs.) *PPO's loss* is GRPO with PPO's mean over all tokens of the batch in place of a mean for
+# each completion.
 
 # %%
 pipeline = read_runs("pipeline")
@@ -1350,12 +1365,13 @@ for name in methods[1:]:
 # ## What to do in your own project
 #
 # 1. **Before training**, measure the reward model's accuracy within prompts and by what differs. If it cannot tell
-#    apart completions of the same form, expect the curve to turn as soon as the form is learned.
+#    apart completions of the same form, expect the curve to turn as soon as the form is learned. If it can, that is no
+#    proof: the toy's loophole had 99.6 %.
 # 2. **Log the KL of a completion** in nats from the first step, and draw every reward over it.
 # 3. **Buy some gold labels.** Label a few hundred completions at several distances; only they show where the curve
 #    turns. The proxy does not.
 # 4. **Try best of n first.** It needs no training, and a few gold labels of its choices show whether the reward model
-#    breaks.
+#    breaks. But every request then costs n completions and n rewards.
 # 5. **Limit the distance**, by a KL penalty or by stopping, and compare methods only at equal distance.
 # 6. **When the curve has turned, improve the reward**, with labels of the policy's own completions or with a rule for
 #    what a rule can check.
@@ -1477,7 +1493,8 @@ print(f"a third of the rate, against the usual rate: points {words}, p {p:.2f}")
 # the rewards of all steps of a group together. A token's advantage is then the sum over its own step and all later
 # ones. So a wrong step lowers the advantages of its own tokens and of those before it, and not of those after it, while
 # an outcome reward penalises all tokens of the completion alike. There is a side effect: the tokens of an early step
-# add up many later rewards, so where most steps are right, *longer* completions earn more.
+# add up many later rewards. So of two completions whose steps are all right, the *longer* one gets the larger
+# advantages. (In the runs below, the length hardly changed.)
 #
 # A rule for steps can have a gap, too. In the table, "right steps" pays a step only if it is a column of this very sum.
 # "true steps" pays every true equation, such as 1+1=2, however often it is written. The stored runs are on the sums of
@@ -1683,8 +1700,9 @@ print(json.dumps(proved, indent=2))
 #
 # Exercises 13.1 to 13.6 stand above, where their ideas are explained. The table in chapter 00 counts what you have
 # solved. One more has no check, because it is about your own project: take a run of yours against a learned reward,
-# label 30 completions at each of four distances from the base, and draw the rate of good ones over the divergence. Has
-# the curve turned?
+# label 30 completions at each of four distances from the base, several of each prompt, and draw the rate of good ones
+# over the divergence. At each distance compute also the covariance of label and reward among the completions of one
+# prompt, and its mean over the prompts. Has the curve turned, and where is the covariance negative?
 
 # %% [markdown]
 # ## Summary
@@ -1692,11 +1710,13 @@ print(json.dumps(proved, indent=2))
 # - A reward model learns what separates its pairs. Count its accuracy within prompts and by what differs: among
 #   completions of the same form the reward models of this chapter are right in 68.5 % of the pairs.
 # - Over the divergence from the base, the proxy rises and stays high; gold rises, peaks and falls. Best of n does this
-#   without any training. So the cause is the reward model, and training is only one way to find its errors.
+#   without any training. So the reward model alone can cause the fall; beyond the first 3 nats the distance itself may
+#   add to it.
 # - A limit on the distance helps: a penalty of 0.3 and early stopping are shown to end with more right answers. That a
 #   penalty does more than early stopping is not settled here. An ensemble without a penalty and PPO's critic are not
 #   shown to help.
-# - If a rule can check something, use the rule: paid by the rule itself, the same training shows no lasting fall.
+# - If a rule can check something, use the rule. Here the rule is gold itself, so its curve without a lasting fall is
+#   the best case; a rule with a gap is a proxy, too.
 #
 # When does training against a learned reward stop helping? When the policy has learned what the reward model can see,
 # here after about 2 nats; what helps is to go no further, to buy gold labels that show the turn, and to repair the
