@@ -299,6 +299,10 @@ rate_within.case(
 rate_within.case([("a", 1.0, 0.2), ("b", 1.0, 2.0), ("a", 0.0, 0.3), ("b", 0.0, 1.0)])
 # one tie among right and wrong pairs
 rate_within.case([("a", 1.0, 0.5), ("a", 0.8, 0.5), ("a", 0.3, 0.2), ("a", 0.0, 0.9)])
+# a prompt whose rows are all right, and one where two of three pairs differ in gold
+rate_within.case(
+    [("a", 1.0, 0.5), ("a", 1.0, 0.4), ("b", 1.0, 1.0), ("b", 0.0, 0.0), ("b", 0.0, 2.0)]
+)
 
 
 @rate_within.mistake
@@ -389,6 +393,19 @@ def compares_best_and_worst(rows):
     return mean(rates)
 
 
+@rate_within.mistake
+def divides_by_all_pairs(rows):
+    """You divided by all pairs of a prompt: a pair with equal gold has no right order, so leave it
+    out.
+    """
+    rates = []
+    for group in rows_by_prompt(rows):
+        pairs = comb(len(group), 2)
+        if pairs:
+            rates.append(sum(right_orders(group)) / pairs)
+    return mean(rates)
+
+
 # 13.4: what a KL penalty does to the curve
 
 
@@ -419,7 +436,10 @@ penalised = experiment(
     wrong={
         "more gold": "Here it did not: was beta 0.3, and did the free run go far enough to fall?",
         "the same": "The penalty keeps the policy where the reward model has seen completions.",
-        "less gold": ("A penalty costs reward only as far as the reward is right; here it is not."),
+        "less gold": (
+            "The penalty costs proxy, not gold: "
+            "the free run ended far beyond the distance of its best gold."
+        ),
     },
 )
 FREE_RUN = [{"gold": 0.44, "proxy": 1.6}] * 8
