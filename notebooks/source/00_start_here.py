@@ -248,6 +248,8 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
+# (The bar shows the time of the stored run, whose machine had other work.)
+#
 # In the figure the blue line is the weighted total, which can reach 3. The other lines are the three rewards before
 # weighting, each of which can reach 1. From about step 12 the two lines of the form lie on top of each other. Pale
 # lines show single steps. Strong lines are smoothed: each point is the mean of the 7 steps around it. At the ends there
