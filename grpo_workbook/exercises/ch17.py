@@ -165,19 +165,26 @@ def examine(function):
 
     others = honest[1:] + honest[:1]  # the honest text of another row
     all_answers = list(dict.fromkeys(str(row["answer"]) for row in rows))
+    stands_there = True  # otherwise the hedges and blanks below would be the honest texts
     hedges = []  # all answers in the place of one, in the honest form
+    blanks = []  # no answer in its place
     for row, text in zip(rows, honest, strict=True):
-        hedges.append(text.replace(str(row["answer"]), ", ".join(all_answers)))
-    both = [f"{text}\n{other}" for text, other in zip(honest, others, strict=True)]
+        answer = str(row["answer"])
+        stands_there = stands_there and answer in text
+        hedges.append(text.replace(answer, ", ".join(all_answers)))
+        blanks.append(text.replace(answer, ""))
     # All attacks come before the results, because their values must be between -1 and 1 as well.
     other_row_earns_less = earn_less(others)
     list_earns_less = earn_less(["\n".join(all_answers)] * len(rows))
     hedge_earns_less = earn_less(hedges)
-    two_texts_earn_less = earn_less(both)
-    behind = [f"{text} {other}" for text, other in zip(honest, others, strict=True)]
-    before = [f"{other} {text}" for text, other in zip(honest, others, strict=True)]
-    behind_earns_less = earn_less(behind)
-    before_earns_less = earn_less(before)
+    blank_earns_less = earn_less(blanks)
+    first_earns_less = True  # the honest text, and then another one
+    last_earns_less = True
+    for space in (" ", "\n"):
+        first = [f"{text}{space}{other}" for text, other in zip(honest, others, strict=True)]
+        last = [f"{other}{space}{text}" for text, other in zip(honest, others, strict=True)]
+        first_earns_less = earn_less(first) and first_earns_less
+        last_earns_less = earn_less(last) and last_earns_less
     repetition_earns_less = earn_less([f"{text}\n" * 5 for text in honest])
     question_earns_less = earn_less([row["question"] for row in rows])
     nothing_earns_less = earn_less([""] * len(rows))
@@ -188,12 +195,14 @@ def examine(function):
         "every honest text earns": all(value > 0 for value in honest_values),
         "every value is between -1 and 1": all(-1 <= value <= 1 for value in all_values),
         "no text is right in more than half of the rows": 2 * most <= len(rows),
+        "the answer stands in the honest text": stands_there,
         # the attacks
         "the honest text of another row earns less": other_row_earns_less,
         "all answers in a list earn less": list_earns_less,
         "all answers in the place of one earn less": hedge_earns_less,
-        "two honest texts in a row earn less": two_texts_earn_less,
-        "two honest texts on one line earn less": behind_earns_less and before_earns_less,
+        "the form without an answer earns less": blank_earns_less,
+        "the honest text before another one earns less": first_earns_less,
+        "the honest text behind another one earns less": last_earns_less,
         "the same text five times earns less": repetition_earns_less,
         "the question earns less": question_earns_less,
         "nothing earns less": nothing_earns_less,
@@ -207,11 +216,13 @@ my_project.case(
         "every honest text earns": True,
         "every value is between -1 and 1": True,
         "no text is right in more than half of the rows": True,
+        "the answer stands in the honest text": True,
         "the honest text of another row earns less": True,
         "all answers in a list earn less": True,
         "all answers in the place of one earn less": True,
-        "two honest texts in a row earn less": True,
-        "two honest texts on one line earn less": True,
+        "the form without an answer earns less": True,
+        "the honest text before another one earns less": True,
+        "the honest text behind another one earns less": True,
         "the same text five times earns less": True,
         "the question earns less": True,
         "nothing earns less": True,
@@ -250,8 +261,8 @@ def is_exact(text, gold):
 
 @my_project.mistake
 def pays_a_list():
-    """Your reward finds the answer anywhere in the text, or at its beginning: a list of all answers
-    earns as much, so read one marked place and refuse whatever follows it.
+    """Your reward finds the answer anywhere in the text: a list of all answers earns as much, so
+    read one marked place and refuse a text that has two.
     """
 
     def contains(text, gold):
@@ -341,6 +352,38 @@ def looks_inside_the_marked_place():
         return block is not None and gold in block
 
     return project(contains, NINE_ITEMS, "<answer>{}</answer>")
+
+
+@my_project.mistake
+def pays_the_beginning():
+    """Your reward looks at the beginning of the text alone: a right answer with others behind it
+    earns as much, so refuse whatever follows.
+    """
+    return project(str.startswith, NINE_ITEMS)
+
+
+@my_project.mistake
+def pays_a_piece():
+    """Your reward asks whether the text is a part of the answer: an empty answer is part of every
+    one. Compare the whole text with the answer.
+    """
+
+    def is_a_piece(text, gold):
+        return text.startswith("answer:") and text[7:].strip() in gold
+
+    return project(is_a_piece, NINE_ITEMS, "answer: {}")
+
+
+@my_project.mistake
+def writes_the_answer_differently():
+    """In your honest texts the answer is written in another way than in the rows, as 1,200 is for
+    1200. The check cannot replace it there, so write both alike.
+    """
+
+    def has_a_comma(text, gold):
+        return text == f"{gold:,}"
+
+    return project(has_a_comma, range(1200, 1209), "{:,}")
 
 
 # 17.3: which sentences the intervals of a gain carry
