@@ -16,11 +16,11 @@
 # %% [markdown]
 # ## The steps
 #
-# What the steps find out is written to files, and the checklist at the end reads these files. So the checklist judges
-# what the run left on the disk, and not what you remember of it. In the picture, the numbers are those of the sections
-# below, and the names of files stand under the steps that write them. (Step 10 also stores the measurements of the
-# steps 6 and 9.) Data are blue, checks green, measurements orange, and the steps that make a model white. The grey box
-# is your own part:
+# Most of what the steps find out is written to files, and the checklist at the end reads these files. So the checklist
+# judges what the run left on the disk, and not what you remember of it. In the picture, the numbers are those of the
+# sections below, and the names of files stand under the steps that write them. (Step 10 also stores the measurements of
+# the steps 6 and 9.) Data are blue, checks green, measurements orange, and the steps that make a model white. The grey
+# box is your own part:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures, quiet, use_one_thread
@@ -64,7 +64,8 @@ figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacke
 # **Your own file needs a real model.** The tiny model of the profile *smoke* can read only the course's word problems:
 # its tokenizer splits ordinary English almost into letters. Step 1 measures this and stops if the tokenizer does not
 # fit your text. With `MY_PROFILE = None` the chapter takes the model that fits your GPU. Then set more steps and more
-# held-out problems (for example 250 and 400), and expect the run to take hours.
+# held-out problems (for example 250 and 400), and expect the run to take hours. (All results that this chapter shows
+# are those of the tiny model.)
 
 # %%
 MY_FILE = None  # "my.csv", "my.jsonl", "owner/name:config:split"; None: the example
@@ -200,7 +201,9 @@ print(naive_leaks, "training questions would also be held out")
 
 # %% [markdown]
 # With such copies, held-out accuracy would partly measure memory. So drop repeats first. If two copies have different
-# answers, drop both, because you do not know which answer is right.
+# answers, drop both, because you do not know which answer is right. (A near repeat with another answer may be a
+# different problem with other numbers. Here it is lost. If your file has many such rows, read them and keep what is
+# right.)
 
 # %%
 from grpo_workbook.data import duplicates
@@ -351,8 +354,9 @@ weights = [2.0, 0.5, 0.5]
 # %% [markdown]
 # Now attack both versions. Take one of your questions and write what a good model would answer (`HONEST`). Then collect
 # attacks: those of the course, and texts in the right form with the answers of *other* rows. The course's collection
-# needs a whole number as the answer. If your answers are texts, this cell attacks a question of its own instead, and
-# exercise 17.2 attacks your reward.
+# needs a whole number as the answer. If your answers are texts, this cell attacks a question of its own instead. Then
+# the line *no attack gets through* of the checklist says nothing about your task, and only exercise 17.2 attacks your
+# reward.
 
 # %%
 from grpo_workbook.rewards import attacks, honest
@@ -375,7 +379,8 @@ print(len(attempts), "attacks on:", question)
 
 # %% [markdown]
 # `score_rewards` treats the honest completion and all attacks as one group, and adds up the rewards as TRL does. If an
-# attack earns at least as much as the honest completion, it **gets through**.
+# attack earns at least as much as the honest completion, it **gets through**. (Exercise 17.2 is stricter: there an
+# attack may earn at most nine tenths.)
 
 # %%
 from grpo_workbook.rewards import score_rewards
@@ -528,10 +533,12 @@ figures.show(figure, f"{title}. Groups by right completions: {', '.join(parts)}.
 # groups no completion is right here, so these problems are hard for the model. They teach nothing in this draw, but may
 # in a later one: by luck, or because training on the others makes a right completion likelier.
 #
-# With all rewards together (row `total` of the table), 11 of the 16 groups teach nothing at first, and 5 teach. That is
-# enough to begin. Sixteen groups are few, so this fraction is rough: in the run below, 43 % of the groups teach
-# nothing, at first as well as on average. If nearly all groups had no right completion, you would take easier problems
-# or teach some answers by SFT first. If most groups had only right completions, you would take harder problems.
+# With all rewards together (row `total` of the table), 11 of the 16 groups teach nothing at first, and 5 teach, one of
+# them only form. That is enough to begin. Sixteen groups are few: the 95 % interval of 11 of 16 is 44 to 86 %. In the
+# run below, 43 % of the groups teach nothing on average. (The diagnosis says 43 % *at first*, too. But that is a mean
+# over the first steps, in which the model already learns.) If nearly all groups had no right completion, you would take
+# easier problems or teach some answers by SFT first. If most groups had only right completions, you would take harder
+# problems.
 
 # %% [markdown]
 # ## 5 · Plan: memory and problems
@@ -812,15 +819,15 @@ figures.show(figure, words + ", ".join(gains))
 # The grey bars are the accuracy before and after training. Each part of the gain begins where the one before it ends,
 # and its black line is its 95 % interval.
 #
-# None of the gain is form, because the base nearly always writes the requested form ([its
+# None of the measured gain is form, because the base nearly always writes the requested form ([its
 # card](../data/tiny-qwen3/README.md)). The interval of form has no width, since no answer before training was right in
 # another form. That does not mean that the measurement has no error. By the *rule of three*, what none of 120 problems
 # shows can still be true of 3 in 120, so up to 2.5 points of form remain possible.
 #
 # Of the gain, 12.8 points are sharpening, and 16.9 are on problems that the base solved in none of its other seven
-# tries. Their intervals overlap, so these intervals do not show which part is larger. (An interval of the difference
-# could: see exercise 17.3.) "New" depends on the number of tries: with 64 of them the base solves more ([chapter
-# 08](08_evaluation.ipynb)).
+# tries. Their intervals overlap, so these intervals do not show which part is larger. (An interval of the difference,
+# problem by problem, could. The chapter does not compute it.) "New" depends on the number of tries: with 64 of them the
+# base solves more ([chapter 08](08_evaluation.ipynb)).
 #
 # With one greedy answer to each problem, accuracy rises from 40.8 to 75.8 %. This gain of 35.0 points is well above the
 # 11 to 16 that step 5 computed. But it is one run with one seed, and a tiny model's result is only a hypothesis about
@@ -894,6 +901,10 @@ print(card[begin:end])
 # base's 16-bit weights. The difference is four problems of 120. Even if four problems got better and none worse, the
 # paired test would give p = 0.125, so the difference may be chance. The card gives both errors, that of the merge and
 # that of the change of base ([chapter 09](09_merge_and_inference.ipynb)).
+#
+# So every gain on the card is one of the 4-bit policy over the 4-bit base. Of the merged model, which you send, only
+# the 79.2 % were measured. If you want to claim a gain for it, ask the 16-bit base and the merged model the same
+# held-out problems.
 #
 # ## 11 · The checklist
 #
@@ -1003,7 +1014,9 @@ print("failed:", ", ".join(failed))
 # weight only: if you change the code of a reward, attack it again. No program can check the following three things.
 # Check them yourself:
 #
-# - I read 50 completions from before training and 50 from after it, right ones as well as wrong ones.
+# - I read 50 completions from before training and 50 from after it, right ones as well as wrong ones. (They are in
+#   `before_sampled.completions` and `after_sampled.completions`, eight to each problem in a row. The right ones have
+#   True in `.strict`. No file keeps them, so read them before you close the notebook.)
 # - The held-out problems are what users will ask, and not what was easy to collect.
 # - I chose no reward, step or checkpoint by the held-out set. The curve in step 8 was looked at and used for nothing.
 
@@ -1122,8 +1135,9 @@ check("17.1", split_by_group);
 #   file);
 # - a function that takes a row and returns the text that a good model would write.
 #
-# For every row, the check compares the honest text with these attacks: the honest text of another row, all answers in a
-# list, the honest text with this list in the place of its answer, the honest text before or behind another one, on one
+# In the honest text the answer has to stand as it stands in the row: 1200 and not 1,200. For every row, the check
+# compares the honest text with these attacks: the honest text of another row, all answers in a list, the honest text
+# with this list in the place of its answer or with nothing there, the honest text before or behind another one, on one
 # line or two, the same text five times, the question, and an empty text. Each attack must earn at most nine tenths of
 # what the honest text earns, on every row. All rewards must lie between -1 and 1. And no fixed text may be right in
 # more than half of the rows.
