@@ -161,8 +161,8 @@ def takes_the_first_turn(tokens, end, header):
 
 
 @tool_mask.mistake
-def looks_for_one_token(tokens, end, header):
-    """You looked for one token of the header: a result may hold the same token, so compare all
+def looks_for_two_tokens(tokens, end, header):
+    """You compared only the last two tokens of the header: a result may hold both, so compare all
     tokens of the header, in their order.
     """
     mask = []
@@ -173,6 +173,22 @@ def looks_for_one_token(tokens, end, header):
             model_writes = False
         elif not model_writes and token == header[-1] and len(mask) > 1:
             model_writes = tokens[len(mask) - 2] == header[-2]
+    return mask
+
+
+@tool_mask.mistake
+def looks_for_the_last_token_alone(tokens, end, header):
+    """You looked only for the last token of the header: the template writes the same token, a line
+    break, right behind the end token. Compare all tokens of the header, in their order.
+    """
+    mask = []
+    model_writes = True
+    for token in tokens:
+        mask.append(int(model_writes))
+        if model_writes and token == end:
+            model_writes = False
+        elif not model_writes and token == header[-1]:
+            model_writes = True
     return mask
 
 
@@ -363,6 +379,19 @@ def takes_an_answer_beside_a_call(completions, answer, price):
     for completion, gold in zip(completions, answer, strict=True):
         last = completion[-1]
         is_right = last["role"] == "assistant" and last["content"] == gold
+        rewards.append(float(is_right) - price * count_calls(completion))
+    return rewards
+
+
+@priced_reward.mistake
+def strips_the_content(completions, answer, price):
+    """You removed spaces from the content: only a content that is exactly the answer is right, as
+    in the priced run.
+    """
+    rewards = []
+    for completion, gold in zip(completions, answer, strict=True):
+        content = answer_of(completion)
+        is_right = content is not None and content.strip() == gold
         rewards.append(float(is_right) - price * count_calls(completion))
     return rewards
 
