@@ -2,9 +2,9 @@
 # # 11 · Tools and environments
 #
 # How do you train a model that acts, that is a model that calls a tool, reads the result, and goes on? A tool gives the
-# model what it lacks: a language model multiplies 513 by 37 badly, and it cannot know the prices of today. GRPO stays
-# the same; what changes is how a completion is made, and which of its tokens are trained. With TRL's own trainer, this
-# chapter teaches a tiny model to use a calculator, to use it less where it does not pay, and to play a game over
+# model what it lacks: a small language model multiplies 513 by 37 badly, and it cannot know the prices of today. GRPO
+# stays the same; what changes is how a completion is made, and which of its tokens are trained. With TRL's own trainer,
+# this chapter teaches a tiny model to use a calculator, to use it less where it does not pay, and to play a game over
 # several turns.
 #
 # **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
@@ -225,6 +225,10 @@ display(coloured(example))
 #
 # **Only the blue tokens earn a gradient.** The policy did not sample the orange ones, so the formula of chapter 01 does
 # not apply to them. TRL's `tool_mask` is 1 for blue tokens and 0 for orange ones.
+#
+# Such a mask fits only the tokens as they were sampled. So TRL keeps the token ids of every turn and appends those of
+# the results. Do not make the tokens again from the messages: the same text can be cut into other tokens, and a
+# template may change earlier turns (Qwen3's removes their thinking).
 
 # %% [markdown]
 # ## Before training
@@ -517,7 +521,7 @@ figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 # likely reasons, which this one run with one seed does not separate. First, the tool's tokens surprise the model, and
 # so do the headers between two turns, which it never had to write. Their gradients are large, and they decide where the
 # step goes. Second, the model is trained to *write* what it should only read: where the advantage is positive, it
-# learns to predict the tool's text.
+# learns to predict the tool's text, and where it is negative, it is pushed away from a text that it did not choose.
 
 # %% [markdown]
 # ## When to call: a price
@@ -619,10 +623,20 @@ figures.show(figure, f"{words}Rate of calling: {numbers}.")
 # %% [markdown]
 # The best policy always calls where it is right by heart in less than 45 % of its tries, and never elsewhere. The hard
 # products are where they should be, at the top left. The easy ones are not: the policy calls for them in 56 % of the
-# conversations where a call is worth its price, and in 51 % of those where it is not. Within so few steps it has
-# learned to tell the two *kinds* apart. That it also tells single products apart is not shown: 56 and 51 % are too
-# close for 36 products. (A rate from eight tries is rough: its 95 % interval reaches up to 35 points to each side. So
-# some of the easy products may belong to the other side.)
+# conversations where a call is worth its price, and in 51 % of those where it is not. (The table above has 0.36 calls
+# for these products, from 36 conversations. That is a low draw: its interval reaches up to 16 points to each side. The
+# figure has 288 conversations, so trust it more.) Within so few steps it has learned to tell the two *kinds* apart.
+# That it also tells single products apart is not shown: 56 and 51 % are too close for 36 products. (A rate from eight
+# tries is rough: its 95 % interval reaches up to 35 points to each side. So some of the easy products may belong to the
+# other side.)
+#
+# But telling the kinds apart earned nothing yet. The reward of this run is right answers minus 0.5 per call. By the
+# table, the easy products earn 0.29, against 0.39 with the free policy, which always calls (for 36 products this
+# difference is within chance), and the hard ones earn 0.43 with both. There was little to gain: before training, 44 %
+# of the easy products were right by heart, and the border is at 45 %, so on average a call for them gains about what it
+# costs. Calls for easy products even became more frequent (0.17 before), on both sides of the border. Probably what the
+# model learned on hard products carried over. A higher price moves the border below the rate by heart: exercise 11.2
+# trains with 0.9.
 #
 # ## Two tools: look up, then multiply
 #
@@ -742,7 +756,8 @@ print(f"paid wrongly, of {len(transcripts)}:", fooled)
 
 # %% [markdown]
 # Only the course's reward pays for none of them: it reads the answer from the last message, and only if the model wrote
-# it.
+# it. (The list is the course's own, and a reward that never pays would score 0 as well. That this one pays for right
+# answers, the training above has shown.)
 #
 # A tool that fails by its own fault is another case. If failures of a server earned 0, the model would learn not to
 # call it. So `@tool` marks such a failure, and the reward of this transcript is `None`. If all rewards of a completion
@@ -1092,10 +1107,16 @@ figures.show(figure, "Advantages by first guess, means: " + "; ".join(parts))
 
 # %% [markdown]
 # The points of each guess lie far apart, on both sides of 0. The means differ much less, and each interval contains 0.
-# So more than 300 games do not show which first guess is good. The training above had 640 games, about twice as many,
-# and to halve such an interval takes four times as many. The more turns an episode has, the smaller is the part of its
-# advantage that is due to one guess. It helps to keep episodes short, to start from a model that wins sometimes, and to
-# use more groups.
+# So more than 300 games of this model do not show clearly which first guess is good, and to halve such an interval
+# takes four times as many. (A part of the reason is the model: it contradicts itself and stops early, so a good start
+# helps it less than it helps the random player.)
+#
+# The training above had 640 games, about twice as many. Yet after it the model of seed 0 begins with 4 more often, as
+# the row *1 to 7* of the tables shows. A likely reason is that the later guesses improved during training, so that a
+# good start paid more and more; this one run does not show it.
+#
+# The more turns an episode has, the smaller is the part of its advantage that is due to one guess. It helps to keep
+# episodes short, to start from a model that wins sometimes, and to use more groups.
 #
 # An environment can also reward single turns: `get_reward` may give a part of the reward for each guess that
 # contradicts no earlier answer. TRL still adds everything up into one advantage for the whole conversation, and a model
@@ -1293,7 +1314,8 @@ check("11.1", tool_mask);
 # </details>
 #
 # Compare your masks with those of the conversations that this chapter has played. With a 1 too many the model would be
-# trained to write what it should read, and with a 0 too many it would not be trained on something that it wrote:
+# trained to write what it should read, and with a 0 too many it would not be trained on something that it wrote. They
+# should be equal in every conversation:
 
 # %%
 header = tokenizer.encode(
@@ -1453,6 +1475,16 @@ except NotImplementedError:
     print("Write my_tool first, then run this cell.")
 
 # %% [markdown]
+# <details><summary>How to read your result</summary>
+#
+# The prompt grows by your schema. The tiny model cannot read it: its tokens only stand in an unusual place. So a change
+# of the rates shows how much they disturb the model. (160 products leave an interval of up to 8 points to each side.)
+# In a real model the schema costs tokens in every prompt as well, and your tool competes with the other one for being
+# called.
+#
+# </details>
+
+# %% [markdown]
 # ### Exercise 11.4 · `wrong_tool` · medium · 10 minutes
 #
 # Suppose that the calculator is wrong by 1 in half of its answers, so that a call leads to a right answer in only half
@@ -1500,9 +1532,10 @@ predict("11.4", prediction, run_wrong_tool);
 # ```
 #
 # From memory, the model is right on an easy product about as often as with this calculator, so a call makes little
-# difference, and the rate of calls ends somewhere in the middle: 0.50 calls for an easy product in one run, and 0.99
-# for a hard one. On a hard one the model is almost never right from memory, so a chance of one half is much better. A
-# tool need not be reliable to be learned; it must be better than the model.
+# difference. In one run, the 20 steps led to 0.50 calls for an easy product, up from 0.17, and to 0.99 for a hard one.
+# With more steps the rate for easy products might go on rising. On a hard product the model is almost never right from
+# memory, so a chance of one half is much better. A tool need not be reliable to be learned; it must be better than the
+# model.
 #
 # </details>
 
@@ -1646,9 +1679,9 @@ except NotImplementedError:
 #   answer.
 # - `max_completion_length` limits calls, results and the answer together. What does not fit is dropped without a
 #   warning: watch `tools/lost_results`.
-# - A correctness reward teaches the model to call always. With a price per call the model calls for the kind of product
-#   where calls pay. Among the easy products it called nearly as often where calls do not pay as where they pay (20
-#   steps, one seed).
+# - A correctness reward teaches the model to call always. With a price per call the model called for nearly every hard
+#   product and for about half of the easy ones, whether a call paid there or not (20 steps, one seed). At a price of
+#   0.5 this earned no more than calling always, because on average an easy call gains about what it costs.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
