@@ -92,9 +92,10 @@ for reply in passes[:2]:
 #
 # People read better than a rule, but they are too slow. A run of 500 steps with 64 completions has 32,000 replies; at
 # ten seconds for each, Ruth would read for 89 hours, and the training would wait for her. A model can read in her
-# place. The reward model of chapter 13 must first be trained on many pairs of replies that people compared. A **judge**
-# is a language model that can already read: you only write the question, and it answers in about a second. But it can
-# err, and the policy is paid for the judge's errors, too. So before you use a judge, you need two answers about it:
+# place. The reward model of chapter 13 must first be trained on many pairs of replies that people compared. A
+# **judge** is a language model that can already read: you only write the question, and it answers within a second or
+# so. But it can err, and the policy is paid for the judge's errors, too. So before you use a judge, you need two
+# answers about it:
 #
 # 1. Does it agree with people on replies that were there before the training?
 # 2. Does it still agree with them on the replies that the policy writes *because* this judge pays for them?
@@ -318,11 +319,13 @@ print(f"{calls:,} questions: {price * calls:.2f} dollars, {hours:.1f} hours")
 
 # %% [markdown]
 # These replies are short; the price grows with the length of yours. Here the time hurts more than the price, because
-# the training waits. Three things help: fewer criteria, a cache (equal questions are free), and one question about all
+# the training waits. Four things help: more questions at a time (eight is the default of `at_once`; a server such as
+# vLLM answers many more together), fewer criteria, a cache (equal questions are free), and one question about all
 # criteria together. The authors of [Rubrics as Rewards](https://arxiv.org/abs/2507.17746) compare both forms:
-# *explicit*, a question for each criterion and a weighted sum, and *implicit*, one question with the whole list and one
-# grade. The implicit form is cheaper, but you no longer see which criterion a policy satisfies. This chapter uses the
-# explicit form, because it shows what goes wrong.
+# *explicit*, a question for each criterion and a weighted sum, and *implicit*, one question with the whole list and
+# one grade. There each prompt has a rubric of its own, while here one rubric serves all. The implicit form is
+# cheaper, but you no longer see which criterion a policy satisfies. This chapter uses the explicit form, because it
+# shows what goes wrong.
 #
 # ## How far does it agree with people?
 #
@@ -393,10 +396,10 @@ draw_kappas("Agreement with Ruth on 300 unseen replies", "criterion",
 # The horizontal axis has the four criteria, the vertical axis Cohen's kappa; a bar is the 95 % interval. Circles
 # compare the judge with Ruth, squares Sam with Ruth.
 #
-# On all four criteria the judge agrees with Ruth about as well as Sam does: 0.77 against 0.75, 0.71 against 0.73, 0.59
-# against 0.54, and 0.70 against 0.63. The intervals are 0.15 to 0.19 wide, so 300 replies could not show a small
-# difference, and we do not test one. (The judge learned from Ruth's own answers; a judge that has never seen her
-# answers would find it harder.)
+# On all four criteria the judge agrees with Ruth about as well as Sam does: 0.77 against 0.75, 0.71 against 0.73,
+# 0.59 against 0.54, and 0.70 against 0.63. The intervals are 0.15 to 0.19 wide, so 300 replies could not show a small
+# difference, and we do not test one. (The judge learned from 900 answers about replies of the same kind; a judge that
+# has seen none would find it harder.)
 #
 # The two people agree least on *step*. The second and the third reply at the beginning of the chapter show why: "We
 # will look at it" is a step for one reader and none for the other. Make such a question clearer before any judge gets
@@ -513,10 +516,11 @@ position = by_position / len(pairs)
 print(f"{by_position} of {len(pairs)} pairs are decided by the position alone")
 
 # %% [markdown]
-# The test finds the bias that was built in. This bias decides only pairs whose scores are close. In training, the
-# completions of a group become more alike, so it can decide more of them. Therefore give a pair judge both orders and
-# count a half where they disagree, as `compare` does. Questions about one reply alone, as a rubric asks them, have no
-# position.
+# The test finds the bias that was built in. (This judge always answers alike. With one that does not, chance flips
+# pairs, too. So count apart how often the first place won both times and how often it lost both times: a bias leans
+# to one side, chance does not.) This bias decides only pairs whose scores are close. In training, the completions of
+# a group become more alike, so it can decide more of them. Therefore give a pair judge both orders and count a half
+# where they disagree, as `compare` does. Questions about one reply alone, as a rubric asks them, have no position.
 #
 # ## A rubric
 #
@@ -573,8 +577,9 @@ check("14.2", rubric_reward);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# If you averaged the other verdicts, a completion whose hard criterion was not judged would earn more than its
-# neighbours. If you counted a missing verdict as a no, it would earn less. Neither is fair.
+# Two replies to one message are alike, and for one of them the judge failed on *step*. Compute both rewards if you
+# leave the missing criterion out, once for replies that have a step and once for replies that have none. Then count
+# it as a no, and do the same. Which reply would GRPO prefer, and for what reason?
 #
 # </details>
 #
@@ -591,6 +596,10 @@ check("14.2", rubric_reward);
 #         total += weight * verdicts[name]
 #     return total / sum(weights.values())
 # ```
+#
+# Left out, the missing criterion lifts a reply without a step above its twin; counted as a no, it puts a reply with a
+# step below its twin. Either way GRPO would prefer one of two equal replies because the judge failed. `None` takes no
+# side.
 #
 # </details>
 
@@ -698,8 +707,10 @@ print(f"{time.monotonic() - started:.0f} s; {judge.counts['asked']:,} questions 
 # sentences before and was then taught to write them rarely, on purpose; the rubric made them frequent. This is one seed
 # of a tiny model: it shows that such a rubric can teach, and not how much it would teach a model of yours.
 #
-# Where do the other replies fail? One way to fail is to name a product that the customer did not buy. On *problem* the
-# answer to such a reply should be no. Count these replies, and how often the judge says yes to them:
+# Where do the other replies fail? One way to fail is to name a product that the customer did not buy. On *problem*
+# the answer to such a reply should be no, unless it names the right product as well. (The cell counts such a reply,
+# too, though the made-up readers below would mostly say yes to it.) Count these replies, and how often the judge says yes to
+# them:
 
 # %%
 def names_wrong_thing(message, reply):
@@ -744,7 +755,8 @@ for end in (" about the mug.", " about the pen.", "."):
 # %% [markdown]
 # The judge is less sure of the wrong product than of the right one, but it says yes to both: it accepts most replies
 # with "I am sorry about the ...", whatever product follows. Its kappa of 0.71 hid this, because only 16 of the 300
-# unseen labelled replies name a wrong product.
+# unseen labelled replies name a wrong product. A large model would hardly take a clock for a book. It errs elsewhere
+# (an example stands under "Attack it"), and its kappa hides errors on rare replies in the same way.
 #
 # After training, 59 of the 240 replies do, and the judge accepts 49 of them, a fifth of all replies; before training it
 # was 18. Such a reply mostly earns as much as one with the right product, so little teaches the policy which product to
@@ -812,10 +824,16 @@ draw_kappas("Agreement with Ruth on problem", "replies",
             {"of the data": by_person["problem"], "of the trained policy": sam_on_new})
 
 # %% [markdown]
-# The left pair is measured on the labelled replies, the right pair on the replies that the policy writes now; marks and
-# bars are those of the picture above. On the policy's replies the judge's kappa is 0.25 [0.15, 0.37], and that of the
-# two people is 0.69 [0.60, 0.77]. So these replies are not much harder for people. They are of a kind that was rare
-# among the labelled ones.
+# The left pair is measured on the labelled replies, the right pair on the replies that the policy writes now; marks
+# and bars are those of the picture above. On the policy's replies the judge's kappa is 0.25 [0.15, 0.37], and that of
+# the two people is 0.69 [0.60, 0.77]. The people make as many slips here as the cell gave them, whatever the reply
+# is, so their kappa could hardly fall. In your project it can, and this is why you measure it.
+#
+# Why does the judge's kappa fall? It is the same judge as before, and it accepted most wrong products before the
+# training, too: 18 of 24, and now 49 of 59 on the held-out messages. What changed is the mixture. The policy names a
+# wrong product more often, and replies like "I am sorry.", which the judge rejects with ease, have become rare: it
+# said yes to 33 % of the labelled replies, and says yes to 82 % of these. So many of the replies to which Ruth says
+# no are now of the kind at which the judge fails.
 #
 # By this measurement, which costs 320 labels from each of the two people, you would not trust the criterion any more.
 # The reward's curve cannot warn you, because it is made of this judge's verdicts.
@@ -871,9 +889,12 @@ def train_with_rule():
 # %% [markdown]
 # ### Exercise 14.3 · `repair` · medium · 3 minutes
 #
-# Predict before you train: with the rule for the product, does the policy solve more of the held-out problems than with
-# the judge alone, fewer, or equally many (which means that a paired test shows no difference)? Base, steps, seed and
-# weights are the same.
+# Predict before you train: with the rule for the product, does the policy solve more of the held-out problems than
+# with the judge alone, fewer, or equally many (which means that a paired test shows no difference)? Base, steps, seed
+# and weights are the same.
+#
+# A second question, which is not checked: does this policy name a wrong product less often than the policy *before
+# training*, more often, or about equally often? (Before training it was 24 of 240 replies, with the judge alone 59.)
 
 # %% tags=["exercise"]
 prediction = ...  # "more", "fewer" or "equally many"
@@ -906,6 +927,10 @@ predict("14.3", prediction, both_rewards);
 # Under the judge alone most such pairs earn the same, so little teaches the policy which product to name. With the rule
 # the right one earns 1/6 more. In a group whose replies are otherwise alike, this is the only difference, and GRPO
 # divides it by the group's standard deviation: even a small weight then decides.
+#
+# The second question: about equally often, in one reply of ten (the bars below). The rule takes back what the judge
+# had added, and not more. But the policy now names the *right* product far more often, so of the
+# replies that name a product a smaller share names a wrong one.
 #
 # </details>
 
@@ -1059,12 +1084,17 @@ figures.show(figure, f"Curves of two runs. {'; '.join(lines)}.")
 # a mean of three steps. Solid lines are the judge's verdicts on the criteria and the rule for the product, the dashed
 # line is the rate of solved problems, which is never paid.
 #
-# The judge is not asked about *careful* on the left. There *step* rises, and the solved problems with it. On the right
-# *careful* and *polite* come near 100 %, *step* falls to about 0 within ten steps (in the last three the judge says yes
-# to some again), and no held-out problem is solved. The policy writes polite replies that name the product and do
-# nothing. No verdict needs to be wrong for that: under these weights such a reply earns 2 + 1 + 5 = 8 of 11, and a
-# reply with a step at most 2 + 1 + 3 = 6. A criterion that is cheap to satisfy and has a large weight decides what the
-# policy learns, and the mean reward rises all the same.
+# The judge is not asked about *careful* on the left. There *step* rises, and the solved problems with it. On the
+# right *careful* and *polite* come near 100 %, *step* falls to about 0 within ten steps, and no held-out problem is
+# solved. The policy writes polite replies that name the product and do nothing. No verdict needs to be wrong for
+# that: under these weights such a reply earns 2 + 1 + 5 = 8 of 11, and a reply with a real step at most 2 + 1 + 3 =
+# 6, because a step is a promise. A criterion that is cheap to satisfy and has a large weight decides what the policy
+# learns. The mean reward rises all the same: with their weights, the shares in the figure give about 0.48 at the
+# start and 0.75 at the end, while the solved problems go from 6 % to 0.
+#
+# At the very end *step* rises again to 12 % while *careful* stays at 100 %: the judge says yes to both for some
+# replies. Such a reply earns 11 of 11 if it is polite and names the product, and yet none of them solves the problem.
+# So after the gap of the weights the policy may be finding one of the judge.
 
 # %% [markdown]
 # ### Exercise 14.4 · `tipping_weight` · medium · 8 minutes
@@ -1117,6 +1147,9 @@ check("14.4", tipping_weight);
 # away: at a weight of 3 both earn the same. So offer the lawyers less than 3, and clearly less, because the judge errs.
 # To try it, train with a weight of 1: `_, policy = train_careful(1.0)`, then
 # `show_solved("weight 1", replies_of(policy, heldout))`.
+#
+# Here the weight is an upper limit. If the wanted reply is the better one on the criterion and behind on the rest,
+# the same formula gives a lower limit: the weight must be larger.
 #
 # </details>
 
@@ -1186,9 +1219,12 @@ print(f"0 of 57 leaves a rate of up to {highest:.0%} open (95 % interval)")
 # judge counts each word once, so two such sentences have the same effect as twenty. With a judge that reads, compare
 # the two.
 #
-# This stand-in knows only words, so it cannot obey an order, and its table says nothing about *your* judge. A language
-# model can obey. Run `turned` with your own judge, on at least 60 replies of your own that people reject, before the
-# training and again with completions of the trained policy. What helps against a completion that talks:
+# This stand-in knows only words, so it cannot obey an order, and its table says nothing about *your* judge. A
+# language model can obey. It can also be taken in by almost nothing: in [One Token to Fool
+# LLM-as-a-Judge](https://arxiv.org/abs/2507.08794) large judges often paid a lone colon or "Thought process:" as a
+# right answer, and a policy in training found that by itself. So add such empty replies to `ATTACKS`. Run `turned`
+# with your own judge, on at least 60 replies of your own that people reject, before the training and again with
+# completions of the trained policy. What helps against a completion that talks:
 #
 # - fences, broken-up marks of the chat template, and replies of the judge that count only if their last line is a bare
 #   verdict. `Judge` does all three. They keep a completion in its place, but do not help if the judge simply believes
