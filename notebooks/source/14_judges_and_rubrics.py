@@ -709,8 +709,8 @@ print(f"{time.monotonic() - started:.0f} s; {judge.counts['asked']:,} questions 
 #
 # Where do the other replies fail? One way to fail is to name a product that the customer did not buy. On *problem*
 # the answer to such a reply should be no, unless it names the right product as well. (The cell counts such a reply,
-# too, though the made-up readers below would mostly say yes to it.) Count these replies, and how often the judge says yes to
-# them:
+# too, though the made-up readers below would mostly say yes to it.) Count these replies, and how often the
+# judge says yes to them:
 
 # %%
 def names_wrong_thing(message, reply):
@@ -929,8 +929,8 @@ predict("14.3", prediction, both_rewards);
 # divides it by the group's standard deviation: even a small weight then decides.
 #
 # The second question: about equally often, in one reply of ten (the bars below). The rule takes back what the judge
-# had added, and not more. But the policy now names the *right* product far more often, so of the
-# replies that name a product a smaller share names a wrong one.
+# had added, and not more. But the policy now names the *right* product far more often, so of the replies that name a product
+# a smaller share names a wrong one.
 #
 # </details>
 
