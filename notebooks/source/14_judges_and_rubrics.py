@@ -929,8 +929,8 @@ predict("14.3", prediction, both_rewards);
 # divides it by the group's standard deviation: even a small weight then decides.
 #
 # The second question: about equally often, in one reply of ten (the bars below). The rule takes back what the judge
-# had added, and not more. But the policy now names the *right* product far more often, so of the replies that name a product
-# a smaller share names a wrong one.
+# had added, and not more. But the policy now names the *right* product far more often, so of the replies that name a
+# product a smaller share names a wrong one.
 #
 # </details>
 
