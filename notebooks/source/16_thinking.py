@@ -108,14 +108,14 @@ figures.show(figure, f"{words} a thought, there is an empty thought.")
 
 # %% [markdown]
 # Each group of boxes is the text of one call, to be read line by line. Orange boxes begin and end a turn, green boxes
-# open and close a thought, and blue boxes are all other tokens. Three things can be seen:
+# open and close a thought, and blue boxes are all other tokens (an empty one is a space). Three things can be seen:
 #
 # 1. **Thinking off** writes an *empty thought* into the prompt. That is how the switch works: the model continues
 #    behind a thought that is already closed. It works only for a model that has seen such prompts in its training.
 # 2. **The history drops thoughts.** In the next prompt the first answer stands without its thought. So in a
-#    conversation of several turns the model never sees its own earlier thoughts.
-# 3. **A training row without a thought gets an empty one** in its last turn. Supervised training on such rows therefore
-#    teaches the model to think nothing, although nobody asked for it. Exercise 16.3 does that.
+#    conversation the model does not see what it thought before its earlier answers.
+# 3. **A training row without a thought gets an empty one** in its last turn. What does supervised training on such rows
+#    teach? Exercise 16.3 asks.
 #
 # The prompt in training, in each measurement, after the merge and on a server must all be rendered with the same
 # options: otherwise a policy is measured on a prompt that it was never trained on. `run` keeps them in its record, and
@@ -236,10 +236,11 @@ figures.show(
 # the dashed line that of completions whose thought is open at the end, which `watch` logs. On the right is the mean
 # number of tokens.
 #
-# The completions have become longer because complete thoughts are right and incomplete ones are not. Nobody paid for
-# length. The greedy answer, which never thought before, does so now. This is the growth of thoughts that was first
-# reported of [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948), at a very small scale: here the thoughts existed,
-# and GRPO only made them frequent.
+# Nearly every thought is closed, so the dashed line lies near 0. The completions have become longer because complete
+# thoughts are right and incomplete ones are not. Nobody paid for length. The greedy answer, which never thought before,
+# does so now. This is the growth of thoughts that was first reported of
+# [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948), at a very small scale: here the thoughts existed, and GRPO only
+# made them frequent.
 
 # %% [markdown]
 # ## A budget when it answers
@@ -296,8 +297,9 @@ figures.show(
 # For *tiny-thinker* the curve is a cliff, because a thought without its last columns does not lead to the right number.
 # That *tiny-rambler* loses as much is a surprise. After 50 tokens each of its thoughts has all columns once, and what
 # follows is repetition. But with a budget of 50 tokens only 44.6 % of the sums are right, instead of 98.8 % without a
-# budget. Presumably the model reads its answer off the columns that it wrote last, and of these only some are there. It
-# has never seen a thought that ends in the middle. Qwen3's report says that its models can answer after such a cut
+# budget. About as many thoughts are not cut at all: those about two digits, and some about three. Presumably the model
+# reads its answer off the columns that it wrote last, and where the thought is cut only some of these are there. It has
+# never seen a thought that ends in the middle. Qwen3's report says that its models can answer after such a cut
 # without having been trained for it. So measure the curve of your own model before you set a budget on a server.
 
 # %% [markdown]
@@ -343,7 +345,8 @@ print(f"more with 64 tokens: {hidden.min():.1f} to {hidden.max():.1f} points")
 # p and has n tokens earns p · (1 - c · n / 100) on average, or 0 where that is negative.
 #
 # This is already enough to calculate what should be learned. The cell takes the stored rates of the base for p, with
-# thoughts and without, and compares the three ways:
+# thoughts and without, and compares the three ways. (It gives "twice" and "once" the same p, because their difference
+# was not measured.)
 
 # %%
 rates = {}
@@ -462,8 +465,9 @@ figures.show(
 #   the run without a price before you add one.
 # - **A higher price changes nothing more.** With 1, 2 and 3 the lengths are those of 0.5, as the table above predicts
 #   up to a price of 2. With 3 it predicts no thoughts for sums of two digits, and the policies think all the same. Only
-#   about one in ten of the base's thoughts is empty; presumably what all other sums teach, to write the columns once,
-#   carries over to the short ones. The sampled accuracy with a price of 3 is 82.1 %, and a loss against a price of 0 is
+#   about one in ten of the base's thoughts is empty, and the difference is small: a two-digit sum earns about 0.46
+#   without a thought and 0.37 with one. Presumably what the sums of three digits teach, to write the columns once,
+#   carries over to them. The sampled accuracy with a price of 3 is 82.1 %, and a loss against a price of 0 is
 #   not shown (-4.4 points, with an interval from -14.4 to 5.5).
 #
 # So this task has no trade between length and accuracy, because the repetition was of no use. Where longer thoughts are
@@ -520,7 +524,7 @@ print(json.dumps(proved, indent=2))
 # Each exercise changes the run of *tiny-thinker*, and takes about a minute.
 
 # %% [markdown]
-# ### Exercise 16.1 · `all_pay` · medium · 10 minutes
+# ### Exercise 16.1 · `all_pay` · easy · 10 minutes
 #
 # Write the other price: every completion pays for its tokens, wrong ones as well. The reward is 1 for a right answer or
 # 0 for a wrong one, minus `price` for every 100 tokens. `rights` has the 1.0 or 0.0 of each completion. The cell behind
@@ -556,10 +560,11 @@ check("16.1", all_pay);
 #
 # A completion without a thought pays 0.1 and one with all columns pays 0.5. At the beginning nine of ten completions
 # are wrong, and in a group without a right answer the shortest one now earns most: such groups teach the model not to
-# think. The other groups teach the opposite. In the stored run (seed 0) 30.8 % of the sampled sums are right
-# afterwards, with 21 tokens on average, and hardly any greedy answer has a thought. With the same price on right
-# answers alone (also one run) 87.5 % are right, with 41 tokens. This is why the chapter's price is one of right answers
-# alone, as in [Arora and Zanette](https://arxiv.org/abs/2502.04463).
+# think. The other groups teach the opposite. To think would be the best answer to this reward, too (about 0.4 on
+# average, against -0.1), but the way there begins in the wrong direction. In the stored run (seed 0) 30.8 % of the
+# sampled sums are right afterwards, with 21 tokens on average, and hardly any greedy answer has a thought. With the
+# same price on right answers alone (also one run) 87.5 % are right, with 41 tokens. This is why the chapter's price is
+# one of right answers alone, as in [Arora and Zanette](https://arxiv.org/abs/2502.04463).
 #
 # </details>
 #
@@ -675,9 +680,10 @@ predict("16.3", prediction, forget_to_think);
 # ```
 #
 # The template has written an empty thought into each row, and these tokens are a part of what is learned: print
-# `next(iter(trainer.get_train_dataloader()))["labels"]` to see them. In our run no held-out thought had a word
-# afterwards, and no answer was right, although every answer in the rows was. Give the rows their thoughts, or leave the
-# empty thought out of the loss.
+# `next(iter(trainer.get_train_dataloader()))["labels"]` to see them. A model that has learned to write it thinks
+# nothing, and without a thought *tiny-thinker* solves hardly any sum (*off* in the measurements above), although every
+# answer in the rows is right. (We have not stored a run: the cell measures yours.) Give the rows their thoughts, or
+# leave the empty thought out of the loss.
 #
 # </details>
 
