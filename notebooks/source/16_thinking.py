@@ -9,7 +9,8 @@
 # policy with the same prompt, cut thoughts off at a budget, tell what a token limit hides, and train a model to think
 # less where it can.
 #
-# **Time:** about 3 minutes on two CPU cores. Reading takes about 30 minutes. **You need** chapters 00, 01, 02 and 04.
+# **Time:** about 5 minutes on two CPU cores. (The bars of the stored runs are those of a busy machine.) Reading takes
+# about 30 minutes. **You need** chapters 00, 01, 02 and 04.
 
 # %% [markdown]
 # ## Two small models that think
