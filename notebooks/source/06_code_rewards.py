@@ -43,8 +43,8 @@ def count_between(numbers, low, high):
             total = total + 1
     return total
 """
-WEAK_TEST = "def check(f): assert f([1, 5, 9], 2, 8) == 1"
-GOOD_TEST = "def check(f): assert f([1, 2, 5, 8, 9], 2, 8) == 3"
+WEAK_TEST = "def check(candidate): assert candidate([1, 5, 9], 2, 8) == 1"
+GOOD_TEST = "def check(candidate): assert candidate([1, 2, 5, 8, 9], 2, 8) == 3"
 for name, test in (("weak", WEAK_TEST), ("good", GOOD_TEST)):
     passed = by_exit_code(COUNT, test, "check(count_between)")
     print(f"the right program passes the {name} test: {passed}")
