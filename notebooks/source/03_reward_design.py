@@ -4,14 +4,16 @@
 # How do you write a reward that teaches the task, and not a trick? This chapter writes rewards, attacks them before the
 # model does, and measures which of them drives an update. The question matters because GRPO makes a completion likelier
 # if it earns more than the mean of its group. The model therefore learns whatever the reward pays for, even by mistake,
-# and ignores what the reward ignores. In one of this chapter's runs, a reward for two words, with a twentieth of the
-# weight of the task, doubles these words within ten steps, and the form of the answers is lost.
+# and ignores what the reward ignores. In one of this chapter's runs the task is mastered from the start. A reward for
+# two words, with a twentieth of the task's weight, doubles these words within ten steps, and a form for which nothing
+# pays disappears.
 #
 # **After this notebook you can** write a reward in TRL's contract, combine several, score a model's completions before
 # any training, attack a reward before the model does, and say which reward drives an update.
 #
-# **Time:** about 1 minute on two CPU cores, and 40 minutes of reading. Two short runs train; two exercises train too,
-# for under a minute each. (The stored run shared its machine, so its bars show longer times.) **You need** chapter 00.
+# **Time:** about 1 minute on two CPU cores; reading takes 40 minutes, the exercises an hour. Two short runs train; two
+# exercises train too, for under a minute each. (The stored run shared its machine, so its bars show longer times.)
+# **You need** chapter 00.
 
 # %% [markdown]
 # ## From functions to advantages
@@ -277,7 +279,8 @@ json_reward(['{"n": 42}', '{"m": 42}', "42", "42, I think"])
 
 # %% [markdown]
 # The schema needs its `"type": "object"`. Without it the bare number `42` would earn 1.0, because `required` says
-# nothing about a text that is no object.
+# nothing about a text that is no object. Even so, a bare `42` earns 0.25, and in a group in which nothing follows the
+# schema no completion earns more. If this happens in your samples, give the partial credit only to objects.
 #
 # TRL has factories too: `get_repetition_penalty_reward` for repeated sequences of tokens, and
 # `get_soft_overlong_punishment`, DAPO's penalty near the length limit. For the course's own command-line run, a reward
@@ -313,7 +316,9 @@ for name, text in samples.items():
 # %% [markdown]
 # Look at the column `length`. The answer that shows its work earns 0.62. Two of the three cheats earn more, 0.88 each:
 # the one that only sounds right, and the one that chats. The length does not show whether an answer is good. Use such a
-# reward only to shorten answers that are already right.
+# reward only to shorten answers that are already right. One way is to multiply it by correctness inside one function.
+# Then a wrong answer earns nothing for its length, and in a group without a right answer the length decides nothing. In
+# a group that has mastered the task it still decides everything, as the second part shows.
 
 # %% [markdown]
 # ## What would GRPO see on step 1?
@@ -356,9 +361,10 @@ scored = score_rewards(functions, completions, rows, group_size=8, weights=weigh
 scored.table().round(2)
 
 # %% [markdown]
-# In groups of 8, every reward has variance in every group. Smaller groups need fewer completions. What would be lost?
-# The next figure cuts the same 64 completions into groups of 2, 4 and 8. Each bar is the percentage of groups in which
-# the reward has no variance. Above each bar stands in how many groups this is so, out of how many.
+# In groups of 8, every reward has variance in every group. (These are only 8 groups: if 1 group in 10 had no variance,
+# 0 of 8 would not be rare.) Smaller groups need fewer completions. What would be lost? The next figure cuts the same 64
+# completions into groups of 2, 4 and 8. Each bar is the percentage of groups in which the reward has no variance. Above
+# each bar stands in how many groups this is so, out of how many.
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -400,8 +406,10 @@ figures.show(
 #   above. Try it on an honest answer first. If that is paid, give partial credit, or easier problems.
 # - **mean 1 and all groups equal**: the task of this reward is mastered, or the reward is broken. The model learns
 #   nothing more from it.
-# - **a mean between 0 and 1, and all groups equal**: the reward depends on the prompt alone. However healthy the mean
-#   looks, the model learns nothing from it.
+# - **a mean between 0 and 1, and all groups equal**: within a group nothing differs. However healthy the mean looks,
+#   the model learns nothing from it. Either the reward reads only the prompt, or the model solves each problem always
+#   or never (its samples are nearly alike). Print one group: if its texts differ in quality, the reward is at fault. If
+#   they do not, change the problems or the temperature.
 # - **a number above 0 in the column *none***: the reward did not apply, or could not be computed. Find out which.
 #
 # To see samples while training runs, set `GRPOConfig(log_completions=True)`. Or add a reward that only prints. With a
@@ -577,7 +585,8 @@ words = [f"{kind} {np.count_nonzero(squares[kind])}" for kind in kinds]
 figures.show(figure, f"Boxes by kind. Paid in full: {', '.join(words)}.")
 
 # %% [markdown]
-# Not all of these are equally bad. Read some of the attacks that only the Hugging Face course's reward pays for:
+# Not all of these are equally bad. Read the six shortest of the ten attacks that only the Hugging Face course's reward
+# pays for:
 
 # %%
 for attack, theirs, ours in zip(collection, paid["Hugging Face"], paid["ours"]):
@@ -585,7 +594,7 @@ for attack, theirs, ours in zip(collection, paid["Hugging Face"], paid["ours"]):
         print(f"{attack.name:28} {attack.text!r}")
 
 # %% [markdown]
-# Most of these attacks are right answers in a wrong form, such as `42` without any tag. To pay for them is a choice and
+# Most of these six are right answers in a wrong form, such as `42` without any tag. To pay for them is a choice and
 # not a mistake: a reward for correctness need not judge the form, and the Hugging Face course has four more rewards
 # that do. The ones to think about are `two blocks` and `the example, then the answer`. They contain two different
 # answers. This does not raise the chance of being paid, because only the last one counts. But nothing stops the model
@@ -671,7 +680,8 @@ for fooled, attack, fraction in zip(paid["ours"], collection, fractions):
 # No attack of the collection earns as much as the honest answer. Seven earn our full correctness reward, and they
 # should, by the same choice as above: each has the right number in its only pair of answer tags. What is wrong is the
 # text around it: a farewell, a greeting, the answer before or inside the reasoning, no reasoning, a tag too many. None
-# of the seven has the strict form, so each of them loses at least that reward.
+# of the seven has the strict form, so each of them loses at least that reward. The 33 % are the two rewards for the
+# form: a wrong number in the perfect form earns 1 of 3.
 #
 # So in a group with an honest right answer in the strict form, none of *these* attacks gets a higher advantage than
 # that answer. In a group without one, the best cheat has the highest advantage, however little it earns.
@@ -774,9 +784,10 @@ print("end in '#### NUMBER':   ", sum(ends_in_the_form(text) for text in complet
 score_rewards([first_attempt], completions, rows, group_size=8).table().round(2)
 
 # %% [markdown]
-# 11 of the 64 completions end in the wanted form. The column *equal* shows 0.38: in 3 of the 8 groups the rewards do
-# not differ, and the other 5 have a gradient, even without partial credit. Score your `last_line_reward` in the place
-# of `first_attempt`: how many groups have a gradient then?
+# 11 of the 64 completions end in the wanted form, and `first_attempt` pays for 11 (a mean of 0.17). So this table does
+# not show that the reward is broken; only the attacks have shown it. The column *equal* shows 0.38: in 3 of the 8
+# groups the rewards do not differ, and the other 5 have a gradient, even without partial credit. Score your
+# `last_line_reward` in the place of `first_attempt`: how many groups have a gradient then?
 #
 # **Train, and read what the reward taught**: exercise 03.4. **Do the same for a task of your own**: exercise 03.5.
 
@@ -917,7 +928,7 @@ for name in ("says_answer_is", "strict_format_reward", "phrase_in_form"):
 # %% [markdown]
 # ### Four ways to make advantages
 #
-# `scale_rewards` chooses the divisor: the standard deviation of the `"group"`, that of the whole `"batch"` (PPO Lite,
+# `scale_rewards` chooses the divisor: the standard deviation of the `"group"`, that of the whole `"batch"` (Lite PPO,
 # arXiv 2508.08221), or `"none"` (Dr. GRPO, arXiv 2503.20783). TRL has a second setting for the advantages.
 # `multi_objective_aggregation="normalize_then_sum"` is GDPO (arXiv 2601.05242): it normalises each reward within its
 # group first, then applies the weights, sums, and normalises over the batch. It ignores `scale_rewards`. The next cell
@@ -960,8 +971,9 @@ for way in WAYS:
 
 # %% [markdown]
 # Under `"group"` the phrase has an advantage of 1.6 in the second group, more than any right answer has in the first.
-# The other three settings keep this advantage near 0.1, because they do not divide the total by the group's own
-# standard deviation.
+# The other three settings keep this advantage near 0.1. `"batch"` and `"none"` do not divide by this group's small
+# standard deviation. `"normalize_then_sum"` does divide by it (the phrase alone gets 1.62 again), but it applies the
+# weight of 0.1 afterwards.
 #
 # What does a policy learn from such advantages? A toy policy shows this in seconds. It makes two decisions: be right
 # (31 % at first) and use the phrase (10 %). Both decisions depend on the same 64 weights, as in a network. The toy
@@ -1034,7 +1046,9 @@ show_toy(4, "4 of 8 groups mastered: \"group\" raises the phrase first")
 # %% [markdown]
 # `"group"` raises the phrase to 80 % in 30 steps (mean of the five seeds). With the three other settings it is still at
 # 10 % to 18 %, because the same batch contains the larger advantages of correctness. By step 40 `"batch"` and
-# `"normalize_then_sum"` are near 40 % on average, and the seeds differ widely; `"none"` is still near 10 %.
+# `"normalize_then_sum"` are near 40 % on average, and the seeds differ widely; `"none"` is still near 10 %. Under
+# `"group"` the right answers also come a little later: the dashed line is at about 89 % in step 20, and at about 94 %
+# in the other panels.
 
 # %% [markdown]
 # ### Exercise 03.3 · `no_scaling` · hard · 10 minutes
@@ -1088,7 +1102,7 @@ predict("03.3", prediction, run);
 
 # %% [markdown]
 # The toy shows the same. This also explains why the phrase rose late under `"batch"` and `"normalize_then_sum"` in the
-# last figure: by then the policy was nearly always right, so no correctness reward varied any more. In the next figure
+# last figure: by then the policy was nearly always right, so correctness hardly varied any more. In the next figure
 # all 8 groups are mastered from the start:
 
 # %% tags=["hide-input"]
@@ -1142,12 +1156,15 @@ profile.output.mkdir(parents=True, exist_ok=True)
 # %% [markdown]
 # ### What to do
 #
+# The first two rows rest on the arithmetic and on the toy. This chapter has not tried them on a model whose correctness
+# still varies.
+#
 # | case | remedy |
 # | --- | --- |
-# | a small reward should stay small beside correctness | `scale_rewards="batch"` or `"none"` |
+# | a small reward should stay small beside correctness | `scale_rewards="batch"` or `"none"`, while correctness varies in the batch |
 # | each reward should have an influence in proportion to its weight | `multi_objective_aggregation="normalize_then_sum"` |
 # | a cheat earns partial credit | make it earn 0; a small weight protects only within a group that has right answers |
-# | nearly all groups have mastered correctness | remove the small reward, or stop the run: with AdamW none of these four settings keeps it small (a KL penalty, `beta`, was not tried here) |
+# | nearly all groups have mastered correctness | remove the small reward, take harder problems, leave out groups whose *correctness* does not vary (as DAPO's dynamic sampling leaves out groups that are all right or all wrong), or stop the run: with AdamW none of these four settings keeps it small (a KL penalty, `beta`, was not tried here) |
 #
 # Two cautions. GDPO divides each reward by its own spread, so a length reward that differs by 0.01 within a group has
 # as much influence as one that differs by 0.5. And with `"batch"` or `"normalize_then_sum"`, TRL computes
@@ -1241,7 +1258,7 @@ predict("03.4", prediction, run);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What in this reward depends on the sum?
+# What in this reward depends on a right calculation?
 #
 # </details>
 #
@@ -1259,7 +1276,8 @@ predict("03.4", prediction, run);
 # We also trained once with `is_right` and once with `first_attempt` as the paid reward. With `is_right` the form rose
 # just as far, to 42 %, and 61 % of these completions were right. (That is not clearly fewer than the 83 % before
 # training, which are only 15 of 18.) So pay for the form only together with the answer, and report both rates. With
-# `first_attempt` the form fell to 1 %: that reward wants the mark and the number, but not on the last line.
+# `first_attempt` the form fell to 1 %: that reward wants the mark and the number, but not on the last line,
+# so nothing holds the form. (This is one run each, and we did not examine why the form fell.)
 #
 # </details>
 
@@ -1270,7 +1288,8 @@ predict("03.4", prediction, run);
 # the columns of another row, for which the same completions are wrong, such as `{"answer": "43"}`; a list of at least
 # two different honest completions; and a list of at least five cheats, all as plain text. A cheat is a text that a lazy
 # or greedy model would write: a hedge, a copy, an empty part, too much of what is paid. Five wrong answers are not five
-# cheats.
+# cheats. The check cannot tell a wrong answer from a cheat, nor a rule from a list of your honest texts. So write one
+# more honest completion afterwards, and see that it is paid.
 #
 # The check calls the reward as TRL does, with chat messages. It adds attacks of its own: each honest completion twice,
 # all of them in one text, an empty and a very long completion. The honest completions must all earn the same, and more
