@@ -520,7 +520,7 @@ SENTENCES = [
     ),
     (
         "15_pictures",
-        "they forget more of white paper, by {:.1f}, {:.1f} and {:.1f} points",
+        "and lower on white paper, by {:.1f}, {:.1f} and {:.1f} points",
         lambda: [behind_the_tower("both", seed, "white") for seed in (0, 1, 2)],
     ),
     (
