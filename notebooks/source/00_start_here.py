@@ -463,8 +463,10 @@ for name, scores in (("before", greedy_before), ("after", greedy_after)):
 # sampled answers were worse, because sampling also draws what is less likely. A part of this we had taught it on
 # purpose: in its examples 8 % of the answers were guesses without any working, and 5 % had a planted error. Wrong
 # answers earn less, so GRPO makes them rarer, and the sampled rate rises. The greedy rate does not rise: after training
-# it is 97.5 %, which is two problems fewer and may be chance. So this run gives no sign of new arithmetic: it taught
-# the form, and it made errors rarer that the model could already avoid.
+# it is 97.5 %, which is two problems fewer and may be chance. It had almost no room to rise, because only two of the
+# 160 problems were wrong before. So this run gives no sign of new arithmetic. The form was not new either: before
+# training at least 21 % of the sampled answers had it. GRPO made what the model did sometimes, the requested form and
+# right numbers, what it does nearly always.
 #
 # GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
 # requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from

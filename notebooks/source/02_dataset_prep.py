@@ -449,12 +449,12 @@ figures.show(figure, words + "; ".join(sentences))
 
 # %% [markdown]
 # In training, a group without a difference takes as much time as a mixed one, but teaches nothing about being right. A
-# grey problem gives such groups most of the time. (A format reward may still differ within its group. The model then
-# learns the form and no arithmetic.) So train on a source with blue problems. Here each of the two sources of word
-# problems has 11 among its 32, and both could start. They differ in what can follow. Most grey problems of the common
-# kinds are solved each time, so nothing is left to gain on them. Most grey problems of the rare kinds are never solved.
-# What the model learns from the blue problems of a kind may carry over to these, and then they turn blue. So the rare
-# kinds have more room, and chapter 04 trains on them.
+# problem that is truly always or never solved gives only such groups. (A format reward may still differ within its
+# group. The model then learns the form and no arithmetic.) So train on a source with blue problems. Here each of the
+# two sources of word problems has 11 among its 32, and both could start. They differ in what can follow. Most grey
+# problems of the common kinds are solved each time, so little is left to gain on them. Most grey problems of the rare
+# kinds are never solved. What the model learns from the blue problems of a kind may carry over to these, and then they
+# turn blue. So the rare kinds have more room, and chapter 04 trains on them.
 #
 # A person would call sums such as `4 - 1` easier than a word problem. The tiny model solves none of them in any try,
 # probably because it was never trained on such sentences (an answer without the tags also counts as wrong here). What
@@ -636,9 +636,9 @@ of_all = float((steps == 2).mean())
 of_kept = float((steps[lengths <= budget] == 2).mean())
 of_dropped = float((steps[lengths > budget] == 2).mean())
 axes.set(xlabel="length of the prompt in tokens", ylabel="problems")
-title = f"Budget of {budget} tokens: the share of two-step problems"
-title += f" falls from {of_all:.0%} to {of_kept:.0%}"
-axes.set_title(title)
+two_step_loss = float((lengths[steps == 2] > budget).mean())
+title = f"A budget of {budget} tokens drops {two_step_loss:.0%} of the two-step problems"
+axes.set_title(f"{title}, and no one-step problem")
 axes.legend(frameon=False, loc="upper left")
 figures.show(
     figure,
@@ -648,10 +648,11 @@ figures.show(
 )
 
 # %% [markdown]
-# All 266 dropped problems have two steps, because a problem of two steps needs more words. A budget therefore changes
-# the mixture of the problems, here a little, elsewhere perhaps much. Long prompts do cost memory, because a prompt is
-# stored once per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem. The budget of the
-# profile, 160 tokens, drops none of these prompts. Take a smaller one only if your memory requires it.
+# All 266 dropped problems have two steps, because a problem of two steps needs more words. So one in seven of the
+# two-step problems is gone, and no problem of one step. A budget therefore changes the mixture of the problems, here a
+# little, elsewhere perhaps much. Long prompts do cost memory, because a prompt is stored once per completion: 512
+# tokens in groups of 16 are 8,192 prompt tokens for one problem. The budget of the profile, 160 tokens, drops none of
+# these prompts. Take a smaller one only if your memory requires it.
 
 # %% [markdown]
 # ## Duplicates
@@ -827,8 +828,10 @@ for name, rows in {"nothing": [], "equal rows": equal, "leaks": drop}.items():
 # answer by chance.
 #
 # The rule found all 48 copies because they were disguised in ways that it knows. It misses a problem that was reworded
-# or translated, or that has "twelve" for 12. To find such copies, people compare embeddings or ask a language model. So
-# "0 leaks" means: none that this rule can see.
+# or translated, or that has "twelve" for 12. It also takes some different problems for copies, because it ignores the
+# order of the words: "6 get off and 5 get on" and "6 get on and 5 get off" are one problem to it, with two answers. So
+# read the pairs that it reports. To find reworded copies, people compare embeddings or ask a language model. So "0
+# leaks" means: none that this rule can see.
 #
 # ## Diversity
 #
@@ -861,7 +864,7 @@ print(len(set(rare["kind"])), "are rare")
 #
 # The order of the steps matters. If you split before you drop repeats, two copies of a row can end up on different
 # sides. Why look for leaks after the split, if the repeats are gone? If step 2 also drops near-duplicates, as below,
-# step 4 should find nothing; it is then a proof that costs one line. It has work to do if step 2 dropped only exact
+# step 4 should find nothing; it is then a check that costs one line. It has work to do if step 2 dropped only exact
 # repeats, or if the held-out set comes from another file, such as a public test set. The figure shows the right order:
 
 # %% tags=["hide-input"]
@@ -986,7 +989,7 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # %% [markdown]
 # No step so far has asked the question that a file cannot answer: can your model learn from these rows? So measure
 # solve rates on the training rows, as above, with the model that you will train. (For your own model, write
-# `profile = choose_profile(model="Qwen/Qwen3-0.6B")` in the first code cell of this chapter, and run the notebook again
+# `profile = choose_profile(model="Qwen/Qwen3-0.6B")` in the cell that loads the tiny model, and run the notebook again
 # on a GPU. On a CPU, the profile ends each answer after 64 tokens, often too early for a real model.)
 
 # %%
