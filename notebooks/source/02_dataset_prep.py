@@ -988,8 +988,8 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 
 # %% [markdown]
 # No step so far has asked the question that a file cannot answer: can your model learn from these rows? So measure
-# solve rates on the training rows, as above, with the model that you will train. (For your own model, write
-# `profile = choose_profile(model="Qwen/Qwen3-0.6B")` in the cell that loads the tiny model, and run the notebook again
+# solve rates on the training rows, as above, with the model that you will train. (For your own model, give
+# `model="Qwen/Qwen3-0.6B"` to `choose_profile` in the cell that loads the tiny model, and run the notebook again
 # on a GPU. On a CPU, the profile ends each answer after 64 tokens, often too early for a real model.)
 
 # %%

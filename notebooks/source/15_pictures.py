@@ -677,7 +677,7 @@ for run in stored:
 
 
 def compare(method, other, measure):
-    """The differences of two methods, seed by seed, in points; their mean and its test."""
+    """The differences of two methods by seed, in points; their mean and its test."""
     differences = []
     for seed in (0, 1, 2):
         rate = ends[method, seed][measure]

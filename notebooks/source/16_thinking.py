@@ -160,6 +160,10 @@ def measure(policy):
     return scores
 
 
+# %% [markdown]
+# Print these scores, and three of the samples:
+
+# %%
 def show(scores):
     for name, score in scores.items():
         thoughts = mean(score.thoughts)
@@ -477,8 +481,8 @@ figures.show(
 # %% [markdown]
 # ## Thinking with a real model
 #
-# With a GPU, `choose_profile(thinking=True)` or `run --thinking` trains Qwen3 with thoughts. The longer completions
-# cost memory and time. `plan` calculates both before the run:
+# With a GPU, `choose_profile` with `thinking=True` or `run --thinking` trains Qwen3 with thoughts. The longer
+# completions cost memory and time. `plan` calculates both before the run:
 
 # %%
 from grpo_workbook.planning import plan
