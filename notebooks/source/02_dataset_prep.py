@@ -637,8 +637,8 @@ of_kept = float((steps[lengths <= budget] == 2).mean())
 of_dropped = float((steps[lengths > budget] == 2).mean())
 axes.set(xlabel="length of the prompt in tokens", ylabel="problems")
 two_step_loss = float((lengths[steps == 2] > budget).mean())
-title = f"A budget of {budget} tokens drops {two_step_loss:.0%} of the two-step problems"
-axes.set_title(f"{title}, and no one-step problem")
+title = f"A budget of {budget} tokens drops {two_step_loss:.0%} of the two-step"
+axes.set_title(f"{title} problems, and no one-step problem")
 axes.legend(frameon=False, loc="upper left")
 figures.show(
     figure,
