@@ -97,7 +97,8 @@ train_short = experiment(
         ),
     },
 )
-train_short.example({"before": outcomes(50), "after": outcomes(172)}, gives="more")
+# measured: `limit 36`, seed 0, of benchmarks/thinking_runs.jsonl
+train_short.example({"before": outcomes(51), "after": outcomes(212)}, gives="more")
 
 forget_to_think = experiment(
     "16.3",
@@ -118,4 +119,5 @@ forget_to_think = experiment(
         ),
     },
 )
+# made up: no run of this training is stored
 forget_to_think.example({"before": outcomes(235), "after": outcomes(0)}, gives="fewer")

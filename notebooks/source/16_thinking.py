@@ -302,10 +302,10 @@ figures.show(
 # For *tiny-thinker* the curve is a cliff, because a thought without its last columns does not lead to the right number.
 # That *tiny-rambler* loses as much is a surprise. After 50 tokens each of its thoughts has all columns once, and what
 # follows is repetition. But with a budget of 50 tokens only 44.6 % of the sums are right, instead of 98.8 % without a
-# budget. About as many thoughts are not cut at all: those about two digits, and some about three. Presumably the model
-# reads its answer off the columns that it wrote last, and where the thought is cut only some of these are there. It has
-# never seen a thought that ends in the middle. Qwen3's report says that its models can answer after such a cut
-# without having been trained for it. So measure the curve of your own model before you set a budget on a server.
+# budget. Presumably most of these are the short sums, whose thoughts are not cut, and the model reads its answer off
+# the columns that it wrote last: where the thought is cut, only some of these are there. It has never seen a thought
+# that ends in the middle. Qwen3's report says that its models can answer after such a cut without having been trained
+# for it. So measure the curve of your own model before you set a budget on a server.
 
 # %% [markdown]
 # ## The limit in training is not the limit in measuring
