@@ -575,7 +575,7 @@ check("16.1", all_pay);
 #
 # When your function has passed the check, this cell trains with it:
 
-# %% tags=["exercise"]
+# %%
 from grpo_workbook.exercises import judge
 
 
