@@ -568,13 +568,16 @@ PASS_IN_ONE_PROCESS = {
 }  # fmt: skip
 
 
-def test_no_cheat_of_a_red_team_passes_and_the_next_program_is_judged(quick):
+def test_no_cheat_of_a_red_team_passes_and_the_next_program_is_judged():
     """Objects that answer like values, forged messages, and the program's text in the judge."""
     cheats = [
         json.loads(x) for x in (REPO / "tests" / "sandbox_cheats.jsonl").open(encoding="utf-8")
     ]
     jobs = [Job(c["program"], c["test"], c["entry_point"], c.get("setup", "")) for c in cheats]
-    verdicts = quick.check([*jobs, *[job(GOOD, "assert add(1, 2) == 3", "add")] * 8])
+    then = [job(GOOD, "assert add(1, 2) == 3", "add")] * 8
+    # The limit leaves time to import sympy on a busy machine: a verdict must not depend on that.
+    with Sandbox(workers=4, time_limit=10.0) as patient:
+        verdicts = patient.check([*jobs, *then])
     assert all(v.passed for v in verdicts[len(jobs) :])
     names = {c["name"]: v for c, v in zip(cheats, verdicts, strict=False)}
     passed = {n: v.how for n, v in names.items() if v.passed}
