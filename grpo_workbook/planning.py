@@ -639,12 +639,12 @@ def plan(
             whole of a model with vision; a picture has 256 in Gemma 3, and in Qwen-VL more if it is
             larger. Default: only the text part is trained.
         thinking: plan a run with thoughts (`run --thinking`), and say what they cost beside the
-            same run without them. What is given here, and what a Profile has of its own, wins over
-            the profile's table `thinking`.
+            same run without them. A profile's name brings the lengths of its table `thinking`; what
+            is given here wins over them. A Profile must have been chosen with `thinking=True`.
 
     Raises:
         WorkbookError: an unknown model or profile, an impossible value, or `thinking` with a
-            GRPOConfig, whose completions have their length already.
+            Profile that does not think or with a GRPOConfig, which have their lengths already.
     """
     if gib is not None and not 0 < gib < 10**6:
         raise WorkbookError(f"the memory is {gib:g} GiB: give a number above 0")
@@ -669,9 +669,7 @@ def plan(
     replaced = {name: value for name, value in changed.items() if value is not None}
     settings = usual
     if thinking:
-        if device not in PROFILES:
-            raise WorkbookError("thinking is for profiles: give max_completion_length instead")
-        settings = _with_thoughts(usual, PROFILES[device], replaced)
+        settings = {**usual, **_thinking_settings(profile, device, replaced)}
     settings = {**settings, **replaced}
     if generation_batch_size is not None:
         if steps_per_generation is not None:
@@ -689,20 +687,24 @@ def plan(
         changes = _changes_that_fit(shape, settings, gib, usable)
     notes = _notes(shape, settings)
     if thinking:
-        length = usual["max_completion_length"]
-        # A Profile may have been made for thoughts.
-        if length == PROFILES[device]["thinking"]["max_completion_length"]:
-            length = PROFILES[device]["grpo"]["max_completion_length"]
-        notes.append(_cost_of_thinking(shape, settings, length, gib))
+        usual_length = PROFILES[device]["grpo"]["max_completion_length"]
+        notes.append(_cost_of_thinking(shape, settings, usual_length, gib))
     return Plan(model_name, device, settings, parts, usable, changes, notes)
 
 
-def _with_thoughts(
-    usual: dict[str, Any], table: dict[str, Any], replaced: dict[str, Any]
+def _thinking_settings(
+    profile: "str | Profile | GRPOConfig", device: str, replaced: dict[str, Any]
 ) -> dict[str, Any]:
-    """The settings of a run with thoughts; what differs from the profile's table is kept."""
-    own = {name: usual[name] for name in table["thinking"] if usual[name] != table["grpo"][name]}
-    return {**usual, **lengths_of_thoughts(table["thinking"], {*own, *replaced}), **own}
+    """What a run with thoughts changes in the settings of a profile; `replaced` wins later."""
+    if isinstance(profile, str):
+        return lengths_of_thoughts(PROFILES[device]["thinking"], replaced)
+    if not isinstance(profile, Profile):
+        raise WorkbookError("thinking is for profiles: give max_completion_length instead")
+    if not profile.thinking:
+        raise WorkbookError(
+            "thinking is True, and the profile was chosen without: choose_profile(thinking=True)"
+        )
+    return {}  # choose_profile has made its lengths those of thoughts, or the user's
 
 
 def _cost_of_thinking(shape: Shape, settings: Settings, usual_length: int, gib: float) -> str:

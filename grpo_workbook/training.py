@@ -347,8 +347,6 @@ class HeldoutProbe(Callback):
         self.seed = seed
         self.best: dict[str, Any] = {"step": -1, "strict": []}
         self.seen: list[tuple[int, list[str]]] = []
-        if stop:
-            self._require_problems(probes=2)  # no run that can stop has fewer
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint."""

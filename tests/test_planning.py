@@ -607,17 +607,26 @@ def test_thinking_fits_every_profile_on_paper_and_its_cost_is_named(profile, cap
     assert peaks[0] in " ".join(capsys.readouterr().out.split())
 
 
-def test_what_a_profile_or_the_user_sets_wins_over_the_lengths_of_thoughts():
+def test_a_profile_that_thinks_keeps_its_lengths_in_the_plan():
     table = PROFILES["smoke"]
     answers, thoughts = (table[name]["max_completion_length"] for name in ("grpo", "thinking"))
-    for options, length, usual in (
-        ({}, thoughts, answers),
-        ({"thinking": True}, thoughts, answers),  # made for thoughts already
-        ({"grpo": {"max_completion_length": 40}}, 40, 40),
-    ):
-        planned = plan("qwen", choose_profile("smoke", **options), thinking=True)
+    shorter = {"grpo": {"max_completion_length": 40}}
+    equal = {"grpo": {"max_completion_length": answers}}
+    for options, length in (({}, thoughts), (shorter, 40), (equal, answers)):
+        profile = choose_profile("smoke", thinking=True, **options)
+        planned = plan("qwen", profile, thinking=True)
         assert planned.settings.max_completion_length == length
-        assert_names(planned.notes[-1], f"up to {length} tokens instead of {usual}")
+        assert_names(planned.notes[-1], f"up to {length} tokens instead of {answers}")
+
+
+def test_a_length_of_the_users_wins_over_that_of_thoughts():
+    planned = plan("qwen", "smoke", max_completion_length=40, thinking=True)
+    assert planned.settings.max_completion_length == 40
+
+
+def test_a_profile_that_does_not_think_is_not_planned_with_thoughts():
+    with raises_naming(WorkbookError, "choose_profile(thinking=True)"):
+        plan("qwen", choose_profile("smoke"), thinking=True)
 
 
 @pytest.mark.parametrize("name", BATCH)

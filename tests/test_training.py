@@ -239,10 +239,12 @@ def test_a_probe_that_could_never_stop_is_refused():
     from datasets import Dataset
 
     data = Dataset.from_dict({"prompt": ["a"] * 40, "answer": ["1"] * 40})
-    with raises_naming(WorkbookError, "4 problems", "at least 5"):
-        HeldoutProbe(None, None, data, problems=4, stop=True)
-    probe = HeldoutProbe(None, None, data, problems=11, every=10, stop=True)
-    for max_steps, named in ((190, ("11 problems", "20 probes", "12")), (9, ("probes is 1",))):
+    for problems, max_steps, named in (
+        (4, 10, ("4 problems", "2 probes", "at least 5")),
+        (11, 190, ("11 problems", "20 probes", "12")),
+        (11, 9, ("probes is 1",)),
+    ):
+        probe = HeldoutProbe(None, None, data, problems=problems, every=10, stop=True)
         with raises_naming(WorkbookError, *named):
             probe.on_train_begin(None, SimpleNamespace(max_steps=max_steps, global_step=0), None)
 

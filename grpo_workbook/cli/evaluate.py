@@ -123,6 +123,11 @@ def main(args: argparse.Namespace) -> int:
     pictures = image_column(rows) is not None
     evaluation.check_budget(args.thinking_budget, args.max_new_tokens, pictures=pictures)
 
+    if args.thinking is not None:
+        # The tokenizer alone is small: a template without the switch is refused at once.
+        tokenizer = prompts.load_tokenizer(profile.model)
+        prompts.require_switch(tokenizer, profile.model_name)
+
     model, tokenizer = models.load_model(
         profile.model,
         args.adapter,
@@ -131,8 +136,6 @@ def main(args: argparse.Namespace) -> int:
         load_in_4bit=args.load_in_4bit,
         pictures=pictures,
     )
-    if args.thinking is not None:
-        prompts.require_switch(tokenizer, profile.model_name)
     dataset = make_prompts(rows, args, tokenizer)
     scores = evaluation.evaluate(
         model,
