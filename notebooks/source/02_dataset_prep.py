@@ -80,6 +80,34 @@ for name, scores in ways.items():
 print(Counter(ways["Qwen3's template"].completions).most_common(1))
 
 # %% [markdown]
+# In the figure, each bar counts the problems with a right number, and the black line at its end is the 95 % interval.
+# (Each interval is about one way alone. To compare two ways, use the paired test.)
+
+# %% tags=["hide-input"]
+from grpo_workbook import figures, wilson_interval
+
+figure, (axes,) = figures.new_panels(7.5, 2.1)
+right_numbers, below, above, sentences = [], [], [], []
+for name, scores in {"its own template": own, **ways}.items():
+    count = sum(scores.lenient)
+    low, high = wilson_interval(scores.lenient)
+    right_numbers.append(count)
+    below.append(max(0, count - 160 * low))  # not below 0 by rounding
+    above.append(160 * high - count)
+    sentences.append(f"{name} {count} ({160 * low:.0f} to {160 * high:.0f})")
+names = ["its own template", *ways]
+colours = [figures.BLUE, figures.GREY, figures.GREY]
+bars = axes.barh(names, right_numbers, xerr=[below, above], capsize=4, color=colours)
+axes.bar_label(bars, padding=4)
+axes.invert_yaxis()
+axes.grid(False)
+first, last = right_numbers[0], right_numbers[-1]
+title = f"The template of another model: from {first} right numbers to {last}"
+axes.set(xlim=(0, 160), xlabel="right numbers, of 160 problems", title=title)
+words = "Bars of the right numbers of 160, with 95 % intervals: "
+figures.show(figure, words + ", ".join(sentences) + ".")
+
+# %% [markdown]
 # No error appeared, but with the template of Qwen3 the model lost all of its right answers: 145 of its 160 completions
 # are nothing but `</answer>`. Without the system message 78 numbers are right instead of 89. This difference may be
 # chance (p = 0.052). Qwen3's template writes the same tokens around each turn as the tiny model's template. It differs
@@ -142,8 +170,6 @@ print("\n", len(tokens["input_ids"]), "tokens")
 # orange: the system message, green: the answer and the reward functions):
 
 # %% tags=["hide-input"]
-from grpo_workbook import figures
-
 pale = figures.PALE
 shown = []
 for line in text.splitlines():
@@ -181,7 +207,7 @@ figures.show(
 # it. Except for this block, Qwen3's prompt is that of the tiny model above. Gemma 3 has no system role, so its template
 # puts the system text at the start of the user's turn. Gemma 4 has a system role, but other tokens around each turn.
 # (It can think, too, but only if asked: `enable_thinking=True` writes `<|think|>` into its system turn.) In the figure,
-# each column is the prompt of one model.
+# each column is the prompt of one model (orange: the system message, blue: the question, green: the think block).
 
 # %% tags=["hide-input"]
 def colour_of(line):
@@ -208,7 +234,7 @@ for axes, (name, file) in zip(panels, templates.items()):
         y -= 0.11
     axes.set_title(name, loc="left")
     axes.axis("off")
-figure.suptitle("Three prompts (orange: system, blue: question, green: thinking)")
+figure.suptitle("Gemma 3 has no system turn, and only Qwen3 gets an empty think block")
 figures.show(
     figure,
     "Qwen3 and Gemma 4 give the system message a turn of its own, Gemma 3 puts it at "
@@ -461,8 +487,10 @@ figures.show(figure, words + "; ".join(sentences))
 # a model can solve depends on what it was trained on, and nothing in a data file shows that.
 #
 # Eight tries are few. Take a problem that the model solves once in twenty tries. All eight tries at it fail with a
-# probability of 0.95⁸ = 0.66. So a grey bar at 0 also contains problems that a longer run could learn. [Chapter
-# 07](07_stages_and_curriculum.ipynb) filters problems by these rates.
+# probability of 0.95⁸ = 0.66. So a grey bar at 0 also contains problems that a longer run could learn. In the same way,
+# a problem that is solved nine times in ten passes all eight tries with a probability of 0.9⁸ = 0.43, so the bar at 8
+# can contain problems that the model still gets wrong at times. [Chapter 07](07_stages_and_curriculum.ipynb) filters
+# problems by these rates.
 
 # %% [markdown]
 # ### Exercise 02.2 · `mixed_groups` · medium · 12 minutes
@@ -797,9 +825,9 @@ check("02.3", rows_to_drop);
 suspect_pieces = [set(duplicates.pieces(text)) for text in suspect_questions]
 
 
-def score_without(dropped_rows):
-    """Held-out accuracy of answering as the most similar training question."""
-    right = 0
+def outcomes_without(dropped_rows):
+    """For each held-out question, whether the most similar training row is right."""
+    outcomes = []
     for question, answer in zip(heldout_questions, heldout_answers):
         asked = set(duplicates.pieces(question))
         best, best_answer = 0.0, ""
@@ -807,8 +835,8 @@ def score_without(dropped_rows):
             similarity = len(asked & known_pieces) / len(asked | known_pieces)
             if similarity > best and row not in dropped_rows:
                 best, best_answer = similarity, suspect_answers[row]
-        right += best_answer == answer
-    return right / len(heldout_questions)
+        outcomes.append(best_answer == answer)
+    return outcomes
 
 
 equal = [i for i in range(640) if suspect_questions[i] in heldout_questions]
@@ -817,10 +845,41 @@ if judge("02.3", rows_to_drop).status == "solved":
 else:
     suspect_set = Dataset.from_dict({"question": suspect_questions})
     drop = list(leaked_rows(suspect_set, heldout.select(range(160))))
+results = {}
 for name, rows in {"nothing": [], "equal rows": equal, "leaks": drop}.items():
     copies = len(set(rows) & set(planted))
-    score = score_without(rows)
+    results[name] = outcomes_without(rows)
+    score = sum(results[name]) / 160
     print(f"dropped {name:10} {len(rows):2} rows, {copies:2} copies: {score:.1%} right")
+
+# %% [markdown]
+# In the figure, a bar is the number of right answers to the 160 held-out questions, and the number at its end is the
+# score. Orange (hatched) are the answers to the 48 questions that were copied into the training file, grey those to the
+# 112 other questions:
+
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(7.5, 2.4)
+copied = [sum(right[: len(planted)]) for right in results.values()]
+others = [sum(right[len(planted) :]) for right in results.values()]
+names = [f"dropped: {name}" for name in results]
+axes.barh(names, others, color=figures.GREY, label="to other questions")
+axes.barh(
+    names, copied, left=others, color=figures.ORANGE, hatch="//", edgecolor="white",
+    label="to copied questions",
+)
+for place, right in enumerate(results.values()):
+    axes.text(sum(right) + 1, place, f"{sum(right) / 160:.1%}", va="center")
+axes.invert_yaxis()
+axes.grid(False)
+axes.margins(x=0.12)
+scores = [sum(right) / 160 for right in results.values()]
+title = f"No skill: {scores[0]:.1%} right with all copies, {scores[-1]:.1%} without"
+axes.set(xlabel="right answers, to 160 held-out questions", title=title)
+axes.legend(frameon=False, loc="lower right")
+parts = zip(results, copied, others)
+sentences = [f"{name}: {a} copied, {b} other" for name, a, b in parts]
+words = "Bars of right answers to copied and to other questions, by what was dropped. "
+figures.show(figure, words + "; ".join(sentences) + ".")
 
 # %% [markdown]
 # A comparison letter by letter finds 16 of the 48 copies, a third, and leaves a score of 25.0 %. That is still far too
@@ -857,15 +916,16 @@ print(len(set(rare["kind"])), "are rare")
 # All easy sums use one sentence, with a plus or a minus, and a third of them are repeats. Different sentences need
 # not be different problems. The word problems come from only 16 kinds of problem: other names and things make many
 # different sentences of one kind. A held-out score on them shows that a skill carries over to new numbers, not to new
-# kinds of problem.
+# kinds of problem. To measure that, hold out all rows of one kind, such as those with the kind `bus_stop`.
 
 # %% [markdown]
 # ## A split that you can trust
 #
 # The order of the steps matters. If you split before you drop repeats, two copies of a row can end up on different
-# sides. Why look for leaks after the split, if the repeats are gone? If step 2 also drops near-duplicates, as below,
-# step 4 should find nothing; it is then a check that costs one line. It has work to do if step 2 dropped only exact
-# repeats, or if the held-out set comes from another file, such as a public test set. The figure shows the right order:
+# sides, where they are leaks, or both on the held-out side, where the problem counts twice. Why look for leaks after
+# the split, if the repeats are gone? If step 2 also drops near-duplicates, as below, step 4 should find nothing; it is
+# then a check that costs one line. It has work to do if step 2 dropped only exact repeats, or if the held-out set comes
+# from another file, such as a public test set. The figure shows the right order:
 
 # %% tags=["hide-input"]
 boxes = {
@@ -939,8 +999,8 @@ if MY_FILE is None:
 
 # %% [markdown]
 # The next cell does the four steps, and applies the prompt budget before the split. With the repeats it also drops
-# near-duplicates. `split` holds out 100 rows, but at most a fifth of all. The cell writes two files, one for training
-# and one for measuring:
+# near-duplicates (in a file of your own, read these pairs first). `split` holds out 100 rows, but at most a fifth of
+# all. The cell writes two files, one for training and one for measuring:
 
 # %%
 valid, invalid = check_problems(MY_FILE, **MY_COLUMNS)
@@ -1082,7 +1142,8 @@ predict("02.4", prediction, one_problem);
 # The form is the same for every problem, so one problem can teach it. In our run (one seed) the strict rate on the
 # other problems rose from 16 % to 70 %, by far more than the 11 points of two standard errors. In the last step all
 # groups had zero variance: without a difference in the rewards there is no advantage, so that step taught nothing.
-# Other problems, whose groups are still mixed, would give advantages again.
+# Other problems, whose groups are still mixed, would give advantages again. (Is the gain really form? Print
+# `sum(before.lenient)` and `sum(after.lenient)` in the function: they count right numbers in any form.)
 #
 # [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained Qwen2.5-Math-1.5B on one problem: its score on MATH500
 # rose from 36.0 % to 73.6 %, and 8.6 points of this gain go beyond the form. There the score went on rising long after
