@@ -20,8 +20,9 @@
 #
 # RLVR became known through reasoning models. [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948) was made from a
 # pre-trained base model without any further written solutions. Programs rewarded it for right final answers, for
-# example in mathematics and programming, and for a fixed form. Under these rewards alone its chains of thought before
-# the answer grew much longer. The algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al.
+# example in mathematics and programming, and for a fixed form. Under these rewards alone its share of right answers in
+# a mathematics contest, AIME 2024, rose from 15.6 % to more than 70 %, and its chains of thought before the answer grew
+# much longer. The algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al.
 # 2024](https://arxiv.org/abs/2402.03300)), the subject of this course.
 
 # %% [markdown]
@@ -35,33 +36,32 @@
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 
+right = "<answer>42</answer>"
+group = f"{right}\nThe answer is 42.\n<answer>41</answer>\n{right}"
+data, number, off = figures.PALE["data"], figures.PALE["number"], figures.PALE["off"]
 boxes = {
-    "prompt": (0.09, 0.66, "prompt\n“What is 6 x 7?\nUse <answer> tags.”",
-               figures.PALE["data"]),
-    "policy": (0.29, 0.66, "policy\n(the model)", figures.PALE["model"]),
-    "answers": (0.5, 0.66, "a group of\n4 answers", figures.PALE["data"]),
-    "checker": (0.7, 0.66, "checker\n(a program)", figures.PALE["check"]),
-    "rewards": (0.91, 0.66, "rewards\n3, 0, 1, 3", figures.PALE["number"]),
-    "advantages": (0.7, 0.15, "advantages\n+0.8, -1.2, -0.5, +0.8",
-                   figures.PALE["number"]),
-    "critic": (0.29, 0.15, "not needed:\na critic, as in PPO", figures.PALE["off"]),
+    "prompt": (0.09, 0.68, "prompt\n“What is 6 x 7?\nUse <answer> tags.”", data),
+    "policy": (0.265, 0.68, "policy\n(the model)", figures.PALE["model"]),
+    "answers": (0.56, 0.68, f"a group of 4 answers\n{group}", data),
+    "checker": (0.77, 0.68, "checker\n(a program)", figures.PALE["check"]),
+    "rewards": (0.93, 0.68, "rewards\n3\n0\n1\n3", number),
+    "advantages": (0.75, 0.12, "advantages\n+0.8, -1.2, -0.5, +0.8", number),
+    "critic": (0.265, 0.12, "not needed:\na critic, as in PPO", off),
 }
 arrows = [
-    ("prompt", "policy", ""),
-    ("policy", "answers", "samples"),
-    ("answers", "checker", ""),
-    ("checker", "rewards", ""),
+    ("prompt", "policy", ""), ("policy", "answers", "samples"),
+    ("answers", "checker", ""), ("checker", "rewards", ""),
     ("rewards", "advantages", "subtract the mean, divide by\nthe standard deviation"),
     ("advantages", "policy", "above 0: more likely\nbelow 0: less likely"),
 ]
-figure = figures.diagram(boxes, arrows, (9, 3.2))
+figure = figures.diagram(boxes, arrows, (9.5, 3.6))
 figure.suptitle("GRPO compares the answers of a group, so it needs no critic")
 figures.show(
     figure,
-    "The loop of GRPO: from a prompt the policy samples a group of answers; a checker "
-    "gives each a reward; the rewards minus their mean, divided by their standard "
-    "deviation, become advantages, which change the policy. The critic that PPO would "
-    "need stands apart, and no arrow leads to it.",
+    "The loop of GRPO: from a prompt the policy samples a group of 4 answers; a "
+    "checker gives them the rewards 3, 0, 1 and 3; these minus their mean, divided by "
+    "their standard deviation, become advantages, which change the policy. The critic "
+    "that PPO would need stands apart, and no arrow leads to it.",
 )
 
 # %% [markdown]
@@ -248,7 +248,8 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
-# (The bar shows the time of the stored run, whose machine had other work.)
+# (The bar shows the time of the stored run, whose machine had other work. On two idle cores these steps take about half
+# a minute.)
 #
 # In the figure the blue line is the weighted total, which can reach 3. The other lines are the three rewards before
 # weighting, each of which can reach 1. From about step 12 the two lines of the form lie on top of each other. Pale
@@ -263,6 +264,11 @@ first = mean(entry["reward"] for entry in log[:5])
 last = mean(entry["reward"] for entry in log[-5:])
 figure.axes[0].set_title(f"The mean reward goes from {first:.1f} to {last:.1f} of 3")
 figure.axes[0].set_ylabel("mean reward")
+weights = {"total": "at most 3", "correctness": "weight 2"}
+for label in figure.legends[0].get_texts():
+    name = label.get_text()
+    label.set_text(f"{name} ({weights.get(name, 'weight 0.5')})")
+figure.set_size_inches(8, 3.6)  # room for the longer legend
 figures.show(figure, words)
 
 # %% [markdown]
@@ -270,8 +276,9 @@ figures.show(figure, words)
 #
 # A rising reward does not prove that the model learned the task. A model can exploit a weakness of the reward, and it
 # can memorize the training problems. So let the trained model answer the held-out problems. These problems are only a
-# sample of all problems, so each rate comes with a 95 % **interval**: in 95 % of such measurements it contains the true
-# rate. Both models answer the *same* problems, so the results can be compared problem by problem.
+# sample of all problems, and each answer is only one draw, so each rate comes with a 95 % **interval**: in 95 % of such
+# measurements it contains the true rate. Both models answer the *same* problems, so the results can be compared problem
+# by problem.
 
 # %%
 from collections import Counter
@@ -354,7 +361,8 @@ def form_alone() -> dict:
     form_trainer.train()
     trained = ask_heldout_problems(policy)
     strict = (mean(before.strict), mean(trained.strict))
-    return {"strict": strict, "lenient": mean(trained.lenient), "n": trained.n}
+    lenient = (mean(before.lenient), mean(trained.lenient))
+    return {"strict": strict, "lenient": lenient, "n": trained.n}
 
 
 predict("00.2", prediction, form_alone);
@@ -376,9 +384,10 @@ predict("00.2", prediction, form_alone);
 # Most numbers were right before training, and with the right form they count as strictly right. In our run the strict
 # rate rose from 21 % to 75 %. Would the form alone have been enough? Not quite. After training 75 % of the numbers were
 # right in any form, too: every right number stood in the requested form, and what was still missing were right numbers,
-# for which this reward does not pay. The run above, whose reward also pays for the number, reached 89 % (in 40 steps
-# and not 24, so the two rates are not strictly comparable). The form alone is also a dangerous reward: it would have
-# risen in the same way if the numbers had become worse.
+# for which this reward does not pay. The run above, whose reward also pays for the number, reached 89 %. It had 40
+# steps and not 24, but at step 24 its correctness reward, the right number in the tags, was already above 0.8 on the
+# training problems (see the figure of the rewards). The form alone is also a dangerous reward: it would have risen in
+# the same way if the numbers had become worse.
 #
 # </details>
 
@@ -412,9 +421,10 @@ for name, change in (("strict", comparison.strict), ("lenient", comparison.lenie
 # and coin tosses give a result at least as one-sided as this one with a probability of only 0.009. But 160 problems do
 # not tell the size of this gain well: its interval reaches from 3 to 18 points.
 #
-# A sampled rate also depends on the random seed, because the same model answers differently each time. So the next cell
-# asks both models again, with three other seeds. Seed 0 is the measurement above. For each problem the cell then takes
-# the mean gain over the four seeds, and from these 160 gains it computes an interval:
+# A part of this uncertainty comes from sampling: with another random seed the same model answers differently. The
+# interval already counts this, and more answers to each problem make it narrower. So the next cell asks both models
+# again, with three other seeds. Seed 0 is the measurement above. For each problem the cell then takes the mean gain
+# over the four seeds, and from these 160 gains it computes an interval:
 
 # %%
 import numpy as np
@@ -442,11 +452,11 @@ for name, outcomes in (("strict", strict), ("lenient", lenient)):
 
 # %% [markdown]
 # The lenient rate of the untrained model lies between 69 % and 79 %, depending on the seed, and that of the trained
-# model between 88 % and 91 %. So seed 0 was a lucky one for the untrained model, and the first measurement showed too
-# small a gain: over four seeds the lenient gain is 16.7 points, with an interval from 13 to 20. The strict gain hardly
-# changes. One sampled rate can be several points off. Before you claim a gain, measure enough problems ([chapter
-# 08](08_evaluation.ipynb) computes how many), and ask both models the same ones. All of this concerns one training run:
-# a run with another seed could end elsewhere.
+# model between 88 % and 91 %. Seed 0 was a lucky one for the untrained model. The first interval, 3 to 18 points,
+# allowed for that: it contains the lenient gain over four seeds, 16.7 points. The four seeds narrow the interval to 13
+# to 20. The strict gain hardly changes. One sampled rate can be several points off. Before you claim a gain, measure
+# enough problems ([chapter 08](08_evaluation.ipynb) computes how many), and ask both models the same ones. All of this
+# concerns one training run: a run with another seed could end elsewhere.
 #
 # Is the lenient gain new arithmetic? Sampling mixes what a model knows with habits that it shows only now and then. So
 # let both models answer once more, now **greedily**: each token is the most likely one.
@@ -456,17 +466,56 @@ greedy_after = ask_heldout_problems(model, sample=False)
 with model.disable_adapter():
     greedy_before = ask_heldout_problems(model, sample=False)
 for name, scores in (("before", greedy_before), ("after", greedy_after)):
-    print(f"{name:6} {mean(scores.lenient):.1%} lenient, with greedy answers")
+    rates = f"{mean(scores.strict):6.1%} strict, {mean(scores.lenient):6.1%} lenient"
+    print(f"{name:6} {rates}, with greedy answers")
 
 # %% [markdown]
+# The next figure puts the sampled and the greedy answers side by side. A sampled rate is the mean over the four seeds.
+
+# %% tags=["hide-input"]
+strict_greedy = {"before": [greedy_before.strict], "after": [greedy_after.strict]}
+lenient_greedy = {"before": [greedy_before.lenient], "after": [greedy_after.lenient]}
+measures = {
+    "strict,\nsampled": strict, "strict,\ngreedy": strict_greedy,
+    "lenient,\nsampled": lenient, "lenient,\ngreedy": lenient_greedy,
+}
+figure, (axes,) = figures.new_panels(7.5, 3.8)
+shown = {}
+sides = (("before", -0.2, figures.GREY), ("after", 0.2, figures.BLUE))
+for side, shift, colour in sides:
+    by_problem = [np.mean(outcomes[side], axis=0) for outcomes in measures.values()]
+    rates = np.mean(by_problem, axis=1)
+    ends = np.array([bootstrap_interval(values) for values in by_problem])
+    whiskers = [rates - ends[:, 0], ends[:, 1] - rates]
+    places = np.arange(len(measures)) + shift
+    bars = axes.bar(places, rates, 0.38, yerr=whiskers, capsize=4, color=colour)
+    bars.set_label(side)
+    shown[side] = [f"{rate:.0%}" for rate in rates]
+    axes.bar_label(bars, shown[side], padding=2, fontsize=9)
+axes.set(ylim=(0, 1.15), ylabel="fraction right", yticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
+axes.set_xticks(range(len(measures)), list(measures))
+figure.legend(frameon=False, loc="outside right center")
+changes = [f"{old} to {new}" for old, new in zip(shown["before"], shown["after"])]
+title = "With greedy answers only the form improves"
+axes.set_title(f"{title}:\nstrict {changes[1]}, lenient {changes[3]}")
+words = "; ".join(f"{name}: {change}" for name, change in zip(measures, changes))
+figures.show(figure, "Pairs of bars, before to after. " + words.replace("\n", " "))
+
+# %% [markdown]
+# Each pair of bars is one way to score and to answer: grey before training, blue after it. A bar's height is the
+# fraction of right answers, and the black lines are 95 % intervals over the problems. Compare the two greedy pairs.
+#
 # Before training, 98.8 % of the greedy answers have the right number. So the model knew this arithmetic already. Its
 # sampled answers were worse, because sampling also draws what is less likely. A part of this we had taught it on
 # purpose: in its examples 8 % of the answers were guesses without any working, and 5 % had a planted error. Wrong
 # answers earn less, so GRPO makes them rarer, and the sampled rate rises. The greedy rate does not rise: after training
 # it is 97.5 %, which is two problems fewer and may be chance. It had almost no room to rise, because only two of the
-# 160 problems were wrong before. So this run gives no sign of new arithmetic. The form was not new either: before
-# training at least 21 % of the sampled answers had it. GRPO made what the model did sometimes, the requested form and
-# right numbers, what it does nearly always.
+# 160 problems were wrong before. So this run gives no sign of new arithmetic.
+#
+# The form is another matter: the greedy *strict* rate rises. Before training more than half of the greedy answers had
+# the right number in a wrong form. Even so, GRPO did not invent the requested form: before training at least 21 % of
+# the sampled answers had it. GRPO made what the model did sometimes, the requested form and right numbers, what it does
+# nearly always.
 #
 # GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
 # requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
@@ -717,9 +766,9 @@ check("00.4", my_task);
 #   model that sometimes passes this check.
 # - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test are much
 #   better evidence: here the strict rate rose from 21 % to 89 %.
-# - Ask *what* the model learned before you claim a gain. Here it learned the form and makes fewer errors when it
-#   samples, but greedy answers show that it knew the arithmetic before. Ask with several seeds: one sampled rate can be
-#   several points off.
+# - Ask *what* the model learned before you claim a gain. Here the requested form, which it wrote sometimes, became its
+#   habit, and it makes fewer errors when it samples; greedy answers show that it knew the arithmetic before. Ask with
+#   several seeds: one sampled rate can be several points off.
 #
 # Next: [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), or straight to
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb).
