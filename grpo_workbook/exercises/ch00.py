@@ -125,13 +125,15 @@ def trusts_a_rounded_mean(rewards):
 
 
 def read_form_alone(measured):
-    """From the strict rates before and after, the lenient rate and the number of problems."""
+    """From the strict and the lenient rates before and after, and the number of problems."""
     before, after = measured["strict"]
+    lenient_before, lenient_after = measured["lenient"]
     # at most two standard errors of a difference of two rates
     noise = (2 / measured["n"]) ** 0.5
     sentence = (
-        f"Strictly right: {before:.0%} before, {after:.0%} after; {measured['lenient']:.0%} of "
-        f"the numbers are right in any form. A change of less than {noise:.0%} can be chance."
+        f"Strictly right: {before:.0%} before, {after:.0%} after. Right numbers in any form: "
+        f"{lenient_before:.0%} before, {lenient_after:.0%} after. "
+        f"A change of less than {noise:.0%} can be chance."
     )
     return direction(after - before, noise), sentence
 
@@ -146,7 +148,7 @@ form_alone = experiment(
         "falls": "No answer is punished for its number: the arithmetic is left as it was.",
     },
 )
-form_alone.example({"strict": (0.2125, 0.75), "lenient": 0.75, "n": 160}, gives="rises")
+form_alone.example({"strict": (0.2125, 0.75), "lenient": (0.7875, 0.75), "n": 160}, gives="rises")
 
 # 00.3: a method for each of six teams
 
@@ -190,8 +192,8 @@ def trains_a_critic_without_memory():
 
 @choose_methods.mistake
 def trains_on_groups_that_always_fail():
-    """All proofs of team B fail, so every group has zero variance and GRPO learns nothing: first
-    imitate the given proofs.
+    """None of 10,000 proofs of team B was right, so nearly every group has zero variance and GRPO
+    learns almost nothing: first imitate the given proofs.
     """
     return {**METHODS, "B": "GRPO"}
 
@@ -204,8 +206,8 @@ def keeps_proofs_that_do_not_exist():
 
 @choose_methods.mistake
 def trains_a_critic_on_failures():
-    """All proofs of team B fail, and a critic does not change that: first imitate the given
-    proofs.
+    """None of 10,000 proofs of team B was right, and a critic does not change that: first imitate
+    the given proofs.
     """
     return {**METHODS, "B": "PPO"}
 
@@ -234,7 +236,7 @@ def checks_replies_with_a_program():
 
 @choose_methods.mistake
 def trains_on_groups_that_always_pass():
-    """All dates of team D are right, so every group has zero variance and GRPO learns nothing."""
+    """All of 1,000 dates of team D were right, so nearly every group has zero variance."""
     return {**METHODS, "D": "GRPO"}
 
 
