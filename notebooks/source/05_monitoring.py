@@ -259,57 +259,61 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
 # %% [markdown]
 # ## What is wrong with a sick run?
 #
-# The next figure shows twelve runs of the same tiny model. The first is healthy. In each of the others
+# The next figure shows twelve runs of the same tiny model. One of them is healthy. In each of the others
 # `benchmarks/diagnosis.py` made one change that makes the run sick. Each panel is the reward of one run over the
 # optimizer steps, pale for single steps and bold for means of five. Every panel has a scale of its own, from 0 upwards,
-# because the runs have different rewards. The title names the change, and after the arrow what is wrong, as `diagnose`
-# names it. `diagnose` is a function of this course that reads all metrics of a log and returns its *findings*.
-#
-# Some changes need more words than a title has. *Answers shifted*: each problem has the answer of another one. *Equal
-# in each group*: the reward depends on the problem alone. *Unknown end token*: the trainer waits for a token that the
-# model has never learned. *Rate* is the learning rate. *Other weights trained*: the optimizer has been given other
-# weights than the adapters.
+# because the runs have different rewards. (The cell is folded, because its code names the changes.) Before you read on,
+# decide: **which run is healthy?**
 
-# %%
-from grpo_workbook.diagnosis import diagnose, side_by_side
+# %% tags=["hide-input"]
+from grpo_workbook.diagnosis import side_by_side
 
 changes = {  # the log of a run -> what was changed
-    "healthy": "no change", "cold_sampling": "temperature 0.05",
-    "wrong_answers": "answers shifted", "reward_by_prompt": "equal in each group",
-    "four_tokens": "at most 4 tokens", "wrong_end_token": "unknown end token",
-    "shows_work": "paid for equals signs", "rate_times_100": "rate × 100",
-    "rate_by_100": "rate / 100", "frozen_adapters": "other weights trained",
-    "beta_10": "beta 10", "wrong_sign": "loss maximised",
+    "cold_sampling": "temperature 0.05", "four_tokens": "at most 4 tokens",
+    "wrong_sign": "loss maximised", "beta_10": "beta 10",
+    "wrong_answers": "answers shifted", "rate_by_100": "rate / 100",
+    "shows_work": "paid for equals signs", "wrong_end_token": "unknown end token",
+    "reward_by_prompt": "equal in each group", "healthy": "no change",
+    "rate_times_100": "rate × 100", "frozen_adapters": "other weights trained",
 }
 sick = {}
-first_findings = {}
-titled = {}
-for name, change in changes.items():
+numbered = {}
+for number, name in enumerate(changes, start=1):
     sick[name] = read_run(LOGS / f"{name}_0.json")
-    first_findings[change] = diagnose(sick[name])[0]
-    titled[f"{change} → {first_findings[change].name}"] = sick[name]
-figure, words = side_by_side(titled)
-figure.suptitle("The reward alone separates few of the diseases")
+    numbered[f"run {number}"] = sick[name]
+figure, words = side_by_side(numbered)
+figure.suptitle("Twelve runs, and one of them is healthy: which?")
 figures.show(figure, words)
 
 # %% [markdown]
-# The reward alone separates few of these runs. The best-looking curve belongs to a sick run, the one that is paid for
-# equals signs. Four rewards look nearly flat (*equal in each group*, *rate / 100*, *other weights trained*, *beta 10*),
-# for four different causes. A second metric tells three of them apart, and the setting `beta` the fourth. The next cell
-# prints for each run how serious its first finding is, from which step on it holds, and the metric or setting that gave
-# it away. (The *t of a line* says how surely a straight line through the rewards rises or falls: its slope divided by
-# the slope's standard error. `diagnose` makes its t smaller where neighbouring steps are alike, because such steps are
-# less evidence than independent ones.)
+# The next cell prints the change in each run and what is wrong with it, as `diagnose` names it. `diagnose` is a
+# function of this course that reads all metrics of a log and returns its *findings*. For the first finding the cell
+# also prints how serious it is, from which step on it holds, and the metric or setting that gave it away. (The *t of a
+# line* says how surely a straight line through the rewards rises or falls: its slope divided by the slope's standard
+# error. `diagnose` makes its t smaller where neighbouring steps are alike, because such steps are less evidence than
+# independent ones.)
+#
+# Some changes need more words. *Answers shifted*: each problem has the answer of another one. *Equal in each group*:
+# the reward depends on the problem alone. *Unknown end token*: the trainer waits for a token that the model has never
+# learned. *Rate* is the learning rate. *Other weights trained*: the optimizer has been given other weights than the
+# adapters.
 
 # %%
-for change, finding in first_findings.items():
+from grpo_workbook.diagnosis import diagnose
+
+for number, (name, change) in enumerate(changes.items(), start=1):
+    finding = diagnose(sick[name])[0]
     evidence = finding.evidence[0]
     metric = evidence.metric.split(",")[0]
-    where = f"{finding.name:16} step {finding.step:2}"
-    print(f"{change:21} {finding.severity:8} {where}   {metric} {evidence.value:.3g}")
+    row = f"{number:2}  {change:21} {finding.severity:8}{finding.name:14}"
+    print(f"{row}step {finding.step:2}  {metric} {evidence.value:.3g}")
 
 # %% [markdown]
-# Look at one of the runs more closely: the one with a temperature of 0.05, whose log is `cold_sampling`. Its reward is
+# Run 10 is the healthy one, but the reward alone could not tell you. Five rewards rise (runs 2, 5, 7, 8 and 10), and
+# the best-looking of them is that of run 7, which is paid for equals signs. Four rewards look nearly flat (runs 4, 6, 9
+# and 12), for four different causes. A second metric tells three of these apart, and the setting `beta` the fourth.
+#
+# Look at one of the runs more closely: run 1, with a temperature of 0.05, whose log is `cold_sampling`. Its reward is
 # high from the first step, because the model's most likely answer is mostly right:
 
 # %%
@@ -379,7 +383,7 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
 # them need an explanation first:
 #
 # - *Truncated* means that completions are cut off at their maximum length. If at least nine in ten are cut off, the
-#   reward may even rise a little, as in the panel *at most 4 tokens*, where no function pays more than a quarter of its
+#   reward may even rise a little, as in run 2 (*at most 4 tokens*), where no function pays more than a quarter of its
 #   maximum. If one pays more, the completions had room for what it pays for, and the finding is `never_ends`.
 # - A reward is *drowned* if the larger spread of another reward hides it.
 # - A form is *ignored* if its reward has a weight near 0.
