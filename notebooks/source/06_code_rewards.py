@@ -235,7 +235,8 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
 # The always-equal object is not a plain value, so it cannot pass to the test and the program is *rejected*. The program
 # that leaves has ended only its own process, so it is an *error*. The next figure shows which processes there are. A
 # small *server* copies itself (it *forks*) for every program, and once for each new test. It stops a program that takes
-# too long. The test's process reports which assertions held, and the trainer's process makes the verdict from that:
+# too long. The test's process reports which assertions held (after one that fails it goes on with the next), and the
+# trainer's process makes the verdict from that:
 
 # %% tags=["hide-input"]
 boxes = {
@@ -360,7 +361,9 @@ print("judged", verdict.how)
 # A different defence stops each of the three. The report of a test counts only if it is complete, so leaving early is
 # an error. The sandbox recognises an object that is equal to everything. And a program may not change functions of
 # Python, pytest or unittest. Such defences *resist* the cheats that are known; they do not prove that there is no
-# other. [The measurements](../docs/measurements.md) list what each defence stops and which known cheats still pass.
+# other. One that still passes where a test asserts `s.sort(items) == sorted(items)` is a method that runs
+# `items.clear()` and returns `items`: the argument is now empty, and so is what the test expects. [The
+# measurements](../docs/measurements.md) list what each defence stops and which other known cheats still pass.
 #
 # So if plain values are enough for your tests, write them as plain assertions, without pytest or unittest, and create
 # the reward with `unit_tests(require="by value")`. It then gives no reward (`None`) for a test that needs one process.
@@ -609,13 +612,13 @@ boxes = {
     "join": (0.84, 0.11, "prompt_code,\nthen the text", pale["check"]),
 }
 arrows = [("text", "block", ""), ("block", "last", "yes"),
-          ("block", "other", "no"), ("block", "code", "there is no block"),
+          ("block", "other", "no"), ("block", "code", "no closed block"),
           ("code", "whole", "yes"), ("code", "join", "no")]
 figure = figures.diagram(boxes, arrows, (9.0, 3.4))
 figure.suptitle("Which part of a completion becomes the program", y=1.05)
 figures.show(figure, "Decision tree: the last closed block that defines the function "
              "is the program; if no block does, the last block follows prompt_code. "
-             "Without any block, a text that defines the function is the program; any "
+             "Without a closed block, a text that defines the function is the program; any "
              "other text follows prompt_code.")
 
 # %% [markdown]
@@ -746,7 +749,7 @@ for name, (shift, colour, hatch) in looks.items():
     sentences.append(f"{name}: {', '.join(labels)}")
 axes.set(xticks=range(len(sets)), xticklabels=sets, ylim=(0, 1.1),
          ylabel="fraction of groups that teach")
-axes.set_title("Groups that teach: all or nothing against partial credit")
+axes.set_title("Where no program passes, only partial credit can teach")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, "Bar chart of the fraction of groups that teach, for groups of 2, "
              f"4, 8, and of 4 that did not pass. {'; '.join(sentences)}.")
