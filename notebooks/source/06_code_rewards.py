@@ -618,8 +618,8 @@ figure = figures.diagram(boxes, arrows, (9.0, 3.4))
 figure.suptitle("Which part of a completion becomes the program", y=1.05)
 figures.show(figure, "Decision tree: the last closed block that defines the function "
              "is the program; if no block does, the last block follows prompt_code. "
-             "Without a closed block, a text that defines the function is the program; any "
-             "other text follows prompt_code.")
+             "Without a closed block, a text that defines the function is the "
+             "program; any other text follows prompt_code.")
 
 # %% [markdown]
 # The model trains on two rewards. `unit_tests(sandbox)` is 1.0 for a program that passes its whole test, else 0. (With
