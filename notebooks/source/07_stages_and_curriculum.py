@@ -619,8 +619,8 @@ for name, log in later_logs.items():
     right = mean(entry["rewards/correctness_reward/mean"] for entry in log)
     print(f"{name}, {len(measured)} problems")
     print(f"  right:         {mean(measured):4.0%} measured, {right:4.0%} in training")
-    print(f"  zero variance: {expected:4.0%} expected, {idle / 64:4.0%} in training", end="")
-    print(f" ({low:.0%} to {high:.0%})")
+    print(f"  zero variance: {expected:4.0%} expected", end=", ")
+    print(f"{idle / 64:4.0%} in training ({low:.0%} to {high:.0%})")
 
 for old, new in (("mixed", "all 64"), ("mixed", "chosen"), ("all 64", "chosen")):
     change = compare(scores[old], scores[new]).strict
