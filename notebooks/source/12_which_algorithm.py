@@ -715,7 +715,7 @@ handles, labels = panels[0].get_legend_handles_labels()
 figure.legend(handles, [f"GRPO's rate: {label}" for label in labels],
               frameon=False, loc="outside lower center", ncols=2)
 figure.suptitle("With GRPO's rate of 1e-4, most leads of a check alone are gone")
-figures.show(figure, f"Forest plot of leads over GRPO at two rates. {'; '.join(lines)}.")
+figures.show(figure, f"Forest plot: leads over GRPO at two rates. {'; '.join(lines)}.")
 
 # %% [markdown]
 # Each row is a method, each mark its mean difference from GRPO in points, and the line through it the 95 % interval,
@@ -809,7 +809,8 @@ for side, column in enumerate(("pass16", "entropy")):
         panels[side].annotate(name, dot, places[side], textcoords="offset points")
     panels[side].set(xlabel="single completions right (sampled), %", xlim=(25, 97))
 panels[0].axhline(ends.loc["base", "pass16"], color=figures.GREY, ls=":", lw=1)
-panels[0].set(ylabel="pass@16, %", ylim=(50, 100), title="pass@16 rises with sampled accuracy")
+panels[0].set(ylabel="pass@16, %", ylim=(50, 100))
+panels[0].set_title("pass@16 rises with sampled accuracy")
 panels[1].set(ylabel="entropy per token, nats", ylim=(0, 0.08))
 panels[1].set_title("Entropy falls as sampled accuracy rises")
 lines = []

@@ -271,7 +271,9 @@ url = f"http://127.0.0.1:{server.server_port}/v1"
 # was no readable reply. It sends eight questions at a time, equal questions only once, and repeats a question after an
 # error or a timeout. It is a coroutine, so that many questions can wait for their answers at the same time, and TRL
 # awaits rewards of this kind. A notebook has a running event loop already, so here the coroutine runs in a thread of
-# its own. For your own judge, replace the address, the name and the key (`api_key`).
+# its own. For your own judge, replace the address, the name and the key (`api_key`). A judge on a GPU of your own is
+# started with `vllm serve MODEL --port 8001`; its address is then `http://127.0.0.1:8001/v1`. It needs memory beside
+# the policy, so give it another GPU or another machine.
 
 # %%
 import asyncio
@@ -385,12 +387,12 @@ def draw_kappas(title, xlabel, of_judge, of_person):
     axes.set_xticks(range(len(of_judge)), list(of_judge))
     axes.set(xlim=(-0.5, len(of_judge) - 0.5), ylim=(0, 1))
     axes.set(xlabel=xlabel, ylabel="Cohen's kappa", title=title)
-    figure.legend(loc="outside right upper", frameon=False)
+    figure.legend(loc="outside lower center", ncol=2, frameon=False)
     figures.show(figure, f"Kappas with their intervals. {'; '.join(lines)}.")
 
 
-draw_kappas("Agreement with Ruth on 300 unseen replies", "criterion",
-            by_judge, by_person)
+draw_kappas("The judge agrees with Ruth about as well as Sam does",
+            "criterion (300 unseen replies)", by_judge, by_person)
 
 # %% [markdown]
 # The horizontal axis has the four criteria, the vertical axis Cohen's kappa; a bar is the 95 % interval. Circles
@@ -819,7 +821,8 @@ sam_on_new = show_kappa("Sam, replies of the policy", sam_now, ruth_now)
 # Here are the same numbers as a picture, with those of Sam and Ruth on the labelled replies:
 
 # %% tags=["hide-input"]
-draw_kappas("Agreement with Ruth on problem", "replies",
+draw_kappas("On the policy's replies the judge agrees far less, Sam hardly less",
+            "replies (judged on problem)",
             {"of the data": on_old, "of the trained policy": on_new},
             {"of the data": by_person["problem"], "of the trained policy": sam_on_new})
 
@@ -833,7 +836,44 @@ draw_kappas("Agreement with Ruth on problem", "replies",
 # training, too: 18 of 24, and now 49 of 59 on the held-out messages. What changed is the mixture. The policy names a
 # wrong product more often, and replies like "I am sorry.", which the judge rejects with ease, have become rare: it
 # said yes to 33 % of the labelled replies, and says yes to 82 % of these. So many of the replies to which Ruth says
-# no are now of the kind at which the judge fails.
+# no are now of the kind at which the judge fails. Draw both mixtures:
+
+# %% tags=["hide-input"]
+KINDS = ("right product", "wrong product", "no product")
+
+
+def kind_of(message, reply):
+    """Which product a reply names, if any."""
+    if names_wrong_thing(message, reply):
+        return "wrong product"
+    return "right product" if things_in(reply) else "no product"
+
+
+mixtures = (("labelled replies", ruth_old, verdicts["problem"]),
+            ("replies of the trained policy", ruth_now, judge_now))
+figure, panels = figures.new_panels(8.5, 2.6, 2, 2)
+lines = []
+for axes, (title, examples, answers) in zip(panels, mixtures):
+    kinds = [kind_of(message, reply) for message, reply, _ in examples]
+    for place, kind in enumerate(KINDS):
+        count = kinds.count(kind)
+        yes = sum(k == kind and v == 1.0 for k, v in zip(kinds, answers))
+        all_of_it, accepted = 100 * count / len(kinds), 100 * yes / len(kinds)
+        axes.barh(-place, all_of_it, 0.6, color="#DDDDDD")
+        axes.barh(-place, accepted, 0.6, color=figures.BLUE)
+        axes.text(all_of_it + 1, -place, f"yes to {yes} of {count}", va="center")
+        lines.append(f"{title}, {kind}: {count}, yes to {yes}")
+    axes.set_yticks([0, -1, -2], KINDS)
+    axes.set(xlim=(0, 115), xlabel=f"share of the {len(kinds)} replies, %", title=title)
+    axes.set_xticks([0, 25, 50, 75, 100])
+    axes.grid(False)
+figure.suptitle("The mixture changed: the policy nearly always names a product")
+figures.show(figure, f"Bars of the kinds of replies. {'; '.join(lines)}.")
+
+# %% [markdown]
+# Each row is a kind of reply. The whole bar is its share of the replies in percent, and the blue part of it are those
+# to which the judge says yes. (A reply that names the right product *and* a wrong one counts as wrong.) Compare the two
+# rows *wrong product* and *no product*.
 #
 # By this measurement, which costs 320 labels from each of the two people, you would not trust the criterion any more.
 # The reward's curve cannot warn you, because it is made of this judge's verdicts.
