@@ -103,15 +103,16 @@ from grpo_workbook.planning import GIB
 
 t4 = plan("Qwen/Qwen3-4B", "t4")
 always = sum(t4.parts["always"].values()) / GIB
-cache = sum(t4.parts["sampling"].values()) / GIB
+full, copied, prompts, token = np.array(list(t4.parts["sampling"].values())) / GIB
+read = always + 384 / 896 * full  # the cache of the prompts, which are read first
+sampled = always + full + copied + token
 inputs, layer, logits = np.array(list(t4.parts["learning"].values())) / GIB
 update = always + inputs + layer + logits
 usable = t4.usable / GIB
 figure, (axes,) = figures.new_panels(8.0, 3.6)
 axes.fill_between([0, 11.6], always, color="#CCCCCC")
-prompts_done = always + 384 / 896 * cache  # the prompts first, then token by token
-rising = [prompts_done, always + cache]
-axes.fill_between([0.3, 6], always, rising, color=figures.BLUE)
+rising = [read + prompts, read + prompts, read, sampled]  # then token by token
+axes.fill_between([0.3, 0.6, 0.65, 6], always, rising, color=figures.BLUE)
 forward = always + inputs
 heights = [always, forward, update, forward + layer, always]  # forward, turn, backward
 for start in (7, 8.1, 9.2, 10.3):
@@ -126,24 +127,28 @@ axes.text(5.8, usable - 0.9, f"a T4 can use {usable:.1f} GiB", ha="center")
 axes.set_xticks([3.1, 9.2], ["sampling", "update"])
 axes.set(ylabel="GiB", ylim=(0, 14.5))
 axes.set_title("One step of Qwen3-4B on a T4: the higher peak decides", loc="left")
-figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. The "
-             f"KV cache takes it to {always + cache:.1f} while sampling. The update "
-             f"has four teeth of {update:.1f}.")
+figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. "
+             f"Reading the prompts takes {read + prompts:.1f}; then it falls to "
+             f"{read:.1f}, and the KV cache takes it to {sampled:.1f}. The update has "
+             f"four teeth of {update:.1f}.")
 
 # %% [markdown]
-# Grey is the memory that is always needed. Blue is sampling. It starts at 6.4 GiB, because the prompts are read first
-# and 384 of the 896 tokens are then already in the KV cache; after that the cache grows with every token. (The
-# "prompts" of the table are the working memory while they are read, not their cache.) Each orange tooth is one piece of
-# the update: the memory rises through the forward pass, jumps at the turn, and falls while the backward pass gives the
+# Grey is the memory that is always needed. Blue is sampling. The prompts are read first, which takes working memory
+# (the "prompts" of the table): the small step at the left, 6.7 GiB. When it is free again, 6.1 GiB are left, because
+# 384 of the 896 tokens are already in the KV cache. From there the cache grows with every token, to 8.5 GiB. `plan`
+# says 9.1, because it adds the prompts' working memory to the full cache. That is cautious: the two are not needed at
+# the same time, but PyTorch may not be able to use all of the freed memory again. Each orange tooth is one piece of the
+# update: the memory rises through the forward pass, jumps at the turn, and falls while the backward pass gives the
 # layers' memory back. The jump is that of the logits and of one layer that is computed again. (`plan` adds both, which
-# is cautious, because they hardly overlap.) Both peaks stay below the dashed line, so the run fits.
+# is cautious, too, because they hardly overlap.) Both peaks stay below the dashed line, so the run fits.
 #
-# Now compute both peaks for other settings, each of which changes one part:
+# Now compute both peaks for other settings, most of which change one part:
 
 # %%
 settings = {
     "T4 settings": {},
     "16-bit base": {"load_in_4bit": False},
+    "16-bit base, rounds of 16": {"load_in_4bit": False, "steps_per_generation": 2},
     "64 completions in a step": {"gradient_accumulation_steps": 8},
     "64, in two rounds of 32": {
         "gradient_accumulation_steps": 8, "steps_per_generation": 4},
@@ -170,7 +175,7 @@ for name, values in settings.items():
 table = np.array(list(peaks.values()))
 floors, sampling, learning = table.T
 places = np.arange(len(peaks))
-figure, (axes,) = figures.new_panels(8.5, 4.2)
+figure, (axes,) = figures.new_panels(8.5, 4.6)
 bars = {"sampling": (sampling, -0.2, figures.BLUE, ""),
         "update": (learning, 0.2, figures.ORANGE, "//")}
 for label, (heights, shift, colour, hatch) in bars.items():
@@ -203,7 +208,12 @@ figures.show(figure, f"Bars of the memory of Qwen3-4B in GiB, while sampling and
 # Transformers stores it so. vLLM stores a prompt once for all completions of its group.)
 #
 # Do not trust a verdict close to the line: the reserve and the usable share are assumed, and no peak was measured on a
-# GPU. A run of 13.7 GiB may fit into the 13.5, and one of 13.0 may not. The T4 settings (9.1) leave 4.4 GiB.
+# GPU. A run of 13.0 GiB may not fit into the 13.5, and one of 13.7 may: without the prompts' working memory, which is
+# free again by then, 64 completions in a step take 12.6 GiB. The T4 settings (9.1) leave 4.4 GiB.
+#
+# By the third pair a 16-bit base fits, too, if the step is sampled in rounds of 16 and checkpointing stays on: 13.0
+# GiB, close to the line. Its weights need no unpacking. In the first section `plan` proposed 4 bits all the same,
+# because it does not try all combinations: it takes one change after the other, the cheapest first.
 
 # %% [markdown]
 # ## For the curious: the formulas, measured
@@ -289,12 +299,14 @@ for checkpointing in (False, True):
 print(f"time of forward and backward times {seconds[True] / seconds[False]:.2f}")
 
 # %% [markdown]
-# With checkpointing the formula gives a fifth too little memory here. In passes as short as these, most of the time is
-# overhead, so expect another factor on another machine. For large models, count the work instead. In full fine-tuning a
-# step costs one unit for the forward pass and two for the backward pass (the gradients of the activations and of the
-# weights). Checkpointing adds a second forward pass, so three units become four: a factor of 1.33. With LoRA the base
-# needs no gradients of its weights, so two units become three: a factor of 1.5. Sampling costs the same as before, so a
-# whole step slows down by less.
+# With checkpointing the formula gives a fifth too little memory here. The missing 1.3 MiB are about one layer's input
+# (2,560 tokens x 128 numbers x 4 bytes = 1.25 MiB): the last norm keeps its input, too, and the formula does not count
+# it. Beside the 4 layers of the tiny model that is much; beside the 36 of Qwen3-4B it is 3 %, or 0.03 GiB. In passes as
+# short as these, most of the time is overhead, so expect another factor on another machine. For large models, count the
+# work instead. In full fine-tuning a step costs one unit for the forward pass and two for the backward pass (the
+# gradients of the activations and of the weights). Checkpointing adds a second forward pass, so three units become
+# four: a factor of 1.33. With LoRA the base needs no gradients of its weights, so two units become three: a factor of
+# 1.5. Sampling costs the same as before, so a whole step slows down by less.
 #
 # The last part is the KV cache, here of 8 texts with 40 tokens of prompt and 60 of completion. The model never reads
 # the last token that it writes, so the cache contains 99 tokens of each text.
@@ -457,7 +469,7 @@ def shortest_times(completions):
     return read_packed, read_unpacked, arithmetic, update
 
 
-for completions in (1, 8, 32):
+for completions in (1, 8, 16, 32):
     fused, unpacking, arithmetic, update = shortest_times(completions)
     print(f"{completions:2} completions: sampling {fused:4.1f} s", end=", ")
     print(f"with unpacking {unpacking:4.1f} s", end=", ")
@@ -491,17 +503,20 @@ words = "Four lower bounds over the completions of a step. For 32 completions: "
 figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
 
 # %% [markdown]
-# Look at the dotted line first: for 32 completions, the arithmetic of sampling takes only 2 seconds. So while it
-# samples, most of the GPU waits for the memory. That is why the bound for 32 completions is only about twice that for
-# one.
+# Look at the dotted line first: for 32 completions, the arithmetic of writing takes only 2 seconds. (Reading the
+# prompts takes another 1.5, which all the bounds of sampling leave out.) So while it samples, most of the GPU waits for
+# the memory. That is why the bound for 32 completions is only about twice that for one.
 #
 # Which part is slower? For 32 completions of full length, the update takes at least 11 seconds. Sampling takes at least
 # 9 seconds if the kernel unpacks the weights while it multiplies, and at least 32 if they are unpacked first. By the
 # source of Unsloth 2026.10.9, which this course installs, a T4 unpacks while it multiplies only for up to 16
-# completions at once. So with 32 expect sampling to be the slow part. All of these bounds are optimistic: that of the
-# update leaves out attention and the unpacking of the weights, and that of sampling the hundreds of small GPU programs
-# that `generate` starts for each token ([TRL's documentation](https://huggingface.co/docs/trl/speeding_up_training)
-# says so as well), and measure your run.
+# completions at once. So with 32 expect sampling to be the slow part, as [TRL's
+# documentation](https://huggingface.co/docs/trl/speeding_up_training) does. All of these bounds are optimistic: that of
+# the update leaves out attention and the unpacking of the weights, and that of sampling the hundreds of small GPU
+# programs that `generate` starts for each token. So measure your run.
+#
+# The limit of 16 suggests a trick: sample the 32 completions in two rounds of 16 (`steps_per_generation=2`). By the
+# bounds two such rounds take 2 x 6.7 = 13 seconds instead of 32. This course has not measured it.
 #
 # There are two ways to a faster step: several GPUs share the work, or a faster program than `generate` samples.
 
@@ -509,10 +524,11 @@ figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
 # ## Several GPUs
 #
 # The update is arithmetic, so two GPUs can do it in about half of the time, if each takes half of the completions.
-# (Sampling gains less, because each GPU still reads all weights for each token.) But does the run still learn the same?
-# Training on several GPUs runs one *process*, that is one copy of the program, for each GPU. Take a group of eight
-# completions, four of them in each process. If each process subtracted the mean of its own four rewards, the same
-# reward would get different advantages on the two GPUs:
+# Sampling gains less, because each GPU still reads all weights for each token. By the bounds above, one T4 with 32
+# completions needs 9.1 + 10.6 = 20 seconds for the step, and two T4s with 16 each need 6.7 + 5.3 = 12; if both unpack,
+# 43 and 35. But does the run still learn the same? Training on several GPUs runs one *process*, that is one copy of the
+# program, for each GPU. Take a group of eight completions, four of them in each process. If each process subtracted the
+# mean of its own four rewards, the same reward would get different advantages on the two GPUs:
 
 # %%
 rewards = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
@@ -705,7 +721,9 @@ for name, (whole, divided) in stages.items():
 # than `generate`, for three reasons. It records once which hundreds of small programs a token needs, and then starts
 # them together (CUDA graphs). It gives the place of a finished completion to a waiting one at once, so short ones do
 # not wait for long ones. And it keeps one pool of memory for all caches, with the prompt of a group stored once, so
-# more completions fit.
+# more completions fit. How much faster is it? This course has not measured that. For each token vLLM reads the weights,
+# too, so it cannot go far below the solid blue line of the figure with the bounds. What it can save is what your run
+# needs *beyond* that line: compare the time of your sampling with it.
 #
 # vLLM runs in two ways. With **colocate** it shares each GPU with the trainer, and the two take turns. As a **server**
 # it has GPUs of its own. The figure shows both ways on four GPUs. Time goes to the right; blue is sampling, orange the
@@ -900,12 +918,13 @@ figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
 
 # %% [markdown]
 # The ratios of the bfloat16 sampler leave 1 slowly: at 8,192 tokens nine in ten lie between about 0.2 and 2.6, so few
-# completions are dropped. (In the toy every token differs by 0.04, far more than the 0.0015 measured here.) Those of
-# the 4-bit sampler collapse, and faster than in the toy, although its tokens differ by only 0.0145 on average. So its
-# differences must be uneven: most tokens hardly differ, a few differ much, and these few decide the ratio. So its line
-# rests on few tokens; trust its direction, not its values. Both medians fall, as in the toy, because the sampler wrote
-# the tokens, so on average it gave them a little more probability than the trainer does: the mean of a token's
-# log-ratio is minus the KL divergence of the two. When vLLM samples, watch three metrics:
+# completions are dropped. But at this length equal completions get weights that differ tenfold. (In the toy every token
+# differs by 0.04, far more than the 0.0015 measured here.) Those of the 4-bit sampler collapse, and faster than in the
+# toy, although its tokens differ by only 0.0145 on average. So its differences must be uneven: most tokens hardly
+# differ, a few differ much, and these few decide the ratio. So its line rests on few tokens; trust its direction, not
+# its values. Both medians fall, as in the toy, because the sampler wrote the tokens, so on average it gave them a
+# little more probability than the trainer does: the mean of a token's log-ratio is minus the KL divergence of the two.
+# When vLLM samples, watch three metrics:
 #
 # - `sampling/sampling_logp_difference/mean` is the mean size of the difference per token, as printed above. It jumps if
 #   the sampler has stale weights. It hides a few large differences: for these look at
@@ -1030,8 +1049,11 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # Compared with the synchronous server, one step ahead makes this run about twice as fast, and two steps about three
 # times. From four steps ahead on, the trainer has no pause left, so more makes nothing faster: it only makes the
 # completions older. (The oldest ones are older than the steps ahead, because a group with a slow completion is still
-# being written while later ones already fill the next step.) If your updates take longer than your sampling, the gain
-# is smaller. Run the simulation with your own numbers, which the time line of a step gives you.
+# being written while later ones already fill the next step.) Compare with colocate on all GPUs, too. Suppose that
+# they halve the update, and that the sampling takes as long as before, because it waits for the longest completion:
+# then a step takes about 55 + 10 = 65 seconds, so the asynchronous run is still far ahead. If your updates take longer
+# than your sampling, the gain is smaller. Run the simulation with your own numbers, which the time line of a step gives
+# you.
 #
 # **What it costs.** A completion that is two updates old was sampled by a policy that no longer exists: training is
 # **off-policy**. So sampler and trainer differ once more, as in the section on the sampler, but here because of the
