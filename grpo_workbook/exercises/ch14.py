@@ -267,12 +267,12 @@ def leaves_the_missing_weight_in(verdicts, weights):
 
 
 def read_repair(measured):
-    """From which held-out problems were solved with the judge alone, and with a rule beside it."""
-    alone = [outcome == 1 for outcome in measured["judge alone"]]
-    with_rule = [outcome == 1 for outcome in measured["judge and rule"]]
-    change, sentence = paired_direction(alone, with_rule)
-    names = {"rises": "more", "stays": "equally many", "falls": "fewer"}
-    return names[change], sentence.replace("were right", "were solved")
+    """From which held-out replies name a wrong product, before training and with a rule."""
+    before = [bool(named) for named in measured["before training"]]
+    with_rule = [bool(named) for named in measured["judge and rule"]]
+    change, sentence = paired_direction(before, with_rule)
+    names = {"rises": "more often", "stays": "equally often", "falls": "less often"}
+    return names[change], sentence.replace("were right", "name a wrong product")
 
 
 repair = experiment(
@@ -280,22 +280,19 @@ repair = experiment(
     "repair",
     read=read_repair,
     wrong={
-        "more": "Here it did not: does names_product pay 1 for the right product alone?",
-        "equally many": (
-            "The rule's weight is small, but GRPO divides by the group's standard deviation: "
-            "between replies that are otherwise alike, the product decides."
+        "less often": (
+            "The rule pays nothing for a wrong product, but nothing for a reply without one "
+            "either, and the policy now names products far more often."
         ),
-        "fewer": (
-            "The rule pays a part of what the hidden rule measures, so what is paid comes nearer "
-            "to what is measured."
-        ),
+        "more often": "The judge alone taught that, because it paid for them; the rule does not.",
+        "equally often": "Here it differs: does names_product pay 1 for the right product alone?",
     },
 )
-LESS_OFTEN = [1.0] * 150 + [0.0] * 90
-MORE_OFTEN = [1.0] * 210 + [0.0] * 30
-repair.example({"judge alone": LESS_OFTEN, "judge and rule": MORE_OFTEN}, gives="more")
-repair.example({"judge alone": LESS_OFTEN, "judge and rule": LESS_OFTEN}, gives="equally many")
-repair.example({"judge alone": MORE_OFTEN, "judge and rule": LESS_OFTEN}, gives="fewer")
+SELDOM = [True] * 24 + [False] * 216
+OFTEN = [True] * 59 + [False] * 181
+repair.example({"before training": SELDOM, "judge and rule": SELDOM}, gives="equally often")
+repair.example({"before training": SELDOM, "judge and rule": OFTEN}, gives="more often")
+repair.example({"before training": OFTEN, "judge and rule": SELDOM}, gives="less often")
 
 # 14.4: the weight at which two replies earn the same
 

@@ -929,48 +929,51 @@ def train_with_rule():
 # %% [markdown]
 # ### Exercise 14.3 · `repair` · medium · 3 minutes
 #
-# Predict before you train: with the rule for the product, does the policy solve more of the held-out problems than
-# with the judge alone, fewer, or equally many (which means that a paired test shows no difference)? Base, steps, seed
-# and weights are the same.
+# Predict before you train: does the policy that is paid by the judge and this rule name a wrong product less often than
+# the policy *before training*, more often, or equally often (which means that a paired test shows no difference)?
+# Before training 24 of the 240 replies did, and 59 with the judge alone. Base, steps, seed and weights are the same as
+# with the judge alone.
 #
-# A second question, which is not checked: does this policy name a wrong product less often than the policy *before
-# training*, more often, or about equally often? (Before training it was 24 of 240 replies, with the judge alone 59.)
+# A second question, which is not checked: does it solve more of the held-out problems than with the judge alone?
 
 # %% tags=["exercise"]
-prediction = ...  # "more", "fewer" or "equally many"
+prediction = ...  # "less often", "more often" or "equally often"
 
 
-def both_rewards() -> dict:
-    """Which held-out problems were solved, by what was paid."""
+def name_wrong_products() -> dict:
+    """Which held-out replies name a wrong product, before and after."""
     _, policy = train_with_rule()
-    texts = replies_of(policy, heldout)
-    outcomes = solves(texts, heldout["thing"], heldout["solution"])
-    return {"judge alone": first, "judge and rule": outcomes}
+    named = {"before training": [], "judge and rule": []}
+    for row, old, new in zip(heldout, base_replies, replies_of(policy, heldout)):
+        named["before training"].append(names_wrong_thing(row["message"], old))
+        named["judge and rule"].append(names_wrong_thing(row["message"], new))
+    return named
 
 
-predict("14.3", prediction, both_rewards);
+predict("14.3", prediction, name_wrong_products);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# GRPO compares the eight replies to one message. Take two replies that differ only in the product that they name. What
-# is the difference of their rewards under the judge alone, and what with the rule?
+# GRPO compares the eight replies to one message. Take three that differ only in the product: the right one, a wrong
+# one, none. What does the rule pay for each? And which of the three did the policy write most before training?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "more"
+# prediction = "equally often"
 # ```
 #
-# Under the judge alone most such pairs earn the same, so little teaches the policy which product to name. With the rule
-# the right one earns 1/6 more. In a group whose replies are otherwise alike, this is the only difference, and GRPO
-# divides it by the group's standard deviation: even a small weight then decides.
+# The rule pays for the right product alone. It does not pay for a wrong one, and not for none either, so between these
+# two nothing decides. The policy learns to name a product, because the right one is paid, and now and then it names a
+# wrong one. So the rule takes back what the judge had added, and not more. But the policy now names the *right* product
+# far more often, so of the replies that name a product a smaller share names a wrong one.
 #
-# The second question: about equally often, in one reply of ten (the bars below). The rule takes back what the judge
-# had added, and not more. But the policy now names the *right* product far more often, so of the replies that name a
-# product a smaller share names a wrong one.
+# The second question: more (the cell below). Under the judge alone most pairs that differ only in the product earn the
+# same. With the rule the right one earns 1/6 more. In a group whose replies are otherwise alike, this is the only
+# difference, and GRPO divides it by the group's standard deviation: even a small weight then decides.
 #
 # </details>
 
