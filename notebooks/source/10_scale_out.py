@@ -96,7 +96,7 @@ print(text[text.index("in all") :])
 # word of the vocabulary, at every token.
 #
 # Sampling and the update come one after the other, so only the larger of their two peaks counts. In the next figure the
-# run samples 32 completions at once and learns from 8 at a time. The height is the memory; the widths are not to scale.
+# run samples 32 completions at once and learns from 8 at a time. First take the parts of both phases from the plan:
 
 # %% tags=["hide-input"]
 from grpo_workbook.planning import GIB
@@ -109,6 +109,11 @@ sampled = always + full + copied + token
 inputs, layer, logits = np.array(list(t4.parts["learning"].values())) / GIB
 update = always + inputs + layer + logits
 usable = t4.usable / GIB
+
+# %% [markdown]
+# In the figure the height is the memory; the widths are not to scale.
+
+# %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(8.0, 3.6)
 axes.fill_between([0, 11.6], always, color="#CCCCCC")
 rising = [read + prompts, read + prompts, read, sampled]  # then token by token
