@@ -2,7 +2,41 @@
 
 from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
 
-# 16.1: a price that wrong answers pay, too
+# 16.1: the price at which two ways to answer earn the same
+
+
+def equal_earnings(p_long, n_long, p_short, n_short):
+    """The solution."""
+    return 100 * (p_long - p_short) / (p_long * n_long - p_short * n_short)
+
+
+turning_price = exercise("16.1", "turning_price", solution=equal_earnings)
+turning_price.case(1.0, 40, 0.5, 20, gives=5 / 3)
+turning_price.case(0.9, 60, 0.6, 30, gives=5 / 6)
+turning_price.case(0.988, 21, 0.606, 8)
+
+
+@turning_price.mistake
+def wrong_answers_pay_too(p_long, n_long, p_short, n_short):
+    """That is the price if wrong answers pay for their tokens as well: here only the fraction p of
+    the answers, the right ones, pays.
+    """
+    return 100 * (p_long - p_short) / (n_long - n_short)
+
+
+@turning_price.mistake
+def price_per_token(p_long, n_long, p_short, n_short):
+    """That is the price of one token: asked for is that of 100."""
+    return (p_long - p_short) / (p_long * n_long - p_short * n_short)
+
+
+@turning_price.mistake
+def negative_price(p_long, n_long, p_short, n_short):
+    """Your price is negative: check the signs when you bring c to one side."""
+    return -equal_earnings(p_long, n_long, p_short, n_short)
+
+
+# 16.2: a price that wrong answers pay, too
 
 
 def pay_for_all(rights, completion_ids, price):
@@ -18,7 +52,7 @@ def with_tokens(rights, lengths, price):
     return rights, [[5] * length for length in lengths], price
 
 
-all_pay = exercise("16.1", "all_pay", solution=pay_for_all, prepare=with_tokens)
+all_pay = exercise("16.2", "all_pay", solution=pay_for_all, prepare=with_tokens)
 all_pay.case([1.0, 0.0], [40, 40], 1.25, gives=[0.5, -0.5])
 all_pay.case([1.0, 1.0, 0.0], [8, 48, 0], 1.25, gives=[0.9, 0.4, 0.0])
 all_pay.case([0.0, 1.0], [100, 160], 0.5, gives=[-0.5, 0.2])
@@ -62,7 +96,7 @@ def pays_for_length(rights, completion_ids, price):
     return rewards
 
 
-# 16.2 and 16.3: other trainings, sum by sum
+# 16.3 and 16.4: other trainings, sum by sum
 
 CHANGES = {"rises": "more", "stays": "no difference", "falls": "fewer"}
 
@@ -79,7 +113,7 @@ def outcomes(right, sums=240):
 
 
 train_short = experiment(
-    "16.2",
+    "16.3",
     "train_short",
     read=read_change,
     wrong={
@@ -101,7 +135,7 @@ train_short = experiment(
 train_short.example({"before": outcomes(51), "after": outcomes(212)}, gives="more")
 
 forget_to_think = experiment(
-    "16.3",
+    "16.4",
     "forget_to_think",
     read=read_change,
     wrong={

@@ -82,41 +82,44 @@ for name, text in rendered.items():
 from grpo_workbook import figures
 from matplotlib.patches import Rectangle
 
-WIDE = 22  # boxes in a line
-figure, (axes,) = figures.new_panels(10.0, 5.4)
+LINE = 95.0  # letters in a line
+figure, (axes,) = figures.new_panels(10.0, 4.2)
 y = 0.0
 for name, text in rendered.items():
-    axes.text(-0.3, y + 0.45, name, ha="right", va="center", fontsize=9)
-    for place, token in enumerate(tokenizer(text)["input_ids"]):
-        if place > 0 and place % WIDE == 0:
-            y -= 1.0
-        label = tokenizer.decode([token])
+    axes.text(-1.5, y + 0.45, name, ha="right", va="center", fontsize=10)
+    x = 0.0
+    for token in tokenizer(text)["input_ids"]:
+        label = tokenizer.decode([token]).replace("\n", "\\n").replace(" ", "␣")
         colour = figures.PALE["check" if "think" in label else "data"]
         if "<|" in label:
             colour = figures.PALE["number"]
             label = label.strip("<|>").replace("im_", "")
-        box = Rectangle((place % WIDE, y), 0.95, 0.9, color=colour)
+        width = len(label) + 1.2
+        if x + width > LINE:
+            x, y = 0.0, y - 1.0
+        box = Rectangle((x, y), width, 0.9, facecolor=colour, edgecolor="white")
         axes.add_patch(box)
-        shown = label.strip("\n<>").replace("\n", "\\n") or "\\n"
-        axes.text(place % WIDE + 0.47, y + 0.45, shown, ha="center", va="center",
-                  fontsize=5.5)
-    y -= 1.6
-axes.set(xlim=(-5, WIDE), ylim=(y + 1.0, 1.2))
+        axes.text(x + width / 2, y + 0.43, label, ha="center", va="center",
+                  fontsize=8.5)
+        x += width
+    y -= 1.5
+axes.set(xlim=(-15, LINE), ylim=(y + 1.2, 1.1))
 axes.axis("off")
-axes.set_title("Thoughts leave the history, and a turn without one gets an empty one")
+axes.set_title("Thoughts leave the history, and a last answer without one gets an empty one")
 words = "Tokens in boxes for five renderings. With thinking off, and in the row without"
 figures.show(figure, f"{words} a thought, there is an empty thought.")
 
 # %% [markdown]
 # Each group of boxes is the text of one call, to be read line by line. Orange boxes begin and end a turn, green boxes
-# open and close a thought, and blue boxes are all other tokens (an empty one is a space). Three things can be seen:
+# open and close a thought, and blue boxes are all other tokens. `␣` is a space and `\n` a line break. Three things can
+# be seen:
 #
 # 1. **Thinking off** writes an *empty thought* into the prompt. That is how the switch works: the model continues
 #    behind a thought that is already closed. It works only for a model that has seen such prompts in its training.
 # 2. **The history drops thoughts.** In the next prompt the first answer stands without its thought. So in a
 #    conversation the model does not see what it thought before its earlier answers.
 # 3. **A training row without a thought gets an empty one** in its last turn. What does supervised training on such rows
-#    teach? Exercise 16.3 asks.
+#    teach? Exercise 16.4 asks.
 #
 # The prompt in training, in each measurement, after the merge and on a server must all be rendered with the same
 # options: otherwise a policy is measured on a prompt that it was never trained on. `run` keeps them in its record, and
@@ -161,7 +164,7 @@ def measure(policy):
 
 
 # %% [markdown]
-# Print these scores, and three of the samples:
+# Print these scores, and two of the samples: the first one, and the first one with a thought:
 
 # %%
 def show(scores):
@@ -175,7 +178,9 @@ def show(scores):
 
 before = measure(model)
 solved_before = show(before)
-for text in before["sampled"].completions[:3]:
+samples = before["sampled"].completions
+thinking = [text for text in samples if "<think>" in text]
+for text in [samples[0], *thinking[:1]]:
     print(repr(text))
 
 # %% [markdown]
@@ -212,6 +217,7 @@ def train(policy, rewards, dataset, settings):
 log = train(model, [correctness_reward], train_set, profile.grpo)
 after = measure(model)
 solved_after = show(after)
+print(repr(after["greedy"].completions[0]))
 
 # %% [markdown]
 # What has changed? The figure has the mean reward and the mean length of each step's 64 completions:
@@ -224,11 +230,11 @@ unclosed = 100 * log["thoughts/unclosed"].fillna(0.0)  # not logged without thou
 panels[0].plot(log["step"], right, color=figures.BLUE, label="right")
 panels[0].plot(log["step"], unclosed, "--", color=figures.ORANGE,
                label="thought not closed")
-panels[0].set(xlabel="step", ylabel="completions, %", ylim=(0, 100))
-panels[0].set_title("Right answers and open thoughts")
+panels[0].set(xlabel="optimizer step", ylabel="completions, %", ylim=(-4, 100))
+panels[0].set_title("More are right, and hardly a thought stays open")
 panels[1].plot(log["step"], lengths, color=figures.BLUE)
-panels[1].set(xlabel="step", ylabel="tokens", ylim=(0, None))
-panels[1].set_title("The length of a completion")
+panels[1].set(xlabel="optimizer step", ylabel="tokens", ylim=(0, None))
+panels[1].set_title("Completions become longer")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 figures.show(
     figure,
@@ -242,10 +248,11 @@ figures.show(
 # number of tokens.
 #
 # Nearly every thought is closed, so the dashed line lies near 0. The completions have become longer because complete
-# thoughts are right and incomplete ones are not. Nobody paid for length. The greedy answer, which never thought before,
-# does so now. This is the growth of thoughts that was first reported of
-# [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948), at a very small scale: here the thoughts existed, and GRPO only
-# made them frequent.
+# thoughts are right and incomplete ones are not. Nobody paid for length. Nor does the loss favour it: with
+# `loss_type="dapo"`, TRL's default, a token of a long wrong answer is penalised as much as one of a short wrong answer
+# ([chapter 01](01_grpo_from_scratch.ipynb)). The greedy answer, which never thought before, does so now. This is the
+# growth of thoughts that was first reported of [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948), at a very small
+# scale: here the thoughts existed, and GRPO only made them frequent.
 
 # %% [markdown]
 # ## A budget when it answers
@@ -380,8 +387,44 @@ best.rename_axis("digits")
 # price of 3 sums of two digits should be answered without a thought, although this is right only six times in ten, and
 # a right answer to a long sum earns nothing at all.
 #
+# ### Exercise 16.1 · `turning_price` · easy · 8 minutes
+#
+# At which price does the short answer begin to earn more? A long one is right with probability `p_long` and has
+# `n_long` tokens; `p_short` and `n_short` are those of a short one. Return the price c of 100 tokens at which both earn
+# the same, p · (1 - c · n / 100). (Both earn something at this price, so the 0 for negative ones plays no part.)
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import check
+
+
+def turning_price(p_long: float, n_long: int, p_short: float, n_short: int) -> float:
+    raise NotImplementedError
+
+
+check("16.1", turning_price);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Write the two earnings as p - c · p · n / 100, set them equal, and bring c to one side.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def turning_price(p_long: float, n_long: int, p_short: float, n_short: int) -> float:
+#     return 100 * (p_long - p_short) / (p_long * n_long - p_short * n_short)
+# ```
+#
+# For two digits, "once" has 21 tokens and the table takes it to be right in 98.8 % of the answers; "not" has 8 and is
+# right in 60.6 %. So the price turns at about 2.4, between the last two columns of the table.
+#
+# </details>
+
+# %% [markdown]
 # Now the run. The reward is a function like any other; TRL passes the tokens of each completion in `completion_ids`. A
-# **wrong answer costs nothing**, however long it is: exercise 16.1 shows why. One setting matters as well.
+# **wrong answer costs nothing**, however long it is: exercise 16.2 shows why. One setting matters as well.
 # `scale_rewards="group"`, the default, divides the advantages of each group by the group's own standard deviation. In a
 # group in which all answers are right, only the lengths differ, so that any price, however small, would act at full
 # strength. `"batch"` divides by the deviation of the whole batch, and the price keeps its size.
@@ -426,40 +469,65 @@ for text in short.completions[:4]:
     print(repr(text))
 
 # %% [markdown]
+# (The number in `<answer>` has to be copied from the columns, and that can go wrong as well: compare the two.)
+#
 # One price is one point. The stored runs have five prices with three seeds each, and the base with a budget:
 
 # %% tags=["hide-input"]
 PRICES = ["price 0", "price 0.5", "price 1", "price 2", "price 3"]
+rows = ["base", "base, cut off", *PRICES]
+colours = {"base": figures.BLUE, "price 0": figures.ORANGE}  # and green with a price
 figure, panels = figures.new_panels(9.5, 3.6, 2, 2)
-axes = panels[0]
-looks = dict(zip(["rambler, base", *PRICES], figures.STYLES))
-for name, (colour, _, marker) in looks.items():
-    chosen = runs[runs["method"] == name]
-    axes.plot(chosen["sampled tokens"], 100 * chosen["sampled"], marker, color=colour,
-              label=name)
-    by_digits = pd.DataFrame(list(chosen["by digits"]))
-    thoughts = by_digits.map(lambda row: row[1]).mean()  # right, tokens of thought, ...
-    panels[1].plot(thoughts.index.astype(int), thoughts, marker=marker, color=colour)
-axes.plot(curve["tokens"], 100 * curve["rate"], "--", color=figures.GREY,
-          label="base, budget (greedy)")
-axes.set(xlabel="tokens of a completion", ylabel="right answers, %", ylim=(0, 103))
-axes.set_title("Accuracy over tokens")
-panels[1].set(xlabel="digits of the numbers", ylabel="tokens of a thought",
-              xticks=[2, 3, 4, 5], ylim=(0, None))
-panels[1].set_title("Where a model thinks")
-handles, labels = axes.get_legend_handles_labels()
-figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-figures.show(
-    figure,
-    "Left: right answers over tokens for five prices. Right: tokens of thoughts over "
-    "the digits of the numbers, about half of the base's for all prices.",
-)
+for y, name in enumerate(rows):
+    chosen = runs[runs["method"] == name.replace("base", "rambler, base")]
+    ys = [y + 0.22 * (place - len(chosen) // 2) for place in range(len(chosen))]
+    colour = colours.get(name, figures.GREEN)
+    panels[0].plot(100 * chosen["sampled"], ys, "o", color=colour, markersize=5)
+    panels[1].plot(chosen["sampled tokens"], ys, "o", color=colour, markersize=5)
+cut = curve[curve["budget"] == 30]  # about as many tokens as with a price of 0
+panels[0].plot(100 * cut["rate"], [1], "x", color=figures.BLUE, markeredgewidth=2)
+panels[1].plot(cut["tokens"], [1], "x", color=figures.BLUE, markeredgewidth=2)
+for axes, most in zip(panels, (110, 65)):
+    axes.set(xlim=(0, most), ylim=(len(rows) - 0.5, -0.5), yticks=range(len(rows)))
+    axes.set_yticklabels(rows if axes is panels[0] else [])
+panels[0].set(xlabel="right answers, %")
+panels[0].set_title("Only the cut shows a loss of accuracy")
+panels[1].set(xlabel="tokens of a completion")
+panels[1].set_title("Shorter even without a price")
+means = [runs[runs["method"] == name]["sampled"].mean() for name in PRICES]
+low, high = 100 * min(means), 100 * max(means)
+cut_right = 100 * cut["rate"].iloc[0]
+figure_words = f"With a price {low:.0f} to {high:.0f} % are right, cut off {cut_right:.0f} %."
+figures.show(figure, f"Right answers and tokens of each run by its price. {figure_words}")
 
 # %% [markdown]
-# On the left, each mark is a run, with the mean number of tokens of its sampled completions and the percentage that is
-# right. The dashed line is the base with a thinking budget (its answers are greedy). On the right, each line has the
-# mean length of a thought over the digits of the numbers, a mean of the runs with that price, in the colours of the
-# legend. Three things can be read:
+# Each mark is a run, and the runs with the same price have three seeds. The left axis is the percentage of sampled
+# answers that are right, the right one the mean number of tokens of these completions. The blue dot is *tiny-rambler*
+# as it is, and the cross is the same model with a thinking budget of 30 tokens (its answers are greedy). The orange
+# dots were trained without a price, the green ones with one.
+#
+# Which thoughts became shorter, those about long numbers or those about short ones? The next figure has the mean length
+# of a thought over the digits of the numbers:
+
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(7.0, 3.4)
+groups = {"base": ["rambler, base"], "price 0": PRICES[:1], "price 0.5 to 3": PRICES[1:]}
+words = []
+for (label, methods), (colour, dash, marker) in zip(groups.items(), figures.STYLES):
+    by_digits = pd.DataFrame(list(runs[runs["method"].isin(methods)]["by digits"]))
+    thoughts = by_digits.map(lambda row: row[1]).mean()  # right, tokens of thought, ...
+    axes.plot(thoughts.index.astype(int), thoughts, dash, marker=marker, color=colour,
+              label=label)
+    words.append(f"{label}: {thoughts.iloc[0]:.0f} to {thoughts.iloc[-1]:.0f} tokens")
+axes.set(xlabel="digits of the numbers", ylabel="tokens of a thought",
+         xticks=[2, 3, 4, 5], ylim=(0, None))
+axes.set_title("With a price, thoughts are half as long for numbers of every length")
+figure.legend(loc="outside right center", frameon=False)
+figures.show(figure, f"Three rising lines. {'; '.join(words)}.")
+
+# %% [markdown]
+# Each mark is a mean over the runs of its line: one for the base, three with a price of 0, and twelve with the prices
+# of 0.5, 1, 2 and 3, whose own lines would cover each other. Three things can be read from the two figures:
 #
 # - **The repetition goes, and no accuracy goes with it.** The sampled completions of the base have 57.1 tokens, and
 #   82.5 % are right. With a price of 0.5 they have 33.2 tokens, and 87.9 % are right (means of three seeds). A budget
@@ -476,7 +544,7 @@ figures.show(
 #   not shown (-4.4 points, with an interval from -14.4 to 5.5).
 #
 # So this task has no trade between length and accuracy, because the repetition was of no use. Where longer thoughts are
-# right more often, a price buys length with accuracy. Draw the left panel for your own model before you choose one.
+# right more often, a price buys length with accuracy. Draw the first figure for your own model before you choose one.
 
 # %% [markdown]
 # ## Thinking with a real model
@@ -526,10 +594,10 @@ print(json.dumps(proved, indent=2))
 # %% [markdown]
 # ## Exercises
 #
-# Each exercise changes the run of *tiny-thinker*, and takes about a minute.
+# Each of these exercises changes the run of *tiny-thinker*, and takes about a minute.
 
 # %% [markdown]
-# ### Exercise 16.1 · `all_pay` · easy · 10 minutes
+# ### Exercise 16.2 · `all_pay` · easy · 5 minutes
 #
 # Write the other price: every completion pays for its tokens, wrong ones as well. The reward is 1 for a right answer or
 # 0 for a wrong one, minus `price` for every 100 tokens. `rights` has the 1.0 or 0.0 of each completion. The cell behind
@@ -537,13 +605,11 @@ print(json.dumps(proved, indent=2))
 
 
 # %% tags=["exercise"]
-from grpo_workbook.exercises import check, predict
-
 def all_pay(rights: list[float], completion_ids: list, price: float) -> list[float]:
     raise NotImplementedError
 
 
-check("16.1", all_pay);
+check("16.2", all_pay);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -565,18 +631,19 @@ check("16.1", all_pay);
 #
 # A completion without a thought pays 0.1 and one with all columns pays 0.5. At the beginning nine of ten completions
 # are wrong, and in a group without a right answer the shortest one now earns most: such groups teach the model not to
-# think. The other groups teach the opposite. To think would be the best answer to this reward, too (about 0.4 on
-# average, against -0.1), but the way there begins in the wrong direction. In the stored run (seed 0) 30.8 % of the
-# sampled sums are right afterwards, with 21 tokens on average, and hardly any greedy answer has a thought. With the
-# same price on right answers alone (also one run) 87.5 % are right, with 41 tokens. This is why the chapter's price is
-# one of right answers alone, as in [Arora and Zanette](https://arxiv.org/abs/2502.04463).
+# think. The default `scale_rewards="group"` even lets these small differences act at full strength. The other groups
+# teach the opposite. To think would be the best answer to this reward, too (about 0.4 on average, against -0.1), but
+# the way there begins in the wrong direction. In the stored run (seed 0) 30.8 % of the sampled sums are right
+# afterwards, with 21 tokens on average, and hardly any greedy answer has a thought. With the same price on right
+# answers alone (also one run) 87.5 % are right, with 41 tokens. This is why the chapter's price is one of right answers
+# alone, as in [Arora and Zanette](https://arxiv.org/abs/2502.04463).
 #
 # </details>
 #
 # When your function has passed the check, this cell trains with it:
 
 # %%
-from grpo_workbook.exercises import judge
+from grpo_workbook.exercises import judge, predict
 
 
 def all_pay_reward(completions, completion_ids, **columns):
@@ -584,13 +651,13 @@ def all_pay_reward(completions, completion_ids, **columns):
     return all_pay(rights, completion_ids, price=1.25)
 
 
-if judge("16.1", all_pay).status == "solved":
+if judge("16.2", all_pay).status == "solved":
     paying, _ = load_policy(profile)
     train(paying, [all_pay_reward], train_set, profile.grpo)
     show(measure(paying))
 
 # %% [markdown]
-# ### Exercise 16.2 · `train_short` · easy · 5 minutes
+# ### Exercise 16.3 · `train_short` · easy · 5 minutes
 #
 # Train with a limit of 36 tokens. Then measure the policy greedily with 36 tokens and with 64. With 64 tokens, are
 # *more* held-out sums right than with 36, *fewer*, or is there *no difference* (p of the paired test is 0.05 or more)?
@@ -612,7 +679,7 @@ def train_short() -> dict:
     return {"before": rights[36], "after": rights[64]}
 
 
-predict("16.2", prediction, train_short);
+predict("16.3", prediction, train_short);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -635,7 +702,7 @@ predict("16.2", prediction, train_short);
 # </details>
 
 # %% [markdown]
-# ### Exercise 16.3 · `forget_to_think` · medium · 8 minutes
+# ### Exercise 16.4 · `forget_to_think` · medium · 8 minutes
 #
 # A colleague has 128 right answers without thoughts, and wants to give the trained model a short supervised training
 # with them before the release. Thinking stays on. (The cell changes `model`: for a second try, run the chapter's
@@ -669,7 +736,7 @@ def forget_to_think() -> dict:
     return {"before": after["greedy"].strict, "after": scores.strict}
 
 
-predict("16.3", prediction, forget_to_think);
+predict("16.4", prediction, forget_to_think);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -688,7 +755,8 @@ predict("16.3", prediction, forget_to_think);
 # `next(iter(trainer.get_train_dataloader()))["labels"]` to see them. A model that has learned to write it thinks
 # nothing, and without a thought *tiny-thinker* solves hardly any sum (*off* in the measurements above), although every
 # answer in the rows is right. (We have not stored a run: the cell measures yours.) Give the rows their thoughts, or
-# leave the empty thought out of the loss.
+# leave the empty thought out of the loss: with the column `chat_template_kwargs`, `{"enable_thinking": False}` in each
+# row, TRL writes it into the prompt. The answers are then learned as those of a model that does not think.
 #
 # </details>
 
