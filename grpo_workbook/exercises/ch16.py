@@ -118,21 +118,23 @@ train_short = experiment(
     read=read_change,
     wrong={
         "more": (
-            "Your policy gains nothing from more room: look at the completions that were cut off. "
-            "Do they go on rightly where they get the tokens?"
+            "A thought is learned only if a completion with it was right. How many completions "
+            "with all columns fit into your limit? Look at the rewards of the training."
         ),
         "fewer": (
-            "A completion that ends within 36 tokens is the same with 64. What can happen to the "
-            "others?"
+            "A completion that is cut off earns 0, as a wrong one does. What is its advantage "
+            "where the whole group earns 0?"
         ),
         "no difference": (
-            "The limit cuts off thoughts about many columns in both trainings, but only one of the "
-            "measurements cuts them off. Print a completion of each."
+            "Your training did change the policy: look at its rewards. Which completions were "
+            "right under your limit?"
         ),
     },
 )
-# measured: `limit 36`, seed 0, of benchmarks/thinking_runs.jsonl
-train_short.example({"before": outcomes(51), "after": outcomes(212)}, gives="more")
+# measured once with the chapter's seed: no completion was right in the training
+train_short.example({"before": outcomes(0), "after": outcomes(0)}, gives="no difference")
+# `limit 36`, seed 0, of benchmarks/thinking_runs.jsonl
+train_short.example({"before": outcomes(0), "after": outcomes(212)}, gives="more")
 
 forget_to_think = experiment(
     "16.4",

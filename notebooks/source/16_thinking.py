@@ -105,7 +105,8 @@ for name, text in rendered.items():
     y -= 1.5
 axes.set(xlim=(-15, LINE), ylim=(y + 1.2, 1.1))
 axes.axis("off")
-axes.set_title("Thoughts leave the history, and a last answer without one gets an empty one")
+title = "Thoughts leave the history, and a last answer without one gets an empty one"
+axes.set_title(title)
 words = "Tokens in boxes for five renderings. With thinking off, and in the row without"
 figures.show(figure, f"{words} a thought, there is an empty thought.")
 
@@ -494,11 +495,10 @@ panels[0].set(xlabel="right answers, %")
 panels[0].set_title("Only the cut shows a loss of accuracy")
 panels[1].set(xlabel="tokens of a completion")
 panels[1].set_title("Shorter even without a price")
-means = [runs[runs["method"] == name]["sampled"].mean() for name in PRICES]
-low, high = 100 * min(means), 100 * max(means)
-cut_right = 100 * cut["rate"].iloc[0]
-figure_words = f"With a price {low:.0f} to {high:.0f} % are right, cut off {cut_right:.0f} %."
-figures.show(figure, f"Right answers and tokens of each run by its price. {figure_words}")
+means = [100 * runs[runs["method"] == name]["sampled"].mean() for name in PRICES]
+trained = f"{min(means):.0f} to {max(means):.0f} % after training"
+cut_off = f"{100 * cut['rate'].iloc[0]:.0f} % of the base when it is cut off"
+figures.show(figure, f"Right answers and tokens of each run: {trained}, {cut_off}.")
 
 # %% [markdown]
 # Each mark is a run, and the runs with the same price have three seeds. The left axis is the percentage of sampled
@@ -511,7 +511,8 @@ figures.show(figure, f"Right answers and tokens of each run by its price. {figur
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.0, 3.4)
-groups = {"base": ["rambler, base"], "price 0": PRICES[:1], "price 0.5 to 3": PRICES[1:]}
+base = ["rambler, base"]
+groups = {"base": base, "price 0": PRICES[:1], "price 0.5 to 3": PRICES[1:]}
 words = []
 for (label, methods), (colour, dash, marker) in zip(groups.items(), figures.STYLES):
     by_digits = pd.DataFrame(list(runs[runs["method"].isin(methods)]["by digits"]))
@@ -659,24 +660,22 @@ if judge("16.2", all_pay).status == "solved":
 # %% [markdown]
 # ### Exercise 16.3 · `train_short` · easy · 5 minutes
 #
-# Train with a limit of 36 tokens. Then measure the policy greedily with 36 tokens and with 64. With 64 tokens, are
-# *more* held-out sums right than with 36, *fewer*, or is there *no difference* (p of the paired test is 0.05 or more)?
+# The shortest answer with all columns has 32 tokens. Train with a limit of 20, and measure the policy greedily with the
+# 64 tokens of the chapter. Are *more* held-out sums right than before the training, *fewer*, or is there *no
+# difference* (p of the paired test is 0.05 or more)?
 
 # %% tags=["exercise"]
 prediction = ...  # "more", "fewer" or "no difference"
 
 
 def train_short() -> dict:
-    """The chapter's run with another limit: try 30 and 44 as well."""
+    """The chapter's run with another limit: try 30 and 36 as well."""
     own, _ = load_policy(profile)
-    settings = {**profile.grpo, "max_completion_length": 36}
+    settings = {**profile.grpo, "max_completion_length": 20}
     train(own, [correctness_reward], train_set, settings)
-    rights = {}
-    for limit in (36, 64):
-        wide = {**room, "max_new_tokens": limit, "chat_template_kwargs": ON}
-        rights[limit] = evaluate(own, tokenizer, heldout, **wide).strict
-        print(f"{limit} tokens: {mean(rights[limit]):.1%} right")
-    return {"before": rights[36], "after": rights[64]}
+    scores = evaluate(own, tokenizer, heldout, chat_template_kwargs=ON, **room)
+    print(f"{mean(scores.thoughts):.1f} tokens of thought: {scores.completions[0]!r}")
+    return {"before": before["greedy"].strict, "after": scores.strict}
 
 
 predict("16.3", prediction, train_short);
@@ -684,20 +683,22 @@ predict("16.3", prediction, train_short);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Some sums have an answer with all columns that fits into 36 tokens. Can the model use what it learns from them in the
-# others?
+# In how many groups of the training is a completion right? A completion that was cut off earns 0.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "more"
+# prediction = "no difference"
 # ```
 #
-# What pays under the limit is to write all columns of a short sum. The model does the same for the long ones; there the
-# limit cuts it off, in training and in the first measurement. In the five stored runs 50 to 58 of the 240 sums are
-# right with 36 tokens, and 126 to 223 with 64.
+# A thought that is cut off is not punished: it earns 0, as nearly everything else does. An advantage compares a
+# completion with its group, and where all earn 0, all advantages are 0. So the policy stays what it was, and it neither
+# learns to think nor forgets it. The chapter's limit of 36 tokens hides skill, and this one prevents it: with 36 about
+# one in eight answers fits, and that was enough. In the five stored runs 50 to 58 of the 240 sums are right with 36
+# tokens, and 126 to 223 with 64. With a limit of 30 a few completions are right all the same, presumably without all
+# columns, and already these change the policy.
 #
 # </details>
 
