@@ -131,7 +131,7 @@ train_short = experiment(
         ),
     },
 )
-# measured once with the chapter's seed: no completion was right in the training
+# made up: no run of this training is stored
 train_short.example({"before": outcomes(0), "after": outcomes(0)}, gives="no difference")
 # `limit 36`, seed 0, of benchmarks/thinking_runs.jsonl
 train_short.example({"before": outcomes(0), "after": outcomes(212)}, gives="more")

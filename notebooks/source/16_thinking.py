@@ -694,11 +694,11 @@ predict("16.3", prediction, train_short);
 # ```
 #
 # A thought that is cut off is not punished: it earns 0, as nearly everything else does. An advantage compares a
-# completion with its group, and where all earn 0, all advantages are 0. So the policy stays what it was, and it neither
-# learns to think nor forgets it. The chapter's limit of 36 tokens hides skill, and this one prevents it: with 36 about
-# one in eight answers fits, and that was enough. In the five stored runs 50 to 58 of the 240 sums are right with 36
-# tokens, and 126 to 223 with 64. With a limit of 30 a few completions are right all the same, presumably without all
-# columns, and already these change the policy.
+# completion with its group, and where all earn 0, all advantages are 0. So the policy stays what it was: it neither
+# learns to think nor forgets it. (We have not stored a run: the cell measures yours.) The chapter's limit of 36 tokens
+# hides skill, and this one prevents it. With 36 about one in eight answers fits, and that was enough. In the five
+# stored runs 50 to 58 of the 240 sums are right with 36 tokens, and 126 to 223 with 64. With a limit of 30 a few
+# completions are right all the same, presumably without all columns, and already these change the policy.
 #
 # </details>
 
