@@ -3,10 +3,10 @@
 #
 # How do you write a reward that teaches the task, and not a trick? This chapter writes rewards, attacks them before the
 # model does, and measures which of them drives an update. The question matters because GRPO makes a completion likelier
-# if it earns more than the mean of its group. The model therefore learns whatever the reward pays for, even by mistake,
-# and ignores what the reward ignores. In one of this chapter's runs the task is mastered from the start. A reward for
-# two words, with a twentieth of the task's weight, doubles these words within ten steps, and a form for which nothing
-# pays disappears.
+# if it earns more than the mean of its group. The model therefore learns whatever it writes that the reward pays for,
+# even by mistake, and ignores what the reward ignores. In one of this chapter's runs the paid task, to write any
+# number, is mastered from the start. A reward for two words, with a twentieth of the task's weight, doubles these words
+# within ten steps, and a form for which nothing pays disappears.
 #
 # **After this notebook you can** write a reward in TRL's contract, combine several, score a model's completions before
 # any training, attack a reward before the model does, and say which reward drives an update.
@@ -364,7 +364,8 @@ scored.table().round(2)
 # In groups of 8, every reward has variance in every group. (These are only 8 groups: if 1 group in 10 had no variance,
 # 0 of 8 would not be rare.) Smaller groups need fewer completions. What would be lost? The next figure cuts the same 64
 # completions into groups of 2, 4 and 8. Each bar is the percentage of groups in which the reward has no variance. Above
-# each bar stands in how many groups this is so, out of how many.
+# each bar stands in how many groups this is so, out of how many. (Groups of 8 have no bar to see: all of theirs have
+# height 0.)
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -430,9 +431,9 @@ prints_a_sample(completions[:8])
 # %% [markdown]
 # ## Attack it before the model does
 #
-# GRPO samples thousands of completions and reinforces whatever earns a reward. So look for cheats yourself before you
-# train. Here are three rules for "the answer is right". Each of them looks reasonable and accepts the right answer, and
-# each can be broken:
+# GRPO samples thousands of completions and reinforces whatever earns more than the mean of its group. So look for
+# cheats yourself before you train. Here are three rules for "the answer is right". Each of them looks reasonable and
+# accepts the right answer, and each can be broken:
 
 # %%
 def contains_the_number(text, reference):
@@ -789,7 +790,16 @@ score_rewards([first_attempt], completions, rows, group_size=8).table().round(2)
 # groups the rewards do not differ, and the other 5 have a gradient, even without partial credit. Score your
 # `last_line_reward` in the place of `first_attempt`: how many groups have a gradient then?
 #
-# **Train, and read what the reward taught**: exercise 03.4. **Do the same for a task of your own**: exercise 03.5.
+# <details><summary>Answer</summary>
+#
+# In our run (seed 0) also 5, and every number of the table stays the same. The model has written none of the cheats
+# yet, so both rewards pay for the same 11 completions. They will differ as soon as training makes a cheat likely.
+#
+# </details>
+#
+# **Train, and read what the reward taught**: exercise 03.4, at the end of this notebook, is the last step of this lab.
+# It needs only what you have read so far, and `train` from the second part. **Do the same for a task of your own**:
+# exercise 03.5.
 
 # %% [markdown]
 # ## Second part: a small weight is not a small push
@@ -1276,8 +1286,8 @@ predict("03.4", prediction, run);
 # We also trained once with `is_right` and once with `first_attempt` as the paid reward. With `is_right` the form rose
 # just as far, to 42 %, and 61 % of these completions were right. (That is not clearly fewer than the 83 % before
 # training, which are only 15 of 18.) So pay for the form only together with the answer, and report both rates. With
-# `first_attempt` the form fell to 1 %: that reward wants the mark and the number, but not on the last line,
-# so nothing holds the form. (This is one run each, and we did not examine why the form fell.)
+# `first_attempt` the form fell to 1 %: that reward wants the mark and the number, but not on the last line, so nothing
+# holds the form. (This is one run each, and we did not examine why the form fell.)
 #
 # </details>
 
@@ -1357,8 +1367,8 @@ check("03.5", my_reward);
 #   appears in the log.
 # - Compare answers exactly, read only one answer, and give partial credit for the form, in order.
 # - Use three to five unit-scaled functions, and give TRL their weights separately.
-# - Score samples before training. Attack your rewards with cheats and with honest answers: the model learns every cheat
-#   that is paid, and unlearns honest answers that are not.
+# - Score samples before training. Attack your rewards with cheats and with honest answers: the model learns the paid
+#   cheats that it happens to write, and unlearns honest answers that earn less than the rest of their group.
 # - Where correctness does not vary, whatever reward still varies drives the update, however small it is. `"batch"`,
 #   `"none"` and GDPO keep its effect small only while larger rewards vary in the batch.
 #
