@@ -224,28 +224,23 @@ def test_nothing_runs_before_a_prediction_is_made(progress, monkeypatch, capsys)
     assert "99.1" in progress.read_text()
 
 
-CALL = "beyond_the_tries([[False, False], [True, False]], [True, True])"
-
-
-def right_count(tries, greedy):
-    """The solution of exercise 04.3."""
-    pairs = zip(tries, greedy, strict=True)
-    return sum(is_right and not any(problem) for problem, is_right in pairs)
+CALL = "smallest_group(0.5, 0.8)"
+EXPECTED = "give 4"
 
 
 def test_an_unknown_mistake_is_shown_its_case():
-    message = exercises.judge("04.3", lambda tries, greedy: 7).message
-    assert_names(message, CALL, "give 1", "gave 7")
+    message = exercises.judge("07.1", lambda rate, wanted: 77).message
+    assert_names(message, CALL, EXPECTED, "gave 77")
 
 
 def test_a_learners_exception_is_shown_with_its_arguments_and_line(progress, capsys):
-    def beyond_the_tries(tries, greedy):
-        return sum(a for a, b, c in tries)
+    def smallest_group(rate, wanted):
+        return sum(a for a, b, c in [(rate, wanted)])
 
-    result = exercises.check("04.3", beyond_the_tries)
+    result = exercises.check("07.1", smallest_group)
     assert result.status == "wrong"
-    line = "return sum(a for a, b, c in tries)"
-    assert_names(capsys.readouterr().out, CALL, "give 1", "raised ValueError", line)
+    line = "return sum(a for a, b, c in [(rate, wanted)])"
+    assert_names(capsys.readouterr().out, CALL, EXPECTED, "raised ValueError", line)
 
 
 class _Wordless(Exception):
@@ -265,10 +260,10 @@ class _Wordless(Exception):
     ],
 )
 def test_whatever_a_learner_raises_check_does_not(error, progress):
-    def beyond_the_tries(tries, greedy):
+    def smallest_group(rate, wanted):
         raise error
 
-    result = exercises.check("04.3", beyond_the_tries)
+    result = exercises.check("07.1", smallest_group)
     assert result.status == "wrong"
     assert f"raised {type(error).__name__}" in result.message
     assert len(result.message) < 600
@@ -285,7 +280,7 @@ class _Broken(list):
         raise RuntimeError("repr")
 
 
-@pytest.mark.parametrize("number", ["01.1", "03.1", "04.3"])
+@pytest.mark.parametrize("number", ["01.1", "03.1", "07.1"])
 def test_a_result_that_cannot_be_compared_is_wrong(number):
     import torch
 
@@ -303,31 +298,32 @@ def test_a_result_that_cannot_be_compared_is_wrong(number):
 
 
 def test_ctrl_c_is_no_wrong_answer():
-    def beyond_the_tries(tries, greedy):
+    def smallest_group(rate, wanted):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        exercises.judge("04.3", beyond_the_tries)
+        exercises.judge("07.1", smallest_group)
 
 
 def test_what_is_no_function_is_named():
-    result = exercises.judge("04.3", 4096)
+    result = exercises.judge("07.1", 4096)
     assert result.status == "wrong"
-    assert_names(result.message, "beyond_the_tries", 4096)
+    assert_names(result.message, "smallest_group", 4096)
 
 
 def test_a_function_that_changes_its_arguments_does_not_spoil_the_cases():
-    def beyond_the_tries(tries, greedy):
-        count = 0
-        while tries:
-            problem = tries.pop()
-            if greedy.pop() and not any(problem):
-                count += 1
-        return count
+    from grpo_workbook.exercises import ch04
+
+    def what_is_shown(before, after, control):
+        gained = ch04.is_better(after, before)
+        beyond = ch04.is_better(after, control)
+        for right in (before, after, control):
+            right.clear()
+        return ch04.decide(gained, beyond)
 
     assert (
-        exercises.judge("04.3", beyond_the_tries).status
-        == exercises.judge("04.3", beyond_the_tries).status
+        exercises.judge("04.3", what_is_shown).status
+        == exercises.judge("04.3", what_is_shown).status
         == "solved"
     )
 
@@ -336,10 +332,14 @@ def test_numbers_of_numpy_and_torch_are_numbers():
     import numpy as np
     import torch
 
+    from grpo_workbook.exercises.ch07 import correct_smallest_group
+
     for number in (np.int64, torch.tensor):
-        result = exercises.judge("04.3", lambda *given, kind=number: kind(right_count(*given)))
+        result = exercises.judge(
+            "07.1", lambda *given, kind=number: kind(correct_smallest_group(*given))
+        )
         assert result.status == "solved"
-    result = exercises.judge("04.3", lambda *given: float(right_count(*given)))
+    result = exercises.judge("07.1", lambda *given: float(correct_smallest_group(*given)))
     assert result.status == "wrong"
 
 
@@ -365,7 +365,9 @@ def test_a_folder_in_place_of_the_progress_file_is_reported(tmp_path, monkeypatc
 def test_progress_that_cannot_be_written_does_not_unsolve(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path / "file" / "progress.json"))
-    result = exercises.check("04.3", right_count)
+    from grpo_workbook.exercises.ch07 import correct_smallest_group
+
+    result = exercises.check("07.1", correct_smallest_group)
     assert result.status == "solved"
     assert_names(capsys.readouterr().out, "Solved", "GRPO_WORKBOOK_PROGRESS")
 

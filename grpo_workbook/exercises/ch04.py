@@ -303,91 +303,138 @@ swap_the_reward.example(
     gives="more right",
 )
 
-# 04.3: problems that one answer solves after training, and that no try solved before
+# 04.3: what a run has shown, from the base, the trained model and a control
 
-beyond_the_tries = exercise("04.3", "beyond_the_tries")
-beyond_the_tries.case([[False, False], [True, False]], [True, True], gives=1)
-beyond_the_tries.case([[False, True], [True, True], [True, False]], [True] * 3, gives=0)
-beyond_the_tries.case(
-    [[False, False], [False, False], [False, True]], [True, False, False], gives=1
-)
-beyond_the_tries.case([[False], [False], [False], [True]], [True, True, False, True], gives=2)
-beyond_the_tries.case([[True, False], [False, False], [False, False]], [False, True, True], gives=2)
-beyond_the_tries.case([[False, False, True], [False] * 3], [True, True], gives=1)
+NO_GAIN = "no gain shown"
+NOT_BEYOND = "a gain, but not beyond the control"
+BEYOND = "a gain beyond the control"
+R, W = [True], [False]
+
+what_is_shown = exercise("04.3", "what_is_shown")
+what_is_shown.case(W * 8, R * 8, W * 8, gives=BEYOND)
+what_is_shown.case(W * 8, R * 8, R * 8, gives=NOT_BEYOND)
+what_is_shown.case(W * 8, R * 5 + W * 3, W * 8, gives=NO_GAIN)  # p = 0.06
+what_is_shown.case(R * 8, W * 8, W * 8, gives=NO_GAIN)  # p is small, but it is a loss
+what_is_shown.case(R * 8, W * 8, R * 8, gives=NO_GAIN)
+what_is_shown.case(W * 16, R * 8 + W * 8, R * 16, gives=NOT_BEYOND)  # the control is better
+what_is_shown.case(R * 8 + W * 2, R * 8 + W * 2, W * 10, gives=NO_GAIN)  # the control lost
+what_is_shown.case(W * 10, R * 10, R * 6 + W * 4, gives=NOT_BEYOND)  # p = 0.13
+what_is_shown.case(W * 16, R * 16, R * 8 + W * 8, gives=BEYOND)  # the control gained, but less
+what_is_shown.case(W * 12, R * 8 + W * 4, R * 5 + W * 7, gives=NOT_BEYOND)
+what_is_shown.case(R * 6 + W * 10, R * 12 + W * 4, R * 6 + W * 10, gives=BEYOND)
+what_is_shown.case(R * 2 + W * 10, W * 2 + R * 10, R * 2 + W * 10, gives=BEYOND)
+what_is_shown.case(R * 4 + W * 8, R * 4 + W * 8, R * 4 + W * 8, gives=NO_GAIN)
+what_is_shown.case(R * 16, R * 8 + W * 8, W * 16, gives=NO_GAIN)  # both lost
+what_is_shown.case(R * 5 + W * 7, R * 8 + W * 4, W * 12, gives=NO_GAIN)
+what_is_shown.case(W * 20, R * 12 + W * 8, R * 6 + W * 14, gives=BEYOND)
 
 
-def count_problems(tries, greedy, counts):
-    """How many problems `counts(tries of the problem, whether greedy is right)` accepts."""
-    number = 0
-    for problem, is_right in zip(tries, greedy, strict=True):
-        if counts(problem, is_right):
-            number += 1
-    return number
+def p_value(first, second):
+    from grpo_workbook.statistics import paired_p_value  # SciPy: only when it is needed
+
+    return paired_p_value(first, second)
 
 
-@beyond_the_tries.mistake
-def looks_at_the_last_try_alone(tries, greedy):
-    """You looked at the last try alone: a problem that any of the tries solved is not beyond
-    them.
+def is_better(second, first):
+    """Whether more are right, with a paired test behind it."""
+    return sum(second) > sum(first) and p_value(first, second) < 0.05
+
+
+def decide(gained, beyond):
+    """The three answers, from whether the base and whether the control is beaten."""
+    if not gained:
+        return NO_GAIN
+    return BEYOND if beyond else NOT_BEYOND
+
+
+@what_is_shown.mistake
+def forgets_the_control(before, after, control):
+    """You did not use the control: a gain that the control has, too, is not beyond it."""
+    return decide(is_better(after, before), True)
+
+
+@what_is_shown.mistake
+def forgets_the_base(before, after, control):
+    """You compared with the control alone: where the control got worse, a model that has not
+    changed looks better.
     """
-    return count_problems(tries, greedy, lambda problem, is_right: is_right and not problem[-1])
+    return decide(is_better(after, control), True)
 
 
-@beyond_the_tries.mistake
-def counts_what_was_solved_before(tries, greedy):
-    """You counted the problems that a try had solved: those that none had solved are wanted."""
-    return count_problems(tries, greedy, lambda problem, is_right: is_right and any(problem))
-
-
-@beyond_the_tries.mistake
-def counts_what_got_lost(tries, greedy):
-    """You counted the problems that were solved before and are no longer: the other direction is
-    wanted.
+@what_is_shown.mistake
+def forgets_the_direction(before, after, control):
+    """You looked at p alone: it is small for a loss, too, so compare the numbers of right
+    answers as well.
     """
-    return count_problems(tries, greedy, lambda problem, is_right: any(problem) and not is_right)
+    return decide(p_value(before, after) < 0.05, p_value(control, after) < 0.05)
 
 
-@beyond_the_tries.mistake
-def looks_at_the_first_try_alone(tries, greedy):
-    """You looked at the first try alone: a problem that any of the tries solved is not beyond
-    them.
+@what_is_shown.mistake
+def forgets_the_direction_of_the_gain(before, after, control):
+    """You looked at p alone in the comparison with the base: it is small for a loss, too."""
+    return decide(p_value(before, after) < 0.05, is_better(after, control))
+
+
+@what_is_shown.mistake
+def forgets_the_direction_against_the_control(before, after, control):
+    """You looked at p alone in the comparison with the control: it is small for a control that is
+    better, too.
     """
-    return count_problems(tries, greedy, lambda problem, is_right: is_right and not problem[0])
+    return decide(is_better(after, before), p_value(control, after) < 0.05)
 
 
-@beyond_the_tries.mistake
-def forgets_the_greedy_answer(tries, greedy):
-    """You counted every problem that no try solved: the trained model's greedy answer must be
-    right, too.
+@what_is_shown.mistake
+def compares_the_rates_alone(before, after, control):
+    """You compared the numbers of right answers without a test: such a difference can be chance."""
+    return decide(sum(after) > sum(before), sum(after) > sum(control))
+
+
+@what_is_shown.mistake
+def does_not_test_against_the_control(before, after, control):
+    """You tested the gain, but not the difference to the control: that can be chance, too."""
+    return decide(is_better(after, before), sum(after) > sum(control))
+
+
+@what_is_shown.mistake
+def does_not_test_the_gain(before, after, control):
+    """You tested the difference to the control, but not the gain: that can be chance, too."""
+    return decide(sum(after) > sum(before), is_better(after, control))
+
+
+@what_is_shown.mistake
+def asks_whether_the_control_gained(before, after, control):
+    """You compared the control with the base: a control may gain less than the trained model, so
+    compare these two.
     """
-    return count_problems(tries, greedy, lambda problem, is_right: not any(problem))
+    return decide(is_better(after, before), not is_better(control, before))
 
 
-@beyond_the_tries.mistake
-def forgets_the_tries(tries, greedy):
-    """You counted all right greedy answers: leave out the problems that a try solved before."""
-    return sum(greedy)
-
-
-@beyond_the_tries.mistake
-def wants_one_wrong_try_only(tries, greedy):
-    """You counted a problem as soon as one of its tries was wrong: all of them must be wrong."""
-    return count_problems(tries, greedy, lambda problem, is_right: is_right and not all(problem))
-
-
-@beyond_the_tries.mistake
-def subtracts_the_counts(tries, greedy):
-    """You subtracted the number of problems that were solved before from the number after: the two
-    may be different problems, so compare problem by problem.
+@what_is_shown.mistake
+def asks_for_the_control_first(before, after, control):
+    """You looked at the control first: where no gain is shown, there is none to compare with the
+    control.
     """
-    return sum(greedy) - count_problems(tries, greedy, lambda problem, is_right: any(problem))
+    if not is_better(after, control):
+        return NOT_BEYOND
+    return decide(is_better(after, before), True)
 
 
-@beyond_the_tries.mistake
-def returns_a_fraction(tries, greedy):
-    """You returned a fraction of the problems: return their number."""
-    number = count_problems(tries, greedy, lambda problem, is_right: is_right and not any(problem))
-    return number / len(tries)
+@what_is_shown.mistake
+def compares_intervals(before, after, control):
+    """You asked whether two intervals overlap: they can overlap although the paired test shows a
+    difference, because the same problems were answered.
+    """
+    from grpo_workbook.statistics import wilson_interval
+
+    lowest = wilson_interval(after)[0]
+    return decide(lowest > wilson_interval(before)[1], lowest > wilson_interval(control)[1])
+
+
+@what_is_shown.mistake
+def takes_a_large_p_as_a_gain(before, after, control):
+    """You took p the wrong way round: a small p speaks against chance."""
+    gained = sum(after) > sum(before) and p_value(before, after) >= 0.05
+    return decide(gained, sum(after) > sum(control) and p_value(control, after) >= 0.05)
 
 
 # 04.4: problems of the learner's own, before and after
@@ -398,17 +445,20 @@ my_problems = experiment(
     read=read_accuracy,
     wrong={
         "more": (
-            "The run reinforced small sums in the sentences of the training problems: nothing in "
-            "it taught larger ones."
+            "The trained model is not better on these problems. Which part of them did it never "
+            "train on: the words, the calculation, or the size of the numbers?"
         ),
         "fewer": (
-            "A model that solves none of the problems before training has nothing to lose: look at "
-            "the size of the sums."
+            "The trained model has not become worse on these problems. Where the base solves none, "
+            "there is nothing to lose."
         ),
         "no difference": (
-            "Compare your sentences and numbers with the training problems: what was trained "
-            "carries over to problems that are close to them."
+            "There is one: compare your sentences and numbers with the training problems. What was "
+            "trained carries over to problems that are close to them."
         ),
     },
 )
+# measured: a tram in place of the bus, larger numbers in the same sentence, a sum of pears
+my_problems.example({"before": [1] * 7 + [0] * 25, "after": [1] * 31 + [0]}, gives="more")
 my_problems.example({"before": [0] * 32, "after": [0] * 32}, gives="no difference")
+my_problems.example({"before": [1] * 21 + [0] * 11, "after": [1] * 8 + [0] * 24}, gives="fewer")

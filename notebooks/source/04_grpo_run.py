@@ -35,14 +35,16 @@ from grpo_workbook import PROFILES, choose_profile, data, quiet, use_one_thread
 quiet()  # no loading bars, no advice
 use_one_thread()  # for a tiny model several threads only wait for each other
 profile = choose_profile()  # this machine's settings: for the careful run, below
-if os.path.isdir(profile.model):
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
 MODEL = PROFILES["smoke"]["qwen"]  # a folder, or a name such as "Qwen/Qwen3-1.7B"
 PROBLEMS = str(data.WORD_PROBLEMS["train"])  # a JSON object in each line
 SYSTEM = "Work inside <reasoning> tags, then give the number inside <answer> tags."
+both_models_here = os.path.isdir(profile.model) and os.path.isdir(MODEL)
+if both_models_here and os.path.isfile(PROBLEMS):
+    os.environ["HF_HUB_OFFLINE"] = "1"  # all is on this disk: no network needed
 
 # %% [markdown]
-# The rest is a complete GRPO training that calls the libraries directly:
+# The rest is a complete GRPO training that calls the libraries directly. To use it elsewhere, copy it with
+# `import torch` and with your own `MODEL`, `PROBLEMS` and `SYSTEM`. It needs nothing else of the cell above:
 
 # %%
 from unsloth import FastLanguageModel  # before TRL, because it changes parts of TRL
@@ -95,12 +97,14 @@ for start in range(0, len(rewards), 10):
 # may not be the highest. The script lets the libraries choose the number format, which depends on the machine, and 30
 # steps are few.
 #
-# To train a real model on GSM8K, a public set of grade-school word problems, change these values of the script:
+# To train a real model on GSM8K, a public set of grade-school word problems, change these values of the script. Then
+# restart the kernel, because the first cell may have switched the network off for the tiny model:
 #
 # | in the script | here | Qwen3-1.7B on a GPU with 16 GB |
 # | --- | --- | --- |
 # | `MODEL` | the tiny Qwen3 | `"Qwen/Qwen3-1.7B"` |
-# | `load_dataset(...)` | `"json", data_files=PROBLEMS` | `"openai/gsm8k", "main"` |
+# | `PROBLEMS` | a file | `"openai/gsm8k"` |
+# | `load_dataset(...)` | `"json", data_files=PROBLEMS` | `PROBLEMS, "main"` |
 # | `.filter(...)` | the rare kinds | leave it out |
 # | `r`, `lora_alpha` | 16, 32 | 32, 64 |
 # | `max_steps`, `learning_rate` | 30, 1.5e-3 | 250, 1e-5 |
@@ -172,9 +176,10 @@ print(profile)
 # ## Step 1: the model, in 4 bits, with adapters
 #
 # A training needs memory for all weights, and also for the gradients and optimizer states of those weights that learn.
-# With 4 bits for each weight the first part is about a quarter of its size with 16 bits. With adapters, few weights
-# learn, so the second part is small. The tiny model would fit without either. It is trained in this way so that a run
-# on a CPU takes the same steps as a run on a GPU.
+# In 4 bits the weights of the linear layers take about a quarter of their size with 16 bits. The embeddings stay in 16
+# bits, so a small model with a large vocabulary shrinks less: Qwen3-1.7B to about 40 % (computed from its shapes). With
+# adapters, few weights learn, so the second part is small. The tiny model would fit without either. It is trained in
+# this way so that a run on a CPU takes the same steps as a run on a GPU.
 #
 # The script made two calls, `from_pretrained` and `get_peft_model`. `load_policy(profile)` makes the same two calls
 # with the profile's values. It also loads models that can see, such as Gemma 3 4B, and trains only their text part:
@@ -794,14 +799,15 @@ figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.
 
 # %% [markdown]
 # The greedy rates are lower than in step 7, because they are of all 257 problems, and the first 120 are easier: on all
-# 257 this chapter's model rose from 38.5 % to 82.5 %. The sampled rates of *base* differ a little from step 4, because
-# here each problem has 64 tries. All controls use the learning rate 1.5e-3, which was chosen for *main*. Their own best
-# rate was not searched, so they may gain more than this.
+# 257 (the 480 held-out problems without the 223 common ones) this chapter's model rose from 38.5 % to 82.5 %. The
+# sampled rates of *base* differ a little from step 4, because here each problem has 64 tries. All controls use the
+# learning rate 1.5e-3, which was chosen for *main*. Their own best rate was not searched, so they may gain more than
+# this.
 #
-# - Updates without information do not help. With a *random* reward no answer is right in the end: the advantages are
-#   noise, and 120 steps of noise at this learning rate destroy what the model knew. So the updates alone do not bring
-#   the gain. At a lower rate a random reward might do less harm; this was not tried. [Chapter 08](08_evaluation.ipynb)
-#   reports a large model that gained even with random rewards, so with a large model repeat this control.
+# - At this learning rate, updates without information destroy the model. With a *random* reward the advantages are
+#   noise, and after 120 steps of noise no answer is right. So the updates alone do not bring the gain. At a lower rate
+#   a random reward might do less harm; this was not tried. [Chapter 08](08_evaluation.ipynb) reports a large model that
+#   gained even with random rewards, so with a large model repeat this control.
 # - *More* of the old data hardly helps: the greedy rate rises by 4 points.
 # - With the same data, *rebalanced*, the greedy rate is 48 %. So at least 9 of GRPO's 43 points can be had without any
 #   reward, by practising the 24 rare examples more often.
@@ -965,8 +971,8 @@ check("04.1", my_reward);
 # <details><summary>Hint</summary>
 #
 # Go through `zip(completions, answer)`. `re.findall("<answer>(.*?)</answer>", text, re.DOTALL)` returns the contents of
-# all answer blocks. Give 0 unless there is one and it is right; otherwise give 1 minus 0.005 for each character, and at
-# least 0.5.
+# all answer blocks. Give 0 unless there is one and it is right. What is left must fall with the length and never reach
+# 0, not even for a text of several thousand characters.
 #
 # </details>
 #
@@ -1054,67 +1060,87 @@ predict("04.2", prediction, swap_the_reward);
 # </details>
 
 # %% [markdown]
-# ### Exercise 04.3 · `beyond_the_tries` · easy · 6 minutes
+# ### Exercise 04.3 · `what_is_shown` · medium · 12 minutes
 #
-# How many problems does the trained model solve with *one* greedy answer although the model before training solved them
-# in *none* of its tries? `tries` has a list for each problem, with `True` for each try that was right. `greedy` has one
-# `True` or `False` for each problem: whether the trained model's greedy answer is right.
+# Write the rule that decides what a run has shown. `before`, `after` and `control` have one `True` or `False` for each
+# held-out problem: whether the greedy answer of the base, of the trained model and of a control is right. Return
+#
+# - `"no gain shown"`, unless the trained model is better than the base;
+# - `"a gain, but not beyond the control"`, if it is better than the base, but not better than the control;
+# - `"a gain beyond the control"`, if it is better than both.
+#
+# One model is *better* than another if more of its answers are right and the paired test gives p below 0.05.
 
 # %% tags=["exercise"]
-def beyond_the_tries(tries: list[list[bool]], greedy: list[bool]) -> int:
+def what_is_shown(before: list[bool], after: list[bool], control: list[bool]) -> str:
     raise NotImplementedError
 
 
-check("04.3", beyond_the_tries);
+check("04.3", what_is_shown);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Go through `zip(tries, greedy)`. `any(tries_of_a_problem)` is `True` if at least one try was right.
+# You need the same comparison twice, so write it once, as a function of two lists. `paired_p_value` of step 7 (`from
+# grpo_workbook import paired_p_value`) has two sides: p is small for a loss, too. So compare `sum(first)` and
+# `sum(second)` as well.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def beyond_the_tries(tries: list[list[bool]], greedy: list[bool]) -> int:
-#     count = 0
-#     for tries_of_a_problem, is_right in zip(tries, greedy):
-#         if is_right and not any(tries_of_a_problem):
-#             count += 1
-#     return count
+# def what_is_shown(before: list[bool], after: list[bool], control: list[bool]) -> str:
+#     from grpo_workbook import paired_p_value
+#
+#     def is_better(second, first):
+#         return sum(second) > sum(first) and paired_p_value(first, second) < 0.05
+#
+#     if not is_better(after, before):
+#         return "no gain shown"
+#     if not is_better(after, control):
+#         return "a gain, but not beyond the control"
+#     return "a gain beyond the control"
 # ```
 #
 # </details>
 #
-# Once the check is passed, the next cell applies your function to this chapter's run, with the first 1, 2, 4, 8 and all
-# 16 tries of the model before training:
+# Once the check is passed, the next cell applies your rule to the stored runs of seed 0: *main*, the run of this
+# chapter, against each control:
 
 # %%
 from grpo_workbook.exercises import judge
 
-if judge("04.3", beyond_the_tries).status == "solved":
-    right = before_rare["sampled"].strict
-    for k in (1, 2, 4, 8, 16):
-        first_tries = []
-        for start in range(0, len(right), tries):
-            first_tries.append(right[start : start + tries][:k])
-        count = beyond_the_tries(first_tries, greedy_after.strict)
-        print(f"{count} of {len(first_tries)} problems go beyond {k} tries")
+if judge("04.3", what_is_shown).status == "solved":
+    right = {}
+    for run in stored:
+        if run["family"] == "qwen" and run["seed"] == 0:
+            right[run["run"]] = run["greedy"]  # 1 or 0 for each of 257 problems
+    for name in ("random", "more", "rebalanced", "worked"):
+        print(f"{name:10}", what_is_shown(right["base"], right["main"], right[name]))
 
 # %% [markdown]
-# More tries can only lower this count. So a sentence such as "training added 20 % new problems" says little without the
-# number of tries. One greedy answer also misses some problems that the trained model solves in other tries. The pass@16
-# (step 7) compares both models at the same number of tries.
+# The stored gain is beyond *random*, *more* and *rebalanced*, but not beyond *worked*. Neither answer is final. A gain
+# beyond a control excludes one explanation, the one that this control stands for. And a gain that is not beyond
+# *worked* is still a gain: it came without worked answers. Before you train, decide which control your claim needs.
 
 # %% [markdown]
-# ### Exercise 04.4 · `my_problems` · medium · 10 minutes
+# ### Exercise 04.4 · `my_problems` · medium · 12 minutes
 #
-# Does the gain carry over to problems that look different? The cell makes 32 problems in a new sentence and with larger
-# numbers: their sums go from 44 to 129, while no result in the training problems is above 65. It answers each of them
-# without and with the adapters. Will the trained model be right and well-formed on `"more"` of these problems, on
-# `"fewer"`, or is there `"no difference"` (p of the paired test is 0.05 or more)? Write down your prediction and run
-# the cell. Then change the problems, or write your own: the cell judges a prediction about whatever stands in `rows`.
+# Does the gain carry over to problems that look different? The bus of a rare kind, from which some people get off and
+# into which others get, becomes a tram. The cell makes 32 such problems, in a new sentence and with numbers of the size
+# that the training problems have. Both models answer them greedily. Will the trained model be right and well-formed on
+# `"more"` of these problems, on `"fewer"`, or is there `"no difference"` (p of the paired test is 0.05 or more)? Write
+# down your prediction and run the cell.
+#
+# Then change one thing at a time, and predict again:
+#
+# - **larger numbers** in the same sentence: `range(40, 96, 7)` for `a`, and `(13, 18), (15, 14), (26, 19), (18, 32)`
+#   for `b` and `c`.
+# - **another kind**: `"Ada has {} pears and finds {} more. How many pears does Ada have now?"` with `a` as it was, with
+#   3, 5, 8 and 9 for `b`, and with the answer `a + b`. Such sums are a common kind, on which the run did not train.
+#   "Pears" is a new word, and "finds" stands only in a rare kind. If something changes, which of the two is the reason?
+# - **problems of your own**.
 
 # %% tags=["exercise"]
 prediction = ...  # "more", "fewer" or "no difference"
@@ -1124,18 +1150,20 @@ def my_problems() -> dict:
     """The base model against the trained one, on the problems in `rows`."""
     from grpo_workbook import evaluate
 
-    question = "Ada has {} pears and finds {} more. How many pears does Ada have now?"
+    question = "A tram carries {} people. At the next stop {} leave and {} enter. "
+    question += "How many people are in it now?"
     rows = []
-    for a in range(30, 86, 7):
-        for b in (14, 26, 38, 50):
-            rows.append({"question": question.format(a, b), "answer": str(a + b)})
-    # your own: rows = [{"question": "Ada has ...", "answer": "12"}, ...]
+    for a in range(10, 25, 2):
+        for b, c in ((3, 8), (5, 4), (6, 9), (8, 2)):
+            answer = str(a - b + c)
+            rows.append({"question": question.format(a, b, c), "answer": answer})
     mine = to_dataset(rows)
-    sampling = {"sample": True, "seed": profile.seed, "max_new_tokens": longest}
     with model.disable_adapter():
-        base = evaluate(model, tokenizer, mine, **sampling)
-    trained = evaluate(model, tokenizer, mine, **sampling)
-    print(trained.completions[0])
+        base = evaluate(model, tokenizer, mine, max_new_tokens=longest)
+    trained = evaluate(model, tokenizer, mine, max_new_tokens=longest)
+    print(rows[0]["question"])
+    for name, scores in (("base", base), ("trained", trained)):
+        print(f"{name}:", " ".join(scores.completions[0].split()))
     return {"before": base.strict, "after": trained.strict}
 
 
@@ -1144,23 +1172,33 @@ predict("04.4", prediction, my_problems);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What did the run reinforce: a skill with any numbers, or calculations of the size that occur in the training problems?
+# What did the run reinforce: a sentence, a way to calculate, or numbers of a certain size? What of that do these
+# problems share with the training problems?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "no difference"
+# prediction = "more"
 # ```
 #
-# In our run 0 of the 32 problems were right before and after. The run never trained on such problems: it reinforced
-# calculations with small numbers, in the sentences of the rare kinds, and nothing of that carried over to these.
+# In our run (seed 0) the base solved 7 of the 32 problems and the trained model 31: 24 got better, none worse
+# (p = 1e-7). The verbs and the tram are new, but the calculation is that of the bus, and so is a part of the sentence.
+# So the gain is not tied to the exact wording of the training problems.
 #
-# This run does not show which difference matters, because there are two. The numbers are larger, and the printed
-# completion shows that the model reads "finds" as the beginning of a rare kind of problem, in which something is found
-# and then lost. To separate the two, change one thing at a time: write `buys` for `finds`, as in a common kind, or take
-# numbers below 20. And to measure how far a gain carries over, take problems that the base model sometimes solves.
+# **Larger numbers**: 0 before and 0 after, so no difference. Many of these answers do not even copy the numbers of the
+# question, and no bus of the training problems carries more than 32 people. (0 against 0 is also a floor: it could not
+# show a loss.)
+#
+# **Pears**: 21 before and 8 after, none better and 13 worse (p = 2e-4), so the trained model solves *fewer*. It often
+# subtracts (`10-3=6`), as many of the trained kinds do. The word *finds* is not the reason: with *buys*, as in the
+# common kind, 19 fell to 7. With *pens* and *buys* all 32 were right before and after. The training problems have pens
+# but no pears, so a part of what the model could do with an unknown word is lost.
+#
+# Each of these is one set of 32 problems and one trained model. But the pattern is worth a look in any run: the gain
+# reached problems that are close to the trained ones, did not reach further, and cost something where the model was
+# less sure. Measure such problems too, before you call a gain general.
 #
 # </details>
 
