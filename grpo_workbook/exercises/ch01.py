@@ -675,11 +675,11 @@ reuse = experiment(
         ),
     },
 )
-# measured: 64 and 54 of 160 (here so that 20 got better and 30 worse)
+# measured: 64 and 54 of 160, 9 got better and 19 worse
 reuse.example(
     {
         "once": [1] * 64 + [0] * 96,
-        "four times": [1] * 34 + [0] * 30 + [1] * 20 + [0] * 76,
+        "four times": [1] * 45 + [0] * 19 + [1] * 9 + [0] * 87,
     },
     gives="the same",
 )
@@ -723,12 +723,12 @@ own_reward = experiment(
         "falls": "What you reward does not stand in the way of the right number here.",
     },
 )
-# made up
+# measured: 58 and 8 of 160, 2 got better and 52 worse (the groups' rewards are made up)
 own_reward.example(
     {
-        "right": [[1] * 49 + [0] * 111, [1] * 4 + [0] * 156],
-        "first": [0.7, 0.75, 0.8],
-        "last": [1.0, 1.0, 0.99],
+        "right": [[1] * 58 + [0] * 102, [1] * 6 + [0] * 52 + [1] * 2 + [0] * 100],
+        "first": [0.42, 0.43, 0.44],
+        "last": [0.52, 0.53, 0.54],
     },
     gives="falls",
 )
