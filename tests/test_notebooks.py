@@ -496,10 +496,11 @@ def merged_a_policy_that_learned_and_refused_wrong_merges(folder, proved):
     assert proved["after"] > proved["before"] + 0.15
     assert proved["p_value"] < 1e-3
     assert {name: merge["proved"] for name, merge in proved["merges"].items()} == {
-        "right": True,
+        "16-bit merge": True,
+        "adapter missing": False,
         "alpha / r left out": False,
         "added twice": False,
-        "into 4-bit weights": False,
+        "merge into 4-bit": False,
     }
     assert proved["padding"]["left"] > proved["padding"]["right"] + 0.5
     assert proved["port_closed"]
