@@ -4,13 +4,14 @@
 # How do you train a model that acts, that is a model that calls a tool, reads the result, and goes on? A tool gives the
 # model what it lacks: a small language model multiplies 513 by 37 badly, and it cannot know the prices of today. GRPO
 # stays the same; what changes is how a completion is made, and which of its tokens are trained. With TRL's own trainer,
-# this chapter teaches a tiny model to use a calculator, to use it less where it does not pay, and to play a game over
-# several turns.
+# this chapter teaches a tiny model to use a calculator, asks what a price for each call changes, and teaches the model
+# to play a game over several turns.
 #
 # **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
 # gradient; find tool results that were dropped without a warning; and check a tool before a model uses it.
 #
-# **Time:** about 4 minutes on two CPU cores. Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
+# **Time:** about 4 minutes on two CPU cores. (The stored run shared its machine, so its bars show a longer time.)
+# Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
 
 # %% [markdown]
 # ## The loop of a turn
@@ -96,8 +97,9 @@ print("result:", multiply(a=37, b=84))
 # copy a result and to play a game (87.5 % of the products were right and 71 % of the games were won). Then it was
 # trained, on purpose, to do so rarely and badly ([its card](../data/tiny-tools/README.md)). So this chapter shows how
 # such a training is set up and measured. It does not show how far training would bring a model that never learned to
-# use a tool. Its tasks are two kinds of products: *easy* ones of single digits, some of which it knows by heart, and
-# *hard* ones, which it cannot compute.
+# use a tool. (Which real models can be trained in this way is said [at the
+# end](#Which-real-models-can-be-trained-with-tools?).) Its tasks are two kinds of products: *easy* ones of single
+# digits, some of which it knows by heart, and *hard* ones, which it cannot compute.
 
 # %%
 import os
@@ -418,7 +420,11 @@ axes.bar(places, other_part, bottom=right_part + lost_part, color="#CCCCCC",
          label="wrong in another way")
 axes.set_xticks(places, rooms)
 axes.set(xlabel="max_completion_length, tokens", ylabel="fraction of conversations")
-axes.set_title("How 64 conversations end, by the limit of tokens", loc="left")
+enough = [room for room, rate in zip(rooms, right_rates) if rate > 0.5]
+title = "No limit is enough for call, result and answer"
+if enough:
+    title = f"Below {enough[0]} tokens the result or the answer does not fit"
+axes.set_title(title, loc="left")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 parts = []
 for room, right_rate, lost_rate in zip(rooms, right_rates, lost_rates):
@@ -516,46 +522,60 @@ figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 
 # %% [markdown]
 # With the mask the reward goes on rising. Without it the reward rises for a few steps and falls back, and in every step
-# the gradient is several times as long. (The figure shows its length before the trainer shortens it to at most 1. So
-# the steps without the mask are not longer, but less of each step comes from the model's own tokens.) There are two
-# likely reasons, which this one run with one seed does not separate. First, the tool's tokens surprise the model, and
-# so do the headers between two turns, which it never had to write. Their gradients are large, and they decide where the
-# step goes. Second, the model is trained to *write* what it should only read: where the advantage is positive, it
-# learns to predict the tool's text, and where it is negative, it is pushed away from a text that it did not choose.
+# the gradient is several times as long. (The figure shows its length before the trainer shortens it to at most 1. A
+# longer gradient does not make a longer step, because Adam divides by the gradient's recent size. But less of each step
+# comes from the model's own tokens.) There are two likely reasons, which this one run with one seed does not separate.
+# First, the tool's tokens surprise the model, and so do the headers between two turns, which it never had to write.
+# Their gradients are large, and they decide where the step goes. Second, the model is trained to *write* what it should
+# only read: where the advantage is positive, it learns to predict the tool's text, and where it is negative, it is
+# pushed away from a text that it did not choose.
 
 # %% [markdown]
 # ## When to call: a price
 #
 # The trained model uses the calculator even for 3 times 4. A call costs nothing, so it has no reason to answer from
-# memory. Now let each call cost half a right answer, and train again from new adapters. Half of the steps are enough
-# for the comparison: by step 20 the free run already called in nearly every completion. The table shows for which kind
-# of product the model still calls:
+# memory. Now let each call cost 0.9 of a right answer, and train again from new adapters. For which products does a
+# call still pay? Without a call the model earns its rate of right answers by heart. With a call it earns its rate of
+# right answers after a call, minus the price. So a call pays if the first number is below the **border**:
+#
+#     border = rate right after a call - price
+#
+# With about 95 % right after a call the border is near 5 %. Hardly any hard product is right by heart, so there a call
+# should still pay, though it gains only about 0.05. Of the easy products 44 % are right by heart (without the tool,
+# above): there a call costs much more than it gains.
+#
+# Half of the steps are enough for the comparison: by step 20 the free run already called in nearly every completion.
+# The table shows for which kind of product the model still calls:
 
 # %%
+PRICE = 0.9
 new_model, _ = load_policy(profile)
-half_price = get_tool_answer_reward(price=0.5)
-make_trainer(new_model, train_rows, [half_price], STEPS // 2, tools=[multiply]).train()
+reward = get_tool_answer_reward(price=PRICE)
+make_trainer(new_model, train_rows, [reward], STEPS // 2, tools=[multiply]).train()
 priced = play_products(new_model, [multiply])
 rates_priced = measured(priced, heldout_rows)
 show_tables({"before": rates_before, "free": rates_after, "priced": rates_priced})
 
 # %% [markdown]
-# Does the model call where a call pays? Without a call it earns its rate of right answers by heart. With a call it
-# earns its rate of right answers after a call, minus the price of 0.5. A call is worth its price where the second
-# number is larger, so the next cell computes this number:
+# Compute the border of this run, and what the free and the priced policy earn at this price:
 
 # %%
 right_after_a_call = []
 for episode, row in zip(priced, heldout_rows):
     if episode.calls == 1:
         right_after_a_call.append(episode.right(row))
-border = mean(right_after_a_call) - 0.5
+border = mean(right_after_a_call) - PRICE
 print(f"right after a call: {mean(right_after_a_call):.0%}")
-print(f"a call is worth its price if the rate without it is below {border:.2f}")
+print(f"a call pays if the rate without it is below {border:.2f}")
+for name, table in (("free", rates_after), ("priced", rates_priced)):
+    for kind in ("easy", "hard"):
+        rate, calls = table[kind]
+        print(f"{name:6} {kind} products earn {rate - PRICE * calls:+.2f} each")
 
 # %% [markdown]
-# To compare this with what the policy does, the next cell plays each of 60 products (36 easy ones and 24 hard ones)
-# sixteen times: eight times freely, and eight times with the token suppressed that opens a call.
+# The kinds are a coarse division: some easy products the model does not know by heart at all. Does it call more often
+# for those? The next cell plays each of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times freely,
+# and eight times with the token suppressed that opens a call.
 
 # %%
 TRIES = 8
@@ -589,9 +609,9 @@ known = rates_of_products(new_model, some_products, answered_right)
 new_model.generation_config.suppress_tokens = None
 
 # %% [markdown]
-# In the figure, the horizontal axis is the rate right by heart, and the dashed line is this border. A call is worth its
-# price for the products to the left of the line, and not for those to the right. Each point is a product, moved a
-# little at random so that equal ones stay visible, and each thick line is the mean of the easy products on its side:
+# In the figure, the horizontal axis is the rate right by heart, and the dashed line is the border. A call pays for the
+# products to the left of the line, and not for those to the right. Each point is a product, moved a little at random so
+# that equal ones stay visible, and each thick line is the mean of the easy products on its side:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 4.0)
@@ -607,8 +627,12 @@ for kind, chosen, mark, colour in (("hard", ~is_easy, "x", figures.ORANGE),
 rates_of_calling = {"hard": calling[~is_easy].mean()}
 for side, chosen, ends in (("left", is_easy & pays, (-0.04, border)),
                            ("right", is_easy & ~pays, (border, 1.04))):
-    rate = calling[chosen].mean() if chosen.any() else np.nan
-    label = "mean of the easy products on this side" if side == "left" else None
+    if not chosen.any():
+        continue
+    rate = calling[chosen].mean()
+    label = None
+    if "easy" not in " ".join(rates_of_calling):
+        label = "mean of the easy products on this side"
     axes.hlines(rate, *ends, color=figures.BLUE, lw=3, label=label)
     rates_of_calling[f"easy, {side} of the border"] = rate
 axes.axvline(border, color="black", linestyle="--", lw=1, label="calls pay left of it")
@@ -617,31 +641,28 @@ axes.set(xlim=(-0.05, 1.05), ylim=(-0.08, 1.08))
 numbers = "; ".join(f"{name}: {rate:.0%}" for name, rate in rates_of_calling.items())
 axes.set_title(f"How often it calls: {numbers}", fontsize=10)
 figure.legend(loc="outside lower center", ncols=2, frameon=False)
-words = f"Scatter plot of 60 products; for {pays.sum()} a call is worth its price. "
+words = f"Scatter plot of 60 products; for {pays.sum()} a call pays. "
 figures.show(figure, f"{words}Rate of calling: {numbers}.")
 
 # %% [markdown]
-# The best policy always calls where it is right by heart in less than 45 % of its tries, and never elsewhere. The hard
-# products are where they should be, at the top left. The easy ones are not: the policy calls for them in 56 % of the
-# conversations where a call is worth its price, and in 51 % of those where it is not. (The table above has 0.36 calls
-# for these products, from 36 conversations. That is a low draw: its interval reaches up to 16 points to each side. The
-# figure has 288 conversations, so trust it more.) Within so few steps it has learned to tell the two *kinds* apart.
-# That it also tells single products apart is not shown: 56 and 51 % are too close for 36 products. (A rate from eight
-# tries is rough: its 95 % interval reaches up to 35 points to each side. So some of the easy products may belong to the
-# other side.)
+# The best policy always calls left of the border and never right of it. Look first at the hard products: if they stand
+# at the top left, a gain of a few hundredths was enough to keep their calls. One reason is the advantage, which divides
+# by the spread of the group's rewards. In a group where every call leads to the right answer, 0.1 for a call against 0
+# for a wrong answer by heart gives nearly the same advantages as 1 against 0.
 #
-# But telling the kinds apart earned nothing yet. The reward of this run is right answers minus 0.5 per call. By the
-# table, the easy products earn 0.29, against 0.39 with the free policy, which always calls (for 36 products this
-# difference is within chance), and the hard ones earn 0.43 with both. There was little to gain: before training, 44 %
-# of the easy products were right by heart, and the border is at 45 %, so on average a call for them gains about what it
-# costs. Calls for easy products even became more frequent (0.17 before), on both sides of the border. Probably what the
-# model learned on hard products carried over. A higher price moves the border below the rate by heart: exercise 11.2
-# trains with 0.9.
+# Then look at the easy products, which mostly stand right of the border: the lower their thick line, the better the
+# model has learned that they do not pay. And compare the heights of single easy products. If those that it never knows
+# by heart are not higher than the others, then the model has learned to tell the two *kinds* apart, and not what it
+# knows. (A rate from eight tries is rough: its 95 % interval reaches up to 35 points to each side. So some products may
+# belong to the other side.)
+#
+# A price does not always change the policy. If it moves the border close to the rate by heart, then a call gains about
+# what it costs, and the model has nothing to learn about these products: exercise 11.2 trains with such a price.
 #
 # ## Two tools: look up, then multiply
 #
-# The next task needs two tools. A question asks for the price of an item, for a product, or for a *total*, which is
-# the price of several pieces:
+# The next task needs two tools. A question asks for the price of an item, for a product, or for a *total*, which is the
+# price of several pieces:
 
 # %%
 shop_rows = read_rows("shopping_heldout")
@@ -848,8 +869,8 @@ print(f"before training: {mean(won(game_before)):.1%} found")
 
 # %% [markdown]
 # Train, and play other games. There are only seven secrets, so the held-out games repeat them in other draws, and the
-# model cannot gain from learning secrets by heart; it can only learn the strategy. Three runs with three seeds show
-# how much the result depends on the seed:
+# model cannot gain from learning secrets by heart; it can only learn the strategy. Three runs with three seeds show how
+# much the result depends on the seed:
 
 # %%
 game_logs = {}
@@ -901,14 +922,15 @@ for name, rate in yardsticks.items():
 axes.set(xlabel="optimizer step", ylabel="games won", ylim=(0.1, 1.1))
 axes.set_xticks(range(0, STEPS // 2 + 1, 5))
 figure.legend(frameon=False, loc="outside right center")
-axes.set_title("Games won, beside a random player and the best one")
+axes.set_title("Trained, the model beats the random player, not binary search")
 figures.show(figure, "Lines of the games won by step. " + "; ".join(parts))
 
 # %% [markdown]
 # All three runs win 78 to 80.5 % of the held-out games, more than the random player and less than binary search. (Three
-# seeds are few, so other seeds may differ more than these.) What did the model learn? Its policy at this game is a
-# table: for each range of numbers that are left, how often it guesses which number. The next cell makes such tables
-# from games:
+# seeds are few, so other seeds may differ more than these.) The thick lines end lower, at 63 to 76 %. Each of these
+# ends is a mean of only 20 secrets, played while the model was still changing, so it is too rough to compare with a
+# point. What did the model learn? Its policy at this game is a table: for each range of numbers that are left, how
+# often it guesses which number. The next cell makes such tables from games:
 
 # %%
 def guess_tables(episodes):
@@ -1213,8 +1235,8 @@ sandbox.close()
 
 # %% [markdown]
 # The tiny model cannot read the schema of this tool. A Qwen3 on a GPU can, with `environment=CodeTask` in
-# `make_trainer`; this has not been run yet. A test of the course runs it on a CPU, with a tiny model that has learned
-# one call by heart.
+# `make_trainer` (not run on a GPU). A test of the course runs it on a CPU, with a tiny model that has learned one call
+# by heart.
 #
 # Environments of other libraries, OpenEnv's and those of verifiers, need a few lines around them. They stand on [a page
 # of their own](../docs/environments.md).
@@ -1232,8 +1254,27 @@ sandbox.close()
 # | `tools/lost_results`, by `watch` | transcripts that end in a call | |
 # | `tools/broken`, by `get_tool_answer_reward` | tools that failed by their own fault | |
 #
-# On a GPU the cells above run with the Qwen3 of the profile. Its tokenizer has the same marks for calls and results,
-# and it can read the schema of a tool that it has never seen. This has not been run yet.
+# ## Which real models can be trained with tools?
+#
+# A model needs two things: a chat template that renders calls and results, and calls that TRL can parse. TRL tests the
+# first, and for the second it compares the template with a list of those it knows. These are the families of the
+# installed TRL 1.15 that have both:
+#
+# | works | does not |
+# | --- | --- |
+# | Qwen2.5, Qwen3 (also VL, Instruct-2507), Qwen3.5, Qwen3.6, Qwen3.8 | Qwen2.5-VL |
+# | Gemma 4 | Gemma, Gemma 2, **Gemma 3** |
+# | Llama 3.1, 3.2 | Llama 3, LLaVA-NeXT |
+# | gpt-oss, GLM-4-MoE, Nemotron 3, LFM2 (newer template), LFM2.5 | Phi-3, Cohere, SmolVLM, LFM2 (first template) |
+#
+# So this chapter is for the course's Qwen3 and not for its Gemma 3. With a model of the right column the trainer stops
+# before the first step and says why. A template that differs from TRL's list in a single character is unknown to it.
+# Unsloth's own copies of models often differ, so the installed Unsloth lets TRL accept a template that renders the same
+# text as a known one. For any other template, set `tokenizer.response_template` yourself.
+#
+# On a GPU the cells above take the Qwen3 of the profile. It has the same marks for calls and results, and it can read
+# the schema of a tool that it has never seen. No cell of this chapter was run on a GPU: that real models *can* be
+# trained here is read from the source of TRL and Unsloth, and how much they gain is not measured.
 
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
@@ -1372,14 +1413,15 @@ check("11.2", priced_reward);
 #
 # </details>
 #
-# Train with your reward, from new adapters and for half of the steps. The price is now 0.9. For which products is a
-# call still worth it, by the rule of the section on the price? Decide before you run the cell.
+# Train with your reward, from new adapters and for half of the steps. The price is now 0.5. Where is the border, and
+# what will the model do with the easy products, of which 44 % were right by heart before training? Decide before you
+# run the cell.
 #
 # <details><summary>Answer</summary>
 #
-# After a call about 95 % of the answers are right, so the border is now at 5 %. Hardly any hard product is right by
-# heart, so a call is still worth its price there, though it gains at most 0.05. Most easy products lie above the
-# border: for them a call does not pay.
+# After a call about 95 % of the answers are right, so the border is at 45 %, which is just where the easy products are
+# on average. A call for them gains about what it costs. So their mean reward tells the model neither to call nor not to
+# call. For a hard product a call gains 0.45.
 #
 # </details>
 
@@ -1392,11 +1434,11 @@ def train_on_products(reward):
 
 
 def your_reward(completions, answer, **columns):
-    return priced_reward(completions, answer, price=0.9)
+    return priced_reward(completions, answer, price=0.5)
 
 
 try:
-    priced_reward([], [], 0.9)
+    priced_reward([], [], 0.5)
     show_tables({"yours": train_on_products(your_reward)})
 except NotImplementedError:
     print("Write priced_reward first, then run this cell.")
@@ -1404,10 +1446,11 @@ except NotImplementedError:
 # %% [markdown]
 # <details><summary>How to read your result</summary>
 #
-# In one run the model still called for nearly every hard product (0.98 calls each), and seldom for an easy one (0.25
-# calls each). So a gain of 0.05 was enough. One reason is the advantage, which divides by the spread of the group's
-# rewards: in a group where every call leads to the right answer, 0.1 for a call against 0 for a wrong answer by heart
-# gives nearly the same advantages as 1 against 0.
+# In one run the model called for nearly every hard product (0.96 calls each) and 0.36 times for an easy one. More games
+# with the same policy, eight for each easy product, had calls in 56 % of those where a call was worth its price and in
+# 51 % of those where it was not: so it had not learned to tell single products apart. It earned no more than by calling
+# always, 0.29 for an easy product against 0.39, which is within chance for 36 products. Calls for easy products even
+# became more frequent than before training (0.17). Probably what the model learned on hard products carried over.
 #
 # </details>
 
@@ -1679,9 +1722,9 @@ except NotImplementedError:
 #   answer.
 # - `max_completion_length` limits calls, results and the answer together. What does not fit is dropped without a
 #   warning: watch `tools/lost_results`.
-# - A correctness reward teaches the model to call always. With a price per call the model called for nearly every hard
-#   product and for about half of the easy ones, whether a call paid there or not (20 steps, one seed). At a price of
-#   0.5 this earned no more than calling always, because on average an easy call gains about what it costs.
+# - A correctness reward teaches the model to call always. A price for each call teaches it to call where a call pays,
+#   as far as the border between the two lies away from what it knows by heart. Where a call gains about what it costs,
+#   a price teaches nothing.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
