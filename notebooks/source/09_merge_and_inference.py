@@ -564,7 +564,7 @@ panels[1].locator_params(axis="x", nbins=6)
 for axes in panels:
     axes.set_ylim(len(distances) - 0.5, -0.5)
     axes.grid(visible=False)
-figure.suptitle("Of three ways to merge, only the unpacked merge keeps the trained policy")
+figure.suptitle("Only the unpacked merge keeps the logits of the trained policy")
 figures.show(figure, f"Logits and accuracy of three merges. {'; '.join(parts)}.")
 
 # %% [markdown]
@@ -953,10 +953,9 @@ forms = [  # label, model, adapter, whether its base is loaded in 4 bits
     ("16-bit merge, quantized", merged, None, True),
 ]
 kept_scores = {}
-for label, source, beside, load_in_4bit in forms:
+for label, source, beside, in_4_bits in forms:
     candidate, _ = load_model(
-        source, beside, dtype="bfloat16", device=profile.device,
-        load_in_4bit=load_in_4bit,
+        source, beside, dtype="bfloat16", device=profile.device, load_in_4bit=in_4_bits
     )
     sampled = ask(candidate, sample=True)
     started = time.perf_counter()
@@ -967,15 +966,14 @@ for label, source, beside, load_in_4bit in forms:
     low, high = sampled.interval
     print(f"{label:24}{size:5.2f} MiB {seconds:5.1f} s", end="   ")
     print(f"greedy {greedy.rate:.1%}", end="   ")
-    print(f"sampled {sampled.rate:.1%}", end=" ")
-    print(f"({low:.1%} to {high:.1%})")
+    print(f"sampled {sampled.rate:.1%} ({low:.1%} to {high:.1%})")
 for decoding in ("greedy", "sampled"):
-    in_16_bits = kept_scores["16-bit merge"][decoding]
-    in_4_bits = kept_scores["16-bit merge, quantized"][decoding]
-    quantizing_p = paired_p_value(in_16_bits.strict, in_4_bits.strict)
-    points, low, high = difference(in_16_bits, in_4_bits)
-    print(f"quantizing the 16-bit merge, {decoding}: {points:+.1f} points", end=" ")
-    print(f"({low:+.1f} to {high:+.1f}), p = {quantizing_p:.2g}")
+    merge_scores = kept_scores["16-bit merge"][decoding]
+    quantized = kept_scores["16-bit merge, quantized"][decoding]
+    p = paired_p_value(merge_scores.strict, quantized.strict)
+    points, low, high = difference(merge_scores, quantized)
+    interval = f"({low:+.1f} to {high:+.1f}), p = {p:.2g}"
+    print(f"quantizing the 16-bit merge, {decoding}: {points:+.1f} points {interval}")
 
 # %% [markdown]
 # The answer for this adapter: if memory is what you lack and your server takes a 4-bit base, ship the trained policy,

@@ -97,9 +97,9 @@ print("result:", multiply(a=37, b=84))
 # copy a result and to play a game (87.5 % of the products were right and 71 % of the games were won). Then it was
 # trained, on purpose, to do so rarely and badly ([its card](../data/tiny-tools/README.md)). So this chapter shows how
 # such a training is set up and measured. It does not show how far training would bring a model that never learned to
-# use a tool. (Which real models can be trained in this way is said [at the
-# end](#Which-real-models-can-be-trained-with-tools?).) Its tasks are two kinds of products: *easy* ones of single
-# digits, some of which it knows by heart, and *hard* ones, which it cannot compute.
+# use a tool. (Near the end, the section "Which real models can be trained with tools?" lists those that TRL accepts.)
+# Its tasks are two kinds of products: *easy* ones of single digits, some of which it knows by heart, and *hard* ones,
+# which it cannot compute.
 
 # %%
 import os
@@ -625,15 +625,14 @@ for kind, chosen, mark, colour in (("hard", ~is_easy, "x", figures.ORANGE),
     y = calling[chosen] + shift[1, chosen]
     axes.scatter(x, y, marker=mark, color=colour, alpha=0.6, label=f"{kind} product")
 rates_of_calling = {"hard": calling[~is_easy].mean()}
+label = "mean of the easy products on this side"
 for side, chosen, ends in (("left", is_easy & pays, (-0.04, border)),
                            ("right", is_easy & ~pays, (border, 1.04))):
     if not chosen.any():
         continue
     rate = calling[chosen].mean()
-    label = None
-    if "easy" not in " ".join(rates_of_calling):
-        label = "mean of the easy products on this side"
     axes.hlines(rate, *ends, color=figures.BLUE, lw=3, label=label)
+    label = None  # one line in the legend
     rates_of_calling[f"easy, {side} of the border"] = rate
 axes.axvline(border, color="black", linestyle="--", lw=1, label="calls pay left of it")
 axes.set(xlabel="rate right by heart (of 8 tries)", ylabel="rate of calling (of 8)")
@@ -656,8 +655,8 @@ figures.show(figure, f"{words}Rate of calling: {numbers}.")
 # knows. (A rate from eight tries is rough: its 95 % interval reaches up to 35 points to each side. So some products may
 # belong to the other side.)
 #
-# A price does not always change the policy. If it moves the border close to the rate by heart, then a call gains about
-# what it costs, and the model has nothing to learn about these products: exercise 11.2 trains with such a price.
+# A price is not always worth setting. If it moves the border close to the rate by heart, then a call gains about what
+# it costs, and there is nothing to earn by calling less: exercise 11.2 trains with such a price.
 #
 # ## Two tools: look up, then multiply
 #
@@ -1260,7 +1259,7 @@ sandbox.close()
 # first, and for the second it compares the template with a list of those it knows. These are the families of the
 # installed TRL 1.15 that have both:
 #
-# | works | does not |
+# | TRL accepts | TRL refuses |
 # | --- | --- |
 # | Qwen2.5, Qwen3 (also VL, Instruct-2507), Qwen3.5, Qwen3.6, Qwen3.8 | Qwen2.5-VL |
 # | Gemma 4 | Gemma, Gemma 2, **Gemma 3** |
@@ -1446,9 +1445,9 @@ except NotImplementedError:
 # %% [markdown]
 # <details><summary>How to read your result</summary>
 #
-# In one run the model called for nearly every hard product (0.96 calls each) and 0.36 times for an easy one. More games
-# with the same policy, eight for each easy product, had calls in 56 % of those where a call was worth its price and in
-# 51 % of those where it was not: so it had not learned to tell single products apart. It earned no more than by calling
+# In one run the model called for nearly every hard product (0.96 calls each) and 0.36 times for an easy one. More plays
+# of the same policy, eight for each easy product, had calls in 56 % of those where a call was worth its price and in 51
+# % of those where it was not: so it had not learned to tell single products apart. It earned no more than by calling
 # always, 0.29 for an easy product against 0.39, which is within chance for 36 products. Calls for easy products even
 # became more frequent than before training (0.17). Probably what the model learned on hard products carried over.
 #
@@ -1722,9 +1721,9 @@ except NotImplementedError:
 #   answer.
 # - `max_completion_length` limits calls, results and the answer together. What does not fit is dropped without a
 #   warning: watch `tools/lost_results`.
-# - A correctness reward teaches the model to call always. A price for each call teaches it to call where a call pays,
-#   as far as the border between the two lies away from what it knows by heart. Where a call gains about what it costs,
-#   a price teaches nothing.
+# - A correctness reward teaches the model to call always. With a price, a call pays only where the rate by heart is
+#   below the border, that is the rate after a call minus the price. Where the two are about equal, there is nothing to
+#   earn by calling less.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
