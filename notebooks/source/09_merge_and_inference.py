@@ -354,7 +354,7 @@ print(f"accepted (limits: {limits}):", export.is_proved(proof))
 #
 # We make four wrong merges:
 #
-# - the adapter is missing, so the "merged" model is the base alone (the commonest fault);
+# - the adapter is missing, so the "merged" model is the base alone (for example because the wrong folder was saved);
 # - `alpha / r` is left out (here it is 2, so the update is half as large);
 # - the adapter is added twice;
 # - PEFT's `merge_and_unload` is called on the 4-bit model, and PEFT only warns (the *merge into 4-bit*).
@@ -486,7 +486,8 @@ figures.show(figure, f"Accuracy and logits of five merges. {words}.")
 # out" and "merge into 4-bit". Both models choose the same token as the adapter on the 16-bit base at 99 % of the
 # positions, which is within the limit of the check. They lose ten and five points of greedy accuracy, and the paired
 # test shows the first loss (p = 0.008) but not the second (p = 0.1). Their logits, however, differ by 15 and 16 % of
-# their spread, against 0.02 % for the 16-bit merge.
+# their spread, against 0.02 % for the 16-bit merge. (Where an interval in the figure ends near 0, it and the test can
+# disagree, because the interval is approximate. Then call the loss undecided.)
 #
 # The 64 weights at the beginning of the chapter lost nearly their whole update. The merge into 4-bit did not lose the
 # whole adapter: compare its line with "adapter missing", where the logits are much further off.
