@@ -563,6 +563,11 @@ def write_card(
     is_adapter = (folder / "adapter_config.json").is_file()
     pictures = models.has_processor(folder)
     heldout = report.get("heldout", {})
+    measured = heldout  # of the model in the folder, for the hub's metadata
+    if not is_adapter:
+        # The report's rates are of the policy before the merge, the proof's of the merged weights.
+        merged = report.get("merge", {}).get("heldout")
+        measured = {"greedy": merged} if heldout and merged else {}
     data = report.get("data", {})
     # The held-out data first: the numbers are of it.
     sources = [data[name] for name in ("heldout_source", "source") if data.get(name)]
@@ -588,6 +593,7 @@ def write_card(
         report=report,
         settings=settings,
         adapter=is_adapter,
+        measured=measured,
         measures=("strict", "lenient", "well_formed"),
         describe_gain=describe_gain,
         sampled=heldout.get("sampled", {}).get("strict"),
