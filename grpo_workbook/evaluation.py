@@ -424,7 +424,7 @@ class Change:
     after: float
     after_interval: tuple[float, float]
     gain: float
-    gain_interval: tuple[float, float]  # 95 %, a bootstrap of the problems' gains
+    gain_interval: tuple[float, float]  # 95 %, `statistics.mean_interval` of the problems' gains
     better: int  # problems that got better
     worse: int
     p_value: float  # of the paired test: chance alone makes as many problems better as worse
@@ -445,7 +445,7 @@ class Part:
     """A part of a gain, 0 to 1, to 4 places."""
 
     gain: float
-    gain_interval: tuple[float, float]  # 95 %, a bootstrap of the problems
+    gain_interval: tuple[float, float]  # as in Change
 
 
 @dataclass(frozen=True)
@@ -649,28 +649,32 @@ def rate_interval(rates: Sequence[float]) -> tuple[float, float]:
     """
     if set(rates) <= {0, 1}:
         return statistics.wilson_interval(rates)
-    low, high = statistics.bootstrap_interval(rates)
+    low, high = statistics.mean_interval(rates, 0, 1)
+    return round(low, 4), round(high, 4)
+
+
+def _gain_interval(gains: Sequence[float]) -> tuple[float, float]:
+    """95 % (low, high) of the mean of the problems' gains, to 4 places."""
+    low, high = statistics.mean_interval(gains, -1, 1)
     return round(low, 4), round(high, 4)
 
 
 def _part(gains: list[float]) -> Part:
     """A part of a gain, from the gain of each problem."""
-    low, high = statistics.bootstrap_interval(gains)
-    return Part(statistics.accuracy(gains), (round(low, 4), round(high, 4)))
+    return Part(statistics.accuracy(gains), _gain_interval(gains))
 
 
 def _change(before: list[float], after: list[float]) -> Change:
     """The change of one measure, from each problem's rate before and after."""
     gains = [new - old for old, new in zip(before, after, strict=True)]
     better, worse = statistics.changed(before, after)
-    low, high = statistics.bootstrap_interval(gains)
     return Change(
         before=statistics.accuracy(before),
         before_interval=rate_interval(before),
         after=statistics.accuracy(after),
         after_interval=rate_interval(after),
         gain=round(sum(gains) / len(gains), 4),
-        gain_interval=(round(low, 4), round(high, 4)),
+        gain_interval=_gain_interval(gains),
         better=len(better),
         worse=len(worse),
         p_value=statistics.paired_p_value(before, after),

@@ -53,7 +53,7 @@ def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     array = np.asarray(values, dtype=float)
     if len(array) == 0 or not np.isfinite(array).all():
         raise WorkbookError("there is no mean: give at least one value, and only finite ones")
-    if np.ptp(array) == 0:  # no width: for 0 or 100 % right use wilson_interval
+    if np.ptp(array) == 0:  # no width: use wilson_interval or mean_interval
         return float(array[0]), float(array[0])
     result = scipy.stats.bootstrap(
         (array,),
@@ -64,6 +64,28 @@ def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     )
     interval = result.confidence_interval
     return float(interval.low), float(interval.high)
+
+
+def mean_interval(values: Sequence[float], lowest: float, highest: float) -> tuple[float, float]:
+    """95 % (low, high) of the mean of values between two limits; it always has a width.
+
+    This is `bootstrap_interval`, unless all values are equal: then a bootstrap has no width, as if
+    nothing could be different. Of n equal values the *rule of three* says that with 95 % confidence
+    at most about 3 / n of all values differ from them, exactly 1 - 0.05 ** (1 / n). The interval
+    reaches to the means that result if these values are all `lowest`, or all `highest`.
+
+    Args:
+        values: one for each problem.
+        lowest, highest: the limits of a value, such as -1 and 1 for a gain, 0 and 1 for a rate.
+
+    Raises:
+        WorkbookError: for no values, and for values that are not finite.
+    """
+    low, high = bootstrap_interval(values)
+    if np.ptp(values) > 1e-9:  # differences of rates may differ by rounding
+        return low, high
+    may_differ = 1 - 0.05 ** (1 / len(values))
+    return low - may_differ * (low - lowest), high + may_differ * (highest - high)
 
 
 def changed(before: Sequence[float], after: Sequence[float]) -> tuple[list[int], list[int]]:

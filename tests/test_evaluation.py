@@ -113,6 +113,17 @@ def test_the_parts_of_a_gain_by_hand():
     assert max(map(len, lines[2:])) <= 80
 
 
+def test_no_interval_is_without_width():
+    """Nothing changed in three problems with five tries each, which is not certainty."""
+    scores = scores_of(["10000", "01000", "00100"])
+    comparison = compare(scores, scores)
+    bound = 1 - 0.05 ** (1 / 3)  # what none of three problems shows may be true of so many
+    for change in (comparison.strict, comparison.parts.form):
+        assert change.gain_interval == pytest.approx((-bound, bound), abs=1e-3)
+    low, high = comparison.strict.before_interval  # a fifth of the tries in each problem
+    assert 0 < low < 0.2 < high < 1
+
+
 def test_a_policy_compared_with_itself_gains_nothing_new():
     """Its unlucky problems are found again by their other tries, which are as lucky as before."""
     draw = random.Random(0)

@@ -584,15 +584,37 @@ def test_the_metadata_is_the_hubs(card, tmp_path):
     data, text = card(report, base="Qwen/Qwen3-0.6B")
     assert (data.base_model, data.library_name) == ("Qwen/Qwen3-0.6B", "transformers")
     assert (data.datasets, data.tags) == (["openai/gsm8k"], ["grpo", "trl"])
-    found = {e.metric_name: (e.metric_value, e.metric_args) for e in data.eval_results}
-    interval = list(wilson_interval([True] * 370 + [False] * 30))
-    assert found["strict_sampled, after training"] == (0.925, {"interval_95": interval})
-    assert {e.dataset_type for e in data.eval_results} == {"openai/gsm8k"}
     assert "[Qwen/Qwen3-0.6B](https://huggingface.co/Qwen/Qwen3-0.6B)" in text
     (tmp_path / "merged" / "adapter_config.json").write_text("{}")
     data, text = card(report, base="Qwen/Qwen3-0.6B")
     assert data.library_name == "peft"
     assert 'from_pretrained("Qwen/Qwen3-0.6B")' in text
+    found = {e.metric_name: (e.metric_value, e.metric_args) for e in data.eval_results}
+    interval = list(wilson_interval([True] * 370 + [False] * 30))
+    assert found["strict_sampled, after training"] == (0.925, {"interval_95": interval})
+    assert {e.dataset_type for e in data.eval_results} == {"openai/gsm8k"}
+
+
+def test_a_merged_models_metadata_has_only_what_was_measured_of_it(card):
+    """The rates before and after are those of the base in 4 bits with its adapter."""
+    data, text = card()
+    assert data.eval_results is None  # its merge was proved by logits alone
+    assert "Measured on the 4-bit base with the adapter beside it, and **not with these" in text
+    assert "which have answered no held-out problem" in text
+    merged = report_heldout({"greedy": RIGHT}, {"greedy": scores_with(374, 400)})["greedy"]
+    data, text = card({**REPORT, "merge": {**REPORT["merge"], "heldout": merged}})
+    values = {e.metric_name: e.metric_value for e in data.eval_results}
+    assert values["strict_greedy, after training"] == 0.935
+    assert all("sampled" not in name for name in values)
+    assert "They answered the problems greedily" in text
+    assert "strict, greedy: merged 93.5%, the policy before merging 92.5%" in text
+    in_16_bits = {**REPORT, "load_in_4bit": False}
+    assert "Measured on the base with the adapter beside it, and **not" in card(in_16_bits)[1]
+
+
+def test_a_part_of_the_gain_that_no_problem_shows_has_an_interval_on_the_card(card):
+    """Rule of three: what none of 400 problems shows may still be true of 3 in 400."""
+    assert "| form | +0.0 (-0.7 to +0.7) |" in card()[1]
 
 
 def test_the_text_has_the_numbers(card):
@@ -676,8 +698,13 @@ def test_a_main_runs_merged_model_and_its_cards(main_runs, family):
     for part in ("adapter", "merged"):
         card = ModelCard.load(folder / part / "README.md")
         found = {e.metric_name: e.metric_value for e in card.data.eval_results}
-        after = report["heldout"]["sampled"]["strict"]["after"]
-        assert found["strict_sampled, after training"] == after
+        if part == "adapter":
+            after = report["heldout"]["sampled"]["strict"]["after"]
+            assert found["strict_sampled, after training"] == after
+        else:  # only the greedy answers are those of the merged weights
+            after = report["merge"]["heldout"]["strict"]["after"]
+            assert found["strict_greedy, after training"] == after
+            assert "strict_sampled, after training" not in found
         assert str(REPO) not in str(card)
 
 

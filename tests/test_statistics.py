@@ -19,6 +19,7 @@ from grpo_workbook.statistics import (
     fewest_problems,
     has_fallen,
     majority_at_k,
+    mean_interval,
     paired_gain,
     paired_items,
     paired_p_value,
@@ -70,6 +71,21 @@ def test_the_bootstrap_agrees_with_the_closed_form_of_a_mean():
     assert (low, high) == pytest.approx(
         (values.mean() - half, values.mean() + half), abs=0.05 * half
     )
+
+
+def test_equal_values_leave_room_for_others():
+    """The rule of three: what none of n problems shows is true of at most about 3 / n of all."""
+    low, high = mean_interval([0.0] * 120, -1, 1)
+    assert (low, high) == pytest.approx((-3 / 120, 3 / 120), rel=0.02)
+    # With that rate the chance that all 120 problems show nothing is 5 %.
+    assert (1 - high) ** 120 == pytest.approx(0.05)
+    assert mean_interval([0.1 + 0.2, 0.3], -1, 1)[0] < 0.2  # they differ by rounding alone
+    low, high = mean_interval([1.0] * 8, 0, 1)  # 8 of 8
+    assert (low, high) == pytest.approx((0.05 ** (1 / 8), 1))
+    low, high = mean_interval([0.25] * 60, 0, 1)
+    assert 0 < low < 0.25 < high < 1
+    varied = [0.0] * 5 + [1.0] * 5
+    assert mean_interval(varied, 0, 1) == bootstrap_interval(varied)
 
 
 @pytest.mark.slow
