@@ -650,13 +650,15 @@ def took_a_raw_file_to_a_proved_model(folder, proved):
     assert rows["for training"] + rows["held out"] == rows["within the budget"]
     assert proved["through"]["draft"] > 20
     assert proved["through"]["final"] == 0
-    assert len(proved["checklist"]) == 12
+    assert len(proved["checklist"]) == 13
     assert all(proved["checklist"].values())
     held_out, hashed = "no training question is held out", "the data files are the run's"
     assert proved["spoiled"] == [held_out, hashed]
     capstone = folder / "outputs" / "capstone"
     assert (capstone / "merged" / "model.safetensors").is_file()
     card = (capstone / "merged" / "README.md").read_text(encoding="utf-8")
-    assert card.count("- [x] ") == 12
+    assert card.count("- [x] ") == 13
+    assert "**not with these merged weights**" in card
+    assert "These merged weights over the 16-bit base" in card
     assert abs(proved["heldout"]["sampled"]["parts"]["form"]["gain"]) < 0.05
     assert "| sharpening |" in card

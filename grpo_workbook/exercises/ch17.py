@@ -419,8 +419,10 @@ def intervals(form, sharpening, new, together):
 
 
 may_claim = exercise("17.3", "may_claim", solution=correct_may_claim)
-# the parts overlap
-may_claim.case(intervals((0.0, 0.0), (8.3, 17.8), (11.7, 23.4), (23.3, 36.1)), gives=[1, 2, 3])
+# the parts overlap; none of 120 problems shows form
+may_claim.case(intervals((-2.5, 2.5), (8.3, 17.8), (11.7, 23.4), (23.3, 36.1)), gives=[1, 2, 3])
+# the same with none of 60 problems
+may_claim.case(intervals((-4.9, 4.9), (6.4, 19.7), (9.3, 25.8), (20.8, 38.6)), gives=[1, 2])
 # a gain in form is not shown, and neither is its absence
 may_claim.case(intervals((-1.0, 8.0), (2.0, 9.0), (-2.0, 7.0), (4.0, 18.0)), gives=[1])
 # the parts are far apart

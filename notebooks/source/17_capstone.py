@@ -39,7 +39,7 @@ boxes["groups"] = (0.72, 0.82, "4, 5 · can it learn?\nDoes it fit?", green)
 boxes["before"] = (0.92, 0.82, "6 · baseline", orange)
 boxes["train"] = (0.92, 0.45, "7 · GRPO run\nrun.json, log.json", white)
 boxes["health"] = (0.64, 0.45, "8 · diagnosis", green)
-boxes["after"] = (0.37, 0.45, "9 · held-out again", orange)
+boxes["after"] = (0.37, 0.45, "9 · held-out again\nheldout_answers.jsonl", orange)
 merge_files = "report.json\nadapter/, merged/"
 boxes["merge"] = (0.1, 0.45, f"10 · report, merge, card\n{merge_files}", white)
 boxes["list"] = (0.25, 0.08, "11 · checklist", green)
@@ -354,19 +354,21 @@ weights = [2.0, 0.5, 0.5]
 # %% [markdown]
 # Now attack both versions. Take one of your questions and write what a good model would answer (`HONEST`). Then collect
 # attacks: those of the course, and texts in the right form with the answers of *other* rows. The course's collection
-# needs a whole number as the answer. If your answers are texts, this cell attacks a question of its own instead. Then
-# the line *no attack gets through* of the checklist says nothing about your task, and only exercise 17.2 attacks your
-# reward.
+# needs a whole number of at least 10 as the answer. If your file has none, for example because your answers are texts,
+# this cell attacks a question of its own instead. That says nothing about your task, so the box *no attack gets
+# through* of the checklist stays empty, and only exercise 17.2 attacks your reward.
 
 # %%
 from grpo_workbook.rewards import attacks, honest
 
 question = "What is 6 times 7?"
 right = "42"
+own_question = False  # whether the attacks are on a question of the file
 for row in train_rows:
     if row["answer"].isdecimal() and int(row["answer"]) >= 10:
         question = row["question"]
         right = row["answer"]
+        own_question = True
         break
 HONEST = honest(right)
 attempts = []  # (kind, text)
@@ -418,7 +420,7 @@ names = [function.__name__ for function in reward_functions]
 reward_weights = dict(zip(names, weights))
 attacked = {
     "rewards": reward_weights, "attacks": len(attempts), "through": through["final"],
-    "most": max(earned["final"]),
+    "most": max(earned["final"]), "own_question": own_question,
 }
 files.write_json(folder / "attacks.json", attacked)
 print(f"the best attack earns {attacked['most']:.0%} of the honest reward:")
@@ -458,8 +460,8 @@ axes.spines["left"].set_visible(False)
 axes.tick_params(axis="y", length=0, pad=8)
 axes.grid(False)
 axes.set_xlabel("number of attacks")
-axes.set_title(f"Of {len(attempts)} attacks {through['draft']} fool the draft, "
-               f"{through['final']} the final rewards")
+figure.suptitle(f"Of {len(attempts)} attacks {through['draft']} fool the draft, "
+                f"{through['final']} the final rewards")
 figure.legend(frameon=False, loc="outside lower center", ncols=3)
 counts = ", ".join(f"{kind} {fooled['draft'][kind]} of {tried[kind]}" for kind in kinds)
 figures.show(figure, f"Bar chart by kind of attack. The draft is fooled by: {counts}. "
@@ -696,13 +698,16 @@ figures.show(figure, words)
 # it with the baseline of the same 60 problems, which have eight answers each from step 6:
 
 # %%
-from statistics import mean
+from grpo_workbook.evaluation import by_problem, rate_interval
 
 probed = len(probe.dataset)
-baseline = mean(before_sampled.strict[: probed * TRIES])
+baseline_rates = by_problem(before_sampled.strict, TRIES)[:probed]
+baseline = sum(baseline_rates) / probed
+baseline_low, baseline_high = rate_interval(baseline_rates)
 curve = [entry for entry in trainer.state.log_history if "heldout/strict" in entry]
 print(f"baseline of all {len(heldout_set)} problems:         {before_sampled.rate:.1%}")
-print(f"baseline of the probe's {probed} problems:  {baseline:.1%}")
+print(f"baseline of the probe's {probed} problems:  {baseline:.1%}", end=" ")
+print(f"({baseline_low:.1%} to {baseline_high:.1%})")
 print(f"the probe before the first step:      {curve[0]['heldout/strict']:.1%}")
 
 # %% [markdown]
@@ -714,6 +719,7 @@ from grpo_workbook import wilson_interval
 figure, (axes,) = figures.new_panels(7.5, 3.2)
 axes.axhline(baseline, color=figures.GREY, linestyle="--",
              label=f"baseline,\n{TRIES} answers each")
+axes.axhspan(baseline_low, baseline_high, color=figures.GREY, alpha=0.2, lw=0)
 probe_steps = [entry["step"] for entry in curve]
 probe_rates = [entry["heldout/strict"] for entry in curve]
 spans = []
@@ -730,14 +736,16 @@ axes.set_xticks(probe_steps)
 axes.set_title(f"The same {probed} held-out problems during the run")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Line chart of the probe: {'; '.join(spans)}. "
-             f"The baseline of the same problems is {baseline:.2f}.")
+             f"The baseline of the same problems is {baseline:.2f} "
+             f"({baseline_low:.2f} to {baseline_high:.2f}).")
 
 # %% [markdown]
-# Each point is the rate of the 60 problems that are strictly right, with its 95 % interval, and the dashed line is
-# their baseline. Before the first step the probe has 18.3 % and the baseline 29.6 %, although the model is the same:
-# the difference is chance. (Seven other seeds gave 20 to 33 % for the same probe.) One answer to each of 60 problems is
-# a rough measurement, and the interval of the first point just reaches the line. So do not take a small step of such a
-# curve for a change. The rise as a whole is not small: the intervals of the last three points lie above the line.
+# Each point is the rate of the 60 problems that are strictly right, with its 95 % interval. The dashed line is their
+# baseline, and the grey band is the baseline's 95 % interval. Before the first step the probe has 18.3 % and the
+# baseline 29.6 %, although the model is the same: the difference is chance. (Seven other seeds gave 20 to 33 % for the
+# same probe.) One answer to each of 60 problems is a rough measurement, and the interval of the first point overlaps
+# the band. So do not take a small step of such a curve for a change. The rise as a whole is not small: the intervals of
+# the last two points lie above the band.
 #
 # ## 9 · What did it gain?
 #
@@ -756,6 +764,30 @@ heldout_report = report_heldout(
 print(compare(before_sampled, after_sampled))
 
 # %% [markdown]
+# Keep the answers, too, so that you can read them and anyone can score them again. Each line of the file has an answer
+# before training and one after it:
+
+# %%
+from datasets import Dataset
+
+asked = heldout_set["question"][:]
+references = heldout_set["answer"][:]
+answer_rows = []
+pairs = {"sampled": (before_sampled, after_sampled)}
+pairs["greedy"] = (before_greedy, after_greedy)
+for way, (before, after) in pairs.items():
+    for place, completion in enumerate(after.completions):
+        number = place // after.samples  # a problem's samples stand in a row
+        row = {"question": asked[number], "answer": references[number], "way": way}
+        row["before"] = before.completions[place]
+        row["right_before"] = before.strict[place]
+        row["after"] = completion
+        row["right_after"] = after.strict[place]
+        answer_rows.append(row)
+Dataset.from_list(answer_rows).to_json(folder / "heldout_answers.jsonl")
+print(len(answer_rows), "pairs of answers")
+
+# %% [markdown]
 # How does the gain look with greedy decoding, and within eight tries? *Lenient* accepts the right number in any
 # readable form, and *pass@8* is the rate of problems of which at least one of eight answers is right.
 
@@ -764,7 +796,8 @@ figure, words = figures.before_after(heldout_report)
 figures.show(figure, words)
 
 # %% [markdown]
-# Each pair of bars is accuracy on the held-out problems before and after training, with 95 % intervals.
+# Each pair of bars is accuracy on the held-out problems before and after training, with 95 % intervals. Strict and
+# lenient are equal if no right answer has another form than the requested one.
 #
 # A gain in *strict* accuracy can mean three different things. A reader of your model card will think of the third one,
 # so find out which of them it is ([chapter 08](08_evaluation.ipynb)):
@@ -820,9 +853,9 @@ figures.show(figure, words + ", ".join(gains))
 # and its black line is its 95 % interval.
 #
 # None of the measured gain is form, because the base nearly always writes the requested form ([its
-# card](../data/tiny-qwen3/README.md)). The interval of form has no width, since no answer before training was right in
-# another form. That does not mean that the measurement has no error. By the *rule of three*, what none of 120 problems
-# shows can still be true of 3 in 120, so up to 2.5 points of form remain possible.
+# card](../data/tiny-qwen3/README.md)). No answer before training was right in another form, so no problem shows a gain
+# or a loss in form. That does not mean that the measurement has no error. By the *rule of three*, what none of 120
+# problems shows can still be true of 3 in 120. So the interval reaches to 2.5 points on both sides.
 #
 # Of the gain, 12.8 points are sharpening, and 16.9 are on problems that the base solved in none of its other seven
 # tries. Their intervals overlap, so these intervals do not show which part is larger. (An interval of the difference,
@@ -839,6 +872,8 @@ figures.show(figure, words + ", ".join(gains))
 # The report collects the numbers of the run.
 
 # %%
+from statistics import mean
+
 tenth = max(1, len(log) // 10)
 reward_means = {}
 for name in names:
@@ -902,9 +937,25 @@ print(card[begin:end])
 # paired test would give p = 0.125, so the difference may be chance. The card gives both errors, that of the merge and
 # that of the change of base ([chapter 09](09_merge_and_inference.ipynb)).
 #
-# So every gain on the card is one of the 4-bit policy over the 4-bit base. Of the merged model, which you send, only
-# the 79.2 % were measured. If you want to claim a gain for it, ask the 16-bit base and the merged model the same
-# held-out problems.
+# So every gain in these tables is one of the 4-bit policy over the 4-bit base, as the line under *Before and after*
+# says. You send the merged model. To claim a gain for it, ask the base in 16 bits and the merged model the same
+# held-out problems:
+
+# %%
+from grpo_workbook import load_model
+
+in_16_bits = {}
+for name, model_folder in (("base", profile.model), ("merged", folder / "merged")):
+    model, _ = load_model(model_folder, dtype=profile.dtype, device=profile.device)
+    in_16_bits[name] = ask_heldout_problems(model, sample=False)
+    del model
+before, after = {"greedy": in_16_bits["base"]}, {"greedy": in_16_bits["merged"]}
+report["in_16_bits"] = report_heldout(before, after)
+files.write_json(folder / "report.json", report)
+print(compare(in_16_bits["base"], in_16_bits["merged"]))
+
+# %% [markdown]
+# Step 11 writes this gain into the card, as a line of its own.
 #
 # ## 11 · The checklist
 #
@@ -934,11 +985,22 @@ def check_inputs(folder):
     checks["the data files are the run's"] = (same_rows, f"SHA-256 {sha256[:8]}")
     same_rewards = rewards == report["reward_weights"]
     checks["the attacked rewards were trained"] = (same_rewards, ", ".join(rewards))
-    checks["no attack gets through"] = (attacked["most"] < 1, most)
+    if not attacked["own_question"]:
+        most = "not judged, the attacks were on another question"
+    all_fail = attacked["own_question"] and attacked["most"] < 1
+    checks["no attack gets through"] = (all_fail, most)
     return checks
 
 # %% [markdown]
-# The second function checks the run and its model:
+# The second function checks the run and its model. A gain is ticked if its p-value is below 0.05. This test is over the
+# problems of one run, so it does not say what another seed would give:
+
+# %%
+def rose(change):
+    """(Whether the rate rose beyond chance, the evidence)."""
+    evidence = f"{change['before']:.1%} to {change['after']:.1%}"
+    p_value = change["p_value"]
+    return change["gain"] > 0 and p_value < 0.05, f"{evidence}, p = {p_value:.1g}"
 
 # %%
 from grpo_workbook.diagnosis.findings import SEVERE
@@ -955,7 +1017,7 @@ def check_results(folder):
     severe = [each.name for each in diagnose(run_log) if each.severity == SEVERE]
     strict = report["heldout"]["sampled"]["strict"]
     rates = [f"{strict['before']:.1%}", f"{strict['after']:.1%}"]
-    gained = strict["gain"] > 0 and strict["p_value"] < 0.05
+    merged = report["in_16_bits"]["greedy"]["strict"]
     facts = [report["data"]["source"], *report["reward_weights"], *rates]
     missing = [fact for fact in facts if fact not in card]
     same = f"same token at {report['merge']['same_greedy_tokens']:.1%} of the places"
@@ -963,7 +1025,8 @@ def check_results(folder):
     checks = {}
     checks["training ended"] = (steps == wanted, f"{steps} of {wanted} steps")
     checks["no severe finding"] = (not severe, ", ".join(severe) or "none")
-    checks["strict accuracy rose beyond chance"] = (gained, " to ".join(rates))
+    checks["strict, sampled: the policy gained, in one run"] = rose(strict)
+    checks["strict, greedy: the merged model gained, too"] = rose(merged)
     checks["the card says what the gain is"] = (kind_of_gain in card, kind_of_gain)
     checks["the merge is proved"] = (is_proved(report["merge"]), same)
     evidence = ", ".join(missing) or "all found"
@@ -971,8 +1034,8 @@ def check_results(folder):
     return checks
 
 # %% [markdown]
-# Now check everything, and write the list into the model card, with the numbers of rows from step 2, so that the card
-# is the one page that you send.
+# Now check everything, and write the list into the model card, with the gain in 16 bits and the numbers of rows from
+# step 2, so that the card is the one page that you send.
 
 # %%
 def check_all(folder):
@@ -989,9 +1052,13 @@ def as_lines(checks):
 
 checks = check_all(folder)
 print(as_lines(checks))
-counts = files.read_json(folder / "report.json")["data"]["rows_left"]
+final_report = files.read_json(folder / "report.json")
+_, gain_in_16_bits = rose(final_report["in_16_bits"]["greedy"]["strict"])
+counts = final_report["data"]["rows_left"]
 row_lines = "\n".join(f"- {step}: {count}" for step, count in counts.items())
-sections = f"## Rows left after each step\n\n{row_lines}\n\n"
+sections = "## These merged weights over the 16-bit base\n\n"
+sections += f"Strict, greedy, the same held-out problems: {gain_in_16_bits}\n\n"
+sections += f"## Rows left after each step\n\n{row_lines}\n\n"
 sections += f"## Checked\n\n{as_lines(checks)}\n"
 card_file.write_text(f"{card}\n\n{sections}", "utf-8");
 
@@ -1015,8 +1082,7 @@ print("failed:", ", ".join(failed))
 # Check them yourself:
 #
 # - I read 50 completions from before training and 50 from after it, right ones as well as wrong ones. (They are in
-#   `before_sampled.completions` and `after_sampled.completions`, eight to each problem in a row. The right ones have
-#   True in `.strict`. No file keeps them, so read them before you close the notebook.)
+#   `heldout_answers.jsonl`: eight sampled ones and a greedy one to each problem.)
 # - The held-out problems are what users will ask, and not what was easy to collect.
 # - I chose no reward, step or checkpoint by the held-out set. The curve in step 8 was looked at and used for nothing.
 
@@ -1239,9 +1305,10 @@ check("17.3", may_claim);
 # ```
 #
 # Sentence 3 is the one that goes wrong most often. An interval from -1 to 8 contains 0, so a gain in form is not shown.
-# But neither is its absence: up to 8 points may be form. The rule for sentence 4 is strict, because two intervals that
-# overlap a little can still belong to a clear difference. An interval of the *difference*, problem by problem, decides
-# such a case.
+# But neither is its absence: up to 8 points may be form. Even if no problem shows any form, the number of problems
+# decides: with 120 of them the interval reaches to 2.5 points, and with 60 to 4.9. The rule for sentence 4 is strict,
+# because two intervals that overlap a little can still belong to a clear difference. An interval of the *difference*,
+# problem by problem, decides such a case.
 #
 # </details>
 #
@@ -1331,7 +1398,7 @@ predict("17.4", prediction, few_rows);
 # - Look at the untrained model's groups: only groups with different rewards teach.
 # - Measure the same held-out problems before and after training, in pairs, and read the diagnosis of the run.
 # - Say what kind of gain it is: form, sharpening or new. Here it was sharpening and new.
-# - Prove the merge, and let the model card name data, rewards and numbers.
+# - Prove the merge, measure the model that you send, and let its card name data, rewards and numbers.
 # - Let a checklist read the files. Check yourself what it cannot: read completions, ask whether the held-out problems
 #   are what users will ask, and choose nothing by the held-out set.
 #
