@@ -563,11 +563,6 @@ def write_card(
     is_adapter = (folder / "adapter_config.json").is_file()
     pictures = models.has_processor(folder)
     heldout = report.get("heldout", {})
-    measured = heldout  # of the model in the folder, for the hub's metadata
-    if not is_adapter:
-        # The report's rates are of the policy before the merge, the proof's of the merged weights.
-        merged = report.get("merge", {}).get("heldout")
-        measured = {"greedy": merged} if heldout and merged else {}
     data = report.get("data", {})
     # The held-out data first: the numbers are of it.
     sources = [data[name] for name in ("heldout_source", "source") if data.get(name)]
@@ -593,7 +588,7 @@ def write_card(
         report=report,
         settings=settings,
         adapter=is_adapter,
-        measured=measured,
+        measured=heldout if is_adapter else _measured_after_merge(report),
         measures=("strict", "lenient", "well_formed"),
         describe_gain=describe_gain,
         sampled=heldout.get("sampled", {}).get("strict"),
@@ -607,6 +602,17 @@ def write_card(
     )
     with files.whole_file(folder / "README.md") as path:
         path.write_text(_PATH.sub(r"\1", str(card)), encoding="utf-8")
+
+
+def _measured_after_merge(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What the merged weights answered themselves, by way of decoding; empty outside of a run.
+
+    The rates in report["heldout"] are those of the base with the adapter beside it.
+    """
+    proof = report.get("merge", {})
+    if "heldout" in report and "heldout" in proof:
+        return {"greedy": proof["heldout"]}
+    return {}
 
 
 def _example(folder: Path, data: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict]:
