@@ -614,7 +614,7 @@ def test_a_merged_models_metadata_has_only_what_was_measured_of_it(card):
 
 def test_a_part_of_the_gain_that_no_problem_shows_has_an_interval_on_the_card(card):
     """Rule of three: what none of 400 problems shows may still be true of 3 in 400."""
-    assert "| form | +0.0 (-0.7 to +0.7) |" in card()[1]
+    assert "| form | +0.0 (-0.8 to +0.8) |" in card()[1]
 
 
 def test_the_text_has_the_numbers(card):
