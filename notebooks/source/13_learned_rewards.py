@@ -9,8 +9,9 @@
 # the distance from the base, read from such a curve where to stop, and test whether a remedy does more than stop early.
 #
 # **Time:** about 3 minutes on two CPU cores. You train a reward model and policies against it; the runs with many
-# seeds are stored, and you read them. Reading takes about 40 minutes, and the optional part "For the curious" another
-# 15. **You need** chapters 00, 01 and 03, and from chapter 12 what a paired difference and Holm's correction are.
+# seeds are stored, and you read them. Reading takes about 40 minutes, the exercises about 50, and the optional part
+# "For the curious" another 15. **You need** chapters 00, 01 and 03, and from chapter 12 what a paired difference and
+# Holm's correction are.
 
 # %% [markdown]
 # ## Why a learned reward can stop helping
@@ -207,6 +208,26 @@ check("13.1", slope_of_gold);
 # measured: label some completions of the *present* policy. Labels of the base's completions do not show it.
 #
 # </details>
+#
+# Ask your function about the toy's proxy with the loophole: does its sign change where gold was highest?
+
+# %%
+betas = torch.logspace(1.5, -0.6, 60).tolist()
+mean_golds = [mean_gold for _, _, mean_gold in paths["a loophole"]]
+top = mean_golds.index(max(mean_golds))
+print(f"gold is highest at a beta of {betas[top]:.2f}")
+proxy_rewards, gold_rewards = loophole.tolist(), gold_values.tolist()
+try:
+    falling = []
+    for beta in betas:
+        if slope_of_gold(proxy_rewards, gold_rewards, beta) < 0:
+            falling.append(beta)
+    print(f"your slope is negative for the first time at {max(falling):.2f}")
+except NotImplementedError:
+    print("Write slope_of_gold first, then run this cell.")
+
+# %% [markdown]
+# The two numbers are the same, or one step of the list of betas apart.
 
 # %% [markdown]
 # ## A reward model
@@ -299,18 +320,19 @@ def gold(completions, **columns):
 
 # %% [markdown]
 # The completions are sampled as in training. A list called `pool` keeps the completions of one problem next to each
-# other. The cell prints one example for each of four values of gold. Other values occur, too:
+# other. (The model is an argument, because the trained policy is asked later.) The cell prints one example for each of
+# four values of gold. Other values occur, too:
 
 # %%
-def sample_pool(rows, each):
-    """`each` completions of each row, with their gold, one problem after the other."""
+def sample_pool(model, rows, each):
+    """A model's completions, `each` of a row, with their gold, problem by problem."""
     pool = []
     for row in rows:
         for _ in range(each):
             pool.append(dict(row))
     prompts = [row["prompt"] for row in pool]
     texts = generate(
-        base, tokenizer, prompts, sample=True, max_new_tokens=64, batch_size=256,
+        model, tokenizer, prompts, sample=True, max_new_tokens=64, batch_size=256,
         seed=profile.seed,
     )
     answers = [row["answer"] for row in pool]
@@ -323,7 +345,7 @@ def sample_pool(rows, each):
 
 
 train_rows = list(to_dataset(load_problems(data.WORD_PROBLEMS["train"])))
-pool = sample_pool(train_rows[:256], each=4)
+pool = sample_pool(base, train_rows[:256], each=4)
 for value in (0.0, 0.333, 0.833, 1.0):
     same = [row["text"] for row in pool if row["gold"] == value]
     print(f"gold {value}: {len(same):4} of {len(pool)}, such as {same[0]!r}")
@@ -428,7 +450,8 @@ for entry in trainer.state.log_history[:-1:6]:
 # Each row is a tuple `(prompt, gold, reward)`. For each prompt take all pairs of its rows that differ in gold; a pair
 # is in the right order if the row with more gold has strictly more reward. Return the mean over prompts of the fraction
 # in the right order. Leave out a prompt without such a pair. The number decides whether you may train against a reward
-# model: at 0.5 it cannot tell apart what you ask it to tell apart.
+# model: at 0.5 it cannot tell apart what you ask it to tell apart. The next cells contain the solution, so try it
+# before you scroll.
 
 # %% tags=["exercise"]
 def rate_within(rows: list[tuple[str, float, float]]) -> float:
@@ -505,7 +528,7 @@ def rates_within(pool, size, golds):
 # The interval is a bootstrap over problems:
 
 # %%
-more = sample_pool(train_rows[320:832], each=8)
+more = sample_pool(base, train_rows[320:832], each=8)
 for row, reward in zip(more, rewards_of(reward_model, more)):
     row["proxy"] = reward
 
@@ -518,9 +541,22 @@ for name, rates in (("all pairs", all_rates), ("same form", form_rates)):
     print(f"           95 % interval {low:.1%} to {high:.1%}")
 
 # %% [markdown]
-# To see why, look at the margins of the pairs: the reward of the better completion minus that of the worse one. The
-# pairs of one problem share a weight of 1. So the share of the area to the right of 0 is the mean rate over problems
-# (for the same form, the rate that is printed above):
+# Your function should give the rate of all pairs, too:
+
+# %%
+tuples = []
+for place, row in enumerate(more):
+    tuples.append((f"problem {place // 8}", row["gold"], row["proxy"]))
+try:
+    print(f"your rate_within: {rate_within(tuples):.1%}")
+except NotImplementedError:
+    print("Write rate_within first, then run this cell.")
+
+# %% [markdown]
+# Of all pairs most are in the right order, of the pairs of the same form far fewer. To see why, look at the margins of
+# the pairs: the reward of the better completion minus that of the worse one. The pairs of one problem share a weight of
+# 1. So the share of the area to the right of 0 is the mean rate over problems (for the same form, the rate that is
+# printed above):
 
 # %%
 def margins_of(pool, same_form):
@@ -605,7 +641,9 @@ print(f"{selection['alike_problems'].sum()} problems have pairs of the same form
 # Of all pairs, these five models order 89.5 % rightly [86.7, 92.3]; of the pairs of the same form only 68.5 % [62.2,
 # 74.7] (means of five models, with t intervals in percent). A coin would reach 50 %. A training log shows only a number
 # like the first, which hides the second. As soon as the policy writes every completion in the requested form, only
-# such pairs are left, and about three of ten comparisons are wrong.
+# such pairs are left, and about three of ten comparisons are wrong. That alone would not make gold fall, because seven
+# of ten are right. Gold can fall when the policy moves to completions that the model overrates, and a rate on the
+# base's completions does not show those.
 
 # %% [markdown]
 # ## Train against it
@@ -720,17 +758,50 @@ for row, reward in zip(heldout_rows, rewards_of(reward_model, heldout_rows)):
 # not show what has happened; you have to read completions or to buy gold labels.
 #
 # In the toy, gold fell when its covariance with the proxy was negative among the answers that the policy then gave
-# (exercise 13.1). You can measure the same here if you label several completions of each problem. These six lines
-# cannot show it: each belongs to another problem, and the level of each problem's rewards is free (exercise 13.2).
+# (exercise 13.1). What is it here? These six lines cannot show it: each belongs to another problem, and the level of
+# each problem's rewards is free (exercise 13.2). So sample eight completions for each of 128 problems from the trained
+# policy, take the covariance among the completions of each problem, and then the mean over problems. The base's
+# completions of the same problems are in `more`:
+
+# %%
+def covariances(pool, size):
+    """For each problem: the covariance of gold and proxy among its completions."""
+    values = []
+    for start in range(0, len(pool), size):
+        group = pool[start : start + size]
+        both = torch.tensor([[row["gold"], row["proxy"]] for row in group])
+        values.append(float(torch.cov(both.T)[0, 1]))
+    return values
+
+
+late = sample_pool(hacked, train_rows[320:448], each=8)
+for row, reward in zip(late, rewards_of(reward_model, late)):
+    row["proxy"] = reward
+for name, rows in (("base", more[: len(late)]), ("trained policy", late)):
+    values = covariances(rows, 8)
+    low, high = bootstrap_interval(values)
+    mean_gold = mean(row["gold"] for row in rows)
+    print(f"{name:14} gold {mean_gold:.2f}, covariance of gold and proxy", end=" ")
+    print(f"{mean(values):+.3f} [{low:+.3f}, {high:+.3f}]")
+
+# %% [markdown]
+# Each line has the mean covariance within a problem and its 95 % interval, a bootstrap over problems. The number of the
+# trained policy belongs to the end of the run: it says what still more proxy would do to gold there.
 #
-# The call above has three traps, none of which raises an error:
+# - *Negative:* more proxy costs gold, as in the toy. The policy has moved to completions that the model overrates.
+# - *Not shown to differ from 0:* the rewards within a group hardly tell good from bad. GRPO divides them by their
+#   standard deviation all the same, so each step moves the policy, and nothing pulls it towards gold.
+# - *Positive:* of the completions of one problem, the better ones still earn more. Then errors within a group do not
+#   explain the fall alone: every step moves weights that all problems share.
+#
+# The call that trained the policy has three traps, none of which raises an error:
 #
 # - A **classifier with two labels** is accepted. TRL reads its first output, which in most models is the score for
 #   "bad". Check `model.config.num_labels == 1`.
 # - Without `reward_processing_classes` TRL loads the tokenizer that the reward model's own folder names. A **wrong
 #   tokenizer** with a smaller vocabulary gives meaningless rewards.
 # - The chat template closes each completion, so a completion that was **cut off** at the length limit looks finished to
-#   the reward model. Use `mask_truncated_completions=True`, or a penalty. (The call above leaves it out.)
+#   the reward model. Use `mask_truncated_completions=True`, or a penalty. (That call leaves it out.)
 #
 # Check the number of labels, the vocabulary, and the order of a good and a bad text before any training. (The check of
 # the vocabulary finds a tokenizer that is too large. For one that is too small only the order of the two texts can warn
@@ -952,31 +1023,11 @@ print("\n".join(lines))
 # cost nats, too. So use the divergence to compare one training with another.
 
 # %% [markdown]
-# ### All methods on one axis
-#
-# The stored runs compare these remedies:
-#
-# - **beta** is a fixed KL penalty. (It is weighed against advantages, which GRPO has divided by the group's standard
-#   deviation. So one beta serves reward models of different scales, and its numbers are not those of the toy.)
-#   **adaptive beta** rises while the divergence is above a target of 2 nats, and falls below it ([Ziegler et
-#   al.](https://arxiv.org/abs/1909.08593)).
-# - **batch's std** divides advantages by the batch's standard deviation, **no std** does not divide them. Once all
-#   completions of a group have the form, the reward model's differences are mostly error, and dividing by the group's
-#   own standard deviation makes them as large as real differences.
-# - **mean of three** and **minimum of three** are an ensemble: three reward models that were trained on different
-#   pairs. Where the models disagree, at least one of them is wrong. The minimum takes the lowest of the three rewards.
-#   [Coste et al.](https://arxiv.org/abs/2310.02743) report that such a cautious ensemble reduces over-optimisation, and
-#   together with a small penalty prevents it.
-# - **early stopping** measures gold on 64 other problems every 256 completions and keeps the best weights. It needs a
-#   few gold labels.
-# - **diversity bonus** is explained at the end of this chapter. **30 % flipped** uses reward models from labels of
-#   which 30 % were wrong. **the rule itself** pays gold.
-#
 # ### Compare at equal distance
 #
-# A method that ends nearer to the base will often end with more gold. So would a run without any remedy that stops
-# earlier. To see whether a remedy does more than stop early, compare the gold of two methods where both have moved
-# *equally far*.
+# The stored runs also have remedies, such as the KL penalty of exercise 13.4. A method that ends nearer to the base
+# will often end with more gold. So would a run without any remedy that stops earlier. To see whether a remedy does more
+# than stop early, compare the gold of two methods where both have moved *equally far*.
 
 # %% [markdown]
 # ### Exercise 13.6 · `at_equal_distance` · hard · 12 minutes
@@ -985,7 +1036,8 @@ print("\n".join(lines))
 # training. Return by how much more gold the second method has at a divergence between `low` and `high`: take for each
 # seed the mean gold of its batches in this range, the difference of the two methods for each seed, and the mean of
 # these differences. Leave out a seed that only one of the methods has, or for which one of them has no batch in the
-# range. Return `None` if no seed is left. (No divergence in the check is equal to `low` or `high`.)
+# range. Return `None` if no seed is left. (No divergence in the check is equal to `low` or `high`.) The next cells
+# contain the solution, so try it before you scroll.
 
 # %% tags=["exercise"]
 def at_equal_distance(
@@ -1086,6 +1138,27 @@ def in_words(name, points):
     return f"{name}: {', '.join(numbers)}"
 
 # %% [markdown]
+# ### All methods on one axis
+#
+# The stored runs compare these remedies:
+#
+# - **beta** is a fixed KL penalty. (It is weighed against advantages, which GRPO has divided by the group's standard
+#   deviation. So one beta serves reward models of different scales, and its numbers are not those of the toy.)
+#   **adaptive beta** rises while the divergence is above a target of 2 nats, and falls below it ([Ziegler et
+#   al.](https://arxiv.org/abs/1909.08593)).
+# - **batch's std** divides advantages by the batch's standard deviation, **no std** does not divide them. Once all
+#   completions of a group have the form, most of the reward model's differences are close to 0 (see the figure of the
+#   margins), and among those it is right hardly more often than a coin. Dividing by the group's own standard deviation
+#   makes them as large as real differences.
+# - **mean of three** and **minimum of three** are an ensemble: three reward models that were trained on different
+#   pairs. Where the models disagree, at least one of them is wrong. The minimum takes the lowest of the three rewards.
+#   [Coste et al.](https://arxiv.org/abs/2310.02743) report that such a cautious ensemble reduces over-optimisation, and
+#   together with a small penalty prevents it.
+# - **early stopping** measures gold on 64 other problems every 256 completions and keeps the best weights. It needs a
+#   few gold labels.
+# - **diversity bonus** adds a reward for answers that few others in the group gave (its formula is at the end).
+#   **30 % flipped** uses reward models from labels of which 30 % were wrong. **the rule itself** pays gold.
+#
 # The **frontier** is the highest mean gold that any of the six methods in the figure reached at a given divergence or
 # a smaller one. (The other methods with a reward model lie below it.) It answers the practical question: how much
 # gold can you get if you are willing to go this far?
@@ -1117,7 +1190,7 @@ print(f"the frontier ends at gold {frontier[-1]:.2f}, reached at {where:.1f} nat
 print(f"the rule itself: {the_rule['mean'].max():.2f}")
 
 # %% [markdown]
-# The figure of this chapter:
+# How much gold does each method have at each distance? The figure of this chapter draws six methods and the frontier:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(9.0, 4.4)
@@ -1135,15 +1208,16 @@ styles = {
 }
 for name, (colour, dash, marker) in styles.items():
     points = curves[name]
+    lines.append(in_words(name, points))
     width = 2.0
     if colour == figures.GREY:
         width = 1.0
+        points = points[points["kl"] > 1]  # below they lie on one another
     axes.plot(points["kl"], points["mean"], dash, color=colour, marker=marker, ms=5,
               lw=width, label=name)
     if name == "one model":
         axes.fill_between(points["kl"], points["low"], points["high"], color=colour,
                           alpha=0.12, lw=0)
-    lines.append(in_words(name, points))
 over_distance(axes, [0, 0.25, 1, 2, 4, 8, 16, 32])
 axes.set(ylim=(0.3, 0.95), ylabel="mean gold of the completions")
 axes.set_title("The frontier ends before 2 nats: more distance brings no more gold")
@@ -1151,14 +1225,19 @@ figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Gold over KL by method, with the frontier. {'; '.join(lines)}.")
 
 # %% [markdown]
-# The horizontal axis is the KL of a completion from the base, stretched like a square root; the vertical axis is mean
-# gold. A marker is the mean of the seeds in one range of the divergence, placed at their mean KL. For best of n it
-# belongs to one n and is placed at the formula's KL, which is an upper bound, so it may lie too far to the right.
-# Between two markers a line is only drawn, not measured. Best of n is measured on 48 new problems, the trainings on the
-# batches that they trained on. Along each curve of a training, time runs roughly from left to right. The band goes from
-# the lowest to the highest seed of one model. The broad grey line is the frontier of these six methods. The dotted line
-# pays gold itself and is not part of it. A method has no marker in a range that fewer than three of its seeds reached,
-# or where they had fewer than five batches in all.
+# The horizontal axis is the KL of a completion from the base, stretched like a square root, the vertical axis mean
+# gold. A marker is the mean of the seeds in one range of the divergence (for best of n, at one n); along a training,
+# time runs roughly from left to right. The band is one model's lowest to highest seed, the broad grey line the frontier
+# of the six methods, and the dotted line pays gold itself and is not part of it. Three things to know before you
+# compare:
+#
+# - Lines between markers are not measured. The thin grey curves are drawn from 1 nat on; before, they lie close
+#   together.
+# - A range that fewer than three seeds reached, or that has fewer than five batches in all, has no marker.
+# - Best of n is measured on 48 new problems, the trainings on the batches that they trained on. Best of n is placed at
+#   the formula's KL, an upper bound, so it may lie too far to the right.
+#
+# What the figure shows:
 #
 # - **Beyond 2 nats nothing is gained.** The frontier rises to 0.82 within the first two nats and stays there (by its
 #   definition it cannot fall). Beyond 3 nats every curve with a reward model falls, whatever the remedy, and the runs
@@ -1214,8 +1293,21 @@ for column in ("gold", "right"):
 
 # %% [markdown]
 # *gold* is the mean gold times 100, *right* the rate of completions with gold 1 (right number, whole form); both are
-# differences from the runs without a penalty. The p-values are corrected for the three comparisons of a measure.
-#
+# differences from the runs without a penalty. The p-values are corrected for the three comparisons of a measure. Your
+# function should give the first number of the row *gold*, *beta 0.3*:
+
+# %%
+batches_of = {"one model": {}, "beta 0.3": {}}
+for name, seeds in batches_of.items():
+    for run in runs[runs["method"] == name].to_dict("records"):
+        seeds[run["seed"]] = [(batch["kl"], batch["gold"]) for batch in run["log"]]
+try:
+    gap = at_equal_distance(batches_of["one model"], batches_of["beta 0.3"], 2, 4)
+    print(f"your at_equal_distance: {100 * gap:+.1f} points")
+except NotImplementedError:
+    print("Write at_equal_distance first, then run this cell.")
+
+# %% [markdown]
 # There is a second way to ask: is the penalty better than early stopping, at the end, on held-out problems?
 
 # %%
