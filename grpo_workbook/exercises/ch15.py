@@ -385,8 +385,8 @@ train_the_language = experiment(
     read=read_change,
     wrong={
         "more": (
-            "The language layers cannot change what the tower sends: they learn to read the "
-            "vectors of grey charts as other heights, and that changes how they read white ones."
+            "The language layers cannot change what the tower sends: they have to learn to read "
+            "the vectors of grey charts anew, and that can change how they read white ones."
         ),
         "fewer": (
             "Your run changed the white charts less than the chapter's, or too little for the "
