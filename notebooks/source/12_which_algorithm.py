@@ -714,26 +714,27 @@ rows
 # Put each method's lead over GRPO at both rates beside each other:
 
 # %% tags=["hide-input"]
-contested = [method for method in by_gap[::-1] if method in against_lower]
+import numpy as np
+
+contested = by_gap[::-1].intersection(list(against_lower), sort=False)
 figure, panels = figures.new_panels(9.0, 4.0, 2, 2)
-looks = (("grpo", "3e-4, as in the race", "o", 0.17, figures.GREY),
-         (LOWER, "1e-4, run afterwards", "s", -0.17, figures.BLUE))
+looks = (("grpo", "GRPO's rate: 3e-4, as in the race", "o", 0.17, figures.GREY),
+         (LOWER, "GRPO's rate: 1e-4, run afterwards", "s", -0.17, figures.BLUE))
 lines = []
 for axes, measure in zip(panels, ("sampled", "greedy")):
     for grpo, label, marker, shift, colour in looks:
         table = compare_all(both, dict.fromkeys(contested, grpo), measure)
-        heights = [place + shift for place in range(len(contested))]
+        heights = np.arange(len(contested)) + shift
         axes.hlines(heights, table["low"], table["high"], color=colour, lw=1.5)
         axes.plot(table["gap"], heights, marker, color=colour, ms=5, label=label)
         numbers = [f"{name} {gap:+.1f}" for name, gap in table["gap"].items()]
-        lines.append(f"{measure}, GRPO with {label}: {', '.join(numbers)}")
+        lines.append(f"{measure}, {label}: {', '.join(numbers)}")
     axes.axvline(0, color="black", lw=0.8)
     axes.set_yticks(range(len(contested)), contested, fontsize=8)
     axes.set(xlabel="points above GRPO, with 95 % interval", title=measure)
     axes.set_xlim(-26, 56)
 handles, labels = panels[0].get_legend_handles_labels()
-figure.legend(handles, [f"GRPO's rate: {label}" for label in labels],
-              frameon=False, loc="outside lower center", ncols=2)
+figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
 figure.suptitle("With GRPO's rate of 1e-4, most leads of a check alone are gone")
 figures.show(figure, f"Forest plot: leads over GRPO at two rates. {'; '.join(lines)}.")
 
@@ -797,7 +798,7 @@ lines = []
 for axes, measure in zip(panels, ("sampled", "greedy")):
     for task, compared, marker, shift, colour in looks:
         table = compared[measure].loc[by_gap[::-1]]
-        heights = [place + shift for place in range(len(table))]
+        heights = np.arange(len(table)) + shift
         axes.hlines(heights, table["low"], table["high"], color=colour, lw=1.5)
         axes.plot(table["gap"], heights, marker, color=colour, ms=5, label=task)
         numbers = [f"{name} {gap:+.1f}" for name, gap in table["gap"].items()]
