@@ -1377,11 +1377,7 @@ compared = {}
 for measure in ("sampled", "greedy"):
     compared[measure] = compare_all(older, VARIANTS, measure)
     rows[measure] = compared[measure].apply(show_gap, axis=1)
-words = {}
-for method in VARIANTS:
-    sampled, greedy = compared["sampled"].loc[method], compared["greedy"].loc[method]
-    words[method] = verdict(sampled, greedy)
-rows.assign(verdict=words)
+rows.assign(verdict=verdicts_of(compared))
 
 # %% [markdown]
 # **Answers grow longer where longer answers earn more.** In the task *steps* the model can add column by column, but
