@@ -140,11 +140,14 @@ class Scores:
     def table(self, dataset: "Dataset") -> "DataFrame":
         """A row for each completion: problem, sample, the dataset's columns, the scores.
 
-        Prompts and pictures are left out.
+        Prompts and pictures are left out. A column of the dataset that has the name of one of the
+        table's own gets _original after its name.
         """
         pictures = {*IMAGE_COLUMNS, *columns_of_pictures(dataset)}
         left_out = [name for name in dataset.column_names if name == "prompt" or name in pictures]
         columns: Any = dataset.remove_columns(left_out).to_pandas()
+        own = ("problem", "sample", "completions", *self.measures, "tokens", "ended", "thought")
+        columns = columns.rename(columns={name: f"{name}_original" for name in own})
         table = columns.loc[columns.index.repeat(self.samples)]
         table = table.rename_axis("problem").reset_index()
         table.insert(1, "sample", table.groupby("problem").cumcount())

@@ -4,6 +4,7 @@ import copy
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +182,18 @@ def test_a_plain_model_and_a_dataset_are_enough(tiny):
     without_answer = dataset.select_columns(["prompt", "answer"]).rename_column("answer", "gold")
     with raises_naming(WorkbookError, "'answer'", "prompt, gold"):
         evaluate(model, tokenizer, without_answer)
+
+
+def test_columns_that_are_called_as_those_of_the_table_are_kept():
+    dataset = Dataset.from_list(
+        [{"prompt": "?", "answer": "42", "problem": "p", "sample": 7, "tokens": "x", "strict": 5}]
+    )
+    table = replace(score([GOOD], ["42"]), tokens=[3], ended=[True]).table(dataset)
+    row = table.loc[0].to_dict()
+    assert (row["problem"], row["sample"], row["tokens"], row["strict"]) == (0, 0, 3, True)
+    kept = [row[f"{name}_original"] for name in ("problem", "sample", "tokens", "strict")]
+    assert kept == ["p", 7, "x", 5]
+    assert row["answer"] == "42"
 
 
 def test_a_reward_of_another_scale_says_from_where_on_an_answer_is_right(tiny):
