@@ -70,10 +70,12 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path, fix: str = "start again with --overwrite") -> Any:
-    """Read a JSON file of a run. Raises WorkbookError, with the fix, if it is damaged."""
+    """Read a JSON file. Raises WorkbookError, with the fix, if it is damaged or not there."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise WorkbookError(f"{readable(path)} cannot be read ({error.strerror}): {fix}") from error
+    except ValueError as error:
         raise WorkbookError(f"{readable(path)} is damaged: {fix}") from error
 
 

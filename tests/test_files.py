@@ -10,7 +10,7 @@ import pytest
 from conftest import raises_naming
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import alone, whole_file, write_json
+from grpo_workbook.files import alone, read_json, whole_file, write_json
 
 
 def test_an_error_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -46,6 +46,15 @@ def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path, name)
     with raises_naming(WorkbookError, tmp_path / name) as caught:
         write_json(tmp_path / name, 1)
     assert isinstance(caught.value.__cause__, OSError)  # exact resume tells a full disk by it
+
+
+def test_a_file_that_is_not_there_is_not_called_damaged(tmp_path):
+    with raises_naming(WorkbookError, tmp_path / "gone.json", "No such file", "run it") as caught:
+        read_json(tmp_path / "gone.json", "run it")
+    assert "damaged" not in str(caught.value)
+    (tmp_path / "cut.json").write_text("{")
+    with raises_naming(WorkbookError, tmp_path / "cut.json", "damaged", "run it"):
+        read_json(tmp_path / "cut.json", "run it")
 
 
 # ------------------------------------------------------------------ folders
