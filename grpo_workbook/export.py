@@ -153,7 +153,9 @@ def merge(
             "hash: name the right one with --base"
         )
     _check_folder(folder, adapter, base)
-    report, settings = run_of(adapter)
+    settings = settings_of_run(adapter)
+    # A checkpoint has none beside it: the report of its run is about the last step.
+    report = _read(Path(adapter).parent / "report.json")
     if models.is_of_whole_model(adapter) and (heldout is None or image_column(heldout) is None):
         raise WorkbookError(
             f"{adapter} was trained on a whole model with vision (its layers have names "
@@ -468,13 +470,15 @@ def logit_differences(before: "list[Tensor]", after: "list[Tensor]") -> dict[str
 # ---------------------------------------------------------------------------- the adapter's run
 
 
-def run_of(adapter: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(report, settings) of the run whose folder holds the adapter; empty outside of a run."""
-    place = files.place_of(adapter)
+def settings_of_run(model: str | Path) -> dict[str, Any]:
+    """The settings of the run that an adapter, a merged model or a checkpoint is from, or {}."""
+    place = files.place_of(model)
     if not place.is_dir():  # a hub id, which has nothing beside it
-        return {}, {}
+        return {}
     folder = place.parent
-    return _read(folder / "report.json"), _read(folder / "run.json").get("settings", {})
+    if place.match("checkpoints/checkpoint-*"):  # where a run lets its trainer save
+        folder = folder.parent
+    return _read(folder / "run.json").get("settings", {})
 
 
 def _problems_of_run(
@@ -500,7 +504,7 @@ def _problems_of_run(
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    return files.read_object(path, "remove it")
+    return files.read_object(path, "restore it, or move the model to another folder")
 
 
 def _check_folder(folder: Path, adapter: str, base: str) -> None:

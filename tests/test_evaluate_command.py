@@ -223,7 +223,14 @@ def test_a_budget_that_leaves_no_answer_is_refused_before_the_model_is_loaded(tm
 def test_a_record_that_is_no_object_is_refused(of_a_run, tmp_path, capsys):
     (tmp_path / "run" / "run.json").write_text("[1]")
     assert run(tmp_path / "out", data=SUMS, model=of_a_run) == 2
-    assert_names(capsys.readouterr().err, "run.json", "list")
+    message = capsys.readouterr().err
+    assert_names(message, "run.json", "list", "restore it")
+
+
+@pytest.mark.slow
+def test_another_programs_report_beside_the_model_is_not_read(of_a_run, tmp_path):
+    (tmp_path / "run" / "report.json").write_text("[1]")
+    assert run(tmp_path / "out", *FEW, data=SUMS, model=of_a_run) == 0
 
 
 def test_another_prompt_than_in_training_is_noted():

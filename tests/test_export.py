@@ -22,8 +22,8 @@ from grpo_workbook.export import (
     compare_logits,
     is_proved,
     merge,
-    run_of,
     save_adapter,
+    settings_of_run,
     write_card,
 )
 from grpo_workbook.files import swap_folder
@@ -347,9 +347,30 @@ def test_a_hub_id_has_no_run_beside_it(tmp_path, monkeypatch):
     for folder in (tmp_path, tmp_path / "owner"):
         (folder / "run.json").write_text('{"settings": {"max_completion_length": 48}}')
     monkeypatch.chdir(tmp_path)
-    assert run_of("gpt2") == run_of("owner/name") == ({}, {})
+    assert settings_of_run("gpt2") == settings_of_run("owner/name") == {}
     (tmp_path / "merged").mkdir()
-    assert run_of("merged")[1] == {"max_completion_length": 48}
+    assert settings_of_run("merged") == {"max_completion_length": 48}
+
+
+def test_a_checkpoint_has_the_settings_of_its_run(in_a_run, tmp_path):
+    """A run may lie in a folder that is itself called checkpoints."""
+    run = shutil.copytree(in_a_run.parent, tmp_path / "checkpoints")
+    checkpoint = shutil.copytree(in_a_run, run / "checkpoints" / "checkpoint-25")
+    assert settings_of_run(checkpoint) == settings_of_run(run / "adapter")
+    assert settings_of_run(checkpoint)["max_completion_length"] == 48
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_merged_with_the_prompt_and_without_the_report_of_its_run(
+    in_a_run, tmp_path
+):
+    run = shutil.copytree(in_a_run.parent, tmp_path / "run")
+    (run / "report.json").write_text(json.dumps({"steps": 150, "lora_parameters": 7777}))
+    checkpoint = shutil.copytree(in_a_run, run / "checkpoints" / "checkpoint-25")
+    merge(None, checkpoint, tmp_path / "merged")
+    card = (tmp_path / "merged" / "README.md").read_text()
+    assert_names(card, "Be brief.", "max_new_tokens=48")
+    assert "7,777" not in card
 
 
 def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp_path, capsys):
@@ -362,7 +383,7 @@ def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp
 @pytest.mark.slow
 def test_the_runs_own_prompt_asks_and_stands_on_the_card(in_a_run, tmp_path, capsys):
     """With the course's prompt the base has more right, so that a good merge could be refused."""
-    assert run_of(in_a_run)[1]["system_prompt"] == "Be brief."
+    assert settings_of_run(in_a_run)["system_prompt"] == "Be brief."
     place = shutil.copytree(in_a_run.parent, tmp_path / "run")
     after = json.loads((place / "after.json").read_text())
     prompts = [chat_prompt(question, "Be brief.") for question in after["question"]]

@@ -32,7 +32,7 @@ from grpo_workbook.data import load_problems, prompts, splitting, to_dataset
 from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.evaluation import Scores
-from grpo_workbook.export import run_of
+from grpo_workbook.export import settings_of_run
 from grpo_workbook.files import read_json, readable, write_json
 from grpo_workbook.pictures import columns_of_pictures, image_column, picture_numbers
 
@@ -115,7 +115,7 @@ def main(args: argparse.Namespace) -> int:
     profile = choose_profile(model=args.model)
     rows = read_problems(args)
     # A merged model lies beside its run's record, as the adapter does.
-    _, trained = run_of(args.adapter or profile.model)
+    trained = settings_of_run(args.adapter or profile.model)
     args.chat_template_kwargs = template_options(args, trained)
     if args.max_new_tokens is None:
         # A shorter limit than in training would cut the thoughts of a run that thinks.

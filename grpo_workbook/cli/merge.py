@@ -14,7 +14,7 @@ from grpo_workbook.cli.report import show_card
 from grpo_workbook.cli.rewards import judge_for
 from grpo_workbook.data import load_problems, to_dataset
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.export import merge, run_of
+from grpo_workbook.export import merge, settings_of_run
 from grpo_workbook.files import readable
 from grpo_workbook.models import find_adapter
 
@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
     heldout, judge = None, None
     if args.data:
         # The prompts have the instruction that the adapter was trained with.
-        _, settings = run_of(args.adapter)
+        settings = settings_of_run(args.adapter)
         # Texts would need a judge, for which this command has no option.
         rows = load_problems(args.data, answers="number")
         heldout = to_dataset(rows, settings.get("system_prompt"))
