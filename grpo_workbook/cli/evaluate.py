@@ -33,7 +33,7 @@ from grpo_workbook.data.reading import find_file
 from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.evaluation import Scores
 from grpo_workbook.export import settings_of_run
-from grpo_workbook.files import read_json, readable, write_json
+from grpo_workbook.files import read_object, readable, write_json
 from grpo_workbook.pictures import columns_of_pictures, image_column, picture_numbers
 
 if TYPE_CHECKING:
@@ -108,12 +108,14 @@ def main(args: argparse.Namespace) -> int:
             f"{readable(args.output)} holds an evaluation: replace it with --overwrite, or choose "
             "another --output"
         )
-    baseline = None
-    if args.baseline:
-        baseline = read_evaluation(args.baseline)
     # Device and dtype are those of a run on this machine.
     profile = choose_profile(model=args.model)
     rows = read_problems(args)
+    data_sha256 = splitting.sha256_of(without_pictures(rows))
+    baseline = None
+    if args.baseline:
+        baseline = read_evaluation(args.baseline)
+        require_same_problems(baseline[0], data_sha256, args)
     # A merged model lies beside its run's record, as the adapter does.
     trained = settings_of_run(args.adapter or profile.model)
     args.chat_template_kwargs = template_options(args, trained)
@@ -151,7 +153,7 @@ def main(args: argparse.Namespace) -> int:
         thinking_budget=args.thinking_budget,
         progress="answering",
     )
-    report = make_report(rows, scores, args, profile)
+    report = make_report(data_sha256, scores, args, profile)
     if baseline:
         report.update(compare_with(*baseline, report, scores))
     differences = differences_from_run(args, trained)
@@ -218,7 +220,7 @@ def make_prompts(rows: "Dataset", args: argparse.Namespace, tokenizer: Any) -> "
 
 
 def make_report(
-    rows: "Dataset", scores: Scores, args: argparse.Namespace, profile: Profile
+    data_sha256: str, scores: Scores, args: argparse.Namespace, profile: Profile
 ) -> dict[str, Any]:
     """All that a reader needs to measure the same again, and the numbers."""
     report = {
@@ -233,7 +235,7 @@ def make_report(
         "data": readable(args.data),
         "subset": args.subset,
         # A comparison looks at the content: the same problems may be in another file.
-        "data_sha256": splitting.sha256_of(without_pictures(rows)),
+        "data_sha256": data_sha256,
         "system_prompt": args.system_prompt,
         "chat_template_kwargs": args.chat_template_kwargs,
         "thinking_budget": args.thinking_budget,
@@ -293,7 +295,7 @@ def read_evaluation(folder: Path) -> tuple[dict[str, Any], Scores]:
     # report.json is written last, so that it marks a finished evaluation.
     if not ((folder / "report.json").is_file() and (folder / "results.jsonl").is_file()):
         raise WorkbookError(f"the baseline {folder} is not there, or is not finished: measure it")
-    report = read_json(folder / "report.json")
+    report = read_object(folder / "report.json", f"measure {folder} again")
     # By its type: else a completion that is a number would become one.
     table = pd.read_json(folder / "results.jsonl", lines=True, dtype={"completions": str})
     scores = Scores(
@@ -306,15 +308,26 @@ def read_evaluation(folder: Path) -> tuple[dict[str, Any], Scores]:
     return report, scores
 
 
+def require_same_problems(
+    baseline: dict[str, Any], data_sha256: str, args: argparse.Namespace
+) -> None:
+    """Raise WorkbookError unless the baseline answered the problems of this hash as often."""
+    if baseline["data_sha256"] != data_sha256:
+        raise WorkbookError(
+            f"the baseline {args.baseline} answered other problems: measure both on the same "
+            "--data, --subset and --items"
+        )
+    if baseline["samples"] != args.samples:
+        raise WorkbookError(
+            f"the baseline {args.baseline} has {baseline['samples']} answers to each problem, and "
+            f"--samples is {args.samples}: give both the same number"
+        )
+
+
 def compare_with(
     baseline: dict[str, Any], before: Scores, report: dict[str, Any], after: Scores
 ) -> dict[str, Any]:
-    """What a comparison with the baseline adds to the report.
-
-    Raises WorkbookError if the two did not answer the same problems.
-    """
-    if baseline["data_sha256"] != report["data_sha256"]:
-        raise WorkbookError("the baseline answered other problems: measure both on the same --data")
+    """What a comparison with the baseline adds to the report."""
     notes = []
     different = [name for name in SETTINGS if baseline.get(name) != report.get(name)]
     if different:
