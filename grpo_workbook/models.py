@@ -72,22 +72,39 @@ def load_model(
             one of their files is damaged.
     """
     model_name = find_model(name)
-    load_reader = load_processor if pictures else load_tokenizer
-    if adapter is None:
-        reader = load_reader(model_name)
-        base = load_base(model_name, dtype, device, load_in_4bit, dequantize, pictures)
-        return base.eval(), reader
+    if adapter is not None:
+        adapter = find_adapter(adapter)
+        if not any_base:
+            require_base(adapter, model_name)
+    reader = load_reader(model_name, adapter, pictures=pictures)
+    model = load_base(model_name, dtype, device, load_in_4bit, dequantize, pictures)
+    if adapter is not None:
+        model = _add_adapter(model, adapter, model_name)
+    return model.eval(), reader
 
-    folder = find_adapter(adapter)
-    if not any_base:
-        require_base(folder, model_name)
-    # PEFT alone saves no tokenizer. `export.save_adapter` saves that of the training.
-    is_saved = (Path(folder) / "tokenizer_config.json").is_file()
+
+def load_reader(model: str, adapter: str | Path | None = None, *, pictures: bool = False) -> Any:
+    """The tokenizer of a model, or the adapter's own if it has one; with pictures the processor.
+
+    Args:
+        model: a folder, or a hub id.
+        adapter, pictures: as in `load_model`.
+
+    Raises:
+        WorkbookError: if there is no such adapter, or the tokenizer cannot be loaded.
+    """
+    source = model
+    if adapter is not None:
+        folder = find_adapter(adapter)
+        # PEFT alone saves no tokenizer. `export.save_adapter` saves that of the training.
+        is_saved = (Path(folder) / "tokenizer_config.json").is_file()
+        if pictures:
+            is_saved = has_processor(folder)
+        if is_saved:
+            source = folder
     if pictures:
-        is_saved = has_processor(folder)
-    reader = load_reader(folder if is_saved else model_name)
-    base = load_base(model_name, dtype, device, load_in_4bit, dequantize, pictures)
-    return _add_adapter(base, folder, model_name).eval(), reader
+        return load_processor(source)
+    return load_tokenizer(source)
 
 
 def load_base(

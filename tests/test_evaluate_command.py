@@ -13,6 +13,8 @@ from grpo_workbook.cli import main
 from grpo_workbook.cli.evaluate import compare_with, differences_from_run, pass_at_k
 from grpo_workbook.data import WORD_PROBLEMS
 from grpo_workbook.evaluation import score
+from grpo_workbook.export import save_adapter
+from grpo_workbook.models import load_model
 from grpo_workbook.rewards.answers import is_correct, is_well_formed, lenient_answer, tagged_answer
 
 HELDOUT, TRAIN = (str(WORD_PROBLEMS[split]) for split in ("heldout", "train"))
@@ -176,6 +178,8 @@ def test_before_and_after_training(main_runs, tmp_path):
         (["qwen", "--items", "many"], "--items: 'many'"),
         (["qwen", "--baseline", str(REPO / "tests")], "tests"),
         (["qwen", "--baseline", "none"], "baseline none"),
+        (["qwen", "--chat-template-kwargs", "5"], "--chat-template-kwargs: '5'"),
+        (["qwen", "--chat-template-kwargs", "thinking"], "'thinking' is no JSON object"),
     ],
 )
 def test_bad_input_is_named_with_its_fix(arguments, named, tmp_path, monkeypatch, capsys):
@@ -239,6 +243,39 @@ def test_a_budget_that_leaves_no_answer_is_refused_before_the_model_is_loaded(tm
     options = ["--thinking-budget", "64", "--max-new-tokens", "64"]
     assert run(tmp_path / "out", *options, data=SUMS, model="no/model") == 2
     assert_names(capsys.readouterr().err, "thinking_budget is 64", "max_new_tokens 64")
+
+
+def test_a_budget_without_thinking_is_refused(of_a_run, tmp_path, capsys):
+    options = [*FEW, "--thinking-budget", "20", "--no-thinking"]
+    assert run(tmp_path / "out", *options, data=SUMS, model=of_a_run) == 2
+    assert_names(capsys.readouterr().err, "--thinking-budget is 20", "thinking is off")
+
+
+@pytest.mark.slow
+def test_a_model_without_a_switch_may_have_a_budget(tmp_path):
+    """Such a model may think always, and --thinking would be refused."""
+    assert run(tmp_path / "out", *FEW, "--thinking-budget", "20", data=SUMS) == 0
+    assert report_of(tmp_path / "out")["thinking_budget"] == 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_switch", [True, False])
+def test_the_switch_is_looked_for_in_the_template_of_the_adapter(has_switch, tmp_path, capsys):
+    """A supervised fine-tuning has changed the template that the base has."""
+    from peft import LoraConfig, get_peft_model
+
+    base, other = (REPO / "data" / name for name in ("tiny-qwen3", "tiny-thinker"))
+    if not has_switch:
+        base, other = other, base
+    model, tokenizer = load_model(base)
+    tokenizer.chat_template = (other / "chat_template.jinja").read_text()
+    config = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    save_adapter(get_peft_model(model, config), tokenizer, tmp_path / "sft")
+    options = [*FEW, "--max-new-tokens", 4, "--thinking", "--adapter", tmp_path / "sft"]
+    status = run(tmp_path / "out", *options, data=SUMS, model=str(base))
+    assert status == (0 if has_switch else 2)
+    if not has_switch:
+        assert_names(capsys.readouterr().err, tmp_path / "sft", "enable_thinking")
 
 
 def test_a_record_that_is_no_object_is_refused(of_a_run, tmp_path, capsys):

@@ -57,6 +57,17 @@ def count(text: str) -> int:
     return int(text)
 
 
+def json_object(text: str) -> dict[str, Any]:
+    """The value of an option that is an object in JSON."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object such as '{{\"name\": true}}'")
+    return value
+
+
 OPTIONS = [
     option("model", metavar="MODEL", help="a family (qwen, gemma), a folder or a hub id"),
     option("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet or a hub id"),
@@ -74,7 +85,7 @@ OPTIONS = [
     ),
     option(
         "--chat-template-kwargs",
-        type=json.loads,
+        type=json_object,
         metavar="JSON",
         help="of the training's GRPOConfig; default: the run's, or thinking off",
     ),
@@ -124,11 +135,7 @@ def main(args: argparse.Namespace) -> int:
         args.max_new_tokens = trained.get("max_completion_length", 256)
     pictures = image_column(rows) is not None
     evaluation.check_budget(args.thinking_budget, args.max_new_tokens, pictures=pictures)
-
-    if args.thinking is not None:
-        # The tokenizer alone is small: a template without the switch is refused at once.
-        tokenizer = prompts.load_tokenizer(profile.model)
-        prompts.require_switch(tokenizer, profile.model_name)
+    check_template(args, profile, pictures=pictures)
 
     model, tokenizer = models.load_model(
         profile.model,
@@ -180,6 +187,24 @@ def template_options(args: argparse.Namespace, trained: dict[str, Any]) -> dict[
     if args.thinking is not None:
         options = {**options, "enable_thinking": args.thinking}
     return options
+
+
+def check_template(args: argparse.Namespace, profile: Profile, *, pictures: bool) -> None:
+    """Raise WorkbookError if the model's chat template cannot do what the options ask for."""
+    if args.thinking is None and args.thinking_budget is None:
+        return
+    # The tokenizer alone is small, so that this is known before the model is loaded.
+    tokenizer = models.load_reader(profile.model, args.adapter, pictures=pictures)
+    if args.thinking is not None:
+        prompts.require_switch(tokenizer, args.adapter or profile.model_name)
+    # Without a switch in the template both are the same text: such a model may always think.
+    prompt, options = [prompts.chat_prompt("?", None)], args.chat_template_kwargs
+    asked = prompts.render(prompt, tokenizer, options)
+    thinking = prompts.render(prompt, tokenizer, {**options, "enable_thinking": True})
+    if args.thinking_budget is not None and asked != thinking:
+        raise WorkbookError(
+            f"--thinking-budget is {args.thinking_budget}, and thinking is off: give --thinking"
+        )
 
 
 def differences_from_run(args: argparse.Namespace, trained: dict[str, Any]) -> list[str]:
