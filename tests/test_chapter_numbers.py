@@ -153,17 +153,29 @@ def steps_without_reward(method: str, seed: int) -> tuple[int, int]:
 THINKING = "thinking_runs.jsonl"
 MASKS = ("limit 36", "limit 36, mask")
 RARE, STEPS = "race_results/rare.jsonl", "race_results/steps.jsonl"
-MAIN = "race_results/main.jsonl"
+ADDITION = "race_results/addition.jsonl"
 OTHER_RATES = "race_results/other_rates/rare.jsonl"
-# What the text of chapter 12 says of the race's methods.
-BETTER, SHARPER = {"sft", "distillation"}, {"rejection"}
-WORSE = {"distillation, sampled token", "dapo, 4 updates", "random reward"}
+# What the text of chapter 12 says of the race's methods, on each task.
+VERDICTS = {
+    RARE: {
+        "better": {"sft", "distillation"},
+        "worse": {"distillation, sampled token", "dapo, 4 updates", "random reward"},
+        "sharper": {"rejection"},
+        "less sharp": set(),
+    },
+    ADDITION: {
+        "better": set(),
+        "worse": {"distillation, sampled token", "random reward"},
+        "sharper": {"sft", "distillation", "grpo, 4 updates"},
+        "less sharp": {"gspo, 4 updates", "dapo, 4 updates"},
+    },
+}
 SLOW_GRPO, SAMPLED_TOKEN = "grpo, rate 0.0001", "distillation, sampled token"
 GOODHART, PIPELINE = "goodhart_results/goodhart.jsonl", "goodhart_results/pipeline.jsonl"
 SELECTION = "goodhart_results/selection.jsonl"
 PENALTIES = ("beta 0.3", "beta 0.1", "adaptive beta")
 DIVERSITY, NOISE = "goodhart_results/diversity.jsonl", "goodhart_results/noise.jsonl"
-FOUR, GREEDY = "grpo, 4 updates", "greedy"
+FOUR, GREEDY, SAMPLED = "grpo, 4 updates", "greedy", "sampled"
 VISION = "vision_runs.jsonl"
 
 
@@ -191,6 +203,21 @@ def points_between_tries(method: str, rate: float, other_rate: float) -> float:
             (run,) = runs
             accuracy[run["settings"]["rate"]] = 50 * (run["end"]["sampled"] + run["end"]["greedy"])
     return accuracy[rate] - accuracy[other_rate]
+
+
+def tried(
+    method: str,
+    rate: float,
+    seeds: list[int] | None = None,
+    measures: list[str] | None = None,
+) -> float:
+    """The mean accuracy of a learning rate's tries on addition, in percent."""
+    ends = runs_of("race_results/dev-addition.jsonl")[f"{method}, rate {rate:g}"]
+    accuracies = []
+    for seed in seeds or ends:
+        for measure in measures or [SAMPLED, GREEDY]:
+            accuracies.append(100 * ends[seed][measure])
+    return mean(accuracies)
 
 
 def in_both_measures(method: str, rival: str) -> tuple[float, ...]:
@@ -352,13 +379,61 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "On *main*, rejection sampling in one round is above GRPO by {:.1f} points when sampled "
-        "and {:.1f} greedily, and SFT by {:.1f} and {:.1f}",
+        "{:.1f} % of its samples are right and none of its greedy answers, and yet it solves "
+        "{:.1f} % of the problems in 16 attempts",
+        lambda: (percent(ADDITION, "base"), percent(ADDITION, "base", "pass16")),
+    ),
+    (
+        "12_which_algorithm",
+        "RLOO has {:.1f} % with 1e-4 and {:.1f} % with 3e-4",
+        lambda: (tried("rloo", 1e-4), tried("rloo", 3e-4)),
+    ),
+    (
+        "12_which_algorithm",
+        "With seed 100 alone, GRPO's two rates tie ({:.1f} and {:.1f} %), and PPO's best rate is "
+        "3e-4 ({:.1f} against {:.1f} %)",
         lambda: (
-            points(MAIN, "rejection", "grpo"),
-            points(MAIN, "rejection", "grpo", GREEDY),
-            points(MAIN, "sft", "grpo"),
-            points(MAIN, "sft", "grpo", GREEDY),
+            tried("grpo", 1e-4, [100]),
+            tried("grpo", 3e-4, [100]),
+            tried("ppo", 3e-4, [100]),
+            tried("ppo", 1e-4, [100]),
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "With three seeds GRPO gets 3e-4 ({:.1f} against {:.1f} %) and PPO gets 1e-4 ({:.1f} "
+        "against {:.1f} %)",
+        lambda: (
+            tried("grpo", 3e-4),
+            tried("grpo", 1e-4),
+            tried("ppo", 1e-4),
+            tried("ppo", 3e-4),
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "With 1e-4 the same tries ended at {:.1f} % greedily, but at only {:.1f} % when sampled",
+        lambda: (tried("grpo", 1e-4, measures=[GREEDY]), tried("grpo", 1e-4, measures=[SAMPLED])),
+    ),
+    (
+        "12_which_algorithm",
+        "GRPO with four updates ends {:.1f} points below SFT when sampled, and {:.1f} greedily",
+        lambda: (points(RARE, "sft", FOUR), points(RARE, "sft", FOUR, GREEDY)),
+    ),
+    (
+        "12_which_algorithm",
+        "ends {:.1f} points above SFT when sampled and {:.1f} below it greedily",
+        lambda: (points(ADDITION, FOUR, "sft"), points(ADDITION, "sft", FOUR, GREEDY)),
+    ),
+    (
+        "12_which_algorithm",
+        "after GRPO with four updates {:.1f} % of the problems are solved in 16 attempts. On the "
+        "rare kinds the methods with a check alone solve at most {:.1f} % in 16 attempts, SFT "
+        "{:.1f} %",
+        lambda: (
+            percent(ADDITION, FOUR, "pass16"),
+            percent(RARE, "rejection", "pass16"),
+            percent(RARE, "sft", "pass16"),
         ),
     ),
     (
@@ -633,24 +708,38 @@ def test_rloo_and_ppo_cannot_be_told_from_grpo_with_the_lower_rate():
         assert greedy_low < 0 < greedy_high
 
 
-def test_chapter_12_calls_a_method_better_or_worse_only_where_both_measures_agree():
+@pytest.mark.parametrize("task", VERDICTS)
+def test_chapter_12_calls_a_method_better_or_worse_only_where_both_measures_agree(task):
     by_method: dict[str, dict[int, dict]] = {}
-    for method, runs in whole_runs_of(RARE).items():
+    for method, runs in whole_runs_of(task).items():
         by_method[method] = {run["seed"]: run for run in runs}
     assert {len(by_seed) for by_seed in by_method.values()} == {8}
+    sampled = race.differences(by_method)
     greedily = race.differences(by_method, measure=GREEDY)
-    assert "p 0.051: " in greedily["rejection"]
-    assert "(p = 0.051)" in words_of("12_which_algorithm")
-    shown: dict[str, list[str]] = {}
-    for measure in ("sampled", GREEDY):
-        for method, words in race.differences(by_method, measure=measure).items():
-            shown.setdefault(method, []).append(words.rsplit(": ", 1)[1])
-    both = {method: words[0] for method, words in shown.items() if words[0] == words[1]}
-    assert {name for name, word in both.items() if word == "better"} == BETTER
-    assert {name for name, word in both.items() if word == "worse"} == WORSE
-    sampled_alone = {name: words[0] for name, words in shown.items() if name not in both}
-    assert {name for name, word in sampled_alone.items() if word == "better"} == SHARPER
-    assert "worse" not in sampled_alone.values()
+    if task == RARE:
+        assert "p 0.051: " in greedily["rejection"]
+        assert "(p = 0.051)" in words_of("12_which_algorithm")
+    verdicts: dict[str, set] = {word: set() for word in VERDICTS[task]}
+    for method in sampled:
+        one, other = (words[method].rsplit(": ", 1)[1] for words in (sampled, greedily))
+        if one == other and one in verdicts:
+            verdicts[one].add(method)
+        elif one in ("better", "worse"):
+            verdicts["sharper" if one == "better" else "less sharp"].add(method)
+    assert verdicts == VERDICTS[task]
+
+
+def test_on_addition_all_but_three_methods_end_right_and_entropy_follows_the_updates():
+    ends = {name: runs_of(ADDITION)[name] for name in race.methods_of("addition")}
+    by_rate = {name: mean(end["entropy"] for end in runs.values()) for name, runs in ends.items()}
+    slow = {"rloo", "ppo", "dpo, 4 rounds"}  # 16 updates at 1e-4
+    assert all(0.285 < by_rate[name] < 0.345 for name in slow)
+    others = by_rate.keys() - slow - {"base", "teacher", "random reward"}
+    assert all(by_rate[name] < 0.145 for name in others)
+    low = {name for name in ends if percent(ADDITION, name, GREEDY) < 93.95}
+    assert low == {"grpo", "ppo", "dpo, 4 rounds", "base", "random reward"}
+    rates = sorted(100 * end[GREEDY] for end in runs_of(ADDITION)["grpo"].values())
+    assert [round(rate) for rate in (rates[0], rates[1], rates[-1])] == [15, 73, 97]
 
 
 @pytest.mark.parametrize(("chapter", "sentence", "numbers"), SENTENCES)
