@@ -549,6 +549,10 @@ THOUGHT = "<think>\nIs it <answer>41</answer>? No.\n</think>\n\n"
         ("<think><reasoning>6*7</reasoning><answer>42</answer>", None, False),
         ("Hm. <think><reasoning>6*7</reasoning><answer>42</answer>", None, False),
         ("<think>6*7 = 42, so #### 42</think>", None, False),
+        # An answer before a second thought is none, whether or not this thought closes.
+        (f"{THOUGHT}<answer>42</answer><think>let me", None, False),
+        (f"{THOUGHT}<answer>42</answer><think>let me</think>", None, False),
+        (f"{THOUGHT}<answer>42</answer><think>let me</think><answer>43</answer>", "43", False),
     ],
 )
 def test_a_thought_is_neither_an_answer_nor_a_part_of_the_form(text, answer, formed):

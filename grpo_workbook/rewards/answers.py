@@ -328,12 +328,14 @@ def without_thought(text: str) -> str:
 
 
 def behind_thoughts(text: str) -> str:
-    """The part of a text that may hold its answer: no thought, and nothing before the last one.
+    """The part of a text that may hold its answer: what follows its last thought.
 
-    A closing tag alone belongs to a thought that the prompt has opened.
+    That is "" if this thought never closes. A closing tag alone belongs to a thought that the
+    prompt has opened.
     """
-    last_part = text.rpartition("</think>")[2]
-    return last_part.partition("<think>")[0]  # without a thought that never closes
+    if thought_is_open(text):
+        return ""
+    return text.rpartition("</think>")[2]
 
 
 def thought_is_open(text: str) -> bool:
@@ -369,7 +371,8 @@ def lenient_answer(text: str) -> str | None:
 def is_well_formed(text: str) -> bool:
     """Whether the text is one filled reasoning block, then one filled answer block, and no more.
 
-    A thought before them is left out, whatever it holds.
+    A thought before them is left out, whatever it holds, if the text begins with its <think>. Where
+    the prompt has opened the thought, give the text with this tag in front.
     """
     text = without_thought(text)
     if _TAG.findall(text) != list(TAGS):
