@@ -2,9 +2,10 @@
 
 import json
 import math
+from functools import partial
 
 import pytest
-from conftest import raises_naming
+from conftest import REPO, raises_naming
 from test_diagnosis import history, real
 
 from grpo_workbook.diagnosis import HealthCallback, read_run, roles_of, watch
@@ -12,7 +13,17 @@ from grpo_workbook.diagnosis.health import log_the_end
 from grpo_workbook.environments import get_tool_answer_reward
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
-from grpo_workbook.rewards.contract import RewardInfo, about, attach_info
+from grpo_workbook.rewards.answers import extract_answer
+from grpo_workbook.rewards.contract import (
+    RewardInfo,
+    about,
+    attach_info,
+    checked,
+    name_of,
+    reward,
+    text_of,
+    with_opening,
+)
 
 
 def test_adapters_that_begin_at_zero_are_no_broken_number():
@@ -156,14 +167,69 @@ def test_a_reward_that_is_an_object_is_watched_too():
     assert roles_of([watched]) == {"fading_reward": "format"}
 
 
-def test_reward_models_and_async_functions_stay_as_they_are():
-    class Model:  # as a torch module: it has no __name__
-        def __call__(self, **columns): ...
+def test_reward_models_stay_as_they_are():
+    import torch
 
-    async def waits(completions, **columns): ...
-
-    functions = [Model(), waits]
+    functions = ["org/reward-model", torch.nn.Linear(2, 2)]
     assert watch(functions) == functions
+
+
+@reward(role="length")
+async def awaited_length(completions, **columns):
+    return [float(len(text_of(completion))) for completion in completions]
+
+
+class AwaitedLength:
+    async def __call__(self, completions, **columns):
+        return await awaited_length(completions)
+
+
+class Length:
+    def __call__(self, completions, *, of=1, **columns):
+        return [len(text_of(completion)) / of for completion in completions]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [Length(), partial(Length(), of=1), awaited_length, partial(awaited_length), AwaitedLength()],
+)
+def test_every_reward_reads_the_tag_in_training_as_in_the_measurement(function):
+    (watched,) = watch([function], prompt_tag="<think>")
+    texts = ["4", "a</think>4"]
+    for completions in (texts, [[{"role": "assistant", "content": text}] for text in texts]):
+        assert checked(watched, completions, prompts=["p"] * 2) == [8.0, 17.0]
+    assert name_of(watched) == name_of(function)
+    assert about(watched) == about(function)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("2+2</think>\n\n<answer>4</answer><|im_end|>", "4"),
+        ("is it <answer>4</answer>", None),
+        ("2+2</think>{call}<|im_end|>", "4"),
+        ("</think>{call}<|im_end|>", "4"),
+    ],
+)
+@pytest.mark.parametrize("field", ["reasoning_content", "thinking"])
+def test_an_answer_counts_where_trl_has_parsed_its_thought(text, answer, field):
+    """The tag was put in front of a content without a thought, and all of it was one."""
+    from trl.chat_template_utils import parse_response, qwen3_5_template
+
+    from grpo_workbook.data import load_tokenizer
+
+    tokenizer = load_tokenizer(REPO / "data" / "tiny-qwen3")
+    fields = dict(qwen3_5_template["fields"])
+    thought = fields.pop("reasoning_content")
+    tokenizer.response_template = {**qwen3_5_template, "fields": {field: thought, **fields}}
+    call = "<tool_call>\n<function=add>\n</function>\n</tool_call>"
+    start = tokenizer.encode("<|im_start|>assistant\n<think>\n")
+    completion = [parse_response(tokenizer, tokenizer.encode(text.format(call=call)), prefix=start)]
+    assert "</think>" not in completion[0]["content"]
+    if completion[0].get("tool_calls"):
+        completion.append({"role": "tool", "name": "add", "content": "4"})
+        completion.append({"role": "assistant", "content": "<answer>4</answer>"})
+    assert extract_answer(text_of(with_opening(completion, "<think>"))) == answer
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 adds what the trainer knows, diagnoses the log every few steps, and reports what stands.
 """
 
+import functools
 import inspect
 import math
 import time
@@ -24,7 +25,7 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import Picture
 from grpo_workbook.files import write_json
 from grpo_workbook.rewards.answers import thought_is_open
-from grpo_workbook.rewards.contract import about, attach_info, text_of, with_opening
+from grpo_workbook.rewards.contract import about, attach_info, name_of, text_of, with_opening
 from grpo_workbook.training import Callback
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with the start
@@ -50,16 +51,36 @@ def watch(functions: Sequence[Callable], *, prompt_tag: str = "") -> list[Callab
     (`data.prompts.prefilled_tag` finds it), give that as `prompt_tag`: the functions then read each
     completion with the tag in front, and a thought without its end is known to be one.
 
-    An exception passes through, with a note that names the function. Reward models and async
-    functions stay as they are.
+    An exception passes through, with a note that names the function. Async functions read the tag,
+    too, and log nothing. Reward models stay as they are: TRL gives them the prompt as well.
     """
     watched = []
     for function in functions:
-        if inspect.iscoroutinefunction(function) or not hasattr(function, "__name__"):
+        if isinstance(function, str) or hasattr(function, "named_parameters"):  # a reward model
             watched.append(function)
+        elif is_async(function):
+            watched.append(with_tag(function, prompt_tag))
         else:
             watched.append(Watched(function, prompt_tag))
     return watched
+
+
+def is_async(function: Callable) -> bool:
+    """Whether TRL awaits a reward: an async function, or an object with an async `__call__`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
+
+
+def with_tag(function: Callable, prompt_tag: str) -> Callable:
+    """The same async reward, which reads each completion with the tag in front."""
+
+    @functools.wraps(function)
+    async def opened(completions: Any, **columns: Any) -> list:
+        completions = [with_opening(completion, prompt_tag) for completion in completions]
+        return await function(completions=completions, **columns)
+
+    opened.__name__ = name_of(function)
+    attach_info(opened, about(function))
+    return opened
 
 
 class Watched:
@@ -68,7 +89,7 @@ class Watched:
     def __init__(self, function: Callable, prompt_tag: str):
         self.prompt_tag = prompt_tag
         self.__wrapped__ = function  # a checkpoint finds the function's state here
-        self.__name__ = function.__name__
+        self.__name__ = name_of(function)
         self.__doc__ = function.__doc__
         self.called_at: float | None = None  # time.perf_counter() of the last call
         attach_info(self, about(function))

@@ -43,6 +43,10 @@ RewardFunction = Callable[..., list[float | None]]
 F = TypeVar("F")
 P = ParamSpec("P")
 
+# TRL parses the completions of a model with tools, or with a response template. A message with one
+# of these fields has been parsed, and its content is without the thought.
+PARSED = {"reasoning_content", "thinking", "tool_calls"}
+
 # What TRL passes beside the columns of the dataset.
 PASSED_BY_TRL = {
     "prompts",
@@ -168,10 +172,15 @@ def text_of(completion: Completion) -> str:
 
 
 def with_opening(completion: Completion, prompt_tag: str) -> Completion:
-    """A completion behind the tag that its prompt has opened, in the same one of TRL's forms."""
+    """A completion behind the tag that its prompt has opened, in the same one of TRL's forms.
+
+    A completion whose thought TRL has taken out of its content stays as it is.
+    """
     if isinstance(completion, str):
         return prompt_tag + completion
     first, *others = completion
+    if prompt_tag == "<think>" and not PARSED.isdisjoint(first):
+        return completion
     content = first.get("content") or ""
     return [{**first, "content": prompt_tag + content}, *others]
 
