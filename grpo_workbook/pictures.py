@@ -155,11 +155,15 @@ def check_pictures(rows: "Dataset", processor: Any) -> None:
             "the processor pads on the right, so that prompts of unequal length get the marks of "
             "their image tokens in wrong places: set processor.tokenizer.padding_side = 'left'"
         )
+    if "prompt" not in rows.column_names:
+        raise WorkbookError(f"there is no column 'prompt', only {rows.column_names}")
     for number, prompt in enumerate(rows["prompt"], start=1):
         reason = _why_not_a_prompt(prompt)
         if reason is not None:
             raise WorkbookError(f"row {number}: {reason}")
-    for number, reason in unreadable_pictures(rows).items():
+    unreadable = unreadable_pictures(rows)
+    if unreadable:
+        number, reason = next(iter(unreadable.items()))
         raise WorkbookError(f"row {number}: {reason}. Repair the row, or leave it out")
 
 
@@ -275,8 +279,9 @@ def picture_controls(rows: "Dataset", colour: tuple[int, int, int] = WHITE) -> d
         colour: red, green and blue (0 to 255) of the blank pictures: the background of your own.
 
     Returns:
-        "blank": every picture has this one colour, and its old size. "shuffled": every row has the
-        picture of another row, the next one whose picture differs from its own.
+        "blank": every picture has this one colour, and its old size. "shuffled": every row with a
+        picture has that of another row, the next one whose picture differs from its own. In both
+        a row without a picture stays without.
 
     Raises:
         WorkbookError: if there is no such column, or if all rows have the same picture.
@@ -314,15 +319,22 @@ def _other_rows(numbers: list[int]) -> list[int]:
     """For each row the next one, from the start again after the last, with another number.
 
     Rows with several questions to one picture often stand together, so the next row is not enough.
+    A row with the number 0 has no picture: it gets itself, and no other row gets it.
     """
     others = []
     count = len(numbers)
     for row, number in enumerate(numbers):
+        if number == 0:
+            others.append(row)
+            continue
         distance = 1
-        while distance < count and numbers[(row + distance) % count] == number:
+        while distance < count and numbers[(row + distance) % count] in (0, number):
             distance += 1
         if distance >= count:
-            raise WorkbookError("all rows have the same picture, so that none can be exchanged")
+            raise WorkbookError(
+                "all rows have the same picture, so that none can be exchanged: give rows with at "
+                "least two different pictures"
+            )
         others.append((row + distance) % count)
     return others
 

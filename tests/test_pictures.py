@@ -296,12 +296,16 @@ def test_controls_of_lists_keep_the_number_of_pictures():
 def test_a_row_without_a_picture_stays_without_in_the_controls():
     controls = picture_controls(rows_with([picture(0), None, picture(1)]))
     assert controls["blank"][1]["image"] is None
+    first, no_picture, last = picture_numbers(rows_with([picture(0), None, picture(1)]))
+    assert picture_numbers(controls["shuffled"]) == [last, no_picture, first]
     assert controls["blank"][2]["image"].getcolors() == [(SIDE * SIDE, (255, 255, 255))]
 
 
 def test_controls_need_different_pictures():
-    with raises_naming(WorkbookError, "same picture"):
+    with raises_naming(WorkbookError, "same picture", "two different"):
         picture_controls(rows_with([picture(0)] * 3))
+    with raises_naming(WorkbookError, "same picture"):
+        picture_controls(rows_with([picture(0), None]))
     with raises_naming(WorkbookError, "'image'"):
         picture_controls(ROWS.remove_columns("image"))
 
@@ -433,6 +437,8 @@ def test_what_would_train_blind_is_found_before(seeing):
         check_pictures(rows_with([picture(0)], column="photo"), processor)
     with raises_naming(WorkbookError, "'image'"):
         check_pictures(ROWS.remove_columns("image"), processor)
+    with raises_naming(WorkbookError, "'prompt'", "'question'"):
+        check_pictures(ROWS.remove_columns("prompt"), processor)
     text = ROWS.remove_columns("prompt").add_column("prompt", ["<start_of_image> How many?"] * 6)
     with raises_naming(WorkbookError, "row 1", "chat template"):
         check_pictures(text, processor)
