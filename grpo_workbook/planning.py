@@ -647,7 +647,7 @@ def plan(
             Profile that does not think or with a GRPOConfig, which have their lengths already.
     """
     if gib is not None and not 0 < gib < 10**6:
-        raise WorkbookError(f"the memory is {gib:g} GiB: give a number above 0")
+        raise WorkbookError(f"the memory is {gib:g} GiB: give a number above 0 and below 1,000,000")
     usual = _settings_of(profile)
     device = _name_of(profile)
     changed = {
@@ -699,7 +699,10 @@ def _thinking_settings(
     if isinstance(profile, str):
         return lengths_of_thoughts(PROFILES[device]["thinking"], replaced)
     if not isinstance(profile, Profile):
-        raise WorkbookError("thinking is for profiles: give max_completion_length instead")
+        raise WorkbookError(
+            f"thinking is True, and a {type(profile).__name__} has its length already: leave "
+            "thinking out, or give a profile's name and max_completion_length"
+        )
     if not profile.thinking:
         raise WorkbookError(
             "thinking is True, and the profile was chosen without: choose_profile(thinking=True)"

@@ -636,8 +636,14 @@ def test_a_batch_of_the_users_has_as_many_completions_with_thoughts_as_without(p
     assert thinking.settings.completions_per_step == usual.settings.completions_per_step
 
 
+@pytest.mark.parametrize("gib", [0, 2e6])
+def test_a_memory_that_no_gpu_has_is_refused_with_what_is_possible(gib):
+    with raises_naming(WorkbookError, f"{gib:g} GiB", "above 0", "below 1,000,000"):
+        plan("qwen", gib=gib)
+
+
 def test_thinking_needs_a_profile_whose_lengths_are_known(tmp_path):
     from trl import GRPOConfig
 
-    with raises_naming(WorkbookError, "max_completion_length"):
+    with raises_naming(WorkbookError, "GRPOConfig", "thinking", "max_completion_length"):
         plan("qwen", GRPOConfig(str(tmp_path), bf16=False, use_cpu=True), thinking=True)
