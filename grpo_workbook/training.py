@@ -399,7 +399,8 @@ class HeldoutProbe(Callback):
             if self.keep is not None and state.is_world_process_zero:
                 save_adapter(self.model, self.tokenizer, self.keep)
         elif self.stop and has_fallen(self.best["strict"], scores.strict, self.probes(state)):
-            print(f"\nHeld-out accuracy has fallen: the best step was {self.best['step']}")
+            if state.is_world_process_zero:
+                print(f"\nHeld-out accuracy has fallen: the best step was {self.best['step']}")
             control.should_training_stop = True
         state.log_history.append(
             {

@@ -295,6 +295,21 @@ def test_the_probe_asks_what_the_trainer_asks(tiny):
     assert len({tuple(seen) for seen in texts.values()}) == 2
 
 
+def test_every_process_stops_where_the_accuracy_falls_and_one_says_so(tiny, capsys):
+    from datasets import Dataset
+    from transformers import TrainerControl, TrainerState
+
+    data = Dataset.from_dict({"prompt": ["What is 1+1?"] * 8, "answer": ["2"] * 8})
+    for is_first in (True, False):
+        probe = HeldoutProbe(*tiny["qwen"], data, every=1, stop=True, max_new_tokens=1)
+        probe.best = {"step": 1, "strict": [True] * 8}
+        state = TrainerState(global_step=2, max_steps=2, is_world_process_zero=is_first)
+        control = TrainerControl()
+        probe.on_step_end(SimpleNamespace(chat_template_kwargs=None), state, control)
+        assert control.should_training_stop
+        assert ("the best step was 1" in capsys.readouterr().out) == is_first
+
+
 @pytest.mark.slow
 def test_the_probe_keeps_the_best_adapter_and_stops_where_the_accuracy_falls(tiny, tmp_path):
     from peft import LoraConfig, get_peft_model
