@@ -223,13 +223,13 @@ def evaluate(
     pictures = image_column(dataset)
     prompts = list(rows["prompt"])
     sampling = Sampling(
-        max_new_tokens,
-        sample,
-        temperature,
-        batch_size,
-        seed,
-        chat_template_kwargs,
-        thinking_budget,
+        max_new_tokens=max_new_tokens,
+        sample=sample,
+        temperature=temperature,
+        batch_size=batch_size,
+        seed=seed,
+        chat_template_kwargs=chat_template_kwargs,
+        thinking_budget=thinking_budget,
     )
     completions = complete(
         model,
@@ -728,13 +728,13 @@ def generate(
             budget that leaves no token for the answer, and for one with images.
     """
     sampling = Sampling(
-        max_new_tokens,
-        sample,
-        temperature,
-        batch_size,
-        seed,
-        chat_template_kwargs,
-        thinking_budget,
+        max_new_tokens=max_new_tokens,
+        sample=sample,
+        temperature=temperature,
+        batch_size=batch_size,
+        seed=seed,
+        chat_template_kwargs=chat_template_kwargs,
+        thinking_budget=thinking_budget,
     )
     completions = complete(model, tokenizer, prompts, sampling, images=images, progress=progress)
     return [completion.text for completion in completions]
