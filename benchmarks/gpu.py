@@ -6,15 +6,17 @@
 
     qwen, gemma      the main run of a tiny model in bfloat16: held-out problems before and after,
                      then its merge with the proof; before the first, the 4-bit kernels
-    0.6B, 4B         steps of Qwen3's shapes with random weights, in 4-bit with LoRA: seconds,
+    0.6B-unsloth, 0.6B-plain, 4B-unsloth, 4B-plain
+                     steps of Qwen3's shapes with random weights, in 4-bit with LoRA: seconds,
                      tokens a second, and the peaks of memory beside those of `plan`; with Unsloth
                      and without (TRL, PEFT and bitsandbytes), in turns
     pictures         chapter 15's run of a tiny model that reads charts: before, after, and blank
 
 Each job is a process of its own, so that its peak of memory is its own, and so that Unsloth's
 changes to TRL do not reach the side without Unsloth. A job that takes too long is stopped, and the
-next one begins. Each result is a line of gpu.jsonl as soon as it is known. vLLM is not used. The
-exit status is 1 if a job failed, and 2 for bad input.
+next one begins. Each result is appended to gpu.jsonl as soon as it is known, behind those of
+earlier runs: a run begins with its row "machine", and prints its own rows at its end. vLLM is not
+used. The exit status is 1 if a job failed, and 2 for bad input.
 """
 
 import argparse
@@ -275,7 +277,7 @@ def speed(place: Place, size: str, side: str) -> None:
 
     reason = compat.why_not_plain(place.device)
     if side == "plain" and reason is not None:
-        place.emit(f"{size}, {side}", {"refused": reason})
+        place.emit(f"{size}-{side}", {"refused": reason})
         return
     if side == "unsloth":
         import unsloth  # noqa: F401  before trl and transformers, which it patches
@@ -353,7 +355,7 @@ def speed(place: Place, size: str, side: str) -> None:
         "gradient_norms": [entry["grad_norm"] for entry in log],
         "layers_in_4bit": count_4bit_layers(model),
     }
-    place.emit(f"{size}, {side}", result)
+    place.emit(f"{size}-{side}", result)
 
 
 def read_meter(device: str) -> tuple[float, float]:
@@ -487,6 +489,8 @@ def main() -> int:
 
     out = args.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
+    results = out / "gpu.jsonl"
+    earlier = results.read_text(encoding="utf-8") if results.is_file() else ""
     end = time.monotonic() + args.budget
     failed = False
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
@@ -500,7 +504,7 @@ def main() -> int:
             if error is not None:
                 place.emit(name, {"error": error})
                 failed = True
-    print((out / "gpu.jsonl").read_text(encoding="utf-8"))
+    print(results.read_text(encoding="utf-8").removeprefix(earlier))
     return 1 if failed else 0
 
 

@@ -71,11 +71,11 @@ def test_steps_of_one_shape_are_timed_and_the_other_side_is_refused_on_a_cpu(tmp
     result = run("--tiny", "--device", "cpu", "--jobs", *jobs, "--budget", 1200, "--out", tmp_path)
     assert result.returncode == 0, result.stdout
     results = rows(tmp_path)
-    assert len(results["tiny, unsloth"]["all_steps"]) == 3
-    assert results["tiny, unsloth"]["layers_in_4bit"] == 4 * 7
-    assert min(results["tiny, unsloth"]["gradient_norms"]) > 0
-    assert results["tiny, unsloth"]["planned_gib"]["learning"] > 0
-    assert "Triton" in results["tiny, plain"]["refused"]
+    assert len(results["tiny-unsloth"]["all_steps"]) == 3
+    assert results["tiny-unsloth"]["layers_in_4bit"] == 4 * 7
+    assert min(results["tiny-unsloth"]["gradient_norms"]) > 0
+    assert results["tiny-unsloth"]["planned_gib"]["learning"] > 0
+    assert "Triton" in results["tiny-plain"]["refused"]
 
 
 def test_a_job_that_fails_is_a_row_and_the_next_one_begins(tmp_path):
@@ -95,6 +95,17 @@ def test_what_the_budget_does_not_reach_is_named(tmp_path):
     results = rows(tmp_path)
     assert "stopped" in results["qwen"]["error"]
     assert "not begun" in results["gemma"]["error"]
+
+
+def test_a_second_run_keeps_the_rows_of_the_first_and_prints_its_own(tmp_path):
+    earlier = json.dumps({"row": "gemma", "error": "of another day"}) + "\n"
+    (tmp_path / "gpu.jsonl").write_text(earlier)
+    arguments = ("--tiny", "--device", "cpu", "--jobs", "tiny-unsloth", "--budget", 0)
+    result = run(*arguments, "--out", tmp_path)
+    assert result.returncode == 1
+    assert_names(result.stdout, '"machine"', '"tiny-unsloth"', "not begun")
+    assert "of another day" not in result.stdout
+    assert set(rows(tmp_path)) == {"gemma", "machine", "tiny-unsloth"}
 
 
 @pytest.mark.parametrize(

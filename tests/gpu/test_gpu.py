@@ -58,7 +58,8 @@ def test_the_tiny_models_learn_and_merge_as_on_the_cpu(results, family):
 
 @pytest.mark.parametrize("side", ["unsloth", "plain"])
 def test_both_sides_train_at_the_same_shape(results, side):
-    row = results(f"0.6B-{side}")[f"0.6B, {side}"]
+    job = f"0.6B-{side}"
+    row = results(job)[job]
     assert row["layers_in_4bit"] == 28 * 7
     assert min(row["gradient_norms"]) > 0
     assert row["peak_gib"]["learning"] > 0
