@@ -6,7 +6,8 @@
 
 data/tiny-thinker mostly leaves its thought out, and data/tiny-rambler thinks longer than it has to
 (data/build_tiny_thinker.py makes both). A run is a line of benchmarks/thinking_runs.jsonl. It is
-made again when its settings, the model, the sums or the versions of the libraries have changed.
+made again when its Method, the model's weights, the sums or the versions of the libraries have
+changed. After any other change, as of the learning rate, delete its line.
 """
 
 import argparse
@@ -76,7 +77,7 @@ def files_of(method: Method) -> dict[str, Path]:
 
 
 def key_of(method: Method) -> str:
-    """A hash of what a run depends on beside its seed: settings, libraries, model and sums."""
+    """A hash of what a run is known by beside its seed: Method, libraries, model and sums."""
     settings = asdict(method)
     del settings["seeds"]
     # A list, in this order: another form would give the stored runs other keys.

@@ -7,7 +7,8 @@
 data/tiny-vision reads charts on white paper; each run trains it for 40 steps on charts on grey
 paper (chapter 15 explains the runs). METHODS says what a run changes, `train` and `measure` are the
 two halves of a run, and a run is stored as a line of benchmarks/vision_runs.jsonl. It is made again
-when its settings, the model, the charts or the versions of the libraries have changed.
+when its Method, the number of steps, the model's weights, the held-out charts or the versions of
+the libraries have changed. After any other change, as of the learning rate, delete its line.
 """
 
 import argparse
@@ -58,7 +59,7 @@ STORED = StoredRuns(REPO / "benchmarks" / "vision_runs.jsonl", METHODS)
 
 
 def key_of(method: Method) -> str:
-    """A hash of what a run depends on beside its seed: settings, libraries, model and charts."""
+    """A hash of what a run is known by beside its seed: Method, libraries, model and charts."""
     from grpo_workbook.exercises.charts import make_charts, picture
 
     # A list, in this order: another form would give the stored runs other keys.
@@ -242,10 +243,10 @@ def wanted(methods: list[str], seeds: list[int] | None) -> list[tuple[str, int]]
         seeds: those of each method; None takes the method's own.
     """
     runs = []
-    for seed in seeds or [0, 1, 2]:
-        for method in methods:
-            if seeds is not None or seed in METHODS[method].seeds:
-                runs.append((method, seed))
+    for method in methods:
+        for seed in seeds or METHODS[method].seeds:
+            runs.append((method, seed))
+    runs.sort(key=lambda run: run[1])  # the methods of a seed keep their order
     return runs
 
 

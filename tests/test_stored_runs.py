@@ -39,6 +39,19 @@ def test_writing_the_stored_runs_again_changes_nothing(benchmark, tmp_path):
     assert copy.path.read_bytes() == benchmark.STORED.path.read_bytes()
 
 
+def test_the_missing_runs_are_made_seed_by_seed_with_each_methods_own_seeds(monkeypatch):
+    more = vision.Method("vision", seeds=(0, 4))
+    monkeypatch.setitem(vision.METHODS, "more", more)
+    own = [("more", 0), ("base", 0), ("both", 0), ("both", 1), ("both", 2), ("more", 4)]
+    assert vision.wanted(["more", "base", "both"], None) == own
+    assert vision.wanted(["base", "more"], [7, 8]) == [
+        ("base", 7),
+        ("more", 7),
+        ("base", 8),
+        ("more", 8),
+    ]
+
+
 def test_a_run_on_a_gpu_is_refused():
     code = (
         "import torch; torch.cuda.is_available = lambda: True\n"
