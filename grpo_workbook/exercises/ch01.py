@@ -676,13 +676,9 @@ reuse = experiment(
     },
 )
 # measured: 64 and 54 of 160, 9 got better and 19 worse
-reuse.example(
-    {
-        "once": [1] * 64 + [0] * 96,
-        "four times": [1] * 45 + [0] * 19 + [1] * 9 + [0] * 87,
-    },
-    gives="the same",
-)
+right_with_one = [1] * 64 + [0] * 96
+right_with_four = [1] * 45 + [0] * 19 + [1] * 9 + [0] * 87
+reuse.example({"once": right_with_one, "four times": right_with_four}, gives="the same")
 # made up, as are the next two: other numbers of updates
 reuse.example({"once": [1] * 60 + [0] * 100, "twice": [1] * 85 + [0] * 75}, gives="better")
 reuse.example({"once": [1] * 60 + [0] * 100, "16 times": [1] * 35 + [0] * 125}, gives="worse")
@@ -724,18 +720,22 @@ own_reward = experiment(
     },
 )
 # measured: 58 and 8 of 160, 2 got better and 52 worse (the groups' rewards are made up)
+right_before = [1] * 58 + [0] * 102
+right_after = [1] * 6 + [0] * 52 + [1] * 2 + [0] * 100
 own_reward.example(
     {
-        "right": [[1] * 58 + [0] * 102, [1] * 6 + [0] * 52 + [1] * 2 + [0] * 100],
+        "right": [right_before, right_after],
         "first": [0.42, 0.43, 0.44],
         "last": [0.52, 0.53, 0.54],
     },
     gives="falls",
 )
 # made up, too: a reward on another scale, which the noise must follow
+right_before = [1] * 49 + [0] * 111
+right_after = [1] * 44 + [0] * 116
 own_reward.example(
     {
-        "right": [[1] * 49 + [0] * 111, [1] * 44 + [0] * 116],
+        "right": [right_before, right_after],
         "first": [-40.0, -30.0],
         "last": [-4.0, -3.0],
     },

@@ -392,22 +392,27 @@ def examine(function):
     honest_numbers = numbers[: len(honest)]
     twice_numbers = numbers[len(honest) : len(honest) + len(twice)]
     other_numbers = numbers[len(honest) + len(twice) :]
+    numbers_elsewhere = [value or 0.0 for value in elsewhere]
+    different_honest = set(honest)
+    different_cheats = set(cheats) - different_honest
+    all_have_numbers = None not in values
+    order_is_irrelevant = backwards[::-1] == values
+    within_bounds = all(-1 <= number <= 1 for number in numbers)
     least_honest = min(honest_numbers, default=0.0)
+    most_twice = max(twice_numbers, default=0.0)
+    most_of_others = max(other_numbers)
+    most_elsewhere = max(numbers_elsewhere, default=0.0)
     return {
-        "two different honest completions": len(set(honest)) >= 2,
-        "five different cheats": len(set(cheats) - set(honest)) >= 5,
-        "every completion gets a number": None not in values,
-        "the order of the batch makes no difference": backwards[::-1] == values,
-        "every value is between -1 and 1": all(-1 <= number <= 1 for number in numbers),
+        "two different honest completions": len(different_honest) >= 2,
+        "five different cheats": len(different_cheats) >= 5,
+        "every completion gets a number": all_have_numbers,
+        "the order of the batch makes no difference": order_is_irrelevant,
+        "every value is between -1 and 1": within_bounds,
         "the honest completions earn": least_honest > 0,
         "the honest completions earn the same": len(set(honest_numbers)) == 1,
-        "every other completion earns less": max(other_numbers) < least_honest,
-        "two honest completions in one text earn less": (
-            max(twice_numbers, default=0.0) < least_honest
-        ),
-        "on the other row the honest completions earn less": (
-            max((value or 0.0 for value in elsewhere), default=0.0) < least_honest
-        ),
+        "every other completion earns less": most_of_others < least_honest,
+        "two honest completions in one text earn less": most_twice < least_honest,
+        "on the other row the honest completions earn less": most_elsewhere < least_honest,
     }
 
 

@@ -4,6 +4,17 @@ import re
 
 from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
 
+
+def first(right, problems):
+    """Outcomes of which the first `right` are right."""
+    return [True] * right + [False] * (problems - right)
+
+
+def last(right, problems):
+    """Outcomes of which the last `right` are right."""
+    return [False] * (problems - right) + [True] * right
+
+
 # 04.1: a reward of the learner's own: right answers, as short as possible
 
 FIRST = "more for the first"
@@ -296,8 +307,8 @@ swap_the_reward = experiment(
 # measured: 53 and 79 of 120 (here so that 29 got better and 3 worse)
 swap_the_reward.example(
     {
-        "before": [1] * 53 + [0] * 67,
-        "after": [1] * 50 + [0] * 3 + [1] * 29 + [0] * 38,
+        "before": first(53, 120),
+        "after": first(50, 53) + first(29, 67),
         "tokens": [27.4, 27.3],
     },
     gives="more right",
@@ -308,36 +319,38 @@ swap_the_reward.example(
 NO_GAIN = "no gain shown"
 NOT_BEYOND = "a gain, but not beyond the control"
 BEYOND = "a gain beyond the control"
-R, W = [True], [False]
 
 what_is_shown = exercise("04.3", "what_is_shown")
-what_is_shown.case(W * 8, R * 8, W * 8, gives=BEYOND)
-what_is_shown.case(W * 8, R * 8, R * 8, gives=NOT_BEYOND)
-what_is_shown.case(W * 8, R * 5 + W * 3, W * 8, gives=NO_GAIN)  # p = 0.06
-what_is_shown.case(R * 8, W * 8, W * 8, gives=NO_GAIN)  # p is small, but it is a loss
-what_is_shown.case(R * 8, W * 8, R * 8, gives=NO_GAIN)
-what_is_shown.case(W * 16, R * 8 + W * 8, R * 16, gives=NOT_BEYOND)  # the control is better
-what_is_shown.case(R * 8 + W * 2, R * 8 + W * 2, W * 10, gives=NO_GAIN)  # the control lost
-what_is_shown.case(W * 10, R * 10, R * 6 + W * 4, gives=NOT_BEYOND)  # p = 0.13
-what_is_shown.case(W * 16, R * 16, R * 8 + W * 8, gives=BEYOND)  # the control gained, but less
-what_is_shown.case(W * 12, R * 8 + W * 4, R * 5 + W * 7, gives=NOT_BEYOND)
-what_is_shown.case(R * 6 + W * 10, R * 12 + W * 4, R * 6 + W * 10, gives=BEYOND)
-what_is_shown.case(R * 2 + W * 10, W * 2 + R * 10, R * 2 + W * 10, gives=BEYOND)
-what_is_shown.case(R * 4 + W * 8, R * 4 + W * 8, R * 4 + W * 8, gives=NO_GAIN)
-what_is_shown.case(R * 16, R * 8 + W * 8, W * 16, gives=NO_GAIN)  # both lost
-what_is_shown.case(R * 5 + W * 7, R * 8 + W * 4, W * 12, gives=NO_GAIN)
-what_is_shown.case(W * 20, R * 12 + W * 8, R * 6 + W * 14, gives=BEYOND)
+what_is_shown.case(first(0, 8), first(8, 8), first(0, 8), gives=BEYOND)
+what_is_shown.case(first(0, 8), first(8, 8), first(8, 8), gives=NOT_BEYOND)
+what_is_shown.case(first(0, 8), first(5, 8), first(0, 8), gives=NO_GAIN)  # p = 0.06
+# p is small, but it is a loss
+what_is_shown.case(first(8, 8), first(0, 8), first(0, 8), gives=NO_GAIN)
+what_is_shown.case(first(8, 8), first(0, 8), first(8, 8), gives=NO_GAIN)
+# the control is better
+what_is_shown.case(first(0, 16), first(8, 16), first(16, 16), gives=NOT_BEYOND)
+what_is_shown.case(first(8, 10), first(8, 10), first(0, 10), gives=NO_GAIN)  # the control lost
+what_is_shown.case(first(0, 10), first(10, 10), first(6, 10), gives=NOT_BEYOND)  # p = 0.13
+# the control gained, but less
+what_is_shown.case(first(0, 16), first(16, 16), first(8, 16), gives=BEYOND)
+what_is_shown.case(first(0, 12), first(8, 12), first(5, 12), gives=NOT_BEYOND)
+what_is_shown.case(first(6, 16), first(12, 16), first(6, 16), gives=BEYOND)
+what_is_shown.case(first(2, 12), last(10, 12), first(2, 12), gives=BEYOND)
+what_is_shown.case(first(4, 12), first(4, 12), first(4, 12), gives=NO_GAIN)
+what_is_shown.case(first(16, 16), first(8, 16), first(0, 16), gives=NO_GAIN)  # both lost
+what_is_shown.case(first(5, 12), first(8, 12), first(0, 12), gives=NO_GAIN)
+what_is_shown.case(first(0, 20), first(12, 20), first(6, 20), gives=BEYOND)
 
 
-def p_value(first, second):
+def p_value(before, after):
     from grpo_workbook.statistics import paired_p_value  # SciPy: only when it is needed
 
-    return paired_p_value(first, second)
+    return paired_p_value(before, after)
 
 
-def is_better(second, first):
+def is_better(after, before):
     """Whether more are right, with a paired test behind it."""
-    return sum(second) > sum(first) and p_value(first, second) < 0.05
+    return sum(after) > sum(before) and p_value(before, after) < 0.05
 
 
 def decide(gained, beyond):
@@ -459,6 +472,6 @@ my_problems = experiment(
     },
 )
 # measured: a tram in place of the bus, larger numbers in the same sentence, a sum of pears
-my_problems.example({"before": [1] * 7 + [0] * 25, "after": [1] * 31 + [0]}, gives="more")
+my_problems.example({"before": first(7, 32), "after": [1] * 31 + [0]}, gives="more")
 my_problems.example({"before": [0] * 32, "after": [0] * 32}, gives="no difference")
-my_problems.example({"before": [1] * 21 + [0] * 11, "after": [1] * 8 + [0] * 24}, gives="fewer")
+my_problems.example({"before": first(21, 32), "after": first(8, 32)}, gives="fewer")

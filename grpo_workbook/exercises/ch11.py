@@ -714,12 +714,16 @@ def examine_game_reward(game_reward):
             outside.setdefault(pattern, []).append(reward)
     two_guesses = {pattern: plain[pattern] for pattern in plain if len(pattern) == 2}
     three_guesses = {pattern: plain[pattern] for pattern in plain if len(pattern) == 3}
+    won_games_earn_1 = all(reward == 1 for reward in won)
+    lost_games_earn_little = all(0 <= reward <= 0.5 for reward in lost)
+    no_guess = set(plain[()])
+    one_guess = set(plain[True,])
     return {
-        "a won game earns 1": all(reward == 1 for reward in won),
-        "a lost game earns from 0 to 0.5": all(0 <= reward <= 0.5 for reward in lost),
-        "a lost game without a guess earns 0": set(plain[()]) == {0},
+        "a won game earns 1": won_games_earn_1,
+        "a lost game earns from 0 to 0.5": lost_games_earn_little,
+        "a lost game without a guess earns 0": no_guess == {0},
         "some lost game earns more than 0": max(lost) > 0,
-        "every first guess from 1 to 7 earns the same part": len(set(plain[True,])) == 1,
+        "every first guess from 1 to 7 earns the same part": len(one_guess) == 1,
         "a second guess that contradicts nothing earns more": more_is_better(two_guesses),
         "a third guess that contradicts nothing earns more": more_is_better(three_guesses),
         "a further guess that contradicts nothing beats giving up": longer_is_better(plain),

@@ -56,7 +56,8 @@ def with_template(name):
 
 def ask(problems, with_tokenizer, with_model=model):
     return evaluate(
-        with_model, with_tokenizer, problems, sample=True, max_new_tokens=64,
+        with_model, with_tokenizer, problems, sample=True,
+        max_new_tokens=profile.grpo["max_completion_length"],
         batch_size=profile.eval_batch_size,
     )
 
@@ -157,7 +158,7 @@ print(text)
 # token, together with the space before it. A rare word falls into pieces, such as `A`, `n`, `a`. Here a number has one
 # token per digit; other tokenizers make one token of several digits. A tag is a single token only if it is in the
 # vocabulary. The template has already written the special tokens, so `add_special_tokens=False` keeps the tokenizer
-# from adding them again.
+# from adding them again. (Without it, a Gemma prompt would begin with two `<bos>` tokens, and no error would say so.)
 
 # %%
 tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -446,7 +447,8 @@ solve_rates = {}  # source -> for each of its 32 problems the fraction of right 
 for name, rows in sources.items():
     some = to_dataset(rows.select(range(32)))
     solve_rates[name] = pass_rates(
-        model, tokenizer, some, samples=8, max_new_tokens=64,
+        model, tokenizer, some, samples=8,
+        max_new_tokens=profile.grpo["max_completion_length"],
         batch_size=profile.eval_batch_size, progress=None,
     )
 
@@ -554,8 +556,9 @@ for name, rates in solve_rates.items():
 
 # %% [markdown]
 # First, the mean rate of a source misleads. The model solves the rare kinds in 26 % of its tries. If all of these
-# problems were equally hard, 91 % of the groups of 8 would be mixed. In fact 34 % are, because 19 of the 32 problems
-# are never solved and 2 always. So measure the problems one by one, and do not judge a source by its mean.
+# problems were equally hard, 91 % of the groups of 8 would be mixed. In fact 34 % are, because in eight tries 19 of the
+# 32 problems were never solved and 2 each time. So measure the problems one by one, and do not judge a source by its
+# mean.
 #
 # Second, a smaller group is mixed less often. Suppose that a step can afford 64 answers to problems of the rare kinds.
 # In groups of 8, 34 % of these answers can have an advantage from correctness, in groups of 2 only 14 %. The price is
@@ -1023,7 +1026,10 @@ for name, part in {"train": my_train, "heldout": my_heldout}.items():
 # In the figure, each grey bar shows how many rows are left after a step; the two blue bars are the two files. The lines
 # below the figure give the reason for each invalid row. If a step drops more rows than you expected, read those rows
 # before you go on. Few held-out rows measure a gain only roughly: with 26 of them, the 95 % interval of an accuracy of
-# one half reaches 18 points up and down ([chapter 08](08_evaluation.ipynb)).
+# one half reaches 18 points up and down ([chapter 08](08_evaluation.ipynb)). For training, count what a run reads: its
+# steps times the problems of a step. The run of chapter 00, 40 steps of 10 problems, would read these 106 rows nearly
+# four times each. That does no harm as long as their groups stay mixed; once most of them are solved each time, you
+# need other rows.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.6)
@@ -1038,7 +1044,6 @@ words = ", ".join([f"{count} {name}" for name, count in counts.items()])
 figures.show(figure, f"Rows after each step: {words}.")
 for number in list(invalid)[:5]:
     print(f"row {number}: {invalid[number]}")
-folder.cleanup()
 
 # %% [markdown]
 # Read a few of your prompts in full, with the answer that the reward will compare with.
