@@ -480,30 +480,29 @@ measures = {
     "lenient,\nsampled": lenient, "lenient,\ngreedy": lenient_greedy,
 }
 figure, (axes,) = figures.new_panels(7.5, 3.8)
-shown = {}
 sides = (("before", -0.2, figures.GREY), ("after", 0.2, figures.BLUE))
-for side, shift, colour in sides:
-    by_problem = [np.mean(outcomes[side], axis=0) for outcomes in measures.values()]
-    rates = np.mean(by_problem, axis=1)
-    ends = np.array([bootstrap_interval(values) for values in by_problem])
-    whiskers = [rates - ends[:, 0], ends[:, 1] - rates]
-    places = np.arange(len(measures)) + shift
-    bars = axes.bar(places, rates, 0.38, yerr=whiskers, capsize=4, color=colour)
-    bars.set_label(side)
-    shown[side] = [f"{rate:.0%}" for rate in rates]
-    axes.bar_label(bars, shown[side], padding=2, fontsize=9)
+changes = {}
+for place, (name, outcomes) in enumerate(measures.items()):
+    rates = []
+    for side, shift, colour in sides:
+        by_problem = np.mean(outcomes[side], axis=0)
+        low, high = bootstrap_interval(by_problem)
+        rate = by_problem.mean()
+        axes.bar(place + shift, rate, 0.38, color=colour)
+        axes.vlines(place + shift, low, high, color="black")
+        axes.text(place + shift, high + 0.02, f"{rate:.0%}", ha="center", fontsize=9)
+        rates.append(f"{rate:.0%}")
+    changes[name.replace("\n", " ")] = " to ".join(rates)
 axes.set(ylim=(0, 1.15), ylabel="fraction right", yticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
 axes.set_xticks(range(len(measures)), list(measures))
-figure.legend(frameon=False, loc="outside right center")
-changes = [f"{old} to {new}" for old, new in zip(shown["before"], shown["after"])]
+strict_change, lenient_change = changes["strict, greedy"], changes["lenient, greedy"]
 title = "With greedy answers only the form improves"
-axes.set_title(f"{title}:\nstrict {changes[1]}, lenient {changes[3]}")
-words = "; ".join(f"{name}: {change}" for name, change in zip(measures, changes))
-figures.show(figure, "Pairs of bars, before to after. " + words.replace("\n", " "))
+axes.set_title(f"{title}:\nstrict {strict_change}, lenient {lenient_change}")
+figures.show(figure, f"Pairs of bars, before to after: {changes}.")
 
 # %% [markdown]
-# Each pair of bars is one way to score and to answer: grey before training, blue after it. A bar's height is the
-# fraction of right answers, and the black lines are 95 % intervals over the problems. Compare the two greedy pairs.
+# Each pair of bars is one way to score and to answer: grey (left) before training, blue (right) after it. A bar's height
+# is the fraction of right answers, and the black lines are 95 % intervals over the problems. Compare the two greedy pairs.
 #
 # Before training, 98.8 % of the greedy answers have the right number. So the model knew this arithmetic already. Its
 # sampled answers were worse, because sampling also draws what is less likely. A part of this we had taught it on
