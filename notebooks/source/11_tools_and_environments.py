@@ -573,6 +573,10 @@ for name, table in (("free", rates_after), ("priced", rates_priced)):
         print(f"{name:6} {kind} products earn {rate - PRICE * calls:+.2f} each")
 
 # %% [markdown]
+# The model still calls for nearly every hard product (0.98 calls), but only for one easy product in four (0.25). At
+# this price it earns 0.28 for an easy product, where the free policy would earn nothing, and about the same for a hard
+# one.
+#
 # The kinds are a coarse division: some easy products the model does not know by heart at all. Does it call more often
 # for those? The next cell plays each of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times freely,
 # and eight times with the token suppressed that opens a call.
@@ -644,16 +648,15 @@ words = f"Scatter plot of 60 products; for {pays.sum()} a call pays. "
 figures.show(figure, f"{words}Rate of calling: {numbers}.")
 
 # %% [markdown]
-# The best policy always calls left of the border and never right of it. Look first at the hard products: if they stand
-# at the top left, a gain of a few hundredths was enough to keep their calls. One reason is the advantage, which divides
+# The best policy always calls left of the border and never right of it. The hard products stand at the top left: the
+# model calls for 92 % of them, although a call gains only a few hundredths. One reason is the advantage, which divides
 # by the spread of the group's rewards. In a group where every call leads to the right answer, 0.1 for a call against 0
 # for a wrong answer by heart gives nearly the same advantages as 1 against 0.
 #
-# Then look at the easy products, which mostly stand right of the border: the lower their thick line, the better the
-# model has learned that they do not pay. And compare the heights of single easy products. If those that it never knows
-# by heart are not higher than the others, then the model has learned to tell the two *kinds* apart, and not what it
-# knows. (A rate from eight tries is rough: its 95 % interval reaches up to 35 points to each side. So some products may
-# belong to the other side.)
+# For easy products the model calls rarely, but not for the right ones: in 25 % of the tries for those that it never
+# knows by heart, where a call would pay, and in 39 % for the others, where it does not. So it has learned to tell the
+# two *kinds* apart, and not what it knows. (A rate from eight tries is rough: its 95 % interval reaches up to 35 points
+# to each side. So some products may belong to the other side.)
 #
 # A price is not always worth setting. If it moves the border close to the rate by heart, then a call gains about what
 # it costs, and there is nothing to earn by calling less: exercise 11.2 trains with such a price.
@@ -1445,11 +1448,12 @@ except NotImplementedError:
 # %% [markdown]
 # <details><summary>How to read your result</summary>
 #
-# In one run the model called for nearly every hard product (0.96 calls each) and 0.36 times for an easy one. More plays
-# of the same policy, eight for each easy product, had calls in 56 % of those where a call was worth its price and in 51
-# % of those where it was not: so it had not learned to tell single products apart. It earned no more than by calling
-# always, 0.29 for an easy product against 0.39, which is within chance for 36 products. Calls for easy products even
-# became more frequent than before training (0.17). Probably what the model learned on hard products carried over.
+# In our run (seed 0) the model called for nearly every hard product (0.96 calls each) and 0.36 times for an easy one.
+# More plays of the same policy, eight for each easy product, had calls in 56 % of those where a call was worth its
+# price and in 51 % of those where it was not: so it had not learned to tell single products apart. It earned no more
+# than by calling always, 0.29 for an easy product against 0.39, which is within chance for 36 products. Calls for easy
+# products even became more frequent than before training (0.17). Probably what the model learned on hard products
+# carried over.
 #
 # </details>
 
@@ -1722,8 +1726,8 @@ except NotImplementedError:
 # - `max_completion_length` limits calls, results and the answer together. What does not fit is dropped without a
 #   warning: watch `tools/lost_results`.
 # - A correctness reward teaches the model to call always. With a price, a call pays only where the rate by heart is
-#   below the border, that is the rate after a call minus the price. Where the two are about equal, there is nothing to
-#   earn by calling less.
+#   below the border, that is the rate after a call minus the price. At a price of 0.9 our model called for nearly every
+#   hard product and for one easy product in four: it told the two kinds apart, not what it knows.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
