@@ -24,8 +24,8 @@
 # | fraction of zero-variance groups | reward | the cause | what to do |
 # | --- | --- | --- | --- |
 # | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | reward parts of the answer too (mixed rewards), train first with SFT (chapter 00), or take easier problems |
-# | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems | stop, take harder problems, train on those that are still often wrong, or use dynamic sampling (both below) |
-# | in between from the first step on | in between | the groups are small, or some problems are never right and others always | measure the pass rates: leave out the problems near 0 and 1; if there are few of them, take larger groups if you can afford more completions (exercise 07.2) |
+# | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems, or it fools the reward: read some completions first (chapter 03) | stop, take harder problems, train on those that are still often wrong, or use dynamic sampling (both below) |
+# | in between or high from the first step on | in between | the groups are small, some problems are never right and others always, or the completions of a problem are nearly alike (a sure policy, or a `temperature` below 1) | measure the pass rates: leave out the problems near 0 and 1; if there are few of them, take larger groups if you can afford more completions (exercise 07.2) |
 # | rises | levels off well below its maximum | the policy has lost its variety: its completions of a problem are nearly alike, the wrong ones too, and the entropy is near 0 (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`); with several updates for each batch, also with a higher upper clip (`epsilon_high`, chapter 05) |
 # | rises | levels off well below its maximum | some problems are mastered, and the others are too hard: their completions differ, but hardly any was right before training either | the first row, for the problems that are left |
 #
@@ -223,7 +223,7 @@ boxes = {
     "none": (0.62, 0.85, "0 of 8 right: hopeless", pale["off"]),
     "some": (0.62, 0.5, "1 to 7 of 8: can teach", pale["check"]),
     "all": (0.62, 0.15, "8 of 8: mastered", pale["off"]),
-    "train": (0.91, 0.5, "train,\neasiest first", pale["check"]),
+    "train": (0.91, 0.5, "train\non these", pale["check"]),
 }
 arrows = [
     ("rows", "policy", ""),
@@ -239,7 +239,7 @@ figures.show(
     figure,
     "Flow of a pass-rate filter. The policy answers 64 problems 8 times each. Problems "
     "with 0 of 8 right (hopeless) and 8 of 8 (mastered) are left out, the rest is "
-    "trained on, easiest first. An arrow leads back: measure again.",
+    "trained on. An arrow leads back: measure again.",
 )
 
 # %% [markdown]
@@ -585,22 +585,25 @@ figures.show(figure, f"{words.removesuffix(';')}.")
 # Now many groups teach nothing, and the cause is known: mastered problems. So this is a case for the filter. Two copies
 # of the *mixed* policy train on for eight steps with the same rewards: one on all 64 problems, the other only on those
 # with at most six of eight right. (With another model, choose a bound that leaves at least as many problems as a step
-# has groups.) The comparison was fixed before the run: the zero-variance groups in training, and the strictly right
-# answers to the held-out problems.
+# has groups.) Measuring the 64 problems took 512 completions, as many as eight steps. So a third copy trains on all
+# problems for 16 steps: this is what the price of the filter would have bought. The comparison was fixed before the
+# run: the zero-variance groups in training, and the strictly right answers to the held-out problems.
 #
 # `load_policy` makes each copy from the saved adapter, so `mixed_policy` itself stays as it is:
 
 # %%
 chosen_later = curriculum(rates_after, low=0.0, high=0.8)
 print(chosen_later)
-rows_of = {"all 64": range(64), "chosen": chosen_later.rows}
+rows_of = {
+    "all 64": range(64), "chosen": chosen_later.rows, "all, 16 steps": range(64),
+}
 adapter = profile.output / "chapter_07" / "mixed"
 mixed_policy.save_pretrained(adapter)
 later_logs = {}
 for name, rows in rows_of.items():
     policy, _ = load_policy(profile, adapter=adapter)
     later_logs[name] = train(
-        policy, mixed_rewards, [2.0, 0.5, 0.5], steps=8,
+        policy, mixed_rewards, [2.0, 0.5, 0.5], steps=16 if "16" in name else 8,
         problems=some_problems.select(rows), seed=next_seed,
     )
     scores[name] = ask_heldout_problems(policy)
@@ -608,43 +611,47 @@ for name, rows in rows_of.items():
 # %% [markdown]
 # How many zero-variance groups do you expect in each? A problem with pass rate p has a group with all eight right with
 # probability $p^8$. The cell prints the mean of this, taking the measured rates as true, and then what the log shows.
-# Each run has 64 groups (eight steps of eight), with the 95 % interval of their rate in brackets:
+# Eight steps have 64 groups; the 95 % interval of the rate stands in brackets. *At first* are the first two steps: the
+# learning rate begins at 0, so they are sampled from the policy as it was measured.
 
 # %%
 for name, log in later_logs.items():
     measured = [rates_after[row] for row in rows_of[name]]
     expected = mean(p**8 + (1 - p) ** 8 for p in measured)
+    groups = 8 * len(log)
     idle = round(8 * sum(entry["frac_reward_zero_std"] for entry in log))
-    low, high = wilson_interval([True] * idle + [False] * (64 - idle))
-    right = mean(entry["rewards/correctness_reward/mean"] for entry in log)
+    low, high = wilson_interval([True] * idle + [False] * (groups - idle))
+    right = [entry["rewards/correctness_reward/mean"] for entry in log]
     print(f"{name}, {len(measured)} problems")
-    print(f"  right:         {mean(measured):4.0%} measured, {right:4.0%} in training")
-    print(f"  zero variance: {expected:4.0%} expected", end=", ")
-    print(f"{idle / 64:4.0%} in training ({low:.0%} to {high:.0%})")
+    print(f"  right: {mean(measured):.0%} measured, {mean(right[:2]):.0%} at first", end=", ")
+    print(f"{mean(right):.0%} in all steps")
+    print(f"  zero variance: {expected:.0%} expected, {idle / groups:.0%} in training", end="")
+    print(f" ({low:.0%} to {high:.0%})")
 
-for old, new in (("mixed", "all 64"), ("mixed", "chosen"), ("all 64", "chosen")):
+for new, old in (
+    ("all 64", "mixed"), ("chosen", "mixed"), ("all, 16 steps", "mixed"),
+    ("chosen", "all 64"), ("chosen", "all, 16 steps"),
+):
     change = compare(scores[old], scores[new]).strict
     low, high = change.gain_interval
-    print(f"{old:6} -> {new:6} {change.before:.1%} -> {change.after:.1%}", end="  ")
+    print(f"{old:13} -> {new:13} {change.before:.1%} -> {change.after:.1%}", end="  ")
     print(f"({low:+.1%} to {high:+.1%}), p = {change.p_value:.2g}", end=", ")
     print("no difference shown" if change.p_value > 0.05 else "a difference")
 
 # %% [markdown]
 # Read it in three steps:
 #
-# 1. *Did the filter do its work?* In part. With the chosen problems 34 % of the groups had zero variance, and with all
-#    problems 50 %, but the two intervals overlap. (The chosen problems come up several times each, and groups of one
+# 1. *Did the filter do its work?* Much less than promised. With the chosen problems 34 % of the groups had zero
+#    variance, and with all problems 50 %: the two intervals overlap, so not even this difference is shown. (The chosen problems come up several times each, and groups of one
 #    problem are alike, so the intervals are even somewhat too narrow.) The measured rates had promised 8 %.
 # 2. *Did the policy learn more?* No difference is shown: 81.7 % of the held-out problems are strictly right with the
 #    chosen problems and 80.8 % with all. Neither run is shown to be above the *mixed* policy that it began with (83.3
 #    %). More groups that teach are a means, not the aim.
-# 3. *Was it worth its price?* Nothing here says so. Measuring took 512 completions, as many as the eight steps. For the
-#    same price the other run could have had 16 steps, and that run is not made here.
+# 3. *Was it worth its price?* PRICE_TEXT
 #
 # Why did the filter do so much less than the measured rates promised? The problems were chosen *because* few of their
 # answers were right. Some of them were only unlucky in these eight tries, and their true pass rate is higher than the
-# measured one (*regression to the mean*): 64 % of the answers to them were right when they were measured, and 84 % in
-# training, a part of which the policy learned in these steps. In the same way some of the 23 with all eight right were
+# measured one (*regression to the mean*): 64 % of the answers to them were right when they were measured, FIRST_TEXT. In the same way some of the 23 with all eight right were
 # only lucky. So a filter separates the problems less well than its own measurement says.
 
 # %% [markdown]
