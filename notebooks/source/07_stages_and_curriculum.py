@@ -597,13 +597,14 @@ print(chosen_later)
 rows_of = {
     "all 64": range(64), "chosen": chosen_later.rows, "all, 16 steps": range(64),
 }
+steps_of = {"all 64": 8, "chosen": 8, "all, 16 steps": 16}
 adapter = profile.output / "chapter_07" / "mixed"
 mixed_policy.save_pretrained(adapter)
 later_logs = {}
 for name, rows in rows_of.items():
     policy, _ = load_policy(profile, adapter=adapter)
     later_logs[name] = train(
-        policy, mixed_rewards, [2.0, 0.5, 0.5], steps=16 if "16" in name else 8,
+        policy, mixed_rewards, [2.0, 0.5, 0.5], steps=steps_of[name],
         problems=some_problems.select(rows), seed=next_seed,
     )
     scores[name] = ask_heldout_problems(policy)
@@ -642,8 +643,9 @@ for new, old in (
 # Read it in three steps:
 #
 # 1. *Did the filter do its work?* Much less than promised. With the chosen problems 34 % of the groups had zero
-#    variance, and with all problems 50 %: the two intervals overlap, so not even this difference is shown. (The chosen problems come up several times each, and groups of one
-#    problem are alike, so the intervals are even somewhat too narrow.) The measured rates had promised 8 %.
+#    variance, and with all problems 50 %: the two intervals overlap, so not even this difference is shown. (The chosen
+#    problems come up several times each, and groups of one problem are alike, so the intervals are even somewhat too
+#    narrow.) The measured rates had promised 8 %.
 # 2. *Did the policy learn more?* No difference is shown: 81.7 % of the held-out problems are strictly right with the
 #    chosen problems and 80.8 % with all. Neither run is shown to be above the *mixed* policy that it began with (83.3
 #    %). More groups that teach are a means, not the aim.
@@ -651,8 +653,9 @@ for new, old in (
 #
 # Why did the filter do so much less than the measured rates promised? The problems were chosen *because* few of their
 # answers were right. Some of them were only unlucky in these eight tries, and their true pass rate is higher than the
-# measured one (*regression to the mean*): 64 % of the answers to them were right when they were measured, FIRST_TEXT. In the same way some of the 23 with all eight right were
-# only lucky. So a filter separates the problems less well than its own measurement says.
+# measured one (*regression to the mean*): 64 % of the answers to them were right when they were measured, FIRST_TEXT.
+# In the same way some of the 23 with all eight right were only lucky. So a filter separates the problems less well than
+# its own measurement says.
 
 # %% [markdown]
 # ## Dynamic sampling: the filter at every step
