@@ -594,7 +594,8 @@ def verdicts_of(tables):
     """The joint verdict on each method, from the tables of `compare_all`."""
     verdicts = {}
     for method in tables["sampled"].index:
-        sampled, greedy = tables["sampled"].loc[method], tables["greedy"].loc[method]
+        sampled = tables["sampled"].loc[method]
+        greedy = tables["greedy"].loc[method]
         verdicts[method] = verdict(sampled, greedy)
     return verdicts
 
@@ -1052,7 +1053,8 @@ lines = {}
 for method in ("sft", "rejection", "grpo"):
     for measure in ("sampled", "greedy"):
         here = live[live["method"] == method].set_index("seed")[measure]
-        there = race[race["method"] == method][measure]
+        runs = race[race["method"] == method]
+        there = runs[measure]
         lines[f"{method}, {measure}"] = {
             "live: seed 8": here.get(8),
             "seed 9": here.get(9),
