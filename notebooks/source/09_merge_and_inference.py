@@ -105,7 +105,8 @@ figures.show(
 #
 # A 4-bit weight cannot take every value. In NF4, the 4-bit format of bitsandbytes, it is one of 16 *levels*, times a
 # *scale* that all 64 weights of a *block* share: the largest magnitude in the block. With double quantization, which
-# every run of the course uses, the scale is itself rounded to 8 bits; here we keep it exact.
+# every run of the course uses, the scale is itself rounded to 8 bits; here we keep it exact, and we keep it after the
+# update, where a real merge would take each block's new largest magnitude.
 #
 # The cell takes 64 weights that lie on the levels of NF4, adds a small update, and rounds again. Most weights fall back
 # to their old level, so their update is lost. A few jump to the next level and move much further than the update asked
@@ -490,7 +491,8 @@ figures.show(figure, f"Accuracy and logits of five merges. {words}.")
 # disagree, because the interval is approximate. Then call the loss undecided.)
 #
 # The 64 weights at the beginning of the chapter lost nearly their whole update. The merge into 4-bit did not lose the
-# whole adapter: without the adapter the logits are 30 % off, against 16 % here.
+# whole adapter: without the adapter the logits are 30 % off, against 16 % here. (How much survives depends on the sizes
+# of the updates, which are not compared here: the toy's update was chosen small.)
 #
 # A part of the 16 % is not the fault of the merge into 4-bit. The reference here is the adapter on the *16-bit* base.
 # The merge into 4-bit also contains the rounding errors of the 4-bit base, and so did the policy in training. The next
@@ -832,9 +834,9 @@ figures.show(figure, words)
 # %% [markdown]
 # At low temperatures the eight answers have few different texts, so a vote adds little. As the temperature rises, the
 # accuracy of single answers falls first, and that of the vote later: the vote falls slowly up to 1.3 and then fast. At
-# no temperature is the vote clearly above the line of one greedy answer, which costs an eighth of the work. So for this
-# model the setting to choose is greedy. Another model may gain by a vote; then choose the temperature with the best
-# vote.
+# none of the five temperatures is the vote above the line of one greedy answer, which costs an eighth of the work. So
+# for this model the setting to choose is greedy. Another model may gain by a vote; then choose the temperature with the
+# best vote.
 #
 # 60 problems show this shape, but they are too few to choose between two neighbouring temperatures. For that, plan the
 # number of problems as in chapter 08, and take problems that you do not report later. If you want to know how the
@@ -1013,11 +1015,13 @@ print(f"the two from each other: {apart:.1%}")
 # %% [markdown]
 # The 16-bit merge, quantized, is 10 % away from the 16-bit merge, and the merge into 4-bit 16 %. From the trained
 # policy they are 11 and 13 % away. Why is the merge into 4-bit further away? In it, every weight already lay on a
-# level, so an update of less than half a step is lost at every weight. An original weight lies anywhere between two
+# level, so most updates of less than half a step are lost. The numbers fit this: the rounding of the base (9.8 %: from
+# the trained policy to the 16-bit merge) and that of the update (13.2 %: from the policy to the merge into 4-bit) would
+# give 16.4 % together if they were independent, and 16.2 % was measured. An original weight lies anywhere between two
 # levels. There a small update carries some weights across the middle, to the next level, and in the mean over many
-# weights it arrives. That is the reason to quantize last. The accuracies do not show it: of the 16-bit merge,
-# quantized, more sampled answers are right (65.8 % against 60.8 %) but fewer greedy ones (70.8 % against 71.7 %). These
-# pairs are not tested, and only the rates of the 16-bit merge, quantized, were computed in bfloat16.
+# weights it arrives. That is a reason to quantize last. The accuracies do not show it: of the 16-bit merge, quantized,
+# more sampled answers are right (65.8 % against 60.8 %) but fewer greedy ones (70.8 % against 71.7 %). These pairs are
+# not tested, and only the rates of the 16-bit merge, quantized, were computed in bfloat16.
 #
 # NF4 needs no *calibration* (examples that decide the rounding), and the weights are quantized while they load. **AWQ**
 # (4-bit, calibrated) and **FP8** are for servers such as vLLM. **GGUF** is the format of llama.cpp and Ollama, for CPUs
@@ -1045,7 +1049,7 @@ print(f"the two from each other: {apart:.1%}")
 # A Qwen3 thinks unless it is told not to, and our training told it so in the chat template. Both programs also sample
 # with settings of their own: llama-cli's defaults are temperature 0.8, top_k 40, top_p 0.95 and min_p 0.05. Without the
 # options above you would measure another prompt and another distribution than those of the training. (`--reasoning` is
-# an option of newer versions of llama.cpp. `--chat-template-kwargs` is no substitute: llama-cli is
+# an option of newer versions of llama.cpp. Do not rely on `--chat-template-kwargs` instead: in May 2026 llama-cli was
 # [reported](https://github.com/ggml-org/llama.cpp/issues/22717) to ignore it. Ollama makes a prompt template of its own
 # from the file, and these three lines are not tested here. So look at the prompt that your program sends.)
 #

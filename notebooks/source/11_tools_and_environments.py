@@ -193,8 +193,8 @@ for message in example.messages:
     print(message)
 
 # %% [markdown]
-# Every box below is a token. Blue tokens were written by the model. Orange tokens were written by the tool, or by the
-# template between two turns. Grey tokens are the prompt.
+# Every box below is a token, and the colours are not those of the diagram. Blue tokens were written by the model.
+# Orange tokens were written by the tool, or by the template between two turns. Grey tokens are the prompt.
 
 # %% tags=["hide-input"]
 from html import escape
@@ -378,8 +378,9 @@ p_value = paired_p_value(right_ones(before), right_ones(after))
 print(f"p = {p_value:.1g}")
 
 # %% [markdown]
-# So the gain of this run is no luck of sampling. (Whether another seed would gain as much, one run cannot show. Three
-# earlier runs with three seeds ended between 93 and 95 %, [as measured](../docs/measurements.md#a-model-that-acts).)
+# So the gain of this run is no luck of sampling. (Whether another run would gain as much, one run cannot show. Three
+# earlier runs with three seeds ended between 93 and 95 %, [as measured](../docs/measurements.md#a-model-that-acts). One
+# of them had the seed of this run, 0, and ended at 93.1 %, not 91.2 %: the same seed need not give the same run.)
 #
 # ## A silent loss: the result that does not fit
 #
@@ -557,7 +558,7 @@ rates_priced = measured(priced, heldout_rows)
 show_tables({"before": rates_before, "free": rates_after, "priced": rates_priced})
 
 # %% [markdown]
-# Compute the border of this run, and what the free and the priced policy earn at this price:
+# Compute the border of this run, and what each policy earns at this price:
 
 # %%
 right_after_a_call = []
@@ -567,15 +568,18 @@ for episode, row in zip(priced, heldout_rows):
 border = mean(right_after_a_call) - PRICE
 print(f"right after a call: {mean(right_after_a_call):.0%}")
 print(f"a call pays if the rate without it is below {border:.2f}")
-for name, table in (("free", rates_after), ("priced", rates_priced)):
+tables = {"before": rates_before, "free": rates_after, "priced": rates_priced}
+for name, table in tables.items():
     for kind in ("easy", "hard"):
         rate, calls = table[kind]
         print(f"{name:6} {kind} products earn {rate - PRICE * calls:+.2f} each")
 
 # %% [markdown]
-# The model still calls for nearly every hard product (0.98 calls), but only for one easy product in four (0.25). At
-# this price it earns 0.28 for an easy product, where the free policy would earn nothing, and about the same for a hard
-# one.
+# The model still calls for nearly every hard product (0.98 calls), but much more rarely for an easy one (0.25 calls in
+# these 36 conversations). At this price it earns 0.28 for an easy product, where the free policy would earn nothing,
+# and about the same as that policy for a hard one. But the untrained model would earn 0.27 for an easy product, too,
+# because it calls rarely anyway. So the price did not make these calls rarer than before: it kept the training from
+# making them the rule.
 #
 # The kinds are a coarse division: some easy products the model does not know by heart at all. Does it call more often
 # for those? The next cell plays each of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times freely,
@@ -653,10 +657,27 @@ figures.show(figure, f"{words}Rate of calling: {numbers}.")
 # by the spread of the group's rewards. In a group where every call leads to the right answer, 0.1 for a call against 0
 # for a wrong answer by heart gives nearly the same advantages as 1 against 0.
 #
-# For easy products the model calls rarely, but not for the right ones: in 25 % of the tries for those that it never
-# knows by heart, where a call would pay, and in 39 % for the others, where it does not. So it has learned to tell the
-# two *kinds* apart, and not what it knows. (A rate from eight tries is rough: its 95 % interval reaches up to 35 points
-# to each side. So some products may belong to the other side.)
+# How often does it call for which easy products?
+
+# %%
+well_known = is_easy & (known >= 7 / 8)
+for name, chosen in (
+    ("all easy products", is_easy),
+    ("left of the border", is_easy & pays),
+    ("known in 1 to 6 of 8 tries", is_easy & ~pays & ~well_known),
+    ("known in 7 or 8 of 8 tries", well_known),
+):
+    rate = calling[chosen].mean()
+    print(f"{name:26} {chosen.sum():2} products, calls in {rate:.0%} of the tries")
+
+# %% [markdown]
+# For easy products the model calls in 38 % of the tries, less than half as often as for hard ones. Does it choose the
+# right ones? Left of the border, where a call would pay, stand only two easy products, too few to say anything. On the
+# right it calls for the five that it knows best in 15 % of the tries, and for the other 29 in 43 %, although a call
+# does not pay for these either. So it tells the two *kinds* apart, and perhaps also what it knows nearly always, but
+# far less sharply than the border asks. (A rate from eight tries is rough: its 95 % interval reaches up to 35 points to
+# each side, so some products may belong to the other side. And whether the model called less for the best known ones
+# before this training, too, nothing here shows.)
 #
 # A price is not always worth setting. If it moves the border close to the rate by heart, then a call gains about what
 # it costs, and there is nothing to earn by calling less: exercise 11.2 trains with such a price.
@@ -1449,11 +1470,11 @@ except NotImplementedError:
 # <details><summary>How to read your result</summary>
 #
 # In our run (seed 0) the model called for nearly every hard product (0.96 calls each) and 0.36 times for an easy one.
-# More plays of the same policy, eight for each easy product, had calls in 56 % of those where a call was worth its
-# price and in 51 % of those where it was not: so it had not learned to tell single products apart. It earned no more
-# than by calling always, 0.29 for an easy product against 0.39, which is within chance for 36 products. Calls for easy
-# products even became more frequent than before training (0.17). Probably what the model learned on hard products
-# carried over.
+# More plays of the same policy, eight for each easy product, are the better estimate: they had calls in 56 % of those
+# where a call was worth its price and in 51 % of those where it was not. So nothing shows that it tells single products
+# apart. It earned no more than by calling always, 0.29 for an easy product against 0.39, which is within chance for 36
+# products. Calls for easy products even became more frequent than before training (0.17). Probably what the model
+# learned on hard products carried over.
 #
 # </details>
 
@@ -1727,7 +1748,8 @@ except NotImplementedError:
 #   warning: watch `tools/lost_results`.
 # - A correctness reward teaches the model to call always. With a price, a call pays only where the rate by heart is
 #   below the border, that is the rate after a call minus the price. At a price of 0.9 our model called for nearly every
-#   hard product and for one easy product in four: it told the two kinds apart, not what it knows.
+#   hard product and in 38 % of the tries for an easy one: it told the two kinds apart, but followed what it knows of
+#   single products only roughly.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
