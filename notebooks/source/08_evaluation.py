@@ -638,12 +638,12 @@ print(f"p = {statistics.paired_p_value(right_before, right_after):.2g}")
 print(f"gain {gain.mean():+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}")
 
 # %% [markdown]
-# If the interval includes 0 and p is above 0.05, no change of the common kinds is shown. But a large p-value never
-# means "nothing was forgotten": a loss as large as the lower end of the interval would also fit what we observed. If p
-# is close to 0.05, the interval and the test can disagree. Then call the result undecided, or measure a new and larger
-# set of problems, and report that one. (To add problems until p falls below 0.05 would be luck again.) And the common
-# kinds are word problems, too, so they lie close to the trained task. For your model, also measure a skill that lies
-# further away.
+# No change of the common kinds is shown: nine problems got better, nine got worse (p = 1). But a large p-value never
+# means "nothing was forgotten": a loss of five points, the lower end of the interval, would also fit what we observed.
+# If p is close to 0.05, the interval and the test can disagree. Then call the result undecided, or measure a new and
+# larger set of problems, and report that one. (To add problems until p falls below 0.05 would be luck again.) And the
+# common kinds are word problems, too, so they lie close to the trained task. For your model, also measure a skill that
+# lies further away.
 
 # %% [markdown]
 # ## pass@k and maj@k: several answers to one problem
