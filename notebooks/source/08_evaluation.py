@@ -396,10 +396,12 @@ figures.show(figure, "The rates of 160 problems in six rows, one for each kind; 
 # Which interval is right depends on your claim. Resampling problems answers "how well does the model do on more
 # problems of these kinds?". Resampling kinds answers "how well does it do on average over more such kinds?". The second
 # interval is much the wider one, because the kinds differ widely: of `trays` the model solves 12 %, of `how_many_more`
-# 79 %. It is still too narrow, because a sample of only six kinds underestimates how much kinds differ. And it is an
-# interval for the average: a single new kind can lie far outside it, as these two do. Never resample answers: more
-# answers to the same problems do not replace more problems. With the first answers alone the interval is 24.0 to 38.1 %
-# (Wilson's, above), with all eight it is 27.3 to 38.8 %. (For a *gain* the eight answers help more, as we see below.)
+# 79 %. It is still too narrow, by a factor of about 1.4: from six kinds one should go 2.57 standard errors to each side
+# instead of 1.96 (Student's t with five degrees of freedom), and the bootstrap's own spread lacks a factor of
+# sqrt(6/5). And it is an interval for the average: a single new kind can lie far outside it, as these two do. Never
+# resample answers: more answers to the same problems do not replace more problems. With the first answers alone the
+# interval is 24.0 to 38.1 % (Wilson's, above), with all eight it is 27.3 to 38.8 %. (For a *gain* the eight answers
+# help more, as we see below.)
 #
 # Benchmarks have clusters too, such as several questions about one text, or the same problem in several languages.
 # [Miller 2024](https://arxiv.org/abs/2411.00640) found standard errors over three times as large on popular evaluations
@@ -515,8 +517,8 @@ figures.show(figure, f"Strict rate before and after, by kind: {'; '.join(gained)
 # The interval of the gain over problems is no wider than that of the rate before training, although a gain contains the
 # noise of two measurements. The reason is that each problem is compared with itself. Do not compare the two intervals
 # in the figure's last row by eye: such intervals may overlap although the difference is beyond doubt. The interval over
-# kinds is wider, and it too lies clearly above 0. It speaks about other kinds if they are trained as these six were,
-# and not about kinds that the training leaves out.
+# kinds is wider, and even if it is made 1.4 times as wide (see above) it lies clearly above 0. It speaks about other
+# kinds if they are trained as these six were, and not about kinds that the training leaves out.
 #
 # **McNemar's exact test** takes one answer per problem and looks only at the problems whose outcome changed. If
 # training did nothing, each of these problems is like the toss of a fair coin: it gets better or worse with the same
@@ -579,8 +581,10 @@ figures.show(figure, f"{len(better)} problems got better and {len(worse)} got wo
 # comparison. The plan above counted one answer per problem, so with eight it is more cautious than it needs to be.
 #
 # A small p-value does *not* mean that the gain is large: the interval shows how large it is. Nor does it mean that the
-# gain extends to kinds of problems that were not trained, or that it has the cause you believe in. Better form alone
-# can raise *strict*, which is why we compare *strict* with *lenient*.
+# gain extends to kinds of problems that were not trained, or that it has the cause you believe in. The cause takes
+# controls: in chapter 04's longer run a random reward left nothing right, and more of the model's own supervised data
+# brought 4 of the 43 points ([the measurements](../docs/measurements.md)). Better form alone can raise *strict*, which
+# is why we compare *strict* with *lenient*.
 
 # %% [markdown]
 # ## One model, eight evaluations, one seed
@@ -594,8 +598,8 @@ for name, table in (("before", before), ("after", after)):
 
 # %% [markdown]
 # This spread comes from sampling the answers. The intervals above cover it, and they cover the choice of the problems.
-# They do not cover the **training seed**: another seed gives another model. Exercise 08.3 measures how far seeds lie
-# apart here.
+# They do not cover the **training seed**: another seed gives another model. Exercise 08.3 asks whether an evaluation of
+# this size can tell three seeds apart after ten steps.
 
 # %% [markdown]
 # ## What got worse?
@@ -615,8 +619,9 @@ for problem in loss[loss >= 2].sort_values(ascending=False).index[:3]:
     print("   ", " ".join(wrong["completions"].split()))
 
 # %% [markdown]
-# Three problems lost two right answers or more, which can be chance, and 86 gained two or more. Reading shows what goes
-# wrong: in each of the three wrong answers it is the subtraction.
+# Three problems lost two right answers or more, and 86 gained two or more. If nothing had changed, chance alone would
+# let about 14 problems lose two or more (two draws of eight answers at each problem's rate before training), so these
+# three show no harm. Reading shows what goes wrong: in each of the three wrong answers it is the subtraction.
 #
 # Compare lengths as well: longer answers cost money, and shorter ones may have lost their reasoning. Then measure the
 # second skill again:
@@ -1235,9 +1240,10 @@ check("08.4", verdict);
 # %% [markdown]
 # **Your data, your model.** Evaluate your model before and after training (or two models) on your own file, with the
 # command above, and enter the two output folders here. By default they are this chapter's. The last line prints the
-# smallest gain that your number of problems shows with a power of 80 %, if as many problems get worse as did here. Is
-# this gain small enough for the decision that you have to make? (Until your function is right, the cell takes the
-# course's.)
+# smallest gain that your number of problems shows with a power of 80 %, if as many problems get worse as did here. That
+# looks back at this comparison. To plan the next one, take the rate between two sampled runs of your baseline: with the
+# 9.9 % measured above, 100 problems show only gains well above 10 points. Is this gain small enough for the decision
+# that you have to make? (Until your function is right, the cell takes the course's.)
 
 # %%
 import pandas as pd

@@ -26,8 +26,9 @@
 # called **over-optimisation**. To study it, we need two rewards:
 #
 # - The **proxy** is the reward that is paid. Here it is a reward model.
-# - **Gold** is what we really want. In this chapter gold is a rule, as in chapter 04. No policy is paid by it,
-#   except in one comparison. It orders the pairs, as people would, and measures the result.
+# - **Gold** is what we really want. In this chapter gold is a rule, as in chapter 04. No policy is paid by it, except
+#   in one comparison and in some runs of "For the curious". It orders the pairs, as people would, and measures the
+#   result.
 #
 # In a real project you have no gold for every completion, only labels of people for some of them. The rule takes their
 # place here, so that we can see what stays hidden elsewhere.
@@ -786,11 +787,12 @@ for name, rows in (("base", more[: len(late)]), ("trained policy", late)):
 
 # %% [markdown]
 # Each line has the mean covariance within a problem and its 95 % interval, a bootstrap over problems. For the base it
-# is 0.50. For the trained policy it is 0.01 [0.004, 0.020]: fifty times smaller, and yet not negative as in the toy. Of
-# the completions of one problem, the better ones still earn a trace more. So where the policy ends, errors within a
-# group do not explain by themselves why gold fell. But hardly anything pulls the policy towards gold any more. GRPO
-# divides the rewards of a group by their standard deviation all the same, so each step moves the policy as far as
-# before, and it moves weights that all problems share.
+# is 0.50. For the trained policy it is 0.01 [0.004, 0.020]: fifty times smaller, but not negative. That does not
+# contradict the toy: at the end of the run gold no longer falls (see the figure), and there a covariance near 0 is to
+# be expected. Gold fell between 1 and 16 nats, and the covariance of those policies is not measured here. What the
+# number shows is that in the end hardly anything pulls the policy towards gold any more. GRPO divides the rewards of a
+# group by their standard deviation all the same, so the steps do not get smaller with the differences, and they move
+# weights that all problems share.
 #
 # The call that trained the policy has three traps, none of which raises an error:
 #
@@ -1149,9 +1151,10 @@ def in_words(name, points):
 #   margins), and among those it is right hardly more often than a coin. Dividing by the group's own standard deviation
 #   makes them as large as real differences.
 # - **mean of three** and **minimum of three** are an ensemble: three reward models that were trained on different
-#   pairs. Where the models disagree, at least one of them is wrong. The minimum takes the lowest of the three rewards.
-#   [Coste et al.](https://arxiv.org/abs/2310.02743) report that such a cautious ensemble reduces over-optimisation, and
-#   together with a small penalty prevents it.
+#   pairs. Where the models disagree, at least one of them is wrong. The minimum takes the lowest of the three rewards
+#   as they are: they are not brought to one level and scale first, so a model whose rewards are low anyway may decide
+#   it. [Coste et al.](https://arxiv.org/abs/2310.02743) report that such a cautious ensemble reduces over-optimisation,
+#   and together with a small penalty prevents it.
 # - **early stopping** measures gold on 64 other problems every 256 completions and keeps the best weights. It needs a
 #   few gold labels.
 # - **diversity bonus** adds a reward for answers that few others in the group gave (its formula is at the end).
@@ -1368,7 +1371,10 @@ print(f"{len(runs)} runs, {runs['seed'].nunique()} seeds; early stopping used "
 report("goodhart")
 
 # %% [markdown]
-# Two remedies are shown to help, a strong penalty and early stopping, and both limit the distance. In detail:
+# For comparison, the base has 20 % sampled and 83 % pass8 (the row *base* of the last table, under "Diversity"). So
+# without a remedy, training ends at the base's rate of right answers, and the problems solved in eight attempts have
+# fallen from 83 to 45 %. Two remedies are shown to help, a strong penalty and early stopping, and both limit the
+# distance. In detail:
 #
 # - **Shown to help:** with a KL penalty of 0.3, 73 % are right, and early stopping ends at 58 %, for 384 gold labels.
 #   The corrected test confirms both.
@@ -1379,9 +1385,10 @@ report("goodhart")
 #   end with one model, at -0.2 points with an interval from -20 to +20, so it may help or harm. In the figure above its
 #   curve is close to that of one model from 2 nats on. Between 1 and 2 nats it lies higher (0.79 against 0.67), but
 #   only four seeds of each have batches there, and we did not test the difference. All three models learned from the
-#   same base and the same kind of pairs, so they may overlook the same errors. The mean of three ends lower, at -11.8
-#   points, and so do reward models from labels of which 30 % were flipped, at -10.6; neither harm is shown. Nor do
-#   these runs show that a diversity bonus helps, or leaving out the division by a standard deviation.
+#   same base and the same kind of pairs, so they may overlook the same errors. And their rewards were not brought to
+#   one level and scale, so this is no verdict on ensembles that do so. The mean of three ends lower, at -11.8 points,
+#   and so do reward models from labels of which 30 % were flipped, at -10.6; neither harm is shown. Nor do these runs
+#   show that a diversity bonus helps, or leaving out the division by a standard deviation.
 # - **The rule itself** reaches 87 %, more than any remedy here.
 #
 # None of these remedies repairs the reward model. To repair it, label completions of the *policy* and train the reward
@@ -1694,7 +1701,8 @@ class CriticTrainer(ScratchTrainer):
         return self.head(before_each_token).squeeze(-1) * batch["mask"]
 
 # %% [markdown]
-# A step samples completions, scores them, takes advantages from the critic, and updates each model once.
+# A step samples completions, scores them, takes advantages from the critic, and updates each model once. (With a single
+# update the ratio is 1 and PPO's clip never acts; it matters from the second update of a batch on.)
 
 # %%
 def update(optimizer, loss):
@@ -1808,8 +1816,8 @@ print(json.dumps(proved, indent=2))
 # - If a rule can check something, use the rule. Here the rule is gold itself, so its curve without a lasting fall is
 #   the best case; a rule with a gap is a proxy, too.
 #
-# When does training against a learned reward stop helping? When the policy has learned what the reward model can see,
-# here after about 2 nats; what helps is to go no further, to buy gold labels that show the turn, and to repair the
-# reward.
+# When does training against a learned reward stop helping? When the policy has learned what the reward model can see:
+# here best of n turned at about 1 nat, the training runs between 0.6 and 5 nats. What helps is to go no further, and
+# gold labels show where that is. To get beyond that, the reward has to be repaired, which this chapter did not measure.
 #
 # Next: [14 · Judges and rubrics](14_judges_and_rubrics.ipynb) asks a language model for the reward, in words.
