@@ -2,38 +2,153 @@
 
 from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
 
-# 16.1: the price at which two ways to answer earn the same
+# 16.1: the groups that teach something under a limit
+
+END = 2  # the end token of the cases; 5 is any other token, and 0 pads
 
 
-def equal_earnings(p_long, n_long, p_short, n_short):
+def groups_that_teach(groups, limit, end):
     """The solution."""
-    return 100 * (p_long - p_short) / (p_long * n_long - p_short * n_short)
+    unmasked, masked = 0, 0
+    for group in groups:
+        rewards = set()
+        complete = 0
+        for tokens, right in group:
+            size = tokens.index(end) if end in tokens else len(tokens)
+            rewards.add(right and size <= limit)
+            complete += end in tokens[:limit]
+        if len(rewards) == 2:
+            unmasked += 1
+            masked += complete > 0
+    return unmasked / len(groups), masked / len(groups)
 
 
-turning_price = exercise("16.1", "turning_price", solution=equal_earnings)
-turning_price.case(1.0, 40, 0.5, 20, gives=5 / 3)
-turning_price.case(0.9, 60, 0.6, 30, gives=5 / 6)
-turning_price.case(0.988, 21, 0.606, 8)
+def ended(length, right, padding=0):
+    """A completion with so many tokens before its end token, and whether it is right."""
+    return [5] * length + [END] + [0] * padding, right
 
 
-@turning_price.mistake
-def wrong_answers_pay_too(p_long, n_long, p_short, n_short):
-    """That is the price if wrong answers pay for their tokens as well: here only the fraction p of
-    the answers, the right ones, pays.
+def never_ended(length, right):
+    """A completion that was cut off when it was sampled."""
+    return [5] * length, right
+
+
+still_teach = exercise("16.1", "still_teach", solution=groups_that_teach)
+# a right answer that fits, and one that does not
+still_teach.case([[ended(3, True), ended(1, False)], [ended(6, True), ended(1, False)]], 4, END)
+# only the end token is missing, and nothing else is complete
+still_teach.case([[ended(4, True), ended(7, False)]], 4, END, gives=(1.0, 0.0))
+# the same, beside a wrong answer that is complete
+still_teach.case([[ended(4, True), ended(2, False)]], 4, END, gives=(1.0, 1.0))
+# all right, and one of them too long for the limit
+still_teach.case([[ended(2, True), ended(3, True)], [ended(2, True), ended(6, True)]], 4, END)
+# the tokens with the end token just fit
+still_teach.case([[ended(3, True), ended(5, False)]], 4, END, gives=(1.0, 1.0))
+# two such groups together
+still_teach.case([[ended(4, True), ended(2, False)], [ended(3, True), ended(5, False)]], 4, END)
+# padding behind the end token
+still_teach.case([[ended(2, True, padding=4), ended(6, False)]], 4, END, gives=(1.0, 1.0))
+# a right answer without an end token, and wrong answers alone
+still_teach.case([[never_ended(4, True), never_ended(4, False)]], 4, END, gives=(1.0, 0.0))
+still_teach.case([[ended(1, False), ended(6, False)]], 4, END, gives=(0.0, 0.0))
+
+
+def count_groups(groups, teaches):
+    """The two fractions, if `teaches(group)` says whether a group does without and with masking."""
+    unmasked, masked = 0, 0
+    for group in groups:
+        without_mask, with_mask = teaches(group)
+        unmasked += without_mask
+        masked += with_mask
+    return unmasked / len(groups), masked / len(groups)
+
+
+def size_of(tokens, end):
+    """The number of tokens before the first end token."""
+    return tokens.index(end) if end in tokens else len(tokens)
+
+
+@still_teach.mistake
+def end_token_must_fit(groups, limit, end):
+    """You took a right answer as wrong if its end token has no room: the answer is complete without
+    it, and earns the reward.
     """
-    return 100 * (p_long - p_short) / (n_long - n_short)
+
+    def teaches(group):
+        rewards = {right and end in tokens[:limit] for tokens, right in group}
+        return len(rewards) == 2, len(rewards) == 2
+
+    return count_groups(groups, teaches)
 
 
-@turning_price.mistake
-def price_per_token(p_long, n_long, p_short, n_short):
-    """That is the price of one token: asked for is that of 100."""
-    return (p_long - p_short) / (p_long * n_long - p_short * n_short)
+@still_teach.mistake
+def padding_counts(groups, limit, end):
+    """You counted the padding as tokens of the answer: count up to the end token."""
+
+    def teaches(group):
+        rewards = {right and len(tokens) - (end in tokens) <= limit for tokens, right in group}
+        complete = any(end in tokens and len(tokens) <= limit for tokens, _ in group)
+        return len(rewards) == 2, len(rewards) == 2 and complete
+
+    return count_groups(groups, teaches)
 
 
-@turning_price.mistake
-def negative_price(p_long, n_long, p_short, n_short):
-    """Your price is negative: check the signs when you bring c to one side."""
-    return -equal_earnings(p_long, n_long, p_short, n_short)
+@still_teach.mistake
+def masking_changes_nothing(groups, limit, end):
+    """Your two fractions are the same: where every completion is cut off, the masked loss is empty,
+    although the rewards differ.
+    """
+
+    def teaches(group):
+        rewards = {right and size_of(tokens, end) <= limit for tokens, right in group}
+        return len(rewards) == 2, len(rewards) == 2
+
+    return count_groups(groups, teaches)
+
+
+@still_teach.mistake
+def masked_leave_the_group(groups, limit, end):
+    """You took the masked completions out of their groups: they are left out of the loss alone, and
+    their rewards still count in the mean.
+    """
+
+    def teaches(group):
+        rewards = {right and size_of(tokens, end) <= limit for tokens, right in group}
+        kept = {right for tokens, right in group if end in tokens[:limit]}
+        return len(rewards) == 2, len(kept) == 2
+
+    return count_groups(groups, teaches)
+
+
+@still_teach.mistake
+def one_right_answer_is_enough(groups, limit, end):
+    """You counted each group with a right answer: where all are right, all advantages are 0."""
+
+    def teaches(group):
+        paid = any(right and size_of(tokens, end) <= limit for tokens, right in group)
+        complete = any(end in tokens[:limit] for tokens, _ in group)
+        return paid, paid and complete
+
+    return count_groups(groups, teaches)
+
+
+@still_teach.mistake
+def limit_is_too_long(groups, limit, end):
+    """You wrote < where the limit itself has room: with a limit of 4, 4 tokens fit."""
+
+    def teaches(group):
+        rewards = {right and size_of(tokens, end) < limit for tokens, right in group}
+        complete = any(end in tokens[: limit - 1] for tokens, _ in group)
+        return len(rewards) == 2, len(rewards) == 2 and complete
+
+    return count_groups(groups, teaches)
+
+
+@still_teach.mistake
+def swaps_the_fractions(groups, limit, end):
+    """You returned the fraction with masking first: without masking comes first."""
+    unmasked, masked = groups_that_teach(groups, limit, end)
+    return masked, unmasked
 
 
 # 16.2: a price that wrong answers pay, too

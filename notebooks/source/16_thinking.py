@@ -16,8 +16,8 @@
 # ## Two small models that think
 #
 # Models such as Qwen3 and DeepSeek-R1 write their thought between `<think>` and `</think>`, and then the answer. A
-# **hybrid model** thinks only if its chat template asks for it; Qwen3 is one. This chapter has two tiny models of that
-# kind. They add two numbers, and their thoughts add the columns from the right:
+# **hybrid model** thinks only if its chat template asks for it; Qwen3 is one. This chapter has two tiny models with
+# Qwen3's template. They add two numbers, and their thoughts add the columns from the right:
 #
 # - **tiny-thinker** knows how to think ([its card](../data/tiny-thinker/README.md)), but it mostly forgets to.
 # - **tiny-rambler** thinks longer than it has to. In three of four of the answers that it learned from, every column
@@ -51,7 +51,8 @@ model, tokenizer = load_policy(profile)
 print(heldout[0]["prompt"], heldout[0]["answer"])
 
 # %% [markdown]
-# (On the command line, `python -m grpo_workbook run --thinking` is the same setting.)
+# (On the command line, `python -m grpo_workbook run --thinking` is the same setting. The template of Gemma 3 has no
+# such switch.)
 #
 # ## What the template does with a thought
 #
@@ -116,7 +117,8 @@ figures.show(figure, f"{words} a thought, there is an empty thought.")
 # be seen:
 #
 # 1. **Thinking off** writes an *empty thought* into the prompt. That is how the switch works: the model continues
-#    behind a thought that is already closed. It works only for a model that has seen such prompts in its training.
+#    behind a thought that is already closed. Qwen3 has seen such prompts in its training. What another model does with
+#    them has to be measured.
 # 2. **The history drops thoughts.** In the next prompt the first answer stands without its thought. So in a
 #    conversation the model does not see what it thought before its earlier answers.
 # 3. **A training row without a thought gets an empty one** in its last turn. What does supervised training on such rows
@@ -186,8 +188,8 @@ for text in [samples[0], *thinking[:1]]:
 
 # %% [markdown]
 # Few answers are right, because most of them have no thought, or one without all columns. But 16 samples solve many of
-# the sums, so GRPO has something to reinforce. With thinking off nothing is right: *tiny-thinker* has never seen an
-# empty thought. A switch in the template is no switch in the model.
+# the sums, so GRPO has something to reinforce. With thinking off nothing is right. That is not the fault of the
+# switch: without a thought this model solves hardly any sum, as its greedy answers with thinking on show.
 
 # %% [markdown]
 # ## The run
@@ -221,7 +223,10 @@ solved_after = show(after)
 print(repr(after["greedy"].completions[0]))
 
 # %% [markdown]
-# What has changed? The figure has the mean reward and the mean length of each step's 64 completions:
+# With thinking off, the trained model has about one token of thought instead of 34, and nothing is right.
+# *tiny-thinker* has never seen an empty thought, but here it has the effect of the switch.
+#
+# What has changed with thinking on? The figure has the mean reward and the mean length of each step's 64 completions:
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.0, 3.2, 2, 2)
@@ -251,17 +256,19 @@ figures.show(
 # Nearly every thought is closed, so the dashed line lies near 0. The completions have become longer because complete
 # thoughts are right and incomplete ones are not. Nobody paid for length. Nor does the loss favour it: with
 # `loss_type="dapo"`, TRL's default, a token of a long wrong answer is penalised as much as one of a short wrong answer
-# ([chapter 01](01_grpo_from_scratch.ipynb)). The greedy answer, which never thought before, does so now. This is the
-# growth of thoughts that was first reported of [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948), at a very small
-# scale: here the thoughts existed, and GRPO only made them frequent.
+# ([chapter 01](01_grpo_from_scratch.ipynb)). The greedy answer, which never thought before, does so now. This
+# resembles the growth of thoughts that was first reported of [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948), at a
+# very small scale. Two things differ: here the thoughts existed, and GRPO only made them frequent; and there a part of
+# the growth may come from a loss that favours long wrong answers ([Dr. GRPO](https://arxiv.org/abs/2503.20783)).
 
 # %% [markdown]
 # ## A budget when it answers
 #
 # Long thoughts cost time. The simplest way to save some is a **thinking budget**: after N tokens the thought is cut
-# off, `</think>` is written behind it, and the model has to answer. Qwen3 offers this
-# ([technical report](https://arxiv.org/abs/2505.09388)), and it needs no training. `evaluate(thinking_budget=N)` does
-# it in two passes: what has not ended after N tokens is continued, with the closing tag where a thought is still open.
+# off, `</think>` is written behind it, and the model has to answer. Qwen3 offers this, with a sentence before the tag
+# that says that time is up ([technical report](https://arxiv.org/abs/2505.09388)), and it needs no training.
+# `evaluate(thinking_budget=N)` does it in two passes: what has not ended after N tokens is continued, with the closing
+# tag where a thought is still open.
 
 # %%
 budgets = [0, 16, 24, 32, 36, 40, 48]
@@ -320,7 +327,8 @@ figures.show(
 #
 # Long completions also make training slow, so it is tempting to set a short `max_completion_length`. What does a policy
 # learn under such a limit? The stored runs train *tiny-thinker* with a limit of 36 tokens. An answer with all columns
-# has 32 to 53 tokens here, so only about one in eight fits. The run is made with five seeds, and again with
+# has 32 to 53 tokens here, so only about one in eight fits. (Another tenth lacks only the end token: it counts as
+# cut off, but its number is complete, so it earns the reward.) The run is made with five seeds, and again with
 # `mask_truncated_completions=True`, which leaves the completions that were cut off out of the loss. Every policy is
 # measured twice, with the limit of its training and with 64 tokens:
 
@@ -340,14 +348,88 @@ print(f"more with 64 tokens: {hidden.min():.1f} to {hidden.max():.1f} points")
 
 # %% [markdown]
 # The rows are runs, the columns percentages of right held-out sums. Under the limit of the training at most 25 % of the
-# sampled answers are right, and the policy looks as if it had learned little. With 64 tokens the same policies are
-# right in 41.7 to 73.3 % of their samples: they learned to write the columns from the sums whose answers fit, and they
-# do so for the longer ones as well. **Whoever measures at the limit of the training measures the limit.**
+# sampled answers are right, and the policy looks as if it had learned little: complete answers to only 23 % of the sums
+# have room there (26 % of the first 120, which are sampled). With 64 tokens the same policies are right in 41.7 to 73.3
+# % of their samples: they learned to write the columns from the sums whose answers fit, and they do so for the longer
+# ones as well: no answer to a sum of five digits fits, and without masking 25 to 65 % of the sampled ones are right.
+# **Whoever measures at the limit of the training measures the limit.**
 #
 # The limit has a price all the same. The runs with 64 tokens end at 85.7 % sampled (mean of three seeds), those with 36
 # tokens at 60.7 %. And masking? It is meant to protect a policy from being punished for a good thought that was cut
 # off. In these five pairs of runs no effect is shown: the difference is -7.5 points sampled, with an interval from
 # -25.3 to 10.3, so it could also be a large one in either direction.
+
+# %% [markdown]
+# ### Exercise 16.1 · `still_teach` · hard · 15 minutes
+#
+# What does a limit leave to learn? That can be counted before the run, from completions that were sampled with plenty
+# of room. Each group is a list of pairs, a completion's tokens and whether its answer is right, and the limit cuts off
+# all tokens behind the first `limit`. A right answer stays right if all its tokens before the end token are left. A
+# wrong one stays wrong. Behind the end token there may be padding, and a completion without an end token was cut off
+# even with plenty of room.
+#
+# A group teaches something if its rewards differ. With `mask_truncated_completions=True` the rewards of the cut off
+# completions still count in the group's mean, but their tokens are left out of the loss: then at least one completion
+# must have its end token within the limit, too. Return the fraction of groups that teach, without and with masking.
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import check
+
+
+def still_teach(groups: list, limit: int, end: int) -> tuple[float, float]:
+    raise NotImplementedError
+
+
+check("16.1", still_teach);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `end in tokens[:limit]` says whether the end token is within the limit. `tokens.index(end)` is the number of tokens
+# before it. Collect the rewards of a group in a set: with two elements they differ.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def still_teach(groups: list, limit: int, end: int) -> tuple[float, float]:
+#     unmasked, masked = 0, 0
+#     for group in groups:
+#         rewards = set()
+#         complete = 0
+#         for tokens, right in group:
+#             size = tokens.index(end) if end in tokens else len(tokens)
+#             rewards.add(right and size <= limit)
+#             complete += end in tokens[:limit]
+#         if len(rewards) == 2:
+#             unmasked += 1
+#             masked += complete > 0
+#     return unmasked / len(groups), masked / len(groups)
+# ```
+#
+# The two fractions differ only for a group in which every completion is cut off and some of these are right: those lack
+# nothing but the end token. A policy that writes a short wrong answer now and then has few such groups. So the two
+# fractions tell how many groups teach, and not how much: without the mask, a right answer that lacks only its end token
+# is reinforced, and with it, it is not.
+#
+# </details>
+#
+# When your function has passed the check, this cell counts the groups of 16 samples before the training:
+
+# %%
+from grpo_workbook.exercises import judge, predict
+
+if judge("16.1", still_teach).status == "solved":
+    pairs = []
+    sampled = before["sampled"]
+    for text, right, ended in zip(sampled.completions, sampled.strict, sampled.ended):
+        tokens = tokenizer(text)["input_ids"]
+        pairs.append((tokens + [tokenizer.eos_token_id] * ended, right))
+    groups = [pairs[start : start + 16] for start in range(0, len(pairs), 16)]
+    for limit in (20, 30, 36, 64):
+        unmasked, masked = still_teach(groups, limit, tokenizer.eos_token_id)
+        print(f"limit {limit}: {unmasked:.1%} of the groups teach, masked {masked:.1%}")
 
 # %% [markdown]
 # ## A price of length
@@ -359,7 +441,8 @@ print(f"more with 64 tokens: {hidden.min():.1f} to {hidden.max():.1f} points")
 #
 # This is already enough to calculate what should be learned. The cell takes the stored rates of the base for p, with
 # thoughts and without, and compares the three ways. (It gives "twice" and "once" the same p, because their difference
-# was not measured.)
+# was not measured. A column with its line break takes about 7.5 tokens, the tags and the end token 5, and the line
+# `Wait.`, which *tiny-rambler* writes before the second time, 7.)
 
 # %%
 rates = {}
@@ -386,42 +469,8 @@ best.rename_axis("digits")
 # The rows are the digits of the numbers, the columns are prices of 100 tokens, and each entry is the way that earns
 # most. Up to a price of 2 that is the thought with all columns once: the repetition should go, and nothing else. With a
 # price of 3 sums of two digits should be answered without a thought, although this is right only six times in ten, and
-# a right answer to a long sum earns nothing at all.
-#
-# ### Exercise 16.1 · `turning_price` · easy · 8 minutes
-#
-# At which price does the short answer begin to earn more? A long one is right with probability `p_long` and has
-# `n_long` tokens; `p_short` and `n_short` are those of a short one. Return the price c of 100 tokens at which both earn
-# the same, p · (1 - c · n / 100). (Both earn something at this price, so the 0 for negative ones plays no part.)
-
-# %% tags=["exercise"]
-from grpo_workbook.exercises import check
-
-
-def turning_price(p_long: float, n_long: int, p_short: float, n_short: int) -> float:
-    raise NotImplementedError
-
-
-check("16.1", turning_price);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Write the two earnings as p - c · p · n / 100, set them equal, and bring c to one side.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def turning_price(p_long: float, n_long: int, p_short: float, n_short: int) -> float:
-#     return 100 * (p_long - p_short) / (p_long * n_long - p_short * n_short)
-# ```
-#
-# For two digits, "once" has 21 tokens and the table takes it to be right in 98.8 % of the answers; "not" has 8 and is
-# right in 60.6 %. So the price turns at about 2.4, between the last two columns of the table.
-#
-# </details>
+# a right answer to a long sum earns nothing at all. For sums of two digits, "once" and "not" earn the same at a
+# price of about 2.4.
 
 # %% [markdown]
 # Now the run. The reward is a function like any other; TRL passes the tokens of each completion in `completion_ids`. A
@@ -488,7 +537,7 @@ for y, name in enumerate(rows):
 cut = curve[curve["budget"] == 30]  # about as many tokens as with a price of 0
 panels[0].plot(100 * cut["rate"], [1], "x", color=figures.BLUE, markeredgewidth=2)
 panels[1].plot(cut["tokens"], [1], "x", color=figures.BLUE, markeredgewidth=2)
-for axes, most in zip(panels, (110, 65)):
+for axes, most in zip(panels, (100, 65)):
     axes.set(xlim=(0, most), ylim=(len(rows) - 0.5, -0.5), yticks=range(len(rows)))
     axes.set_yticklabels(rows if axes is panels[0] else [])
 panels[0].set(xlabel="right answers, %")
@@ -561,9 +610,11 @@ for name in ("t4", "24gb", "80gb"):
     print(f"{name}: {planned.notes[-1]}\n")
 
 # %% [markdown]
-# These numbers are computed, and no run with thoughts was made on a GPU for this course. Measure the lengths of the
-# base before you choose a limit, with `evaluate(..., max_new_tokens=8192)`: if most thoughts are longer than
-# your limit, the run learns from the few that fit. `diagnose` reports thoughts that never close as `thoughts_open`.
+# These numbers are computed, and no run with thoughts was made on a GPU for this course. Before your own, measure the
+# base on your problems twice, with `evaluate --thinking --max-new-tokens 8192` and with `evaluate --no-thinking`: is it
+# right more often with thoughts, and by how much for how many tokens? If not, train without them. The first measurement
+# also shows the lengths: if most thoughts are longer than your limit, the run learns from the few that fit. `diagnose`
+# reports thoughts that never close as `thoughts_open`.
 #
 # After the training, these commands follow the record of the run:
 #
@@ -644,9 +695,6 @@ check("16.2", all_pay);
 # When your function has passed the check, this cell trains with it:
 
 # %%
-from grpo_workbook.exercises import judge, predict
-
-
 def all_pay_reward(completions, completion_ids, **columns):
     rights = correctness_reward(completions, **columns)
     return all_pay(rights, completion_ids, price=1.25)
@@ -696,9 +744,10 @@ predict("16.3", prediction, train_short);
 # A thought that is cut off is not punished: it earns 0, as nearly everything else does. An advantage compares a
 # completion with its group, and where all earn 0, all advantages are 0. So the policy stays what it was: it neither
 # learns to think nor forgets it. (We have not stored a run: the cell measures yours.) The chapter's limit of 36 tokens
-# hides skill, and this one prevents it. With 36 about one in eight answers fits, and that was enough. In the five
-# stored runs 50 to 58 of the 240 sums are right with 36 tokens, and 126 to 223 with 64. With a limit of 30 a few
-# completions are right all the same, presumably without all columns, and already these change the policy.
+# hides skill, and this one prevents it. With 36 about one in four answers has room (up to its end token), and that was
+# enough. In the five stored runs 50 to 58 of the 240 sums are right with 36 tokens, and 126 to 223 with 64. With a
+# limit of 30 a few completions are right all the same, presumably without all columns, and already these change the
+# policy.
 #
 # </details>
 
@@ -774,7 +823,8 @@ predict("16.4", prediction, forget_to_think);
 #   went even without a price.
 #
 # When does a thought pay, and how long should it be? It pays as far as it makes more answers right: here it needs each
-# column once, and a second time is wasted. GRPO finds that length from a reward for the answer alone, if the token
-# limit leaves room for it. What a thought of your model is worth, the curve of accuracy over tokens tells.
+# column once, and a second time is wasted. With a reward for the answer alone GRPO comes near that length, if the token
+# limit leaves room for it; the rest took a small price. What a thought of your model is worth, the curve of accuracy
+# over tokens tells.
 #
 # Next: [17 · Your own project](17_capstone.ipynb) takes a file of yours through all of it, step by step.
