@@ -401,10 +401,12 @@ check("16.1", still_teach);
 #         for tokens, right in group:
 #             size = tokens.index(end) if end in tokens else len(tokens)
 #             rewards.add(right and size <= limit)
-#             complete += end in tokens[:limit]
+#             if end in tokens[:limit]:
+#                 complete += 1
 #         if len(rewards) == 2:
 #             unmasked += 1
-#             masked += complete > 0
+#             if complete > 0:
+#                 masked += 1
 #     return unmasked / len(groups), masked / len(groups)
 # ```
 #
