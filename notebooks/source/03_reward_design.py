@@ -4,9 +4,9 @@
 # How do you write a reward that teaches the task, and not a trick? This chapter writes rewards, attacks them before the
 # model does, and measures which of them drives an update. The question matters because GRPO makes a completion likelier
 # if it earns more than the mean of its group. The model therefore learns whatever it writes that the reward pays for,
-# even by mistake, and ignores what the reward ignores. In one of this chapter's runs the paid task, to write any
-# number, is mastered from the start. A reward for two words, with a twentieth of the task's weight, doubles these words
-# within ten steps, and a form for which nothing pays disappears.
+# even by mistake, and nothing holds in place what the reward ignores. In one of this chapter's runs the paid task, to
+# write any number, is mastered from the start. A reward for two words, with a twentieth of the task's weight, doubles
+# these words within ten steps, and a form for which nothing pays disappears.
 #
 # **After this notebook you can** write a reward in TRL's contract, combine several, score a model's completions before
 # any training, attack a reward before the model does, and say which reward drives an update.
@@ -315,10 +315,12 @@ for name, text in samples.items():
 
 # %% [markdown]
 # Look at the column `length`. The answer that shows its work earns 0.62. Two of the three cheats earn more, 0.88 each:
-# the one that only sounds right, and the one that chats. The length does not show whether an answer is good. Use such a
-# reward only to shorten answers that are already right. One way is to multiply it by correctness inside one function.
-# Then a wrong answer earns nothing for its length, and in a group without a right answer the length decides nothing. In
-# a group that has mastered the task it still decides everything, as the second part shows.
+# the one whose reasoning has no calculation, and the one that chats. The length does not show whether an answer is
+# good. Use such a reward only to shorten answers that are already right. One way is to multiply it by correctness
+# inside one function. Then a wrong answer, or one without tags such as the one that chats, earns nothing for its
+# length, and in a group without a right answer the length decides nothing. But `only sounds so` gives the right number
+# too, so it still earns more than the answer that shows its work: correctness does not read the reasoning. In a group
+# that has mastered the task it still decides everything, as the second part shows.
 
 # %% [markdown]
 # ## What would GRPO see on step 1?
@@ -595,11 +597,13 @@ for attack, theirs, ours in zip(collection, paid["Hugging Face"], paid["ours"]):
         print(f"{attack.name:28} {attack.text!r}")
 
 # %% [markdown]
-# Most of these six are right answers in a wrong form, such as `42` without any tag. To pay for them is a choice and
-# not a mistake: a reward for correctness need not judge the form, and the Hugging Face course has four more rewards
-# that do. The ones to think about are `two blocks` and `the example, then the answer`. They contain two different
-# answers. This does not raise the chance of being paid, because only the last one counts. But nothing stops the model
-# from writing several, and a program that reads the first block gets a wrong number.
+# Most of these six are right answers in a wrong form, such as `42` without any tag. To pay for them is a choice and not
+# a mistake: a reward for correctness need not judge the form, and the Hugging Face course has four more rewards that
+# do. One of them shows what our choice costs: the reasoning in `talks of the tag` only mentions a tag, and our reward
+# pays nothing for its right answer. The ones to think about on the other side are `two blocks` and
+# `the example, then the answer`. They contain two different answers. This does not raise the chance of being paid,
+# because only the last one counts. But nothing stops the model from writing several, and a program that reads the first
+# block gets a wrong number.
 #
 # **Attack with honest answers too.** A reward that pays too little for a right answer misleads as much as a reward that
 # pays for a cheat:
@@ -824,8 +828,9 @@ for group in ([3.0, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0], [2.1, 2.0, 2.0, 2.0]):
 # %% [markdown]
 # ### On a real run
 #
-# `train` trains a fresh copy of tiny-form. Its parameter `scale_rewards` keeps TRL's default, `"group"`, at first; the
-# other settings follow below.
+# `train` trains a fresh copy of tiny-form. Its parameter `scale_rewards` keeps TRL's default, `"group"`, at first; its
+# other values follow below. Everything else, such as the learning rate, comes from `profile.grpo` (print it): a step
+# has 80 completions, 8 for each of 10 problems.
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -1285,9 +1290,10 @@ predict("03.4", prediction, run);
 #
 # We also trained once with `is_right` and once with `first_attempt` as the paid reward. With `is_right` the form rose
 # just as far, to 42 %, and 61 % of these completions were right. (That is not clearly fewer than the 83 % before
-# training, which are only 15 of 18.) So pay for the form only together with the answer, and report both rates. With
-# `first_attempt` the form fell to 1 %: that reward wants the mark and the number, but not on the last line, so nothing
-# holds the form. (This is one run each, and we did not examine why the form fell.)
+# training, which are only 15 of 18.) So do not pay for the form alone, and report both rates. (We did not try the form
+# and the answer as two separate rewards here, as in the table of weights.) With `first_attempt` the form fell to 1 %:
+# that reward wants the mark and the number, but not on the last line, so nothing holds the form. (This is one run each,
+# and we did not examine why the form fell.)
 #
 # </details>
 
