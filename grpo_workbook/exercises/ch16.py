@@ -34,23 +34,38 @@ def never_ended(length, right):
 
 
 still_teach = exercise("16.1", "still_teach", solution=groups_that_teach)
+right_fits = ended(3, True)
+right_without_end = ended(4, True)  # only its end token is behind the limit of 4
+right_too_long = ended(6, True)
+wrong_short = ended(2, False)
+wrong_long = ended(7, False)
 # a right answer that fits, and one that does not
-still_teach.case([[ended(3, True), ended(1, False)], [ended(6, True), ended(1, False)]], 4, END)
+fits = [right_fits, wrong_short]
+does_not_fit = [right_too_long, wrong_short]
+still_teach.case([fits, does_not_fit], 4, END)
 # only the end token is missing, and nothing else is complete
-still_teach.case([[ended(4, True), ended(7, False)]], 4, END, gives=(1.0, 0.0))
+nothing_complete = [right_without_end, wrong_long]
+still_teach.case([nothing_complete], 4, END, gives=(1.0, 0.0))
 # the same, beside a wrong answer that is complete
-still_teach.case([[ended(4, True), ended(2, False)]], 4, END, gives=(1.0, 1.0))
+one_complete = [right_without_end, wrong_short]
+still_teach.case([one_complete], 4, END, gives=(1.0, 1.0))
 # all right, and one of them too long for the limit
-still_teach.case([[ended(2, True), ended(3, True)], [ended(2, True), ended(6, True)]], 4, END)
+all_fit = [ended(2, True), right_fits]
+one_too_long = [ended(2, True), right_too_long]
+still_teach.case([all_fit, one_too_long], 4, END)
 # the tokens with the end token just fit
-still_teach.case([[ended(3, True), ended(5, False)]], 4, END, gives=(1.0, 1.0))
+right_complete = [right_fits, ended(5, False)]
+still_teach.case([right_complete], 4, END, gives=(1.0, 1.0))
 # two such groups together
-still_teach.case([[ended(4, True), ended(2, False)], [ended(3, True), ended(5, False)]], 4, END)
+still_teach.case([one_complete, right_complete], 4, END)
 # padding behind the end token
-still_teach.case([[ended(2, True, padding=4), ended(6, False)]], 4, END, gives=(1.0, 1.0))
+padded = [ended(2, True, padding=4), ended(6, False)]
+still_teach.case([padded], 4, END, gives=(1.0, 1.0))
 # a right answer without an end token, and wrong answers alone
-still_teach.case([[never_ended(4, True), never_ended(4, False)]], 4, END, gives=(1.0, 0.0))
-still_teach.case([[ended(1, False), ended(6, False)]], 4, END, gives=(0.0, 0.0))
+open_ends = [never_ended(4, True), never_ended(4, False)]
+still_teach.case([open_ends], 4, END, gives=(1.0, 0.0))
+wrong_alone = [ended(1, False), ended(6, False)]
+still_teach.case([wrong_alone], 4, END, gives=(0.0, 0.0))
 
 
 def count_groups(groups, teaches):

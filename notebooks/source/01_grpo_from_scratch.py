@@ -293,9 +293,9 @@ figures.show(figure, f"Three groups, rewards, then advantages. {'; '.join(words)
 # %% [markdown]
 # With every setting, the only right answer of group 2 has a larger advantage than each of the two right answers of
 # group 1. With `"group"`, and only there, the third group has the same advantages as the second, although its reward is
-# three times as large. Rewards of 0.1, 0, 0, 0 would also give these advantages. So with `"group"` even a tiny
-# difference within a group leads to advantages of full size. Chapter 03 shows how a tiny style reward takes over a run
-# in this way.
+# three times as large. Rewards of 0.1, 0, 0, 0 would give these advantages, too, but for 0.2 %. So with `"group"` even
+# a tiny difference within a group leads to advantages of full size. Chapter 03 shows how a tiny style reward takes over
+# a run in this way.
 
 # %% [markdown]
 # ## From answers to tokens
@@ -648,9 +648,10 @@ compute_kl = choose("01.3", kl_penalty, ch01.correct_kl_penalty)
 update_once = choose("01.4", training_step, ch01.correct_training_step)
 
 # %% [markdown]
-# **First part: sample groups.** Every prompt is repeated eight times, and the policy continues each copy at
-# temperature 1, that is, with the probabilities that it really gives to the tokens. Such a sampled answer is also
-# called a *rollout*.
+# **First part: sample groups.** Every prompt is repeated eight times, and the policy continues each copy at temperature
+# 1, that is, with the probabilities that it really gives to the tokens. (At another temperature a trainer must divide
+# the logits by it before `log_softmax`, as TRL does, or its log-probabilities are not those of the policy that
+# sampled.) Such a sampled answer is also called a *rollout*.
 
 # %%
 from grpo_workbook import render
@@ -842,11 +843,11 @@ figures.show(
 )
 
 # %% [markdown]
-# In update 1 all ratios are 1 and nothing is clipped. From update 2 on, some tokens have no gradient. In update 2,
-# 5 % of the ratios lie outside of the range, but only 3.1 % of the tokens are clipped: a token is clipped only if its
-# ratio left the range in the direction of its advantage, and tokens of zero-variance groups are never clipped. A
-# ratio near 0 belongs to a token that has become nearly impossible, and a ratio of 41 to a token that has become 41
-# times as likely.
+# In update 1 all ratios are 1 and nothing is clipped. From update 2 on, the clip takes the gradient from some tokens.
+# In update 2, 5 % of the ratios lie outside of the range, but only 3.1 % of the tokens are clipped: a token is clipped
+# only if its ratio left the range in the direction of its advantage, and tokens of zero-variance groups are never
+# clipped. A ratio near 0 belongs to a token that has become nearly impossible, and a ratio of 41 to a token that has
+# become 41 times as likely.
 #
 # How can one update change a token so much? The next cell makes the first update of a new policy three times, each time
 # with another learning rate. The ratio is 1 in a first update, so your `training_step` can make it. The cell also
@@ -1348,9 +1349,11 @@ figures.show(figure, text)
 # and a group of eight gives about 1.6 on average. For a problem that is solved 90 % of the time it is the other way
 # round: the advantage should be 0.33, and small groups give more.
 #
-# TRL's default group size is 8. It suits problems that the model solves about half of the time. For problems that the
-# model solves 90 % of the time, 43 % of the groups of 8 have zero variance. Then use larger groups, or harder problems
-# (chapter 07).
+# The formula is for one problem; do not put the mean rate of a data set into it. The run above solved 30 % of its
+# held-out problems before training and 50 % after it, for which the formula gives 6 % and 1 %, and yet 39 % of its
+# groups taught nothing: many of its problems are solved nearly never or nearly always. TRL's default group size is 8.
+# It suits problems that the model solves about half of the time. For problems that the model solves 90 % of the time,
+# 43 % of the groups of 8 have zero variance. Then use larger groups, or harder problems (chapter 07).
 
 # %% [markdown]
 # ### Which estimate of the KL divergence is right?
@@ -1434,7 +1437,7 @@ figures.show(
 # %% [markdown]
 # | estimator | its value | its gradient as a loss |
 # | --- | --- | --- |
-# | k1 | right on average, but negative for many tokens | 0 on average: no penalty at all (it works *inside the reward*, as PPO uses it) |
+# | k1 | right on average, but negative for many tokens | 0 on average: no penalty at all (it works *inside the reward*, where RLHF with PPO has it) |
 # | k2 | biased | right: that of KL(policy \|\| reference) |
 # | k3 | right on average, never negative | wrong: that of the other direction, KL(reference \|\| policy) |
 # | k3 times the ratio | as k3 | right |

@@ -98,7 +98,7 @@ for start in range(0, len(rewards), 10):
 # steps are few.
 #
 # To train a real model on GSM8K, a public set of grade-school word problems, change these values of the script. Then
-# restart the kernel, because the first cell may have switched the network off for the tiny model:
+# restart the kernel, because the cell with the paths may have switched the network off for the tiny model:
 #
 # | in the script | here | Qwen3-1.7B on a GPU with 16 GB |
 # | --- | --- | --- |
@@ -447,8 +447,9 @@ for row, text in wrong[:4]:
 
 # %% [markdown]
 # The model often takes a wrong number into its calculation: one that stands elsewhere in the question, one that it has
-# copied wrongly, or one that it has not computed. Some results are wrong, too (`6-6=10`). But 33 % of the sampled
-# answers are right, and 16 tries solve 64 % of the problems. So right answers occur, and GRPO can reinforce them.
+# copied wrongly, or one that it has not computed. Some operations are wrong (`18-4`, where four people get on), and
+# some results (`6-6=10`). But 33 % of the sampled answers are right, and 16 tries solve 64 % of the problems. So right
+# answers occur, and GRPO can reinforce them.
 
 # %% [markdown]
 # ## Step 5: the configuration
@@ -561,7 +562,8 @@ for update in (1e-5, 5e-5, 1.5e-3):
 # %% [markdown]
 # The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of such updates of A. (B
 # starts at 0, where bfloat16 is fine enough, and loses updates only once it has grown.) At this run's 1.5e-3 no such
-# update is lost; it is only rounded.
+# update is lost; it is only rounded. (Most updates are smaller than the learning rate, and the schedule lowers the rate
+# to 0, so all three percentages are rather too low.)
 #
 # Now train. `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
 
@@ -617,11 +619,12 @@ figures.show(figure, words)
 # %% [markdown]
 # ## Step 7: did it learn?
 #
-# The training reward cannot answer this question, because the model may have exploited the reward or memorized the
-# problems. Held-out problems can. Each pair of bars in the figure is one measure of accuracy before and after training,
-# and the thin black lines are its 95 % intervals. If training had only taught the form, the lenient bars would not
-# rise. The last pair is the lenient pass@16: the fraction of problems that at least one of 16 sampled answers solves,
-# in any readable form.
+# The training reward cannot answer this question: the model may have exploited the reward or, where a run sees its
+# problems more than once, memorized them. (The smoke profile sees 1,200 of its 1,319 problems, each once.) And each
+# step has other problems, so its reward is no measure of before and after on the same ones. Held-out problems can
+# answer it. Each pair of bars in the figure is one measure of accuracy before and after training, and the thin black
+# lines are its 95 % intervals. If training had only taught the form, the lenient bars would not rise. The last pair is
+# the lenient pass@16: the fraction of problems that at least one of 16 sampled answers solves, in any readable form.
 
 # %%
 from grpo_workbook.evaluation import report_heldout
@@ -1036,8 +1039,9 @@ predict("04.2", prediction, swap_the_reward);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# In most groups some completions are right and some are wrong. What separates their rewards more, being right or being
-# short? And how much do the lengths of this model's right answers to one problem differ? Step 4 prints some answers.
+# In about half of the groups some completions are right and some are wrong. What separates their rewards more, being
+# right or being short? And how much do the lengths of this model's right answers to one problem differ? Step 4 prints
+# some answers.
 #
 # </details>
 #
@@ -1048,9 +1052,10 @@ predict("04.2", prediction, swap_the_reward);
 # ```
 #
 # We ran this with the solution of 04.1: before training 44 % of the 120 greedy answers were right, and after 40 steps
-# 66 % (p = 3e-6). A right answer earns at least 0.5 more than a wrong one, which outweighs any difference in length.
-# The mean length hardly changed (27.4 and 27.3 tokens), because this model writes all its answers in one form, and a
-# reward can only select among the completions that are sampled.
+# 66 % (p = 3e-6). In a group with right and wrong answers a right one earns at least 0.5 more, which outweighs any
+# difference in length. In a group of right answers only the length counts, and the division by the standard deviation
+# gives it full size (step 3). Still the mean length hardly changed (27.4 and 27.3 tokens), because this model writes
+# all its answers in one form, and a reward can only select among the completions that are sampled.
 #
 # A model that varies its form finds what the reward forgets. We also trained *tiny-form*, the model of chapter 00, with
 # this reward: after 48 steps (of 64 completions, learning rate 1e-3) 88 % of its answers were right in any form, but
@@ -1121,8 +1126,9 @@ if judge("04.3", what_is_shown).status == "solved":
 
 # %% [markdown]
 # The stored gain is beyond *random*, *more* and *rebalanced*, but not beyond *worked*. Neither answer is final. A gain
-# beyond a control excludes one explanation, the one that this control stands for. And a gain that is not beyond
-# *worked* is still a gain: it came without worked answers. Before you train, decide which control your claim needs.
+# beyond a control excludes one explanation, the one that this control stands for, and only if the control had a fair
+# chance: *random* ended at 0, so being beyond it says little. And a gain that is not beyond *worked* is still a gain:
+# it came without worked answers. Before you train, decide which control your claim needs.
 
 # %% [markdown]
 # ### Exercise 04.4 · `my_problems` · medium · 12 minutes

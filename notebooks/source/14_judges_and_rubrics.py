@@ -760,9 +760,10 @@ for end in (" about the mug.", " about the pen.", "."):
 # unseen labelled replies name a wrong product. A large model would hardly take a clock for a book. It errs elsewhere
 # (an example stands under "Attack it"), and its kappa hides errors on rare replies in the same way.
 #
-# After training, 59 of the 240 replies do, and the judge accepts 49 of them, a fifth of all replies; before training it
-# was 18. Such a reply mostly earns as much as one with the right product, so little teaches the policy which product to
-# name. It learned to name one, right or wrong, because the judge pays for both.
+# After training, 59 of the 240 replies do, and the judge accepts 49 of them, a fifth of all replies (those that name
+# the right product as well are among them); before training it was 18. Such a reply mostly earns as much as one with
+# the right product, so little teaches the policy which product to name. It learned to name one, right or wrong, because
+# the judge pays for both.
 
 # %% [markdown]
 # ## Measure the judge on what the policy writes
@@ -833,10 +834,12 @@ draw_kappas("On the policy's replies the judge agrees far less, Sam hardly less"
 # is, so their kappa could hardly fall. In your project it can, and this is why you measure it.
 #
 # Why does the judge's kappa fall? It is the same judge as before, and it accepted most wrong products before the
-# training, too: 18 of 24, and now 49 of 59 on the held-out messages. What changed is the mixture. The policy names a
-# wrong product more often, and replies like "I am sorry.", which the judge rejects with ease, have become rare: it
-# said yes to 33 % of the labelled replies, and says yes to 82 % of these. So many of the replies to which Ruth says
-# no are now of the kind at which the judge fails. Draw both mixtures:
+# training, too: 18 of 24, and now 49 of 59 on the held-out messages. What changed is the mixture. 5 % of the labelled
+# replies name a wrong product, 10 % of the untrained policy's held-out replies and 23 % of these. (So a part of the
+# fall may be older than the training: the labelled replies are not the untrained policy's.) And replies like "I am
+# sorry.", which the judge rejects with ease, have become rare: it said yes to 33 % of the labelled replies, and says
+# yes to 82 % of these. So many of the replies to which Ruth says no are now of the kind at which the judge fails. Draw
+# both mixtures:
 
 # %% tags=["hide-input"]
 KINDS = ("right product", "wrong product", "no product")
@@ -1137,7 +1140,8 @@ figures.show(figure, f"Curves of two runs. {'; '.join(lines)}.")
 #
 # At the very end *step* rises again to 12 % while *careful* stays at 100 %: the judge says yes to both for some
 # replies. Such a reply earns 11 of 11 if it is polite and names the product, and yet none of them solves the problem.
-# So after the gap of the weights the policy may be finding one of the judge.
+# So after the gap of the weights the policy may be finding another: one of the judge, or one of the question, if it
+# writes "We will look at it", which some readers call a step and which promises nothing. Only its replies can tell.
 
 # %% [markdown]
 # ### Exercise 14.4 · `tipping_weight` · medium · 8 minutes
@@ -1365,8 +1369,9 @@ print(json.dumps(proved))
 #
 # The four exercises stand where their subject is explained: 14.1 on kappa, 14.2 on the rubric, 14.3 on a rule beside
 # the judge, 14.4 on the weights. The table in chapter 00 counts what you have solved. One more has no check, because it
-# is about your own project: label 50 completions of your trained policy, and compare the judge's kappa on them with its
-# kappa on completions from before the training.
+# is about your own project: label 200 completions of your trained policy (50 give only ± 0.20), some of them by two
+# people, and compare the judge's kappa on them with the people's, and with the judge's kappa on completions from before
+# the training.
 
 # %% [markdown]
 # ## Summary
