@@ -352,17 +352,15 @@ kl_penalty = exercise(
     call=value_and_gradients,
     tolerance=1e-4,
 )
-kl_penalty.case(
-    [[-1.0, -0.5], [-2.0, -0.1]],
-    [[-1.2, -0.4], [-1.0, -0.3]],
-    [[1.0, 1.0], [1.0, 1.0]],
-)
+logp = [[-1.0, -0.5], [-2.0, -0.1]]
+ref_logp = [[-1.2, -0.4], [-1.0, -0.3]]
+mask = [[1.0, 1.0], [1.0, 1.0]]
+kl_penalty.case(logp, ref_logp, mask)
 # with padding, where the two policies lie far apart
-kl_penalty.case(
-    [[-1.0, -0.5, -6.0], [-2.0, -9.0, -9.0]],
-    [[-1.5, -0.2, -1.0], [-1.7, -5.0, -2.0]],
-    [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
-)
+logp = [[-1.0, -0.5, -6.0], [-2.0, -9.0, -9.0]]
+ref_logp = [[-1.5, -0.2, -1.0], [-1.7, -5.0, -2.0]]
+mask = [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+kl_penalty.case(logp, ref_logp, mask)
 
 
 @kl_penalty.mistake
@@ -513,18 +511,16 @@ training_step = exercise(
     call=two_steps,
     tolerance=1e-4,
 )
-# ids, mask and advantages of three answers of 3, 2 and 1 tokens
-training_step.case(
-    [[0, 1, 2, 3, 4], [1, 2, 5, 1, 0], [4, 3, 3, 0, 0]],
-    [[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
-    [1.0, -0.5, -0.5],
-)
+# three answers of 3, 2 and 1 tokens
+ids = [[0, 1, 2, 3, 4], [1, 2, 5, 1, 0], [4, 3, 3, 0, 0]]
+mask = [[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+advantages = [1.0, -0.5, -0.5]
+training_step.case(ids, mask, advantages)
 # two answers of 2 and 4 tokens after a prompt of three
-training_step.case(
-    [[0, 2, 4, 1, 5, 0, 0], [3, 3, 1, 2, 4, 5, 1]],
-    [[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]],
-    [0.7, -0.7],
-)
+ids = [[0, 2, 4, 1, 5, 0, 0], [3, 3, 1, 2, 4, 5, 1]]
+mask = [[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]
+advantages = [0.7, -0.7]
+training_step.case(ids, mask, advantages)
 
 
 @training_step.mistake

@@ -234,12 +234,11 @@ priced_reward.case(
     TRANSCRIPTS, RIGHT_ANSWERS, 0.25, gives=[1.0, 0.0, 0.75, 0.5, 0.75, 0.5, -0.25, -0.25]
 )
 # other answers and another price, so that no answer can be written into the reward
+by_heart = [model_text("12")]
+with_a_call = [calls_of(6), tool_result("12"), model_text("12")]
+wrong = [model_text("8")]
 priced_reward.case(
-    [
-        [model_text("12")],
-        [calls_of(6), tool_result("12"), model_text("12")],
-        [model_text("8")],
-    ],
+    [by_heart, with_a_call, wrong],
     ["12"] * 3,
     0.5,
     gives=[1.0, 0.5, 0.0],
@@ -263,13 +262,12 @@ def count_calls(completion):
 
 
 # results that did not fit, an answer beside a call, an answer that is not exact
+no_result = [calls_of(4)]
+one_result = [calls_of(4, 5), tool_result("8")]
+answer_beside_a_call = [{**calls_of(3), "content": "8"}, tool_result("6")]
+not_exact = [model_text(" 8")]
 priced_reward.case(
-    [
-        [calls_of(4)],
-        [calls_of(4, 5), tool_result("8")],
-        [{**calls_of(3), "content": "8"}, tool_result("6")],
-        [model_text(" 8")],
-    ],
+    [no_result, one_result, answer_beside_a_call, not_exact],
     ["8"] * 4,
     0.25,
     gives=[-0.25, -0.5, -0.25, 0.0],

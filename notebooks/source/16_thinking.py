@@ -303,7 +303,8 @@ axes.plot(curve["budget"], ys, "s--", color=figures.ORANGE,
 axes.set(xlabel="thinking budget, tokens", ylabel="right answers, %", ylim=(0, 103))
 axes.set_title("A thought that is cut off is worth little, even a repeated one")
 figure.legend(loc="outside right center", frameon=False)
-first, last = f"{own[0]:.0f} to {own[-1]:.0f} %", f"{ys[0]:.0f} to {ys[-1]:.0f} %"
+first = f"{own[0]:.0f} to {own[-1]:.0f} %"
+last = f"{ys[0]:.0f} to {ys[-1]:.0f} %"
 figures.show(
     figure,
     f"Two curves of right answers over the budget: tiny-thinker {first}, tiny-rambler "
