@@ -417,6 +417,17 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
+        "with 3e-4 two seeds fail, and the mean is {:.1f} % when sampled and {:.1f} % greedily; "
+        "with 1e-4 none fails, and it is {:.1f} and {:.1f} %",
+        lambda: (
+            percent(STEPS, "grpo"),
+            percent(STEPS, "grpo", GREEDY),
+            percent(STEPS, "grpo, a third of the rate"),
+            percent(STEPS, "grpo, a third of the rate", GREEDY),
+        ),
+    ),
+    (
+        "12_which_algorithm",
         "GRPO with four updates ends {:.1f} points below SFT when sampled, and {:.1f} greedily",
         lambda: (points(RARE, "sft", FOUR), points(RARE, "sft", FOUR, GREEDY)),
     ),

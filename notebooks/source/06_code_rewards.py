@@ -449,9 +449,11 @@ assert victim.read_text() == "still here"
 
 # %% [markdown]
 # No attack passes in the sandbox. But the sandbox was written against this collection, so a collection by somebody else
-# would be a fairer test. For the exit code the result is clear: 14 of 18 programs of the first two kinds pass. That the
-# exit code lets no patch pass is no merit: these programs change pytest, the sandbox's judge, or names that this test
-# does not use. None of them was written against `python -c`.
+# would be a fairer test. (The other side counts as much: of HumanEval's 164 solutions all pass, and of 164 wrong
+# programs none. [The measurements](../docs/measurements.md) also name the right programs that wrongly earn 0.) For the
+# exit code the result is clear: 14 of 18 programs of the first two kinds pass. That the exit code lets no patch pass is
+# no merit: these programs change pytest, the sandbox's judge, or names that this test does not use. None of them was
+# written against `python -c`.
 #
 # One kind of cheat remains: no sandbox can recognise a program that has learned the test's values, such as `if a == 2:
 # return 5`. Against that, write many different cases, and keep the test out of the prompt.
@@ -501,8 +503,9 @@ print(f"{len(mutated) - survivors} of {len(mutated)} mutants are caught")
 # %% [markdown]
 # These tests catch all of them. Now look at a task of your own: change `TASK`, which is `count_between` with its weak
 # test, to one that you would train on. The cell prints each mutant that survives, because it shows which case the test
-# lacks. If it says that the solution is *rejected*, the sandbox cannot use the test, and the counts mean nothing: the
-# parameter of `check` must be called `candidate`, or the test calls the function by its own name.
+# lacks. If it says that the solution is *rejected*, the sandbox cannot use the test, and the counts mean nothing. Two
+# forms work: a function `check` whose parameter is called `candidate`, or assertions that call the function by its own
+# name.
 
 # %%
 TASK = {"prompt": "", "canonical_solution": COUNT, "test": WEAK_TEST,
@@ -796,7 +799,7 @@ for constant in ("0", "True", "False", "[]", "''"):
 # if a model solves no task, partial credit can make a constant its best answer. Hence:
 #
 # - **If the model passes now and then**, choose all or nothing. None of the five constants earns anything from it, and
-#   most groups of eight teach.
+#   most groups of eight teach. (This follows from the counts above: no run here compares the two rewards in training.)
 # - **If the model never passes**, choose partial credit, but capped: here all partial credit together is at most a
 #   half, so a completion that passes earns more than twice as much as any other of its group. In a group where none
 #   passes, the cap holds no guess down: GRPO divides by the group's standard deviation, so rewards half as large give
@@ -1228,8 +1231,8 @@ predict("06.5", prediction, train_again);
 # error, for example because a block was never closed. Once the block is closed, the program in it can pass. In our run
 # pass@1 rose from 36.5 to 71.5 % (p = 2e-18). So a cheap reward for the form can uncover a skill that the model already
 # has; it cannot teach a new one. Of the programs sampled above that were no error, 109 of 171 passed, or 64 %: about so
-# much the form alone can be expected to bring. It was a little more, and why was not measured. With partial credit
-# alone, pass@1 rose to 77.0 % (p = 8e-21).
+# much the form alone can be expected to bring. It was a little more; with so few programs (a standard error of about 5
+# points) chance can explain the difference. With partial credit alone, pass@1 rose to 77.0 % (p = 8e-21).
 #
 # </details>
 

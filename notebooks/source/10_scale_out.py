@@ -307,8 +307,8 @@ print(f"time of forward and backward times {seconds[True] / seconds[False]:.2f}"
 # With checkpointing the formula gives a fifth too little memory here. The missing 1.3 MiB are about one layer's input
 # (2,560 tokens x 128 numbers x 4 bytes = 1.25 MiB): the last norm keeps its input, too, and the formula does not count
 # it. Beside the 4 layers of the tiny model that is much; beside the 36 of Qwen3-4B it is 3 %, or 0.03 GiB. In passes as
-# short as these, most of the time is overhead, so expect another factor on another machine. For large models, count the
-# work instead. In full fine-tuning a step costs one unit for the forward pass and two for the backward pass (the
+# short as these the factor is mostly noise: two runs on the same machine gave 1.14 and 1.81. For large models, count
+# the work instead. In full fine-tuning a step costs one unit for the forward pass and two for the backward pass (the
 # gradients of the activations and of the weights). Checkpointing adds a second forward pass, so three units become
 # four: a factor of 1.33. With LoRA the base needs no gradients of its weights, so two units become three: a factor of
 # 1.5. Sampling costs the same as before, so a whole step slows down by less.
@@ -530,8 +530,9 @@ figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
 #
 # The update is arithmetic, so two GPUs can do it in about half of the time, if each takes half of the completions.
 # Sampling gains less, because each GPU still reads all weights for each token. By the bounds above, one T4 with 32
-# completions needs 9.1 + 10.6 = 20 seconds for the step, and two T4s with 16 each need 6.7 + 5.3 = 12; if both unpack,
-# 43 and 35. But does the run still learn the same? Training on several GPUs runs one *process*, that is one copy of the
+# completions needs 9.1 + 10.6 = 20 seconds for the step, and two T4s with 16 each need 6.7 + 5.3 = 12. (With the
+# installed Unsloth the one T4 unpacks, so it needs 43, or 13.4 + 10.6 = 24 in two rounds of 16; the two T4s do not
+# unpack.) But does the run still learn the same? Training on several GPUs runs one *process*, that is one copy of the
 # program, for each GPU. Take a group of eight completions, four of them in each process. If each process subtracted the
 # mean of its own four rewards, the same reward would get different advantages on the two GPUs:
 
@@ -874,7 +875,7 @@ for length in (10, 100, 1000, 4000):
 # %% [markdown]
 # Without the limit the mean of the ratio is 1 at every length, so the correction is right on average. But the longer
 # the completions are, the more of this mean comes from a few completions with a very large ratio, and the median falls.
-# These few are dropped: at 4,000 tokens they are 5 % of the completions, and four fifths of the total weight are lost
+# These few are dropped: at 4,000 tokens they are 4.5 % of the completions, and four fifths of the total weight are lost
 # with them.
 #
 # The next cell does the same with the measured differences. It joins them at random into longer completions (so it
@@ -922,14 +923,14 @@ figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
              f"measured differences. {'. '.join(sentences)}.")
 
 # %% [markdown]
-# The ratios of the bfloat16 sampler leave 1 slowly: at 8,192 tokens nine in ten lie between about 0.2 and 2.6, so few
-# completions are dropped. But at this length equal completions get weights that differ tenfold. (In the toy every token
-# differs by 0.04, far more than the 0.0015 measured here.) Those of the 4-bit sampler collapse, and faster than in the
-# toy, although its tokens differ by only 0.0145 on average. So its differences must be uneven: most tokens hardly
-# differ, a few differ much, and these few decide the ratio. So its line rests on few tokens; trust its direction, not
-# its values. Both medians fall, as in the toy, because the sampler wrote the tokens, so on average it gave them a
-# little more probability than the trainer does: the mean of a token's log-ratio is minus the KL divergence of the two.
-# When vLLM samples, watch three metrics:
+# The ratios of the bfloat16 sampler leave 1 slowly: at 8,192 tokens nine in ten lie between about 0.2 and 2.7, so few
+# completions are dropped. But at this length equally good completions get weights that differ more than tenfold. (In
+# the toy every token differs by 0.04, far more than the 0.0015 measured here.) Those of the 4-bit sampler collapse, and
+# faster than in the toy, although its tokens differ by only 0.0145 on average. So its differences must be uneven: most
+# tokens hardly differ, a few differ much, and these few decide the ratio. So its line rests on few tokens; trust its
+# direction, not its values. Both medians fall, as in the toy, because the sampler wrote the tokens, so on average it
+# gave them a little more probability than the trainer does: the mean of a token's log-ratio is minus the KL divergence
+# of the two. When vLLM samples, watch three metrics:
 #
 # - `sampling/sampling_logp_difference/mean` is the mean size of the difference per token, as printed above. It jumps if
 #   the sampler has stale weights. It hides a few large differences: for these look at
@@ -1049,7 +1050,8 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # %% [markdown]
 # Blue is the number of completions that vLLM is writing, orange are the updates. Above, the sampling spends about half
 # of its time on the last few completions of a step, and vLLM writes nothing during an update. Below, vLLM always has
-# completions to write, and the updates follow each other with short pauses.
+# completions to write, though fewer and fewer until an update ends: only then may it start those of one more step. The
+# updates follow each other with short pauses.
 #
 # Compared with the synchronous server, one step ahead makes this run about twice as fast, and two steps about three
 # times. From four steps ahead on, the trainer has no pause left, so more makes nothing faster: it only makes the
