@@ -412,7 +412,8 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "With 1e-4 the same tries ended at {:.1f} % greedily, but at only {:.1f} % when sampled",
+        "With 1e-4 the same tries of GRPO ended at {:.1f} % greedily, but at only {:.1f} % when "
+        "sampled",
         lambda: (tried("grpo", 1e-4, measures=[GREEDY]), tried("grpo", 1e-4, measures=[SAMPLED])),
     ),
     (

@@ -856,7 +856,8 @@ figures.show(figure, f"Forest plot: two tasks. {'; '.join(lines)}.")
 pair = {"grpo, 4 updates": "sft"}
 for task, runs in {"rare kinds": race, "addition": second}.items():
     for measure in ("sampled", "greedy", "pass16"):
-        row = compare_all(runs, pair, measure).loc["grpo, 4 updates"]
+        table = compare_all(runs, pair, measure)
+        row = table.loc["grpo, 4 updates"]
         print(f"{task:12} {LABELS[measure]:8} {show_gap(row)}, p {row['p']:.2g}")
 
 # %% [markdown]
