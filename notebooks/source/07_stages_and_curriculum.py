@@ -449,8 +449,8 @@ for old, new in pairs:
 # several points worse. And each way was trained once, with one seed: another seed could change the order (chapter 08).
 # So the runs do not show whether the advice costs anything here.
 #
-# I would take *mixed*: it needs one trainer, no other way is shown to be better, and it pays for the form, which
-# correctness alone can lose (exercise 04.2).
+# I would take *mixed*: it needs one trainer, no other way is shown to be better, and it pays for the form. A reward
+# that does not pay for it can lose it (exercise 04.2).
 #
 # Why do the rewards make so little difference? Look at the groups. The figure shows the fraction of zero-variance
 # groups over the steps, with a line for each of the three ways. A point is 32 groups (four steps of eight), and the
@@ -611,9 +611,10 @@ for name, rows in rows_of.items():
 
 # %% [markdown]
 # How many zero-variance groups do you expect in each? A problem with pass rate p has a group with all eight right with
-# probability $p^8$. The cell prints the mean of this, taking the measured rates as true, and then what the log shows.
-# Eight steps have 64 groups; the 95 % interval of the rate stands in brackets. *At first* are the first two steps: the
-# learning rate begins at 0, so they are sampled from the policy as it was measured.
+# probability $p^8$, and with none right with probability $(1 - p)^8$. (This counts the number alone. Where the form
+# varies too, the log shows fewer zero-variance groups.) The cell prints the mean of this, taking the measured rates as
+# true, and then what the log shows. Eight steps have 64 groups; the 95 % interval of the rate stands in brackets. *At
+# first* are the first two steps: the learning rate begins at 0, so they are sampled from the policy as it was measured.
 
 # %%
 for name, log in later_logs.items():
@@ -643,9 +644,10 @@ for new, old in (
 # Read it in three steps:
 #
 # 1. *Did the filter do its work?* Much less than promised. With the chosen problems 34 % of the groups had zero
-#    variance, and with all problems 50 %: the two intervals overlap, so not even this difference is shown. (The chosen
-#    problems come up several times each, and groups of one problem are alike, so the intervals are even somewhat too
-#    narrow.) The measured rates had promised 8 %.
+#    variance, and with all problems 50 %. A test of the two rates (22 and 32 of 64 groups) gives p = 0.07, so not even
+#    this difference is shown. (The test takes the groups as independent. The chosen problems come up several times
+#    each, and groups of one problem are alike, so the real p is even somewhat larger.) The measured rates had promised
+#    8 %.
 # 2. *Did the policy learn more?* No difference is shown: 81.7 % of the held-out problems are strictly right with the
 #    chosen problems and 80.8 % with all. No run is shown to be above the *mixed* policy that it began with (83.3 %).
 #    More groups that teach are a means, not the aim.
@@ -664,7 +666,8 @@ for new, old in (
 #
 # The method DAPO ([2503.14476](https://arxiv.org/abs/2503.14476)) filters during training: it discards zero-variance
 # groups and samples more until the batch is full. If a fraction z of the groups has zero variance, a full batch takes 1
-# / (1 - z) times as many samples. From the log of the mixed run, one can compute what that would have cost:
+# / (1 - z) times as many samples. From the log of the mixed run, one can estimate what that would have cost, if the
+# policy had developed in the same way:
 
 # %%
 starts = range(1, 25, 4)

@@ -955,7 +955,7 @@ figures.show(figure, f"Charts on grey paper with wrong lists. {'; '.join(words)}
 # Below each bar stands what the model's list says about it; bold orange words are wrong.
 #
 # All heights are right now, but some colours are still wrong, and 30 of the 199 right sums come with a list that
-# describes another chart. The reason is the reward: the sum depends on the heights alone. Two completions with the same
+# describes another chart. The reward allows this: the sum depends on the heights alone. Two completions with the same
 # heights and other colours earn the same, so the reward does not teach the colours. (They rose from 88.5 to 95.0 % all
 # the same. What makes the heights readable on grey paper can make colours readable, too, but nothing guarantees it: the
 # next runs differ.)
@@ -1131,8 +1131,9 @@ if on_a_gpu:
     )
 
 # %% [markdown]
-# Pictures of 512 x 512 pixels cost 256 image tokens in Qwen3-VL, as in Gemma 3. Keep the questions whose answer is a
-# number, and hold 200 of them out:
+# Pictures of 512 x 512 pixels cost 256 image tokens in Qwen3-VL, as in Gemma 3. (`to_row` squeezes every picture into
+# this square, which changes angles and circles. For such questions keep the proportions: `ImageOps.pad` of Pillow fills
+# the rest with one colour.) Keep the questions whose answer is a number, and hold 200 of them out:
 
 # %%
 def to_row(example):
@@ -1227,7 +1228,8 @@ print(json.dumps(proved, indent=2))
 # ## Summary
 #
 # - A picture reaches a language model as a few vectors in the place of image tokens. Adapters can stand in the tower
-#   that makes these vectors, in the layers that read them, or in both. Choose them by a pattern for the whole name.
+#   that makes these vectors, in the layers that read them, or in both; with three seeds no difference between these is
+#   shown. Choose them by a pattern for the whole name.
 # - Check the rows and the processor before training. Two of the usual mistakes raise no error, and with one of them the
 #   model trains without any picture.
 # - Fluent answers do not show that a model sees, and a rising reward does not, either. Measure with the right pictures,
