@@ -25,8 +25,9 @@ TEXTS = [
 CALL = re.compile(r"-m grpo_workbook ([a-z][a-z-]+(?:[^\n`\\]|\\\n)*)")
 # What a text names in one breath with our options, and is another program's.
 OTHERS = "--attacks --no-deps --standalone --nproc_per_node --num_processes --config_file --cpu"
-# Of the hub's command `hf`, and of vLLM.
+# Of the hub's command `hf`, of vLLM, and of llama.cpp.
 OTHERS = [*OTHERS.split(), "--private", "--flavor", "--timeout", "--dry-run", "--generation-config"]
+OTHERS.append("--reasoning")
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:

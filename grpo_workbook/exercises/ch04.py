@@ -343,6 +343,7 @@ what_is_shown.case(first(0, 20), first(12, 20), first(6, 20), gives=BEYOND)
 
 
 def p_value(before, after):
+    """The p of the paired test."""
     from grpo_workbook.statistics import paired_p_value  # SciPy: only when it is needed
 
     return paired_p_value(before, after)
