@@ -9,7 +9,7 @@ from statistics import mean
 
 import pytest
 from conftest import REPO
-from scipy.stats import ttest_1samp
+from scipy.stats import linregress, t, ttest_1samp
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 import race
@@ -253,6 +253,19 @@ def length_and_rate(method: str) -> tuple[float, float]:
 
 def seconds(method: str) -> float:
     return mean(run["seconds"] for run in whole_runs_of(RARE)[method])
+
+
+def trend_of_prices() -> tuple[float, float, float]:
+    """(points lost for each 1 of price, and the 95 % interval of the line's slope)."""
+    prices: list[float] = []
+    rates: list[float] = []
+    for price in (0, 0.5, 1, 2, 3):
+        for end in runs_of(THINKING)[f"price {price:g}"].values():
+            prices.append(price)
+            rates.append(100 * end["sampled"])
+    line = linregress(prices, rates)
+    half = t.ppf(0.975, len(rates) - 2) * line.stderr
+    return -line.slope, line.slope - half, line.slope + half
 
 
 SENTENCES = [
@@ -655,7 +668,7 @@ SENTENCES = [
     ),
     (
         "16_thinking",
-        "The runs with 64 tokens end at {:.1f} % sampled (mean of three seeds), those with 36 "
+        "the runs with 64 tokens are at {:.1f} % sampled (mean of three seeds), those with 36 "
         "tokens at {:.1f} %",
         lambda: (percent(THINKING, "thinker"), percent(THINKING, "limit 36")),
     ),
@@ -677,11 +690,14 @@ SENTENCES = [
     ),
     (
         "16_thinking",
-        "The sampled accuracy with a price of 3 is {:.1f} %, and a loss against a price of 0 is "
-        "not shown ({:.1f} points, with an interval from {:.1f} to {:.1f})",
+        "The sampled accuracy falls with the price: {:.1f}, {:.1f}, {:.1f}, {:.1f} and {:.1f} % "
+        "for 0, 0.5, 1, 2 and 3. Two prices with three seeds each show no difference (3 against 0: "
+        "{:.1f} points, with an interval from {:.1f} to {:.1f}), but a line through all 15 runs "
+        "falls by {:.1f} points for each 1 of price (interval from {:.1f} to {:.1f};",
         lambda: (
-            percent(THINKING, "price 3"),
+            *[percent(THINKING, f"price {price}") for price in ("0", "0.5", "1", "2", "3")],
             *points_with_interval(THINKING, "price 3", "price 0"),
+            *trend_of_prices(),
         ),
     ),
     (

@@ -625,10 +625,10 @@ for name, log in later_logs.items():
     low, high = wilson_interval([True] * idle + [False] * (groups - idle))
     right = [entry["rewards/correctness_reward/mean"] for entry in log]
     print(f"{name}, {len(measured)} problems")
-    print(f"  right: {mean(measured):.0%} measured, {mean(right[:2]):.0%} at first", end=", ")
-    print(f"{mean(right):.0%} in all steps")
-    print(f"  zero variance: {expected:.0%} expected, {idle / groups:.0%} in training", end="")
-    print(f" ({low:.0%} to {high:.0%})")
+    print(f"  right: {mean(measured):.0%} measured", end=", ")
+    print(f"{mean(right[:2]):.0%} at first, {mean(right):.0%} in all steps")
+    print(f"  zero variance: {expected:.0%} expected", end=", ")
+    print(f"{idle / groups:.0%} in training ({low:.0%} to {high:.0%})")
 
 for new, old in (
     ("all 64", "mixed"), ("chosen", "mixed"), ("all, 16 steps", "mixed"),

@@ -381,7 +381,7 @@ def read_race(path):
 
 
 def table_of_rates(tries):
-    """The accuracy of each method with each learning rate, in percent, and its best rate."""
+    """The accuracy of each method with each rate, in percent, and its best rate."""
     names = tries["method"].str.rsplit(", rate ", n=1)
     tries = tries.assign(method=names.str[0], rate=names.str[1].astype(float))
     tries["accuracy"] = 100 * (tries["sampled"] + tries["greedy"]) / 2
@@ -427,9 +427,8 @@ def with_interval(values):
 
 LABELS = {"sampled": "sampled", "greedy": "greedy", "pass16": "pass@16"}
 
-
 def overview_of(runs):
-    """A row per method with its means over the seeds, the best sampled accuracy first."""
+    """A row per method, its means over the seeds; the best sampled one comes first."""
     by_method = runs.groupby("method")
     table = pd.DataFrame()
     for measure, label in LABELS.items():
@@ -437,7 +436,6 @@ def overview_of(runs):
     table["entropy"] = by_method["entropy"].mean().round(3)
     order = by_method["sampled"].mean().sort_values(ascending=False).index
     return table.loc[order]
-
 
 by_method = race.groupby("method")
 overview = overview_of(race)

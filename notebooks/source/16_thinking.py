@@ -16,8 +16,9 @@
 # ## Two small models that think
 #
 # Models such as Qwen3 and DeepSeek-R1 write their thought between `<think>` and `</think>`, and then the answer. A
-# **hybrid model** thinks only if its chat template asks for it; Qwen3 is one. This chapter has two tiny models with
-# Qwen3's template. They add two numbers, and their thoughts add the columns from the right:
+# **hybrid model** can answer with a thought or without one, and an option of its chat template chooses; Qwen3 is one,
+# and thinks unless the option is off. This chapter has two tiny models with Qwen3's template. They add two numbers, and
+# their thoughts add the columns from the right:
 #
 # - **tiny-thinker** knows how to think ([its card](../data/tiny-thinker/README.md)), but it mostly forgets to.
 # - **tiny-rambler** thinks longer than it has to. In three of four of the answers that it learned from, every column
@@ -120,7 +121,8 @@ figures.show(figure, f"{words} a thought, there is an empty thought.")
 #    behind a thought that is already closed. Qwen3 has seen such prompts in its training. What another model does with
 #    them has to be measured.
 # 2. **The history drops thoughts.** In the next prompt the first answer stands without its thought. So in a
-#    conversation the model does not see what it thought before its earlier answers.
+#    conversation the model does not see what it thought before its earlier answers. (Qwen3's template keeps the
+#    thoughts behind the last message of the user, so between two tool calls they stay.)
 # 3. **A training row without a thought gets an empty one** in its last turn. What does supervised training on such rows
 #    teach? Exercise 16.4 asks.
 #
@@ -321,7 +323,8 @@ figures.show(
 # budget. Presumably most of these are the short sums, whose thoughts are not cut, and the model reads its answer off
 # the columns that it wrote last: where the thought is cut, only some of these are there. It has never seen a thought
 # that ends in the middle. Qwen3's report says that its models can answer after such a cut without having been trained
-# for it. So measure the curve of your own model before you set a budget on a server.
+# for it. So measure the curve of your own model before you set a budget on a server. A small budget can even be worse
+# than none: with 0 tokens 16.2 % of tiny-rambler's answers are right, and with 10 only 4.2 %.
 
 # %% [markdown]
 # ## The limit in training is not the limit in measuring
@@ -355,9 +358,10 @@ print(f"more with 64 tokens: {hidden.min():.1f} to {hidden.max():.1f} points")
 # ones as well: no answer to a sum of five digits fits, and without masking 25 to 65 % of the sampled ones are right.
 # **Whoever measures at the limit of the training measures the limit.**
 #
-# The limit has a price all the same. The runs with 64 tokens end at 85.7 % sampled (mean of three seeds), those with 36
-# tokens at 60.7 %. And masking? It is meant to protect a policy from being punished for a good thought that was cut
-# off. In these five pairs of runs no effect is shown: the difference is -7.5 points sampled, with an interval from
+# The limit has a price all the same, at least in as many steps. After 40 steps the runs with 64 tokens are at 85.7 %
+# sampled (mean of three seeds), those with 36 tokens at 60.7 %. And masking? It is meant to protect a policy from being
+# punished for a good thought that was cut off. In these five pairs of runs no effect is shown: the difference is -7.5
+# points sampled, with an interval from
 # -25.3 to 10.3, so it could also be a large one in either direction.
 
 # %% [markdown]
@@ -472,8 +476,8 @@ best.rename_axis("digits")
 # The rows are the digits of the numbers, the columns are prices of 100 tokens, and each entry is the way that earns
 # most. Up to a price of 2 that is the thought with all columns once: the repetition should go, and nothing else. With a
 # price of 3 sums of two digits should be answered without a thought, although this is right only six times in ten, and
-# a right answer to a long sum earns nothing at all. For sums of two digits, "once" and "not" earn the same at a
-# price of about 2.4.
+# a right answer with a thought to a sum of four or five digits earns nothing at all. For sums of two digits, "once" and
+# "not" earn the same at a price of about 2.4.
 
 # %% [markdown]
 # Now the run. The reward is a function like any other; TRL passes the tokens of each completion in `completion_ids`. A
@@ -589,15 +593,18 @@ figures.show(figure, f"Three rising lines. {'; '.join(words)}.")
 # - **Most of it happens without any price.** With a price of 0 the completions shrink to 37.7 tokens, and 86.5 % are
 #   right. Presumably a sampled answer is right more often if it is shorter, because each token may go wrong. Look at
 #   the run without a price before you add one.
-# - **A higher price changes nothing more.** With 1, 2 and 3 the lengths are those of 0.5, as the table above predicts
-#   up to a price of 2. With 3 it predicts no thoughts for sums of two digits, and the policies think all the same. Only
-#   about one in ten of the base's thoughts is empty, and the difference is small: a two-digit sum earns about 0.46
-#   without a thought and 0.37 with one. Presumably what the sums of three digits teach, to write the columns once,
-#   carries over to them. The sampled accuracy with a price of 3 is 82.1 %, and a loss against a price of 0 is
-#   not shown (-4.4 points, with an interval from -14.4 to 5.5).
+# - **A higher price makes nothing shorter, and it costs some accuracy.** With 1, 2 and 3 the lengths are those of 0.5,
+#   as the table above predicts up to a price of 2. With 3 it predicts no thoughts for sums of two digits, and the
+#   policies think all the same. Only about one in ten of the base's thoughts is empty, and the difference is small: a
+#   two-digit sum earns about 0.46 without a thought and 0.37 with one. Presumably what the sums of three digits teach,
+#   to write the columns once, carries over to them. The sampled accuracy falls with the price: 86.5, 87.9, 86.1, 85.6
+#   and 82.1 % for 0, 0.5, 1, 2 and 3. Two prices with three seeds each show no difference (3 against 0: -4.4 points,
+#   with an interval from -14.4 to 5.5), but a line through all 15 runs falls by 1.6 points for each 1 of price
+#   (interval from -2.7 to -0.4; we looked for it after we had seen the runs).
 #
-# So this task has no trade between length and accuracy, because the repetition was of no use. Where longer thoughts are
-# right more often, a price buys length with accuracy. Draw the first figure for your own model before you choose one.
+# So up to a price of about 1 this task shows no trade between length and accuracy, because the repetition was of no
+# use. Where longer thoughts are right more often, a price buys length with accuracy. Draw the first figure for your own
+# model before you choose one.
 
 # %% [markdown]
 # ## Thinking with a real model
@@ -822,8 +829,8 @@ predict("16.4", prediction, forget_to_think);
 # - A budget cuts thoughts off without any training. What it costs has to be measured: both models lost most of their
 #   right answers, even the one that only repeats itself.
 # - Measure with more room than the training had: at the limit of the training most of the skill may be hidden.
-# - A price on the length of right answers took the repetition away, and the accuracy stayed. Most of the repetition
-#   went even without a price.
+# - A small price on the length of right answers took the repetition away, and the accuracy stayed; a high one made
+#   nothing shorter. Most of the repetition went even without a price.
 #
 # When does a thought pay, and how long should it be? It pays as far as it makes more answers right: here it needs each
 # column once, and a second time is wasted. With a reward for the answer alone GRPO comes near that length, if the token

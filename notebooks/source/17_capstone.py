@@ -1004,6 +1004,9 @@ def rose(change):
     p_value = change["p_value"]
     return change["gain"] > 0 and p_value < 0.05, f"{evidence}, p = {p_value:.1g}"
 
+# %% [markdown]
+# The gains of the policy and of the merged model are two items, because they were measured apart:
+
 # %%
 from grpo_workbook.diagnosis.findings import SEVERE
 from grpo_workbook.export import is_proved
