@@ -197,11 +197,14 @@ def check_template(args: argparse.Namespace, profile: Profile, *, pictures: bool
     tokenizer = models.load_reader(profile.model, args.adapter, pictures=pictures)
     if args.thinking is not None:
         prompts.require_switch(tokenizer, args.adapter or profile.model_name)
+    if args.thinking_budget is None:
+        return
     # Without a switch in the template both are the same text: such a model may always think.
-    prompt, options = [prompts.chat_prompt("?", None)], args.chat_template_kwargs
+    prompt = [prompts.chat_prompt("?", None)]
+    options = args.chat_template_kwargs
     asked = prompts.render(prompt, tokenizer, options)
     thinking = prompts.render(prompt, tokenizer, {**options, "enable_thinking": True})
-    if args.thinking_budget is not None and asked != thinking:
+    if asked != thinking:
         raise WorkbookError(
             f"--thinking-budget is {args.thinking_budget}, and thinking is off: give --thinking"
         )
