@@ -348,7 +348,7 @@ def judge_choices(function):
     if "fancypo" in chosen.values():
         return "fancypo"
     if chosen["B"] == "rejection":
-        return "B: sharper"
+        return "B: better, sampled"
     for team, method in BEST.items():
         if chosen[team] != method:
             return f"{team}: {method} is better"
@@ -404,7 +404,7 @@ def believes_a_large_difference():
 
 
 @choices.mistake
-def gives_a_sharper_policy_to_greedy_decoding():
+def takes_a_sampled_gain_for_greedy_decoding():
     """You chose rejection sampling for B: its sampled accuracy is better, but B decodes greedily,
     and greedily no difference from GRPO is shown.
     """
@@ -412,7 +412,7 @@ def gives_a_sharper_policy_to_greedy_decoding():
 
 
 @choices.mistake
-def leaves_the_sharper_policy():
+def leaves_the_sampled_gain():
     """You left GRPO for C: C draws one answer, and there rejection sampling is shown to be right
     more often, with the same need of a check.
     """
