@@ -386,9 +386,9 @@ SENTENCES = [
         "12_which_algorithm",
         "four rounds with 3e-4** has {:.1f} % when sampled, {:.1f} % greedily and {:.1f} % "
         "pass@16, more than any method with a check alone in the race. That is {:.1f} points above "
-        "its rate in the race when sampled [{:.1f}, {:.1f}] and {:.1f} points greedily [{:.1f}, {:.1f}]. It "
-        "also leads GRPO with 1e-4, by {:.1f} points when sampled [{:.1f}, {:.1f}] and {:.1f} "
-        "greedily [{:.1f}, {:.1f}]",
+        "its rate in the race when sampled [{:.1f}, {:.1f}] and {:.1f} points greedily [{:.1f}, "
+        "{:.1f}]. It also leads GRPO with 1e-4, by {:.1f} points when sampled [{:.1f}, {:.1f}] and "
+        "{:.1f} greedily [{:.1f}, {:.1f}]",
         lambda: (
             *three_measures(OTHER_RATES, SLOW_ROUNDS),
             *at_another_rate(SLOW_ROUNDS, ROUNDS),
@@ -479,9 +479,9 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "they end at {:.1f} % when sampled, {:.1f} % greedily and {:.1f} % pass@16. Compared with "
-        "3e-4 that is {:.1f} points less when sampled [{:.1f}, {:.1f}], and greedily {:.1f} points "
-        "more [{:.1f}, {:.1f}]",
+        "the means are {:.1f} % when sampled, {:.1f} % greedily and {:.1f} % pass@16. Compared "
+        "with 3e-4 that is {:.1f} points less when sampled [{:.1f}, {:.1f}], and greedily "
+        "{:.1f} points more [{:.1f}, {:.1f}]",
         lambda: (
             *three_measures(SECOND_RATE, SLOW_GRPO),
             -on_addition(SLOW_GRPO, "grpo")[0],
