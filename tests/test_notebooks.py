@@ -257,6 +257,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "train_rows[:256], each": "train_rows[:96], each",
         "train_rows[320:832], each": "train_rows[320:352], each",
         "beta, steps=24": "beta, steps=3",
+        "KeepWeights(8)": "KeepWeights(2)",
         "320 + 6 * 8": "320 + 2 * 8",
     },
     "14_judges_and_rubrics": {

@@ -10,7 +10,8 @@
 #
 # **Time:** about 4 minutes on two CPU cores (smoke profile). Reading takes about 40 minutes. **You need** the chapters
 # 03 and 04. With `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes
-# far longer, and measure it on HumanEval.
+# far longer, and measure it on HumanEval. (A real model probably solves these one-line tasks already, so put harder
+# ones into `train_tasks` first: see the section HumanEval.)
 
 # %% [markdown]
 # ## Is your test good enough?
@@ -210,14 +211,33 @@ figures.show(figure, "Diagram: the trainer sends program and test to one Python 
 # %% [markdown]
 # ## The first idea: keep the expected values elsewhere
 #
-# The course's **sandbox** runs model-written programs without access to files, network or other processes. It runs the
-# test in one process and the program in another. Only **plain values** pass between the two: numbers, texts, lists,
-# dicts and the like. The expected values never reach the program. Whatever a program does to its own process, it cannot
-# report success, because only the test in the other process can do that, and only when it has run to its end. This is
-# called judging **by value**.
+# Let the program's process only compute, and compare in our own. The program's process prints what its function
+# returned, and `ast.literal_eval` reads it back. It reads only **plain values** (numbers, texts, lists, dicts and the
+# like) and runs nothing. This is called judging **by value**:
+
+# %%
+def by_value(program, call, expected):
+    code = f"{program}\nprint(repr({call}))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    try:
+        return ast.literal_eval(done.stdout) == expected
+    except (SyntaxError, ValueError):
+        return False  # what was printed is no plain value
+
+
+for name, program in programs.items():
+    passed = by_value(program, "add(2, 3)", 5)
+    print(f"{name:7} {'passed' if passed else 'failed'}")
+
+# %% [markdown]
+# Both cheats fail: `leaves` has printed nothing, and what `agrees` has printed is no plain value. The expected value
+# never reaches the program's process. So whatever the program does there, it must compute the value, or guess it.
 #
-# A `Job` is a program, its test, and the name of the function under test. `check` takes many jobs at once and returns
-# one `Verdict` for each:
+# The course's **sandbox** does the same for whole tests. The test runs in one process and the program in another, both
+# without access to files, network or other processes, and only plain values pass between the two. Only the test's
+# process can report success, and only when the test has run to its end. A `Job` is a program, its test, and the name of
+# the function under test. `check` takes many jobs at once and returns one `Verdict` for each:
 
 # %%
 from grpo_workbook.sandbox import Job, Sandbox
@@ -232,11 +252,11 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
         print(f"{'':8}{verdict.reason}")
 
 # %% [markdown]
-# The always-equal object is not a plain value, so it cannot pass to the test and the program is *rejected*. The program
-# that leaves has ended only its own process, so it is an *error*. The next figure shows which processes there are. A
-# small *server* copies itself (it *forks*) for every program, and once for each new test. It stops a program that takes
-# too long. The test's process reports which assertions held (after one that fails it goes on with the next), and the
-# trainer's process makes the verdict from that:
+# The program with the always-equal object is *rejected*, and the one that leaves has ended only its own process, which
+# is an *error*. The next figure shows which processes there are. A small *server* copies itself (it *forks*) for every
+# program, and once for each new test. It stops a program that takes too long. The test's process reports which
+# assertions held (after one that fails it goes on with the next), and the trainer's process makes the verdict from
+# that:
 
 # %% tags=["hide-input"]
 boxes = {
@@ -252,9 +272,9 @@ arrows = [("trainer", "test", "job", -0.15), ("test", "trainer", "report", -0.15
 figure = figures.diagram(boxes, arrows, (9.5, 4.0))
 figure.suptitle("By value: the test and the program are separate processes", y=1.03)
 axes = figure.axes[0]
-axes.axvline(0.24, 0.02, 0.98, color=figures.ORANGE, linestyle="--", linewidth=2)
+axes.axvline(0.24, 0.02, 0.98, color=figures.GREY, linestyle="--", linewidth=2)
 axes.text(0.26, 0.02, "behind the walls: no network, no files, no new programs, "
-          "limits on time and memory", color=figures.ORANGE, va="bottom", fontsize=9)
+          "limits on time and memory", color=figures.GREY, va="bottom", fontsize=9)
 figures.show(figure, "Diagram: the trainer sends a job to the process of the test and "
              "gets a report. Behind the walls a server forks this process, which has "
              "the test and the expected values, and one for the program of the job. "
@@ -462,9 +482,10 @@ assert victim.read_text() == "still here"
 # ## Tasks
 #
 # The course's own tasks have HumanEval's form: the beginning of a function, its name, a test and a solution. Each was
-# made from a template and a constant: in the task below, `is_above` is the template and 32 the constant. No combination
-# of template and constant is in both the training and the held-out tasks, but nearly all templates occur in both. So
-# the held-out tasks show whether the model copes with new constants, not with new kinds of task.
+# made from one of 43 templates and a constant: in the task below, `is_above` is the template and 32 the constant. No
+# combination of template and constant is in both the training and the held-out tasks, but the templates are the same:
+# the training tasks use all of them, the held-out tasks 41. So the held-out tasks show whether the model copes with new
+# constants, not with new kinds of task.
 
 # %%
 from grpo_workbook import quiet
@@ -686,8 +707,10 @@ for completion, verdict in list(zip(completions, verdicts))[16:21]:
     print(f"--- {verdict.outcome}, {verdict.cases_passed} of {verdict.cases}\n")
 
 # %% [markdown]
-# A test judges what a program does, not how it is written, so `n >= 33` passes as well as `n > 32`. The first
-# completion looks right and is an error: its block is never closed, so the opening fence is read as a part of the code.
+# A test judges what a program does, not how it is written. For whole numbers `n >= 33` is the same function as
+# `n > 32`, and this test has only whole numbers, so the last completion passes. For 32.5 it would be wrong: it differs
+# from the solution in two places, and `mutants` changes only one. The first completion looks right and is an error: its
+# block is never closed, so the opening fence is read as a part of the code.
 
 # %% [markdown]
 # ## All or nothing, or partial credit?
@@ -947,14 +970,15 @@ worse = pairs[True, False]
 print(f"{better} tasks better, {worse} worse, p = {p_value:.2g}")
 
 # %% [markdown]
-# The gain on these tasks is not chance. (This is one run with one seed.) What did the model learn? Before training it
-# already solved 61 % of the tasks greedily, but only 36.5 % when sampled, and fewer than half of its completions were
-# one block of Python. Of the groups of eight completions of training tasks, 88 % had some that passed and some that did
-# not. So most of the gain is *sharpening* (chapter 04): the model now does nearly every time what it could do before
-# some of the time. (Exercise 06.5 measures how much the form alone brings.) With this model that is no surprise,
-# because it was built this way. Whether GRPO can teach more than that is in dispute (chapters 00, 08). A completion
-# that is never sampled is never rewarded, so a new skill needs rewarded steps on the way: partial credit, or easier
-# tasks first.
+# The gain on these tasks is not chance. (This is one run with one seed. Tasks from the same template may succeed or
+# fail together, so the intervals may be too narrow and p too small; a gain of 113 tasks against 1 does not depend on
+# that.) What did the model learn? Before training it already solved 61 % of the tasks greedily, but only 36.5 % when
+# sampled, and fewer than half of its completions were one block of Python. Of the groups of eight completions of
+# training tasks, 88 % had some that passed and some that did not. So most of the gain is *sharpening* (chapter 04): the
+# model now does nearly every time what it could do before some of the time. (Exercise 06.5 measures how much the form
+# alone brings.) With this model that is no surprise, because it was built this way. Whether GRPO can teach more than
+# that is in dispute (chapters 00, 08). A completion that is never sampled is never rewarded, so a new skill needs
+# rewarded steps on the way: partial credit, or easier tasks first.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -987,7 +1011,27 @@ if profile.name == "smoke":
 # measure with it. A large model may have read it long ago, so compare only its scores before and after.
 #
 # A real model probably solves most of the course's one-line functions before training (not measured), and then most of
-# its groups teach nothing. So train it on harder tasks: your own, or MBPP's training part.
+# its groups teach nothing. So train it on harder tasks: your own, or the training part of
+# [MBPP](https://huggingface.co/datasets/google-research-datasets/mbpp). Its rows have a task in words (`text`), a
+# solution (`code`) and assertions (`test_list`). This makes the columns of the course from them (it is not run here; a
+# row whose function is not found is left out):
+#
+# ```python
+# import re
+# from datasets import load_dataset
+#
+# train_tasks = []
+# for row in load_dataset("google-research-datasets/mbpp", split="train"):
+#     for name, parameters in re.findall(r"^def (\w+)(\(.*?\)) *:", row["code"], re.M):
+#         if re.search(rf"\b{name}\(", row["test_list"][0]):  # not a helper
+#             train_tasks.append({
+#                 "prompt": f'def {name}{parameters}:\n    """{row["text"]}"""\n',
+#                 "entry_point": name, "test": "\n".join(row["test_list"]),
+#                 "canonical_solution": "\n" + row["code"], "task_id": str(row["task_id"]),
+#             })
+# ```
+#
+# Then check the tests as in the section "Tasks", and drop each task whose solution does not pass.
 
 # %%
 from grpo_workbook.sandbox import HUMANEVAL
@@ -1079,7 +1123,8 @@ check("06.3", same);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `type(a) is type(b)` cannot be fooled; `isinstance` and `__class__` can. But two dicts are of the same type, and
+# `type(a) is type(b)` asks neither object, so no object can fool it; `isinstance` and `__class__` can be fooled. (The
+# program must not be able to replace `type` itself: see exercise 06.4.) But two dicts are of the same type, and
 # `{1: Yes()} == {1: 3}` asks `Yes`. So turn a set or a dict into a list of its items, and look for each expected item
 # by your own `same`.
 #
@@ -1242,7 +1287,8 @@ predict("06.5", prediction, train_again);
 # - Every reference solution passes its own test, and the mutants of the solution fail it.
 # - The test is not in the prompt.
 # - `sandbox.isolation` is the level that you expect, and you watch `code/timeout` and `code/no verdict` in the log.
-# - The reward is all or nothing if the model passes now and then, and capped partial credit if it never does.
+# - The reward is all or nothing if the model passes now and then, and capped partial credit if it never does. (This
+#   follows from counts before training; no run compared the two.)
 # - You train on nothing that you measure with.
 
 # %% [markdown]
@@ -1257,8 +1303,9 @@ predict("06.5", prediction, train_again);
 #   test that needs the program's objects shares its process; there the sandbox resists only the cheats that are known.
 # - Keep judging cheap: small servers that are started once and fork for every job judge the same programs in a fraction
 #   of the time that new Python processes take.
-# - Reward all or nothing if the model passes now and then. Partial credit makes fewer zero-variance groups, but it also
-#   rewards guesses.
+# - Reward all or nothing if the model passes now and then: most groups of eight teach already, and a constant earns
+#   nothing. Partial credit makes fewer zero-variance groups, but it also rewards guesses. (Counted before training; no
+#   run compared the two.)
 # - Measure pass@1 on held-out tasks, with an interval, to see whether the training helped.
 #
 # Next: [07 · Stages and curriculum](07_stages_and_curriculum.ipynb): does the order of rewards and problems matter?

@@ -429,8 +429,10 @@ for entry in trainer.state.log_history[:-1:6]:
 # This model is tiny, so it needs neither 4-bit weights nor an adapter. For a large model give `peft_config` with
 # `task_type="SEQ_CLS"` and `modules_to_save=["score"]`, because the new last layer has to be trained in full. In your
 # own project try ready-made reward models first: [RewardBench](https://github.com/allenai/reward-bench) ranks them, and
-# [Skywork-Reward-V2](https://github.com/SkyworkAI/Skywork-Reward-V2) has small ones that are based on Qwen3. They load
-# with the same class, and the next section's question applies to them, too.
+# [Skywork-Reward-V2](https://github.com/SkyworkAI/Skywork-Reward-V2) has small ones that are based on Qwen3. Give
+# `GRPOTrainer` the name of such a model in the place of a reward function, such as
+# `"Skywork/Skywork-Reward-V2-Qwen3-0.6B"`: TRL loads it with the class above, with one output, and with its own
+# tokenizer. The next section's question applies to such a model, too.
 #
 # ## What can the reward model not see?
 #
@@ -594,7 +596,9 @@ for axes, (name, same_form) in zip(panels, kinds.items()):
     axes.set_ylabel("pairs, %")
     axes.set_xlabel("reward of the better one minus the worse one")
     lines.append(f"{name}: {won:.0%} of the margins are above 0")
-figure.suptitle("The margin is small where only the number differs")
+figure.suptitle(
+    "Where only the number differs, more than half of the margins are close to 0"
+)
 figures.show(figure, f"Margins of pairs of one problem. {'; '.join(lines)}.")
 
 # %% [markdown]
@@ -642,9 +646,9 @@ print(f"{selection['alike_problems'].sum()} problems have pairs of the same form
 # Of all pairs, these five models order 89.5 % rightly [86.7, 92.3]; of the pairs of the same form only 68.5 % [62.2,
 # 74.7] (means of five models, with t intervals in percent). A coin would reach 50 %. A training log shows only a number
 # like the first, which hides the second. As soon as the policy writes every completion in the requested form, only such
-# pairs are left, and about three of ten comparisons are wrong. That alone would not make gold fall, because seven of
-# ten are right. One way for gold to fall is that the policy moves to completions that the model overrates, and a rate
-# on the base's completions does not show those.
+# pairs are left. Of those that the *base* writes, about three of ten are ordered wrongly. That alone would not make
+# gold fall, because seven of ten are right. One way for gold to fall is that the policy moves to completions that the
+# model overrates, and a rate on the base's completions does not show those.
 
 # %% [markdown]
 # ## Train against it
@@ -656,7 +660,7 @@ print(f"{selection['alike_problems'].sum()} problems have pairs of the same form
 from trl import GRPOConfig, GRPOTrainer
 
 
-def goodhart(proxy_model, beta, steps=24):
+def goodhart(proxy_model, beta, steps=24, callbacks=None):
     """GRPO against a reward model; a row per step: proxy, gold, KL; and the policy."""
     policy = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
     args = GRPOConfig(
@@ -665,7 +669,8 @@ def goodhart(proxy_model, beta, steps=24):
         reward_weights=[1.0, 0.0], seed=profile.seed, **common)
     trainer = GRPOTrainer(
         policy, [proxy_model, gold], args, Dataset.from_list(train_rows[320:]),
-        processing_class=tokenizer, reward_processing_classes=[tokenizer, None])
+        processing_class=tokenizer, reward_processing_classes=[tokenizer, None],
+        callbacks=callbacks)
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     log = []
@@ -678,8 +683,29 @@ def goodhart(proxy_model, beta, steps=24):
         })
     return log, policy
 
+# %% [markdown]
+# Train with a penalty close to 0. Later we also ask a policy from the middle of this run, so a callback keeps a copy of
+# the weights after 8 of the 24 steps:
 
-free, hacked = goodhart(reward_model, beta=1e-4)
+# %%
+import copy
+
+from transformers import TrainerCallback
+
+
+class KeepWeights(TrainerCallback):
+    """Keeps a copy of the policy's weights after one step of the training."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, model, **kwargs):
+        if state.global_step == self.step:
+            self.weights = copy.deepcopy(model.state_dict())
+
+
+kept = KeepWeights(8)
+free, hacked = goodhart(reward_model, beta=1e-4, callbacks=[kept])
 
 # %% [markdown]
 # Steps are a poor measure of how far a policy has moved, because one method takes longer steps than another. So draw
@@ -760,9 +786,10 @@ for row, reward in zip(heldout_rows, rewards_of(reward_model, heldout_rows)):
 #
 # In the toy, gold fell when its covariance with the proxy was negative among the answers that the policy then gave
 # (exercise 13.1). What is it here? These six lines cannot show it: each belongs to another problem, and the level of
-# each problem's rewards is free (exercise 13.2). So sample eight completions for each of 128 problems from the trained
-# policy, take the covariance among the completions of each problem, and then the mean over problems. The base's
-# completions of the same problems are in `more`:
+# each problem's rewards is free (exercise 13.2). So sample eight completions for each of 128 problems, take the
+# covariance among the completions of each problem, and then the mean over problems. Ask three policies: the base (its
+# completions of these problems are in `more`), the policy after 8 steps, in the middle of the fall, and the policy at
+# the end. First a function for the covariances:
 
 # %%
 def covariances(pool, size):
@@ -774,11 +801,23 @@ def covariances(pool, size):
         values.append(float(torch.cov(both.T)[0, 1]))
     return values
 
+# %% [markdown]
+# The policy after 8 steps has the weights that the callback kept. It wrote the batch of the next step, so that batch
+# shows how far it is from the base:
 
-late = sample_pool(hacked, train_rows[320:448], each=8)
-for row, reward in zip(late, rewards_of(reward_model, late)):
-    row["proxy"] = reward
-for name, rows in (("base", more[: len(late)]), ("trained policy", late)):
+# %%
+middle = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
+middle.load_state_dict(kept.weights)
+middle_name = f"after {kept.step} steps"
+print(f"{middle_name}: {table['kl'][kept.step]:.1f} nats from the base")
+
+pools = {"base": more[: 8 * 128]}
+for name, policy in ((middle_name, middle), ("at the end", hacked)):
+    written = sample_pool(policy, train_rows[320:448], each=8)
+    for row, reward in zip(written, rewards_of(reward_model, written)):
+        row["proxy"] = reward
+    pools[name] = written
+for name, rows in pools.items():
     values = covariances(rows, 8)
     low, high = bootstrap_interval(values)
     mean_gold = mean(row["gold"] for row in rows)
@@ -786,13 +825,16 @@ for name, rows in (("base", more[: len(late)]), ("trained policy", late)):
     print(f"{mean(values):+.3f} [{low:+.3f}, {high:+.3f}]")
 
 # %% [markdown]
-# Each line has the mean covariance within a problem and its 95 % interval, a bootstrap over problems. For the base it
-# is 0.50. For the trained policy it is 0.01 [0.004, 0.020]: fifty times smaller, but not negative. That does not
-# contradict the toy: at the end of the run gold no longer falls (see the figure), and there a covariance near 0 is to
-# be expected. Gold fell between 1 and 16 nats, and the covariance of those policies is not measured here. What the
-# number shows is that in the end hardly anything pulls the policy towards gold any more. GRPO divides the rewards of a
-# group by their standard deviation all the same, so the steps do not get smaller with the differences, and they move
-# weights that all problems share.
+# Each of the last three lines has the mean covariance within a problem and its 95 % interval, a bootstrap over
+# problems. For the base it is 0.50. At the end it is 0.01 [0.004, 0.020]: fifty times smaller, but not negative. That
+# does not contradict the toy: at the end of the run gold no longer falls (see the figure), and there a covariance near
+# 0 is to be expected. In the end hardly anything pulls the policy towards gold any more.
+#
+# The line between them is the test, because there gold is falling. If its interval lies below 0, the reward model
+# itself pulls the policy away from gold, as the loophole did in the toy. If it lies above 0, the rewards of one problem
+# still point towards gold, and the fall has another cause: GRPO divides the rewards of a group by their standard
+# deviation, so even tiny differences make full steps, and these steps move weights that all problems share. If the
+# interval contains 0, this run leaves the question open.
 #
 # The call that trained the policy has three traps, none of which raises an error:
 #
@@ -1186,7 +1228,8 @@ def frontier_of(curves, d):
 
 d = np.linspace(0, 32**0.5, 400)
 frontier = frontier_of(curves, d)
-where = d[frontier.argmax()] ** 2
+end = frontier.argmax() + 1
+where = d[end - 1] ** 2
 print(f"the frontier ends at gold {frontier[-1]:.2f}, reached at {where:.1f} nats")
 print(f"the rule itself: {the_rule['mean'].max():.2f}")
 
@@ -1195,10 +1238,10 @@ print(f"the rule itself: {the_rule['mean'].max():.2f}")
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(9.0, 4.4)
-axes.plot(d**2, frontier, color="black", lw=7, alpha=0.15, label="frontier")
+axes.plot(d[:end] ** 2, frontier[:end], "k", lw=7, alpha=0.15, label="frontier")
+axes.plot([where, 32], [frontier[-1]] * 2, "k--", lw=0.8, alpha=0.5)
 axes.plot(the_rule["kl"], the_rule["mean"], ":", color="black", marker="x", lw=2,
           label="the rule itself\n(paid gold)")
-lines = []
 styles = {
     "one model": (figures.BLUE, "-", "o"),
     "beta 0.3": (figures.GREEN, "--", "^"),
@@ -1207,9 +1250,9 @@ styles = {
     "adaptive beta": (figures.GREY, "--", "v"),
     "minimum of three": (figures.GREY, "-.", "P"),
 }
+lines = [in_words(name, curves[name]) for name in styles]
 for name, (colour, dash, marker) in styles.items():
     points = curves[name]
-    lines.append(in_words(name, points))
     width = 2.0
     if colour == figures.GREY:
         width = 1.0
@@ -1229,8 +1272,8 @@ figures.show(figure, f"Gold over KL by method, with the frontier. {'; '.join(lin
 # The horizontal axis is the KL of a completion from the base, stretched like a square root, the vertical axis mean
 # gold. A marker is the mean of the seeds in one range of the divergence (for best of n, at one n); along a training,
 # time runs roughly from left to right. The band is one model's lowest to highest seed, the broad grey line the frontier
-# of the six methods, and the dotted line pays gold itself and is not part of it. Three things to know before you
-# compare:
+# of the six methods (the thin dashed line only goes on at its greatest height), and the dotted line pays gold itself
+# and is not part of it. Three things to know before you compare:
 #
 # - Lines between markers are not measured. The thin grey curves are drawn from 1 nat on; before, they lie close
 #   together.
@@ -1464,7 +1507,9 @@ for name in methods[1:]:
 # 1. **Before training**, measure the reward model's accuracy within prompts and by what differs. If it cannot tell
 #    apart completions of the same form, expect the curve to turn as soon as the form is learned. If it can, that is no
 #    proof: the toy's loophole had 99.6 %.
-# 2. **Log the KL of a completion** in nats from the first step, and draw every reward over it.
+# 2. **Log the KL of a completion** in nats from the first step, and draw every reward over it. Do not take over our 2
+#    nats: the number belongs to a tiny model, to completions of some 30 tokens and to this reward model. (With 500
+#    tokens, 2 nats are 0.004 per token in TRL's log.) What you can expect again is the shape of the curve.
 # 3. **Buy some gold labels.** Label a few hundred completions at several distances; only they show where the curve
 #    turns. The proxy does not.
 # 4. **Try best of n first.** It needs no training, and a few gold labels of its choices show whether the reward model
@@ -1674,8 +1719,6 @@ for name, row in (("values", predicted_rewards), ("advantages", token_advantages
 # first adds a critic, the second a step that uses it.
 
 # %%
-import copy
-
 from grpo_workbook import ScratchTrainer
 from grpo_workbook.grpo import clipped_losses, policy_ratio, reduce_tokens
 
@@ -1817,7 +1860,8 @@ print(json.dumps(proved, indent=2))
 #   the best case; a rule with a gap is a proxy, too.
 #
 # When does training against a learned reward stop helping? When the policy has learned what the reward model can see:
-# here best of n turned at about 1 nat, the training runs between 0.6 and 5 nats. What helps is to go no further, and
-# gold labels show where that is. To get beyond that, the reward has to be repaired, which this chapter did not measure.
+# here best of n turned at about 1 nat, the training runs between 0.6 and 5 nats. (These nats belong to a tiny model and
+# completions of some 30 tokens; do not take them over.) What helps is to go no further, and gold labels show where that
+# is. To get beyond that, the reward has to be repaired, which this chapter did not measure.
 #
 # Next: [14 · Judges and rubrics](14_judges_and_rubrics.ipynb) asks a language model for the reward, in words.
