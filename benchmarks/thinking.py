@@ -55,6 +55,7 @@ LONG = (0, 10, 20, 30, 40, 50, 60, 80)
 METHODS = {
     "thinker, base": Method(**THINKER, steps=0, limit=64, samples=16, budgets=SHORT),
     "thinker": Method(**THINKER, steps=40, limit=64, samples=16, budgets=SHORT, seeds=(0, 1, 2)),
+    "limit 20": Method(**THINKER, steps=40, limit=20, seeds=(0, 1, 2)),
     "limit 36": Method(**THINKER, steps=40, limit=36, seeds=(0, 1, 2, 3, 4)),
     "limit 36, mask": Method(**THINKER, steps=40, limit=36, mask=True, seeds=(0, 1, 2, 3, 4)),
     "thinker, price 1.25": Method(**THINKER, steps=40, limit=64, price=1.25),

@@ -780,6 +780,15 @@ SENTENCES = [
     ),
     (
         "16_thinking",
+        "Before the training {:.1f} % of the sampled answers are right, and the three stored runs "
+        "with a limit of 20 end at {:.1f}, {:.1f} and {:.1f} %",
+        lambda: (
+            percent(THINKING, "thinker, base"),
+            *[100 * runs_of(THINKING)["limit 20"][seed]["sampled"] for seed in (0, 1, 2)],
+        ),
+    ),
+    (
+        "16_thinking",
         "In the five stored runs {:.0f} to {:.0f} of the 240 sums are right with 36 tokens, and "
         "{:.0f} to {:.0f} with 64",
         lambda: (

@@ -253,7 +253,7 @@ train_short = experiment(
         ),
         "fewer": (
             "A completion that is cut off earns 0, as a wrong one does. What is its advantage "
-            "where the whole group earns 0?"
+            "where the whole group earns 0? Count the steps of your training with a reward."
         ),
         "no difference": (
             "Your training did change the policy: look at its rewards. Which completions were "
@@ -261,10 +261,12 @@ train_short = experiment(
         ),
     },
 )
-# made up: no run of this training is stored
-train_short.example({"before": outcomes(0), "after": outcomes(0)}, gives="no difference")
+# `limit 20`, seed 0, of benchmarks/thinking_runs.jsonl: 8.3 % after 9.7 %
+train_short.example({"before": outcomes(23), "after": outcomes(20)}, gives="no difference")
+# `limit 20`, seed 1: one lucky guess in training
+train_short.example({"before": outcomes(23), "after": outcomes(6)}, gives="fewer")
 # `limit 36`, seed 0, of benchmarks/thinking_runs.jsonl
-train_short.example({"before": outcomes(0), "after": outcomes(212)}, gives="more")
+train_short.example({"before": outcomes(23), "after": outcomes(212)}, gives="more")
 
 forget_to_think = experiment(
     "16.4",
@@ -285,5 +287,5 @@ forget_to_think = experiment(
         ),
     },
 )
-# made up: no run of this training is stored
-forget_to_think.example({"before": outcomes(235), "after": outcomes(0)}, gives="fewer")
+# the chapter's run with the solution
+forget_to_think.example({"before": outcomes(235), "after": outcomes(12)}, gives="fewer")

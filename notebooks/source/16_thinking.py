@@ -418,7 +418,8 @@ check("16.1", still_teach);
 # The two fractions differ only for a group in which every completion is cut off and some of these are right: those lack
 # nothing but the end token. A policy that writes a short wrong answer now and then has few such groups. So the two
 # fractions tell how many groups teach, and not how much: without the mask, a right answer that lacks only its end token
-# is reinforced, and with it, it is not.
+# is reinforced, and with it, it is not. In our run 0.8 % of the groups teach with a limit of 20 tokens, 4.2 % with 30,
+# 18.3 % with 36 and 74.2 % with 64, with and without masking.
 #
 # </details>
 #
@@ -528,39 +529,62 @@ for text in short.completions[:4]:
 # %% [markdown]
 # (The number in `<answer>` has to be copied from the columns, and that can go wrong as well: compare the two.)
 #
-# One price is one point. The stored runs have five prices with three seeds each, and the base with a budget:
+# One price is one point. The stored runs have five prices with three seeds each. The table has their means:
 
-# %% tags=["hide-input"]
+# %%
+from scipy.stats import linregress, t
+
 PRICES = ["price 0", "price 0.5", "price 1", "price 2", "price 3"]
-rows = ["base", "base, cut off", *PRICES]
-colours = {"base": figures.BLUE, "price 0": figures.ORANGE}  # and green with a price
-figure, panels = figures.new_panels(9.5, 3.6, 2, 2)
-for y, name in enumerate(rows):
-    chosen = runs[runs["method"] == name.replace("base", "rambler, base")]
-    ys = [y + 0.22 * (place - len(chosen) // 2) for place in range(len(chosen))]
-    colour = colours.get(name, figures.GREEN)
-    panels[0].plot(100 * chosen["sampled"], ys, "o", color=colour, markersize=5)
-    panels[1].plot(chosen["sampled tokens"], ys, "o", color=colour, markersize=5)
-cut = curve[curve["budget"] == 30]  # about as many tokens as with a price of 0
-panels[0].plot(100 * cut["rate"], [1], "x", color=figures.BLUE, markeredgewidth=2)
-panels[1].plot(cut["tokens"], [1], "x", color=figures.BLUE, markeredgewidth=2)
-for axes, most in zip(panels, (100, 65)):
-    axes.set(xlim=(0, most), ylim=(len(rows) - 0.5, -0.5), yticks=range(len(rows)))
-    axes.set_yticklabels(rows if axes is panels[0] else [])
-panels[0].set(xlabel="right answers, %")
-panels[0].set_title("Only the cut shows a loss of accuracy")
-panels[1].set(xlabel="tokens of a completion")
-panels[1].set_title("Shorter even without a price")
-means = [100 * runs[runs["method"] == name]["sampled"].mean() for name in PRICES]
-trained = f"{min(means):.0f} to {max(means):.0f} % after training"
-cut_off = f"{100 * cut['rate'].iloc[0]:.0f} % of the base when it is cut off"
-figures.show(figure, f"Right answers and tokens of each run: {trained}, {cut_off}.")
+priced_runs = runs[runs["method"].isin(PRICES)]
+means = priced_runs.groupby("method")[["sampled", "greedy"]].mean() * 100
+means["sampled tokens"] = priced_runs.groupby("method")["sampled tokens"].mean()
+print(means.round(1).to_string())
+price = priced_runs["method"].str.removeprefix("price ").astype(float)
+line = linregress(price, 100 * priced_runs["sampled"])
+half = t.ppf(0.975, len(price) - 2) * line.stderr
+low, high = line.slope - half, line.slope + half
+print(f"sampled, for each 1 of price: {line.slope:.1f} points ({low:.1f} to {high:.1f})")
+by_seed = 100 * priced_runs.set_index(["method", "seed"])["sampled"]
+gap = by_seed["price 3"] - by_seed["price 0"]
+low, high = ttest_1samp(gap, 0).confidence_interval()
+print(f"sampled, price 3 against 0: {gap.mean():.1f} points ({low:.1f} to {high:.1f})")
 
 # %% [markdown]
-# Each mark is a run, and the runs with the same price have three seeds. The left axis is the percentage of sampled
-# answers that are right, the right one the mean number of tokens of these completions. The blue dot is *tiny-rambler*
-# as it is, and the cross is the same model with a thinking budget of 30 tokens (its answers are greedy). The orange
-# dots were trained without a price, the green ones with one.
+# The first line below the table is the slope of a line through all 15 runs, the second one the difference of two of
+# their prices, each with its 95 % interval. The next figure has each of these runs, and the base with a budget:
+
+# %% tags=["hide-input"]
+figure, (left, right_panel) = figures.new_panels(9.5, 3.6, 2, 2)
+left.plot(curve["tokens"], 100 * curve["rate"], "x--", color=figures.BLUE,
+          label="base, with budgets")
+left.plot(rambler["sampled tokens"], 100 * rambler["sampled"], "o",
+          color=figures.BLUE, label="base")
+for name in PRICES:
+    chosen = runs[runs["method"] == name]
+    colour = figures.ORANGE if name == "price 0" else figures.GREEN
+    labels = {"price 0": "price 0", "price 0.5": "price 0.5 to 3"}
+    left.plot(chosen["sampled tokens"], 100 * chosen["sampled"], "o", color=colour,
+              markersize=5, label=labels.get(name))
+left.set(xlabel="tokens of a completion", ylabel="right answers, %",
+         xlim=(0, 70), ylim=(0, 103))
+left.set_title("Trained to be short, it is right; cut off, it is not")
+colours = price.map(lambda value: figures.GREEN if value else figures.ORANGE)
+right_panel.scatter(price, 100 * priced_runs["sampled"], color=colours, s=22)
+ends = pd.Series([0.0, 3.0])
+right_panel.plot(ends, line.intercept + line.slope * ends, color=figures.GREY)
+right_panel.set(xlabel="price of 100 tokens", ylim=(70, 100))
+right_panel.set_title("A higher price costs some accuracy")
+figure.legend(loc="outside lower center", ncols=4, frameon=False)
+lowest, highest = means["sampled"].min(), means["sampled"].max()
+words = f"Right answers over tokens and over the price: {lowest:.0f} to {highest:.0f} %"
+figures.show(figure, f"{words} after training, and less where the base is cut off.")
+
+# %% [markdown]
+# Each dot is a run. On the left, the horizontal axis is the mean number of tokens of a sampled completion, and the
+# vertical axis the percentage of these that are right. The blue dot is *tiny-rambler* as it is. The crosses are the
+# same model with the thinking budgets of the figure before (its answers are greedy). The orange dots were trained
+# without a price, the green ones with one. On the right, the same dots stand over their price, on an axis that begins
+# at 70 %, with the line through them.
 #
 # Which thoughts became shorter, those about long numbers or those about short ones? The next figure has the mean length
 # of a thought over the digits of the numbers:
@@ -718,9 +742,9 @@ if judge("16.2", all_pay).status == "solved":
 # %% [markdown]
 # ### Exercise 16.3 · `train_short` · easy · 5 minutes
 #
-# The shortest answer with all columns has 32 tokens. Train with a limit of 20, and measure the policy greedily with the
-# 64 tokens of the chapter. Are *more* held-out sums right than before the training, *fewer*, or is there *no
-# difference* (p of the paired test is 0.05 or more)?
+# The shortest answer with all columns has 32 tokens. Train with a limit of 20, and measure one sampled answer to each
+# held-out sum, with the 64 tokens of the chapter, before and after. Are *more* of the 240 answers right after the
+# training, *fewer*, or is there *no difference* (p of the paired test is 0.05 or more)?
 
 # %% tags=["exercise"]
 prediction = ...  # "more", "fewer" or "no difference"
@@ -729,11 +753,15 @@ prediction = ...  # "more", "fewer" or "no difference"
 def train_short() -> dict:
     """The chapter's run with another limit: try 30 and 36 as well."""
     own, _ = load_policy(profile)
+    sampled = {**room, "sample": True, "chat_template_kwargs": ON}
+    untrained = evaluate(own, tokenizer, heldout, **sampled)
     settings = {**profile.grpo, "max_completion_length": 20}
     train(own, [correctness_reward], train_set, settings)
-    scores = evaluate(own, tokenizer, heldout, chat_template_kwargs=ON, **room)
-    print(f"{mean(scores.thoughts):.1f} tokens of thought: {scores.completions[0]!r}")
-    return {"before": before["greedy"].strict, "after": scores.strict}
+    trained = evaluate(own, tokenizer, heldout, **sampled)
+    for scores in (untrained, trained):
+        thoughts = mean(scores.thoughts)
+        print(f"{scores.rate:.1%} right, {thoughts:.1f} tokens of thought")
+    return {"before": untrained.strict, "after": trained.strict}
 
 
 predict("16.3", prediction, train_short);
@@ -753,11 +781,17 @@ predict("16.3", prediction, train_short);
 #
 # A thought that is cut off is not punished: it earns 0, as nearly everything else does. An advantage compares a
 # completion with its group, and where all earn 0, all advantages are 0. So the policy stays what it was: it neither
-# learns to think nor forgets it. (We have not stored a run: the cell measures yours.) The chapter's limit of 36 tokens
-# hides skill, and this one prevents it. With 36 about one in four answers has room (up to its end token), and that was
-# enough. In the five stored runs 50 to 58 of the 240 sums are right with 36 tokens, and 126 to 223 with 64. With a
-# limit of 30 a few completions are right all the same, presumably without all columns, and already these change the
-# policy.
+# learns to think nor forgets it. Before the training 9.7 % of the sampled answers are right, and the three stored runs
+# with a limit of 20 end at 8.3, 2.5 and 12.9 %. In the first and the third run not one of 2,560 completions was right,
+# so the policy is the same as before, and the differences are chance: each run samples with its own seed. In the second
+# run a single one was right, a guess without all columns. Adam divides each gradient by the size of the recent ones, so
+# the only gradient of 17 steps moved the policy as far as any other, and in the direction of shorter answers. If your
+# answer is "fewer", look for such a guess in the rewards.
+#
+# The chapter's limit of 36 tokens hides skill, and this one prevents it. With 36 about one in four answers has room (up
+# to its end token), and that was enough. In the five stored runs 50 to 58 of the 240 sums are right with 36 tokens, and
+# 126 to 223 with 64. With a limit of 30 a few completions are right all the same, presumably without all columns, and
+# already these change the policy.
 #
 # </details>
 
@@ -814,9 +848,10 @@ predict("16.4", prediction, forget_to_think);
 # The template has written an empty thought into each row, and these tokens are a part of what is learned: print
 # `next(iter(trainer.get_train_dataloader()))["labels"]` to see them. A model that has learned to write it thinks
 # nothing, and without a thought *tiny-thinker* solves hardly any sum (*off* in the measurements above), although every
-# answer in the rows is right. (We have not stored a run: the cell measures yours.) Give the rows their thoughts, or
-# leave the empty thought out of the loss: with the column `chat_template_kwargs`, `{"enable_thinking": False}` in each
-# row, TRL writes it into the prompt. The answers are then learned as those of a model that does not think.
+# answer in the rows is right. In our run 235 of the 240 sums were right before this training, and 12 after it. Give the
+# rows their thoughts, or leave the empty thought out of the loss: with the column `chat_template_kwargs`,
+# `{"enable_thinking": False}` in each row, TRL writes it into the prompt. The answers are then learned as those of a
+# model that does not think.
 #
 # </details>
 
