@@ -137,10 +137,10 @@ check("00.1", teaches);
 # the run is short on any machine. If you have a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3
 # with the same code.
 #
-# The model is *tiny-form*, a Qwen3 with only 0.67 million weights. We made it for lessons about form: by
-# imitating written solutions it was first taught to solve problems of the same kinds as those of this chapter, and
-# then, on purpose, to write its results in messy forms. So GRPO starts here, as it mostly does, from a model that
-# passes the check sometimes. The model has never seen the problems of this chapter themselves ([its
+# The model is *tiny-form*, a Qwen3 with only 0.67 million weights. We made it for lessons about form: by imitating
+# written solutions it was first taught to solve problems of the same kinds as those of this chapter, and then, on
+# purpose, to write its results in messy forms. So GRPO starts here, as it mostly does, from a model that passes the
+# check sometimes. The model has never seen the problems of this chapter themselves ([its
 # card](../data/tiny-form/README.md) has the numbers).
 
 # %%
@@ -387,8 +387,8 @@ predict("00.2", prediction, form_alone);
 # right in any form, too: every right number stood in the requested form, and what was still missing were right numbers,
 # for which this reward does not pay. The run above, whose reward also pays for the number, reached 89 %. It had 40
 # steps and not 24, but at step 24 its correctness reward, the right number in the tags, was already above 0.8 on the
-# training problems (see the figure of the rewards). A reward for the form alone is also
-# dangerous: it would have risen in the same way if the model's numbers had become worse.
+# training problems (see the figure of the rewards). A reward for the form alone is also dangerous: it would have risen
+# in the same way if the model's numbers had become worse.
 #
 # </details>
 

@@ -236,8 +236,7 @@ for axes, (name, file) in zip(panels, templates.items()):
         y -= 0.11
     axes.set_title(name, loc="left")
     axes.axis("off")
-title = "Gemma 3 has no system turn; of these, only Qwen3 gets an empty think block"
-figure.suptitle(title)
+figure.suptitle("Gemma 3 has no system turn; here only Qwen3 has an empty think block")
 figures.show(
     figure,
     "Qwen3 and Gemma 4 E2B give the system message a turn, Gemma 3 puts it at "
@@ -1040,8 +1039,7 @@ for name, part in {"train": my_train, "heldout": my_heldout}.items():
 # one half reaches 18 points up and down ([chapter 08](08_evaluation.ipynb)). For training, count what a run reads: its
 # steps times the problems of a step. The run of chapter 00, 40 steps of 10 problems, would read these 106 rows nearly
 # four times each. GRPO can learn from a row several times, as long as its group stays mixed. The held-out rows show
-# whether the model only memorizes its training rows. Once most of these are solved each time, you need
-# new ones.
+# whether the model only memorizes its training rows. Once most of these are solved each time, you need new ones.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.6)
