@@ -694,7 +694,9 @@ def makes_too_few_rows():
 
 @my_rows.mistake
 def repeats_rows():
-    """Rows repeat within a list: sample without repetition, from a larger range."""
+    """Rows repeat within a list, or nearly so: sample without repetition, from a larger range.
+    Rows without numbers that differ in one word of a long sentence count as repeats, too.
+    """
     rng = random.Random(0)
     return sums_of(rng, 64, numbers=7), sums_of(rng, 64)
 

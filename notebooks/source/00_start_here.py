@@ -137,10 +137,11 @@ check("00.1", teaches);
 # the run is short on any machine. If you have a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3
 # with the same code.
 #
-# The model is *tiny-form*, a Qwen3 with only 0.67 million weights. We made it for lessons about form: it was first
-# taught to solve problems of the same kinds as those of this chapter, and then, on purpose, to write its results in
-# messy forms. It has never seen the problems of this chapter themselves ([its card](../data/tiny-form/README.md) has
-# the numbers).
+# The model is *tiny-form*, a Qwen3 with only 0.67 million weights. We made it for lessons about form: by imitating
+# written solutions it was first taught to solve problems of the same kinds as those of this chapter, and then, on
+# purpose, to write its results in messy forms. So GRPO starts here, as it mostly does, from a model that passes the
+# check sometimes. The model has never seen the problems of this chapter themselves ([its
+# card](../data/tiny-form/README.md) has the numbers).
 
 # %%
 from grpo_workbook import choose_profile, quiet, use_one_thread
@@ -386,8 +387,8 @@ predict("00.2", prediction, form_alone);
 # right in any form, too: every right number stood in the requested form, and what was still missing were right numbers,
 # for which this reward does not pay. The run above, whose reward also pays for the number, reached 89 %. It had 40
 # steps and not 24, but at step 24 its correctness reward, the right number in the tags, was already above 0.8 on the
-# training problems (see the figure of the rewards). The form alone is also a dangerous reward: it would have risen in
-# the same way if the numbers had become worse.
+# training problems (see the figure of the rewards). A reward for the form alone is also dangerous: it would have risen
+# in the same way if the model's numbers had become worse.
 #
 # </details>
 
@@ -488,13 +489,15 @@ for place, (name, outcomes) in enumerate(measures.items()):
         by_problem = np.mean(outcomes[side], axis=0)
         low, high = bootstrap_interval(by_problem)
         rate = by_problem.mean()
-        axes.bar(place + shift, rate, 0.38, color=colour)
+        label = side if place == 0 else None  # each once in the legend
+        axes.bar(place + shift, rate, 0.38, color=colour, label=label)
         axes.vlines(place + shift, low, high, color="black")
         axes.text(place + shift, high + 0.02, f"{rate:.0%}", ha="center", fontsize=9)
         rates.append(f"{rate:.0%}")
     changes[name.replace("\n", " ")] = " to ".join(rates)
-axes.set(ylim=(0, 1.15), ylabel="fraction right", yticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
+axes.set(ylim=(0, 1.25), ylabel="fraction right", yticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
 axes.set_xticks(range(len(measures)), list(measures))
+axes.legend(ncols=2, loc="upper left", frameon=False)
 strict_change, lenient_change = changes["strict, greedy"], changes["lenient, greedy"]
 title = "With greedy answers only the form improves"
 axes.set_title(f"{title}:\nstrict {strict_change}, lenient {lenient_change}")
@@ -517,9 +520,11 @@ figures.show(figure, f"Pairs of bars, before to after: {changes}.")
 # 23 % of the sampled answers were strictly right, so at least these had it. GRPO made what the model did sometimes, the
 # requested form and right numbers, what it does nearly always.
 #
-# GRPO can also teach a skill: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes the
-# requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
-# 44 % to 85 % of 120 problems (with greedy answers), and none of this gain is form.
+# GRPO can also improve more than the form: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes
+# the requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
+# 44 % to 85 % of 120 problems (with greedy answers). None of the gain is form. In sampled answers, about half of the
+# gain is on problems that the model had sometimes solved before, and the other half on problems that it had solved in
+# none of 15 tries. It knew the arithmetic of these problems already, and learned to use it in these kinds.
 #
 # > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837) say no:
 # > with enough samples, base models solved at least as many problems as their trained versions.
@@ -574,8 +579,8 @@ figures.show(
 # | SFT, supervised fine-tuning | given answers | nothing is sampled | it only imitates |
 # | DPO, direct preference optimization | pairs, better and worse | nothing is sampled | it learns from given pairs only |
 # | rejection sampling, then SFT | its own right answers | simple | it ignores what failed |
-# | **GRPO** | its own answers, right and wrong | no critic | all tokens of an answer get the same credit |
-# | PPO, proximal policy optimization | its own answers, right and wrong | a critic gives each token its own credit | the critic is a second model to train |
+# | **GRPO** | its own answers, right and wrong | no critic | it samples new groups at every step; all tokens of an answer get the same credit |
+# | PPO, proximal policy optimization | its own answers, right and wrong | a critic gives each token its own credit | it samples at every step; the critic is a second model to train |
 # | RLHF, learning from human feedback | people's comparisons | learns from new answers without a check | the reward model can be fooled |
 #
 # GRPO, PPO and the last stage of RLHF sample new answers for each step. Such methods are called **on-policy**: the

@@ -208,7 +208,8 @@ figures.show(
 # it. Except for this block, Qwen3's prompt is that of the tiny model above. Gemma 3 has no system role, so its template
 # puts the system text at the start of the user's turn. Gemma 4 has a system role, but other tokens around each turn.
 # (It can think, too, but only if asked: `enable_thinking=True` writes `<|think|>` into its system turn.) In the figure,
-# each column is the prompt of one model (orange: the system message, blue: the question, green: the think block).
+# each column is the prompt of one model (orange: the system message, blue: the question, green: the think block). Gemma
+# 4 is there with the template of its smallest model, E2B.
 
 # %% tags=["hide-input"]
 def colour_of(line):
@@ -221,7 +222,7 @@ def colour_of(line):
     return pale["model"]
 
 
-templates = {"Qwen3": "qwen3", "Gemma 3": "gemma3", "Gemma 4": "gemma4_v5"}
+templates = {"Qwen3": "qwen3", "Gemma 3": "gemma3", "Gemma 4 E2B": "gemma4_v5"}
 figure, panels = figures.new_panels(10, 3.2, count=3, across=3)
 for axes, (name, file) in zip(panels, templates.items()):
     rendered = with_template(file).apply_chat_template(
@@ -235,14 +236,20 @@ for axes, (name, file) in zip(panels, templates.items()):
         y -= 0.11
     axes.set_title(name, loc="left")
     axes.axis("off")
-figure.suptitle("Gemma 3 has no system turn, and only Qwen3 gets an empty think block")
+figure.suptitle("Gemma 3 has no system turn; here only Qwen3 has an empty think block")
 figures.show(
     figure,
-    "Qwen3 and Gemma 4 give the system message a turn of its own, Gemma 3 puts it at "
+    "Qwen3 and Gemma 4 E2B give the system message a turn, Gemma 3 puts it at "
     "the start of the user's turn. Qwen3's prompt ends with an empty think block.",
 )
 
 # %% [markdown]
+# Even two models of one family can differ here. The prompt of Gemma 4 E2B and E4B ends as in the figure. The larger
+# Gemma 4 models have another template: with thinking off, it ends the prompt with an empty thought block
+# (`<|channel>thought`, `<channel|>`), much as Qwen3's does. A program that wrote this block for E2B and E4B too [made
+# them write their thoughts into the answer](https://github.com/Comfy-Org/ComfyUI/pull/15278). So take the template of
+# exactly the model that you train.
+#
 # Before training, find out two things about a chat template. Where does it put a system message? And what does it add
 # if there is no system message? The next cell, which is folded, answers both questions for six templates. Gemma 1
 # refuses a system message. Without one, Qwen2.5 adds a system message of its own, and Llama 3.1 adds two dates. If a
@@ -278,7 +285,7 @@ for name, file in {**templates, **others}.items():
             added.append(line.removesuffix("<|im_end|>"))
     if len(added) == 0:
         added.append("nothing")
-    print(f"{name:10} system: {system_role(changed):20} without one it adds:", end=" ")
+    print(f"{name:11} system: {system_role(changed):20} without one it adds:", end=" ")
     print(" | ".join(added))
 
 # %% [markdown]
@@ -563,9 +570,10 @@ for name, rates in solve_rates.items():
 # Second, a smaller group is mixed less often. Suppose that a step can afford 64 answers to problems of the rare kinds.
 # In groups of 8, 34 % of these answers can have an advantage from correctness, in groups of 2 only 14 %. The price is
 # variety: 8 groups of 8 see 8 problems in a step, of which about 3 give a mixed group; 32 groups of 2 see 32, of which
-# 4 or 5 do. We choose groups of 8, because more than twice as many answers can then have an advantage. The table does
-# not decide between the two sources of word problems: their small differences at sizes 2 and 4 may be chance with 32
-# problems each. But it rules out the sums, which gave no mixed group of any size.
+# 4 or 5 do. We choose groups of 8: more than twice as many answers can then have an advantage, and the mean of a group
+# is less noisy. This is a rule of thumb and no measurement of learning: with groups of 2, a step would learn from more
+# problems. The table does not decide between the two sources of word problems either: their small differences at sizes
+# 2 and 4 may be chance with 32 problems each. But it rules out the sums, which gave no mixed group of any size.
 #
 # ## Invalid rows
 #
@@ -668,8 +676,8 @@ of_kept = float((steps[lengths <= budget] == 2).mean())
 of_dropped = float((steps[lengths > budget] == 2).mean())
 axes.set(xlabel="length of the prompt in tokens", ylabel="problems")
 two_step_loss = float((lengths[steps == 2] > budget).mean())
-title = f"A budget of {budget} tokens drops {two_step_loss:.0%} of the two-step"
-axes.set_title(f"{title} problems, and no one-step problem")
+title = f"A budget of {budget} tokens drops only two-step problems"
+axes.set_title(f"{title}: {two_step_loss:.0%} of them")
 axes.legend(frameon=False, loc="upper left")
 figures.show(
     figure,
@@ -714,9 +722,9 @@ print("nearly the same:", duplicates.near_duplicates(texts))
 #
 # A **leak** is a problem that is in both sets, for training and held out, unchanged or as a near-duplicate. A wrong
 # template makes a score worse, and somebody will look for the cause. A leak makes the score *better*, and nobody looks.
-# How much better? Take a "model" that has only memorized the training set: it looks up each question, and guesses the
-# commonest answer if it does not find the question. The next cell replaces more and more of the held-out rows by copies
-# of training rows.
+# How much better? The worst case is a "model" that has only memorized the training set: it looks up each question, and
+# guesses the commonest answer if it does not find the question. The next cell replaces more and more of the held-out
+# rows by copies of training rows.
 
 # %%
 memory = dict(zip(train["question"], train["answer"]))
@@ -890,8 +898,11 @@ figures.show(figure, f"{words}{names}, copied {copied}, others {others}.")
 #
 # The rule found all 48 copies because they were disguised in ways that it knows. It misses a problem that was reworded
 # or translated, or that has "twelve" for 12. It also takes some different problems for copies, because it ignores the
-# order of the words: "6 get off and 5 get on" and "6 get on and 5 get off" are one problem to it, with two answers. So
-# read the pairs that it reports. To find reworded copies, people compare embeddings or ask a language model. So "0
+# order of the words: "6 get off and 5 get on" and "6 get on and 5 get off" are one problem to it, with two answers. And
+# it needs numbers to tell problems apart. Of two questions without numbers that differ in one word, the rule says that
+# they are copies if the sentence has at least nine different words, as in "How many vowels are there in the English
+# word banana?" and the same with "orange". So read the pairs that it reports, and where it is wrong for your kind of
+# question, drop exact repeats only. To find reworded copies, people compare embeddings or ask a language model. So "0
 # leaks" means: none that this rule can see.
 #
 # ## Diversity
@@ -1027,8 +1038,8 @@ for name, part in {"train": my_train, "heldout": my_heldout}.items():
 # before you go on. Few held-out rows measure a gain only roughly: with 26 of them, the 95 % interval of an accuracy of
 # one half reaches 18 points up and down ([chapter 08](08_evaluation.ipynb)). For training, count what a run reads: its
 # steps times the problems of a step. The run of chapter 00, 40 steps of 10 problems, would read these 106 rows nearly
-# four times each. That does no harm as long as their groups stay mixed; once most of them are solved each time, you
-# need other rows.
+# four times each. GRPO can learn from a row several times, as long as its group stays mixed. The held-out rows show
+# whether the model only memorizes its training rows. Once most of these are solved each time, you need new ones.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.6)
@@ -1181,7 +1192,8 @@ check("02.5", my_rows);
 #
 # `random.Random(0)` makes the same rows each time. Two rows are near-duplicates if they have the same numbers and
 # signs, and nearly the same words, so let the numbers differ: take them from `random.sample`, which repeats nothing.
-# Make all rows first, and then divide them.
+# Without numbers, as in spelling, questions from one sentence must be short: if they differ in one word, at most eight
+# different words each. Make all rows first, and then divide them.
 #
 # </details>
 #
