@@ -493,8 +493,8 @@ fewer_bits = experiment(
         ),
     },
 )
-# two adapters: the second of the stored run
-fewer_bits.example({"better": 2, "worse": 2, "problems": 120}, gives="stays")
+# both measured: the unpacked merge of the chapter, and a 16-bit merge on more problems
+fewer_bits.example({"better": 4, "worse": 8, "problems": 120}, gives="stays")
 fewer_bits.example({"better": 1, "worse": 12, "problems": 257}, gives="falls")
 
 # 09.4: a batch of prompts for generation

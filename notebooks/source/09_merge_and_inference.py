@@ -3,8 +3,8 @@
 #
 # Which form of a trained adapter do you ship, and does it still behave as the policy that you trained? A wrong merge
 # still loads, still answers, and is right on most problems, so nobody notices. Padding, prompt and sampling settings
-# can change the answers just as silently. This chapter merges an adapter, proves the merge, measures how far each form
-# is from the trained policy, and serves the merged model.
+# can change the answers without an error, too. This chapter merges an adapter, proves the merge, measures how far each
+# form is from the trained policy, and serves the merged model.
 #
 # **After this notebook you can** choose a form to ship, merge an adapter into its base and prove that the merge was
 # computed correctly, recognise a wrong merge although it still answers, generate in batches, choose sampling settings
@@ -40,9 +40,43 @@
 # | 16-bit merge | the adapter added to the original 16-bit weights |
 # | unpacked merge | the 4-bit weights unpacked to ordinary numbers, the adapter added to these, and nothing rounded to 4 bits again |
 # | merge into 4-bit | the adapter added to the 4-bit weights, and each sum rounded to 4 bits again |
-# | 16-bit merge, quantized | the 16-bit merge, then rounded to 4 bits |
+# | quantized 16-bit merge | the 16-bit merge, then rounded to 4 bits |
+#
+# The figure shows how they are made. To *add* is to merge: the adapter becomes part of the weights.
+
+# %% tags=["hide-input"]
+from grpo_workbook import figures, quiet
+
+quiet()  # fewer warnings of the libraries
+pale = figures.PALE
+white, four_bits = pale["model"], pale["number"]
+boxes = {}
+boxes["base"] = (0.07, 0.85, "16-bit base", pale["data"])
+boxes["beside"] = (0.35, 0.85, "adapter on\n16-bit base", white)
+boxes["merge"] = (0.6, 0.85, "16-bit merge", white)
+boxes["quantized"] = (0.89, 0.85, "quantized\n16-bit merge", four_bits)
+boxes["adapter"] = (0.35, 0.5, "adapter", pale["data"])
+boxes["base4"] = (0.07, 0.15, "4-bit base", four_bits)
+boxes["policy"] = (0.35, 0.15, "trained policy", four_bits)
+boxes["unpacked"] = (0.6, 0.15, "unpacked\nmerge", white)
+boxes["into"] = (0.89, 0.15, "merge\ninto 4-bit", four_bits)
+arrows = [
+    ("base", "base4", "round to 4 bits"), ("base", "beside", ""),
+    ("adapter", "beside", "put beside"), ("beside", "merge", "add"),
+    ("merge", "quantized", "round to\n4 bits"), ("base4", "policy", ""),
+    ("adapter", "policy", "put beside"), ("policy", "unpacked", "unpack,\nadd"),
+    ("unpacked", "into", "round to\n4 bits"),
+]
+figure = figures.diagram(boxes, arrows, (8.6, 3.0))
+figure.suptitle("The lower three of the six models begin with a rounded base", y=1.05)
+figures.show(figure, "Boxes in two rows. Above: 16-bit base, adapter on 16-bit base, "
+             "16-bit merge, and this merge quantized. Below: 4-bit base, trained policy, "
+             "unpacked merge, merge into 4-bit. The adapter goes to both rows.")
 
 # %% [markdown]
+# Orange boxes store the base's weights in 4 bits, white ones in 16 bits, and blue is what you start from. Along the
+# arrows the weights of the quantized 16-bit merge are rounded to 4 bits once, and those of the merge into 4-bit twice.
+#
 # ## A merge by hand
 #
 # LoRA leaves the base's weight `W` unchanged and adds a second path beside it: the input is multiplied by the thin
@@ -50,9 +84,7 @@
 
 # %%
 import torch
-from grpo_workbook import quiet
 
-quiet()  # fewer warnings of the libraries
 W = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])  # outputs x inputs
 A = torch.tensor([[1.0, 0.0, -1.0]])  # r x inputs
 B = torch.tensor([[0.5], [2.0]])  # outputs x r
@@ -71,10 +103,8 @@ print("merged:           ", merged_W @ x)
 # as W, and their product has W's shape (`@` is the matrix product):
 
 # %% tags=["hide-input"]
-from grpo_workbook import figures
 from matplotlib.patches import Rectangle
 
-pale = figures.PALE
 parts = [  # left edge, bottom, width, height, colour, name, shape
     (0.0, 0.0, 3.0, 2.4, pale["off"], "W", "outputs x inputs"),
     (5.4, 0.0, 0.5, 2.4, pale["number"], "B", "outputs x r"),
@@ -316,8 +346,8 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 #
 # Even a right merge differs a little, because its weights are rounded to 16 bits when they are saved. float16 has 11
 # significant bits, which gives a relative difference of some ten-thousandths. bfloat16 has 8, which gives some
-# thousandths. On a GPU Unsloth keeps the dtype of the base; on a CPU it uses bfloat16 where the processor supports it.
-# `merge` below always writes bfloat16.
+# thousandths. On a GPU Unsloth keeps the dtype of the base; on a CPU it uses bfloat16 where the processor supports it,
+# and float16 elsewhere, as in the stored run.
 
 # %%
 from grpo_workbook import export
@@ -601,9 +631,10 @@ for name, (_, greedy, sampled) in distances.items():
 # %% [markdown]
 # ## The same in one call
 #
-# `merge` checks the base by its hash, merges, compares logits and held-out answers, and writes a card. The folder is
-# written only when the merge passes the check. Otherwise the error message gives the numbers. This adapter was trained
-# on a 4-bit base, so the 16-bit merge below changes the base. With `dequantize=True`, `merge` makes the unpacked merge.
+# `merge` checks the base by its hash, merges, compares logits and held-out answers, and writes a card. (It always
+# writes bfloat16, so its logits differ by more than the 0.02 % above.) The folder is written only when the merge passes
+# the check. Otherwise the error message gives the numbers. This adapter was trained on a 4-bit base, so the 16-bit
+# merge below changes the base. With `dequantize=True`, `merge` makes the unpacked merge.
 
 # %%
 from grpo_workbook import merge
@@ -674,10 +705,11 @@ for side in ("left", "right"):
 tokenizer.padding_side = "left"
 
 # %% [markdown]
-# Padding on the right raises no error and no warning, but the answers are worthless. A batch needs two more things. One
-# is the attention mask, without which the model reads padding as text. The other is `add_special_tokens=False`, because
-# the chat template has already added the special tokens. `grpo_workbook.generate` takes care of all three. (To stream
-# an answer, call `model.generate` in a thread, with a `TextIteratorStreamer`.)
+# Padding on the right raises no error, but the answers are worthless. Transformers logs a warning (*right-padding was
+# detected*). This notebook hides it, because `quiet()` at its beginning lets only errors through. A batch needs two
+# more things. One is the attention mask, without which the model reads padding as text. The other is
+# `add_special_tokens=False`, because the chat template has already added the special tokens. `grpo_workbook.generate`
+# takes care of all three. (To stream an answer, call `model.generate` in a thread, with a `TextIteratorStreamer`.)
 
 # %% [markdown]
 # ## Sampling settings
@@ -775,7 +807,7 @@ few = heldout.select(range(60))
 
 
 def vote_and_variety(completions, references):
-    """maj@8 and the fraction of distinct texts, as means over the problems."""
+    """maj@8 of each problem, and the mean fraction of distinct texts."""
     voted = []
     distinct = []
     for index, reference in enumerate(references):
@@ -790,35 +822,41 @@ def vote_and_variety(completions, references):
             votes.append(vote)
         voted.append(majority_at_k(votes, reading.read_answer(reference), SAMPLES))
         distinct.append(len(set(group)) / SAMPLES)
-    return mean(voted), mean(distinct)
+    return voted, mean(distinct)
 
 # %% [markdown]
-# Measure the three rates at five temperatures:
+# Measure the three rates at five temperatures. The cell also compares the vote with one *greedy* answer to the same
+# problems, which the table of merges has already counted. It prints their difference in points, problem by problem,
+# with its 95 % interval:
 
 # %%
 temperatures = [0.5, 1.0, 1.3, 1.6, 2.0]
+one_greedy = np.array(right_greedy.strict[: len(few)], float)
 strict, voted, distinct, intervals = [], [], [], []
 for temperature in temperatures:
     scores = evaluate(
         model, tokenizer, few, samples=SAMPLES, sample=True, temperature=temperature,
         seed=profile.seed, batch_size=profile.eval_batch_size, max_new_tokens=64,
     )
-    vote, variety = vote_and_variety(scores.completions, few["answer"])
+    votes, variety = vote_and_variety(scores.completions, few["answer"])
     strict.append(scores.rate)
-    voted.append(vote)
+    voted.append(mean(votes))
     distinct.append(variety)
     intervals.append(scores.interval)
+    points = 100 * (np.array(votes) - one_greedy)
+    low, high = bootstrap_interval(points)
+    print(f"temperature {temperature}: vote less greedy", end=" ")
+    print(f"{points.mean():+.1f} points ({low:+.1f} to {high:+.1f})")
 
 # %% [markdown]
 # The figure shows the three rates over the temperature. The band is the 95 % interval of *strict*. The fourth line does
-# not depend on the temperature. It is the strict rate of one *greedy* answer to each of the same problems, from the
-# batch that was padded on the left:
+# not depend on the temperature. It is the strict rate of the one greedy answer:
 
 # %% tags=["hide-input"]
-one_greedy = [padded["left"]] * len(temperatures)
+greedy_line = [one_greedy.mean()] * len(temperatures)
 curves = {
     "strict": strict, "maj@8": voted, "distinct": distinct,
-    "one greedy answer": one_greedy,
+    "one greedy answer": greedy_line,
 }
 figure, words = figures.line_chart(
     {name: (temperatures, rates) for name, rates in curves.items()},
@@ -834,9 +872,10 @@ figures.show(figure, words)
 # %% [markdown]
 # At low temperatures the eight answers have few different texts, so a vote adds little. As the temperature rises, the
 # accuracy of single answers falls first, and that of the vote later: the vote falls slowly up to 1.3 and then fast. At
-# none of the five temperatures is the vote above the line of one greedy answer, which costs an eighth of the work. So
-# for this model the setting to choose is greedy. Another model may gain by a vote; then choose the temperature with the
-# best vote.
+# none of the five temperatures is the vote above the line of one greedy answer, which costs an eighth of the work. An
+# interval of the difference that contains 0 does not show that the two are equal: it leaves room for a small gain or
+# loss. But no gain by the vote was shown, so for this model the setting to choose is greedy. Another model may gain by
+# a vote; then choose the temperature with the best vote.
 #
 # 60 problems show this shape, but they are too few to choose between two neighbouring temperatures. For that, plan the
 # number of problems as in chapter 08, and take problems that you do not report later. If you want to know how the
@@ -942,7 +981,7 @@ print("port closed:", closed)
 # ## Four forms, measured
 #
 # What does each form cost, and what does quantizing cost? The cell compares four of the six models: the trained policy,
-# the adapter on the 16-bit base, the 16-bit merge, and the 16-bit merge, quantized (to NF4). All compute in bfloat16,
+# the adapter on the 16-bit base, the 16-bit merge, and the quantized 16-bit merge (in NF4). All compute in bfloat16,
 # so the rates differ a little from those above, which were computed in float32. The time is that of 120 greedy answers
 # on this machine. Each form gives its sampled answers first, which serves as a warm-up.
 
@@ -953,7 +992,7 @@ forms = [  # label, model, adapter, whether its base is loaded in 4 bits
     ("trained policy", profile.model, adapter, True),
     ("adapter on 16-bit base", profile.model, adapter, False),
     ("16-bit merge", merged, None, False),
-    ("16-bit merge, quantized", merged, None, True),
+    ("quantized 16-bit merge", merged, None, True),
 ]
 kept_scores = {}
 for label, source, beside, in_4_bits in forms:
@@ -972,7 +1011,7 @@ for label, source, beside, in_4_bits in forms:
     print(f"sampled {sampled.rate:.1%} ({low:.1%} to {high:.1%})")
 for decoding in ("greedy", "sampled"):
     merge_scores = kept_scores["16-bit merge"][decoding]
-    quantized = kept_scores["16-bit merge, quantized"][decoding]
+    quantized = kept_scores["quantized 16-bit merge"][decoding]
     p = paired_p_value(merge_scores.strict, quantized.strict)
     points, low, high = difference(merge_scores, quantized)
     interval = f"({low:+.1f} to {high:+.1f}), p = {p:.2g}"
@@ -996,15 +1035,16 @@ for decoding in ("greedy", "sampled"):
 # for its second path, and 4-bit weights take time to unpack (not measured here). Run this cell on the GPU with your own
 # model.
 #
-# Two of the six models end in 4 bits: the 16-bit merge, quantized, and the merge into 4-bit. They differ in how often
-# the weights are rounded. How far is each of them from the 16-bit merge, and how far from the trained policy?
+# Two of the merges end in 4 bits: the quantized 16-bit merge and the merge into 4-bit. They differ in how often the
+# weights are rounded (see the figure at the beginning). How far is each of them from the 16-bit merge, and how far from
+# the trained policy?
 
 # %%
 last, _ = load_model(
     merged, dtype=profile.dtype, device=profile.device, load_in_4bit=True
 )
 print(f"{'logits off':28} the 16-bit merge   the trained policy")
-both = {"16-bit merge, quantized": last, "merge into 4-bit": in_4bit}
+both = {"quantized 16-bit merge": last, "merge into 4-bit": in_4bit}
 for name, candidate in both.items():
     from_merge = compare_with(model, candidate)["relative_logit_difference"]
     from_policy = compare_with(trained, candidate)["relative_logit_difference"]
@@ -1013,15 +1053,20 @@ apart = compare_with(in_4bit, last)["relative_logit_difference"]
 print(f"the two from each other: {apart:.1%}")
 
 # %% [markdown]
-# The 16-bit merge, quantized, is 10 % away from the 16-bit merge, and the merge into 4-bit 16 %. From the trained
-# policy they are 11 and 13 % away. Why is the merge into 4-bit further away? In it, every weight already lay on a
-# level, so most updates of less than half a step are lost. The numbers fit this: the rounding of the base (9.8 %: from
-# the trained policy to the 16-bit merge) and that of the update (13.2 %: from the policy to the merge into 4-bit) would
-# give 16.4 % together if they were independent, and 16.2 % was measured. An original weight lies anywhere between two
-# levels. There a small update carries some weights across the middle, to the next level, and in the mean over many
-# weights it arrives. That is a reason to quantize last. The accuracies do not show it: of the 16-bit merge, quantized,
-# more sampled answers are right (65.8 % against 60.8 %) but fewer greedy ones (70.8 % against 71.7 %). These pairs are
-# not tested, and only the rates of the 16-bit merge, quantized, were computed in bfloat16.
+# The logits stay nearer if the weights are rounded once, at the end. The quantized 16-bit merge is 10.3 % away from the
+# 16-bit merge and 10.8 % from the trained policy. The merge into 4-bit is 16.2 and 13.2 % away.
+#
+# Why is the merge into 4-bit further away? Its weights are rounded twice. The first rounding makes the 4-bit base. Its
+# error is 9.8 %, the distance from the trained policy to the 16-bit merge. The second rounds the sums of the 4-bit
+# weights and the update. Its error is 13.2 %, the distance from the policy to the merge into 4-bit. If the two errors
+# were independent, they would give 16.4 % together, and 16.2 % was measured. The second error is so large because every
+# weight of the 4-bit base already lies on a level, so that most updates of less than half a step are lost. An original
+# weight lies anywhere between two levels. There a small update carries some weights across the middle, to the next
+# level, and in the mean over many weights it arrives.
+#
+# The accuracies do not show this order. Of the quantized 16-bit merge more sampled answers are right than of the merge
+# into 4-bit (65.8 % against 60.8 %), but fewer greedy ones (70.8 % against 71.7 %). These pairs are not tested, and
+# only the rates of the quantized 16-bit merge were computed in bfloat16.
 #
 # NF4 needs no *calibration* (examples that decide the rounding), and the weights are quantized while they load. **AWQ**
 # (4-bit, calibrated) and **FP8** are for servers such as vLLM. **GGUF** is the format of llama.cpp and Ollama, for CPUs
@@ -1106,7 +1151,7 @@ if profile.name == "smoke":
     verdicts = [numbers["proved"] for numbers in results.values()]
     assert verdicts == [True, False, False, False, False]
     served = proved["served"]
-    assert served["16-bit merge, quantized"] > served["16-bit merge"] - 0.1
+    assert served["quantized 16-bit merge"] > served["16-bit merge"] - 0.1
     assert padded["left"] > padded["right"] + 0.5
 
 # %% [markdown]
@@ -1305,10 +1350,12 @@ predict("09.3", prediction, fewer_bits);
 # prediction = "stays"
 # ```
 #
-# You get the merge into 4-bit, made in two steps. Its rates stand above, in the section on the trained policy: 71.7 %
-# of its greedy answers were right, against 74.2 % of those of the policy and of the unpacked merge, and p was 0.55. So
-# a greedy loss was not shown. But its sampled answers lost ten points (p = 0.0005). "Stays" is therefore no proof that
-# nothing was lost: look at the sampled rates that the cell prints.
+# You get the merge into 4-bit, made in two steps (with one more rounding between them, to bfloat16). In our run: 74.2 %
+# of the greedy answers were right with 16 bits, and 70.8 % with 4 bits. Four problems got better and eight worse (p =
+# 0.39), so a greedy loss was not shown. But the sampled rate was 65.0 % with 16 bits and 56.7 % with 4. (The cell does
+# not test this second difference. In the section on the trained policy, with another draw, the merge into 4-bit lost
+# ten points of sampled accuracy, with p = 0.0005.) "Stays" is therefore no proof that nothing was lost: look at the
+# sampled rates, too.
 #
 # With `UNPACKED = False` the cell quantizes the 16-bit merge. On all 257 held-out problems of the rare kinds, 12 greedy
 # answers of our run got worse and one got better (p = 0.003): the rate fell from 72.4 % to 68.1 %. The sampled rate was
@@ -1383,10 +1430,11 @@ except NotImplementedError:
 # - Measure the accuracy of the form that you ship, in pairs, with sampled and with greedy answers. Here the merge into
 #   4-bit lost ten points of sampled accuracy, and no greedy loss was shown. Quantizing the 16-bit merge lost seven
 #   points of greedy accuracy, and no sampled loss was shown.
-# - If you quantize, do it once, at the end.
+# - If you quantize, do it once, at the end: the logits then stayed nearer to the policy's (10.8 against 13.2 % of their
+#   spread). The accuracies did not show this order.
 # - Generate with left padding, an attention mask, and the system prompt of training.
-# - Choose sampling settings by measurement, on enough problems. Here one greedy answer did as well as a vote of eight.
-#   In training, cut no tokens off.
+# - Choose sampling settings by measurement, on enough problems. Here no vote of eight was right more often than one
+#   greedy answer, at five temperatures and on 60 problems. In training, cut no tokens off.
 # - Serve on 127.0.0.1 only.
 #
 # Next: [10 · Scale out](10_scale_out.ipynb) shows how much memory and time a run needs, and what more GPUs bring.

@@ -352,37 +352,43 @@ reward_functions = [right_number, strict_format_reward, incremental_format_rewar
 weights = [2.0, 0.5, 0.5]
 
 # %% [markdown]
-# Now attack both versions. Take one of your questions and write what a good model would answer (`HONEST`). Then collect
-# attacks: those of the course, and texts in the right form with the answers of *other* rows. The course's collection
-# needs a whole number of at least 10 as the answer. If your file has none, for example because your answers are texts,
-# this cell attacks a question of its own instead. That says nothing about your task, so the box *no attack gets
-# through* of the checklist stays empty, and only exercise 17.2 attacks your reward.
+# Now attack both versions. Take five of your rows and write what a good model would answer (`write_honest`). Then
+# collect attacks: those of the course, and texts in the right form with the answers of *other* rows. The course's
+# collection needs a whole number of at least 10 as the answer. If your file has none, for example because your answers
+# are texts, this cell attacks a question of its own instead. That says nothing about your task, so the box *no attack
+# gets through* of the checklist stays empty, and only exercise 17.2 attacks your reward.
 
 # %%
 from grpo_workbook.rewards import attacks, honest
 
-question = "What is 6 times 7?"
-right = "42"
-own_question = False  # whether the attacks are on a question of the file
+targets = []  # the rows whose reward is attacked
 for row in train_rows:
-    if row["answer"].isdecimal() and int(row["answer"]) >= 10:
-        question = row["question"]
-        right = row["answer"]
-        own_question = True
-        break
-HONEST = honest(right)
-attempts = []  # (kind, text)
-for attempt in attacks(right, str(int(right) - 1), question):
-    attempts.append((attempt.family, attempt.text))
-for other in dict.fromkeys(train_rows["answer"][:10]):
-    if other != right:
-        attempts.append(("another row's answer", honest(other)))
-print(len(attempts), "attacks on:", question)
+    if len(targets) < 5 and row["answer"].isdecimal() and int(row["answer"]) >= 10:
+        targets.append(row)
+own_question = len(targets) > 0  # whether the attacks are on questions of the file
+if not own_question:
+    targets.append({"question": "What is 6 times 7?", "answer": "42"})
+
+
+def write_honest(row):
+    return honest(row["answer"])
+
+
+attempts = []  # (row, kind, text)
+for row in targets:
+    right = row["answer"]
+    for attempt in attacks(right, str(int(right) - 1), row["question"]):
+        attempts.append((row, attempt.family, attempt.text))
+    for other in dict.fromkeys(train_rows["answer"][:10]):
+        if other != right:
+            attempts.append((row, "another row's answer", honest(other)))
+print(f"{len(attempts)} attacks on {len(targets)} rows; the first one:")
+print(targets[0]["question"], "->", targets[0]["answer"])
 
 # %% [markdown]
-# `score_rewards` treats the honest completion and all attacks as one group, and adds up the rewards as TRL does. If an
-# attack earns at least as much as the honest completion, it **gets through**. (Exercise 17.2 is stricter: there an
-# attack may earn at most nine tenths.)
+# `score_rewards` treats the honest completion and an attack on the same row as one group, and adds up the rewards as
+# TRL does. If an attack earns at least as much as the honest completion, it **gets through**. (Exercise 17.2 is
+# stricter: there an attack may earn at most nine tenths.)
 
 # %%
 from grpo_workbook.rewards import score_rewards
@@ -390,15 +396,17 @@ from grpo_workbook.rewards import score_rewards
 
 def attack(functions, weights):
     """What each attack earns, as a fraction of the honest completion's reward."""
-    texts = [HONEST] + [text for _, text in attempts]
-    problem = {"question": question, "answer": right}
-    scored = score_rewards(
-        functions, texts, [problem], group_size=len(texts), weights=weights
-    )
-    honest_reward, *attack_rewards = scored.groups["total"][0]
-    if not honest_reward > 0:
-        raise WorkbookError("the honest text earns nothing: correct it, or the reward")
-    return [value / honest_reward for value in attack_rewards]
+    texts = []
+    for row, _, text in attempts:
+        texts += [write_honest(row), text]
+    rows = [row for row, _, _ in attempts]
+    scored = score_rewards(functions, texts, rows, group_size=2, weights=weights)
+    fractions = []
+    for honest_reward, attack_reward in scored.groups["total"]:
+        if not honest_reward > 0:
+            raise WorkbookError("an honest text earns nothing: correct it, or the reward")
+        fractions.append(attack_reward / honest_reward)
+    return fractions
 
 
 earned = {"draft": attack([draft_right, draft_form], [2.0, 1.0])}
@@ -425,9 +433,9 @@ attacked = {
 files.write_json(folder / "attacks.json", attacked)
 print(f"the best attack earns {attacked['most']:.0%} of the honest reward:")
 best_attack = earned["final"].index(attacked["most"])
-print(attempts[best_attack][1])
+print(attempts[best_attack][2])
 others = []
-for (kind, _), fraction in zip(attempts, earned["final"]):
+for (_, kind, _), fraction in zip(attempts, earned["final"]):
     if kind == "another row's answer":
         others.append(fraction)
 print(f"another row's answer in the right form earns at most {max(others):.0%}")
@@ -441,10 +449,10 @@ print(f"another row's answer in the right form earns at most {max(others):.0%}")
 # %% tags=["hide-input"]
 from collections import Counter
 
-tried = Counter(kind for kind, _ in attempts)
+tried = Counter(kind for _, kind, _ in attempts)
 fooled = {"draft": Counter(), "final": Counter()}
 for name, fractions in earned.items():
-    for (kind, _), fraction in zip(attempts, fractions):
+    for (_, kind, _), fraction in zip(attempts, fractions):
         if fraction >= 1:
             fooled[name][kind] += 1
 kinds = list(tried)
@@ -742,10 +750,10 @@ figures.show(figure, f"Line chart of the probe: {'; '.join(spans)}. "
 # %% [markdown]
 # Each point is the rate of the 60 problems that are strictly right, with its 95 % interval. The dashed line is their
 # baseline, and the grey band is the baseline's 95 % interval. Before the first step the probe has 18.3 % and the
-# baseline 29.6 %, although the model is the same: the difference is chance. (Seven other seeds gave 20 to 33 % for the
-# same probe.) One answer to each of 60 problems is a rough measurement, and the interval of the first point overlaps
-# the band. So do not take a small step of such a curve for a change. The rise as a whole is not small: the intervals of
-# the last two points lie above the band.
+# baseline 29.6 %. The difference can only be chance, because the new adapters change nothing yet. (It is an unlucky
+# draw: seven other seeds gave 20 to 33 % for the same probe.) One answer to each of 60 problems is a rough measurement,
+# and the interval of the first point overlaps the band. So do not take a small step of such a curve for a change. The
+# rise as a whole is not small: the intervals of the last two points lie above the band.
 #
 # ## 9 · What did it gain?
 #
@@ -802,7 +810,7 @@ figures.show(figure, words)
 # A gain in *strict* accuracy can mean three different things. A reader of your model card will think of the third one,
 # so find out which of them it is ([chapter 08](08_evaluation.ipynb)):
 #
-# 1. **Form**: more answers have the requested form.
+# 1. **Form**: what the model already got right, but in another form, it now writes in the requested form.
 # 2. **Sharpening**: what the model solved in some of its tries, it now solves in most of them.
 # 3. **New**: the model solves problems that it solved in none of its tries before. (Each of the eight tries is judged
 #    by the other seven, so the tables say *7 tries*; chapter 08 explains why.)
@@ -853,9 +861,9 @@ figures.show(figure, words + ", ".join(gains))
 # and its black line is its 95 % interval.
 #
 # None of the measured gain is form, because the base nearly always writes the requested form ([its
-# card](../data/tiny-qwen3/README.md)). No answer before training was right in another form, so no problem shows a gain
-# or a loss in form. That does not mean that the measurement has no error. By the *rule of three*, what none of 120
-# problems shows can still be true of 3 in 120. So the interval reaches to 2.5 points on both sides.
+# card](../data/tiny-qwen3/README.md)). No answer was right in another form, neither before training nor after it, so no
+# problem shows a gain or a loss in form. That does not mean that the measurement has no error. By the *rule of three*,
+# what none of 120 problems shows can still be true of 3 in 120. So the interval reaches to 2.5 points on both sides.
 #
 # Of the gain, 12.8 points are sharpening, and 16.9 are on problems that the base solved in none of its other seven
 # tries. Their intervals overlap, so these intervals do not show which part is larger. (An interval of the difference,
@@ -864,7 +872,9 @@ figures.show(figure, words + ", ".join(gains))
 #
 # With one greedy answer to each problem, accuracy rises from 40.8 to 75.8 %. This gain of 35.0 points is well above the
 # 11 to 16 that step 5 computed. But it is one run with one seed, and a tiny model's result is only a hypothesis about
-# large ones. With a real model and a real task, ask the same question before you claim a gain.
+# large ones. And the held-out problems are of the same six kinds as the training problems: *new* means new problems of
+# these kinds, and says nothing about a seventh. With a real model and a real task, ask the same question before you
+# claim a gain.
 
 # %% [markdown]
 # ## 10 · Report, merge, card
@@ -917,8 +927,10 @@ merge_proof = merge(
 merge_proof.pop("merged_answers")
 report["merge"] = merge_proof
 files.write_json(folder / "report.json", report)
+off = merge_proof["relative_logit_difference"]
 same_tokens = merge_proof["same_greedy_tokens"]
-print(f"merged: the same greedy token at {same_tokens:.2%} of the positions")
+print(f"merged: the logits differ by {off:.2%} of their spread from those of the base")
+print(f"with its adapter, and the token is the same at {same_tokens:.2%} of the places")
 
 # %% [markdown]
 # Here is the part of the card from the results to the rewards. Read it like a stranger who finds the model in a year:
@@ -1025,7 +1037,7 @@ def check_results(folder):
     merged = report["in_16_bits"]["greedy"]["strict"]
     facts = [report["data"]["source"], *report["reward_weights"], *rates]
     missing = [fact for fact in facts if fact not in card]
-    same = f"same token at {report['merge']['same_greedy_tokens']:.1%} of the places"
+    same = f"logits off by {report['merge']['relative_logit_difference']:.2%}"
     kind_of_gain = describe_gain(report["heldout"])[0]
     checks = {}
     checks["training ended"] = (steps == wanted, f"{steps} of {wanted} steps")
@@ -1083,9 +1095,11 @@ print("failed:", ", ".join(failed))
 
 # %% [markdown]
 # The checklist finds the leak, and it finds that the file is no longer the run's. This tests two of its 13 items; spoil
-# another file to see another one fail. It compares rewards by name and weight only: if you change the code of a reward,
-# attack it again. And all attacks were on one question: a reward that withstands them there can fail on another, so
-# attack a few more before a long run. No program can check the following three things. Check them yourself:
+# another file to see another one fail. Two items compare the card with the report from which it was written: they fail
+# only if one of the two is older than the other, and do not say that the report is right. The checklist compares
+# rewards by name and weight only: if you change the code of a reward, attack it again. And all attacks were on five
+# rows: a reward that withstands them there can fail on another, so attack more before a long run. No program can check
+# the following three things. Check them yourself:
 #
 # - I read 50 completions from before training and 50 from after it, right ones as well as wrong ones. (They are in
 #   `heldout_answers.jsonl`: eight sampled ones and a greedy one to each problem.)
