@@ -138,7 +138,7 @@ print(Judge("", "", RUBRIC, fence_seed=0).text(example))
 # The text to be judged stands between two lines with random digits, a *fence*. The completion cannot know these digits,
 # so it cannot close the fence and speak in the judge's own name. With `fence_seed` a question gets the same digits in
 # every run, so that you get the numbers of this page; leave it out when you train a model of yours. The customer's
-# message stands outside the fence. If strangers write your prompts, give `Judge` a template that fences `{prompt}`, too.
+# message stands outside the fence. If strangers write your prompts, give `Judge` a template that fences them, too.
 #
 # No language model judges in this chapter: it must run on two cores and without a download, and one training run below
 # asks thousands of questions. A **stand-in** answers, a logistic regression for each criterion. So the numbers below
@@ -343,8 +343,8 @@ print(f"{calls:,} questions: {price * calls:.2f} dollars, {hours:.1f} hours")
 # *explicit*, a question for each criterion and a weighted sum, and *implicit*, one question with the whole list and
 # one grade. There each prompt has a rubric of its own, and that mattered most: a policy scored 29.7 % on
 # HealthBench if it was trained with such rubrics, and 12.5 % with four general criteria for all prompts. Here one
-# rubric serves all, because all prompts ask for the same thing, a reply to a complaint; for mixed prompts, write one for
-# each. The implicit form did slightly better there (31.2 %) and is cheaper, but you no longer see which criterion a
+# rubric serves all, because all prompts ask for the same thing, a reply to a complaint; for mixed prompts, write one
+# for each. The implicit form did slightly better there (31.2 %) and is cheaper, but you no longer see which criterion a
 # policy satisfies. This chapter uses the explicit form, because it shows what goes wrong.
 #
 # ## How far does it agree with people?
@@ -907,7 +907,7 @@ for axes, (title, examples, answers) in zip(panels, mixtures):
         count = kinds.count(kind)
         yes = sum(k == kind and v == 1.0 for k, v in zip(kinds, answers))
         all_of_it, accepted = 100 * count / len(kinds), 100 * yes / len(kinds)
-        axes.barh([-place] * 2, [all_of_it, accepted], 0.6, color=["#DDDDDD", figures.BLUE])
+        axes.barh([-place] * 2, [all_of_it, accepted], color=["#DDDDDD", figures.BLUE])
         axes.text(all_of_it + 2, -place, f"{yes} of {count}", va="center")
         lines.append(f"{title}, {kind}: {count}, yes to {yes}")
     axes.set(xlim=(0, 115), xlabel=f"share of the {len(kinds)} replies, %", title=title)
@@ -1316,8 +1316,8 @@ print(f"0 of 57 leaves a rate of up to {highest:.0%} open (95 % interval)")
 # help here: the judge counts each word once, so two such sentences have the same effect as twenty. With a judge that
 # reads, compare the two.
 #
-# The last two rows replace the reply. They are the empty answers of the table at the beginning: with a lone colon, up to
-# 35 % passed as right answers with GPT-4o. The stand-in knows no word of them, so only its constant decides, all
+# The last two rows replace the reply. They are the empty answers of the table at the beginning; of the lone colons, up
+# to 35 % passed as right answers with GPT-4o. The stand-in knows no word of them, so only its constant decides, all
 # verdicts of a cell are alike, and both rows are equal. On *careful* a yes is even right, because a colon promises
 # nothing: a criterion that forbids something is satisfied by silence.
 #
