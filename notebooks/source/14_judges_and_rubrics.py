@@ -102,13 +102,13 @@ for reply in passes[:2]:
 #
 # ### What has been measured of real judges
 #
-# Large models fail at both questions in ways that others have measured. Newer judges have other numbers, so read the
-# table as a list of what to measure. The last two columns name the section that measures the same in this chapter, and
-# the function that measures it with a judge of yours:
+# A large model can agree with people as well as they agree with each other, and still fail in ways that others have
+# measured. Newer judges have other numbers, so read the table as a list of what to measure. The last two columns name
+# the section that measures the same in this chapter, and the function that measures it with a judge of yours:
 #
 # | | measured | section | function |
 # | --- | --- | --- | --- |
-# | **agreement** | GPT-4 chose the same of two answers as a person in 85 % of the decided pairs, two people in 81 % ([Zheng et al. 2023](https://arxiv.org/abs/2306.05685)) | How far does it agree with people? | `agreement` |
+# | **agreement** | GPT-4 chose the same of two answers as a person in 85 % of the pairs without a tie, and two people with each other in 81 % ([Zheng et al. 2023](https://arxiv.org/abs/2306.05685)) | How far does it agree with people? | `agreement` |
 # | **position** | of 80 pairs of similar answers, the choice stayed the same in the other order in 65 % (GPT-4), 46 % (GPT-3.5) and 24 % (Claude-v1) ([the same](https://arxiv.org/abs/2306.05685)) | Biases | `compare` |
 # | **length** | an answer whose list was repeated in other words won against the original in 9 % (GPT-4) and 91 % (GPT-3.5, Claude-v1) ([the same](https://arxiv.org/abs/2306.05685)) | Attack it | `turned` |
 # | **self-preference** | GPT-4 recognised its own summary beside another one in 73.5 %, and models that were trained to recognise their texts better preferred them more ([Panickssery et al. 2024](https://arxiv.org/abs/2404.13076)) | none: the judge here writes nothing | `agreement`, for each author apart |
