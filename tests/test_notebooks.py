@@ -590,6 +590,9 @@ def learned_from_a_rubric_and_exploited_a_cheap_criterion(folder, proved):
     on_data, on_policy, _, people_on_policy = proved["kappa"]
     assert on_policy < on_data - 0.2
     assert people_on_policy > on_policy + 0.2  # the replies are not harder for people
+    before_training, people_before = proved["kappa before"]  # the same messages
+    assert on_policy < before_training - 0.1
+    assert people_before > 0.5
     assert proved["with the rule"] > proved["first"] + 0.05
     assert proved["rule_p_value"] < 0.05
     assert proved["careful"] < 0.1
