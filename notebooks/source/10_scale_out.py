@@ -68,7 +68,6 @@ print(text[text.index("in all") :])
 # The last change halves what is *sampled at once*: with `steps_per_generation=32` TRL samples the 64 completions in two
 # rounds of 32, and the weights change only after both. So the step stays the same (each round is averaged over its own
 # tokens, which is a small difference), and the price is time: a round of 32 takes more than half as long as one of 64.
-# Fewer completions in a step would save no more memory than that, and the gradient would become noisier.
 #
 # `plan` is also a command, for any model and memory. This is a GPU of 12 GB, of which PyTorch sees about 11.6 GiB:
 #
@@ -144,8 +143,8 @@ figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. 
 # says 9.1, because it adds the prompts' working memory to the full cache. That is cautious: the two are not needed at
 # the same time, but PyTorch may not be able to use all of the freed memory again. Each orange tooth is one piece of the
 # update: the memory rises through the forward pass, jumps at the turn, and falls while the backward pass gives the
-# layers' memory back. The jump is that of the logits and of one layer that is computed again. (`plan` adds both, which
-# is cautious, too, because they hardly overlap.) Both peaks stay below the dashed line, so the run fits.
+# layers' memory back. The jump is that of the logits and of one layer that is computed again. Both peaks stay below the
+# dashed line, so the run fits.
 #
 # Now compute both peaks for other settings, most of which change one part:
 
@@ -734,7 +733,7 @@ for name, (whole, divided) in stages.items():
 # them together (CUDA graphs). It gives the place of a finished completion to a waiting one at once, so short ones do
 # not wait for long ones. And it keeps one pool of memory for all caches, with the prompt of a group stored once, so
 # more completions fit. How much faster is it? This course has not measured that. But vLLM, too, must read the weights
-# for each token, so the bounds hold for it as well. With a base in 16 bits, a token takes at least the time of reading
+# for each token. With a base in 16 bits, a token takes at least the time of reading
 # weights in 16 bits. With a base in 4 bits, vLLM calls bitsandbytes
 # ([source](https://github.com/vllm-project/vllm/blob/01f5395fdf04e971bac08504ccf5a2c7c0c7cda6/vllm/model_executor/layers/quantization/bitsandbytes.py)).
 # Version 0.50.2 of bitsandbytes multiplies packed weights for a few completions at once and unpacks them for many; from
@@ -1071,11 +1070,10 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # Compared with the synchronous server, one step ahead makes this run about twice as fast, and two steps about three
 # times. From four steps ahead on, the trainer has no pause left, so more makes nothing faster: it only makes the
 # completions older. (The oldest ones are older than the steps ahead, because a group with a slow completion is still
-# being written while later ones already fill the next step.) Compare with colocate on all GPUs, too. Suppose that
-# they halve the update, and that the sampling takes as long as before, because it waits for the longest completion:
-# then a step takes about 55 + 10 = 65 seconds, so the asynchronous run is still far ahead. If your updates take longer
-# than your sampling, the gain is smaller. Run the simulation with your own numbers, which the time line of a step gives
-# you.
+# being written while later ones already fill the next step.) Compare with colocate on all GPUs, too. Suppose that they
+# halve the update, and that the sampling takes as long as before, because it waits for the longest completion: then a
+# step takes about 55 + 10 = 65 seconds, so the asynchronous run is still far ahead. Run the simulation with your own
+# numbers, which the time line of a step gives you.
 #
 # **What it costs.** A completion that is two updates old was sampled by a policy that no longer exists: training is
 # **off-policy**. So sampler and trainer differ once more, as in the section on the sampler, but here because of the
