@@ -68,7 +68,6 @@ print(text[text.index("in all") :])
 # The last change halves what is *sampled at once*: with `steps_per_generation=32` TRL samples the 64 completions in two
 # rounds of 32, and the weights change only after both. So the step stays the same (each round is averaged over its own
 # tokens, which is a small difference), and the price is time: a round of 32 takes more than half as long as one of 64.
-# Fewer completions in a step would save no more memory than that, and the gradient would become noisier.
 #
 # `plan` is also a command, for any model and memory. This is a GPU of 12 GB, of which PyTorch sees about 11.6 GiB:
 #
@@ -144,8 +143,8 @@ figures.show(figure, f"Memory in one step of Qwen3-4B. Floor: {always:.1f} GiB. 
 # says 9.1, because it adds the prompts' working memory to the full cache. That is cautious: the two are not needed at
 # the same time, but PyTorch may not be able to use all of the freed memory again. Each orange tooth is one piece of the
 # update: the memory rises through the forward pass, jumps at the turn, and falls while the backward pass gives the
-# layers' memory back. The jump is that of the logits and of one layer that is computed again. (`plan` adds both, which
-# is cautious, too, because they hardly overlap.) Both peaks stay below the dashed line, so the run fits.
+# layers' memory back. The jump is that of the logits and of one layer that is computed again. Both peaks stay below the
+# dashed line, so the run fits.
 #
 # Now compute both peaks for other settings, most of which change one part:
 
@@ -481,41 +480,48 @@ for completions in (1, 8, 16, 32):
     print(f"its arithmetic alone {arithmetic:3.1f} s; update {update:4.1f} s")
 
 # %% [markdown]
-# The figure shows all four bounds:
+# The next figure draws them. By the source of Unsloth 2026.10.9, which this course installs, a T4 multiplies packed
+# weights only for up to 16 completions at once. For more it unpacks them. So the bound for sampling follows the solid
+# line up to 16 and the dashed one in the grey area. The broad pale line shows this way:
 
 # %% tags=["hide-input"]
 counts = [1, 2, 4, 8, 16, 32, 64]
 bounds = [shortest_times(count) for count in counts]
-blue = figures.BLUE
-looks = [
-    ("sampling, weights unpacked for each token", blue, "--"),
-    ("sampling: read packed weights and cache", blue, "-"),
-    ("sampling: its arithmetic alone", figures.GREY, ":"),
-    ("update: arithmetic", figures.ORANGE, "-"),
-]
 packed_times, unpacked_times, arithmetic_times, update_times = zip(*bounds)
-lines = [unpacked_times, packed_times, arithmetic_times, update_times]
+blue = figures.BLUE
+orange = figures.ORANGE
+grey = figures.GREY
 figure, (axes,) = figures.new_panels(7.5, 4.0)
-for seconds_each, (words, colour, dash) in zip(lines, looks):
-    axes.plot(counts, seconds_each, dash, color=colour, lw=2, marker="o", label=words)
-axes.legend(frameon=False, loc="upper left")
+first, last = 2**4.5, 2**6.2
+axes.axvspan(first, last, color="#EEEEEE", zorder=0)
+axes.text(23.5, 41, "Unsloth unpacks")
+with_unsloth = packed_times[:5] + unpacked_times[5:]
+axes.plot(counts, with_unsloth, color=blue, lw=9, alpha=0.2)
+look = {"lw": 2, "marker": "o", "ms": 4}
+axes.plot(counts, unpacked_times, "--", color=blue, **look)
+axes.text(1, 23.5, "sampling, weights unpacked for each token", color=blue)
+axes.plot(counts, packed_times, "-", color=blue, **look)
+axes.text(1, 8, "sampling, packed weights", color=blue)
+axes.plot(counts, arithmetic_times, ":", color=grey, **look)
+axes.text(1, -3, "sampling, its arithmetic alone", color=grey)
+axes.plot(counts, update_times, "-", color=orange, **look)
+axes.text(35, 18.5, "update", color=orange)
 axes.set_xscale("log", base=2)
 axes.set_xticks(counts, counts)
-axes.set(xlabel="completions in a step", ylabel="seconds, at least", ylim=(0, 62))
-axes.set_title("Qwen3-4B on a T4: sampling waits for memory (computed)", loc="left")
-last = ", ".join(f"{seconds:.0f}" for seconds in shortest_times(32))
-words = "Four lower bounds over the completions of a step. For 32 completions: "
-figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
+axes.set(xlabel="completions at once", ylabel="seconds, at least")
+axes.set(xlim=(0.9, last), ylim=(-4, 45))
+axes.set_title("Qwen3-4B on a T4: above 16 completions sampling is slow", loc="left")
+numbers = ", ".join(f"{seconds:.0f}" for seconds in shortest_times(32))
+words = f"Four lower bounds; for 32 completions {numbers} seconds, as in the table."
+figures.show(figure, f"{words} Unsloth's way is the packed one up to 16.")
 
 # %% [markdown]
-# Look at the dotted line first: for 32 completions, the arithmetic of writing takes only 2 seconds. (Reading the
-# prompts takes another 1.5, which all the bounds of sampling leave out.) So while it samples, most of the GPU waits for
-# the memory. That is why the bound for 32 completions is only about twice that for one.
+# Look at the dotted line first: for 32 completions, the arithmetic of writing takes only 2 seconds. So while it
+# samples, most of the GPU waits for the memory. That is why the solid line is only about twice as high at 32
+# completions as at one. (All bounds of sampling leave out the reading of the prompts, 1.5 seconds for 32.)
 #
-# Which part is slower? For 32 completions of full length, the update takes at least 11 seconds. Sampling takes at least
-# 9 seconds if the kernel unpacks the weights while it multiplies, and at least 32 if they are unpacked first. By the
-# source of Unsloth 2026.10.9, which this course installs, a T4 unpacks while it multiplies only for up to 16
-# completions at once. So with 32 expect sampling to be the slow part, as [TRL's
+# Which part is slower? For 32 completions of full length, the update takes at least 11 seconds, and sampling at least
+# 32, because they are more than 16. So expect sampling to be the slow part, as [TRL's
 # documentation](https://huggingface.co/docs/trl/speeding_up_training) does. All of these bounds are optimistic: that of
 # the update leaves out attention and the unpacking of the weights, and that of sampling the hundreds of small GPU
 # programs that `generate` starts for each token. So measure your run.
@@ -530,11 +536,13 @@ figures.show(figure, f"{words}{last} seconds, in the order of the table above.")
 #
 # The update is arithmetic, so two GPUs can do it in about half of the time, if each takes half of the completions.
 # Sampling gains less, because each GPU still reads all weights for each token. By the bounds above, one T4 with 32
-# completions needs 9.1 + 10.6 = 20 seconds for the step, and two T4s with 16 each need 6.7 + 5.3 = 12. (With the
-# installed Unsloth the one T4 unpacks, so it needs 43, or 13.4 + 10.6 = 24 in two rounds of 16; the two T4s do not
-# unpack.) But does the run still learn the same? Training on several GPUs runs one *process*, that is one copy of the
-# program, for each GPU. Take a group of eight completions, four of them in each process. If each process subtracted the
-# mean of its own four rewards, the same reward would get different advantages on the two GPUs:
+# completions needs 32.3 + 10.6 = 43 seconds for the step, or 13.4 + 10.6 = 24 in two rounds of 16. Two T4s with 16 each
+# need 6.7 + 5.3 = 12, half of the second number: two rounds at the same time. With a kernel that never unpacks, one T4
+# would need 9.1 + 10.6 = 20, and two of them are then less than twice as fast.
+#
+# But does the run still learn the same? Training on several GPUs runs one *process*, that is one copy of the program,
+# for each GPU. Take a group of eight completions, four of them in each process. If each process subtracted the mean of
+# its own four rewards, the same reward would get different advantages on the two GPUs:
 
 # %%
 rewards = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
@@ -650,24 +658,21 @@ print("the same problems in the same order:", same)
 
 # %% [markdown]
 # The two processes together got the same questions as the one process: TRL shuffles the problems with the same seed
-# everywhere, and each process takes its part of the step. Each did half of the work. And the result?
+# everywhere, and each process takes its part of the step. Each did half of the work. The processes also share the work
+# of measuring: `evaluate` divides the problems among them and gathers the answers. Before the training, both launchers
+# should measure the same accuracy on the same 80 held-out problems:
 
 # %%
 for name, processes in records.items():
-    record = processes[0]
-    before = record["before"]
-    after = record["after"]
-    print(f"{name}: held-out accuracy {before:.1%} before, {after:.1%} after 4 steps")
+    before = processes[0]["before"]
+    print(f"{name}: held-out accuracy {before:.1%} before the training")
 
 # %% [markdown]
-# Before the training, both launchers measure exactly the same accuracy on the same 80 held-out problems: `evaluate`
-# divides the problems among the processes and gathers the answers. After it, the two numbers differ, because each
-# process samples with a seed of its own, so the completions are others. This difference of 6 points shows nothing about
-# the launchers: it comes from one run each, whose samples differ, and the standard error of a difference of two
-# separate samples of 80 problems is already about 8 points (on the same problems it is somewhat smaller). Four steps
-# are also too few to show learning. A test of this course gives one process and two the same completions. Their
-# advantages are then equal in every bit, and the adapters differ by less than 1 %, because the halves of a sum are
-# added in another order.
+# And the training itself? The accuracies after these four steps could not tell: each process samples with a seed of its
+# own, so the two runs learn from other completions. To compare the launchers, give both the same completions. A test of
+# this course does that (`tests/test_cli_together.py`), for four steps with one process and with two. All advantages are
+# then equal in every bit, and the adapters differ by less than 1 %, because the halves of a sum are added in another
+# order. So a second process changes nothing but the samples.
 #
 # Always check how many processes were started, and print `trainer.accelerator.num_processes`. With `accelerate launch
 # --cpu --num_processes 2`, for example, accelerate starts a single process without an error. `python -m grpo_workbook
@@ -727,9 +732,14 @@ for name, (whole, divided) in stages.items():
 # than `generate`, for three reasons. It records once which hundreds of small programs a token needs, and then starts
 # them together (CUDA graphs). It gives the place of a finished completion to a waiting one at once, so short ones do
 # not wait for long ones. And it keeps one pool of memory for all caches, with the prompt of a group stored once, so
-# more completions fit. How much faster is it? This course has not measured that. For each token vLLM reads the weights,
-# too, so it cannot go far below the solid blue line of the figure with the bounds. What it can save is what your run
-# needs *beyond* that line: compare the time of your sampling with it.
+# more completions fit. How much faster is it? This course has not measured that. But vLLM, too, must read the weights
+# for each token. With a base in 16 bits, a token takes at least the time of reading
+# weights in 16 bits. With a base in 4 bits, vLLM calls bitsandbytes
+# ([source](https://github.com/vllm-project/vllm/blob/01f5395fdf04e971bac08504ccf5a2c7c0c7cda6/vllm/model_executor/layers/quantization/bitsandbytes.py)).
+# Version 0.50.2 of bitsandbytes multiplies packed weights for a few completions at once and unpacks them for many; from
+# how many on depends on the GPU and the size of a layer. So for many completions the dashed line bounds vLLM, too. What
+# it can save is what your run needs *beyond* its line: compare the time of your sampling with it. And if a base in 16
+# bits fits beside vLLM's cache, try that first.
 #
 # vLLM runs in two ways. With **colocate** it shares each GPU with the trainer, and the two take turns. As a **server**
 # it has GPUs of its own. The figure shows both ways on four GPUs. Time goes to the right; blue is sampling, orange the
@@ -783,7 +793,7 @@ figures.show(figure, "Two time lines of four GPUs. Colocate: all sample, then al
 # | `use_vllm=True, vllm_mode="server"` | vLLM on GPUs of its own; after each step the trainer sends it the new weights | long completions, many GPUs |
 #
 # These commands start a server on two GPUs and the training on two others. No cell runs them, because they need four
-# GPUs. (Older guides use `trl vllm-serve`, which is deprecated and only runs this command.)
+# GPUs.
 #
 # ```bash
 # CUDA_VISIBLE_DEVICES=0,1 VLLM_SERVER_DEV_MODE=1 vllm serve Qwen/Qwen3-4B --port 8000 \
@@ -924,13 +934,17 @@ figures.show(figure, "Ratios of completions of 32 to 8,192 tokens, joined from "
 
 # %% [markdown]
 # The ratios of the bfloat16 sampler leave 1 slowly: at 8,192 tokens nine in ten lie between about 0.2 and 2.7, so few
-# completions are dropped. But at this length equally good completions get weights that differ more than tenfold. (In
-# the toy every token differs by 0.04, far more than the 0.0015 measured here.) Those of the 4-bit sampler collapse, and
-# faster than in the toy, although its tokens differ by only 0.0145 on average. So its differences must be uneven: most
-# tokens hardly differ, a few differ much, and these few decide the ratio. So its line rests on few tokens; trust its
-# direction, not its values. Both medians fall, as in the toy, because the sampler wrote the tokens, so on average it
-# gave them a little more probability than the trainer does: the mean of a token's log-ratio is minus the KL divergence
-# of the two. When vLLM samples, watch three metrics:
+# completions are dropped. But at this length equally good completions get weights that differ more than tenfold. In the
+# toy every token differs by 0.04, far more than the 0.0015 measured here. But the tiny model is sure of most of its
+# tokens, and the probability of a sure token can hardly differ, so it is no measure of a large model with vLLM. For
+# that, see [Yao et al. 2025](https://fengyao.notion.site/off-policy-rl), who described the effect and proposed such a
+# correction.
+#
+# The ratios of the 4-bit sampler collapse, and faster than in the toy, although its tokens differ by only 0.0145 on
+# average. So its differences must be uneven: most tokens hardly differ, a few differ much, and these few decide the
+# ratio. So its line rests on few tokens; trust its direction, not its values.
+#
+# When vLLM samples, watch three metrics:
 #
 # - `sampling/sampling_logp_difference/mean` is the mean size of the difference per token, as printed above. It jumps if
 #   the sampler has stale weights. It hides a few large differences: for these look at
@@ -1056,11 +1070,10 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # Compared with the synchronous server, one step ahead makes this run about twice as fast, and two steps about three
 # times. From four steps ahead on, the trainer has no pause left, so more makes nothing faster: it only makes the
 # completions older. (The oldest ones are older than the steps ahead, because a group with a slow completion is still
-# being written while later ones already fill the next step.) Compare with colocate on all GPUs, too. Suppose that
-# they halve the update, and that the sampling takes as long as before, because it waits for the longest completion:
-# then a step takes about 55 + 10 = 65 seconds, so the asynchronous run is still far ahead. If your updates take longer
-# than your sampling, the gain is smaller. Run the simulation with your own numbers, which the time line of a step gives
-# you.
+# being written while later ones already fill the next step.) Compare with colocate on all GPUs, too. Suppose that they
+# halve the update, and that the sampling takes as long as before, because it waits for the longest completion: then a
+# step takes about 55 + 10 = 65 seconds, so the asynchronous run is still far ahead. Run the simulation with your own
+# numbers, which the time line of a step gives you.
 #
 # **What it costs.** A completion that is two updates old was sampled by a policy that no longer exists: training is
 # **off-policy**. So sampler and trainer differ once more, as in the section on the sampler, but here because of the
@@ -1075,14 +1088,9 @@ figures.show(figure, f"Two time lines of {minutes} minutes. Synchronous: vLLM fa
 # | --- | --- | --- |
 # | `AsyncGRPOTrainer` of TRL: experimental in 1.15 (`trl.experimental.async_grpo`), [stable since 1.18](https://github.com/huggingface/trl/releases/tag/v1.18.0) | `max_staleness`: what is more than 4 updates old is dropped | the ratio to the probabilities that vLLM reported, clipped as in GRPO |
 # | [prime-rl](https://docs.primeintellect.ai/prime-rl/algorithms) | always one step | the ratio of each token, limited; a token whose probability changed too much is left out |
-# | [AReaL](https://inclusionai.github.io/AReaL/algorithms/async.html) | `max_head_offpolicyness`, and 0 is synchronous; a completion may be continued by newer weights | decoupled PPO (below) |
+# | [AReaL](https://inclusionai.github.io/AReaL/algorithms/async.html) | `max_head_offpolicyness`, and 0 is synchronous; a completion may be continued by newer weights | decoupled PPO ([Hilton et al. 2021](https://arxiv.org/abs/2110.00641)): the ratio as above, and clipping around a *recent* policy |
 # | [verl](https://verl.readthedocs.io/en/latest/advance/fully_async.html), fully asynchronous recipe | a setting; its authors report 2.4 to 2.7 times the speed with a 7 B model on 128 GPUs | see its page |
 # | [NeMo RL](https://docs.nvidia.com/nemo/rl/latest/guides/async-grpo.html) | `max_trajectory_age_steps`, 1 in its example | importance sampling, "required for convergence" |
-#
-# *Decoupled PPO* ([Hilton et al. 2021](https://arxiv.org/abs/2110.00641)) separates two tasks of PPO's old policy. The
-# policy that *sampled* a completion decides how much it counts, by the ratio as above; a *recent* policy, such as that
-# of the step before, is the centre around which the update is clipped, so that old completions are not all clipped
-# away.
 #
 # A run with TRL looks like this, beside a vLLM server as above. It takes the same rewards and data as `GRPOTrainer`. It
 # does not know `scale_rewards`, `loss_type` or `beta`, and its metrics have other names. This course has not run it:
@@ -1133,7 +1141,7 @@ for name in (
 # | --- | --- |
 # | `qwen` | the model. Qwen3-4B fits on a T4, too (first section), but a smaller model takes less time, and a T4 is slow |
 # | `dtype` | A T4 has no bfloat16, so it takes float16. Gemma 3, Gemma 4 and Qwen3.5 overflow or get NaN gradients in float16, so Unsloth computes them in 32 bits there |
-# | `load_in_4bit` (True) | It saves 2 GiB with a model of 1.7 B weights and 5 GiB with 4 B. The price is time, because a weight is unpacked whenever it is used. On 80 GB the 8 B model would fit in 16 bits, too, but 4 bits leave vLLM's cache 18 GiB instead of 8.5 (`plan`) |
+# | `load_in_4bit` (True) | It saves 2 GiB with a model of 1.7 B weights and 5 GiB with 4 B. The price is time, because a weight is unpacked whenever it is used. On 80 GB the 8 B model would fit in 16 bits, too, but 4 bits leave vLLM's cache 18 GiB instead of 8.5 (`plan`). If 8.5 GiB are enough for your step, 16 bits may be faster |
 # | `lora_rank` | 32 is enough, because reinforcement learning needs little capacity: even rank 1 matched full training in [Schulman et al. 2025](https://thinkingmachines.ai/blog/lora/) |
 # | `num_generations` | 8; up to 16 with harder problems, because small groups are more often zero-variance groups (chapter 01) |
 # | completions in a step | 32 completions are four problems, which gives a noisy gradient; 128 give a steadier one. LoRA gains less from very large batches than full training (same study, for supervised training) |
@@ -1530,7 +1538,9 @@ predict("10.6", prediction, run_ahead);
 #   reads all weights and does little with them; vLLM is made to speed it up. Then measure where the time goes.
 # - Several GPUs share a step: the same script, started by a launcher, gets the same problems in parts. The completions
 #   that all processes together sample at once must be whole groups, and the advantages are those of whole groups.
-# - With vLLM, watch the sampling metrics: TRL's correction can drop long completions, or leave them almost no weight.
+# - With vLLM, watch the sampling metrics. A sampler in bfloat16 moved few completions of the tiny model far from a
+#   ratio of 1. But if tokens differ by a few percent, as in the toy, TRL's correction drops long completions or leaves
+#   them almost no weight.
 # - Asynchronous training lets sampler and trainer work at the same time. In our simulation two steps ahead almost fill
 #   the pauses; many more only make the completions older.
 #

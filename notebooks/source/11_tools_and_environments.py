@@ -4,8 +4,8 @@
 # How do you train a model that acts, that is a model that calls a tool, reads the result, and goes on? A tool gives the
 # model what it lacks: a small language model multiplies 513 by 37 badly, and it cannot know the prices of today. GRPO
 # stays the same; what changes is how a completion is made, and which of its tokens are trained. With TRL's own trainer,
-# this chapter teaches a tiny model to use a calculator, asks what a price for each call changes, and teaches the model
-# to play a game over several turns.
+# this chapter trains a tiny model to use a calculator again, which it had learned and was then made to use rarely. It
+# asks what a price for each call changes, and trains the model in the same way to play a game over several turns.
 #
 # **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
 # gradient; find tool results that were dropped without a warning; and check a tool before a model uses it.
@@ -474,13 +474,25 @@ def make_trainer(
     return trainer
 
 # %% [markdown]
-# Now take the mask away and train a new policy, for a third of the steps:
+# Now take the mask away and train a new policy. A third of the steps is enough to see the effect, so a callback ends
+# the training there. It is set up for all steps, like the training above: so both have the same learning rate in each
+# step.
 
 # %%
+from transformers import TrainerCallback
+
+
+class EndEarly(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step >= STEPS // 3:
+            control.should_training_stop = True
+
+
 new_model, _ = load_policy(profile)
 unmasked = make_trainer(
-    new_model, train_rows, [get_tool_answer_reward()], STEPS // 3, tools=[multiply]
+    new_model, train_rows, [get_tool_answer_reward()], STEPS, tools=[multiply]
 )
+unmasked.add_callback(EndEarly())
 generate_with_mask = unmasked._generate_and_score_completions
 
 
@@ -524,72 +536,59 @@ panels[1].legend(frameon=False, loc="upper right", ncols=2)
 figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 
 # %% [markdown]
-# With the mask the reward goes on rising. Without it the reward rises for a few steps and falls back, and in every step
-# the gradient is several times as long. (Only in the first six steps do both runs have the same learning rate. After
-# that the short run's falls to almost 0 by step 13, while that of the long run is still at 80 %. That makes the last
-# steps harder to compare, but a smaller rate does not explain why the reward falls, and by step 7 it is already far
-# lower than with the mask.) (The figure shows its length before the trainer shortens it to at most 1. A longer gradient
-# does not make a longer step, because Adam divides by the gradient's recent size. But less of each step comes from the
-# model's own tokens.) There are two likely reasons, which this one run with one seed does not separate. First, the
-# tool's tokens surprise the model, and so do the headers between two turns, which it never had to write. Their
-# gradients are large, and they decide where the step goes. Second, the model is trained to *write* what it should only
-# read: where the advantage is positive, it learns to predict the tool's text, and where it is negative, it is pushed
-# away from a text that it did not choose.
+# With the mask the reward goes on rising. Without it the reward rises for a few steps and falls back, and the gradient
+# is several times as long. There are two likely reasons, which one run each does not separate.
+#
+# First, the tool's tokens surprise the model, and so do the headers between two turns, which it never had to write.
+# Their gradients are large, and they decide where the step goes. The figure shows the length of the gradient before the
+# trainer shortens it to at most 1, and Adam divides by the gradient's recent size. So a longer gradient does not make a
+# longer step: it leaves a smaller part of the step to the model's own tokens.
+#
+# Second, the model is trained to *write* what it should only read. Where the advantage is positive, it learns to
+# predict the tool's text, and where it is negative, it is pushed away from a text that it did not choose.
+#
+# Large models are trained with such a mask, too. [Jin et al. 2025](https://arxiv.org/abs/2503.09516), whose tool is a
+# search engine, mask the texts that it finds, to keep the training stable.
 
 # %% [markdown]
 # ## When to call: a price
 #
 # The trained model uses the calculator even for 3 times 4. A call costs nothing, so it has no reason to answer from
-# memory. Now let each call cost 0.9 of a right answer, and train again from new adapters. For which products does a
-# call still pay? Without a call the model earns its rate of right answers by heart. With a call it earns its rate of
-# right answers after a call, minus the price. So a call pays if the first number is below the **border**:
+# memory. Now let each call cost half of a right answer. For which products does a call still pay? Without a call the
+# model earns its rate of right answers by heart. With a call it earns its rate of right answers after a call, minus the
+# price. So a call pays if the first number is below the **border**:
 #
 #     border = rate right after a call - price
 #
-# With about 95 % right after a call the border is near 5 %. Hardly any hard product is right by heart, so there a call
-# should still pay, though it gains only about 0.05. Of the easy products 44 % are right by heart (without the tool,
-# above): there a call costs much more than it gains.
+# With about 95 % right after a call the border is near 45 %. Hardly any hard product is right by heart, so there a call
+# gains about 0.45. The easy products stand on both sides of the border. By heart 44 % of their answers are right
+# (without the tool, above), so on average a call gains nothing, but it gains something for a product that the model
+# does not know, and it costs something for one that it knows.
 #
-# Half of the steps save time: by step 20 the free run already called in nearly every completion. (The learning rate of
-# the shorter run falls to 0 by then, so where more steps would lead, this comparison cannot show.) The table shows for
-# which kind of product the model still calls:
+# Train again from new adapters, with the price and otherwise as before. The columns *free* and *priced* are two
+# trainings of the same length that differ only in the price:
 
 # %%
-PRICE = 0.9
+PRICE = 0.5
 new_model, _ = load_policy(profile)
 reward = get_tool_answer_reward(price=PRICE)
-make_trainer(new_model, train_rows, [reward], STEPS // 2, tools=[multiply]).train()
+make_trainer(new_model, train_rows, [reward], STEPS, tools=[multiply]).train()
 priced = play_products(new_model, [multiply])
 rates_priced = measured(priced, heldout_rows)
 show_tables({"before": rates_before, "free": rates_after, "priced": rates_priced})
-
-# %% [markdown]
-# Compute the border of this run, and what each policy earns at this price:
-
-# %%
 right_after_a_call = []
 for episode, row in zip(priced, heldout_rows):
     if episode.calls == 1:
         right_after_a_call.append(episode.right(row))
 border = mean(right_after_a_call) - PRICE
 print(f"right after a call: {mean(right_after_a_call):.0%}")
-print(f"a call pays if the rate without it is below {border:.2f}")
-tables = {"before": rates_before, "free": rates_after, "priced": rates_priced}
-for name, table in tables.items():
-    for kind in ("easy", "hard"):
-        rate, calls = table[kind]
-        print(f"{name:6} {kind} products earn {rate - PRICE * calls:+.2f} each")
+print(f"a call pays if the rate by heart is below {border:.2f}")
 
 # %% [markdown]
-# The model still calls for nearly every hard product (0.98 calls), but much more rarely for an easy one (0.25 calls in
-# these 36 conversations). At this price it earns 0.28 for an easy product, where the free policy would earn nothing,
-# and about the same as that policy for a hard one. But the untrained model would earn 0.27 for an easy product, too,
-# because it calls rarely anyway. So the price did not make these calls rarer than before: it kept the training from
-# making them the rule.
-#
-# The kinds are a coarse division: some easy products the model does not know by heart at all. Does it call more often
-# for those? The next cell plays each of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times freely,
-# and eight times with the token suppressed that opens a call.
+# With a price the model still calls for nearly every hard product, and more rarely for an easy one. So it tells the two
+# *kinds* apart. Does it also tell single products apart, that is, does it call more often for the easy products that it
+# does not know? The next cell plays each of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times
+# freely, and eight times with the token suppressed that opens a call.
 
 # %%
 TRIES = 8
@@ -614,23 +613,34 @@ def rates_of_products(model, rows, is_counted):
         counted.append(is_counted(episode, row))
     return np.array(counted).reshape(len(rows), TRIES).mean(axis=1)
 
+# %% [markdown]
+# Play, and count the calls of three groups: hard products, easy products for which a call pays at the border of this
+# run, and easy products for which it does not:
 
+# %%
 by_kind = sorted(heldout_rows, key=lambda row: row["kind"])  # the easy ones first
 some_products = by_kind[:60]
+is_easy = np.array([row["kind"] == "easy" for row in some_products])
 calling = rates_of_products(new_model, some_products, called)
 new_model.generation_config.suppress_tokens = [call_token]
 known = rates_of_products(new_model, some_products, answered_right)
 new_model.generation_config.suppress_tokens = None
+pays = known < border
+groups = {"hard": ~is_easy}
+groups["easy, a call pays"] = is_easy & pays
+groups["easy, it does not pay"] = is_easy & ~pays
+for name, chosen in groups.items():
+    rate = calling[chosen].mean()
+    print(f"{name:22} {chosen.sum():2} products, calls in {rate:.0%} of the tries")
 
 # %% [markdown]
-# In the figure, the horizontal axis is the rate right by heart, and the dashed line is the border. A call pays for the
-# products to the left of the line, and not for those to the right. Each point is a product, moved a little at random so
-# that equal ones stay visible, and each thick line is the mean of the easy products on its side:
+# In the figure each point is a product, moved a little at random so that equal ones stay visible. The horizontal axis
+# is the rate right by heart, and the dashed line is the border: a call pays for the products to the left of it. Each
+# thick line is the mean of the easy products on its side. A policy that knows what it knows would have its left line
+# near the top and its right line near the bottom:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 4.0)
-is_easy = np.array([row["kind"] == "easy" for row in some_products])
-pays = known < border
 chance = np.random.default_rng(0)
 shift = chance.uniform(-0.025, 0.025, (2, len(some_products)))
 for kind, chosen, mark, colour in (("hard", ~is_easy, "x", figures.ORANGE),
@@ -638,55 +648,43 @@ for kind, chosen, mark, colour in (("hard", ~is_easy, "x", figures.ORANGE),
     x = known[chosen] + shift[0, chosen]
     y = calling[chosen] + shift[1, chosen]
     axes.scatter(x, y, marker=mark, color=colour, alpha=0.6, label=f"{kind} product")
-rates_of_calling = {"hard": calling[~is_easy].mean()}
+left_mean = calling[is_easy & pays].mean()
+right_mean = calling[is_easy & ~pays].mean()
 label = "mean of the easy products on this side"
-for side, chosen, ends in (("left", is_easy & pays, (-0.04, border)),
-                           ("right", is_easy & ~pays, (border, 1.04))):
-    if not chosen.any():
-        continue
-    rate = calling[chosen].mean()
-    axes.hlines(rate, *ends, color=figures.BLUE, lw=3, label=label)
-    label = None  # one line in the legend
-    rates_of_calling[f"easy, {side} of the border"] = rate
+axes.hlines(left_mean, -0.04, border, color=figures.BLUE, lw=3, label=label)
+axes.hlines(right_mean, border, 1.04, color=figures.BLUE, lw=3)
 axes.axvline(border, color="black", linestyle="--", lw=1, label="calls pay left of it")
 axes.set(xlabel="rate right by heart (of 8 tries)", ylabel="rate of calling (of 8)")
 axes.set(xlim=(-0.05, 1.05), ylim=(-0.08, 1.08))
-numbers = "; ".join(f"{name}: {rate:.0%}" for name, rate in rates_of_calling.items())
-axes.set_title(f"How often it calls: {numbers}", fontsize=10)
+hard_mean = calling[~is_easy].mean()
+numbers = f"hard {hard_mean:.0%}; easy, left {left_mean:.0%}, right {right_mean:.0%}"
+axes.set_title(f"How often it calls: {numbers}", loc="left")
 figure.legend(loc="outside lower center", ncols=2, frameon=False)
-words = f"Scatter plot of 60 products; for {pays.sum()} a call pays. "
-figures.show(figure, f"{words}Rate of calling: {numbers}.")
+figures.show(figure, f"Scatter plot of 60 products. Calls: {numbers}.")
 
 # %% [markdown]
-# The best policy always calls left of the border and never right of it. The hard products stand at the top left: the
-# model calls for 92 % of them, although a call gains only a few hundredths. One reason is the advantage, which divides
-# by the spread of the group's rewards. In a group where every call leads to the right answer, 0.1 for a call against 0
-# for a wrong answer by heart gives nearly the same advantages as 1 against 0.
-#
-# How often does it call for which easy products?
+# How far apart are the two thick lines, and could that be chance? The rates of the single products scatter, and the 95
+# % interval of the difference follows from this scatter:
 
 # %%
-well_known = is_easy & (known >= 7 / 8)
-for name, chosen in (
-    ("all easy products", is_easy),
-    ("left of the border", is_easy & pays),
-    ("known in 1 to 6 of 8 tries", is_easy & ~pays & ~well_known),
-    ("known in 7 or 8 of 8 tries", well_known),
-):
-    rate = calling[chosen].mean()
-    print(f"{name:26} {chosen.sum():2} products, calls in {rate:.0%} of the tries")
+left = calling[is_easy & pays]
+right = calling[is_easy & ~pays]
+gap = left.mean() - right.mean()
+variance = left.var(ddof=1) / len(left)
+variance += right.var(ddof=1) / len(right)
+reach = 1.96 * variance**0.5
+low = gap - reach
+high = gap + reach
+print(f"left minus right: {gap:+.2f}, 95 % interval from {low:+.2f} to {high:+.2f}")
 
 # %% [markdown]
-# For easy products the model calls in 38 % of the tries, less than half as often as for hard ones. Does it choose the
-# right ones? Left of the border, where a call would pay, stand only two easy products, too few to say anything. On the
-# right it calls for the five that it knows best in 15 % of the tries, and for the other 29 in 43 %, although a call
-# does not pay for these either. So after 20 steps it tells the two *kinds* apart, and perhaps also what it knows nearly
-# always, but far less sharply than the border asks. (A rate from eight tries is rough: its 95 % interval reaches up to
-# 35 points to each side, so some products may belong to the other side. And whether the model called less for the best
-# known ones before this training, too, nothing here shows.)
+# If the interval contains 0, this run does not show that the model tells single products apart. If it lies above 0, the
+# model calls more often where it knows less. A rate of eight tries is rough, so some products may stand on the wrong
+# side of the border, which makes the measured difference smaller than the true one.
 #
-# A price is not always worth setting. If it moves the border close to the rate by heart, then a call gains about what
-# it costs, and there is nothing to earn by calling less: exercise 11.2 trains with such a price.
+# To learn this is hard, because what the reward tells about one easy product is small and noisy: a call gains or costs
+# a few tenths, and each group contains one product only. For the hard products every group says the same. So expect a
+# model to learn first *on which kind of task* a tool pays. How the price moves the border, exercise 11.2 shows.
 #
 # ## Two tools: look up, then multiply
 #
@@ -951,17 +949,20 @@ for name, rate in yardsticks.items():
 axes.set(xlabel="optimizer step", ylabel="games won", ylim=(0.1, 1.1))
 axes.set_xticks(range(0, STEPS // 2 + 1, 5))
 figure.legend(frameon=False, loc="outside right center")
-axes.set_title("Trained, the model beats the random player, not binary search")
+axes.set_title("These three runs beat the random player, not binary search")
 figures.show(figure, "Lines of the games won by step. " + "; ".join(parts))
 
 # %% [markdown]
-# All three runs win 78 to 80.5 % of the held-out games, more than the random player and less than binary search. (Runs
-# can differ more than these three do: an earlier run of seed 0 ended at 70.0 %,
-# [as measured](../docs/measurements.md#a-model-that-acts), which is hardly more than the random player's 68.5 %.) The
-# thick lines end lower, at 63 to 76 %. Each of these ends is a mean of only 20 secrets, played while the model was
-# still changing, so it is too rough to compare with a point. What did the model learn? Its policy at this game is a
-# table: for each range of numbers that are left, how often it guesses which number. The next cell makes such tables
-# from games:
+# All three runs win 78 to 80.5 % of the held-out games, more than the random player and less than binary search. Runs
+# can differ more than these three do: an earlier run of seed 0 ended at 70.0 %, [as
+# measured](../docs/measurements.md#a-model-that-acts), which is hardly more than the random player's 68.5 %.
+#
+# The thick lines end lower than the points, in all three runs. An end is the mean of only 20 secrets, and some secrets
+# are harder than others, so it may be off by some points in either direction. That all three ends lie lower, this does
+# not explain, and we have not found what does.
+#
+# What did the model learn? Its policy at this game is a table: for each range of numbers that are left, how often it
+# guesses which number. The next cell makes such tables from games:
 
 # %%
 def guess_tables(episodes):
@@ -1015,8 +1016,7 @@ common.sort(key=lambda left: (left[0] - left[1], left[0]))  # wide ranges first
 # In the figure, each row is one of the seven commonest ranges of the games of seed 0, with the number of guesses there.
 # The darker a square, the more often this number was guessed; the last column has the guesses outside 1 to 7. The black
 # frame contains what is left, and the dots mark what binary search would guess: the middle of the range, or either of
-# two middle numbers. The titles tell how many guesses of these rows are on a dot. (The first row has a guess more than
-# there are games: a guess outside 1 to 7 left the range as it was.)
+# two middle numbers. The titles tell how many guesses of these rows are on a dot.
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -1052,7 +1052,7 @@ figures.show(figure, words + "; ".join(parts))
 # %% [markdown]
 # After training, the guesses stand more often on the dots and more often within the frames: the model plays a part of
 # the strategy again, which it had been trained to forget. It is not binary search: in the rows *1 to 6* and *2 to 7*,
-# with 8 and 11 guesses, the darkest square is not on a dot. And coloured squares outside of a frame, such as 2 and 3 in
+# with 8 and 11 guesses, the darkest square is not on a dot. Coloured squares outside of a frame, such as 2 and 3 in
 # the row *1 to 1*, are guesses that contradict an earlier answer: with them the model loses games that it could still
 # have won.
 
@@ -1174,7 +1174,8 @@ figures.show(figure, "Advantages by first guess, means: " + "; ".join(parts))
 # An environment can also reward single turns: `get_reward` may give a part of the reward for each guess that
 # contradicts no earlier answer. TRL still adds everything up into one advantage for the whole conversation, and a model
 # can collect such parts without ever winning, so attack such a reward as in chapter 03. In exercise 11.6 you write one
-# and train with it.
+# and train with it. Other methods give each action an advantage of its own: [Feng et al.
+# 2025](https://arxiv.org/abs/2505.10978) compare the actions of a group that were taken in the same state.
 #
 # ## The cost of turns
 #
@@ -1444,15 +1445,16 @@ check("11.2", priced_reward);
 #
 # </details>
 #
-# Train with your reward, from new adapters and for half of the steps. The price is now 0.5. Where is the border, and
-# what will the model do with the easy products, of which 44 % were right by heart before training? Decide before you
-# run the cell.
+# Train with your reward, from new adapters and for half of the steps. The price is now 0.9. Where is the border, and
+# what will the model do with the easy products, and with the hard ones? Decide before you run the cell.
 #
 # <details><summary>Answer</summary>
 #
-# After a call about 95 % of the answers are right, so the border is at 45 %, which is just where the easy products are
-# on average. A call for them gains about what it costs. So their mean reward tells the model neither to call nor not to
-# call. For a hard product a call gains 0.45.
+# After a call about 95 % of the answers are right, so the border is near 5 %. Nearly all easy products stand right of
+# it: a call for them costs about 0.4 more than it gains. For a hard product a call still pays, but it gains only about
+# 0.05. Yet the model learns to make it, because the advantage divides by the spread of the group's rewards. In a group
+# where every call leads to the right answer, 0.1 for a call against 0 for a wrong answer by heart gives nearly the same
+# advantages as 1 against 0.
 #
 # </details>
 
@@ -1465,11 +1467,11 @@ def train_on_products(reward):
 
 
 def your_reward(completions, answer, **columns):
-    return priced_reward(completions, answer, price=0.5)
+    return priced_reward(completions, answer, price=0.9)
 
 
 try:
-    priced_reward([], [], 0.5)
+    priced_reward([], [], 0.9)
     show_tables({"yours": train_on_products(your_reward)})
 except NotImplementedError:
     print("Write priced_reward first, then run this cell.")
@@ -1477,12 +1479,10 @@ except NotImplementedError:
 # %% [markdown]
 # <details><summary>How to read your result</summary>
 #
-# In our run (seed 0) the model called for nearly every hard product (0.96 calls each) and 0.36 times for an easy one.
-# More plays of the same policy, eight for each easy product, are the better estimate: they had calls in 56 % of those
-# where a call was worth its price and in 51 % of those where it was not. So nothing shows that it tells single products
-# apart. It earned no more than by calling always, 0.29 for an easy product against 0.39, which is within chance for 36
-# products. Calls for easy products even became more frequent than before training (0.17). Probably what the model
-# learned on hard products carried over.
+# In our run (seed 0) the model called for nearly every hard product (0.98 calls each) and 0.25 times for an easy one,
+# with 50 % of the easy ones right. So an easy product earned 0.50 - 0.9 x 0.25 = 0.28. A policy that always calls would
+# earn about nothing there. The untrained model, which calls rarely anyway, would earn 0.27: so for easy products the
+# price did not make calls rarer than before, it kept the training from making them the rule.
 #
 # </details>
 
@@ -1750,15 +1750,15 @@ except NotImplementedError:
 # How do you train a model that acts?
 #
 # - Use the same trainer: `GRPOTrainer` takes `tools` and `environment_factory`. A tool's result is part of the
-#   conversation, but the model did not write it, so the mask leaves it out of the loss.
+#   conversation, but the model did not write it, so the mask leaves it out of the loss. What you saw is a skill that
+#   came back within 20 to 40 steps; how far a model without it would come, this chapter does not show.
 # - Let tools check types, sizes and time themselves. If a tool fails by its own fault, do not count that as a wrong
 #   answer.
 # - `max_completion_length` limits calls, results and the answer together. What does not fit is dropped without a
 #   warning: watch `tools/lost_results`.
 # - A correctness reward teaches the model to call always. With a price, a call pays only where the rate by heart is
-#   below the border, that is the rate after a call minus the price. At a price of 0.9 our model called for nearly every
-#   hard product and in 38 % of the tries for an easy one: it told the two kinds apart, but followed what it knows of
-#   single products only roughly.
+#   below the border, that is the rate after a call minus the price. Our model learned on which kind of product a call
+#   pays; whether it pays for a single product is harder to learn.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
