@@ -717,9 +717,9 @@ display(Markdown(text))
 # can give at all, however rarely, becomes likely. In that sense sharpening raises the pass@16 as well.)
 #
 # With more tries, fewer problems are new. In the stored runs that the next section reads, the base had 64 tries at each
-# of these 120 problems. At least one of all 64 solves 75.8 % of them. If only 16 of the 64 are taken at random, at least
-# one of these solves 65.3 %, as in step 4, where 16 tries solved 64.2 %. After training, 16 tries solve 94.2 %, the
-# mean of three seeds. [Chapter 08](08_evaluation.ipynb) draws such a comparison for another run.
+# of these 120 problems. All 64 together solve 75.8 % of the problems. Any 16 of them together solve 65.3 % on average,
+# close to the 64.2 % that the 16 tries of step 4 solved. After training, 16 tries solve 94.2 %, the mean of three
+# seeds. [Chapter 08](08_evaluation.ipynb) draws such a comparison for another run.
 #
 # And "new" does not mean new arithmetic. The model could add, subtract and multiply before training, and it solved
 # other kinds of problem. GRPO taught it to do so in the rare kinds. A kind of problem that the model never solves would

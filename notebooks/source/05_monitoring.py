@@ -1061,8 +1061,9 @@ check("05.2", my_diagnosis);
 #     }[letter]
 # ```
 #
-# B's eight texts are one text, because it samples at a temperature of 0.05. Its held-out accuracy is far below its
-# reward, because the probe samples at a temperature of 1, at which the policy still varies its form.
+# The eight texts of B's groups are nearly all the same, because B samples at a temperature of 0.05. Its held-out
+# accuracy is far below its reward, because the probe samples at a temperature of 1, at which the policy still varies
+# its form.
 #
 # C's reward for the form has weight 0, so nothing pays for the form. The lenient reward rises. The form drifts up a
 # little, but on the held-out problems the strict accuracy stays near 0.2.
