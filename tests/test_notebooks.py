@@ -6,7 +6,9 @@ outputs may hold no traceback, and a notebook that trains must prove its steps a
 file.
 """
 
+import ast
 import base64
+import builtins
 import copy
 import functools
 import io
@@ -17,6 +19,7 @@ import re
 import subprocess
 import sys
 
+import jupytext
 import nbformat
 import pytest
 from conftest import REPO, copy_notebooks, finished
@@ -158,6 +161,77 @@ def test_only_chapter_04_trains_the_gpus_own_model_by_default(source):
     if source.stem != "04_grpo_run":
         # MY_PROFILE of the capstone is "smoke" until the learner changes it
         assert [call for call in calls if "smoke" not in call and "MY_PROFILE" not in call] == []
+
+
+OWN_SCOPE = (ast.FunctionDef, ast.ClassDef, ast.Lambda)
+OWN_SCOPE += (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def is_the_solution(assignment):
+    """Whether it is `name = correct_name`, which puts the course's solution into `name`."""
+    (target, *others), value = assignment.targets, assignment.value
+    if others or not isinstance(target, ast.Name) or not isinstance(value, ast.Name):
+        return False
+    return value.id == f"correct_{target.id}"
+
+
+def names_of(code):
+    """The names that a cell imports or defines, and those that it binds to something else."""
+    made, bound = set(), set()
+    nodes = [ast.parse(code)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            made.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            made |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.add(node.id)
+        elif isinstance(node, ast.Assign) and is_the_solution(node):
+            continue
+        if not isinstance(node, OWN_SCOPE):
+            nodes += ast.iter_child_nodes(node)
+    return made, bound
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_no_variable_takes_the_name_of_a_function(source):
+    """A loop variable `measure` once broke a function of an earlier cell, which calls measure()."""
+    functions = set(dir(builtins)) - {"_"}
+    for cell in jupytext.read(source, fmt="py:percent").cells:
+        if cell.cell_type == "code":
+            made, bound = names_of(cell.source)
+            functions |= made
+            assert bound & functions == set(), f"rename them in: {cell.source[:300]}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "measure = 1",
+        "measure: int = 1",
+        "measure, other = 1, 2",
+        "for measure in range(2):\n    pass",
+        "for other, measure in {}.items():\n    pass",
+        "with open('x') as measure:\n    pass",
+        "if True:\n    measure = 1",
+        "measure += 1",
+        "measure = correct_other",
+        "del measure",
+    ],
+)
+def test_a_variable_with_a_functions_name_is_seen(code):
+    assert "measure" in names_of(code)[1]
+
+
+def test_what_is_local_or_imported_is_no_variable():
+    for code in (
+        "[measure for measure in range(2)]",
+        "def f():\n    measure = 1",
+        "measure = correct_measure",
+        "from grpo_workbook.evaluation import measure",
+    ):
+        assert "measure" not in names_of(code)[1]
 
 
 def test_building_twice_gives_the_same_notebook():

@@ -5,12 +5,12 @@ import re
 from grpo_workbook.exercises.tasks import exercise, experiment, paired_direction
 
 
-def first(right, problems):
+def first_right(right, problems):
     """Outcomes of which the first `right` are right."""
     return [True] * right + [False] * (problems - right)
 
 
-def last(right, problems):
+def last_right(right, problems):
     """Outcomes of which the last `right` are right."""
     return [False] * (problems - right) + [True] * right
 
@@ -307,8 +307,8 @@ swap_the_reward = experiment(
 # measured: 53 and 79 of 120 (here so that 29 got better and 3 worse)
 swap_the_reward.example(
     {
-        "before": first(53, 120),
-        "after": first(50, 53) + first(29, 67),
+        "before": first_right(53, 120),
+        "after": first_right(50, 53) + first_right(29, 67),
         "tokens": [27.4, 27.3],
     },
     gives="more right",
@@ -321,25 +321,29 @@ NOT_BEYOND = "a gain, but not beyond the control"
 BEYOND = "a gain beyond the control"
 
 what_is_shown = exercise("04.3", "what_is_shown")
-what_is_shown.case(first(0, 8), first(8, 8), first(0, 8), gives=BEYOND)
-what_is_shown.case(first(0, 8), first(8, 8), first(8, 8), gives=NOT_BEYOND)
-what_is_shown.case(first(0, 8), first(5, 8), first(0, 8), gives=NO_GAIN)  # p = 0.06
+what_is_shown.case(first_right(0, 8), first_right(8, 8), first_right(0, 8), gives=BEYOND)
+what_is_shown.case(first_right(0, 8), first_right(8, 8), first_right(8, 8), gives=NOT_BEYOND)
+# p = 0.06
+what_is_shown.case(first_right(0, 8), first_right(5, 8), first_right(0, 8), gives=NO_GAIN)
 # p is small, but it is a loss
-what_is_shown.case(first(8, 8), first(0, 8), first(0, 8), gives=NO_GAIN)
-what_is_shown.case(first(8, 8), first(0, 8), first(8, 8), gives=NO_GAIN)
+what_is_shown.case(first_right(8, 8), first_right(0, 8), first_right(0, 8), gives=NO_GAIN)
+what_is_shown.case(first_right(8, 8), first_right(0, 8), first_right(8, 8), gives=NO_GAIN)
 # the control is better
-what_is_shown.case(first(0, 16), first(8, 16), first(16, 16), gives=NOT_BEYOND)
-what_is_shown.case(first(8, 10), first(8, 10), first(0, 10), gives=NO_GAIN)  # the control lost
-what_is_shown.case(first(0, 10), first(10, 10), first(6, 10), gives=NOT_BEYOND)  # p = 0.13
+what_is_shown.case(first_right(0, 16), first_right(8, 16), first_right(16, 16), gives=NOT_BEYOND)
+# the control lost
+what_is_shown.case(first_right(8, 10), first_right(8, 10), first_right(0, 10), gives=NO_GAIN)
+# p = 0.13
+what_is_shown.case(first_right(0, 10), first_right(10, 10), first_right(6, 10), gives=NOT_BEYOND)
 # the control gained, but less
-what_is_shown.case(first(0, 16), first(16, 16), first(8, 16), gives=BEYOND)
-what_is_shown.case(first(0, 12), first(8, 12), first(5, 12), gives=NOT_BEYOND)
-what_is_shown.case(first(6, 16), first(12, 16), first(6, 16), gives=BEYOND)
-what_is_shown.case(first(2, 12), last(10, 12), first(2, 12), gives=BEYOND)
-what_is_shown.case(first(4, 12), first(4, 12), first(4, 12), gives=NO_GAIN)
-what_is_shown.case(first(16, 16), first(8, 16), first(0, 16), gives=NO_GAIN)  # both lost
-what_is_shown.case(first(5, 12), first(8, 12), first(0, 12), gives=NO_GAIN)
-what_is_shown.case(first(0, 20), first(12, 20), first(6, 20), gives=BEYOND)
+what_is_shown.case(first_right(0, 16), first_right(16, 16), first_right(8, 16), gives=BEYOND)
+what_is_shown.case(first_right(0, 12), first_right(8, 12), first_right(5, 12), gives=NOT_BEYOND)
+what_is_shown.case(first_right(6, 16), first_right(12, 16), first_right(6, 16), gives=BEYOND)
+what_is_shown.case(first_right(2, 12), last_right(10, 12), first_right(2, 12), gives=BEYOND)
+what_is_shown.case(first_right(4, 12), first_right(4, 12), first_right(4, 12), gives=NO_GAIN)
+# both lost
+what_is_shown.case(first_right(16, 16), first_right(8, 16), first_right(0, 16), gives=NO_GAIN)
+what_is_shown.case(first_right(5, 12), first_right(8, 12), first_right(0, 12), gives=NO_GAIN)
+what_is_shown.case(first_right(0, 20), first_right(12, 20), first_right(6, 20), gives=BEYOND)
 
 
 def p_value(before, after):
@@ -473,6 +477,6 @@ my_problems = experiment(
     },
 )
 # measured: a tram in place of the bus, larger numbers in the same sentence, a sum of pears
-my_problems.example({"before": first(7, 32), "after": [1] * 31 + [0]}, gives="more")
+my_problems.example({"before": first_right(7, 32), "after": [1] * 31 + [0]}, gives="more")
 my_problems.example({"before": [0] * 32, "after": [0] * 32}, gives="no difference")
-my_problems.example({"before": first(21, 32), "after": first(8, 32)}, gives="fewer")
+my_problems.example({"before": first_right(21, 32), "after": first_right(8, 32)}, gives="fewer")

@@ -176,10 +176,13 @@ print(profile)
 # ## Step 1: the model, in 4 bits, with adapters
 #
 # A training needs memory for all weights, and also for the gradients and optimizer states of those weights that learn.
+# For a large model this is more than a small GPU has. Two means make it fit: 4 bits for the weights, and adapters. The
+# tiny model would fit without either. It is trained in this way so that a run on a CPU takes the same steps as a run on
+# a GPU.
+#
 # In 4 bits the weights of the linear layers take about a quarter of their size with 16 bits. The embeddings stay in 16
 # bits, so a small model with a large vocabulary shrinks less: Qwen3-1.7B to about 40 % (computed from its shapes). With
-# adapters, few weights learn, so the second part is small. The tiny model would fit without either. It is trained in
-# this way so that a run on a CPU takes the same steps as a run on a GPU.
+# adapters, few weights learn, so there are few gradients and optimizer states.
 #
 # The script made two calls, `from_pretrained` and `get_peft_model`. `load_policy(profile)` makes the same two calls
 # with the profile's values. It also loads models that can see, such as Gemma 3 4B, and trains only their text part:
@@ -211,9 +214,7 @@ A = layer.lora_A["default"].weight
 B = layer.lora_B["default"].weight
 block = W.flatten()[:64]
 scale = block.abs().max().item()
-levels = (block / scale).unique()
 print(f"{W.numel():,} weights in {packed.numel():,} bytes and {W.numel() // 64} scales")
-print(len(levels), "of the 16 levels occur in the first block")
 print(f"A and B: {A.numel() + B.numel():,} weights, B all zero: {not B.any()}")
 
 # %% [markdown]
@@ -560,10 +561,10 @@ for update in (1e-5, 5e-5, 1.5e-3):
     print(f"an update of {update:g} leaves {rate:.0%} of the weights unchanged")
 
 # %% [markdown]
-# The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of such updates of A. (B
-# starts at 0, where bfloat16 is fine enough, and loses updates only once it has grown.) At this run's 1.5e-3 no such
-# update is lost; it is only rounded. (Most updates are smaller than the learning rate, and the schedule lowers the rate
-# to 0, so all three percentages are rather too low.)
+# The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of such updates of A. At this
+# run's 1.5e-3 no such update is lost; it is only rounded. All three percentages are rather too low, because most
+# updates are smaller than the learning rate, and the schedule lowers the rate to 0. B starts at 0, where bfloat16 is
+# fine enough, and loses updates only once it has grown.
 #
 # Now train. `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
 
@@ -585,10 +586,9 @@ trainer.train();
 #
 # Watch the reward, not the loss. The advantages of each group sum to 0, and here right and wrong answers are about
 # equally long. So the value of the loss stays near 0 as long as every update uses fresh completions and `beta` is 0, as
-# here; only its gradient matters. (The loss is a mean over tokens, so long answers count more. Where right and wrong
-# answers differ in length, its value moves away from 0. That is no fault either.) In the table, each row is the mean
-# over a tenth of the steps, named after the last of them, and `frac_reward_zero_std` is the fraction of groups with
-# zero variance:
+# here; only its gradient matters. (Chapter 05 shows when its value moves away from 0, and that this is no fault
+# either.) In the table, each row is the mean over a tenth of the steps, named after the last of them, and
+# `frac_reward_zero_std` is the fraction of groups with zero variance:
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -619,12 +619,15 @@ figures.show(figure, words)
 # %% [markdown]
 # ## Step 7: did it learn?
 #
-# The training reward cannot answer this question: the model may have exploited the reward or, where a run sees its
+# The training reward cannot answer this question. The model may have exploited the reward or, where a run sees its
 # problems more than once, memorized them. (The smoke profile sees 1,200 of its 1,319 problems, each once.) And each
-# step has other problems, so its reward is no measure of before and after on the same ones. Held-out problems can
-# answer it. Each pair of bars in the figure is one measure of accuracy before and after training, and the thin black
-# lines are its 95 % intervals. If training had only taught the form, the lenient bars would not rise. The last pair is
-# the lenient pass@16: the fraction of problems that at least one of 16 sampled answers solves, in any readable form.
+# step has other problems, so its reward does not compare before and after on the same ones.
+#
+# Held-out problems can answer the question. Each pair of bars in the figure is one measure of accuracy before and after
+# training, and the thin black lines are its 95 % intervals. The first two pairs are strict rates, of sampled and of
+# greedy answers. The third pair is the lenient rate of the same sampled answers: if training had only taught the form,
+# this pair would not rise. The last pair is the lenient pass@16, the fraction of problems that at least one of 16
+# sampled answers solves, in any readable form.
 
 # %%
 from grpo_workbook.evaluation import report_heldout
@@ -711,10 +714,12 @@ display(Markdown(text))
 #
 # Nor does "new" mean that the model could not solve the problem before. A problem that it solves in one of 50 tries is
 # usually solved in none of 15, so it counts as new. (Others use *sharpening* in a wider sense: any answer that the base
-# can give at all, however rarely, becomes likely. In that sense sharpening raises the pass@16 as well.) With more
-# tries, fewer problems are new. In the stored runs that the next section reads, the base solves 75.8 % of these 120
-# problems in 64 tries, more than the 65.3 % that it solves in 16. After training, 16 tries solve 94.2 % (the mean of
-# three seeds). [Chapter 08](08_evaluation.ipynb) draws such a comparison for another run.
+# can give at all, however rarely, becomes likely. In that sense sharpening raises the pass@16 as well.)
+#
+# With more tries, fewer problems are new. In the stored runs that the next section reads, the base had 64 tries at each
+# of these 120 problems. All 64 together solve 75.8 % of the problems. Any 16 of them together solve 65.3 % on average,
+# close to the 64.2 % that the 16 tries of step 4 solved. After training, 16 tries solve 94.2 %, the mean of three
+# seeds. [Chapter 08](08_evaluation.ipynb) draws such a comparison for another run.
 #
 # And "new" does not mean new arithmetic. The model could add, subtract and multiply before training, and it solved
 # other kinds of problem. GRPO taught it to do so in the rare kinds. A kind of problem that the model never solves would
@@ -779,17 +784,17 @@ names = list(controls["run"].unique())
 colours = {"main": figures.ORANGE}
 figure, grid = figures.new_panels(9.5, 2.9, 3, 3)
 words = []
-for axes, measure in zip(grid, measures):
+for axes, column in zip(grid, measures):
     for place, name in enumerate(names):
-        values = controls.loc[controls["run"] == name, measure]
+        values = controls.loc[controls["run"] == name, column]
         colour = colours.get(name, figures.BLUE)
         axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.6)
         x, side = values.max() + 4, "left"
         if x > 70:  # no room on the right
             x, side = values.min() - 4, "right"
         axes.text(x, place, f"{values.mean():.1f}", ha=side, va="center", color=colour)
-        words.append(f"{name}, {measure}: {values.mean():.1f}")
-    axes.set_title(measure)
+        words.append(f"{name}, {column}: {values.mean():.1f}")
+    axes.set_title(column)
     axes.set_xlim(-4, 104)
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(labelleft=axes is grid[0])  # the names once, on the left
@@ -808,9 +813,10 @@ figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.
 # this.
 #
 # - At this learning rate, updates without information destroy the model. With a *random* reward the advantages are
-#   noise, and after 120 steps of noise no answer is right. So the updates alone do not bring the gain. At a lower rate
-#   a random reward might do less harm; this was not tried. [Chapter 08](08_evaluation.ipynb) reports a large model that
-#   gained even with random rewards, so with a large model repeat this control.
+#   noise, and after 120 steps of noise no answer is right. So at this rate the updates alone bring no gain. Because
+#   they destroy the model, this control shows little more. At a lower rate a random reward might do less harm; this was
+#   not tried. [Chapter 08](08_evaluation.ipynb) reports a large model that gained even with random rewards, so with a
+#   large model repeat this control.
 # - *More* of the old data hardly helps: the greedy rate rises by 4 points.
 # - With the same data, *rebalanced*, the greedy rate is 48 %. So at least 9 of GRPO's 43 points can be had without any
 #   reward, by practising the 24 rare examples more often.
@@ -1217,7 +1223,8 @@ predict("04.4", prediction, my_problems);
 #   what is done before and after it.
 # - Before you train, test the reward on completions whose quality you know. Some of them should try to fool it.
 # - Set every value that matters explicitly, because TRL and Unsloth have different defaults. Large models with LoRA
-#   start at a learning rate of 1e-5, with full fine-tuning at 1e-6. Keep the adapters in float32.
+#   start at a learning rate of 1e-5, with full fine-tuning at 1e-6. Keep the adapters in float32: at 1e-5, bfloat16
+#   would lose most single updates of A.
 # - Measure held-out problems before and after, with an interval and a paired test, and also the problems that the run
 #   does not train on. Neither the loss nor the training reward can tell whether the model improved.
 # - Say what kind of gain it is: form, sharpening, or problems that none of the earlier tries solved.

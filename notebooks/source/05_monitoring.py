@@ -5,8 +5,8 @@
 # run, then finds out what is wrong with sick ones, and then watches runs while they train and stops the bad ones.
 #
 # **After this notebook you can** read every curve of a GRPO run, explain why a loss near 0 is normal, tell a healthy
-# run from a sick one (within 30 steps here; on a GPU wait for about 100), name what is wrong and its cure, and stop a
-# bad run before it wastes an hour.
+# run from a sick one (within 30 steps here; on a GPU wait for about 100), name what is probably wrong and its cure, and
+# stop a bad run before it wastes an hour.
 #
 # **Time:** about 1 minute on two CPU cores that do nothing else (smoke profile). (The stored run shared its machine, so
 # its bars show longer times.) Reading takes about 35 minutes. **You need** chapter 00, and chapter 04 for the calls. To
@@ -66,7 +66,9 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 #
 # The run on the left is the healthy one. Its model is *tiny-form*, which can solve the course's word problems and was
 # trained, on purpose, to write its answers in messy forms ([its card](../data/tiny-form/README.md)). So it learns
-# within 30 steps, and what it learns is mostly the form.
+# within 30 steps, and what it learns is mostly the form. (The settings in the stored logs name the model
+# `data/tiny-qwen3`. This was the folder of these weights when the runs were recorded; today's `tiny-qwen3` is another
+# model.)
 #
 # Six panels show most of what matters, over the optimizer steps. The faint lines are the values of single steps, and
 # the bold lines are means of five steps.
@@ -373,7 +375,7 @@ in_order = [*questions, "healthy"]
 for question, following in zip(in_order, in_order[1:]):
     arrows.append((question, following, ""))
 figure = figures.diagram(boxes, arrows, (11.0, 6.6))
-figure.suptitle("Six questions in this order name most diseases", y=1.02)
+figure.suptitle("Six questions, asked in this order", y=1.02)
 listed = ". ".join(words)
 figures.show(figure, "Decision tree of the diagnosis: six questions from top to bottom "
              f"with the findings to their right. {listed}. At the end: healthy.")
@@ -414,12 +416,17 @@ for name in clinic_names:
 #   25 % on.
 # - Any other run is called so from 50 % on.
 #
-# What is the range, and what was lost? The range goes from the lowest single step to the best mean of five steps. What
-# was lost is the deepest fall from one mean of five steps to a later one. An example: the best mean is 2.0 and the
-# lowest step 0.6, so the range is 1.4. A fall from 2.0 to a mean of 1.0 has lost more than half of it, so for this run
-# the limit is 25 %. These limits rest on healthy runs of 30 to 60 steps, which stay below 20 %, with a `lora_alpha` of
-# twice the rank. A long run, or an adapter with another alpha, may pass them in good health, so look at the reward and
-# at the held-out accuracy, too.
+# These limits rest on healthy runs of 30 to 60 steps, which stay below 20 %, with a `lora_alpha` of twice the rank. A
+# long run, or an adapter with another alpha, may pass them in good health, so look at the reward and at the held-out
+# accuracy, too.
+#
+# <details><summary>How the reward's range and its loss are measured</summary>
+#
+# The range goes from the lowest single step to the best mean of five steps. What was lost is the deepest fall from one
+# mean of five steps to a later one. An example: the best mean is 2.0 and the lowest step 0.6, so the range is 1.4. A
+# fall from 2.0 to a mean of 1.0 has lost more than half of it, so for this run the limit is 25 %.
+#
+# </details>
 #
 # [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every bound with its
 # reason.
@@ -437,11 +444,13 @@ print(as_text(diagnose(shows_work)[:1], shows_work))
 # %% [markdown]
 # How far can you trust these names? We ran `diagnose` on logs of other people's runs that had played no part in writing
 # its rules. It named the cause of 24 of 44 sick runs (55 %, with a 95 % interval from 40 to 68 %) and called 1 of 21
-# healthy runs sick. The rules have been changed since, partly with these logs in view; now `diagnose` names 32 of 44
-# and calls no healthy run sick, which for 21 runs still leaves up to 15 %. Of the twelve sick runs that it does not
-# name, it calls three too short to judge and two flat, in which the groups do not differ. For the other seven, [the
-# measurements](../docs/measurements.md) do not record whether they get a wrong name or are called *healthy*. So take a
-# finding as a hint, and do not take *healthy* as a proof.
+# healthy runs sick. The rules have been changed since, partly with these logs in view. Now `diagnose` names 32 of these
+# 44 runs, but expect less for a new log. It calls no healthy run sick, which for 21 runs still leaves up to 15 %.
+#
+# Of the twelve sick runs that it does not name, it calls three too short to judge and two flat, in which the groups do
+# not differ. For the other seven we did not note whether they got a wrong name or were called *healthy*. So up to 7 of
+# 44 sick runs (16 %) may have been called healthy. Take a finding as a hint, and do not take *healthy* as a proof.
+# [docs/measurements.md](../docs/measurements.md) tells more about these logs.
 
 # %% [markdown]
 # ## What to do: watch the run while it trains
@@ -473,10 +482,8 @@ figures.show(figure, "Diagram: trainer, watched rewards and held-out probe write
 
 # %% [markdown]
 # `HealthCallback` also adds a number that TRL does not log: `adapter/change`, how far the adapters have moved. A log
-# without it cannot answer the fourth question. Then go on to the fifth: `frozen` and `rate_too_low` show there as
-# `reward_flat`. `diagnose` still names `rate_too_high` if the gradient norm jumps and much of the reward is lost for
-# good; otherwise it shows as `reward_falls`. At its end, the report by `as_text` lists under *Not judged* which
-# findings the log cannot show.
+# without it cannot answer the fourth question. What such a log can still show is described at the end of "For the
+# curious".
 #
 # First load the model and the problems. In the smoke profile the model is tiny-form again, with the settings of the
 # stored runs:
@@ -716,7 +723,7 @@ for step, texts in keeper.seen[1:5]:
 # With `stop=True` this run would have ended at step 15, before its reward had begun to rise. The best step is 0, which
 # is the adapter as the live run had left it. How much accuracy did `keep` save? The probe chose the step by its own 64
 # problems, so we test the kept and the last adapter on other problems. (These answers are greedy. The probe samples its
-# answers, which gives a lower accuracy.)
+# answers at temperature 1, which gives a lower accuracy.)
 
 # %%
 from grpo_workbook import evaluate, load_model
@@ -771,8 +778,9 @@ gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
 # %% [markdown]
 # Each row of the figure is a run, with its mean reward, its KL and the mean length of its completions over the steps.
 # The grey band is the first 30 steps, in which the tiny model learns its task. The rewards have different scales,
-# because the runs have different reward functions. The dashed line is the maximum length, where it is known. The scale
-# of the KL is logarithmic: each line of the grid is a hundred times the one below it.
+# because the runs have different reward functions, and these scales do not begin at 0: read the numbers beside them
+# before you call a jump large. The dashed line is the maximum length, where it is known. The scale of the KL is
+# logarithmic: each line of the grid is a hundred times the one below it.
 #
 # The first five runs log the KL in nats per token. The last one comes from another program, which logs its KL penalty:
 # a coefficient (0.001 by default) times the *sum* over a completion's tokens. With completions of 1,000 tokens this is
@@ -1039,7 +1047,7 @@ check("05.2", my_diagnosis);
 #
 # A dict from letter to name is enough. When one text in eight is unique, all eight are the same. In C, D and F some
 # part of the reward rises: is it the part that matters, and what is its weight? For E, use the three limits of the
-# adapters' movement.
+# adapters' movement; how its reward's range and loss are measured is folded below them.
 #
 # </details>
 #
@@ -1052,6 +1060,10 @@ check("05.2", my_diagnosis);
 #         "D": "hacked", "E": "rate_too_high", "F": "wrong_answers",
 #     }[letter]
 # ```
+#
+# The eight texts of B's groups are nearly all the same, because B samples at a temperature of 0.05. Its held-out
+# accuracy is far below its reward, because the probe samples at a temperature of 1, at which the policy still varies
+# its form.
 #
 # C's reward for the form has weight 0, so nothing pays for the form. The lenient reward rises. The form drifts up a
 # little, but on the held-out problems the strict accuracy stays near 0.2.
@@ -1335,6 +1347,11 @@ for name, log in gpu_runs.items():
 # printed metrics, or `trainer.state.log_history`. You can add settings that the log lacks, such as `settings={"beta":
 # 0.04}`.
 #
+# A log without `adapter/change` cannot answer the fourth question. Then go on to the fifth: `frozen` and `rate_too_low`
+# show there as `reward_flat`. `diagnose` still names `rate_too_high` if the gradient norm jumps and much of the reward
+# is lost for good; otherwise it shows as `reward_falls`. At its end, the report by `as_text` lists under *Not judged*
+# which findings the log cannot show.
+#
 # `trackio show` opens a page with all runs of a project in the browser. `tensorboard --logdir outputs/run/tensorboard`
 # shows the same curves. `WANDB_MODE=offline` keeps W&B on this machine. `HealthCallback` can also send each finding to
 # a service: with `alert=wandb.alert` to W&B, or with `alert=lambda title, text, level: trackio.alert(title, text,
@@ -1367,7 +1384,7 @@ for name, log in gpu_runs.items():
 #   at step 60 than at step 30. A level stretch after a rise is no reason to stop. The KL and the lengths can show a
 #   disease sooner.
 # - `HealthCallback` diagnoses a run while it trains and can stop it, and `python -m grpo_workbook diagnose` reads its
-#   log afterwards. So a run is learning if its reward and its held-out accuracy rise together; if they do not, the six
-#   questions lead to what is wrong with it.
+#   log afterwards. So a run is learning if its reward and its held-out accuracy rise together. If they do not, the six
+#   questions are where to look first: on other people's runs they named the cause in about half.
 #
 # Next: [06 · Code rewards](06_code_rewards.ipynb), where the answers are programs.
