@@ -552,6 +552,7 @@ def trained_two_trainers_in_a_row(folder, proved):
     assert proved["mixed"] > proved["before"] + 0.4
     assert max(proved["p_values"]) < 1e-6
     assert proved["pass_rates"][1] > proved["pass_rates"][0] + 0.3
+    assert proved["zero_variance"]["chosen"] < proved["zero_variance"]["whole pool"] - 0.15
     assert abs(proved["kl_begins"]["copy of the adapter"]) < 1e-6
     assert proved["kl_begins"]["base model"] > 1e-3
 

@@ -4,8 +4,8 @@
 # In many of your groups all completions earn the same reward, so these groups teach nothing: what should you do? The
 # answer depends on the cause, and the pass rates of the problems help to find it. This chapter looks for the cause in
 # one small model, before and after training. It compares mixed rewards and two stages with correctness alone, where
-# they should not be needed. Then, when many groups teach nothing, it trains on the problems that a filter by difficulty
-# chooses, and computes what such a filter costs.
+# they should not be needed. Then it makes a case in which many groups teach nothing, trains with and without a filter
+# by difficulty, and computes what the filter costs.
 #
 # **After this notebook you can** explain why a group has zero variance, measure how hard each problem is for *this*
 # policy, choose problems by their difficulty, train with two trainers in a row, and judge whether any of it was worth
@@ -23,9 +23,10 @@
 #
 # | fraction of zero-variance groups | reward | the cause | what to do |
 # | --- | --- | --- | --- |
-# | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | reward parts of the answer too (mixed rewards), train first with SFT (chapter 00), or take easier problems |
-# | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems, or it fools the reward: read some completions first (chapter 03) | stop, take harder problems, train on those that are still often wrong, or use dynamic sampling (both below) |
-# | in between or high from the first step on | in between | the groups are small, some problems are never right and others always, or the completions of a problem are nearly alike (a sure policy, or a `temperature` below 1) | measure the pass rates: leave out the problems near 0 and 1; if there are few of them, take larger groups if you can afford more completions (exercise 07.2) |
+# | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | reward parts of the answer too (mixed rewards), train first with SFT (chapter 00), or take easier problems (such problems: *A case for the filter*) |
+# | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems, or it fools the reward: read some completions first (chapter 03) | stop, take harder problems, train on those that are still often wrong, or use dynamic sampling (below) |
+# | in between or high from the first step on | in between | some problems are never right, or others always | measure the pass rates, and leave out the problems near 0 and 1 (*A case for the filter*) |
+# | in between or high from the first step on | in between, and few pass rates are near 0 or 1 | the groups are small, or the completions of a problem are nearly alike (a sure policy, or a `temperature` below 1) | a `temperature` of 1; larger groups if you can afford more completions (exercise 07.2) |
 # | rises | levels off well below its maximum | the policy has lost its variety: its completions of a problem are nearly alike, the wrong ones too, and the entropy is near 0 (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`); with several updates for each batch, also with a higher upper clip (`epsilon_high`, chapter 05) |
 # | rises | levels off well below its maximum | some problems are mastered, and the others are too hard: their completions differ, but hardly any was right before training either | the first row, for the problems that are left |
 #
@@ -36,19 +37,20 @@
 # of the answer lowers this fraction even if no answer is ever right. Look at the mean of the correctness reward by
 # itself too (`rewards/correctness_reward/mean` in TRL's log).
 #
-# With this chapter's tiny model the cause is the second one: its pass rate rises from 48 to 86 %. A filter by
-# difficulty before training would have left out only 2 of 64 problems. Mixed rewards, two stages and correctness alone
-# were compared in one run each, and no difference was shown. A filter measured after training finds much more to leave
-# out, and it is tried in one run. The first row of the table is only simulated here. The cause may be another one for
-# your model, so the chapter shows how to find it.
+# With this chapter's tiny model and its usual problems the cause is the second one: its pass rate rises from 48 to
+# 86 %. A filter before training would leave out only 2 of 64 problems there, and no difference between mixed rewards,
+# two stages and correctness alone is shown. So the chapter also makes a case for the filter: half of the problems are
+# sums that the policy never solves (alone they are the first row, with the others the third). There the filter lowers
+# the zero-variance groups from 58 to 21 %, but in one run it does not raise the held-out accuracy. The cause may be
+# another one for your model, so the chapter shows how to find it.
 
 # %% [markdown]
 # ## Where zero variance comes from
 #
-# If all completions of a group earn the same reward, every advantage is 0. How often does that happen? Imagine a
-# policy whose answer is right in 60 % of the completions, but has the requested form in only 5 %, independently of
-# whether it is right. Only a completion with both earns a reward. How many groups of eight have some completions that
-# earn and some that do not?
+# If all completions of a group earn the same reward, every advantage is 0. How often does that happen? Imagine a policy
+# whose answer is right in 60 % of the completions, but has the requested form in only 5 %, independently of whether it
+# is right. Only a completion with both earns a reward. How many groups of eight have some completions that earn and
+# some that do not?
 
 # %%
 import random
@@ -137,11 +139,10 @@ figures.show(figure, f"Stacked bars. Groups with some completions paid: {words}.
 # training with data, rewards and settings of its own; it starts from the adapter that the stage before it has trained.
 # *Mixed* rewards need no second stage: they reward the form and the whole answer from the beginning.
 #
-# Both ways begin at the second bar, where only a third of the groups have some variance. Why not pay for the right
-# number in any form? In this simulation 60 % of the completions are right, so at once 98 % of the groups would have
-# some variance (by the formula below). But such a reward does not teach the form, so it can only be one part of a mixed
-# reward. In general, pay for a part that sometimes succeeds and sometimes fails. SFT on a few examples (chapter 00) can
-# teach the form even if no completion has it yet.
+# Both ways begin at the second bar, where only a third of the groups have some variance. If the right number were paid
+# in any form, 98 % of the groups would have some at once (by the formula below), but such a reward does not teach the
+# form, so it can only be one part of a mixed reward. In general, pay for a part that sometimes succeeds and sometimes
+# fails. SFT on a few examples (chapter 00) can teach the form even if no completion has it yet.
 #
 # The last bar shows the opposite end: the policy has mastered the task, so in about half of the groups all completions
 # are paid, and these groups teach nothing either.
@@ -167,15 +168,15 @@ figure, words = figures.line_chart(
 figures.show(figure, words)
 
 # %% [markdown]
-# Each line is the fraction of groups that teach, for one group size. At a success rate of one half nearly all groups of
-# eight teach. At any rate between 0 and 1 a larger group teaches more often. (With the same number of completions in a
-# step, there are then fewer groups: exercise 07.2.)
+# Each line is the fraction of groups that teach, for one group size. At any rate between 0 and 1 a larger group teaches
+# more often. (With the same number of completions in a step, there are then fewer groups: exercise 07.2.)
 #
 # The same holds for a single problem: if it is never right or always right, it teaches nothing. Leaving such problems
 # out, and ordering the others from easy to hard, is a **curriculum**. The hope behind the order: on the easy problems
 # the policy learns what it needs for the hard ones, so that these are no longer always wrong when their turn comes.
 # (This chapter does not test that.) Both the choice and the order need pass rates. They are sampled before training,
-# which has its price, or, from the second epoch on, taken from the groups that training has sampled anyway.
+# which has its price, or, from the second epoch on, taken from the groups that training has sampled anyway (a later
+# cell shows how).
 
 # %% [markdown]
 # ## How hard is each problem for this model?
@@ -218,22 +219,22 @@ print(profile)
 # %% tags=["hide-input"]
 pale = figures.PALE
 boxes = {
-    "rows": (0.08, 0.5, "64\nproblems", pale["data"]),
-    "policy": (0.31, 0.5, "the policy now:\n8 completions each", pale["model"]),
-    "none": (0.62, 0.85, "0 of 8 right: hopeless", pale["off"]),
-    "some": (0.62, 0.5, "1 to 7 of 8: can teach", pale["check"]),
-    "all": (0.62, 0.15, "8 of 8: mastered", pale["off"]),
-    "train": (0.91, 0.5, "train\non these", pale["check"]),
+    "rows": (0.07, 0.36, "64\nproblems", pale["data"]),
+    "policy": (0.3, 0.36, "the policy now:\n8 completions each", pale["model"]),
+    "none": (0.63, 0.92, "0 of 8 right: hopeless", pale["off"]),
+    "all": (0.63, 0.64, "8 of 8 right: mastered", pale["off"]),
+    "some": (0.63, 0.36, "1 to 7 of 8: can teach", pale["check"]),
+    "train": (0.92, 0.36, "train\non these", pale["check"]),
 }
 arrows = [
     ("rows", "policy", ""),
     ("policy", "none", ""),
-    ("policy", "some", ""),
     ("policy", "all", ""),
+    ("policy", "some", ""),
     ("some", "train", ""),
-    ("train", "policy", "measure again", 0.62),
+    ("train", "policy", "measure again", -0.26),
 ]
-figure = figures.diagram(boxes, arrows, size=(8.0, 3.2))
+figure = figures.diagram(boxes, arrows, size=(8.0, 2.5))
 figure.suptitle("A filter by pass rate keeps the problems in the middle", y=1.1)
 figures.show(
     figure,
@@ -254,9 +255,9 @@ from grpo_workbook.training import curriculum, pass_rates
 some_problems = train_set.shuffle(seed=profile.seed).select(range(64))
 
 
-def measure_pass_rates(policy):
+def measure_pass_rates(policy, problems=some_problems):
     return pass_rates(
-        policy, tokenizer, some_problems, samples=8, seed=profile.seed,
+        policy, tokenizer, problems, samples=8, seed=profile.seed,
         batch_size=profile.eval_batch_size, max_new_tokens=64,
     )
 
@@ -269,8 +270,7 @@ for index in (chosen.rows[0], chosen.rows[-1]):
 
 # %% [markdown]
 # To train on the chosen problems, pass `some_problems.select(chosen.rows)` to the trainer. Add `shuffle_dataset=False`
-# in `GRPOConfig` if it should keep the order from easy to hard. The next trainings use all training problems. A later
-# one, when more problems are mastered, uses chosen ones. The order is not tested.
+# in `GRPOConfig` if it should keep the order from easy to hard (not tested here).
 #
 # Would the filter be worth its price here? It leaves out only 2 problems, and measuring took 64 x 8 = 512 completions,
 # as many completions as eight training steps take. Perhaps the problems differ too little in difficulty. Even if all of
@@ -298,10 +298,10 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 
 # %% [markdown]
 # Most of the variance is chance: if all problems were equally hard, their rates would differ as much or more in 9 % of
-# measurements. So eight completions each do not show that the problems differ at all. If they do, the estimate is a
-# standard deviation of about 8 points around 48 %, and then hardly any problem is near 0 or 1. The two problems that
-# the filter leaves out may only have been unlucky: a problem with a true pass rate of 30 % has no right completion
-# among eight in 6 of 100 tries.
+# measurements. So eight completions each do not show that the problems differ at all. If they do, hardly any is near 0
+# or 1: the estimate is a standard deviation of about 8 points around 48 %. The two problems that the filter leaves out
+# may only have been unlucky: a problem with a true pass rate of 30 % has no right completion among eight in 6 of 100
+# tries.
 #
 # So the filter is not worth its price here. A curriculum needs problems that differ in difficulty, and enough
 # completions of each to measure the difference.
@@ -309,12 +309,9 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 # %% [markdown]
 # ## Three ways, the same number of completions
 #
-# "First the form, then the answer" is common advice, and people follow it without looking at their groups. In the
-# simulation, which simply assumes that the first stage succeeds, nearly all groups have some variance after it, and
-# about a fifth before it. Our policy is right between its tags in about half of its tries, so nearly every group can
-# teach from the start. Does the advice still help there, does it do nothing, or does it waste the steps that train only
-# the form? This is the case in which the advice should not be needed. If it cost nothing even here, you could follow it
-# without a look at your groups. If it costs steps, look at your groups first.
+# "First the form, then the answer" is common advice. Our policy is right between its tags in about half of its tries,
+# so nearly every group can teach from the start, and the advice should not be needed. If it cost nothing even here, you
+# could follow it without a look at your groups. If it costs steps, look at your groups first.
 #
 # Three policies start from the same new adapter and train for 24 steps of 64 completions. They differ in the rewards
 # and their weights:
@@ -325,13 +322,13 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 # - **correctness alone**: correctness 1.
 #
 # Only the ratios of the weights matter, because the advantages of a group are divided by the standard deviation of its
-# rewards (`scale_rewards="group"`). And they matter only in a group in which several rewards vary. Where only the form
-# varies, it gets advantages of full size, however small its weight is. In each trainer the learning rate rises over
-# five steps and then falls to 0; its mean over the 24 steps is the same in all three ways.
+# rewards (`scale_rewards="group"`). Where only the form varies, it gets advantages of full size, however small its
+# weight is. In each trainer the learning rate rises over five steps and then falls to 0; its mean over the 24 steps is
+# the same in all three ways.
 #
 # The measure was fixed before the run: how many of the 240 held-out problems are strictly right (form and number both
-# right) after training? For a stage you need no special tool, because it is a second `GRPOTrainer` around the same
-# model. `train` makes such a trainer:
+# right) after training? A stage needs no special tool: it is a second `GRPOTrainer` around the same model. `train`
+# makes such a trainer:
 
 # %%
 from grpo_workbook import (
@@ -404,8 +401,8 @@ logs["form first"] = form_log + correct_log
 
 # %% [markdown]
 # What does the second trainer inherit? Only the adapter, because it is a part of the model. AdamW's moments begin at 0,
-# the learning rate warms up again from 0, and with `beta` above 0 the KL reference is a new copy of the adapter ("For
-# the curious" below).
+# the learning rate warms up again from 0. With `beta` above 0 the KL reference is a new copy of the adapter if you use
+# TRL alone, but still the base model with Unsloth on a GPU ("For the curious" below).
 #
 # *Correctness alone*:
 
@@ -417,92 +414,122 @@ scores["correctness alone"] = ask_heldout_problems(alone_policy)
 # %% [markdown]
 # ## Did it help?
 #
-# Which of the three would you choose now? Decide before you run the cell. Each row compares two policies on the same
-# 240 problems, with one sampled answer to each: the rates that are strictly right, the 95 % interval of their
-# difference, and the p-value of the paired test of chapters 00 and 08. *form* is the policy of *form first* after its
-# first trainer:
+# A *forest plot* answers this. Each row compares two policies on the same 240 problems, with one sampled answer to
+# each. The mark is the gain of the second policy in strictly right answers, the line is its 95 % interval, and the
+# black line is no gain. At the right stand both rates and the p-value of the paired test of chapters 00 and 08. A blue
+# dot is a difference (p at most 0.05); an orange square means that no difference is shown. This function draws it:
 
-# %%
-pairs = [
-    ("before", "mixed"),
-    ("before", "form first"),
-    ("before", "correctness alone"),
+# %% tags=["hide-input"]
+changes = {}
+
+
+def forest_plot(pairs, title):
+    """A row for each pair of policies: the gain of the second one, with its interval."""
+    figure, (axes,) = figures.new_panels(8.5, 0.9 + 0.3 * len(pairs))
+    labels = []
+    sentences = []
+    for row, (old, new) in enumerate(pairs):
+        change = compare(scores[old], scores[new]).strict
+        changes[old, new] = change
+        low, high = change.gain_interval
+        colour, dot = figures.BLUE, "o"
+        if change.p_value > 0.05:  # no difference shown
+            colour, dot = figures.ORANGE, "s"
+        axes.plot([100 * low, 100 * high], [row, row], color=colour, lw=2)
+        axes.plot(100 * change.gain, row, dot, color=colour, markersize=7)
+        numbers = f"{change.before:.1%} to {change.after:.1%}, p = {change.p_value:.2g}"
+        axes.text(1.03, row, numbers, va="center", transform=axes.get_yaxis_transform())
+        labels.append(f"{old} → {new}")
+        sentences.append(f"{labels[-1]}: {numbers} ({low:+.1%} to {high:+.1%})")
+    axes.axvline(0, color="black", lw=1)
+    axes.set(xlabel="gain in points, with its 95 % interval", title=title)
+    axes.set_yticks(range(len(pairs)), labels)
+    axes.invert_yaxis()
+    figures.show(figure, f"Forest plot. {'; '.join(sentences)}.")
+
+# %% [markdown]
+# Which of the three would you choose now? Decide before you run the cell. *form* is the policy of *form first* after
+# its first trainer:
+
+# %% tags=["hide-input"]
+three_ways = ("mixed", "form first", "correctness alone")
+pairs = [("before", name) for name in three_ways]
+pairs += [
     ("before", "form"),
     ("form", "form first"),
     ("mixed", "form first"),
     ("mixed", "correctness alone"),
     ("form first", "correctness alone"),
 ]
-changes = {}
-for old, new in pairs:
-    change = compare(scores[old], scores[new]).strict
-    changes[old, new] = change
-    low, high = change.gain_interval
-    print(f"{old:10} -> {new:17} {change.before:.1%} -> {change.after:.1%}", end="  ")
-    print(f"({low:+.1%} to {high:+.1%}), p = {change.p_value:.2g}", end=", ")
-    print("no difference shown" if change.p_value > 0.05 else "a difference")
+forest_plot(pairs, "Strictly right answers: which intervals leave out 0?")
 
 # %% [markdown]
 # The first three rows compare with the policy before training: it improves in all three ways. The last three rows
 # compare the ways with one another: **no difference shown**. That does not mean that there is none. The intervals
 # against *mixed* reach from a loss of 9 points to a gain of 1, so *form first* and *correctness alone* may still be
 # several points worse. And each way was trained once, with one seed: another seed could change the order (chapter 08).
-# So the runs do not show whether the advice costs anything here.
+# So it stays open whether the advice costs anything here.
 #
-# I would take *mixed*: it needs one trainer, no other way is shown to be better, and it pays for the form. A reward
-# that does not pay for it can lose it (exercise 04.2).
+# I would take *mixed*: it needs one trainer, no other way is shown to be better, and it pays for the form (the rates
+# further below show what that buys). A reward that does not pay for it can lose it (exercise 04.2).
 #
-# Why do the rewards make so little difference? Look at the groups. The figure shows the fraction of zero-variance
-# groups over the steps, with a line for each of the three ways. A point is 32 groups (four steps of eight), and the
-# thin line through it is its 95 % interval; the three points are drawn a little beside each other. The dotted line
-# marks the step after which *form first* changes its rewards:
+# Why do the rewards make so little difference? Look at the groups. `draw_zero_variance` draws the fraction of
+# zero-variance groups over the steps, with a line for each run. A point is 32 groups (four steps of eight), and the
+# thin line through it is its 95 % interval; the points of a step are drawn a little beside each other:
 
 # %% tags=["hide-input"]
 from grpo_workbook import wilson_interval
 
-lines = {}
-sentences = []
-figure, (axes,) = figures.new_panels(8.5, 3.6)
-looks = zip((-0.35, 0, 0.35), figures.STYLES)  # a little apart, so that all are seen
-for (name, log), (shift, (colour, dash, marker)) in zip(logs.items(), looks):
-    zero = [entry["frac_reward_zero_std"] for entry in log]
-    places = []
-    means = []
-    for start in range(0, len(zero), 4):
-        idle = round(8 * sum(zero[start : start + 4]))  # of 4 steps with 8 groups each
-        place = start + 2.5 + shift
-        axes.vlines(place, *wilson_interval([True] * idle + [False] * (32 - idle)),
-                    color=colour, lw=1)
-        places.append(place)
-        means.append(idle / 32)
-    axes.plot(places, means, dash, marker=marker, color=colour, lw=2, label=name)
-    lines[name] = (places, means)
-    sentences.append(f"{name}: {', '.join(f'{rate:.2f}' for rate in means)}")
-axes.axvline(8.5, color="black", linestyle=":", lw=1)
-axes.text(8.8, 0.78, "form first changes\nits rewards", fontsize=9, va="top")
-axes.set(xlabel="optimizer step", ylabel="fraction of zero-variance groups")
-axes.set_ylim(0, 0.8)
-axes.set_title("Zero-variance groups of the three ways, one run each")
-axes.set_xticks(range(0, 25, 4))
-figure.legend(frameon=False, loc="outside right center")
-figures.show(figure, f"Line chart, means of four steps. {'; '.join(sentences)}.")
+
+def draw_zero_variance(logs, title):
+    """The fraction of zero-variance groups, from four steps each; returns it per run."""
+    figure, (axes,) = figures.new_panels(8.5, 3.2)
+    rates = {}
+    sentences = []
+    shifts = (-0.35, 0, 0.35)  # a little apart, so that all are seen
+    for (name, log), shift, look in zip(logs.items(), shifts, figures.STYLES):
+        colour, dash, marker = look
+        zero = [entry["frac_reward_zero_std"] for entry in log]
+        places = [start + 2.5 + shift for start in range(0, len(zero), 4)]
+        rates[name] = []
+        for number, place in enumerate(places):
+            idle = round(8 * sum(zero[4 * number : 4 * number + 4]))  # of 32 groups
+            low, high = wilson_interval([True] * idle + [False] * (32 - idle))
+            axes.vlines(place, low, high, color=colour, lw=1)
+            rates[name].append(idle / 32)
+        axes.plot(places, rates[name], dash, marker=marker, color=colour, label=name)
+        numbers = ", ".join(f"{rate:.2f}" for rate in rates[name])
+        sentences.append(f"{name}: {numbers}")
+    axes.set(xlabel="optimizer step", ylabel="fraction of zero-variance groups")
+    axes.set(ylim=(0, 1), xticks=range(0, len(zero) + 1, 4), title=title)
+    figure.legend(frameon=False, loc="outside right center")
+    return figure, axes, rates, f"Means of four steps. {'; '.join(sentences)}."
 
 # %% [markdown]
-# At the start hardly any group has zero variance in any of the three ways. About half of the completions have the right
-# number between the tags (the pass rates above), so even correctness alone rewards some completions of nearly every
-# group. The imagined policy at the top of the chapter was different: only 5 % of its completions had the form. So the
-# problem that mixed rewards and *form first* are made for does not exist here.
+# The three ways, and the step after which *form first* changes its rewards (the dotted line):
+
+# %% tags=["hide-input"]
+figure, axes, idle_rates, words = draw_zero_variance(
+    logs, "Zero-variance groups of the three ways, one run each"
+)
+axes.axvline(8.5, color="black", linestyle=":", lw=1)
+axes.text(8.8, 0.98, "form first changes\nits rewards", fontsize=9, va="top")
+figures.show(figure, words)
+
+# %% [markdown]
+# At the start hardly any group has zero variance, because about half of the completions have the right number between
+# the tags (the pass rates above). The imagined policy at the top of the chapter was different: only 5 % of its
+# completions had the form. So the problem that mixed rewards and *form first* are made for does not exist here.
 #
 # Here the zero-variance groups come later: with mixed rewards and with correctness alone they are 13 and 15 of the 32
 # groups in the last four steps. The reason is that the policy has become better. After the mixed training 23 of 64
 # problems, or 36 %, are right in all eight tries (next section). At its mean pass rate of 86 % equally hard problems
-# would give $0.86^8$, or 30 %, and problems that differ give more. For *correctness alone* no pass rate was measured,
-# but the reason is probably the same. Rewarding parts of the answer does not help against this cause.
+# would give $0.86^8$, or 30 %, and problems that differ give more. Rewarding parts of the answer does not help against
+# this cause.
 #
-# *Form first* ends with fewer such groups (4 of 32, in one run), but not with more right answers. A group counts here
-# as zero-variance only if the weighted sum is the same in all its completions, and in the last step this run earned
-# 2.05 of 2.5, but *mixed* 2.76 of 3. So its completions still missed more of the reward. The sum does not show whether
-# they missed it for the number or for the form.
+# *Form first* ends with fewer such groups (4 of 32, in one run), but not with more right answers. It was paid for right
+# numbers in 16 steps and *mixed* in 24, so it may simply be less far, and then fewer of its groups are right as a
+# whole. (Of its held-out numbers 82.1 % are right, after *mixed* 83.8 %; the intervals below overlap.)
 #
 # How much of a gain is only form? The next cell prints three rates of each policy with their 95 % intervals. *strict*
 # is the rate that was compared above, *lenient* counts the right number in any form, and *well-formed* counts the form
@@ -515,13 +542,14 @@ for name, score in scores.items():
 # %% [markdown]
 # The first trainer of *form first* (*form*) raises the strict rate from 21 to 61 %, although it never rewards a right
 # answer. Before training 65.8 % of the answers were right in some form, but few of them had the requested form. Once
-# the form is there, they count. But form is not the whole gain: each of the three ways ends with a strict rate of at
-# least 79.6 %, above the lenient rate before training. So the numbers became better too.
+# the form is there, they count. But the numbers became better too: each of the three ways ends with a strict rate of at
+# least 79.6 %, above the lenient rate before training.
 #
 # Why does even *correctness alone* raise the strict rate, with no reward for the form? It pays only for the right
-# number between the answer tags, and with this model the rest of the form came along. You cannot rely on that: with a
-# reward that also charged for length, the same model dropped `</reasoning>`, and its strict rate fell to 0 (exercise
-# 04.2).
+# number between the answer tags, and with this model most of the form came along: 91.2 % of its answers are
+# well-formed, and 97.5 % after *mixed*. These two intervals do not overlap, so paying for the form probably did buy
+# form. (It was not the measure that was fixed before the run.) You cannot rely on what comes along: with a reward that
+# also charged for length, the same model dropped `</reasoning>`, and its strict rate fell to 0 (exercise 04.2).
 
 # %% [markdown]
 # ## The filter goes stale
@@ -570,96 +598,131 @@ figures.show(figure, f"{words.removesuffix(';')}.")
 
 # %% [markdown]
 # After training, 23 of the 64 problems are right in all eight tries, but the filter that was measured at the start left
-# out only two. So measure again before each new trainer. Which of the 23 are really mastered? If every problem had a
-# pass rate of 86 %, 19 of 64 would be right in all eight tries (the last black line). So many of the 23 may still fail
-# sometimes, and then they could still teach. More completions would show which.
+# out only two. So measure again before each new trainer. But if every problem had a pass rate of 86 %, 19 of 64 would
+# be right in all eight tries (the last black line). So many of the 23 may still fail sometimes, and could still teach.
+# In the same way some of the problems with a low rate were only unlucky (*regression to the mean*): a filter separates
+# problems less well than its own measurement says.
 #
-# At the other end, chance is not enough: two problems have only two of eight right, where the black line is at 0. At a
-# pass rate of 86 %, only about one in 100 measurements of all 64 problems would have even one problem with so few. So,
-# unlike before training, the problems clearly differ now, and a few of them are much harder for this policy than the
-# others.
+# At the other end, chance is not enough: two problems have only two of eight right. At a pass rate of 86 %, only about
+# one in 100 measurements of all 64 problems would have even one problem with so few. So, unlike before training, the
+# problems clearly differ now.
 
 # %% [markdown]
-# ## Train on the chosen problems
+# ## A case for the filter
 #
-# Now many groups teach nothing, and the cause is known: mastered problems. So this is a case for the filter. Two copies
-# of the *mixed* policy train on for eight steps with the same rewards: one on all 64 problems, the other only on those
-# with at most six of eight right. (With another model, choose a bound that leaves at least as many problems as a step
-# has groups.) Measuring the 64 problems took 512 completions, as many as eight steps. So a third copy trains on all
-# problems for 16 steps: this is what the price of the filter would have bought. The comparison was fixed before the
-# run: the zero-variance groups in training, and the strictly right answers to the held-out problems.
-#
-# `load_policy` makes each copy from the saved adapter, so `mixed_policy` itself stays as it is:
+# Where can a filter win? Where many problems are *never* right, because the data set is too hard for the model. Here is
+# such a case, made on purpose: a pool of 32 of the problems above and 32 sums of numbers from 100 to 999. The results
+# that the model has learned go up to 65. The policy is the one before training, and the reward is correctness alone.
+# (With a reward for the form, a group of wrong answers could still teach the form.)
 
 # %%
-chosen_later = curriculum(rates_after, low=0.0, high=0.8)
-print(chosen_later)
-rows_of = {
-    "all 64": range(64), "chosen": chosen_later.rows, "all, 16 steps": range(64),
-}
-steps_of = {"all 64": 8, "chosen": 8, "all, 16 steps": 16}
-adapter = profile.output / "chapter_07" / "mixed"
-mixed_policy.save_pretrained(adapter)
-later_logs = {}
-for name, rows in rows_of.items():
-    policy, _ = load_policy(profile, adapter=adapter)
-    later_logs[name] = train(
-        policy, mixed_rewards, [2.0, 0.5, 0.5], steps=steps_of[name],
-        problems=some_problems.select(rows), seed=next_seed,
-    )
-    scores[name] = ask_heldout_problems(policy)
+generator = random.Random(0)
+rows = []
+for row in some_problems.select(range(32)):
+    rows.append({"question": row["question"], "answer": row["answer"]})
+for _ in range(32):
+    a = generator.randint(100, 999)
+    b = generator.randint(100, 999)
+    sentence = f"A box holds {a} red books and {b} blue books."
+    question = f"{sentence} How many books are in the box?"
+    rows.append({"question": question, "answer": str(a + b)})
+pool = to_dataset(load_problems(rows))
+
+policy, _ = load_policy(profile)
+pool_rates = measure_pass_rates(policy, pool)
+chosen_pool = curriculum(pool_rates)
+print(f"large sums: {mean(pool_rates[32:]):.0%} right. {chosen_pool}")
 
 # %% [markdown]
-# How many zero-variance groups do you expect in each? A problem with pass rate p has a group with all eight right with
-# probability $p^8$, and with none right with probability $(1 - p)^8$. (This counts the number alone. Where the form
-# varies too, the log shows fewer zero-variance groups.) The cell prints the mean of this, taking the measured rates as
-# true, and then what the log shows. Eight steps have 64 groups; the 95 % interval of the rate stands in brackets. *At
-# first* are the first two steps: the learning rate begins at 0, so they are sampled from the policy as it was measured.
+# None of the 256 answers to the large sums is right. A training on these sums alone would show the first row of the
+# table at the top: a reward of 0, and only zero-variance groups. In the pool they make the third row. The filter leaves
+# out the 32 large sums and nothing else.
+#
+# Now one copy of the policy trains on the whole pool for 16 steps, another one on the chosen problems. The comparison
+# was fixed before the run: the zero-variance groups in training, and the strictly right answers to the held-out
+# problems (no large sums are among them).
+#
+# Measuring took 64 x 8 = 512 completions, as many as eight steps. Can you have the pass rates for nothing? TRL gives a
+# reward function all columns of the data set, so it can keep each reward with its question:
 
 # %%
-for name, log in later_logs.items():
-    measured = [rates_after[row] for row in rows_of[name]]
-    expected = mean(p**8 + (1 - p) ** 8 for p in measured)
-    groups = 8 * len(log)
-    idle = round(8 * sum(entry["frac_reward_zero_std"] for entry in log))
-    low, high = wilson_interval([True] * idle + [False] * (groups - idle))
-    right = [entry["rewards/correctness_reward/mean"] for entry in log]
-    print(f"{name}, {len(measured)} problems")
-    print(f"  right: {mean(measured):.0%} measured", end=", ")
-    print(f"{mean(right[:2]):.0%} at first, {mean(right):.0%} in all steps")
-    print(f"  zero variance: {expected:.0%} expected", end=", ")
-    print(f"{idle / groups:.0%} in training ({low:.0%} to {high:.0%})")
+rewards_of = {}  # question: the rewards of its completions, in the order of training
 
-for new, old in (
-    ("all 64", "mixed"), ("chosen", "mixed"), ("all, 16 steps", "mixed"),
-    ("chosen", "all 64"), ("chosen", "all, 16 steps"),
-):
-    change = compare(scores[old], scores[new]).strict
-    low, high = change.gain_interval
-    print(f"{old:13} -> {new:13} {change.before:.1%} -> {change.after:.1%}", end="  ")
-    print(f"({low:+.1%} to {high:+.1%}), p = {change.p_value:.2g}", end=", ")
-    print("no difference shown" if change.p_value > 0.05 else "a difference")
+
+def remember(completions, question, **columns):
+    """The correctness reward, which keeps the rewards of each question."""
+    rewards = correctness_reward(completions, **columns)
+    for text, reward in zip(question, rewards, strict=True):
+        rewards_of.setdefault(text, []).append(reward)
+    return rewards
+
+
+pool_logs = {"whole pool": train(policy, [remember], [1.0], steps=16, problems=pool)}
+scores["whole pool"] = ask_heldout_problems(policy)
+
+# %% [markdown]
+# Eight steps of eight problems are one epoch, so after it each problem has had a group of eight. Which were never
+# right?
+
+# %%
+never = []
+for text, rewards in rewards_of.items():
+    if mean(rewards[:8]) == 0:
+        never.append(text)
+large = set(pool["question"][32:])
+print(f"{len(never)} of {len(rewards_of)} problems were never right in the first epoch,")
+print(f"{len(large.intersection(never))} of them large sums")
+
+# %% [markdown]
+# The first epoch alone finds the same problems as the measurement before it. Now the training on the chosen problems:
+
+# %%
+policy, _ = load_policy(profile)
+chosen_problems = pool.select(chosen_pool.rows)
+pool_logs["chosen"] = train(
+    policy, [correctness_reward], [1.0], steps=16, problems=chosen_problems
+)
+scores["chosen"] = ask_heldout_problems(policy)
+
+# %% [markdown]
+# How many zero-variance groups do you expect in each run? The figure is drawn as the one above:
+
+# %% tags=["hide-input"]
+figure, _, pool_idle, words = draw_zero_variance(
+    pool_logs, "Zero-variance groups with and without the filter, one run each"
+)
+figures.show(figure, words)
+for name, fractions in pool_idle.items():
+    print(f"{name}: {mean(fractions):.0%} of 128 groups have zero variance")
+
+# %% [markdown]
+# And the held-out problems, first as a forest plot like the one above, then with the three rates of each policy:
+
+# %% tags=["hide-input"]
+pairs = [("before", "whole pool"), ("before", "chosen"), ("whole pool", "chosen")]
+forest_plot(pairs, "Strictly right answers: did the chosen problems teach more?")
+for name in ("whole pool", "chosen"):
+    print(f"{name}\n    {scores[name]}")
 
 # %% [markdown]
 # Read it in three steps:
 #
-# 1. *Did the filter do its work?* Much less than promised. With the chosen problems 34 % of the groups had zero
-#    variance, and with all problems 50 %. A test of the two rates (22 and 32 of 64 groups) gives p = 0.07, so not even
-#    this difference is shown. (The test takes the groups as independent. The chosen problems come up several times
-#    each, and groups of one problem are alike, so the real p is even somewhat larger.) The measured rates had promised
-#    8 %.
-# 2. *Did the policy learn more?* No difference is shown: 81.7 % of the held-out problems are strictly right with the
-#    chosen problems and 80.8 % with all. No run is shown to be above the *mixed* policy that it began with (83.3 %).
-#    More groups that teach are a means, not the aim.
-# 3. *Was it worth its price?* Nothing here says so. What its price would have bought, 16 steps on all problems, ends at
-#    84.2 %, the chosen problems at 81.7 %, and no difference is shown (-7.1 to +2.5 points).
+# 1. *Did the filter do its work?* Yes. On the whole pool 58 % of the groups have zero variance, on the chosen problems
+#    21 %: 54 groups teach without the filter, and 101 with it. In the first four steps the chosen problems have none.
+#    Later their fraction rises, because now problems are mastered: this filter goes stale, too.
+# 2. *Did the policy learn more?* No. The rates of right numbers in any form (*lenient*) are 80.4 and 80.8 %. The strict
+#    rate is even lower with the chosen problems: 60.4 % against 70.4 % (p = 0.004). This comes from the form, which the
+#    reward does not pay for: 73.3 % of the answers are well-formed against 83.8 %. With one run each, this may be
+#    chance in what came along, not an effect of the filter. Groups that teach are a means, not the aim.
+# 3. *Was it worth its price?* Without the filter, as many groups that teach take nearly twice as many completions. That
+#    is what the filter saves, and it pays for its 512 completions after about 8 steps (exercise 07.4). The held-out
+#    numbers show no advantage.
 #
-# Why did the filter do so much less than the measured rates promised? The problems were chosen *because* few of their
-# answers were right. Some of them were only unlucky in these eight tries, and their true pass rate is higher than the
-# measured one (*regression to the mean*): 64 % of the answers to them were right when they were measured, and 75 % in
-# the first two steps, although the policy was still the same. (For all 64 problems both rates are 86 %.) The rest of
-# the way, to 84 % on average over the eight steps, came with the training. In the same way some of the 23 with all
-# eight right were only lucky. So a filter separates the problems less well than its own measurement says.
+# Which bounds do others take? Here only the problems that are never or always right are left out.
+# [Eurus-2-7B-PRIME](https://huggingface.co/PRIME-RL/Eurus-2-7B-PRIME) keeps prompts on which the policy is right in 20
+# to 80 % of its answers, and [Olmo 3](https://arxiv.org/abs/2512.13961) takes eight completions of each prompt before
+# the training and leaves out those with more than 62.5 % right. Narrower bounds leave out problems that could still
+# teach, so keep at least as many problems as a step has groups.
 
 # %% [markdown]
 # ## Dynamic sampling: the filter at every step
@@ -671,23 +734,21 @@ for new, old in (
 
 # %%
 starts = range(1, 25, 4)
-_, zero = lines["mixed"]
-for start, fraction in zip(starts, zero):
+for start, fraction in zip(starts, idle_rates["mixed"]):
     price = 1 / (1 - fraction)
     print(f"steps {start:2} to {start + 3:2}: {fraction:4.0%} zero-variance", end=", ")
     print(f"{price:.2f} completions sampled for each one used")
 
 # %% [markdown]
-# What does this price buy? A zero-variance group adds nothing to the gradient of the rewards. From the same number of
-# sampled completions, dynamic sampling gets no more groups that teach: it only puts them into fewer, full steps. But
-# each of its steps has the same number of groups that teach, so the gradient does not get noisier as problems are
-# mastered. In DAPO's ablation, dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B
-# weights; each of its steps takes more samples).
+# What does this price buy? From the same number of sampled completions, dynamic sampling gets no more groups that
+# teach: it only puts them into fewer, full steps. But then the gradient does not get noisier as problems are mastered.
+# In DAPO's ablation, dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B weights; each of
+# its steps takes more samples).
 #
 # | | filter before training | filter from the groups of the last epoch | dynamic sampling |
 # | --- | --- | --- | --- |
 # | When are the problems measured? | once, before the training | in every epoch, for the next one | in every batch |
-# | What does it cost? | completions before the first step | nothing extra | the discarded groups |
+# | What does it cost? | completions before the first step | nothing extra (`remember` above) | the discarded groups |
 # | Does it go stale? | yes | partly: a rate is up to an epoch old or, for a problem left out, older | no |
 # | Does it save sampling later? | yes, while the pass rates stay the same | yes, while the pass rates stay the same | no |
 #
@@ -707,14 +768,13 @@ for start, fraction in zip(starts, zero):
 # | Unsloth's (on a GPU) | the base model: `unsloth/models/rl.py` removes the lines that make the copy |
 # | either, with a fresh adapter | the base model in effect, because a fresh adapter changes nothing |
 #
-# So with TRL alone a second trainer gets a new reference, the policy at its own start. With Unsloth on a GPU the
-# reference stays the base model (this was read in Unsloth's source, not measured). The cell shows both on the CPU: a
-# trainer with TRL's copy, and one whose copy is removed.
+# (Unsloth's behaviour on a GPU was read in its source, not measured.) The cell shows both on the CPU: a trainer with
+# TRL's copy, and one whose copy is removed.
 
 # %% tags=["hide-input"]
 kl_at_start = {}
 for name in ("copy of the adapter", "base model"):
-    settings = {**profile.grpo, "max_steps": 2, "beta": 0.1, "learning_rate": 5e-4}
+    settings = {**profile.grpo, "max_steps": 1, "beta": 0.1, "learning_rate": 5e-4}
     args = GRPOConfig(output_dir=str(profile.output / "chapter_07"), **settings)
     trainer = GRPOTrainer(
         mixed_policy, mixed_rewards, args, train_set, processing_class=tokenizer,
@@ -732,14 +792,13 @@ for name, kl in kl_at_start.items():
     print(f"KL at the first step, reference {name}: {kl:z.4f}")
 
 # %% [markdown]
-# With the copy the KL begins at 0, because the policy *is* its reference at that moment. With the base model as the
-# reference it begins above 0, because the policy has already moved away from the base model. A new reference lets the
-# policy move on, but no longer keeps it near the base model: after many stages the policy can be far from it, although
-# it moves only a little in each.
+# With the copy the KL begins at 0, because the policy *is* its reference at that moment. With the base model it begins
+# above 0. A new reference no longer keeps the policy near the base model: after many stages it can be far away,
+# although it moves only a little in each.
 
 # %% [markdown] tags=["remove-cell"]
-# This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
-# not help.
+# This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did not
+# help.
 
 # %% tags=["remove-cell"]
 import json
@@ -752,6 +811,7 @@ proved = {
     "p_values": [changes["before", "form"].p_value, changes["before", "mixed"].p_value],
     "kl_begins": kl_at_start,
     "pass_rates": [mean(rates_before), mean(rates_after)],
+    "zero_variance": {name: mean(idle) for name, idle in pool_idle.items()},
 }
 profile.output.mkdir(parents=True, exist_ok=True)
 (profile.output / "notebook_07.json").write_text(json.dumps(proved, indent=2))
@@ -764,6 +824,8 @@ if profile.name == "smoke":
     assert proved["mixed"] > proved["before"] + 0.4, "mixed rewards: no gain"
     assert max(proved["p_values"]) < 1e-6, "no gain"
     assert proved["pass_rates"][1] > proved["pass_rates"][0] + 0.3
+    idle = proved["zero_variance"]
+    assert idle["chosen"] < idle["whole pool"] - 0.15, "the filter took nothing out"
 
 # %% [markdown]
 # ## Exercises
@@ -967,18 +1029,24 @@ check("07.4", steps_to_pay_back);
 #     return ceil(len(rates) * samples / saved_per_step)
 # ```
 #
-# The filter of this chapter would pay back after 248 steps, ten times as many as the runs above have. Measured after
-# training, a filter would pay back after 15 steps, if the pass rates were true and stayed as they are. In fact some of
-# the 23 problems that it leaves out were only lucky in eight tries and could still teach, so it takes longer.
+# The first filter of this chapter would pay back after 248 steps, ten times as many as the first runs have. Measured
+# after training, a filter would pay back after 15 steps, if the pass rates were true and stayed as they are. In fact
+# some of the 23 problems that it leaves out could still teach, so it takes longer. With the pool of large sums it pays
+# back after 8 steps.
 #
 # </details>
 #
-# Apply your function to the two measurements of this chapter. In how many steps would the first filter have paid for
+# Apply your function to the three measurements of this chapter. In how many steps would the first filter have paid for
 # itself, and how much had the pass rates changed after 24 steps?
 
 # %%
+measurements = {
+    "before training": rates_before,
+    "after it": rates_after,
+    "in the pool": pool_rates,
+}
 try:
-    for when, rates in (("before training", rates_before), ("after it", rates_after)):
+    for when, rates in measurements.items():
         steps = steps_to_pay_back(rates, samples=8, completions=64)
         print(f"a filter measured {when} pays back after {steps} steps")
 except NotImplementedError:
@@ -994,15 +1062,15 @@ except NotImplementedError:
 #   in the entropy.
 # - If most groups earn nothing, also reward a part of the answer that sometimes succeeds: more groups then have some
 #   variance. (The simulation shows this; our model did not have the problem.) The variance may be in the form alone, so
-#   check that the correctness reward rises too. In our runs few groups earned nothing, and no difference between mixed
-#   rewards, form first and correctness alone was shown, with one seed each.
+#   check that the correctness reward rises too.
 # - If problems are never right or always right, leave them out, but first compare their number with chance: eight
-#   completions are few. Difficulty is the pass rate of *this* policy, so it changes with training. A filter before
-#   training has its cost in advance and goes stale; dynamic sampling has its cost in every batch and does not.
+#   completions are few. The pass rates change with training, so a filter goes stale; dynamic sampling does not, but has
+#   its cost in every batch.
 # - If the pass rate is high for most problems, as after our training, stop, take harder problems, or train on the few
-#   that are still often wrong. Then compare the held-out accuracy with a run on all problems, and count the completions
-#   that measuring took. In our one run the filter took away fewer of the zero-variance groups than it promised, and no
-#   gain of held-out accuracy is shown, neither over as many steps on all problems nor over twice as many.
+#   that are still often wrong. (This was not tested.)
+# - Where half of the problems were never right, the filter lowered the zero-variance groups from 58 to 21 %. In one run
+#   the held-out numbers were no better for it, so compare with a run on all problems. A reward function that keeps its
+#   rewards gives the pass rates for nothing.
 # - A stage is a second trainer around the same adapter. Change the seed, and remember that the optimizer and the
 #   learning rate begin anew.
 # - Before you believe that one way is better, fix the measure, run several seeds, and report the result in any case.
