@@ -830,11 +830,11 @@ for name, rows in pools.items():
 # does not contradict the toy: at the end of the run gold no longer falls (see the figure), and there a covariance near
 # 0 is to be expected. In the end hardly anything pulls the policy towards gold any more.
 #
-# The line between them is the test, because there gold is falling. If its interval lies below 0, the reward model
-# itself pulls the policy away from gold, as the loophole did in the toy. If it lies above 0, the rewards of one problem
-# still point towards gold, and the fall has another cause: GRPO divides the rewards of a group by their standard
-# deviation, so even tiny differences make full steps, and these steps move weights that all problems share. If the
-# interval contains 0, this run leaves the question open.
+# The line between them is the test, because there gold is falling: at 3.7 nats it is 0.59, after a peak of 0.77. The
+# covariance is 0.030 there, and its interval lies above 0. So the rewards of one problem still point towards gold,
+# although weakly, while gold falls. In the toy the loophole made it negative; here the fall must have another cause.
+# Presumably it is this one: GRPO divides the rewards of a group by their standard deviation, so even tiny differences
+# make full steps, and these steps move weights that all problems share.
 #
 # The call that trained the policy has three traps, none of which raises an error:
 #
@@ -1851,8 +1851,9 @@ print(json.dumps(proved, indent=2))
 # - A reward model learns what separates its pairs. Count its accuracy within prompts and by what differs: among
 #   completions of the same form the reward models of this chapter are right in 68.5 % of the pairs.
 # - Over the divergence from the base, the proxy rises and stays high; gold rises, peaks and falls. Within a problem,
-#   the covariance of the two falls from 0.50 to 0.01. Best of n turns, too, without any training. So the reward model
-#   alone can cause the fall; beyond the first 3 nats the distance itself may add to it.
+#   the covariance of the two falls from 0.50 to 0.03 while gold falls, and to 0.01 at the end. Best of n turns, too,
+#   without any training. So the reward model alone can cause the fall; beyond the first 3 nats the distance itself may
+#   add to it.
 # - A limit on the distance helps: a penalty of 0.3 and early stopping are shown to end with more right answers. That a
 #   penalty does more than early stopping is not settled here. An ensemble without a penalty and PPO's critic are not
 #   shown to help.
