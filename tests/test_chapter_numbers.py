@@ -270,6 +270,11 @@ def length_and_rate(method: str) -> tuple[float, float]:
     return mean(run["sampled tokens"] for run in runs), percent(THINKING, method)
 
 
+def four_digits(method: str) -> float:
+    """The sums of four digits that chapter 16's sampled completions solve, in percent."""
+    return 100 * mean(end["by digits"]["4"][0] for end in runs_of(THINKING)[method].values())
+
+
 def seconds(method: str) -> float:
     return mean(run["seconds"] for run in whole_runs_of(RARE)[method])
 
@@ -765,6 +770,12 @@ SENTENCES = [
             *points_with_interval(THINKING, "price 3", "price 0"),
             *trend_of_prices(),
         ),
+    ),
+    (
+        "16_thinking",
+        "sums of four digits are right in {:.1f} % of the samples with a price of 3, and in {:.1f} "
+        "% with a price of 0",
+        lambda: (four_digits("price 3"), four_digits("price 0")),
     ),
     (
         "16_thinking",
