@@ -585,10 +585,10 @@ print(f"right after a call: {mean(right_after_a_call):.0%}")
 print(f"a call pays if the rate by heart is below {border:.2f}")
 
 # %% [markdown]
-# With a price the model still calls for nearly every hard product, and more rarely for an easy one. So it tells the two
-# *kinds* apart. Does it also tell single products apart, that is, does it call more often for the easy products that it
-# does not know? The next cell plays each of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times
-# freely, and eight times with the token suppressed that opens a call.
+# With a price the model still calls for nearly every hard product (0.98 calls), and more rarely for an easy one (0.81).
+# So it tells the two *kinds* apart. Does it also tell single products apart, that is, does it call more often for the
+# easy products that it does not know? The next cell plays each of 60 products (36 easy ones and 24 hard ones) sixteen
+# times: eight times freely, and eight times with the token suppressed that opens a call.
 
 # %%
 TRIES = 8
@@ -678,9 +678,9 @@ high = gap + reach
 print(f"left minus right: {gap:+.2f}, 95 % interval from {low:+.2f} to {high:+.2f}")
 
 # %% [markdown]
-# If the interval contains 0, this run does not show that the model tells single products apart. If it lies above 0, the
-# model calls more often where it knows less. A rate of eight tries is rough, so some products may stand on the wrong
-# side of the border, which makes the measured difference smaller than the true one.
+# The interval contains 0, so this run does not show that the model tells single products apart. A rate of eight tries
+# is rough, so some products may stand on the wrong side of the border, which makes the measured difference smaller than
+# the true one.
 #
 # To learn this is hard, because what the reward tells about one easy product is small and noisy: a call gains or costs
 # a few tenths, and each group contains one product only. For the hard products every group says the same. So expect a
@@ -1758,7 +1758,7 @@ except NotImplementedError:
 #   warning: watch `tools/lost_results`.
 # - A correctness reward teaches the model to call always. With a price, a call pays only where the rate by heart is
 #   below the border, that is the rate after a call minus the price. Our model learned on which kind of product a call
-#   pays; whether it pays for a single product is harder to learn.
+#   pays. That it knows for a single product whether a call pays is not shown.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
