@@ -444,7 +444,7 @@ def forest_plot(pairs, title):
     axes.axvline(0, color="black", lw=1)
     axes.set(xlabel="gain in points, with its 95 % interval", title=title)
     axes.set_yticks(range(len(pairs)), labels)
-    axes.invert_yaxis()
+    axes.set_ylim(len(pairs) - 0.5, -0.5)  # the first pair on top
     figures.show(figure, f"Forest plot. {'; '.join(sentences)}.")
 
 # %% [markdown]
