@@ -9,7 +9,7 @@
 # policy with the same prompt, cut thoughts off at a budget, tell what a token limit hides, and train a model to think
 # less where it can.
 #
-# **Time:** about 5 minutes on two CPU cores. (The bars of the stored runs are those of a busy machine.) Reading takes
+# **Time:** about 5 minutes on two CPU cores. (The progress bars below were recorded on a busy machine.) Reading takes
 # about 30 minutes. **You need** chapters 00, 01, 02 and 04.
 
 # %% [markdown]
@@ -54,7 +54,7 @@ print(heldout[0]["prompt"], heldout[0]["answer"])
 
 # %% [markdown]
 # (On the command line, `python -m grpo_workbook run --thinking` is the same setting. The template of Gemma 3 has no
-# such switch.)
+# such switch. Gemma 4 has one, with tags of its own: print its prompt before you write a reward.)
 #
 # ## What the template does with a thought
 #
@@ -308,6 +308,8 @@ axes.plot(budgets, own, "o-", color=figures.BLUE, label="tiny-thinker, trained")
 ys = (100 * curve["rate"]).tolist()
 axes.plot(curve["budget"], ys, "s--", color=figures.ORANGE,
           label="tiny-rambler, as it is")
+axes.axhline(100 * rambler["greedy"], color=figures.ORANGE, ls=":",
+             label="the same without a budget")
 axes.set(xlabel="thinking budget, tokens", ylabel="right answers, %", ylim=(0, 103))
 axes.set_title("A thought that is cut off is worth little, even a repeated one")
 figure.legend(loc="outside right center", frameon=False)
@@ -326,11 +328,53 @@ figures.show(
 # For *tiny-thinker* the curve is a cliff, because a thought without its last columns does not lead to the right number.
 # That *tiny-rambler* loses as much is a surprise. After 50 tokens each of its thoughts has all columns once, and what
 # follows is repetition. But with a budget of 50 tokens only 44.6 % of the sums are right, instead of 98.8 % without a
-# budget. Presumably most of these are the short sums, whose thoughts are not cut, and the model reads its answer off
-# the columns that it wrote last: where the thought is cut, only some of these are there. It has never seen a thought
-# that ends in the middle. Qwen3's report says that its models can answer after such a cut without having been trained
-# for it. So measure the curve of your own model before you set a budget on a server. A small budget can even be worse
-# than none: with 0 tokens 16.2 % of tiny-rambler's answers are right, and with 10 only 4.2 %.
+# budget (the dotted line). Which sums are these? The cell measures it, by the digits of the numbers:
+
+# %%
+import re
+
+changes = {
+    **changes, "max_completion_length": 112, "max_steps": 60, "scale_rewards": "batch",
+}
+long_profile = choose_profile(
+    default="smoke", model=config.DATA / "tiny-rambler", thinking=True, grpo=changes
+)
+mixed_heldout = to_dataset(load_problems(SUMS / "mixed_heldout.jsonl"), None)
+mixed_heldout = mixed_heldout.select(range(240))
+short_model, _ = load_policy(long_profile)
+long_room = {**room, "max_new_tokens": 128}
+
+
+def by_digits(scores, chosen=None):
+    """The rate of right answers by digits, of all completions or the chosen ones."""
+    tried = {"2": [], "3": [], "4": [], "5": []}
+    for place, right in enumerate(scores.strict):
+        question = mixed_heldout["question"][place // scores.samples]
+        digits = str(len(re.search(r"\d+", question)[0]))
+        if chosen is None or chosen[place]:
+            tried[digits].append(right)
+    return {digits: mean(right) for digits, right in tried.items() if right}
+
+# %% [markdown]
+# Cut the thoughts off at 50 tokens, and print one that was cut in its repetition:
+
+# %%
+cut = evaluate(
+    short_model, tokenizer, mixed_heldout, thinking_budget=50,
+    chat_template_kwargs=ON, **long_room,
+)
+for digits, rate in by_digits(cut).items():
+    print(f"{digits} digits: {rate:.1%} right")
+print(repr(next(text for text in cut.completions if "Wait." in text)))
+
+# %% [markdown]
+# All sums of two digits are right, because their thoughts end before the budget. Of the sums of three digits two thirds
+# are right, and of the longer ones hardly any. The printed thought has all four columns, then `Wait.`, and then two of
+# the columns again; the answer is wrong, although nothing was missing. Presumably the model reads its answer off the
+# columns behind `Wait.`, and there only some are left. It has never seen a thought that ends in the middle. Qwen3's
+# report says that its models can answer after such a cut without having been trained for it. So measure the curve of
+# your own model before you set a budget on a server. A small budget can even be worse than none: with 0 tokens 16.2 %
+# of tiny-rambler's answers are right, and with 10 only 4.2 %.
 
 # %% [markdown]
 # ## The limit in training is not the limit in measuring
@@ -353,16 +397,44 @@ print(table.groupby("method").mean().round(1).to_string())
 mask = table.loc["limit 36, mask", "sampled"] - table.loc["limit 36", "sampled"]
 low, high = ttest_1samp(mask, 0).confidence_interval()
 print(f"masking: {mask.mean():+.1f} points sampled ({low:+.1f} to {high:+.1f})")
-hidden = table["sampled"] - table["sampled at the limit"]
-print(f"more with 64 tokens: {hidden.min():.1f} to {hidden.max():.1f} points")
+roomy = 100 * runs[runs["method"] == "thinker"]["sampled"].mean()
+print(f"trained with 64 tokens, sampled: {roomy:.1f} %")
+five = [100 * row["5"][0] for row in limits["by digits"]]
+print(f"sums of five digits, sampled: {[round(rate) for rate in five]} %")
 
 # %% [markdown]
-# The rows are runs, the columns percentages of right held-out sums. Under the limit of the training at most 25 % of the
-# sampled answers are right, and the policy looks as if it had learned little: only for 23 % of the sums the number has
-# room there (26 % of the first 120, which are sampled), and a few more are right without all columns. With 64 tokens
-# the same policies are right in 41.7 to 73.3 % of their samples: they learned to write the columns from the sums whose
-# answers fit, and they do so for the longer ones as well: no answer to a sum of five digits fits, and without masking
-# 25 to 65 % of the sampled ones are right. **Whoever measures at the limit of the training measures the limit.**
+# The sampled rates as a picture:
+
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(7.5, 3.4)
+for y, (name, row) in enumerate(table.iterrows()):
+    colour = figures.ORANGE if "mask" in name[0] else figures.BLUE
+    axes.plot(row[["sampled at the limit", "sampled"]], [y, y], color=colour, lw=1)
+    axes.plot(row["sampled at the limit"], y, "o", color=colour, mfc="white",
+              label="36 tokens" if y == 0 else None)
+    axes.plot(row["sampled"], y, "o", color=colour,
+              label="64 tokens" if y == 0 else None)
+axes.axvline(26, color="black", ls=":", label="have room in 36 tokens")
+axes.set_yticks(range(len(table)), [f"{name}, {seed}" for name, seed in table.index])
+axes.invert_yaxis()
+axes.set(xlabel="right sampled answers, %", xlim=(0, 100))
+axes.set_title("The limit hides most of what was learned")
+figure.legend(loc="outside right center", frameon=False)
+hidden = table["sampled"] - table["sampled at the limit"]
+words = f"Ten runs, each {hidden.min():.0f} to {hidden.max():.0f} points better with 64"
+figures.show(figure, f"{words} tokens than with 36.")
+
+# %% [markdown]
+# The rows of the table are runs, the columns percentages of right held-out sums. In the figure, each line is a run with
+# its seed; the open dot is its rate with 36 tokens, the filled one that with 64. Orange runs are masked. Right of the
+# dotted line no rate with 36 tokens can be, unless a number is right without all columns.
+#
+# Under the limit of the training at most 25 % of the sampled answers are right, and the policy looks as if it had
+# learned little: only for 23 % of the sums the number has room there (26 % of the first 120, which are sampled), and a
+# few more are right without all columns. With 64 tokens the same policies are right in 41.7 to 73.3 % of their samples:
+# they learned to write the columns from the sums whose answers fit, and they write them for longer sums as well. No
+# answer to a sum of five digits fits into 36 tokens, and yet without masking 25 to 65 % of the sampled ones are right.
+# **Whoever measures at the limit of the training measures the limit.**
 #
 # The limit has a price all the same, at least in as many steps. After 40 steps the runs with 64 tokens are at 85.7 %
 # sampled (mean of three seeds), those with 36 tokens at 60.7 %. And masking? It is meant to protect a policy from being
@@ -451,54 +523,49 @@ if judge("16.1", still_teach).status == "solved":
 # Can a model learn to think only as long as it pays? *tiny-rambler* knows three ways to answer: with the columns twice,
 # with the columns once, and with an empty thought. If 100 tokens cost the fraction c of the reward, an answer that is
 # right with probability p and has n tokens earns p · (1 - c · n / 100) on average, or 0 where that is negative. So with
-# p and n one can calculate what should be learned. How often is it right without a thought? The rates are those of
-# sampled answers, because these are what the training pays for:
+# p and n one can calculate what should be learned. The cell measures p for each way, with sampled answers, because
+# these are what the training pays for. Before the second time *tiny-rambler* writes the line `Wait.`:
 
 # %%
-import re
-
-changes = {
-    **changes, "max_completion_length": 112, "max_steps": 60, "scale_rewards": "batch",
-}
-long_profile = choose_profile(
-    default="smoke", model=config.DATA / "tiny-rambler", thinking=True, grpo=changes
-)
-mixed_heldout = to_dataset(load_problems(SUMS / "mixed_heldout.jsonl"), None)
-mixed_heldout = mixed_heldout.select(range(240))
-short_model, _ = load_policy(long_profile)
-long_room = {**room, "max_new_tokens": 128, "sample": True}
+sampling = {**long_room, "sample": True, "samples": 4}
 silent = evaluate(
-    short_model, tokenizer, mixed_heldout, samples=4, chat_template_kwargs=OFF,
-    **long_room,
+    short_model, tokenizer, mixed_heldout, chat_template_kwargs=OFF, **sampling
 )
-right_by_digits = {"2": [], "3": [], "4": [], "5": []}
-for place, question in enumerate(mixed_heldout["question"]):
-    first_number = re.search(r"\d+", question)[0]
-    tries = silent.strict[4 * place : 4 * place + 4]
-    right_by_digits[str(len(first_number))].extend(tries)
-silent_right = {digits: mean(right) for digits, right in right_by_digits.items()}
-print(silent_right)
+thoughtful = evaluate(
+    short_model, tokenizer, mixed_heldout, chat_template_kwargs=ON, **sampling
+)
+is_twice = ["Wait." in text for text in thoughtful.completions]
+is_once = []
+for text, twice in zip(thoughtful.completions, is_twice):
+    is_once.append("=" in text and not twice)
+rates = {
+    "twice": by_digits(thoughtful, is_twice), "once": by_digits(thoughtful, is_once),
+    "not": by_digits(silent),
+}
+print(f"{mean(is_twice):.0%} twice, {mean(is_once):.0%} once")
+pd.DataFrame(rates).round(3).rename_axis("digits")
 
 # %% [markdown]
-# Without a thought it is right for more than a third of the sums of two digits, and hardly ever for longer ones. The
-# rates with thoughts are those of the stored base. The next cell compares the three ways. (It gives "twice" and "once"
-# the same p, because their difference was not measured. A column with its line break takes about 7.5 tokens, the tags
-# and the end token 5, and the line `Wait.`, which *tiny-rambler* writes before the second time, 7.)
+# The rows are the digits of the numbers, the columns the three ways, and each entry is the fraction of right samples.
+# (The print says how many samples have the columns twice and once; the rest have an empty thought.) Once is right about
+# as often as twice: the base has few such samples, so differences of some points are chance. Without a thought the
+# model is right for more than a third of the sums of two digits, and hardly ever for longer ones.
+#
+# The next cell takes these rates for p and compares the three ways. (A column with its line break takes about 7.5
+# tokens, the tags and the end token 5, and the line `Wait.` 7.)
 
 # %%
 best = pd.DataFrame(index=["2", "3", "4", "5"])
-for price in (0.5, 1.0, 2.0, 3.0):
+for price in (0.0, 0.5, 1.0, 2.0, 3.0):
     chosen = []
-    for digits, (right, _, _) in rambler["by digits"].items():
+    for digits in best.index:
         columns = 7.5 * int(digits) - 1  # tokens
         answer = int(digits) + 5
-        ways = {
-            "twice": (right, 2 * columns + 7 + answer),
-            "once": (right, columns + answer),
-            "not": (silent_right[digits], answer + 1),
-        }
+        lengths = {"twice": 2 * columns + 7 + answer, "once": columns + answer}
+        lengths["not"] = answer + 1
         worth = {"none earns": 0.01}  # a way that earns less counts as nothing
-        for way, (p, tokens) in ways.items():
+        for way, tokens in lengths.items():
+            p = rates[way].get(digits, 0.0)
             worth[way] = p * max(0.0, 1 - price * tokens / 100)
         chosen.append(max(worth, key=worth.get))
     best[f"price {price}"] = chosen
@@ -506,10 +573,10 @@ best.rename_axis("digits")
 
 # %% [markdown]
 # The rows are the digits of the numbers, the columns are prices of 100 tokens, and each entry is the way that earns
-# most. Up to a price of 2 that is the thought with all columns once, at every length: the repetition should go, and
-# nothing else. With a price of 3 a right answer to a sum of four or five digits earns nothing, with a thought or
-# without one. At no price of the table should thoughts go altogether: for sums of two digits "not" would earn most from
-# a price of about 3.3 on.
+# most. Without a price *once* and *twice* earn nearly the same, so that chance decides the first column. With a price
+# of up to 2 the best is the thought with all columns once, at every length: the repetition should go, and nothing else.
+# With a price of 3 a right answer to a sum of four or five digits earns nothing, with a thought or without one. At no
+# price of the table should thoughts go altogether.
 
 # %% [markdown]
 # Now the run. The reward is a function like any other; TRL passes the tokens of each completion in `completion_ids`. A
@@ -537,12 +604,14 @@ mixed = to_dataset(load_problems(SUMS / "mixed_train.jsonl"), system_prompt=None
 price_log = train(short_model, [priced(1.0)], mixed, long_profile.grpo)
 
 # %% [markdown]
-# How long are its thoughts now? The cell measures the policy with the held-out sums of two to five digits, and compares
-# it with the stored base:
+# How long are its thoughts now? The cell measures the policy with the held-out sums of two to five digits, and
+# compares it with the stored base (measured on the first 120 of these sums, two samples each, as all stored runs with a
+# price):
 
 # %%
 short = evaluate(
-    short_model, tokenizer, mixed_heldout, chat_template_kwargs=ON, **long_room
+    short_model, tokenizer, mixed_heldout, sample=True, chat_template_kwargs=ON,
+    **long_room,
 )
 base_rate, base_tokens = rambler["sampled"], rambler["sampled tokens"]
 print(f"sampled, base:    {base_rate:.1%}, {base_tokens:.0f} tokens")
@@ -569,19 +638,27 @@ half = t.ppf(0.975, len(price) - 2) * line.stderr
 low, high = line.slope - half, line.slope + half
 slope = f"{line.slope:.1f} points ({low:.1f} to {high:.1f})"
 print(f"sampled, for each 1 of price: {slope}")
+below_3 = price < 3
+other = linregress(price[below_3], 100 * priced_runs["sampled"][below_3])
+half = t.ppf(0.975, below_3.sum() - 2) * other.stderr
+low, high = other.slope - half, other.slope + half
+print(f"the same without 3: {other.slope:.1f} points ({low:.1f} to {high:.1f})")
 by_seed = 100 * priced_runs.set_index(["method", "seed"])["sampled"]
 gap = by_seed["price 3"] - by_seed["price 0"]
 low, high = ttest_1samp(gap, 0).confidence_interval()
 print(f"sampled, price 3 against 0: {gap.mean():.1f} points ({low:.1f} to {high:.1f})")
 
 # %% [markdown]
-# The first line below the table is the slope of a line through all 15 runs, the second one the difference of two of
-# their prices, each with its 95 % interval. The next figure has each of these runs, and the base with a budget:
+# The first two lines below the table are the slopes of a line through all 15 runs and through the 12 without the price
+# of 3, the last one is the difference of two prices, each with its 95 % interval. The next figure has each of these
+# runs, and the base with a budget:
 
 # %% tags=["hide-input"]
 figure, (left, right_panel) = figures.new_panels(9.5, 3.6, 2, 2)
 left.plot(curve["tokens"], 100 * curve["rate"], "x--", color=figures.BLUE,
           label="base, with budgets (greedy)")
+left.plot(rambler["greedy tokens"], 100 * rambler["greedy"], "x",
+          color=figures.BLUE, ms=9, mew=2, label="base, no budget (greedy)")
 left.plot(rambler["sampled tokens"], 100 * rambler["sampled"], "o",
           color=figures.BLUE, label="base (sampled)")
 for name in PRICES:
@@ -598,8 +675,8 @@ right_panel.scatter(price, 100 * priced_runs["sampled"], color=colours, s=22)
 ends = pd.Series([0.0, 3.0])
 right_panel.plot(ends, line.intercept + line.slope * ends, color=figures.GREY)
 right_panel.set(xlabel="price of 100 tokens", ylim=(70, 100))
-right_panel.set_title("Accuracy hardly changes up to a price of 2")
-figure.legend(loc="outside lower center", ncols=4, frameon=False)
+right_panel.set_title("Sampled accuracy falls with the price, most at 3")
+figure.legend(loc="outside lower center", ncols=3, frameon=False)
 lowest, highest = means["sampled"].min(), means["sampled"].max()
 words = f"Right answers over tokens and over the price: {lowest:.0f} to {highest:.0f} %"
 figures.show(figure, f"{words} after training, and less where the base is cut off.")
@@ -640,19 +717,20 @@ figures.show(figure, f"Three rising lines. {'; '.join(words)}.")
 #   that cuts the base to a similar length leaves less than a fifth of its greedy answers right. So a policy that
 #   learned to be short is far better than one that is cut off.
 # - **Most of it happens without any price.** With a price of 0 the completions shrink to 37.7 tokens, and 86.5 % are
-#   right. Presumably a sampled answer is right more often if it is shorter, because each token may go wrong. Look at
-#   the run without a price before you add one.
+#   right. The table does not predict this, because once and twice are right about equally often, and we have not found
+#   the reason. Look at the run without a price before you add one.
 # - **A higher price makes nothing shorter, and the highest one may cost accuracy.** With 1, 2 and 3 the lengths are
 #   those of 0.5, as the table above predicts. The sampled accuracy falls with the price: 86.5, 87.9, 86.1, 85.6 and
 #   82.1 % for 0, 0.5, 1, 2 and 3. Two prices with three seeds each show no difference (3 against 0: -4.4 points, with
 #   an interval from -14.4 to 5.5), but a line through all 15 runs falls by 1.6 points for each 1 of price (interval
-#   from -2.7 to -0.4; we looked for it after we had seen the runs). The price of 3 carries this line, and the table has
-#   a reason for it: a right answer to a sum of four or five digits earns nothing there, so nothing keeps these answers
-#   right. In the stored runs sums of four digits are right in 75.3 % of the samples with a price of 3, and in 84.7 %
-#   with a price of 0.
+#   from -2.7 to -0.4; we looked for it after we had seen the runs). The price of 3 carries a part of this: without it
+#   the line falls by less, and its interval contains 0. The table offers a reason: a right answer to a sum of four or
+#   five digits earns nothing at 3, so nothing keeps these answers right. The stored runs do not settle it: from a price
+#   of 0 to 3 the sums of 2, 3, 4 and 5 digits change by -6.0, +1.0, -9.3 and -4.8 points, so those of two digits, which
+#   still earn, fall as well.
 #
-# So up to a price of about 2 this task shows no trade between length and accuracy, because the repetition was of no
-# use. Where longer thoughts are right more often, a price buys length with accuracy. Draw the first figure for your own
+# So up to a price of about 2 no trade between length and accuracy is shown here, because the repetition was of no use.
+# Where longer thoughts are right more often, a price buys length with accuracy. Draw the first figure for your own
 # model before you choose one.
 
 # %% [markdown]
@@ -673,9 +751,11 @@ for name in ("t4", "24gb", "80gb"):
 # base on your problems twice, with `evaluate --thinking --max-new-tokens 8192` and with `evaluate --no-thinking`: is it
 # right more often with thoughts, and by how much for how many tokens? Read the sampled numbers: Qwen3's model card
 # advises against greedy answers with thoughts, because they can repeat themselves without end, and recommends a
-# temperature of 0.6. (The greedy answers of this chapter are those of tiny models that do not loop.) If not, train
-# without them. The first measurement also shows the lengths: if most thoughts are longer than your limit, the run
-# learns from the few that fit. `diagnose` reports thoughts that never close as `thoughts_open`.
+# temperature of 0.6. (The greedy answers of this chapter are those of tiny models that do not loop.) If thoughts bring
+# nothing in single samples, look at pass@16 before you give them up: tiny-thinker was right in 9.7 % of its samples,
+# and in 16 samples it solved 74 % of the sums. Where thoughts do not help in 16 samples either, train without them. The
+# first measurement also shows the lengths: if most thoughts are longer than your limit, the run learns from the few
+# that fit. `diagnose` reports thoughts that never close as `thoughts_open`.
 #
 # After the training, these commands follow the record of the run:
 #
@@ -816,9 +896,9 @@ predict("16.3", prediction, train_short);
 # of shorter answers. If your answer is "fewer", look for such a guess in the rewards.
 #
 # The chapter's limit of 36 tokens hides skill, and this one prevents it. With 36 the numbers of 23 % of the sums have
-# room, and that was enough. In the five stored runs 50 to 58 of the 240 sums are right with 36 tokens, and 126 to 223
-# with 64. With a limit of 30 a few completions are right all the same, presumably without all columns, and already
-# these change the policy.
+# room, and that was enough. In the five stored runs 50 to 58 of the 240 greedy answers are right with 36 tokens, and
+# 126 to 223 with 64. With a limit of 30 a few completions are right all the same, presumably without all columns, and
+# already these change the policy.
 #
 # </details>
 
