@@ -48,6 +48,13 @@ def points(file: str, method: str, rival: str, measure: str = "sampled") -> floa
     return 100 * mean(ours[seed][measure] - theirs[seed][measure] for seed in seeds)
 
 
+def control(name: str, tries: str) -> float:
+    """The pass@k in percent of a run of chapter 04's controls, the mean of its seeds."""
+    stored = json.loads((REPO / "benchmarks" / "controls.json").read_text(encoding="utf-8"))
+    runs = [run for run in stored if (run["run"], run["family"]) == (name, "qwen")]
+    return 100 * mean(run["pass_at_k"][tries] for run in runs)
+
+
 def with_budgets(method: str) -> list[tuple[int, float]]:
     """(budget, the fraction of right answers) of a stored run of chapter 16."""
     end = runs_of(THINKING)[method][0]
@@ -305,6 +312,12 @@ def trend_of_prices() -> tuple[float, float, float]:
 
 SENTENCES = [
     (
+        "04_grpo_run",
+        "All 64 together solve {:.1f} % of the problems, and any 16 of them {:.1f} % on average. "
+        "After training, 16 tries solve {:.1f} %, the mean of three seeds.",
+        lambda: (control("base", "64"), control("base", "16"), control("main", "16")),
+    ),
+    (
         "05_monitoring",
         "Each dot comes from 64 problems, so it is uncertain by up to {:.0f} points",
         lambda: (widest_interval(64),),
@@ -323,6 +336,34 @@ SENTENCES = [
         "07_stages_and_curriculum",
         "the filter lowers the zero-variance groups from {:.0f} to {:.0f} %",
         lambda: (idle_groups("whole pool"), idle_groups("chosen")),
+    ),
+    (
+        "07_stages_and_curriculum",
+        "over five seeds the sampled answers of the policy are {:.1f} points better after as many "
+        "steps. After as many completions, those of the filter's measurement included, they are "
+        "{:.1f} points better",
+        lambda: (
+            points_with_interval(FILTER, "chosen", "whole pool")[0],
+            points_with_interval(FILTER, "chosen", LONGER)[0],
+        ),
+    ),
+    (
+        "07_stages_and_curriculum",
+        "over five seeds the sampled answers of the policy were {:.1f} points better after as many "
+        "steps. After as many completions, those of the filter's measurement included, they were "
+        "{:.1f} points better",
+        lambda: (
+            points_with_interval(FILTER, "chosen", "whole pool")[0],
+            points_with_interval(FILTER, "chosen", LONGER)[0],
+        ),
+    ),
+    (
+        "07_stages_and_curriculum",
+        "{:.0f} % of its greedy answers were right before any training, {:.0f} % after 16 steps on "
+        "the whole pool, and {:.0f} % after those on the chosen problems",
+        lambda: [
+            percent(FILTER, name, "greedy lenient") for name in ("base", "whole pool", "chosen")
+        ],
     ),
     (
         "07_stages_and_curriculum",

@@ -112,12 +112,15 @@ for start in range(0, len(rewards), 10):
 # | `max_completion_length` | 64 | 512, with `chat_template_kwargs={"enable_thinking": False}` |
 # | precision | chosen by TRL | on a T4 `bf16=False, fp16=True`, because it has no bfloat16 |
 #
+# No run with the right column was made for this course.
+#
 # The script's reward compares text, not numbers. Some answers of GSM8K contain a comma. If such an answer is `1,000`, a
 # completion that ends in `<answer>1000</answer>` earns nothing. Neither does a completion with a space, a line break or
 # a `$` inside the tag. Step 3 uses a reward that compares numbers.
 #
-# Does the higher reward mean that the model has improved? The script cannot tell. The next cell looks at two of three
-# things that it ignores. For the third, held-out problems, there is nothing to look at, because the script has none:
+# Does a higher reward mean that a model has improved? The script cannot tell, and its model is not measured here. The
+# rest of this chapter asks the question of a more careful run, and step 7 answers it. The next cell looks at two of
+# three things that the script ignores. For the third, held-out problems, there is nothing to look at:
 
 # %%
 fooling = "<answer>7</answer><answer>8</answer><answer>9</answer>"
@@ -130,7 +133,7 @@ print("number format of the weights that learn:", adapters[0].dtype)
 # - The **reward** can be fooled: an answer with several numbers earns as much as the right one.
 # - The **weights** that learn are in bfloat16, if the cell printed so. That is TRL's choice for a 4-bit base (on a GPU,
 #   Unsloth undoes it). The format has two to three significant decimal digits, so small updates can get lost. Step 6
-#   measures at which learning rates that matters.
+#   counts them.
 # - The **evaluation** is missing. Nobody knows whether the model solves *other* problems better, or only earns more.
 #
 # There are two smaller problems. The script leaves many values to defaults, and the defaults of TRL and Unsloth differ.
@@ -242,8 +245,10 @@ axes.add_patch(Rectangle((0, 2.3), 1.2, 0.1, color="black"))
 axes.plot([0, 0], [2.4, 3.1], [1.2, 6.4], [2.4, 3.1], color=figures.GREY, lw=0.8)
 axes.text(0, 3.58, "one block of W: 64 weights of 4 bits, purple above 0, orange below")
 axes.text(6.8, 3.58, "its scale, 8 bits")
-axes.text(3.0, 1.2, "+ 2 x", ha="center", va="center")
-axes.text(4.5, 0.4, "A and B learn, B from 0", color=figures.BLUE)
+axes.text(3.0, 1.2, r"+ 2 $\times$", ha="center", va="center")
+axes.text(4.35, 1.2, r"$\times$", ha="center", va="center")
+axes.text(4.5, 0.5, "A and B learn, B from 0", color=figures.BLUE)
+axes.text(4.5, 0.1, "the layer computes W x + 2 B A x")
 axes.set(xlim=(-0.1, 8.1), ylim=(-0.1, 3.9), aspect="equal")
 axes.set_title("W stays in 4 bits and never changes; A and B learn")
 axes.axis("off")
@@ -499,8 +504,7 @@ print(fill(", ".join(listed), 88, break_on_hyphens=False))
 # here.
 #
 # Batch sizes count **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be a
-# multiple of `num_generations`. A batch of 4 with groups of 8, as in older guides, raises a `ValueError` in TRL (on a
-# GPU, Unsloth enlarges it). TRL's `max_prompt_length` no longer exists.
+# multiple of `num_generations`.
 #
 # The GPU columns are common values, not measured here. [Chapter 10](10_scale_out.ipynb) computes the memory that they
 # take.
@@ -546,8 +550,8 @@ figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and
 # Building the trainer has a side effect: when the base is quantized, TRL 1.15 casts the adapters to **bfloat16**. On a
 # GPU Unsloth removes that cast; on any machine the callback `Float32Adapters` converts the adapters back to float32.
 #
-# How much does the cast matter? AdamW divides each weight's gradient by its usual size, so a step moves a weight by up
-# to about the learning rate. Take the A of a larger model, with 2,048 inputs and PEFT's initial values, and add a
+# How many updates does the cast lose? AdamW divides each weight's gradient by its usual size, so a step moves a weight
+# by up to about the learning rate. Take the A of a larger model, with 2,048 inputs and PEFT's initial values, and add a
 # learning rate to each weight. How many weights does bfloat16 leave exactly as they were?
 
 # %%
@@ -564,7 +568,9 @@ for update in (1e-5, 5e-5, 1.5e-3):
 # The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of such updates of A. At this
 # run's 1.5e-3 no such update is lost; it is only rounded. All three percentages are rather too low, because most
 # updates are smaller than the learning rate, and the schedule lowers the rate to 0. B starts at 0, where bfloat16 is
-# fine enough, and loses updates only once it has grown.
+# fine enough, and loses updates only once it has grown. How much less a training at 1e-5 learns because of them was not
+# measured. (At 1e-3 [tiny models](../docs/measurements.md) ended alike in both formats.) Float32 adapters cost little
+# memory, so this course does not take the risk.
 #
 # Now train. `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
 
@@ -623,11 +629,7 @@ figures.show(figure, words)
 # problems more than once, memorized them. (The smoke profile sees 1,200 of its 1,319 problems, each once.) And each
 # step has other problems, so its reward does not compare before and after on the same ones.
 #
-# Held-out problems can answer the question. Each pair of bars in the figure is one measure of accuracy before and after
-# training, and the thin black lines are its 95 % intervals. The first two pairs are strict rates, of sampled and of
-# greedy answers. The third pair is the lenient rate of the same sampled answers: if training had only taught the form,
-# this pair would not rise. The last pair is the lenient pass@16, the fraction of problems that at least one of 16
-# sampled answers solves, in any readable form.
+# Held-out problems can answer the question. The cell measures them again, as in step 4:
 
 # %%
 from grpo_workbook.evaluation import report_heldout
@@ -635,8 +637,34 @@ from grpo_workbook.evaluation import report_heldout
 after_all = ask(model, heldout_set, ways=["greedy"])
 after_rare = ask(model, rare_set, ways=["sampled", "greedy"], samples=tries)
 results = report_heldout(before_rare, after_rare)
-figure, words = figures.before_after(results, task)
-figures.show(figure, words)
+
+# %% [markdown]
+# Each pair of bars in the figure is one strict measure before and after training, and the thin black lines are its 95 %
+# intervals. The last pair is the pass@16, the fraction of problems that at least one of 16 sampled answers solves:
+
+# %% tags=["hide-input"]
+sampled = results["sampled"]
+pairs = {"sampled": sampled["strict"], "greedy": results["greedy"]["strict"]}
+pairs[f"pass@{tries}"] = sampled["strict_pass"]
+looks = {"before": (-0.2, figures.GREY, ""), "after": (0.2, figures.BLUE, "//")}
+figure, (axes,) = figures.new_panels(7.0, 3.4)
+words = []
+for side, (shift, colour, hatch) in looks.items():
+    for place, (name, pair) in enumerate(pairs.items()):
+        rate, (low, high) = pair[side], pair[f"{side}_interval"]
+        bar = axes.bar(
+            place + shift, rate, 0.38, yerr=[[rate - low], [high - rate]], capsize=4,
+            color=colour, hatch=hatch, edgecolor="white",
+            label=side if place == 0 else None,
+        )
+        axes.bar_label(bar, [f"{rate:.1%}"], padding=3, fontsize=9)
+        words.append(f"{name} {side}: {rate:.1%} ({low:.1%} to {high:.1%})")
+rise = f"{sampled['strict']['before']:.0%} to {sampled['strict']['after']:.0%}"
+axes.set_title(f"{sampled['n']} {task}: {rise} of sampled answers right")
+axes.set(xticks=range(len(pairs)), xticklabels=list(pairs), ylabel="strict accuracy")
+axes.margins(y=0.15)
+figure.legend(frameon=False, loc="outside right center")
+figures.show(figure, f"Pairs of bars, with 95 % intervals. {'; '.join(words)}.")
 
 # %% [markdown]
 # Could the gain be chance? Look at the greedy answers, one for each problem. If training had no effect, a problem whose
@@ -707,19 +735,57 @@ text = "\n".join(describe_gain(results))
 display(Markdown(text))
 
 # %% [markdown]
-# None of the gain is form. About half of it is sharpening, and the other half is on problems that the model had not
-# solved in any of the other 15 tries. The pass@16 rises too, by 28 points, from 64.2 % to 92.5 %. This is no
-# independent evidence of new problems: it is computed from the same tries, and a problem that was solved in some
-# earlier try already counts in it. So sharpening, as defined here, can hardly raise it.
+# In the figure each mark is a problem (moved a little at random, so that marks do not hide each other), placed by the
+# fractions of its tries that were right before and after training; its shape and colour say what kind most of its gain
+# is. In the left column stand the problems that none of the 16 earlier tries solved (the table counts the *other* 15),
+# and what lies below the dashed line got worse:
+
+# %% tags=["hide-input"]
+from grpo_workbook.evaluation import by_problem
+
+rates = pd.DataFrame()
+for side, scores in (("before", sampled_before), ("after", after_rare["sampled"])):
+    rates[side] = by_problem(scores.strict, tries)
+    rates[f"lenient {side}"] = by_problem(scores.lenient, tries)
+gain = rates["after"] - rates["before"]
+lenient_gain = rates["lenient after"] - rates["lenient before"]
+failed = rates["lenient before"] == 0
+part = pd.Series("sharpening", rates.index)
+part[lenient_gain < gain / 2] = "form"
+part[failed] = "new"
+part[gain <= 0] = "no gain"
+dice = torch.Generator().manual_seed(0)
+noise = 0.04 * (torch.rand(2, len(rates), generator=dice).numpy() - 0.5)
+x, y = rates["before"] + noise[0], rates["after"] + noise[1]
+looks = {"new": ("o", figures.ORANGE), "sharpening": ("s", figures.BLUE)}
+looks |= {"form": ("^", figures.GREEN), "no gain": ("x", figures.GREY)}
+figure, (axes,) = figures.new_panels(6.0, 4.2)
+axes.plot([0, 1], [0, 1], "--", color=figures.GREY, lw=1)
+for name, (mark, colour) in looks.items():
+    is_part = part == name
+    label = f"{name}: {is_part.sum()}"
+    axes.plot(x[is_part], y[is_part], mark, color=colour, alpha=0.7, label=label)
+axes.set(xlabel="right before (fraction of tries)", ylabel="right after")
+axes.set_aspect("equal")
+title = f"{failed.sum()} problems were never solved in {tries} tries"
+figure.suptitle(f"{title}; {(part == 'new').sum()} of them are solved now")
+figure.legend(frameon=False, loc="outside right center", title="problems")
+figures.show(figure, f"Problems by kind of gain: {part.value_counts().to_dict()}.")
+
+# %% [markdown]
+# None of the gain is form: the lenient rate rose as much as the strict one. About half of it is sharpening, and the
+# other half is on problems that the model had not solved in any of the other 15 tries. The pass@16 rises too, by 28
+# points, from 64.2 % to 92.5 %. This is no independent evidence of new problems: it is computed from the same tries,
+# and a problem that was solved in some earlier try already counts in it. So sharpening, as defined here, can hardly
+# raise it.
 #
 # Nor does "new" mean that the model could not solve the problem before. A problem that it solves in one of 50 tries is
-# usually solved in none of 15, so it counts as new. (Others use *sharpening* in a wider sense: any answer that the base
-# can give at all, however rarely, becomes likely. In that sense sharpening raises the pass@16 as well.)
+# usually solved in none of 15, so it counts as new.
 #
 # With more tries, fewer problems are new. In the stored runs that the next section reads, the base had 64 tries at each
-# of these 120 problems. All 64 together solve 75.8 % of the problems. Any 16 of them together solve 65.3 % on average,
-# close to the 64.2 % that the 16 tries of step 4 solved. After training, 16 tries solve 94.2 %, the mean of three
-# seeds. [Chapter 08](08_evaluation.ipynb) draws such a comparison for another run.
+# of these 120 problems. All 64 together solve 75.8 % of the problems, and any 16 of them 65.3 % on average. After
+# training, 16 tries solve 94.2 %, the mean of three seeds. So four times as many tries of the base do not reach what 16
+# tries of the trained model solve. [Chapter 08](08_evaluation.ipynb) draws such a comparison for another run.
 #
 # And "new" does not mean new arithmetic. The model could add, subtract and multiply before training, and it solved
 # other kinds of problem. GRPO taught it to do so in the rare kinds. A kind of problem that the model never solves would
@@ -768,19 +834,22 @@ for run in stored:
         if "fresh" in run:
             line["fresh"] = 100 * mean(run["fresh"]["greedy"])
         lines.append(line)
+        if run["run"] == "base":
+            print(f"base: 64 tries solve {run['pass_at_k']['64']:.1%} of the problems")
 controls = pd.DataFrame(lines)
 measures = ["greedy", "sampled", "pass@16"]
 by_run = controls.groupby("run", sort=False)
 print(", ".join(f"{name}: {count}" for name, count in by_run.size().items()), "seeds")
 
 # %% [markdown]
-# In the figure each row is a run and each dot a seed; the number beside the dots is their mean. *base* has a single
-# dot, because nothing is trained in it, and the three dots of *random* coincide. The first two panels show the
-# percentage of right answers, and the third shows the pass@16, the percentage of problems that at least one of 16
-# sampled answers solves. All rates are strict:
+# In the figure each row is a run and each dot a seed; the number beside the dots is their mean, and the dotted line is
+# the mean of *base*. *base* has a single dot, because nothing is trained in it, and the three dots of *random*
+# coincide. The first two panels show the percentage of right answers, and the third shows the pass@16, the percentage
+# of problems that at least one of 16 sampled answers solves. All rates are strict:
 
 # %% tags=["hide-input"]
-names = list(controls["run"].unique())
+means = by_run[measures].mean()
+names = list(means.sort_values("greedy").index)
 colours = {"main": figures.ORANGE}
 figure, grid = figures.new_panels(9.5, 2.9, 3, 3)
 words = []
@@ -790,10 +859,11 @@ for axes, column in zip(grid, measures):
         colour = colours.get(name, figures.BLUE)
         axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.6)
         x, side = values.max() + 4, "left"
-        if x > 70:  # no room on the right
+        if x > 84:  # no room on the right
             x, side = values.min() - 4, "right"
         axes.text(x, place, f"{values.mean():.1f}", ha=side, va="center", color=colour)
         words.append(f"{name}, {column}: {values.mean():.1f}")
+    axes.axvline(means.loc["base", column], ls=":", color=figures.GREY)
     axes.set_title(column)
     axes.set_xlim(-4, 104)
     axes.set_yticks(range(len(names)), names)
@@ -1228,8 +1298,9 @@ predict("04.4", prediction, my_problems);
 # - Measure held-out problems before and after, with an interval and a paired test, and also the problems that the run
 #   does not train on. Neither the loss nor the training reward can tell whether the model improved.
 # - Say what kind of gain it is: form, sharpening, or problems that none of the earlier tries solved.
-# - Exclude other explanations. Train with a random reward and on other data for as many steps, repeat the run with
-#   other seeds, and measure fresh problems if the held-out ones helped to choose settings.
+# - Exclude other explanations. Train on other data for as many steps, imitate right answers (worked ones, or the
+#   model's own), repeat the run with other seeds, and measure fresh problems if the held-out ones helped to choose
+#   settings. A random reward is a control only at a learning rate at which it does not destroy the model.
 # - Test the merged model on the held-out problems, because that is the model you ship.
 #
 # Next: [05 · Monitoring](05_monitoring.ipynb) shows how to tell, while a run trains, whether it is healthy.

@@ -497,7 +497,7 @@ for price in (0.5, 1.0, 2.0, 3.0):
             "once": (right, columns + answer),
             "not": (silent_right[digits], answer + 1),
         }
-        worth = {"none earns": 0.005}  # a way that earns less counts as nothing
+        worth = {"none earns": 0.01}  # a way that earns less counts as nothing
         for way, (p, tokens) in ways.items():
             worth[way] = p * max(0.0, 1 - price * tokens / 100)
         chosen.append(max(worth, key=worth.get))
