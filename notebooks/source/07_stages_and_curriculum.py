@@ -649,6 +649,9 @@ print(stored_rates.loc[ways].round(1).to_string())
 compare_stored("form first", "strict alone")
 compare_stored("mixed", "strict alone")
 
+# %% [markdown]
+# The same runs as a picture:
+
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.0, 2.8, 2, 2)
 for axes, measure in zip(panels, ("sampled", "greedy")):
