@@ -1,4 +1,4 @@
-"""The stored runs of vision.py, thinking.py and pass_rate_filter.py: a JSON line each, in one file.
+"""The stored runs of vision.py, thinking.py and curriculum.py: a JSON line each, in one file.
 
 A run is known by its method, its seed and a key: a hash of what it depends on beside its seed. It
 is made again when its key has changed. The runs are those of one core of a CPU.

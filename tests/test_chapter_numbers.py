@@ -157,7 +157,7 @@ def steps_without_reward(method: str, seed: int) -> tuple[int, int]:
     raise ValueError(f"no run of {method} with seed {seed} is stored")
 
 
-FILTER, LONGER = "pass_rate_filter_runs.jsonl", "whole pool, 32 steps"
+FILTER, LONGER = "curriculum_runs.jsonl", "whole pool, 32 steps"
 THINKING = "thinking_runs.jsonl"
 MASKS = ("limit 36", "limit 36, mask")
 RARE, STEPS = "race_results/rare.jsonl", "race_results/steps.jsonl"
@@ -331,6 +331,31 @@ SENTENCES = [
         "05_monitoring",
         "a *t* over {:.1f} means that the reward rose",
         lambda: (bounds.sure,),
+    ),
+    (
+        "07_stages_and_curriculum",
+        "after 24 steps {:.0f} to {:.0f} % of the sampled answers are right in the asked form, and at "
+        "least {:.0f} % of the greedy ones",
+        lambda: (
+            *extremes("strict alone", SAMPLED, FILTER),
+            extremes("strict alone", GREEDY, FILTER)[0],
+        ),
+    ),
+    (
+        "07_stages_and_curriculum",
+        "{:.1f} points when sampled [{:.1f}, {:.1f}], and {:.1f} points greedily.",
+        lambda: (
+            *points_with_interval(FILTER, "form first", "strict alone"),
+            points_with_interval(FILTER, "form first", "strict alone", GREEDY)[0],
+        ),
+    ),
+    (
+        "07_stages_and_curriculum",
+        "They end {:.1f} points below the strict reward when sampled [{:.1f}, {:.1f}]",
+        lambda: (
+            -points_with_interval(FILTER, "mixed", "strict alone")[0],
+            *points_with_interval(FILTER, "mixed", "strict alone")[1:],
+        ),
     ),
     (
         "07_stages_and_curriculum",
