@@ -417,7 +417,8 @@ for y, (name, row) in enumerate(table.iterrows()):
 axes.axvline(26, color="black", ls=":", label="have room in 36 tokens")
 axes.set_yticks(range(len(table)), [f"{name}, {seed}" for name, seed in table.index])
 axes.invert_yaxis()
-axes.set(xlabel="right sampled answers, %", xlim=(0, 100))
+axes.set_xlabel("right sampled answers, %")
+axes.set_xlim(0, 100)
 axes.set_title("The limit hides most of what was learned")
 figure.legend(loc="outside right center", frameon=False)
 hidden = table["sampled"] - table["sampled at the limit"]
@@ -538,10 +539,10 @@ is_twice = ["Wait." in text for text in thoughtful.completions]
 is_once = []
 for text, twice in zip(thoughtful.completions, is_twice):
     is_once.append("=" in text and not twice)
-rates = {
-    "twice": by_digits(thoughtful, is_twice), "once": by_digits(thoughtful, is_once),
-    "not": by_digits(silent),
-}
+rates = {}
+rates["twice"] = by_digits(thoughtful, is_twice)
+rates["once"] = by_digits(thoughtful, is_once)
+rates["not"] = by_digits(silent)
 print(f"{mean(is_twice):.0%} twice, {mean(is_once):.0%} once")
 pd.DataFrame(rates).round(3).rename_axis("digits")
 
@@ -629,22 +630,25 @@ from scipy.stats import linregress, t
 
 PRICES = ["price 0", "price 0.5", "price 1", "price 2", "price 3"]
 priced_runs = runs[runs["method"].isin(PRICES)]
-means = priced_runs.groupby("method")[["sampled", "greedy"]].mean() * 100
-means["sampled tokens"] = priced_runs.groupby("method")["sampled tokens"].mean()
+by_price = priced_runs.groupby("method")
+means = 100 * by_price[["sampled", "greedy"]].mean()
+means["sampled tokens"] = by_price["sampled tokens"].mean()
 print(means.round(1).to_string())
-price = priced_runs["method"].str.removeprefix("price ").astype(float)
-line = linregress(price, 100 * priced_runs["sampled"])
+price = priced_runs["method"].str.removeprefix("price ")
+price = price.astype(float)
+accuracy = 100 * priced_runs["sampled"]
+line = linregress(price, accuracy)
 half = t.ppf(0.975, len(price) - 2) * line.stderr
 low, high = line.slope - half, line.slope + half
 slope = f"{line.slope:.1f} points ({low:.1f} to {high:.1f})"
 print(f"sampled, for each 1 of price: {slope}")
 below_3 = price < 3
-other = linregress(price[below_3], 100 * priced_runs["sampled"][below_3])
+other = linregress(price[below_3], accuracy[below_3])
 half = t.ppf(0.975, below_3.sum() - 2) * other.stderr
 low, high = other.slope - half, other.slope + half
 print(f"the same without 3: {other.slope:.1f} points ({low:.1f} to {high:.1f})")
-by_seed = 100 * priced_runs.set_index(["method", "seed"])["sampled"]
-gap = by_seed["price 3"] - by_seed["price 0"]
+by_seed = priced_runs.set_index(["method", "seed"])["sampled"]
+gap = 100 * (by_seed["price 3"] - by_seed["price 0"])
 low, high = ttest_1samp(gap, 0).confidence_interval()
 print(f"sampled, price 3 against 0: {gap.mean():.1f} points ({low:.1f} to {high:.1f})")
 
@@ -667,14 +671,17 @@ for name in PRICES:
     labels = {"price 0": "price 0", "price 0.5": "price 0.5 to 3"}
     left.plot(chosen["sampled tokens"], 100 * chosen["sampled"], "o", color=colour,
               markersize=5, label=labels.get(name))
-left.set(xlabel="tokens of a completion", ylabel="right answers, %",
-         xlim=(0, 70), ylim=(0, 103))
+left.set_xlabel("tokens of a completion")
+left.set_ylabel("right answers, %")
+left.set_xlim(0, 70)
+left.set_ylim(0, 103)
 left.set_title("Trained to be short, it is right; cut off, it is not")
 colours = price.map(lambda value: figures.GREEN if value else figures.ORANGE)
-right_panel.scatter(price, 100 * priced_runs["sampled"], color=colours, s=22)
+right_panel.scatter(price, accuracy, color=colours, s=22)
 ends = pd.Series([0.0, 3.0])
 right_panel.plot(ends, line.intercept + line.slope * ends, color=figures.GREY)
-right_panel.set(xlabel="price of 100 tokens", ylim=(70, 100))
+right_panel.set_xlabel("price of 100 tokens")
+right_panel.set_ylim(70, 100)
 right_panel.set_title("Sampled accuracy falls with the price, most at 3")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 lowest, highest = means["sampled"].min(), means["sampled"].max()
