@@ -1308,4 +1308,4 @@ predict("06.5", prediction, train_again);
 #   run compared the two.)
 # - Measure pass@1 on held-out tasks, with an interval, to see whether the training helped.
 #
-# Next: [07 · Stages and curriculum](07_stages_and_curriculum.ipynb): does the order of rewards and problems matter?
+# Next: [07 · Stages and curriculum](07_stages_and_curriculum.ipynb): what do you do when many groups teach nothing?
