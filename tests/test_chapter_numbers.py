@@ -499,6 +499,11 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
+        "PPO with 3e-5 reaches {:.1f} % (three seeds), and GRPO with 1e-3 reaches {:.1f} %",
+        lambda: (tried("ppo", 3e-5), tried("grpo", 1e-3)),
+    ),
+    (
+        "12_which_algorithm",
         "Of PPO's three tries with 1e-4 one had failed ({:.1f} % greedily)",
         lambda: (tried("ppo", 1e-4, [100], [GREEDY]),),
     ),
