@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from math import log
-from statistics import mean
+from statistics import mean, stdev
 
 import pytest
 from conftest import REPO
@@ -254,6 +254,15 @@ def at_another_rate(
 def on_addition(method: str, rival: str) -> tuple[float, ...]:
     """The same on addition."""
     return at_another_rate(method, rival, (ADDITION, SECOND_RATE))
+
+
+def spread(method: str, rival: str) -> float:
+    """The standard deviation of the paired differences on the rare kinds, in points."""
+    runs = runs_of(RARE)
+    gaps = [
+        100 * (runs[method][seed]["sampled"] - runs[rival][seed]["sampled"]) for seed in range(8)
+    ]
+    return stdev(gaps)
 
 
 def between_other_rates(method: str, rival: str) -> tuple[float, ...]:
@@ -505,13 +514,35 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "Greedily it then reaches {:.1f} %, and in this table only SFT and distillation still lead "
-        "it, by {:.1f} points each. Sampled it falls to {:.1f} %",
+        "Greedily it then reaches {:.1f} %, and only SFT and distillation still lead it, by {:.1f} "
+        "points each. Sampled it falls to {:.1f} %",
         lambda: (
             percent(SECOND_RATE, SLOW_GRPO, GREEDY),
             on_addition("sft", SLOW_GRPO)[3],
             percent(SECOND_RATE, SLOW_GRPO),
         ),
+    ),
+    (
+        "12_which_algorithm",
+        "PPO with 3e-5 reaches {:.1f} % (three seeds), and GRPO with 1e-3 reaches {:.1f} %",
+        lambda: (tried("ppo", 3e-5), tried("grpo", 1e-3)),
+    ),
+    (
+        "12_which_algorithm",
+        "Of PPO's three tries with 1e-4 one had failed ({:.1f} % greedily)",
+        lambda: (tried("ppo", 1e-4, [100], [GREEDY]),),
+    ),
+    (
+        "12_which_algorithm",
+        "rejection sampling and four updates lead it by {:.0f} to {:.0f} points when sampled, and "
+        "greedily all three are within 1 point",
+        lambda: (on_addition("rejection", SLOW_GRPO)[0], on_addition(FOUR, SLOW_GRPO)[0]),
+    ),
+    (
+        "12_which_algorithm",
+        "s was {:.1f} points between DAPO and its rival, and {:.1f} between rejection sampling and "
+        "GRPO",
+        lambda: (spread("dapo, 4 updates", FOUR), spread("rejection", "grpo")),
     ),
     (
         "12_which_algorithm",
@@ -825,6 +856,36 @@ SENTENCES = [
 def test_two_rates_of_chapter_12_were_chosen_by_less_than_half_a_point():
     assert 0 < points_between_tries("grpo", 3e-4, 1e-4) < 0.5
     assert 0 < points_between_tries("rejection, 4 rounds", 1e-3, 3e-4) < 0.5
+
+
+def test_each_method_of_chapter_12_has_a_worse_rate_on_both_sides_of_its_best_on_addition():
+    rates: dict[str, dict[float, float]] = {}
+    for name in runs_of("race_results/dev-addition.jsonl"):
+        method, rate = name.rsplit(", rate ", 1)
+        rates.setdefault(method, {})[float(rate)] = tried(method, float(rate))
+    for method, accuracy in rates.items():
+        best = max(accuracy, key=accuracy.get)
+        assert min(accuracy) < best < max(accuracy), method
+
+
+def test_with_the_lower_rate_of_grpo_four_differences_keep_their_side():
+    for method in ("dpo, 4 rounds", "ppo", "rloo"):
+        gaps = (at_another_rate(method, SLOW_GRPO)[0], on_addition(method, SLOW_GRPO)[0])
+        assert max(gaps) < 0 if method == "dpo, 4 rounds" else max(map(abs, gaps)) < 3
+    assert between_other_rates(SLOW_ROUNDS, SLOW_GRPO)[1] > 0
+    assert on_addition(ROUNDS, SLOW_GRPO)[1] > 0
+
+
+def test_on_addition_three_methods_end_greedily_within_a_point_of_grpo_with_the_lower_rate():
+    for method in ("rejection", ROUNDS, FOUR):
+        assert abs(on_addition(method, SLOW_GRPO)[3]) < 1
+
+
+def test_two_stages_end_between_grpo_and_sft():
+    for file in ("race_results/main.jsonl", STEPS):
+        for measure in (SAMPLED, GREEDY):
+            stages = [percent(file, name, measure) for name in ("grpo", "sft then grpo", "sft")]
+            assert stages == sorted(stages)
 
 
 def test_no_seed_of_grpo_with_the_lower_rate_fails_on_addition():
