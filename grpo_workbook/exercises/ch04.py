@@ -299,8 +299,8 @@ swap_the_reward = experiment(
             "lengths of this model's right answers to one problem differ?"
         ),
         "neither": (
-            "About half of the groups have right and wrong completions. Your reward tells them apart "
-            "as the chapter's rewards do, so it has a gradient from the first step."
+            "About half of the groups have right and wrong completions. Your reward tells them "
+            "apart as the chapter's rewards do, so it has a gradient from the first step."
         ),
     },
 )
