@@ -562,10 +562,10 @@ for price in (0.0, 0.5, 1.0, 2.0, 3.0):
     for digits in best.index:
         columns = 7.5 * int(digits) - 1  # tokens
         answer = int(digits) + 5
-        lengths = {"twice": 2 * columns + 7 + answer, "once": columns + answer}
-        lengths["not"] = answer + 1
+        sizes = {"twice": 2 * columns + 7 + answer, "once": columns + answer}
+        sizes["not"] = answer + 1
         worth = {"none earns": 0.01}  # a way that earns less counts as nothing
-        for way, tokens in lengths.items():
+        for way, tokens in sizes.items():
             p = rates[way].get(digits, 0.0)
             worth[way] = p * max(0.0, 1 - price * tokens / 100)
         chosen.append(max(worth, key=worth.get))
