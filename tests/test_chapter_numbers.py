@@ -282,9 +282,9 @@ def length_and_rate(method: str) -> tuple[float, float]:
     return mean(run["sampled tokens"] for run in runs), percent(THINKING, method)
 
 
-def four_digits(method: str) -> float:
-    """The sums of four digits that chapter 16's sampled completions solve, in percent."""
-    return 100 * mean(end["by digits"]["4"][0] for end in runs_of(THINKING)[method].values())
+def with_digits(method: str, digits: str) -> float:
+    """The sums of so many digits that chapter 16's sampled completions solve, in percent."""
+    return 100 * mean(end["by digits"][digits][0] for end in runs_of(THINKING)[method].values())
 
 
 def idle_groups(method: str) -> float:
@@ -816,9 +816,9 @@ SENTENCES = [
     ),
     (
         "16_thinking",
-        "sums of four digits are right in {:.1f} % of the samples with a price of 3, and in {:.1f} "
-        "% with a price of 0",
-        lambda: (four_digits("price 3"), four_digits("price 0")),
+        "from a price of 0 to 3 the sums of 2, 3, 4 and 5 digits change by {:+.1f}, {:+.1f}, "
+        "{:+.1f} and {:+.1f} points",
+        lambda: [with_digits("price 3", n) - with_digits("price 0", n) for n in "2345"],
     ),
     (
         "16_thinking",
@@ -843,8 +843,8 @@ SENTENCES = [
     ),
     (
         "16_thinking",
-        "In the five stored runs {:.0f} to {:.0f} of the 240 sums are right with 36 tokens, and "
-        "{:.0f} to {:.0f} with 64",
+        "In the five stored runs {:.0f} to {:.0f} of the 240 greedy answers are right with 36 "
+        "tokens, and {:.0f} to {:.0f} with 64",
         lambda: (
             *[2.4 * rate for rate in extremes("limit 36", "greedy at the limit", THINKING)],
             *[2.4 * rate for rate in extremes("limit 36", "greedy", THINKING)],

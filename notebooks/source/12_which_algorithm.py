@@ -799,7 +799,8 @@ for axes, measure in zip(panels, ("sampled", "greedy")):
     axes.set_xlim(-26, 56)
 handles, labels = panels[0].get_legend_handles_labels()
 figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
-figure.suptitle("A lower rate lifts GRPO, and rejection sampling in four rounds still more")
+title = "A lower rate lifts GRPO, and rejection sampling in four rounds still more"
+figure.suptitle(title)
 figures.show(figure, f"Forest plot: leads over GRPO at two rates. {'. '.join(lines)}.")
 
 # %% [markdown]
@@ -879,7 +880,8 @@ for axes, measure in zip(panels, ("sampled", "greedy")):
     axes.set_xlim(-62, 62)
 handles, labels = panels[0].get_legend_handles_labels()
 figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
-figure.suptitle("Sampled, five differences change their side, and only GSPO's is confirmed")
+title = "Sampled, five differences change their side, and only GSPO's is confirmed"
+figure.suptitle(title)
 figures.show(figure, f"Forest plot: two tasks. {'. '.join(lines)}.")
 
 # %% [markdown]
