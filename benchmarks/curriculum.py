@@ -6,14 +6,14 @@
 
 **Filter.** tiny-form trains for 16 steps on a pool of 16 word problems and 112 sums that it never
 solves, or on the 16 problems alone, as a filter chooses them. To find these takes 8 completions of
-each of the 128 problems, as many as 16 steps; so the whole pool is also trained for 32. The reward
-is 1 for a strictly right answer.
+each of the 128 problems, as many as 16 steps; so the whole pool is also trained for 32, and for 16
+before 16 on the chosen problems. The reward is 1 for a strictly right answer.
 
 **Stages.** The asked form is one that tiny-form has in less than 1 % of its answers, although each
 part of it is common: the reasoning without its end tag, the number in its tags, and a sentence with
 the number. Three ways take 24 steps on all word problems: a reward for the right number in this
 form alone; that reward after 8 steps that pay for the parts; and the parts and a right number in
-any form, paid for together.
+any form, paid for together, without or with the strict reward beside them.
 
 A run is a line of benchmarks/curriculum_runs.jsonl, with its rates on the same held-out problems.
 """
@@ -24,6 +24,7 @@ import random
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from stored_runs import StoredRuns, circumstances, digest, installed_versions, use_one_core
@@ -36,8 +37,10 @@ PROBLEMS, SUMS = 16, 112  # in the pool
 STEPS = 16  # of 64 completions: one epoch of the pool
 HELDOUT = 240
 LONG = "whole pool, 32 steps"
-FILTERED = ("base", "whole pool", LONG, "chosen")
-STAGED = ("base, other form", "strict alone", "form first", "mixed")
+THEN = "whole pool, then chosen"
+FILTERED = ("base", "whole pool", LONG, "chosen", THEN)
+WHOLE_TOO = "mixed, whole too"
+STAGED = ("base, other form", "strict alone", "form first", "mixed", WHOLE_TOO)
 METHODS = (*FILTERED, *STAGED)
 FORM_STEPS, ALL_STEPS = 8, 24  # of the three ways
 OTHER_FORM = re.compile(
@@ -181,6 +184,7 @@ def measure_other_form(model, tokenizer, seed: int) -> dict[str, float]:
         completions = [[{"content": text}] for text in scores.completions]
         right = right_in_other_form(completions, heldout["answer"])
         rates[name] = round(sum(right) / HELDOUT, 4)
+        rates["examples"] = scores.completions[:2]  # the greedy ones at last
         well_formed = [OTHER_FORM.fullmatch(text) is not None for text in scores.completions]
         rates[f"{name} form"] = round(sum(well_formed) / HELDOUT, 4)
     return rates
@@ -188,8 +192,6 @@ def measure_other_form(model, tokenizer, seed: int) -> dict[str, float]:
 
 def train_staged(method: str, model, tokenizer, profile) -> list[list[float]]:
     """One of the three ways to the other form."""
-    from dataclasses import replace
-
     from grpo_workbook import data, load_problems, to_dataset
 
     problems = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
@@ -202,8 +204,10 @@ def train_staged(method: str, model, tokenizer, profile) -> list[list[float]]:
     if method == "strict alone":
         every_step = settings(ALL_STEPS, profile.seed)
         return train(model, tokenizer, problems, every_step, [right_in_other_form])
-    if method == "mixed":
+    if method in ("mixed", WHOLE_TOO):
         both = [right_in_any_form, parts_of_form]
+        if method == WHOLE_TOO:
+            both.append(right_in_other_form)
         return train(model, tokenizer, problems, settings(ALL_STEPS, profile.seed), both)
     first = settings(FORM_STEPS, profile.seed)
     log = train(model, tokenizer, problems, first, [parts_of_form])
@@ -226,19 +230,25 @@ def run(method: str, seed: int) -> dict:
     model, tokenizer = load_policy(profile)
     row = circumstances("curriculum.py", method, seed, key_of(method))
     started = time.process_time()
-    if method in ("strict alone", "form first", "mixed"):
+    if method in ("strict alone", "form first", "mixed", WHOLE_TOO):
         row["log"] = train_staged(method, model, tokenizer, profile)
-    elif method in ("whole pool", LONG, "chosen"):
+    elif method != "base" and method in FILTERED:
         pool = make_pool(seed)
+        solvable = pool.select(range(PROBLEMS))
         if method == "chosen":
-            pool = pool.select(range(PROBLEMS))
+            pool = solvable
         row["log"] = train(model, tokenizer, pool, profile, [strictly_right])
+        if method == THEN:  # the same policy goes on, with another seed
+            second = {**profile.grpo, "seed": seed + 1000, "data_seed": seed + 1000}
+            again = replace(profile, grpo=second)
+            row["log"] += train(model, tokenizer, solvable, again, [strictly_right])
     if "log" in row:
         row["processor seconds"] = round(time.process_time() - started)
     if method in FILTERED:
         row["end"] = measure(model, tokenizer, seed)
     else:
         row["end"] = measure_other_form(model, tokenizer, seed)
+        row["examples"] = row["end"].pop("examples")
     return row
 
 
