@@ -1047,7 +1047,8 @@ for axes, (name, tables) in zip(panels, both.items()):
             by_chance += total / (high - low + 1) / totals.sum()
     axes.set_yticks(range(len(common)), labels)
     axes.set_xticks(range(8), [1, 2, 3, 4, 5, 6, 7, "other"])
-    axes.set(xlabel="guess", title=f"{name}: {halving:.0%} on a dot, by chance {by_chance:.0%}")
+    title = f"{name}: {halving:.0%} on a dot, by chance {by_chance:.0%}"
+    axes.set(xlabel="guess", title=title)
     axes.grid(False)
     parts.append(f"{name}: {halving:.0%} are in the middle, by chance {by_chance:.0%}")
 panels[0].set_ylabel("what is left: number of guesses")

@@ -733,7 +733,7 @@ figures.show(figure, f"Three rising lines. {'; '.join(words)}.")
 #   from -2.7 to -0.4; we looked for it after we had seen the runs). The price of 3 carries a part of this: without it
 #   the line falls by less, and its interval contains 0. The table offers a reason: a right answer to a sum of four or
 #   five digits earns nothing at 3, so nothing keeps these answers right. The stored runs do not settle it: from a price
-#   of 0 to 3 the sums of 2, 3, 4 and 5 digits change by -6.0, +1.0, -9.3 and -4.8 points, so those of two digits, which
+#   of 0 to 3 the sums of 2, 3, 4 and 5 digits change by -6.1, +1.0, -9.3 and -4.8 points, so those of two digits, which
 #   still earn, fall as well.
 #
 # So up to a price of about 2 no trade between length and accuracy is shown here, because the repetition was of no use.
