@@ -69,9 +69,9 @@ arrows = [
 ]
 figure = figures.diagram(boxes, arrows, (8.6, 3.0))
 figure.suptitle("The lower three of the six models begin with a rounded base", y=1.05)
-figures.show(figure, "Boxes in two rows. Above: 16-bit base, adapter on 16-bit base, "
-             "16-bit merge, and this merge quantized. Below: 4-bit base, trained policy, "
-             "unpacked merge, merge into 4-bit. The adapter goes to both rows.")
+words = "Boxes in two rows. Above: 16-bit base, adapter on 16-bit base, 16-bit merge, "
+words += "and this merge quantized. Below: 4-bit base, trained policy, unpacked merge, "
+figures.show(figure, f"{words}merge into 4-bit. The adapter goes to both rows.")
 
 # %% [markdown]
 # Orange boxes store the base's weights in 4 bits, white ones in 16 bits, and blue is what you start from. Along the

@@ -1033,22 +1033,20 @@ for axes, (name, tables) in zip(panels, both.items()):
     totals = counts.sum(axis=1)
     rates = counts / totals[:, None]
     shades = axes.imshow(rates, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    halving = 0
-    by_chance = 0  # for a random player within the frames
+    halving = by_chance = 0  # the second: of a random player within the frames
     labels = []
     for y, (low, high) in enumerate(common):
         total = int(totals[y])
         labels.append(f"{low} to {high}: {total}")
-        corner = (low - 1.5, y - 0.45)
-        axes.add_patch(Rectangle(corner, high - low + 1, 0.9, fill=False))
+        width = high - low + 1
+        axes.add_patch(Rectangle((low - 1.5, y - 0.45), width, 0.9, fill=False))
         for number in {(low + high) // 2, (low + high + 1) // 2}:
             axes.plot(number - 1, y, "o", color=figures.ORANGE, ms=4)
             halving += counts[y, number - 1] / totals.sum()
-            by_chance += total / (high - low + 1) / totals.sum()
-    axes.set_yticks(range(len(common)), labels)
-    axes.set_xticks(range(8), [1, 2, 3, 4, 5, 6, 7, "other"])
+            by_chance += total / width / totals.sum()
     title = f"{name}: {halving:.0%} on a dot, by chance {by_chance:.0%}"
-    axes.set(xlabel="guess", title=title)
+    axes.set(xlabel="guess", title=title, yticks=range(len(common)), yticklabels=labels)
+    axes.set_xticks(range(8), [1, 2, 3, 4, 5, 6, 7, "other"])
     axes.grid(False)
     parts.append(f"{name}: {halving:.0%} are in the middle, by chance {by_chance:.0%}")
 panels[0].set_ylabel("what is left: number of guesses")

@@ -1220,7 +1220,8 @@ for method in ("sft", "rejection", "grpo"):
 QUESTIONS = """
 Imitate worked answers? | worked answers of what the base lacks | sft | take it
 Copy a teacher? | a better model, same tokenizer | distillation | take it
-From sampled tokens? | a teacher that shows only these | distillation, sampled token | take it only then
+From sampled tokens? | a teacher that shows only these \
+| distillation, sampled token | take it only then
 Imitate its own right answers? | a check | rejection | begin here
 The same in four rounds? | a check | rejection, 4 rounds | try it, tune its rate
 Four updates per batch? | a check | grpo, 4 updates | try it, tune its rate

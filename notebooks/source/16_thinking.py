@@ -704,8 +704,9 @@ base = ["rambler, base"]
 groups = {"base": base, "price 0": PRICES[:1], "price 0.5 to 3": PRICES[1:]}
 words = []
 for (label, methods), (colour, dash, marker) in zip(groups.items(), figures.STYLES):
-    by_digits = pd.DataFrame(list(runs[runs["method"].isin(methods)]["by digits"]))
-    thoughts = by_digits.map(lambda row: row[1]).mean()  # right, tokens of thought, ...
+    stored_digits = runs[runs["method"].isin(methods)]["by digits"]
+    # each entry is: right, tokens of thought, right without a thought
+    thoughts = pd.DataFrame(list(stored_digits)).map(lambda row: row[1]).mean()
     axes.plot(thoughts.index.astype(int), thoughts, dash, marker=marker, color=colour,
               label=label)
     words.append(f"{label}: {thoughts.iloc[0]:.0f} to {thoughts.iloc[-1]:.0f} tokens")

@@ -404,7 +404,9 @@ def attack(functions, weights):
     fractions = []
     for honest_reward, attack_reward in scored.groups["total"]:
         if not honest_reward > 0:
-            raise WorkbookError("an honest text earns nothing: correct it, or the reward")
+            raise WorkbookError(
+                "an honest text earns nothing: correct it, or the reward"
+            )
         fractions.append(attack_reward / honest_reward)
     return fractions
 
