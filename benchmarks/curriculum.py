@@ -154,40 +154,40 @@ def train(model, tokenizer, problems, profile, rewards) -> list[list[float]]:
     return log
 
 
-def measure(model, tokenizer, seed: int) -> dict[str, float]:
-    """Strict and lenient rates on the held-out problems, sampled and greedy."""
+def answer_heldout(model, tokenizer, seed: int) -> tuple[list[str], dict]:
+    """The held-out answers, and the model's scores on these problems, sampled and greedy."""
     from grpo_workbook import data, evaluate, load_problems, to_dataset
 
     rows = load_problems(data.WORD_PROBLEMS["heldout"]).select(range(HELDOUT))
     heldout = to_dataset(rows)
     room = {"batch_size": 120, "max_new_tokens": 64}
-    sampled = evaluate(model, tokenizer, heldout, sample=True, seed=seed, **room)
-    greedy = evaluate(model, tokenizer, heldout, **room)
+    scores = {}
+    scores["sampled"] = evaluate(model, tokenizer, heldout, sample=True, seed=seed, **room)
+    scores["greedy"] = evaluate(model, tokenizer, heldout, **room)
+    return list(heldout["answer"]), scores
+
+
+def measure(model, tokenizer, seed: int) -> dict[str, float]:
+    """Strict and lenient rates on the held-out problems, sampled and greedy."""
+    _, scores_by_decoding = answer_heldout(model, tokenizer, seed)
     rates = {}
-    for name, scores in (("sampled", sampled), ("greedy", greedy)):
+    for name, scores in scores_by_decoding.items():
         rates[name] = round(scores.rate, 4)
         rates[f"{name} lenient"] = round(sum(scores.lenient) / HELDOUT, 4)
     return rates
 
 
-def measure_other_form(model, tokenizer, seed: int) -> dict[str, float]:
-    """Right numbers in the other form, and that form alone, sampled and greedy."""
-    from grpo_workbook import data, evaluate, load_problems, to_dataset
-
-    rows = load_problems(data.WORD_PROBLEMS["heldout"]).select(range(HELDOUT))
-    heldout = to_dataset(rows)
-    room = {"batch_size": 120, "max_new_tokens": 64}
-    sampled = evaluate(model, tokenizer, heldout, sample=True, seed=seed, **room)
-    greedy = evaluate(model, tokenizer, heldout, **room)
+def measure_other_form(model, tokenizer, seed: int) -> tuple[dict[str, float], list[str]]:
+    """Right numbers in the other form, and that form alone; and two greedy completions."""
+    answers, scores_by_decoding = answer_heldout(model, tokenizer, seed)
     rates = {}
-    for name, scores in (("sampled", sampled), ("greedy", greedy)):
+    for name, scores in scores_by_decoding.items():
         completions = [[{"content": text}] for text in scores.completions]
-        right = right_in_other_form(completions, heldout["answer"])
+        right = right_in_other_form(completions, answers)
         rates[name] = round(sum(right) / HELDOUT, 4)
-        rates["examples"] = scores.completions[:2]  # the greedy ones at last
         well_formed = [OTHER_FORM.fullmatch(text) is not None for text in scores.completions]
         rates[f"{name} form"] = round(sum(well_formed) / HELDOUT, 4)
-    return rates
+    return rates, scores_by_decoding["greedy"].completions[:2]
 
 
 def train_staged(method: str, model, tokenizer, profile) -> list[list[float]]:
@@ -247,8 +247,7 @@ def run(method: str, seed: int) -> dict:
     if method in FILTERED:
         row["end"] = measure(model, tokenizer, seed)
     else:
-        row["end"] = measure_other_form(model, tokenizer, seed)
-        row["examples"] = row["end"].pop("examples")
+        row["end"], row["examples"] = measure_other_form(model, tokenizer, seed)
     return row
 
 
