@@ -341,7 +341,7 @@ long_profile = choose_profile(
 )
 mixed_heldout = to_dataset(load_problems(SUMS / "mixed_heldout.jsonl"), None)
 mixed_heldout = mixed_heldout.select(range(240))
-short_model, _ = load_policy(long_profile)
+rambler_model, _ = load_policy(long_profile)
 long_room = {**room, "max_new_tokens": 128}
 
 
@@ -360,7 +360,7 @@ def by_digits(scores, chosen=None):
 
 # %%
 cut = evaluate(
-    short_model, tokenizer, mixed_heldout, thinking_budget=50,
+    rambler_model, tokenizer, mixed_heldout, thinking_budget=50,
     chat_template_kwargs=ON, **long_room,
 )
 for digits, rate in by_digits(cut).items():
@@ -370,11 +370,12 @@ print(repr(next(text for text in cut.completions if "Wait." in text)))
 # %% [markdown]
 # All sums of two digits are right, because their thoughts end before the budget. Of the sums of three digits two thirds
 # are right, and of the longer ones hardly any. The printed thought has all four columns, then `Wait.`, and then two of
-# the columns again; the answer is wrong, although nothing was missing. Presumably the model reads its answer off the
-# columns behind `Wait.`, and there only some are left. It has never seen a thought that ends in the middle. Qwen3's
-# report says that its models can answer after such a cut without having been trained for it. So measure the curve of
-# your own model before you set a budget on a server. A small budget can even be worse than none: with 0 tokens 16.2 %
-# of tiny-rambler's answers are right, and with 10 only 4.2 %.
+# the columns again; the answer is wrong, although nothing was missing. The answer begins with 50, which is the result
+# of the two columns behind `Wait.`, and goes on with 96, which is no column's result. So the model may read its answer
+# off the columns behind `Wait.`; one example does not show it. It has never seen a thought that ends in the middle.
+# Qwen3's report says that its models can answer after such a cut without having been trained for it. So measure the
+# curve of your own model before you set a budget on a server. A small budget can even be worse than a budget of 0: with
+# 0 tokens 16.2 % of tiny-rambler's answers are right, and with 10 only 4.2 %.
 
 # %% [markdown]
 # ## The limit in training is not the limit in measuring
@@ -427,8 +428,8 @@ figures.show(figure, f"{words} tokens than with 36.")
 
 # %% [markdown]
 # The rows of the table are runs, the columns percentages of right held-out sums. In the figure, each line is a run with
-# its seed; the open dot is its rate with 36 tokens, the filled one that with 64. Orange runs are masked. Right of the
-# dotted line no rate with 36 tokens can be, unless a number is right without all columns.
+# its seed; the open dot is its rate with 36 tokens, the filled one that with 64. Orange runs are masked. With 36 tokens
+# a rate can lie right of the dotted line only if some numbers are right without all columns.
 #
 # Under the limit of the training at most 25 % of the sampled answers are right, and the policy looks as if it had
 # learned little: only for 23 % of the sums the number has room there (26 % of the first 120, which are sampled), and a
@@ -530,10 +531,10 @@ if judge("16.1", still_teach).status == "solved":
 # %%
 sampling = {**long_room, "sample": True, "samples": 4}
 silent = evaluate(
-    short_model, tokenizer, mixed_heldout, chat_template_kwargs=OFF, **sampling
+    rambler_model, tokenizer, mixed_heldout, chat_template_kwargs=OFF, **sampling
 )
 thoughtful = evaluate(
-    short_model, tokenizer, mixed_heldout, chat_template_kwargs=ON, **sampling
+    rambler_model, tokenizer, mixed_heldout, chat_template_kwargs=ON, **sampling
 )
 is_twice = ["Wait." in text for text in thoughtful.completions]
 is_once = []
@@ -548,9 +549,9 @@ pd.DataFrame(rates).round(3).rename_axis("digits")
 
 # %% [markdown]
 # The rows are the digits of the numbers, the columns the three ways, and each entry is the fraction of right samples.
-# (The print says how many samples have the columns twice and once; the rest have an empty thought.) Once is right about
-# as often as twice: the base has few such samples, so differences of some points are chance. Without a thought the
-# model is right for more than a third of the sums of two digits, and hardly ever for longer ones.
+# (The print says how many samples have the columns twice and once; the rest have an empty thought.) Between once and
+# twice no difference is shown: with about 40 samples of *once* in a row, one of ten points could be hidden. Without a
+# thought the model is right for more than a third of the sums of two digits, and hardly ever for longer ones.
 #
 # The next cell takes these rates for p and compares the three ways. (A column with its line break takes about 7.5
 # tokens, the tags and the end token 5, and the line `Wait.` 7.)
@@ -576,8 +577,9 @@ best.rename_axis("digits")
 # The rows are the digits of the numbers, the columns are prices of 100 tokens, and each entry is the way that earns
 # most. Without a price *once* and *twice* earn nearly the same, so that chance decides the first column. With a price
 # of up to 2 the best is the thought with all columns once, at every length: the repetition should go, and nothing else.
-# With a price of 3 a right answer to a sum of four or five digits earns nothing, with a thought or without one. At no
-# price of the table should thoughts go altogether.
+# With a price of 3 a thought about four or five digits costs the whole reward, and without one hardly any answer is
+# right: each way earns less than 0.01. For two digits the thought then earns little more than none (0.32 against 0.29),
+# which is within chance. Up to a price of 2 thoughts should stay at every length.
 
 # %% [markdown]
 # Now the run. The reward is a function like any other; TRL passes the tokens of each completion in `completion_ids`. A
@@ -602,7 +604,7 @@ def priced(price):
 
 
 mixed = to_dataset(load_problems(SUMS / "mixed_train.jsonl"), system_prompt=None)
-price_log = train(short_model, [priced(1.0)], mixed, long_profile.grpo)
+price_log = train(rambler_model, [priced(1.0)], mixed, long_profile.grpo)
 
 # %% [markdown]
 # How long are its thoughts now? The cell measures the policy with the held-out sums of two to five digits, and
@@ -611,7 +613,7 @@ price_log = train(short_model, [priced(1.0)], mixed, long_profile.grpo)
 
 # %%
 short = evaluate(
-    short_model, tokenizer, mixed_heldout, sample=True, chat_template_kwargs=ON,
+    rambler_model, tokenizer, mixed_heldout, sample=True, chat_template_kwargs=ON,
     **long_room,
 )
 base_rate, base_tokens = rambler["sampled"], rambler["sampled tokens"]
@@ -725,17 +727,19 @@ figures.show(figure, f"Three rising lines. {'; '.join(words)}.")
 #   that cuts the base to a similar length leaves less than a fifth of its greedy answers right. So a policy that
 #   learned to be short is far better than one that is cut off.
 # - **Most of it happens without any price.** With a price of 0 the completions shrink to 37.7 tokens, and 86.5 % are
-#   right. The table does not predict this, because once and twice are right about equally often, and we have not found
-#   the reason. Look at the run without a price before you add one.
-# - **A higher price makes nothing shorter, and the highest one may cost accuracy.** With 1, 2 and 3 the lengths are
-#   those of 0.5, as the table above predicts. The sampled accuracy falls with the price: 86.5, 87.9, 86.1, 85.6 and
-#   82.1 % for 0, 0.5, 1, 2 and 3. Two prices with three seeds each show no difference (3 against 0: -4.4 points, with
-#   an interval from -14.4 to 5.5), but a line through all 15 runs falls by 1.6 points for each 1 of price (interval
-#   from -2.7 to -0.4; we looked for it after we had seen the runs). The price of 3 carries a part of this: without it
-#   the line falls by less, and its interval contains 0. The table offers a reason: a right answer to a sum of four or
-#   five digits earns nothing at 3, so nothing keeps these answers right. The stored runs do not settle it: from a price
-#   of 0 to 3 the sums of 2, 3, 4 and 5 digits change by -6.1, +1.0, -9.3 and -4.8 points, so those of two digits, which
-#   still earn, fall as well.
+#   right. The table cannot say why: its rates of *once* come from about 40 samples a row, so *once* may be right some
+#   points more often, which would be a reason, or not. We have not tested it. Look at the run without a price before
+#   you add one.
+# - **A higher price makes nothing shorter, and the highest one may cost accuracy.** With 1 and 2 the lengths are those
+#   of 0.5, as the table above predicts, and with 3 as well, where the table has no prediction for four and five digits.
+#   Whether the price costs accuracy is open. The sampled accuracy falls with the price: 86.5, 87.9, 86.1, 85.6 and 82.1
+#   % for 0, 0.5, 1, 2 and 3. Two prices with three seeds each show no difference (3 against 0: -4.4 points, with an
+#   interval from -14.4 to 5.5), but a line through all 15 runs falls by 1.6 points for each 1 of price (interval from
+#   -2.7 to -0.4; we looked for it after we had seen the runs). The price of 3 carries a part of this: without it the
+#   line falls by less, and its interval contains 0. The table offers a reason: a right answer with a thought to a sum
+#   of four or five digits earns nothing at 3, so nothing keeps these answers right. The stored runs do not settle it:
+#   from a price of 0 to 3 the sums of 2, 3, 4 and 5 digits change by -6.1, +1.0, -9.3 and -4.8 points, so those of two
+#   digits, which still earn, fall as well.
 #
 # So up to a price of about 2 no trade between length and accuracy is shown here, because the repetition was of no use.
 # Where longer thoughts are right more often, a price buys length with accuracy. Draw the first figure for your own
@@ -756,21 +760,23 @@ for name in ("t4", "24gb", "80gb"):
 
 # %% [markdown]
 # These numbers are computed, and no run with thoughts was made on a GPU for this course. Before your own, measure the
-# base on your problems twice, with `evaluate --thinking --max-new-tokens 8192` and with `evaluate --no-thinking`: is it
-# right more often with thoughts, and by how much for how many tokens? Read the sampled numbers: Qwen3's model card
-# advises against greedy answers with thoughts, because they can repeat themselves without end, and recommends a
-# temperature of 0.6. (The greedy answers of this chapter are those of tiny models that do not loop.) If thoughts bring
-# nothing in single samples, look at pass@16 before you give them up: tiny-thinker was right in 9.7 % of its samples,
-# and in 16 samples it solved 74 % of the sums. Where thoughts do not help in 16 samples either, train without them. The
-# first measurement also shows the lengths: if most thoughts are longer than your limit, the run learns from the few
-# that fit. `diagnose` reports thoughts that never close as `thoughts_open`.
+# base on your problems twice, with `evaluate --thinking --samples 4 --max-new-tokens 8192` and with
+# `evaluate --no-thinking --samples 4`: is it right more often with thoughts, and by how much for how many tokens? (With
+# one sample `evaluate` is greedy; with several it samples.) Do not read greedy numbers here: Qwen3's model card advises
+# against greedy answers with thoughts, because they can repeat themselves without end, and recommends a temperature of
+# 0.6. (The greedy answers of this chapter are those of tiny models that do not loop.) If thoughts bring nothing in
+# single samples, look at pass@16 before you give them up: tiny-thinker was right in 9.7 % of its samples, and in 16
+# samples it solved 74 % of the sums. Where thoughts do not help in 16 samples either, train without them. The first
+# measurement also shows the lengths: if most thoughts are longer than your limit, the run learns from the few that fit.
+# If more than a few percent of the thoughts are still open at 8192 tokens, this measures a limit again: raise it.
+# `diagnose` reports thoughts that never close as `thoughts_open`.
 #
 # After the training, these commands follow the record of the run:
 #
 # ```bash
 # python -m grpo_workbook run --thinking --profile 24gb
-# python -m grpo_workbook evaluate outputs/run/merged --data test.jsonl --max-new-tokens 8192
-# python -m grpo_workbook evaluate outputs/run/merged --data test.jsonl --max-new-tokens 8192 \
+# python -m grpo_workbook evaluate outputs/run/merged --data test.jsonl --samples 4 --max-new-tokens 8192
+# python -m grpo_workbook evaluate outputs/run/merged --data test.jsonl --samples 4 --max-new-tokens 8192 \
 #     --thinking-budget 1024 --output outputs/budget
 # ```
 
@@ -895,13 +901,14 @@ predict("16.3", prediction, train_short);
 # ```
 #
 # A thought that is cut off is not punished: it earns 0, as nearly everything else does. An advantage compares a
-# completion with its group, and where all earn 0, all advantages are 0. So the policy stays what it was: it neither
-# learns to think nor forgets it. Before the training 9.7 % of the sampled answers are right, and the three stored runs
-# with a limit of 20 end at 8.3, 2.5 and 12.9 %. In the first and the third run not one of 2,560 completions was right,
-# so the policy is the same as before, and the differences are chance: each run samples with its own seed. In the second
-# run a single one was right, a guess without all columns. Adam divides each gradient by the size of the recent ones. So
-# this gradient, the first one that was not zero, moved the policy about as far as any other would, and in the direction
-# of shorter answers. If your answer is "fewer", look for such a guess in the rewards.
+# completion with its group, and where all earn 0, all advantages are 0. So the policy stays what it was, as long as no
+# completion is right by luck: it neither learns to think nor forgets it. Before the training 9.7 % of the sampled
+# answers are right, and the three stored runs with a limit of 20 end at 8.3, 2.5 and 12.9 %. In the first and the third
+# run not one of 2,560 completions was right, so the policy is the same as before, and the differences are chance: each
+# run samples with its own seed. In the second run a single one was right, a guess without all columns. Adam divides
+# each gradient by the size of the recent ones. So this gradient, the first one that was not zero, moved the policy
+# about as far as any other would, and in the direction of shorter answers. If your answer is "fewer", look for such a
+# guess in the rewards.
 #
 # The chapter's limit of 36 tokens hides skill, and this one prevents it. With 36 the numbers of 23 % of the sums have
 # room, and that was enough. In the five stored runs 50 to 58 of the 240 greedy answers are right with 36 tokens, and
