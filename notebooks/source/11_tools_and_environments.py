@@ -586,7 +586,7 @@ print(f"a call pays if the rate by heart is below {border:.2f}")
 
 # %% [markdown]
 # With a price the model still calls for nearly every hard product (0.98 calls), and more rarely for an easy one (0.81).
-# These are 36 easy conversations and few, so the next cells play the same products eight times. Does the model also
+# These are 36 easy conversations and few, so the next cells play the same products more often. Does the model also
 # tell single products apart, that is, does it call more often for the easy products that it does not know? The next
 # cell plays each of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times freely, and eight times with
 # the token suppressed that opens a call.
@@ -682,7 +682,7 @@ print(f"left minus right: {gap:+.2f}, 95 % interval from {low:+.2f} to {high:+.2
 # Over eight tries the model calls for about 90 % of the easy products and 96 % of the hard ones, so even the two kinds
 # differ less than the 0.81 of the table says. And the interval contains 0, so this run does not show that the model
 # tells single products apart. A rate of eight tries is rough, so some products may stand on the wrong side of the
-# border, which makes the measured difference smaller than the true one.
+# border, which makes a difference harder to see.
 #
 # To learn this is hard. A call gains or costs a few tenths, while an answer by heart earns 0 or 1 by luck, and only the
 # groups of this one product tell about it. And once nine of ten tries call, a group of eight contains on average less

@@ -878,7 +878,7 @@ draw_kappas("On the trained policy's replies the judge agrees far less",
 # middle was there before the training; what lies between the middle and the right is what the training did.
 #
 # On the untrained policy's replies the judge's kappa is 0.63 [0.54, 0.72], a little below the 0.71 of the labelled
-# ones. On the trained policy's replies it is 0.25 [0.15, 0.37]. So nearly all of the fall is what the training did. The
+# ones. On the trained policy's replies it is 0.25 [0.15, 0.37]. So of the fall of 0.46 the training did 0.38. The
 # kappa of the two people is 0.73 before the training and 0.69 [0.60, 0.77] after it. The people make as many slips here
 # as the cell gave them, whatever the reply is, so their kappa could hardly fall. In your project it can, and this is
 # why you measure it.
