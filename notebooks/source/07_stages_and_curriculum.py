@@ -627,9 +627,8 @@ from scipy.stats import ttest_rel
 path = files.REPO / "benchmarks" / "curriculum_runs.jsonl"
 stored = pd.read_json(path, lines=True)
 runs = stored.join(pd.DataFrame(list(stored["end"])))
-stored_rates = 100 * runs.pivot(
-    index="method", columns="seed", values=["sampled", "greedy"]
-)
+both_rates = ["sampled", "greedy"]
+stored_rates = 100 * runs.pivot(index="method", columns="seed", values=both_rates)
 
 
 def compare_stored(ours, theirs):
@@ -646,9 +645,8 @@ def compare_stored(ours, theirs):
 
 ways = ["base, other form", "strict alone", "form first", "mixed", "mixed, whole too"]
 print(stored_rates.loc[ways].round(1).to_string())
-compare_stored("form first", "strict alone")
-compare_stored("mixed", "strict alone")
-compare_stored("mixed, whole too", "strict alone")
+for way in ways[2:]:
+    compare_stored(way, "strict alone")
 for way in ("mixed", "mixed, whole too"):
     run = runs.query("method == @way and seed == 1").iloc[0]
     print(f"{way}: {run['examples'][0]!r}")
