@@ -11,7 +11,7 @@ before 16 on the chosen problems. The reward is 1 for a strictly right answer.
 
 **Stages.** The asked form is one that tiny-form has in less than 1 % of its answers, although each
 part of it is common: the reasoning without its end tag, the number in its tags, and a sentence with
-the number. Three ways take 24 steps on all word problems: a reward for the right number in this
+the number. Four ways take 24 steps on all word problems: a reward for the right number in this
 form alone; that reward after 8 steps that pay for the parts; and the parts and a right number in
 any form, paid for together, without or with the strict reward beside them.
 
@@ -42,7 +42,7 @@ FILTERED = ("base", "whole pool", LONG, "chosen", THEN)
 WHOLE_TOO = "mixed, whole too"
 STAGED = ("base, other form", "strict alone", "form first", "mixed", WHOLE_TOO)
 METHODS = (*FILTERED, *STAGED)
-FORM_STEPS, ALL_STEPS = 8, 24  # of the three ways
+FORM_STEPS, ALL_STEPS = 8, 24  # of the four ways
 OTHER_FORM = re.compile(
     r"\s*<reasoning>\n(?:(?!<).)+\n<answer>(\d+)</answer>\nSo the answer is (\d+)\.\s*", re.DOTALL
 )
@@ -99,10 +99,10 @@ def parts_of_form(completions, **columns) -> list[float]:
     rewards = []
     for completion in completions:
         text = text_of(completion)
-        unclosed = text.lstrip().startswith("<reasoning>") and "</reasoning>" not in text
-        answer = len(re.findall(r"<answer>\d+</answer>", text)) == 1
-        sentence = re.search(r"\nSo the answer is \d+\.\s*$", text) is not None
-        rewards.append((unclosed + answer + sentence) / 3)
+        is_unclosed = text.lstrip().startswith("<reasoning>") and "</reasoning>" not in text
+        has_answer = len(re.findall(r"<answer>\d+</answer>", text)) == 1
+        has_sentence = re.search(r"\nSo the answer is \d+\.\s*$", text) is not None
+        rewards.append((is_unclosed + has_answer + has_sentence) / 3)
     return rewards
 
 
@@ -190,28 +190,28 @@ def measure_other_form(model, tokenizer, seed: int) -> tuple[dict[str, float], l
     return rates, scores_by_decoding["greedy"].completions[:2]
 
 
+def for_trainer(profile, steps: int, seed: int):
+    """The profile of one trainer. A second one needs its own seed: else it repeats problems."""
+    changes = {"max_steps": steps, "seed": seed, "data_seed": seed}
+    return replace(profile, grpo={**profile.grpo, **changes})
+
+
 def train_staged(method: str, model, tokenizer, profile) -> list[list[float]]:
-    """One of the three ways to the other form."""
+    """One of the four ways to the other form."""
     from grpo_workbook import data, load_problems, to_dataset
 
     problems = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
-
-    def settings(steps: int, seed: int):
-        """The profile of one trainer. A second one has its own seed: else it repeats problems."""
-        changes = {"max_steps": steps, "seed": seed, "data_seed": seed}
-        return replace(profile, grpo={**profile.grpo, **changes})
-
+    every_step = for_trainer(profile, ALL_STEPS, profile.seed)
     if method == "strict alone":
-        every_step = settings(ALL_STEPS, profile.seed)
         return train(model, tokenizer, problems, every_step, [right_in_other_form])
     if method in ("mixed", WHOLE_TOO):
         both = [right_in_any_form, parts_of_form]
         if method == WHOLE_TOO:
             both.append(right_in_other_form)
-        return train(model, tokenizer, problems, settings(ALL_STEPS, profile.seed), both)
-    first = settings(FORM_STEPS, profile.seed)
+        return train(model, tokenizer, problems, every_step, both)
+    first = for_trainer(profile, FORM_STEPS, profile.seed)
     log = train(model, tokenizer, problems, first, [parts_of_form])
-    second = settings(ALL_STEPS - FORM_STEPS, profile.seed + 1000)
+    second = for_trainer(profile, ALL_STEPS - FORM_STEPS, profile.seed + 1000)
     return log + train(model, tokenizer, problems, second, [right_in_other_form])
 
 
@@ -238,10 +238,9 @@ def run(method: str, seed: int) -> dict:
         if method == "chosen":
             pool = solvable
         row["log"] = train(model, tokenizer, pool, profile, [strictly_right])
-        if method == THEN:  # the same policy goes on, with another seed
-            second = {**profile.grpo, "seed": seed + 1000, "data_seed": seed + 1000}
-            again = replace(profile, grpo=second)
-            row["log"] += train(model, tokenizer, solvable, again, [strictly_right])
+        if method == THEN:  # the same policy goes on
+            second = for_trainer(profile, STEPS, seed + 1000)
+            row["log"] += train(model, tokenizer, solvable, second, [strictly_right])
     if "log" in row:
         row["processor seconds"] = round(time.process_time() - started)
     if method in FILTERED:

@@ -758,7 +758,8 @@ dice = torch.Generator().manual_seed(0)
 noise = 0.04 * (torch.rand(2, len(rates), generator=dice).numpy() - 0.5)
 x, y = rates["before"] + noise[0], rates["after"] + noise[1]
 looks = {"new": ("o", figures.ORANGE), "sharpening": ("s", figures.BLUE)}
-looks |= {"form": ("^", figures.GREEN), "no gain": ("x", figures.GREY)}
+looks["form"] = ("^", figures.GREEN)
+looks["no gain"] = ("x", figures.GREY)
 figure, (axes,) = figures.new_panels(6.0, 4.2)
 axes.plot([0, 1], [0, 1], "--", color=figures.GREY, lw=1)
 for name, (mark, colour) in looks.items():

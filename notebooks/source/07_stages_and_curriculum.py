@@ -776,7 +776,7 @@ pool_logs = {
 }
 scores["whole pool"] = ask_heldout_problems(policy)
 
-pool_rates = [mean(rights_of.get(text, [0.0])) for text in pool["question"]]
+pool_rates = [mean(rights_of[text]) for text in pool["question"]]
 possible = [place for place, rate in enumerate(pool_rates) if rate > 0]
 print(f"{len(pool) - len(possible)} of {len(pool)} problems were never right")
 print(f"{sum(place < 16 for place in possible)} of the 16 solvable ones are kept")
