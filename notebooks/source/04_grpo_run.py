@@ -757,12 +757,11 @@ part[gain <= 0] = "no gain"
 dice = torch.Generator().manual_seed(0)
 noise = 0.04 * (torch.rand(2, len(rates), generator=dice).numpy() - 0.5)
 x, y = rates["before"] + noise[0], rates["after"] + noise[1]
-looks = {"new": ("o", figures.ORANGE), "sharpening": ("s", figures.BLUE)}
-looks["form"] = ("^", figures.GREEN)
-looks["no gain"] = ("x", figures.GREY)
+marks = {"new": "o", "sharpening": "s", "form": "^", "no gain": "x"}
+colours = [figures.ORANGE, figures.BLUE, figures.GREEN, figures.GREY]
 figure, (axes,) = figures.new_panels(6.0, 4.2)
 axes.plot([0, 1], [0, 1], "--", color=figures.GREY, lw=1)
-for name, (mark, colour) in looks.items():
+for (name, mark), colour in zip(marks.items(), colours):
     is_part = part == name
     label = f"{name}: {is_part.sum()}"
     axes.plot(x[is_part], y[is_part], mark, color=colour, alpha=0.7, label=label)
