@@ -41,7 +41,8 @@ def new_panels(
     grid = list(figure.subplots(rows, across, squeeze=False).flat)
     for i, axes in enumerate(grid):
         axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.25)
+        # Paler lines would become white among the 64 colours of a Picture.
+        axes.grid(axis="y", alpha=0.45)
         # The last row may have fewer charts than places.
         axes.set_visible(i < count)
     return figure, grid[:count]
