@@ -66,6 +66,7 @@ METHODS = {
     "price 1": Method(**RAMBLER, price=1.0, seeds=(0, 1, 2)),
     "price 2": Method(**RAMBLER, price=2.0, seeds=(0, 1, 2)),
     "price 3": Method(**RAMBLER, price=3.0, seeds=(0, 1, 2)),
+    "price 4": Method(**RAMBLER, price=4.0, seeds=(0, 1, 2)),
 }
 STORED = StoredRuns(REPO / "benchmarks" / "thinking_runs.jsonl", METHODS)
 
