@@ -268,9 +268,9 @@ train_short.example({"before": outcomes(23), "after": outcomes(6)}, gives="fewer
 # `limit 36`, seed 0, of benchmarks/thinking_runs.jsonl
 train_short.example({"before": outcomes(23), "after": outcomes(212)}, gives="more")
 
-forget_to_think = experiment(
+short_sft = experiment(
     "16.4",
-    "forget_to_think",
+    "short_sft",
     read=read_change,
     wrong={
         "more": (
@@ -288,4 +288,4 @@ forget_to_think = experiment(
     },
 )
 # the chapter's run with the solution
-forget_to_think.example({"before": outcomes(235), "after": outcomes(12)}, gives="fewer")
+short_sft.example({"before": outcomes(235), "after": outcomes(12)}, gives="fewer")

@@ -6,8 +6,8 @@
 # their length.
 #
 # **After this notebook you can** say what a chat template does to thoughts, train with thoughts in TRL and measure the
-# policy with the same prompt, cut thoughts off at a budget, tell what a token limit hides, and train a model to think
-# less where it can.
+# policy with the same prompt, cut thoughts off at a budget, tell what a token limit hides, and train a model to leave
+# out of its thoughts what they do not need.
 #
 # **Time:** about 5 minutes on two CPU cores. (The progress bars below were recorded on a busy machine.) Reading takes
 # about 30 minutes. **You need** chapters 00, 01, 02 and 04.
@@ -51,6 +51,7 @@ heldout = to_dataset(load_problems(SUMS / "heldout.jsonl"), system_prompt=None)
 heldout = heldout.select(range(240))
 model, tokenizer = load_policy(profile)
 print(heldout[0]["prompt"], heldout[0]["answer"])
+print("completions of a group:", profile.grpo["num_generations"])
 
 # %% [markdown]
 # (On the command line, `python -m grpo_workbook run --thinking` is the same setting. The template of Gemma 3 has no
@@ -333,9 +334,7 @@ figures.show(
 # %%
 import re
 
-changes = {
-    **changes, "max_completion_length": 112, "max_steps": 60, "scale_rewards": "batch",
-}
+changes["max_completion_length"] = 112
 long_profile = choose_profile(
     default="smoke", model=config.DATA / "tiny-rambler", thinking=True, grpo=changes
 )
@@ -390,12 +389,17 @@ print(repr(next(text for text in cut.completions if "Wait." in text)))
 # %%
 from scipy.stats import ttest_1samp
 
-names = ["greedy at the limit", "greedy", "sampled at the limit", "sampled"]
+names = {
+    "greedy at the limit": "greedy, 36 tokens", "greedy": "greedy, 64",
+    "sampled at the limit": "sampled, 36 tokens", "sampled": "sampled, 64",
+}
 limits = runs[runs["method"].isin(["limit 36", "limit 36, mask"])]
-table = 100 * limits.set_index(["method", "seed"])[names]
+table = 100 * limits.set_index(["method", "seed"])[list(names)]
+table = table.rename(columns=names)
 print(table.round(1).to_string())
 print(table.groupby("method").mean().round(1).to_string())
-mask = table.loc["limit 36, mask", "sampled"] - table.loc["limit 36", "sampled"]
+with_room = table["sampled, 64"]
+mask = with_room.loc["limit 36, mask"] - with_room.loc["limit 36"]
 low, high = ttest_1samp(mask, 0).confidence_interval()
 print(f"masking: {mask.mean():+.1f} points sampled ({low:+.1f} to {high:+.1f})")
 roomy = 100 * runs[runs["method"] == "thinker"]["sampled"].mean()
@@ -410,19 +414,20 @@ print(f"sums of five digits, sampled: {[round(rate) for rate in five]} %")
 figure, (axes,) = figures.new_panels(7.5, 3.4)
 for y, (name, row) in enumerate(table.iterrows()):
     colour = figures.ORANGE if "mask" in name[0] else figures.BLUE
-    axes.plot(row[["sampled at the limit", "sampled"]], [y, y], color=colour, lw=1)
-    axes.plot(row["sampled at the limit"], y, "o", color=colour, mfc="white",
+    tight, roomy_rate = row["sampled, 36 tokens"], row["sampled, 64"]
+    axes.plot([tight, roomy_rate], [y, y], color=colour, lw=1)
+    axes.plot(tight, y, "o", color=colour, mfc="white",
               label="36 tokens" if y == 0 else None)
-    axes.plot(row["sampled"], y, "o", color=colour,
+    axes.plot(roomy_rate, y, "o", color=colour,
               label="64 tokens" if y == 0 else None)
-axes.axvline(26, color="black", ls=":", label="have room in 36 tokens")
+axes.axvline(26, color="black", ls=":", label="sums with room in 36 tokens")
 axes.set_yticks(range(len(table)), [f"{name}, {seed}" for name, seed in table.index])
 axes.invert_yaxis()
 axes.set_xlabel("right sampled answers, %")
 axes.set_xlim(0, 100)
 axes.set_title("The limit hides most of what was learned")
 figure.legend(loc="outside right center", frameon=False)
-hidden = table["sampled"] - table["sampled at the limit"]
+hidden = table["sampled, 64"] - table["sampled, 36 tokens"]
 words = f"Ten runs, each {hidden.min():.0f} to {hidden.max():.0f} points better with 64"
 figures.show(figure, f"{words} tokens than with 36.")
 
@@ -544,7 +549,7 @@ rates = {}
 rates["twice"] = by_digits(thoughtful, is_twice)
 rates["once"] = by_digits(thoughtful, is_once)
 rates["not"] = by_digits(silent)
-print(f"{mean(is_twice):.0%} twice, {mean(is_once):.0%} once")
+print(f"of {len(is_once)} samples {sum(is_twice)} twice, {sum(is_once)} once")
 pd.DataFrame(rates).round(3).rename_axis("digits")
 
 # %% [markdown]
@@ -558,7 +563,7 @@ pd.DataFrame(rates).round(3).rename_axis("digits")
 
 # %%
 best = pd.DataFrame(index=["2", "3", "4", "5"])
-for price in (0.0, 0.5, 1.0, 2.0, 3.0):
+for price in (0.0, 0.5, 1.0, 2.0, 3.0, 4.0):
     chosen = []
     for digits in best.index:
         columns = 7.5 * int(digits) - 1  # tokens
@@ -579,11 +584,15 @@ best.rename_axis("digits")
 # of up to 2 the best is the thought with all columns once, at every length: the repetition should go, and nothing else.
 # With a price of 3 a thought about four or five digits costs the whole reward, and without one hardly any answer is
 # right: each way earns less than 0.01. For two digits the thought then earns little more than none (0.32 against 0.29),
-# which is within chance. Up to a price of 2 thoughts should stay at every length.
+# which is within chance. With 4 an answer without a thought earns most for two digits, and for longer sums nothing
+# earns. So no price of the table takes only those thoughts that are not needed: one that is high enough for the short
+# thoughts leaves nothing for the long ones.
 
 # %% [markdown]
 # Now the run. The reward is a function like any other; TRL passes the tokens of each completion in `completion_ids`. A
-# **wrong answer costs nothing**, however long it is: exercise 16.2 shows why. One setting matters as well.
+# **wrong answer costs nothing**, however long it is: exercise 16.2 shows why. (TRL ships another price,
+# `get_soft_overlong_punishment` of [chapter 03](03_reward_design.ipynb): it charges only the last tokens before the
+# limit. So it keeps thoughts below a limit, and does not ask whether they are needed.) One setting matters as well.
 # `scale_rewards="group"`, the default, divides the advantages of each group by the group's own standard deviation. In a
 # group in which all answers are right, only the lengths differ, so that any price, however small, would act at full
 # strength. `"batch"` divides by the deviation of the whole batch, and the price keeps its size, as long as the batch
@@ -604,19 +613,18 @@ def priced(price):
 
 
 mixed = to_dataset(load_problems(SUMS / "mixed_train.jsonl"), system_prompt=None)
-price_log = train(rambler_model, [priced(1.0)], mixed, long_profile.grpo)
+settings = {**long_profile.grpo, "max_steps": 60, "scale_rewards": "batch"}
+price_log = train(rambler_model, [priced(1.0)], mixed, settings)
 
 # %% [markdown]
-# How long are its thoughts now? The cell measures the policy with the held-out sums of two to five digits, and
-# compares it with the stored base (measured on the first 120 of these sums, two samples each, as all stored runs with a
-# price):
+# How long are its thoughts now? The cell measures the policy with the same held-out sums as the base above:
 
 # %%
 short = evaluate(
     rambler_model, tokenizer, mixed_heldout, sample=True, chat_template_kwargs=ON,
     **long_room,
 )
-base_rate, base_tokens = rambler["sampled"], rambler["sampled tokens"]
+base_rate, base_tokens = thoughtful.rate, mean(thoughtful.tokens)
 print(f"sampled, base:    {base_rate:.1%}, {base_tokens:.0f} tokens")
 print(f"sampled, trained: {short.rate:.1%}, {mean(short.tokens):.0f} tokens")
 for text in short.completions[:4]:
@@ -628,74 +636,60 @@ for text in short.completions[:4]:
 # One price is one point. The stored runs have five prices with three seeds each. The table has their means:
 
 # %%
-from scipy.stats import linregress, t
-
-PRICES = ["price 0", "price 0.5", "price 1", "price 2", "price 3"]
+PRICES = ["price 0", "price 0.5", "price 1", "price 2", "price 3", "price 4"]
 priced_runs = runs[runs["method"].isin(PRICES)]
 by_price = priced_runs.groupby("method")
 means = 100 * by_price[["sampled", "greedy"]].mean()
 means["sampled tokens"] = by_price["sampled tokens"].mean()
 print(means.round(1).to_string())
-price = priced_runs["method"].str.removeprefix("price ")
-price = price.astype(float)
-accuracy = 100 * priced_runs["sampled"]
-line = linregress(price, accuracy)
-half = t.ppf(0.975, len(price) - 2) * line.stderr
-low, high = line.slope - half, line.slope + half
-slope = f"{line.slope:.1f} points ({low:.1f} to {high:.1f})"
-print(f"sampled, for each 1 of price: {slope}")
-below_3 = price < 3
-other = linregress(price[below_3], accuracy[below_3])
-half = t.ppf(0.975, below_3.sum() - 2) * other.stderr
-low, high = other.slope - half, other.slope + half
-print(f"the same without 3: {other.slope:.1f} points ({low:.1f} to {high:.1f})")
-by_seed = priced_runs.set_index(["method", "seed"])["sampled"]
-gap = 100 * (by_seed["price 3"] - by_seed["price 0"])
+accuracy = 100 * priced_runs.set_index(["method", "seed"])["sampled"]
+gap = accuracy["price 3"] - accuracy["price 0"]
 low, high = ttest_1samp(gap, 0).confidence_interval()
 print(f"sampled, price 3 against 0: {gap.mean():.1f} points ({low:.1f} to {high:.1f})")
+ends = [f"{rate:.1f}" for rate in accuracy["price 4"]]
+lowest = accuracy.drop("price 4").min()
+print(f"sampled, price 4: {', '.join(ends)}; the lowest other run: {lowest:.1f}")
 
 # %% [markdown]
-# The first two lines below the table are the slopes of a line through all 15 runs and through the 12 without the price
-# of 3, the last one is the difference of two prices, each with its 95 % interval. The next figure has each of these
-# runs, and the base with a budget:
+# Below the table stand the difference of two prices with its 95 % interval, and the three runs with the highest price.
+# The next figure has each of the runs, and the base with a budget:
 
 # %% tags=["hide-input"]
 figure, (left, right_panel) = figures.new_panels(9.5, 3.6, 2, 2)
 left.plot(curve["tokens"], 100 * curve["rate"], "x--", color=figures.BLUE,
-          label="base, with budgets (greedy)")
+          label="base, with budgets")
 left.plot(rambler["greedy tokens"], 100 * rambler["greedy"], "x",
-          color=figures.BLUE, ms=9, mew=2, label="base, no budget (greedy)")
-left.plot(rambler["sampled tokens"], 100 * rambler["sampled"], "o",
-          color=figures.BLUE, label="base (sampled)")
+          color=figures.BLUE, ms=9, mew=2, label="base, no budget")
 for name in PRICES:
     chosen = runs[runs["method"] == name]
     colour = figures.ORANGE if name == "price 0" else figures.GREEN
-    labels = {"price 0": "price 0", "price 0.5": "price 0.5 to 3"}
-    left.plot(chosen["sampled tokens"], 100 * chosen["sampled"], "o", color=colour,
+    labels = {"price 0": "price 0", "price 0.5": "price 0.5 to 4"}
+    left.plot(chosen["greedy tokens"], 100 * chosen["greedy"], "o", color=colour,
               markersize=5, label=labels.get(name))
 left.set_xlabel("tokens of a completion")
-left.set_ylabel("right answers, %")
+left.set_ylabel("right greedy answers, %")
 left.set_xlim(0, 70)
 left.set_ylim(0, 103)
 left.set_title("Trained to be short, it is right; cut off, it is not")
-colours = price.map(lambda value: figures.GREEN if value else figures.ORANGE)
-right_panel.scatter(price, accuracy, color=colours, s=22)
-ends = pd.Series([0.0, 3.0])
-right_panel.plot(ends, line.intercept + line.slope * ends, color=figures.GREY)
+for name in PRICES:
+    rates_of_price = accuracy[name]
+    colour = figures.ORANGE if name == "price 0" else figures.GREEN
+    price = float(name.removeprefix("price "))
+    right_panel.plot([price] * len(rates_of_price), rates_of_price, "o", color=colour,
+                     markersize=5)
 right_panel.set_xlabel("price of 100 tokens")
-right_panel.set_ylim(70, 100)
-right_panel.set_title("Sampled accuracy falls with the price, most at 3")
+right_panel.set_ylabel("right sampled answers, %")
+right_panel.set_ylim(0, 103)
+right_panel.set_title("A price of 4 costs accuracy")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
-lowest, highest = means["sampled"].min(), means["sampled"].max()
-words = f"Right answers over tokens and over the price: {lowest:.0f} to {highest:.0f} %"
-figures.show(figure, f"{words} after training, and less where the base is cut off.")
+words = "Right greedy answers over tokens, right sampled answers over the price"
+figures.show(figure, f"{words}: {means['sampled'].round(1).to_dict()}.")
 
 # %% [markdown]
-# Each dot is a run. On the left, the horizontal axis is the mean number of tokens of a sampled completion, and the
-# vertical axis the percentage of these that are right. The blue dot is *tiny-rambler* as it is. The crosses are the
-# same model with the thinking budgets of the figure before (its answers are greedy). The orange dots were trained
-# without a price, the green ones with one. On the right, the same dots stand over their price, on an axis that begins
-# at 70 %, with the line through them.
+# Each dot is a run. On the left, the horizontal axis is the mean number of tokens of a greedy completion, and the
+# vertical axis the percentage of these that are right. The crosses are *tiny-rambler* as it is, the large one without a
+# budget, the small ones with the thinking budgets of the figure before. The orange dots were trained without a price,
+# the green ones with one. On the right, the same runs stand over their price, with their sampled answers.
 #
 # Which thoughts became shorter, those about long numbers or those about short ones? The next figure has the mean length
 # of a thought over the digits of the numbers:
@@ -703,7 +697,10 @@ figures.show(figure, f"{words} after training, and less where the base is cut of
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.0, 3.4)
 base = ["rambler, base"]
-groups = {"base": base, "price 0": PRICES[:1], "price 0.5 to 3": PRICES[1:]}
+groups = {
+    "base": base, "price 0": PRICES[:1], "price 0.5 to 3": PRICES[1:5],
+    "price 4": PRICES[5:],
+}
 words = []
 for (label, methods), (colour, dash, marker) in zip(groups.items(), figures.STYLES):
     stored_digits = runs[runs["method"].isin(methods)]["by digits"]
@@ -716,11 +713,12 @@ axes.set(xlabel="digits of the numbers", ylabel="tokens of a thought",
          xticks=[2, 3, 4, 5], ylim=(0, None))
 axes.set_title("Most of the shortening comes without a price, at every length")
 figure.legend(loc="outside right center", frameon=False)
-figures.show(figure, f"Three rising lines. {'; '.join(words)}.")
+figures.show(figure, f"Four rising lines. {'; '.join(words)}.")
 
 # %% [markdown]
-# Each mark is a mean over the runs of its line: one for the base, three with a price of 0, and twelve with the prices
-# of 0.5, 1, 2 and 3, whose own lines would cover each other. Three things can be read from the two figures:
+# Each mark is a mean over the runs of its line: one for the base, three with a price of 0, twelve with the prices of
+# 0.5, 1, 2 and 3, whose own lines would cover each other, and three with a price of 4. Three things can be read from
+# the two figures:
 #
 # - **The repetition goes, and no accuracy goes with it.** The sampled completions of the base have 57.1 tokens, and
 #   82.5 % are right. With a price of 0.5 they have 33.2 tokens, and 87.9 % are right (means of three seeds). A budget
@@ -730,20 +728,18 @@ figures.show(figure, f"Three rising lines. {'; '.join(words)}.")
 #   right. The table cannot say why: its rates of *once* come from about 40 samples a row, so *once* may be right some
 #   points more often, which would be a reason, or not. We have not tested it. Look at the run without a price before
 #   you add one.
-# - **A higher price makes nothing shorter, and the highest one may cost accuracy.** With 1 and 2 the lengths are those
-#   of 0.5, as the table above predicts, and with 3 as well, where the table has no prediction for four and five digits.
-#   Whether the price costs accuracy is open. The sampled accuracy falls with the price: 86.5, 87.9, 86.1, 85.6 and 82.1
-#   % for 0, 0.5, 1, 2 and 3. Two prices with three seeds each show no difference (3 against 0: -4.4 points, with an
-#   interval from -14.4 to 5.5), but a line through all 15 runs falls by 1.6 points for each 1 of price (interval from
-#   -2.7 to -0.4; we looked for it after we had seen the runs). The price of 3 carries a part of this: without it the
-#   line falls by less, and its interval contains 0. The table offers a reason: a right answer with a thought to a sum
-#   of four or five digits earns nothing at 3, so nothing keeps these answers right. The stored runs do not settle it:
-#   from a price of 0 to 3 the sums of 2, 3, 4 and 5 digits change by -6.1, +1.0, -9.3 and -4.8 points, so those of two
-#   digits, which still earn, fall as well.
+# - **A higher price takes nothing more, until it takes what is needed.** With 1, 2 and 3 the lengths are those of 0.5,
+#   and no loss is shown: with 3 the sampled answers are 4.4 points below those without a price, with an interval from
+#   -14.4 to 5.5. With 4, where the table predicts that thoughts about two digits go, they do go, and much of the
+#   accuracy with them: the three runs end at 72.9, 55.4 and 45.0 %, below each of the fifteen others. (If the price
+#   made no difference, this would happen in one of 816 cases.) The sums of two digits fall from 94.4 % without a price
+#   to 61.1 %, those of three digits from 84.8 to 46.1 %. The thoughts about four and five digits keep their length, but
+#   they are right less often, too (69.3 instead of 84.7 % and 57.7 instead of 81.0 %). Presumably the reason is that
+#   these answers earn nothing at this price, so nothing keeps them right while the policy changes.
 #
-# So up to a price of about 2 no trade between length and accuracy is shown here, because the repetition was of no use.
-# Where longer thoughts are right more often, a price buys length with accuracy. Draw the first figure for your own
-# model before you choose one.
+# So a price first takes what is of no use, at no cost that these runs show. If it is too high, it takes what the
+# answers need as well. Where longer thoughts are right more often, every price buys length with accuracy. Draw the
+# first figure for your own model before you choose one.
 
 # %% [markdown]
 # ## Thinking with a real model
@@ -918,7 +914,7 @@ predict("16.3", prediction, train_short);
 # </details>
 
 # %% [markdown]
-# ### Exercise 16.4 · `forget_to_think` · medium · 8 minutes
+# ### Exercise 16.4 · `short_sft` · medium · 8 minutes
 #
 # A colleague has 128 right answers without thoughts, and wants to give the trained model a short supervised training
 # with them before the release. Thinking stays on. (The cell changes `model`: for a second try, run the chapter's
@@ -931,7 +927,7 @@ from trl import SFTConfig, SFTTrainer
 prediction = ...  # "more", "fewer" or "no difference"
 
 
-def forget_to_think() -> dict:
+def short_sft() -> dict:
     """16 supervised steps on right answers: try rows with thoughts, too."""
     sft_rows = []
     for row in train_set.select(range(128)):
@@ -952,7 +948,7 @@ def forget_to_think() -> dict:
     return {"before": after["greedy"].strict, "after": scores.strict}
 
 
-predict("16.4", prediction, forget_to_think);
+predict("16.4", prediction, short_sft);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -987,7 +983,7 @@ predict("16.4", prediction, forget_to_think);
 #   right answers, even the one that only repeats itself.
 # - Measure with more room than the training had: at the limit of the training most of the skill may be hidden.
 # - Most of the repetition went without any price (57 to 38 tokens). A small price on right answers took the rest (33),
-#   and the accuracy stayed. A higher one made nothing shorter.
+#   and the accuracy stayed. Prices up to 3 made nothing shorter, and one of 4 took thoughts that the answers need.
 #
 # When does a thought pay, and how long should it be? It pays as far as it makes more answers right: here it needs each
 # column once, and a second time is wasted. With a reward for the answer alone GRPO comes near that length, if the token
