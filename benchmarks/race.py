@@ -119,6 +119,15 @@ MECHANISMS: dict[str, dict] = {
 }
 # The rate that was chosen for GRPO is the lowest that was tried: one below it.
 SLOWER = {"grpo, a third of the rate": {"rate": 1e-4}}
+# SFT and distillation take one completion for each problem, so they see eight times the problems of
+# a method with groups. These two see the same problems as GRPO with the same seed, each eight
+# times. They are made only where --methods names them, and are stored in a folder of their own:
+#     race.py --tasks rare addition --points 1 --methods "sft, same problems" \
+#         "distillation, same problems" --folder benchmarks/race_results/same_problems
+SAME_PROBLEMS: dict[str, dict] = {
+    "sft, same problems": {"learn": "sft", "repeats": 8},
+    "distillation, same problems": {"learn": "distill", "group": 1, "repeats": 8},
+}
 ALL = METHODS | SLOWER | CONTROLS | MECHANISMS
 # On these two tasks each method runs with the rate that was best on the development problems.
 COMPARISON = ("rare", "addition")
@@ -275,7 +284,10 @@ def wanted(args: argparse.Namespace) -> Iterator[dict]:
         if args.budget:
             setup["budget"] = args.budget
         known = methods_of(task)
-        for name in args.methods or known:
+        names = args.methods or list(known)
+        if task in COMPARISON:
+            known = known | SAME_PROBLEMS
+        for name in names:
             if name not in known:
                 continue
             for rate in args.rates or [None]:
@@ -530,7 +542,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", choices=TASKS, nargs="+", default=[*TASKS])
-    parser.add_argument("--methods", choices=ALL, nargs="+", metavar="METHOD")
+    choices = [*ALL, *SAME_PROBLEMS]
+    parser.add_argument("--methods", choices=choices, nargs="+", metavar="METHOD")
     parser.add_argument("--seeds", type=int, nargs="+", default=[*range(8)])
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--minutes", type=float, default=1e6, help="then start no new run")

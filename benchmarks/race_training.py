@@ -62,6 +62,7 @@ class Settings:
     updates: int = 1  # per batch
     parts: int = 1  # of a batch, whose gradients are added up
     group: int = 8
+    repeats: int = 1  # how often each problem comes: 8 gives the problems of a method with groups
     dynamic: bool = False  # DAPO: sample until all groups have variance
     overlong: bool = False  # DAPO's penalty
     reward: str = "task"  # or "random", "format"
@@ -309,6 +310,8 @@ class Racer:
         self.rows, self.place = rows[:-DEV] if dev else rows, 0
         self.random = random.Random(seed)
         self.random.shuffle(self.rows)
+        if s.repeats > 1:
+            self.rows = self.rows[: budget // s.repeats]  # those that come first for this seed
         torch.manual_seed(seed)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), s.rate, betas=(0.9, 0.99), weight_decay=0.0

@@ -1,9 +1,11 @@
 """benchmarks/race.py: its losses are TRL's, and a race runs, resumes and prints its table."""
 
+import argparse
 import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -304,3 +306,30 @@ def test_a_student_learns_the_rare_kinds_from_its_teacher(monkeypatch):
     before = racer.measure()
     after = racer.run(1)["end"]
     assert after["greedy"] > before["greedy"]
+
+
+def test_the_same_problems_are_those_of_grpo_with_the_same_seed():
+    task = race.TASKS["rare"]
+    grpo = training.Racer(task, training.Settings(), seed=3, budget=64)
+    batch = grpo.next_rows(64 // grpo.s.group)
+    for settings in race.SAME_PROBLEMS.values():
+        racer = training.Racer(task, training.Settings(**settings), seed=3, budget=64)
+        assert racer.next_rows(64) == 8 * batch
+
+
+def test_the_same_problems_run_only_where_they_are_asked_for():
+    assert not set(race.SAME_PROBLEMS) & set(race.methods_of("rare"))
+    wanted = race.wanted(
+        argparse.Namespace(
+            folder=Path("nowhere"),
+            tasks=["rare"],
+            seeds=[0],
+            methods=["sft, same problems"],
+            rates=None,
+            budget=None,
+            points=1,
+        )
+    )
+    (row,) = wanted
+    # the rate that the tries chose for SFT
+    assert row["settings"] == {"learn": "sft", "repeats": 8, "rate": 3e-4}
