@@ -4,12 +4,12 @@ import functools
 import json
 import re
 import sys
-from math import log
+from math import comb, log
 from statistics import mean, stdev
 
 import pytest
 from conftest import REPO
-from scipy.stats import linregress, t, ttest_1samp
+from scipy.stats import ttest_1samp
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 import race
@@ -304,19 +304,6 @@ def p_of_filter(rival: str) -> float:
 
 def seconds(method: str) -> float:
     return mean(run["seconds"] for run in whole_runs_of(RARE)[method])
-
-
-def trend_of_prices() -> tuple[float, float, float]:
-    """(points lost for each 1 of price, and the 95 % interval of the line's slope)."""
-    prices: list[float] = []
-    rates: list[float] = []
-    for price in (0, 0.5, 1, 2, 3):
-        for end in runs_of(THINKING)[f"price {price:g}"].values():
-            prices.append(price)
-            rates.append(100 * end["sampled"])
-    line = linregress(prices, rates)
-    half = t.ppf(0.975, len(rates) - 2) * line.stderr
-    return -line.slope, line.slope - half, line.slope + half
 
 
 SENTENCES = [
@@ -812,21 +799,26 @@ SENTENCES = [
     ),
     (
         "16_thinking",
-        "The sampled accuracy falls with the price: {:.1f}, {:.1f}, {:.1f}, {:.1f} and {:.1f} % "
-        "for 0, 0.5, 1, 2 and 3. Two prices with three seeds each show no difference (3 against 0: "
-        "{:.1f} points, with an interval from {:.1f} to {:.1f}), but a line through all 15 runs "
-        "falls by {:.1f} points for each 1 of price (interval from {:.1f} to {:.1f};",
+        "with 3 the sampled answers are {:.1f} points below those without a price, with an "
+        "interval from {:.1f} to {:.1f}",
         lambda: (
-            *[percent(THINKING, f"price {price}") for price in ("0", "0.5", "1", "2", "3")],
-            *points_with_interval(THINKING, "price 3", "price 0"),
-            *trend_of_prices(),
+            -points_with_interval(THINKING, "price 3", "price 0")[0],
+            *points_with_interval(THINKING, "price 3", "price 0")[1:],
         ),
     ),
     (
         "16_thinking",
-        "from a price of 0 to 3 the sums of 2, 3, 4 and 5 digits change by {:+.1f}, {:+.1f}, "
-        "{:+.1f} and {:+.1f} points",
-        lambda: [with_digits("price 3", n) - with_digits("price 0", n) for n in "2345"],
+        "the three runs end at {:.1f}, {:.1f} and {:.1f} %, below each of the fifteen others. (If "
+        "the price made no difference, this would happen in one of {:.0f} cases.) The sums of two "
+        "digits fall from {:.1f} % without a price to {:.1f} %, those of three digits from {:.1f} "
+        "to {:.1f} %. The thoughts about four and five digits keep their length, but they are "
+        "right less often, too ({:.1f} instead of {:.1f} % and {:.1f} instead of {:.1f} %)",
+        lambda: (
+            *[100 * runs_of(THINKING)["price 4"][seed]["sampled"] for seed in (0, 1, 2)],
+            comb(18, 3),
+            *[with_digits(f"price {price}", digits) for digits in "23" for price in (0, 4)],
+            *[with_digits(f"price {price}", digits) for digits in "45" for price in (4, 0)],
+        ),
     ),
     (
         "16_thinking",
@@ -882,6 +874,17 @@ def test_with_the_lower_rate_of_grpo_four_differences_keep_their_side():
         assert max(gaps) < 0 if method == "dpo, 4 rounds" else max(map(abs, gaps)) < 3
     assert between_other_rates(SLOW_ROUNDS, SLOW_GRPO)[1] > 0
     assert on_addition(ROUNDS, SLOW_GRPO)[1] > 0
+
+
+def test_only_with_the_highest_price_every_run_is_below_all_runs_with_lower_ones():
+    lower = [f"price {price:g}" for price in (0, 0.5, 1, 2, 3)]
+    rates = [extremes(price, SAMPLED, THINKING) for price in lower]
+    assert extremes("price 4", SAMPLED, THINKING)[1] < min(low for low, _ in rates)
+    assert extremes("price 3", SAMPLED, THINKING)[1] > min(low for low, _ in rates[:-1])
+    lengths = {}
+    for price in ("price 0.5", "price 1", "price 2", "price 3"):
+        lengths[price] = length_and_rate(price)[0]
+    assert max(lengths.values()) - min(lengths.values()) < 0.5
 
 
 def test_on_addition_three_methods_end_greedily_within_a_point_of_grpo_with_the_lower_rate():
