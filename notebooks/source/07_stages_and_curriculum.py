@@ -1319,6 +1319,69 @@ except NotImplementedError:
     print("Write steps_to_pay_back first, then run this cell.")
 
 # %% [markdown]
+# ### Exercise 07.5 · `row_of_cause` · medium · 12 minutes
+#
+# Read a log with the table above (*Which cause have you?*): return the number of its row, 1 to 6. `zero` (the fraction
+# of zero-variance groups), `reward` (at most 1) and `entropy` have one value for each step, and `rates` are the pass
+# rates of the problems before training. The start is the mean of the first four steps, the end that of the last four;
+# the reward and the entropy are judged at the end.
+#
+# In numbers, the words of the table mean: a fraction is *high* from 0.7 on, and it *rises* if its end is at least 0.3
+# above its start; a reward is near 0 up to 0.1, and near its maximum from 0.8 on; an entropy is near 0 up to 0.05; and
+# few pass rates are near 0 or 1 if less than a quarter of them are 0 or 1. If the fraction ends below 0.3, most groups
+# teach, and the answer is `None`. In which order must you ask?
+
+# %% tags=["exercise"]
+def row_of_cause(
+    zero: list[float], reward: list[float], entropy: list[float], rates: list[float]
+) -> int | None:
+    raise NotImplementedError
+
+
+check("07.5", row_of_cause);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The reward decides the first two rows, whatever the rest of the log shows. Only then ask whether the fraction rises:
+# this divides the rows 3 and 4 from 5 and 6. Which number divides each of these pairs?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# from statistics import mean
+#
+#
+# def row_of_cause(
+#     zero: list[float], reward: list[float], entropy: list[float], rates: list[float]
+# ) -> int | None:
+#     zero_end = mean(zero[-4:])
+#     reward_end = mean(reward[-4:])
+#     if zero_end < 0.3:
+#         return None
+#     if reward_end <= 0.1:
+#         return 1
+#     if reward_end >= 0.8:
+#         return 2
+#     if zero_end - mean(zero[:4]) >= 0.3:
+#         if mean(entropy[-4:]) <= 0.05:
+#             return 5
+#         return 6
+#     at_the_ends = rates.count(0) + rates.count(1)
+#     if at_the_ends / len(rates) >= 0.25:
+#         return 3
+#     return 4
+# ```
+#
+# The logs of the check are made up after this chapter's runs: *strict alone* after six steps (row 1) and at its end
+# (`None`), the mixed run (row 2), groups of two (row 4). The bounds are made up as well; for your run, take them as a
+# start.
+#
+# </details>
+
+# %% [markdown]
 # ## Summary
 #
 # Many groups have zero variance: what should you do?
