@@ -9,11 +9,11 @@ solves, or on the 16 problems alone, as a filter chooses them. To find these tak
 each of the 128 problems, as many as 16 steps; so the whole pool is also trained for 32, and for 16
 before 16 on the chosen problems. The reward is 1 for a strictly right answer.
 
-**Stages.** The asked form is one that tiny-form has in less than 1 % of its answers, although each
-part of it is common: the reasoning without its end tag, the number in its tags, and a sentence with
-the number. Four ways take 24 steps on all word problems: a reward for the right number in this
-form alone; that reward after 8 steps that pay for the parts; and the parts and a right number in
-any form, paid for together, without or with the strict reward beside them.
+**Stages.** The asked form is one that tiny-form has in less than 1 % of its answers. Its parts are
+the reasoning without its end tag (in 7 % of the answers), the number in its tags (66 %), and a
+sentence with the number (22 %). Four ways take 24 steps on all word problems: a reward for the
+right number in this form alone; that reward after 8 steps that pay for the parts; and the parts and
+a right number in any form, paid for together, without or with the strict reward beside them.
 
 A run is a line of benchmarks/curriculum_runs.jsonl, with its rates on the same held-out problems.
 """

@@ -305,3 +305,190 @@ def adds_a_step(rates, samples, completions):
     if kept == 0 or dropped == 0:
         return None
     return int(len(rates) * samples / (completions * dropped / kept)) + 1
+
+
+# 07.5: which row of the table of causes does a log show?
+
+ROW_OF_CAUSE_LOGS = {
+    # as strict alone after six steps, and after all of its steps
+    "never paid": (
+        [0.95, 0.97, 0.93, 0.95, 0.97, 0.8],
+        [0.01, 0.0, 0.01, 0.01, 0.0, 0.03],
+        [1.1, 1.1, 1.0, 1.1, 1.0, 1.0],
+        [0.0] * 6 + [0.125] * 2,
+    ),
+    "learned it": (
+        [0.95, 0.97, 0.93, 0.95, 0.62, 0.2, 0.17, 0.05, 0.03, 0.05],
+        [0.01, 0.0, 0.01, 0.01, 0.07, 0.18, 0.36, 0.5, 0.53, 0.55],
+        [1.1, 1.1, 1.0, 1.0, 0.9, 0.8, 0.8, 0.7, 0.7, 0.7],
+        [0.0] * 6 + [0.125] * 2,
+    ),
+    # as the mixed run: mastered during training
+    "mastered": (
+        [0.0, 0.03, 0.0, 0.06, 0.2, 0.3, 0.38, 0.41, 0.41, 0.44],
+        [0.5, 0.52, 0.5, 0.55, 0.7, 0.8, 0.85, 0.86, 0.88, 0.9],
+        [0.9, 0.9, 0.8, 0.7, 0.5, 0.4, 0.3, 0.3, 0.3, 0.3],
+        [0.5, 0.375, 0.625, 0.5, 0.25, 0.5, 0.75, 0.5],
+    ),
+    # a model for which the problems are too easy, and sure of its answers
+    "too easy": (
+        [0.75, 0.88, 0.88, 0.75, 0.88, 0.88],
+        [0.95, 0.97, 0.98, 0.95, 0.98, 0.97],
+        [0.04, 0.04, 0.03, 0.03, 0.03, 0.03],
+        [1.0] * 7 + [0.875],
+    ),
+    "both ends": (
+        [0.75, 0.75, 0.62, 0.75, 0.75, 0.88, 0.75, 0.75],
+        [0.4, 0.38, 0.41, 0.4, 0.4, 0.42, 0.38, 0.41],
+        [0.5, 0.5, 0.5, 0.5, 0.4, 0.5, 0.5, 0.4],
+        [0.0] * 4 + [1.0] * 2 + [0.5, 0.25],
+    ),
+    # a third of the problems is always right, none is never right
+    "too easy in part": (
+        [0.38, 0.38, 0.5, 0.38, 0.38, 0.5, 0.38, 0.38],
+        [0.65, 0.62, 0.66, 0.65, 0.66, 0.64, 0.65, 0.66],
+        [0.5, 0.5, 0.5, 0.5, 0.4, 0.5, 0.5, 0.4],
+        [1.0] * 3 + [0.5, 0.25, 0.5, 0.375, 0.5],
+    ),
+    "groups of two": (
+        [0.5, 0.53, 0.47, 0.5, 0.5, 0.53, 0.47, 0.5],
+        [0.5, 0.48, 0.5, 0.52, 0.5, 0.51, 0.52, 0.5],
+        [0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8],
+        [0.5, 0.375, 0.625, 0.5, 0.25, 0.5, 0.75, 0.0],
+    ),
+    "lost its variety": (
+        [0.06, 0.0, 0.06, 0.06, 0.3, 0.6, 0.75, 0.88, 0.88, 0.94],
+        [0.4, 0.42, 0.45, 0.45, 0.5, 0.53, 0.55, 0.55, 0.54, 0.55],
+        [0.8, 0.7, 0.6, 0.5, 0.2, 0.08, 0.03, 0.02, 0.02, 0.01],
+        [0.5, 0.375, 0.25, 0.5, 0.25, 0.5, 0.625, 0.375],
+    ),
+    # three of the eight problems are too hard, the others become mastered
+    "rest too hard": (
+        [0.38, 0.38, 0.31, 0.38, 0.5, 0.62, 0.75, 0.81, 0.81, 0.88],
+        [0.3, 0.32, 0.33, 0.35, 0.45, 0.55, 0.6, 0.61, 0.61, 0.62],
+        [0.9, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.5, 0.5, 0.5],
+        [0.0] * 3 + [0.5, 0.375, 0.5, 0.625, 0.5],
+    ),
+}
+
+row_of_cause = exercise("07.5", "row_of_cause")
+row_of_cause.case(*ROW_OF_CAUSE_LOGS["never paid"], gives=1)
+row_of_cause.case(*ROW_OF_CAUSE_LOGS["learned it"], gives=None)
+row_of_cause.case(*ROW_OF_CAUSE_LOGS["mastered"], gives=2)
+row_of_cause.case(*ROW_OF_CAUSE_LOGS["too easy"], gives=2)
+row_of_cause.case(*ROW_OF_CAUSE_LOGS["both ends"], gives=3)
+row_of_cause.case(*ROW_OF_CAUSE_LOGS["too easy in part"], gives=3)
+row_of_cause.case(*ROW_OF_CAUSE_LOGS["groups of two"], gives=4)
+row_of_cause.case(*ROW_OF_CAUSE_LOGS["lost its variety"], gives=5)
+row_of_cause.case(*ROW_OF_CAUSE_LOGS["rest too hard"], gives=6)
+
+
+def at_both_ends(rates):
+    """The fraction of problems that are never or always right."""
+    return (rates.count(0) + rates.count(1)) / len(rates)
+
+
+def row_without_end(zero, reward, entropy, rates):
+    """The row of a log whose groups still lack variance at the end."""
+    if mean(reward[-4:]) <= 0.1:
+        return 1
+    if mean(reward[-4:]) >= 0.8:
+        return 2
+    if mean(zero[-4:]) - mean(zero[:4]) >= 0.3:
+        return 5 if mean(entropy[-4:]) <= 0.05 else 6
+    return 3 if at_both_ends(rates) >= 0.25 else 4
+
+
+def correct_row_of_cause(zero, reward, entropy, rates):
+    """The solution."""
+    if mean(zero[-4:]) < 0.3:
+        return None
+    return row_without_end(zero, reward, entropy, rates)
+
+
+@row_of_cause.mistake
+def reads_only_the_fraction(zero, reward, entropy, rates):
+    """You took each high fraction for row 1. It is also high for a policy that always succeeds, or
+    for problems of both ends: read the reward too.
+    """
+    if mean(zero[-4:]) >= 0.7 and mean(zero[:4]) >= 0.7:
+        return 1
+    return correct_row_of_cause(zero, reward, entropy, rates)
+
+
+@row_of_cause.mistake
+def reads_the_start(zero, reward, entropy, rates):
+    """You read the start of the log where its end decides: a run that began with groups that teach
+    nothing, and has lost them, needs no remedy, and a reward counts as it is now.
+    """
+    if mean(zero[:4]) < 0.3:
+        return None
+    return row_without_end(zero[:4], reward[:4], entropy[:4], rates)
+
+
+@row_of_cause.mistake
+def always_names_a_cause(zero, reward, entropy, rates):
+    """You named a cause where most groups teach at the end: return None there."""
+    return row_without_end(zero, reward, entropy, rates)
+
+
+@row_of_cause.mistake
+def asks_the_pass_rates_first(zero, reward, entropy, rates):
+    """You asked the pass rates first. Problems at both ends occur in other rows too: they decide
+    between the rows 3 and 4 only, when the reward and the rise have left these two.
+    """
+    if mean(zero[-4:]) < 0.3:
+        return None
+    if at_both_ends(rates) >= 0.25:
+        return 3
+    return row_without_end(zero, reward, entropy, rates)
+
+
+@row_of_cause.mistake
+def takes_mastery_for_a_plateau(zero, reward, entropy, rates):
+    """You asked for a rise before the reward: if the fraction rises while the reward comes near its
+    maximum, the problems are mastered, which is row 2.
+    """
+    rises = mean(zero[-4:]) - mean(zero[:4]) >= 0.3
+    if mean(zero[-4:]) >= 0.3 and rises:
+        return 5 if mean(entropy[-4:]) <= 0.05 else 6
+    return correct_row_of_cause(zero, reward, entropy, rates)
+
+
+@row_of_cause.mistake
+def asks_the_entropy_first(zero, reward, entropy, rates):
+    """You took each low entropy for a collapse: a policy that is sure and right has one as well, so
+    ask the reward first.
+    """
+    if mean(zero[-4:]) >= 0.3 and mean(entropy[-4:]) <= 0.05:
+        return 5
+    return correct_row_of_cause(zero, reward, entropy, rates)
+
+
+@row_of_cause.mistake
+def never_asks_the_entropy(zero, reward, entropy, rates):
+    """You gave row 6 where the entropy is near 0: the completions are nearly alike there, which is
+    row 5.
+    """
+    row = correct_row_of_cause(zero, reward, entropy, rates)
+    return 6 if row == 5 else row
+
+
+@row_of_cause.mistake
+def sees_a_collapse_in_each_plateau(zero, reward, entropy, rates):
+    """You gave row 5 where the completions still differ: the entropy is not near 0, so it is
+    row 6.
+    """
+    row = correct_row_of_cause(zero, reward, entropy, rates)
+    return 5 if row == 6 else row
+
+
+@row_of_cause.mistake
+def leaves_out_the_mastered(zero, reward, entropy, rates):
+    """You counted only the problems that are never right: those that are always right belong to row
+    3 as well.
+    """
+    row = correct_row_of_cause(zero, reward, entropy, rates)
+    if row in (3, 4):
+        return 3 if rates.count(0) / len(rates) >= 0.25 else 4
+    return row
