@@ -309,78 +309,70 @@ def adds_a_step(rates, samples, completions):
 
 # 07.5: which row of the table of causes does a log show?
 
-ROW_OF_CAUSE_LOGS = {
-    # as strict alone after six steps, and after all of its steps
-    "never paid": (
-        [0.95, 0.97, 0.93, 0.95, 0.97, 0.8],
-        [0.01, 0.0, 0.01, 0.01, 0.0, 0.03],
-        [1.1, 1.1, 1.0, 1.1, 1.0, 1.0],
-        [0.0] * 6 + [0.125] * 2,
-    ),
-    "learned it": (
-        [0.95, 0.97, 0.93, 0.95, 0.62, 0.2, 0.17, 0.05, 0.03, 0.05],
-        [0.01, 0.0, 0.01, 0.01, 0.07, 0.18, 0.36, 0.5, 0.53, 0.55],
-        [1.1, 1.1, 1.0, 1.0, 0.9, 0.8, 0.8, 0.7, 0.7, 0.7],
-        [0.0] * 6 + [0.125] * 2,
-    ),
-    # as the mixed run: mastered during training
-    "mastered": (
-        [0.0, 0.03, 0.0, 0.06, 0.2, 0.3, 0.38, 0.41, 0.41, 0.44],
-        [0.5, 0.52, 0.5, 0.55, 0.7, 0.8, 0.85, 0.86, 0.88, 0.9],
-        [0.9, 0.9, 0.8, 0.7, 0.5, 0.4, 0.3, 0.3, 0.3, 0.3],
-        [0.5, 0.375, 0.625, 0.5, 0.25, 0.5, 0.75, 0.5],
-    ),
-    # a model for which the problems are too easy, and sure of its answers
-    "too easy": (
-        [0.75, 0.88, 0.88, 0.75, 0.88, 0.88],
-        [0.95, 0.97, 0.98, 0.95, 0.98, 0.97],
-        [0.04, 0.04, 0.03, 0.03, 0.03, 0.03],
-        [1.0] * 7 + [0.875],
-    ),
-    "both ends": (
-        [0.75, 0.75, 0.62, 0.75, 0.75, 0.88, 0.75, 0.75],
-        [0.4, 0.38, 0.41, 0.4, 0.4, 0.42, 0.38, 0.41],
-        [0.5, 0.5, 0.5, 0.5, 0.4, 0.5, 0.5, 0.4],
-        [0.0] * 4 + [1.0] * 2 + [0.5, 0.25],
-    ),
-    # a third of the problems is always right, none is never right
-    "too easy in part": (
-        [0.38, 0.38, 0.5, 0.38, 0.38, 0.5, 0.38, 0.38],
-        [0.65, 0.62, 0.66, 0.65, 0.66, 0.64, 0.65, 0.66],
-        [0.5, 0.5, 0.5, 0.5, 0.4, 0.5, 0.5, 0.4],
-        [1.0] * 3 + [0.5, 0.25, 0.5, 0.375, 0.5],
-    ),
-    "groups of two": (
-        [0.5, 0.53, 0.47, 0.5, 0.5, 0.53, 0.47, 0.5],
-        [0.5, 0.48, 0.5, 0.52, 0.5, 0.51, 0.52, 0.5],
-        [0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8],
-        [0.5, 0.375, 0.625, 0.5, 0.25, 0.5, 0.75, 0.0],
-    ),
-    "lost its variety": (
-        [0.06, 0.0, 0.06, 0.06, 0.3, 0.6, 0.75, 0.88, 0.88, 0.94],
-        [0.4, 0.42, 0.45, 0.45, 0.5, 0.53, 0.55, 0.55, 0.54, 0.55],
-        [0.8, 0.7, 0.6, 0.5, 0.2, 0.08, 0.03, 0.02, 0.02, 0.01],
-        [0.5, 0.375, 0.25, 0.5, 0.25, 0.5, 0.625, 0.375],
-    ),
-    # three of the eight problems are too hard, the others become mastered
-    "rest too hard": (
-        [0.38, 0.38, 0.31, 0.38, 0.5, 0.62, 0.75, 0.81, 0.81, 0.88],
-        [0.3, 0.32, 0.33, 0.35, 0.45, 0.55, 0.6, 0.61, 0.61, 0.62],
-        [0.9, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.5, 0.5, 0.5],
-        [0.0] * 3 + [0.5, 0.375, 0.5, 0.625, 0.5],
-    ),
-}
-
 row_of_cause = exercise("07.5", "row_of_cause")
-row_of_cause.case(*ROW_OF_CAUSE_LOGS["never paid"], gives=1)
-row_of_cause.case(*ROW_OF_CAUSE_LOGS["learned it"], gives=None)
-row_of_cause.case(*ROW_OF_CAUSE_LOGS["mastered"], gives=2)
-row_of_cause.case(*ROW_OF_CAUSE_LOGS["too easy"], gives=2)
-row_of_cause.case(*ROW_OF_CAUSE_LOGS["both ends"], gives=3)
-row_of_cause.case(*ROW_OF_CAUSE_LOGS["too easy in part"], gives=3)
-row_of_cause.case(*ROW_OF_CAUSE_LOGS["groups of two"], gives=4)
-row_of_cause.case(*ROW_OF_CAUSE_LOGS["lost its variety"], gives=5)
-row_of_cause.case(*ROW_OF_CAUSE_LOGS["rest too hard"], gives=6)
+
+# as strict alone after six steps
+zero = [0.95] * 5 + [0.8]
+reward = [0.01] * 5 + [0.03]
+entropy = [1.1] * 6
+rates = [0.0] * 6 + [0.125] * 2
+row_of_cause.case(zero, reward, entropy, rates, gives=1)
+
+# as strict alone after all of its steps
+zero = [0.95] * 4 + [0.62, 0.2, 0.17, 0.05, 0.03, 0.05]
+reward = [0.01] * 4 + [0.07, 0.18, 0.36, 0.5, 0.53, 0.55]
+entropy = [1.1] * 4 + [0.8] * 6
+rates = [0.0] * 6 + [0.125] * 2
+row_of_cause.case(zero, reward, entropy, rates, gives=None)
+
+# as the mixed run: mastered during training
+zero = [0.0, 0.03, 0.0, 0.06, 0.2, 0.3, 0.38, 0.41, 0.41, 0.44]
+reward = [0.5, 0.52, 0.5, 0.55, 0.7, 0.8, 0.85, 0.86, 0.88, 0.9]
+entropy = [0.9] * 4 + [0.3] * 6
+rates = [0.5, 0.375, 0.625, 0.5, 0.25, 0.5, 0.75, 0.5]
+row_of_cause.case(zero, reward, entropy, rates, gives=2)
+
+# a model for which the problems are too easy, and sure of its answers
+zero = [0.75, 0.88, 0.88, 0.75, 0.88, 0.88]
+reward = [0.97] * 6
+entropy = [0.03] * 6
+rates = [1.0] * 7 + [0.875]
+row_of_cause.case(zero, reward, entropy, rates, gives=2)
+
+# problems at both ends
+zero = [0.75, 0.75, 0.62, 0.75, 0.75, 0.88, 0.75, 0.75]
+reward = [0.4] * 8
+entropy = [0.5] * 8
+rates = [0.0] * 4 + [1.0] * 2 + [0.5, 0.25]
+row_of_cause.case(zero, reward, entropy, rates, gives=3)
+
+# a third of the problems is always right, none is never right
+zero = [0.38, 0.38, 0.5, 0.38, 0.38, 0.5, 0.38, 0.38]
+reward = [0.65] * 8
+entropy = [0.5] * 8
+rates = [1.0] * 3 + [0.5, 0.25, 0.5, 0.375, 0.5]
+row_of_cause.case(zero, reward, entropy, rates, gives=3)
+
+# groups of two
+zero = [0.5, 0.53, 0.47, 0.5, 0.5, 0.53, 0.47, 0.5]
+reward = [0.5] * 8
+entropy = [0.8] * 8
+rates = [0.5, 0.375, 0.625, 0.5, 0.25, 0.5, 0.75, 0.0]
+row_of_cause.case(zero, reward, entropy, rates, gives=4)
+
+# the policy lost its variety
+zero = [0.06] * 4 + [0.3, 0.6, 0.75, 0.88, 0.88, 0.94]
+reward = [0.4] * 4 + [0.55] * 6
+entropy = [0.8, 0.7, 0.6, 0.5, 0.2, 0.08, 0.03, 0.02, 0.02, 0.01]
+rates = [0.5, 0.375, 0.25, 0.5, 0.25, 0.5, 0.625, 0.375]
+row_of_cause.case(zero, reward, entropy, rates, gives=5)
+
+# three of the eight problems are too hard, the others become mastered
+zero = [0.38] * 4 + [0.5, 0.62, 0.75, 0.81, 0.81, 0.88]
+reward = [0.3] * 4 + [0.6] * 6
+entropy = [0.9] * 4 + [0.5] * 6
+rates = [0.0] * 3 + [0.5, 0.375, 0.5, 0.625, 0.5]
+row_of_cause.case(zero, reward, entropy, rates, gives=6)
 
 
 def at_both_ends(rates):
@@ -395,8 +387,12 @@ def row_without_end(zero, reward, entropy, rates):
     if mean(reward[-4:]) >= 0.8:
         return 2
     if mean(zero[-4:]) - mean(zero[:4]) >= 0.3:
-        return 5 if mean(entropy[-4:]) <= 0.05 else 6
-    return 3 if at_both_ends(rates) >= 0.25 else 4
+        if mean(entropy[-4:]) <= 0.05:
+            return 5
+        return 6
+    if at_both_ends(rates) >= 0.25:
+        return 3
+    return 4
 
 
 def correct_row_of_cause(zero, reward, entropy, rates):
@@ -451,7 +447,9 @@ def takes_mastery_for_a_plateau(zero, reward, entropy, rates):
     """
     rises = mean(zero[-4:]) - mean(zero[:4]) >= 0.3
     if mean(zero[-4:]) >= 0.3 and rises:
-        return 5 if mean(entropy[-4:]) <= 0.05 else 6
+        if mean(entropy[-4:]) <= 0.05:
+            return 5
+        return 6
     return correct_row_of_cause(zero, reward, entropy, rates)
 
 
