@@ -655,6 +655,8 @@ print(f"sampled, price 4: {', '.join(ends)}; the lowest other run: {lowest:.1f}"
 # The next figure has each of the runs, and the base with a budget:
 
 # %% tags=["hide-input"]
+PRICE_LOOKS = dict.fromkeys(PRICES, figures.STYLES[2])  # the styles of the next figure
+PRICE_LOOKS["price 0"], PRICE_LOOKS["price 4"] = figures.STYLES[1], figures.STYLES[3]
 figure, (left, right_panel) = figures.new_panels(9.5, 3.6, 2, 2)
 left.plot(curve["tokens"], 100 * curve["rate"], "x--", color=figures.BLUE,
           label="base, with budgets")
@@ -662,23 +664,19 @@ left.plot(rambler["greedy tokens"], 100 * rambler["greedy"], "x",
           color=figures.BLUE, ms=9, mew=2, label="base, no budget")
 for name in PRICES:
     chosen = runs[runs["method"] == name]
-    colour = figures.ORANGE if name == "price 0" else figures.GREEN
-    labels = {"price 0": "price 0", "price 0.5": "price 0.5 to 4"}
-    left.plot(chosen["greedy tokens"], 100 * chosen["greedy"], "o", color=colour,
+    colour, _, mark = PRICE_LOOKS[name]
+    labels = {"price 0": name, "price 0.5": "price 0.5 to 3", "price 4": name}
+    left.plot(chosen["greedy tokens"], 100 * chosen["greedy"], mark, color=colour,
               markersize=5, label=labels.get(name))
-left.set_xlabel("tokens of a completion")
-left.set_ylabel("right greedy answers, %")
-left.set_xlim(0, 70)
-left.set_ylim(0, 103)
+left.set(xlabel="tokens of a completion", ylabel="right greedy answers, %")
+left.set(xlim=(0, 70), ylim=(0, 103))
 left.set_title("Trained to be short, it is right; cut off, it is not")
 for name in PRICES:
     rates_of_price = accuracy[name]
-    colour = figures.ORANGE if name == "price 0" else figures.GREEN
+    colour, _, mark = PRICE_LOOKS[name]
     price = float(name.removeprefix("price "))
-    right_panel.plot([price] * len(rates_of_price), rates_of_price, "o", color=colour,
-                     markersize=5)
-right_panel.set_xlabel("price of 100 tokens")
-right_panel.set_ylabel("right sampled answers, %")
+    right_panel.plot([price] * 3, rates_of_price, mark, color=colour, markersize=5)
+right_panel.set(xlabel="price of 100 tokens", ylabel="right sampled answers, %")
 right_panel.set_ylim(0, 103)
 right_panel.set_title("A price of 4 costs accuracy")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
@@ -686,10 +684,11 @@ words = "Right greedy answers over tokens, right sampled answers over the price"
 figures.show(figure, f"{words}: {means['sampled'].round(1).to_dict()}.")
 
 # %% [markdown]
-# Each dot is a run. On the left, the horizontal axis is the mean number of tokens of a greedy completion, and the
-# vertical axis the percentage of these that are right. The crosses are *tiny-rambler* as it is, the large one without a
-# budget, the small ones with the thinking budgets of the figure before. The orange dots were trained without a price,
-# the green ones with one. On the right, the same runs stand over their price, with their sampled answers.
+# Each mark but the crosses is a run. On the left, the horizontal axis is the mean number of tokens of a greedy
+# completion, and the vertical axis the percentage of these that are right. The crosses are *tiny-rambler* as it is, the
+# large one without a budget, the small ones with the thinking budgets of the figure before. The other marks are trained
+# policies: without a price, with a price of 0.5 to 3, and with one of 4. On the right, the same runs stand over their
+# price, with their sampled answers.
 #
 # Which thoughts became shorter, those about long numbers or those about short ones? The next figure has the mean length
 # of a thought over the digits of the numbers:
@@ -720,10 +719,11 @@ figures.show(figure, f"Four rising lines. {'; '.join(words)}.")
 # 0.5, 1, 2 and 3, whose own lines would cover each other, and three with a price of 4. Three things can be read from
 # the two figures:
 #
-# - **The repetition goes, and no accuracy goes with it.** The sampled completions of the base have 57.1 tokens, and
-#   82.5 % are right. With a price of 0.5 they have 33.2 tokens, and 87.9 % are right (means of three seeds). A budget
-#   that cuts the base to a similar length leaves less than a fifth of its greedy answers right. So a policy that
-#   learned to be short is far better than one that is cut off.
+# - **The repetition goes, and no accuracy goes with it.** (All stored runs sample the first 120 sums, which are a bit
+#   easier than all 240.) The sampled completions of the base have 57.1 tokens, and 82.5 % are right. With a price of
+#   0.5 they have 33.2 tokens, and 87.9 % are right (means of three seeds). A budget that cuts the base to a similar
+#   length leaves less than a fifth of its greedy answers right. So a policy that learned to be short is far better than
+#   one that is cut off.
 # - **Most of it happens without any price.** With a price of 0 the completions shrink to 37.7 tokens, and 86.5 % are
 #   right. The table cannot say why: its rates of *once* come from about 40 samples a row, so *once* may be right some
 #   points more often, which would be a reason, or not. We have not tested it. Look at the run without a price before
