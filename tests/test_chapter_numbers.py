@@ -164,6 +164,10 @@ RARE, STEPS = "race_results/rare.jsonl", "race_results/steps.jsonl"
 ADDITION = "race_results/addition.jsonl"
 OTHER_RATES = "race_results/other_rates/rare.jsonl"
 SECOND_RATE = "race_results/other_rates/addition.jsonl"
+SAME_RARE = "race_results/same_problems/rare.jsonl"
+SAME_ADDITION = "race_results/same_problems/addition.jsonl"
+SAME_SFT, SAME_DISTILLATION = "sft, same problems", "distillation, same problems"
+SLOW_CONTROL = "random reward, rate 0.0001"
 # What the text of chapter 12 says of the race's methods, on each task.
 VERDICTS = {
     RARE: {
@@ -343,8 +347,8 @@ SENTENCES = [
         "07_stages_and_curriculum",
         "these runs are {:.1f} points below the strict reward alone [{:.1f}, {:.1f}]",
         lambda: (
-            -points_with_interval(FILTER, "mixed, whole too", "strict alone")[0],
-            *points_with_interval(FILTER, "mixed, whole too", "strict alone")[1:],
+            -points_with_interval(FILTER, "parts, number and whole", "strict alone")[0],
+            *points_with_interval(FILTER, "parts, number and whole", "strict alone")[1:],
         ),
     ),
     (
@@ -371,16 +375,16 @@ SENTENCES = [
         "07_stages_and_curriculum",
         "{:.1f} points when sampled [{:.1f}, {:.1f}], and {:.1f} points greedily.",
         lambda: (
-            *points_with_interval(FILTER, "form first", "strict alone"),
-            points_with_interval(FILTER, "form first", "strict alone", GREEDY)[0],
+            *points_with_interval(FILTER, "parts first", "strict alone"),
+            points_with_interval(FILTER, "parts first", "strict alone", GREEDY)[0],
         ),
     ),
     (
         "07_stages_and_curriculum",
         "They end {:.1f} points below the strict reward when sampled [{:.1f}, {:.1f}]",
         lambda: (
-            -points_with_interval(FILTER, "mixed", "strict alone")[0],
-            *points_with_interval(FILTER, "mixed", "strict alone")[1:],
+            -points_with_interval(FILTER, "parts and number", "strict alone")[0],
+            *points_with_interval(FILTER, "parts and number", "strict alone")[1:],
         ),
     ),
     (
@@ -435,7 +439,39 @@ SENTENCES = [
         "07_stages_and_curriculum",
         "and {:.1f} points above the strict reward alone [{:.1f}, {:.1f}] in the case made for "
         "them (five seeds)",
-        lambda: points_with_interval(FILTER, "form first", "strict alone"),
+        lambda: points_with_interval(FILTER, "parts first", "strict alone"),
+    ),
+    (
+        "12_which_algorithm",
+        "On the rare kinds, SFT with GRPO's problems is {:.1f} points above GRPO when sampled and "
+        "{:.1f} greedily, and distillation {:.1f} and {:.1f}. The other problems bring SFT another "
+        "{:.1f} and {:.1f} points, and distillation {:.1f} and {:.1f}. On addition the number of "
+        "problems hardly matters: with GRPO's problems SFT leads it by {:.1f} points when sampled "
+        "and {:.1f} greedily, and distillation by {:.1f} and {:.1f}",
+        lambda: (
+            *at_another_rate(SAME_SFT, SLOW_GRPO, (SAME_RARE, OTHER_RATES))[::3],
+            *at_another_rate(SAME_DISTILLATION, SLOW_GRPO, (SAME_RARE, OTHER_RATES))[::3],
+            *at_another_rate("sft", SAME_SFT, (RARE, SAME_RARE))[::3],
+            *at_another_rate("distillation", SAME_DISTILLATION, (RARE, SAME_RARE))[::3],
+            *at_another_rate(SAME_SFT, SLOW_GRPO, (SAME_ADDITION, SECOND_RATE))[::3],
+            *at_another_rate(SAME_DISTILLATION, SLOW_GRPO, (SAME_ADDITION, SECOND_RATE))[::3],
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "With 1e-4 the control ends at {:.1f} % sampled and {:.1f} % greedily, below the base "
+        "({:.1f} and {:.1f} %)",
+        lambda: (
+            percent(OTHER_RATES, SLOW_CONTROL),
+            percent(OTHER_RATES, SLOW_CONTROL, GREEDY),
+            percent(RARE, "base"),
+            percent(RARE, "base", GREEDY),
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "The control ends at {:.1f} % sampled and {:.1f} % greedily",
+        lambda: (percent(SECOND_RATE, SLOW_CONTROL), percent(SECOND_RATE, SLOW_CONTROL, GREEDY)),
     ),
     (
         "12_which_algorithm",
@@ -532,13 +568,17 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "Greedily it then reaches {:.1f} %, and only SFT and distillation still lead it, by {:.1f} "
-        "points each. Sampled it falls to {:.1f} %",
+        "Its greedy mean is higher ({:.1f} %, and the interval of the gain includes 0). When "
+        "sampled it is lower ({:.1f} %)",
         lambda: (
             percent(SECOND_RATE, SLOW_GRPO, GREEDY),
-            on_addition("sft", SLOW_GRPO)[3],
             percent(SECOND_RATE, SLOW_GRPO),
         ),
+    ),
+    (
+        "12_which_algorithm",
+        "Greedily they lead by {:.1f} points each on addition",
+        lambda: (on_addition("sft", SLOW_GRPO)[3],),
     ),
     (
         "12_which_algorithm",
@@ -552,8 +592,8 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "rejection sampling and four updates lead it by {:.0f} to {:.0f} points when sampled, and "
-        "greedily all three are within 1 point",
+        "rejection sampling and four updates lead GRPO by {:.0f} to {:.0f} points when sampled, "
+        "and greedily all three are within 1 point",
         lambda: (on_addition("rejection", SLOW_GRPO)[0], on_addition(FOUR, SLOW_GRPO)[0]),
     ),
     (
@@ -819,6 +859,17 @@ SENTENCES = [
         "16_thinking",
         "With a price of 0 the completions shrink to {:.1f} tokens, and {:.1f} % are right",
         lambda: length_and_rate("price 0"),
+    ),
+    (
+        "16_thinking",
+        "A price of 0.5 takes {:.1f} tokens more, with an interval from {:.1f} to {:.1f}",
+        lambda: mean_and_interval(
+            [
+                runs_of(THINKING)["price 0"][seed]["sampled tokens"]
+                - runs_of(THINKING)["price 0.5"][seed]["sampled tokens"]
+                for seed in (0, 1, 2)
+            ]
+        ),
     ),
     (
         "16_thinking",

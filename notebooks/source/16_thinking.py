@@ -642,7 +642,12 @@ by_price = priced_runs.groupby("method")
 means = 100 * by_price[["sampled", "greedy"]].mean()
 means["sampled tokens"] = by_price["sampled tokens"].mean()
 print(means.round(1).to_string())
-accuracy = 100 * priced_runs.set_index(["method", "seed"])["sampled"]
+by_run = priced_runs.set_index(["method", "seed"])
+tokens = by_run["sampled tokens"]
+saved = tokens["price 0.5"] - tokens["price 0"]
+low, high = ttest_1samp(saved, 0).confidence_interval()
+print(f"tokens, price 0.5 against 0: {saved.mean():.1f} ({low:.1f} to {high:.1f})")
+accuracy = 100 * by_run["sampled"]
 gap = accuracy["price 3"] - accuracy["price 0"]
 low, high = ttest_1samp(gap, 0).confidence_interval()
 print(f"sampled, price 3 against 0: {gap.mean():.1f} points ({low:.1f} to {high:.1f})")
@@ -651,8 +656,8 @@ lowest = accuracy.drop("price 4").min()
 print(f"sampled, price 4: {', '.join(ends)}; the lowest other run: {lowest:.1f}")
 
 # %% [markdown]
-# Below the table stand the difference of two prices with its 95 % interval, and the three runs with the highest price.
-# The next figure has each of the runs, and the base with a budget:
+# Below the table stand two differences between prices with their 95 % intervals, and the three runs with the highest
+# price. The next figure has each of the runs, and the base with a budget:
 
 # %% tags=["hide-input"]
 PRICE_LOOKS = dict.fromkeys(PRICES, figures.STYLES[2])  # the styles of the next figure
@@ -685,13 +690,14 @@ figures.show(figure, f"{words}: {means['sampled'].round(1).to_dict()}.")
 
 # %% [markdown]
 # Each mark but the crosses is a run. On the left, the horizontal axis is the mean number of tokens of a greedy
-# completion, and the vertical axis the percentage of these that are right. The crosses are *tiny-rambler* as it is, the
-# large one without a budget, the small ones with the thinking budgets of the figure before. The other marks are trained
-# policies: without a price, with a price of 0.5 to 3, and with one of 4. On the right, the same runs stand over their
-# price, with their sampled answers.
+# completion, and the vertical axis the percentage of these that are right. (Greedily, the prices 0 and 0.5 to 3 differ
+# by one or two tokens; sampled, by about five.) The crosses are *tiny-rambler* as it is, the large one without a
+# budget, the small ones with the thinking budgets of the figure before. The other marks are trained policies: without a
+# price, with a price of 0.5 to 3, and with one of 4. On the right, the same runs stand over their price, with their
+# sampled answers.
 #
 # Which thoughts became shorter, those about long numbers or those about short ones? The next figure has the mean length
-# of a thought over the digits of the numbers:
+# of a thought in the sampled answers, over the digits of the numbers:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.0, 3.4)
@@ -725,9 +731,9 @@ figures.show(figure, f"Four rising lines. {'; '.join(words)}.")
 #   length leaves less than a fifth of its greedy answers right. So a policy that learned to be short is far better than
 #   one that is cut off.
 # - **Most of it happens without any price.** With a price of 0 the completions shrink to 37.7 tokens, and 86.5 % are
-#   right. The table cannot say why: its rates of *once* come from about 40 samples a row, so *once* may be right some
-#   points more often, which would be a reason, or not. We have not tested it. Look at the run without a price before
-#   you add one.
+#   right. A price of 0.5 takes 4.5 tokens more, with an interval from 3.0 to 6.1. The table cannot say why: its rates
+#   of *once* come from about 40 samples a row, so *once* may be right some points more often, which would be a reason,
+#   or not. We have not tested it. Look at the run without a price before you add one.
 # - **A higher price takes nothing more, until it takes what is needed.** With 1, 2 and 3 the lengths are those of 0.5,
 #   and no loss is shown: with 3 the sampled answers are 4.4 points below those without a price, with an interval from
 #   -14.4 to 5.5. With 4, where the table predicts that thoughts about two digits go, they do go, and much of the
@@ -761,11 +767,12 @@ for name in ("t4", "24gb", "80gb"):
 # one sample `evaluate` is greedy; with several it samples.) Do not read greedy numbers here: Qwen3's model card advises
 # against greedy answers with thoughts, because they can repeat themselves without end, and recommends a temperature of
 # 0.6. (The greedy answers of this chapter are those of tiny models that do not loop.) If thoughts bring nothing in
-# single samples, look at pass@16 before you give them up: tiny-thinker was right in 9.7 % of its samples, and in 16
-# samples it solved 74 % of the sums. Where thoughts do not help in 16 samples either, train without them. The first
-# measurement also shows the lengths: if most thoughts are longer than your limit, the run learns from the few that fit.
-# If more than a few percent of the thoughts are still open at 8192 tokens, this measures a limit again: raise it.
-# `diagnose` reports thoughts that never close as `thoughts_open`.
+# single samples, repeat both measurements with `--samples 16` and compare their pass@16 before you give them up:
+# tiny-thinker was right in 9.7 % of its samples, and in 16 samples with thoughts it solved 74 % of the sums. Where
+# pass@16 is no higher with thoughts than without them, train without them. The first measurement also shows the
+# lengths: if most thoughts are longer than your limit, the run learns from the few that fit. If more than a few percent
+# of the thoughts are still open at 8192 tokens, this measures a limit again: raise it. `diagnose` reports thoughts that
+# never close as `thoughts_open`.
 #
 # After the training, these commands follow the record of the run:
 #
@@ -978,12 +985,14 @@ predict("16.4", prediction, short_sft);
 #
 # - Thoughts are a matter of the prompt. Training, measuring, merging and serving need the same options of the chat
 #   template; the history drops thoughts, and training rows without a thought teach empty ones.
-# - Pay for the answer alone. Thoughts become longer by themselves where that makes more answers right.
+# - Do not pay for what stands in a thought. Pay for the right answer, and at most charge right answers for their
+#   length. Thoughts become longer by themselves where that makes more answers right.
 # - A budget cuts thoughts off without any training. What it costs has to be measured: both models lost most of their
 #   right answers, even the one that only repeats itself.
 # - Measure with more room than the training had: at the limit of the training most of the skill may be hidden.
-# - Most of the repetition went without any price (57 to 38 tokens). A small price on right answers took the rest (33),
-#   and the accuracy stayed. Prices up to 3 made nothing shorter, and one of 4 took thoughts that the answers need.
+# - Most of the repetition went without any price (57 to 38 tokens). With a small price on right answers they had 33
+#   tokens, and no loss of accuracy was shown. Prices up to 3 made nothing shorter, and one of 4 took thoughts that the
+#   answers need.
 #
 # When does a thought pay, and how long should it be? It pays as far as it makes more answers right: here it needs each
 # column once, and a second time is wasted. With a reward for the answer alone GRPO comes near that length, if the token
