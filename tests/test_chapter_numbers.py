@@ -286,9 +286,9 @@ def length_and_rate(method: str) -> tuple[float, float]:
     return mean(run["sampled tokens"] for run in runs), percent(THINKING, method)
 
 
-def with_digits(method: str, digits: str) -> float:
-    """The sums of so many digits that chapter 16's sampled completions solve, in percent."""
-    return 100 * mean(end["by digits"][digits][0] for end in runs_of(THINKING)[method].values())
+def thought_tokens(method: str, digits: str) -> float:
+    """The mean length of chapter 16's sampled thoughts about sums of so many digits."""
+    return mean(end["by digits"][digits][1] for end in runs_of(THINKING)[method].values())
 
 
 def idle_groups(method: str) -> float:
@@ -883,16 +883,17 @@ SENTENCES = [
     (
         "16_thinking",
         "the three runs end at {:.1f}, {:.1f} and {:.1f} %, below each of the fifteen others. (If "
-        "the price made no difference, this would happen in one of {:.0f} cases.) The sums of two "
-        "digits fall from {:.1f} % without a price to {:.1f} %, those of three digits from {:.1f} "
-        "to {:.1f} %. The thoughts about four and five digits keep their length, but they are "
-        "right less often, too ({:.1f} instead of {:.1f} % and {:.1f} instead of {:.1f} %)",
+        "the price made no difference, this would happen in one of {:.0f} cases.)",
         lambda: (
             *[100 * runs_of(THINKING)["price 4"][seed]["sampled"] for seed in (0, 1, 2)],
             comb(18, 3),
-            *[with_digits(f"price {price}", digits) for digits in "23" for price in (0, 4)],
-            *[with_digits(f"price {price}", digits) for digits in "45" for price in (4, 0)],
         ),
+    ),
+    (
+        "16_thinking",
+        "they have {:.1f} tokens, instead of {:.1f} with a price of 3. Those about three digits "
+        "become shorter as well ({:.1f} instead of {:.1f})",
+        lambda: [thought_tokens(f"price {price}", n) for n in "23" for price in (4, 3)],
     ),
     (
         "16_thinking",

@@ -329,7 +329,7 @@ figures.show(
 # For *tiny-thinker* the curve is a cliff, because a thought without its last columns does not lead to the right number.
 # That *tiny-rambler* loses as much is a surprise. After 50 tokens each of its thoughts has all columns once, and what
 # follows is repetition. But with a budget of 50 tokens only 44.6 % of the sums are right, instead of 98.8 % without a
-# budget (the dotted line). Which sums are these? The cell measures it, by the digits of the numbers:
+# budget (the dotted line). Which sums are these? The next two cells measure it, by the digits of the numbers:
 
 # %%
 import re
@@ -585,8 +585,9 @@ best.rename_axis("digits")
 # With a price of 3 a thought about four or five digits costs the whole reward, and without one hardly any answer is
 # right: each way earns less than 0.01. For two digits the thought then earns little more than none (0.32 against 0.29),
 # which is within chance. With 4 an answer without a thought earns most for two digits, and for longer sums nothing
-# earns. So no price of the table takes only those thoughts that are not needed: one that is high enough for the short
-# thoughts leaves nothing for the long ones.
+# earns. So no price of the table takes the short thoughts alone: one that is high enough for them leaves nothing for
+# the long ones. And even the short ones are needed: with them 86 % of the sums of two digits are right, without them 38
+# %.
 
 # %% [markdown]
 # Now the run. The reward is a function like any other; TRL passes the tokens of each completion in `completion_ids`. A
@@ -721,9 +722,21 @@ figure.legend(loc="outside right center", frameon=False)
 figures.show(figure, f"Four rising lines. {'; '.join(words)}.")
 
 # %% [markdown]
-# Each mark is a mean over the runs of its line: one for the base, three with a price of 0, twelve with the prices of
-# 0.5, 1, 2 and 3, whose own lines would cover each other, and three with a price of 4. Three things can be read from
-# the two figures:
+# And how many of these sums are right?
+
+# %%
+right_by_digits = {}
+for name in ("rambler, base", "price 0", "price 3", "price 4"):
+    stored_digits = runs[runs["method"] == name]["by digits"]
+    rates_of_runs = pd.DataFrame(list(stored_digits)).map(lambda row: row[0])
+    right_by_digits[name] = (100 * rates_of_runs.mean()).round(1)
+pd.DataFrame(right_by_digits).rename_axis("digits")
+
+# %% [markdown]
+# The rows are the digits of the numbers, and the entries the percentages of right sampled answers, means over the runs.
+# In the figure, each mark is a mean over the runs of its line: one for the base, three with a price of 0, twelve with
+# the prices of 0.5, 1, 2 and 3, whose own lines would cover each other, and three with a price of 4. Three things can
+# be read from the two figures:
 #
 # - **The repetition goes, and no accuracy goes with it.** (All stored runs sample the first 120 sums, which are a bit
 #   easier than all 240.) The sampled completions of the base have 57.1 tokens, and 82.5 % are right. With a price of
@@ -736,12 +749,13 @@ figures.show(figure, f"Four rising lines. {'; '.join(words)}.")
 #   or not. We have not tested it. Look at the run without a price before you add one.
 # - **A higher price takes nothing more, until it takes what is needed.** With 1, 2 and 3 the lengths are those of 0.5,
 #   and no loss is shown: with 3 the sampled answers are 4.4 points below those without a price, with an interval from
-#   -14.4 to 5.5. With 4, where the table predicts that thoughts about two digits go, they do go, and much of the
-#   accuracy with them: the three runs end at 72.9, 55.4 and 45.0 %, below each of the fifteen others. (If the price
-#   made no difference, this would happen in one of 816 cases.) The sums of two digits fall from 94.4 % without a price
-#   to 61.1 %, those of three digits from 84.8 to 46.1 %. The thoughts about four and five digits keep their length, but
-#   they are right less often, too (69.3 instead of 84.7 % and 57.7 instead of 81.0 %). Presumably the reason is that
-#   these answers earn nothing at this price, so nothing keeps them right while the policy changes.
+#   -14.4 to 5.5. With 4 the loss is plain: the three runs end at 72.9, 55.4 and 45.0 %, below each of the fifteen
+#   others. (If the price made no difference, this would happen in one of 816 cases.) The table of what pays predicts
+#   that the thoughts about two digits go. A part of them goes: they have 10.7 tokens, instead of 15.4 with a price of
+#   3. Those about three digits become shorter as well (16.2 instead of 22.5), although by that table no way to answer
+#   these sums earns anything. Presumably what is learned on two digits carries over. The sums of four and five digits
+#   are right less often, too, although their thoughts keep their length. That they earn nothing does not explain it,
+#   because at a price of 3 they earn nothing either, and more of them are right. We have not found the reason.
 #
 # So a price first takes what is of no use, at no cost that these runs show. If it is too high, it takes what the
 # answers need as well. Where longer thoughts are right more often, every price buys length with accuracy. Draw the
@@ -766,13 +780,14 @@ for name in ("t4", "24gb", "80gb"):
 # `evaluate --no-thinking --samples 4`: is it right more often with thoughts, and by how much for how many tokens? (With
 # one sample `evaluate` is greedy; with several it samples.) Do not read greedy numbers here: Qwen3's model card advises
 # against greedy answers with thoughts, because they can repeat themselves without end, and recommends a temperature of
-# 0.6. (The greedy answers of this chapter are those of tiny models that do not loop.) If thoughts bring nothing in
-# single samples, repeat both measurements with `--samples 16` and compare their pass@16 before you give them up:
-# tiny-thinker was right in 9.7 % of its samples, and in 16 samples with thoughts it solved 74 % of the sums. Where
-# pass@16 is no higher with thoughts than without them, train without them. The first measurement also shows the
-# lengths: if most thoughts are longer than your limit, the run learns from the few that fit. If more than a few percent
-# of the thoughts are still open at 8192 tokens, this measures a limit again: raise it. `diagnose` reports thoughts that
-# never close as `thoughts_open`.
+# 0.6. `evaluate` samples at 1, as the training does: its numbers tell what GRPO starts from, and a server with the
+# recommended settings may do better. (The greedy answers of this chapter are those of tiny models that do not loop.) If
+# thoughts bring nothing in single samples, repeat both measurements with `--samples 16` and compare their pass@16
+# before you give them up: tiny-thinker was right in 9.7 % of its samples, and in 16 samples with thoughts it solved 74
+# % of the sums. Where pass@16 is no higher with thoughts than without them, train without them. The first measurement
+# also shows the lengths: if most thoughts are longer than your limit, the run learns from the few that fit. If more
+# than a few percent of the thoughts are still open at 8192 tokens, this measures a limit again: raise it. `diagnose`
+# reports thoughts that never close as `thoughts_open`.
 #
 # After the training, these commands follow the record of the run:
 #
@@ -987,8 +1002,8 @@ predict("16.4", prediction, short_sft);
 #   template; the history drops thoughts, and training rows without a thought teach empty ones.
 # - Do not pay for what stands in a thought. Pay for the right answer, and at most charge right answers for their
 #   length. Thoughts become longer by themselves where that makes more answers right.
-# - A budget cuts thoughts off without any training. What it costs has to be measured: both models lost most of their
-#   right answers, even the one that only repeats itself.
+# - A budget cuts thoughts off without any training. What it costs has to be measured: a budget of 50 tokens cost
+#   tiny-rambler more than half of its right answers, although mostly repetition was cut off.
 # - Measure with more room than the training had: at the limit of the training most of the skill may be hidden.
 # - Most of the repetition went without any price (57 to 38 tokens). With a small price on right answers they had 33
 #   tokens, and no loss of accuracy was shown. Prices up to 3 made nothing shorter, and one of 4 took thoughts that the
