@@ -443,18 +443,51 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "On the rare kinds, SFT with GRPO's problems is {:.1f} points above GRPO when sampled and "
-        "{:.1f} greedily, and distillation {:.1f} and {:.1f}. The other problems bring SFT another "
-        "{:.1f} and {:.1f} points, and distillation {:.1f} and {:.1f}. On addition the number of "
-        "problems hardly matters: with GRPO's problems SFT leads it by {:.1f} points when sampled "
-        "and {:.1f} greedily, and distillation by {:.1f} and {:.1f}",
+        "On the rare kinds, SFT with GRPO's problems is {:.1f} points above GRPO with 1e-4 when "
+        "sampled and {:.1f} greedily, and distillation {:.1f} and {:.1f}. The other problems bring "
+        "SFT another {:.1f} and {:.1f} points, and distillation {:.1f} and {:.1f}",
         lambda: (
             *at_another_rate(SAME_SFT, SLOW_GRPO, (SAME_RARE, OTHER_RATES))[::3],
             *at_another_rate(SAME_DISTILLATION, SLOW_GRPO, (SAME_RARE, OTHER_RATES))[::3],
             *at_another_rate("sft", SAME_SFT, (RARE, SAME_RARE))[::3],
             *at_another_rate("distillation", SAME_DISTILLATION, (RARE, SAME_RARE))[::3],
-            *at_another_rate(SAME_SFT, SLOW_GRPO, (SAME_ADDITION, SECOND_RATE))[::3],
-            *at_another_rate(SAME_DISTILLATION, SLOW_GRPO, (SAME_ADDITION, SECOND_RATE))[::3],
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "GRPO with four updates ends {:.1f} points above SFT when sampled and {:.1f} above "
+        "distillation. Greedily distillation is {:.1f} points above it, and between it and SFT no "
+        "difference is shown ({:.1f} points [{:.1f}, {:.1f}])",
+        lambda: (
+            -at_another_rate(SAME_SFT, FOUR, (SAME_ADDITION, ADDITION))[0],
+            -at_another_rate(SAME_DISTILLATION, FOUR, (SAME_ADDITION, ADDITION))[0],
+            at_another_rate(SAME_DISTILLATION, FOUR, (SAME_ADDITION, ADDITION))[3],
+            *at_another_rate(SAME_SFT, FOUR, (SAME_ADDITION, ADDITION))[3:],
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "When sampled, its 3e-4 is {:.1f} points better, so against that rate each difference from "
+        "GRPO in the column *addition, sampled* is {:.1f} points lower (four updates {:+.1f}, RLOO "
+        "{:.1f})",
+        lambda: (
+            -on_addition(SLOW_GRPO, "grpo")[0],
+            -on_addition(SLOW_GRPO, "grpo")[0],
+            on_addition(FOUR, "grpo")[0],
+            on_addition("rloo", "grpo")[0],
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "and against that they lead by {:.0f} to {:.0f} points",
+        lambda: (on_addition("rejection", "grpo")[0], on_addition(FOUR, "grpo")[0]),
+    ),
+    (
+        "12_which_algorithm",
+        "{:.1f} and {:.1f} points on addition ({:.1f} and {:.1f} against GRPO with 3e-4)",
+        lambda: (
+            *on_addition(SAMPLED_TOKEN, SLOW_GRPO)[::3],
+            *on_addition(SAMPLED_TOKEN, "grpo")[::3],
         ),
     ),
     (
@@ -592,8 +625,8 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "rejection sampling and four updates lead GRPO by {:.0f} to {:.0f} points when sampled, "
-        "and greedily all three are within 1 point",
+        "rejection sampling and four updates lead GRPO with 1e-4 by {:.0f} to {:.0f} points when "
+        "sampled, and greedily all three are within 1 point",
         lambda: (on_addition("rejection", SLOW_GRPO)[0], on_addition(FOUR, SLOW_GRPO)[0]),
     ),
     (
