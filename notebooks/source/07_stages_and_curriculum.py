@@ -31,10 +31,10 @@
 #
 # With this chapter's tiny model and its usual problems the policy nearly masters them: its pass rate rises from 48 to
 # 86 %. Two cases of the other end were made on purpose. In the first, about one completion in 240 is right in the asked
-# form: do two stages help there, or mixed rewards? In the second, seven of eight problems are never solved, and leaving
-# them out helps: the sampled answers are 8.8 points better after as many steps (five seeds); for greedy answers, and
-# for as many completions, no gain is confirmed. The cause may be another one for your model, so the chapter shows how
-# to find it.
+# form: do two stages help there, or mixed rewards? In the second, seven of eight problems are never solved. Where the
+# whole answer is paid, leaving them out helps (where only correctness was paid, it did not): the sampled answers are
+# 8.8 points better after as many steps (five seeds); for greedy answers, and for as many completions, no gain is
+# confirmed. The cause may be another one for your model, so the chapter shows how to find it.
 
 # %% [markdown]
 # ## Where zero variance comes from
@@ -790,7 +790,8 @@ figures.show(figure, f"Means of five seeds. {'; '.join(numbers)}.")
 # - **Parts and number, with nothing extra for the whole, miss the asked form in four of five runs** within these 24
 #   steps. They end 37.7 points below the strict reward when sampled [-57.6, -17.9], which holds with Holm's correction
 #   for the six tests (p = 0.037). (For greedy answers no interval is printed, because it would reach beyond -100
-#   points: the t-test is rough where runs are of two kinds, so read the dots instead.)
+#   points. The t-test is rough where runs are of two kinds, here and when sampled. All five seeds are below the strict
+#   reward in both, so read the dots.)
 # - **With the strict reward beside them it mostly works**: the greedy answers end at 70 to 96 %. Sampled, these runs
 #   are 13.1 points below the strict reward alone [-22.5, -3.7], which is not confirmed after the correction (p = 0.09).
 #
@@ -803,15 +804,15 @@ figures.show(figure, f"Means of five seeds. {'; '.join(numbers)}.")
 #
 # **How long should you wait?** Count the paid completions at the start: here 8 of 1,920, about one of 240, so among the
 # 64 of a step one came about every four steps. Do this sum for your run: completions of a step x rate of the paid ones.
-# If it says one in hundreds of steps, do not wait. If some come in every few steps, train through the warm-up first
-# (here five steps, in which nothing grew), and then go on as long as their number grows, counted over several steps.
-# The learning rate matters too: here it is 1e-3, as for a tiny model. With the usual 1e-6 to 1e-5 for a large one, the
-# same may take many more steps (not tested).
+# If it says one in hundreds of steps, rather do not wait. (Only this one rate was tested, one in four steps.) If some
+# come in every few steps, train through the warm-up first (here five steps, in which nothing grew), and then go on as
+# long as their number grows, counted over several steps. The learning rate matters too: here it is 1e-3, as for a tiny
+# model. With the usual 1e-6 to 1e-5 for a large one, the same may take many more steps (not tested).
 #
 # If the whole answer never occurs but its parts do, the strict reward has no beginning, and a reward for parts has one:
-# there *parts first*, or SFT, is needed. That case was not tested. Where the number itself is never right, as in the
-# large sums of the next section, no reward for the form helps: take easier problems, SFT, or a reward that pays for a
-# part of the number, if there is a sensible one (not tested).
+# there you need parts (first, or beside the whole), or SFT. Which of them works was not tested. Where the number itself
+# is never right, as in the large sums of the next section, no reward for the form helps: take easier problems, SFT, or
+# a reward that pays for a part of the number, if there is a sensible one (not tested).
 #
 # So groups that teach are not enough: look at *what* they teach. A reward for parts pays for every answer that has some
 # of them. If you need it, pay for the whole as well (the mixed rewards at the beginning of this chapter pay for the
@@ -843,7 +844,8 @@ pool = to_dataset(load_problems(rows))
 # A filter needs the pass rates of this pool. To measure them before training would take 128 x 8 = 1,024 completions, as
 # many as 16 steps. But the groups of a training contain them: TRL gives a reward function all columns of the data set,
 # so it can keep what it finds with the question. This one pays for a strictly right answer, and keeps whether the
-# number is right:
+# number is right. (Not whether it was paid: at a strict rate of 21 %, a solvable problem has no paid completion among
+# eight in 15 of 100 groups, and the filter would lose it because of its form.)
 
 # %%
 rights_of = {}  # question: 1.0 or 0.0 for each of its completions in training
@@ -939,7 +941,7 @@ for pool_name in pools:
 # orange:
 
 # %% tags=["hide-input"]
-title = "The chosen problems help by less than the groups suggest"
+title = "Chosen problems: better when sampled, close together when greedy"
 draw_seeds(pools, orange=["chosen", THEN], title=title)
 
 # %% [markdown]
@@ -949,8 +951,9 @@ draw_seeds(pools, orange=["chosen", THEN], title=title)
 # 1. *Did the filter do its work?* Yes. In the stored runs 89 % of the groups of the whole pool have zero variance, and
 #    27 % of those of the chosen problems.
 # 2. *Did the policy learn more from as many steps?* Its sampled answers are right 8.8 points more often [4.3, 13.4],
-#    which holds with Holm's correction for the six tests as well (p = 0.034). For greedy answers no difference is
-#    shown (0.9 points [-1.5, 3.3]): both are above 92 % there.
+#    which holds with Holm's correction for the six tests as well (p = 0.034). For greedy answers no difference is shown
+#    (0.9 points [-1.5, 3.3]): both are above 92 % there. (The p-values trust the t-test with five pairs. A test of the
+#    signs alone cannot go below 0.06 with five; when sampled, all five seeds point the same way.)
 # 3. *Did it learn more from as many completions?* Not confirmed. Against 32 steps on the whole pool the sampled answers
 #    of the chosen problems are 4.8 points better [0.7, 9.0] and the greedy ones 2.7 [0.5, 4.8], but with the correction
 #    both have p = 0.13. In the fourth training the same policy goes on: 16 steps on the whole pool, in which you could
@@ -960,9 +963,11 @@ draw_seeds(pools, orange=["chosen", THEN], title=title)
 #
 # So fewer zero-variance groups were a means here that reached its aim, although the gain is much smaller than the
 # number of groups that teach suggests: 73 % of them with the filter, and 11 % without it. Presumably there are two
-# reasons (neither was tested). The form is soon learned: the greedy answers are above 90 % in all of them. And AdamW
-# divides the gradient by its usual size: a step with one group that teaches is noisier, but hardly shorter, than one
-# with six. And the filter teaches the form and surer sampling, not new numbers: when the form is ignored, 99 % of the
+# reasons (neither was tested). The form is soon learned: the greedy answers are at least 90 % right in all of them. And
+# AdamW divides the gradient by its usual size: a step with one group that teaches is noisier, but hardly shorter, than
+# one with six.
+#
+# What does the filter teach? The form and surer sampling, not new numbers: when the form is ignored, 99 % of the
 # greedy answers were right before any training, and fewer after it, 95 % with the whole pool and 96 % with the chosen
 # problems.
 #
@@ -1015,9 +1020,11 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
 # | Does it save sampling later? | yes, while the pass rates stay the same | yes, while the pass rates stay the same | no |
 #
 # TRL 1.15 has no option for dynamic sampling ([issue 3708](https://github.com/huggingface/trl/issues/3708)), and its
-# experimental trainer that replayed earlier groups with variance is gone ([pull request
-# 7132](https://github.com/huggingface/trl/pull/7132)). The libraries verl and NeMo-RL have dynamic sampling. In TRL,
-# use the filter from the groups of the last epoch.
+# experimental trainer that replayed earlier groups with variance is gone
+# ([pull request 7132](https://github.com/huggingface/trl/pull/7132)). The libraries verl and NeMo-RL have dynamic
+# sampling. In TRL, the filter from the groups of the last epoch is the cheapest to try, because it costs no extra
+# completions. In the case above its gain (6.4 points [-2.8, 15.7]) was not confirmed. Bring the problems that it leaves
+# out back from time to time, or they are never measured again.
 
 # %% [markdown]
 # ## Which cause have you?
@@ -1029,17 +1036,21 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
 #
 # | row | fraction of zero-variance groups | reward | the cause | what to do |
 # | --- | --- | --- | --- | --- |
-# | 1 | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | if a few earn something, count them, and wait, from the end of the warm-up on, as long as their number grows (*A case for stages*); else train first with SFT (chapter 00), pay for parts of the answer for a few steps, or leave out the problems that are never right (*A case for the filter*) |
+# | 1 | high from the first step on (if it rises while the reward falls to 0, the training broke the policy: go back to an earlier checkpoint, with a lower learning rate) | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | if a few earn something, count them, and wait, from the end of the warm-up on, as long as their number grows (*A case for stages*); else train first with SFT (chapter 00), pay for parts of the answer for a few steps, or leave out the problems that are never right (*A case for the filter*) |
 # | 2 | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems, or it fools the reward: read some completions first (chapter 03) | stop, take harder problems, train on those that are still often wrong, or use dynamic sampling (above) |
-# | 3 | in between or high from the first step on | in between | some problems are never right, or others always (too hard or too easy, or a sure policy whose completions of a problem are nearly alike) | measure the pass rates, and leave out the problems near 0 and 1 |
+# | 3 | in between or high from the first step on | in between | some problems are never right, or others always (too hard or too easy, or a sure policy whose completions of a problem are nearly alike) | measure the pass rates, and leave out the problems near 0 and 1; if hardly any are left and the entropy is near 0, the policy is too sure: begin from an earlier checkpoint of its SFT (not tested) |
 # | 4 | in between or high from the first step on | in between, and few pass rates are near 0 or 1 | the groups are small (at a rate of one half, 50 % of groups of 2 and 12 % of groups of 4 have zero variance), or training samples with a lower `temperature` than the pass rates were measured with | a `temperature` of 1; larger groups if you can afford more completions (exercise 07.2) |
 # | 5 | rises | levels off well below its maximum | the policy has lost its variety: its completions of a problem are nearly alike, the wrong ones too, and the entropy is near 0 (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`); with several updates for each batch, also with a higher upper clip (`epsilon_high`, chapter 05) |
 # | 6 | rises | levels off well below its maximum | some problems are mastered, and the others are too hard: their completions differ, but hardly any was right before training either | row 1, for the problems that are left |
 #
-# With several rewards, `frac_reward_zero_std` is about their weighted sum. A group of eight wrong answers has some
-# variance if only their form varies, and then it can teach the form, but nothing about correctness. So rewarding parts
-# of the answer lowers this fraction even if no answer is ever right. Look at the mean of the correctness reward by
-# itself too (`rewards/correctness_reward/mean` in TRL's log).
+# The table has no row for a low fraction, and a low fraction does not prove that all is well: *parts and number* had no
+# zero-variance group and a rising reward, and missed the asked form in four of five runs. If the fraction is low, look
+# at the rate of the whole answer.
+#
+# With several rewards, `frac_reward_zero_std` is computed from their weighted sum. A group of eight wrong answers has
+# some variance if only their form varies, and then it can teach the form, but nothing about correctness. So rewarding
+# parts of the answer lowers this fraction even if no answer is ever right. Look at the mean of the correctness reward
+# by itself too (`rewards/correctness_reward/mean` in TRL's log).
 
 # %% [markdown]
 # ## For the curious: the KL reference of a second trainer
@@ -1347,9 +1358,10 @@ except NotImplementedError:
 # the reward and the entropy are judged at the end.
 #
 # In numbers, the words of the table mean: a fraction *rises* if its end is at least 0.3 above its start; a reward is
-# near 0 up to 0.1, and near its maximum from 0.8 on (then the row is 1 or 2, whatever the fraction did before); an
-# entropy is near 0 up to 0.05; and few pass rates are near 0 or 1 if less than a quarter of them are 0 or 1. If the
-# fraction ends below 0.3, most groups teach, and the answer is `None`. In which order must you ask?
+# near 0 up to 0.1, and near its maximum from 0.8 on (then the row is 1 or 2, whatever the fraction did before; no log
+# here has a reward that falls); an entropy is near 0 up to 0.05; and few pass rates are near 0 or 1 if less than a
+# quarter of them are 0 or 1. If the fraction ends below 0.3, most groups teach (perhaps the wrong thing, as with *parts
+# and number*), and the answer is `None`. In which order must you ask?
 
 # %% tags=["exercise"]
 def row_of_cause(
@@ -1420,7 +1432,9 @@ check("07.5", row_of_cause);
 # - Where seven of eight problems were never right, the filter lowered the zero-variance groups from 89 to 27 %, and
 #   over five seeds the sampled answers of the policy were 8.8 points better after as many steps. After as many
 #   completions, those of the filter's measurement included, they were 4.8 points better, which the correction does not
-#   confirm. A reward function that keeps what it finds gives the pass rates without extra completions.
+#   confirm. This is the third form of the case: in the two before it, which paid for correctness alone (one seed each),
+#   the filter gave a lower strict rate. A reward function that keeps what it finds gives the pass rates without extra
+#   completions.
 # - A stage is a second trainer around the same adapter. In neither case were two stages shown to be better: not in
 #   *Three ways* (one run each), and 1.9 points above the strict reward alone [-3.5, 7.4] in the case made for them
 #   (five seeds). If you use stages, change the seed; the optimizer and the learning rate begin anew.
