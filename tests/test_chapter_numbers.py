@@ -467,20 +467,13 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "When sampled, its 3e-4 is {:.1f} points better, so against that rate each difference from "
-        "GRPO in the column *addition, sampled* is {:.1f} points lower (four updates {:+.1f}, RLOO "
-        "{:.1f})",
-        lambda: (
-            -on_addition(SLOW_GRPO, "grpo")[0],
-            -on_addition(SLOW_GRPO, "grpo")[0],
-            on_addition(FOUR, "grpo")[0],
-            on_addition("rloo", "grpo")[0],
-        ),
+        "When sampled, its 3e-4 is {:.1f} points better: the last column has",
+        lambda: (-on_addition(SLOW_GRPO, "grpo")[0],),
     ),
     (
         "12_which_algorithm",
-        "and against that they lead by {:.0f} to {:.0f} points",
-        lambda: (on_addition("rejection", "grpo")[0], on_addition(FOUR, "grpo")[0]),
+        "And GRPO's own rate, 3e-4 or 1e-4, moves its result by {:.0f} to {:.0f} points",
+        lambda: (at_another_rate(SLOW_GRPO, "grpo")[0], on_addition(SLOW_GRPO, "grpo")[3]),
     ),
     (
         "12_which_algorithm",
@@ -625,9 +618,14 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "rejection sampling and four updates lead GRPO with 1e-4 by {:.0f} to {:.0f} points when "
-        "sampled, and greedily all three are within 1 point",
-        lambda: (on_addition("rejection", SLOW_GRPO)[0], on_addition(FOUR, SLOW_GRPO)[0]),
+        "On addition they lead it by {:.0f} to {:.0f} points when sampled (by {:.0f} to {:.0f} "
+        "against its better rate there, 3e-4), and greedily they are within 1 point of it",
+        lambda: (
+            on_addition("rejection", SLOW_GRPO)[0],
+            on_addition(FOUR, SLOW_GRPO)[0],
+            on_addition("rejection", "grpo")[0],
+            on_addition(FOUR, "grpo")[0],
+        ),
     ),
     (
         "12_which_algorithm",
