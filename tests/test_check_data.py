@@ -212,8 +212,9 @@ def test_run_takes_the_same_sources_and_options(messy, tmp_path):
     assert result.returncode == 2
     assert "row 71" in result.stderr
     assert not (tmp_path / "out").exists()
-    short = ("--max-steps", "1", "--heldout", "8", "--output_dir", tmp_path / "out")
-    result = cli("run", "--data", messy, *COLUMNS, "--skip-invalid", *short)
+    short = ("--max-steps", "1", "--heldout", "8", "--per_device_train_batch_size", "8")
+    command = ("run", "--data", messy, *COLUMNS, "--skip-invalid", *short)
+    result = cli(*command, "--output_dir", tmp_path / "out")
     assert result.returncode == 0, result.stderr[-3000:]
     data = json.loads((tmp_path / "out" / "report.json").read_text())["data"]
     assert data["train"] + data["heldout"] == 70
@@ -231,8 +232,9 @@ def test_run_learns_from_answers_that_are_no_numbers(tmp_path):
     result = cli("run", "--data", path, "--output_dir", tmp_path / "out")
     assert result.returncode == 2
     assert_names(result.stderr, "row 1", "'answer'")
-    short = ("--rewards", "symbolic,incremental_format", "--max-steps", "1", "--heldout", "8")
-    result = cli("run", "--data", path, *short, "--output_dir", tmp_path / "out")
+    rewards = ("--rewards", "symbolic,incremental_format")
+    short = ("--max-steps", "1", "--heldout", "8", "--per_device_train_batch_size", "8")
+    result = cli("run", "--data", path, *rewards, *short, "--output_dir", tmp_path / "out")
     assert result.returncode == 0, result.stderr[-3000:]
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["heldout"]["greedy"]["n"] == 8

@@ -24,7 +24,9 @@ from grpo_workbook.errors import WorkbookError
 
 FAMILIES = ("qwen", pytest.param("gemma", marks=pytest.mark.extra))
 GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
-SHORT = ("--heldout", "40", "--max-steps", "24")
+# Few problems and small steps: most of a short run's time is its start, about 15 s.
+FEW = ("--heldout", "12", "--per_device_train_batch_size", "16")
+SHORT = ("--max-steps", "24", *FEW)
 TIMES = ("train_seconds", "total_seconds", "peak_rss_mb")
 
 
@@ -150,7 +152,7 @@ def test_4bit_learns_as_16bit_does(main_runs, tmp_path):
 
 @pytest.mark.trains
 def test_the_same_seed_gives_the_same_report(tmp_path):
-    options = ("--max-steps", "6", "--heldout", "40", "--seed", "3")
+    options = ("--max-steps", "6", "--seed", "3", *FEW)
     first = run(*options, folder=tmp_path / "a")
     second = run(*options, folder=tmp_path / "b")
     assert {name for name in first if first[name] != second[name]} <= set(TIMES)
@@ -264,7 +266,7 @@ def test_a_package_that_is_missing_is_named_with_the_fix(tmp_path):
 
 @pytest.mark.trains
 def test_a_pulled_plug_while_merging_and_a_run_that_is_replaced(tmp_path):
-    folder, options = tmp_path / "run", ("--max-steps", "2", "--heldout", "40")
+    folder, options = tmp_path / "run", ("--max-steps", "2", *FEW)
     weights = folder / "adapter" / "adapter_model.safetensors"
     first = run(*options, "--model", "data/tiny-qwen3", folder=folder)
     trained = weights.read_bytes()
@@ -442,8 +444,7 @@ STEP_TASKS = REPO / "data" / "step_tasks"
 def test_a_run_with_thoughts_is_measured_merged_and_described_alike(tmp_path):
     folder = tmp_path / "run"
     own = ("--data", STEP_TASKS / "train.jsonl", "--heldout_data", STEP_TASKS / "heldout.jsonl")
-    few = ("--heldout", "12", "--max_steps", "2", "--per_device_train_batch_size", "16")
-    settings = ("--system_prompt=", "--rewards", "correctness", *few)
+    settings = ("--system_prompt=", "--rewards", "correctness", "--max_steps", "2", *FEW)
     run("--thinking", "--model", REPO / "data" / "tiny-thinker", *own, *settings, folder=folder)
     on = {"enable_thinking": True}
     record = json.loads((folder / "run.json").read_text())["settings"]
