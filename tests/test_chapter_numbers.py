@@ -567,8 +567,8 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "With seed 100 alone, GRPO's two rates tie ({:.1f} and {:.1f} %), and PPO's best rate is "
-        "3e-4 ({:.1f} against {:.1f} %)",
+        "With seed 100 alone, GRPO would get 1e-4 ({:.1f} against {:.1f} % with 3e-4), and PPO "
+        "3e-4 ({:.1f} against {:.1f} % with 1e-4)",
         lambda: (
             tried("grpo", 1e-4, [100]),
             tried("grpo", 3e-4, [100]),
@@ -613,8 +613,7 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "On addition they lead it by {:.0f} to {:.0f} points when sampled, and greedily they are "
-        "within 1 point of it",
+        "On addition their means are {:.0f} to {:.0f} points above it when sampled",
         lambda: (on_addition("rejection", "grpo")[0], on_addition(FOUR, "grpo")[0]),
     ),
     (
@@ -625,8 +624,8 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "four updates are best when sampled ({:.1f} %; rejection sampling in four rounds has "
-        "{:.1f} %), and greedily these two end alike ({:.1f} and {:.1f} %)",
+        "GRPO with four updates has the highest sampled accuracy ({:.1f} %; rejection sampling in "
+        "four rounds has {:.1f} %). Greedily these two end alike ({:.1f} and {:.1f} %)",
         lambda: (
             percent(ADDITION, FOUR),
             percent(ADDITION, ROUNDS),

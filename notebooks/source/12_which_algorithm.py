@@ -16,13 +16,14 @@
 # %% [markdown]
 # ## What makes a race fair
 #
-# Why not look the answer up? Because the ranking depends on the model. [A controlled
-# study](https://arxiv.org/abs/2603.19335) of about 240 runs found online reinforcement learning on top among models
-# with 1.5 billion weights. Among models with 7 billion weights the best method was SimPO, a relative of DPO, which had
-# been the worst among the smaller ones. This chapter's model has 0.67 million weights, and its ranking is another one
-# again. The study also says how much a choice can bring: the model's scale was worth about 50 points of accuracy, the
-# kind of training about 10, and a change of the loss about 1 (that number comes from 20 variants of DPO). And the task
-# decides: on the problems of GSM8K the methods lay up to 19.3 points apart, on those of MATH 0.54.
+# Why not look the answer up? Because the ranking depends on the model.
+# [A controlled study](https://arxiv.org/abs/2603.19335) of about 240 runs found online reinforcement learning on top
+# among models with 1.5 billion weights. Among models with 7 billion weights the best method was SimPO, a relative of
+# DPO, which had been the worst among the smaller ones. This chapter's model has 0.67 million weights, and its ranking
+# is another one again. The study also says how much a choice can bring: the model's scale was worth about 50 points of
+# accuracy, the kind of training about 10, and a change of the loss about 1 (that number comes from 20 variants of DPO).
+# And it matters where you measure: on the problems of GSM8K the methods lay up to 19.3 points apart, on those of MATH
+# 0.54. The authors conclude that the choice matters mainly on problems like those of the training.
 #
 # So race the methods on your own task. The table lists the rules of a fair race, and its last column says whether this
 # chapter's race keeps them:
@@ -439,16 +440,17 @@ draw_rates(tries, "One rate too high can ruin a run: GRPO falls from 44 to 2 %")
 # Accuracy often changes little from one rate to the next, and then it falls off a cliff. The rates chosen for GRPO and
 # for rejection sampling in four rounds stand at the edge of their cliffs. For both, the next lower rate is less than
 # half a point worse (44.1 and 44.4 %, 57.1 and 57.2 %), and two seeds of the same method can differ by more than that.
-# So one seed does not settle a rate, and these two may be too high. The chapter comes back to this.
+# So one seed does not settle a rate, and these two may be too high. (The leads of 2 to 4 points in other panels, such
+# as DPO's and DAPO's, may be luck as well; those methods were not run again.) The chapter comes back to this.
 
 # %% [markdown]
 # ## The result
 #
-# With worked answers or a teacher, imitate or distil: both have the highest greedy accuracy and pass@16 of all methods
-# on both tasks, and the highest sampled accuracy on the first task alone. With a check alone no method wins on both
-# tasks: rejection sampling in four rounds leads on the word problems (with a rate that was tried afterwards), and GRPO
-# with four updates on addition when sampled. And GRPO's own rate, 3e-4 or 1e-4, moves its result by 7 to 19 points, as
-# much as most of these methods differ by.
+# With worked answers take SFT, with a teacher distillation. On both tasks these two have the highest greedy accuracy
+# and pass@16 of all trained methods; the highest sampled accuracy they have on the first task alone. With a check alone
+# no method wins on both tasks: rejection sampling in four rounds has the highest means on the word problems (with a
+# rate that was tried afterwards), and GRPO with four updates on addition when sampled. And GRPO's own rate, 3e-4 or
+# 1e-4, moves its result by 7 to 19 points, as much as most of these methods differ by.
 #
 # Each stored run is one line of JSON with its method, seed and settings, and its measurements at the end. The table
 # shows the mean over the seeds and half the width of its 95 % interval. The base and the teacher are one model each, so
@@ -520,9 +522,9 @@ figures.show(figure, f"{words} {'; '.join(lines)}.")
 # Each row is a method. The horizontal axis is the percentage of held-out problems. A large mark is the mean of the
 # seeds, the small pale marks beside it are the single seeds: circles for sampled accuracy, squares for greedy accuracy,
 # triangles for pass@16. From rejection sampling down to DPO, the seeds of a method lie 6 to 10 points apart when
-# sampled, and the means of neighbours at most 3. So unpaired, the order of these seven says little. SFT and both forms
-# of distillation stand clear of all of them. The seeds of GRPO and of rejection sampling in four rounds lie 30 points
-# apart.
+# sampled, and the means of neighbours at most 3. So unpaired, the order of neighbours among these seven says little;
+# only the ends of the list, such as rejection sampling and DPO, are clearly apart. SFT and both forms of distillation
+# stand clear of all of them. The seeds of GRPO and of rejection sampling in four rounds lie 30 points apart.
 #
 # ### Is the difference real?
 #
@@ -744,9 +746,9 @@ figures.show(figure, f"Forest plot of differences in points. {'; '.join(lines)}.
 # - **A check alone brings less.** Only rejection sampling in one round is shown to be better than GRPO, and only when
 #   sampled. Its greedy gain is as large, but the test just misses (p = 0.051).
 # - **Details of the loss.** GSPO is not shown to differ from GRPO with four updates, and DAPO is worse. DAPO discards
-#   groups that it has paid for, so it makes 48 updates on average instead of 96; that may be the reason, but the race
-#   does not test it. Also, its token-level loss and its penalty are made for long answers, which this task does not
-#   have.
+#   groups that it has paid for, so it makes 48 updates on average instead of 96; that may be the reason, or its rate,
+#   which was chosen by 2.5 points of one seed; the race tests neither. Also, its token-level loss and its penalty are
+#   made for long answers, which this task does not have.
 # - **The control is worse**, as it should be, and ends far below the base. So at GRPO's rate, 3e-4, updates alone bring
 #   no gain. (The next section runs it with 1e-4, too.)
 #
@@ -846,7 +848,7 @@ figures.show(figure, f"Forest plot: leads over GRPO at two rates. {'. '.join(lin
 #
 # The task was not chosen blindly: an older race (at the end of the chapter) used the same problems and seeds, so it was
 # known that GRPO with four updates does well on it. The rates were tuned as above, with one difference that the first
-# race has taught: the best rate of each method and its closest rival were tried with three seeds instead of one.
+# race has taught: the best and the second-best rate of each method were tried with three seeds instead of one.
 
 # %% tags=["hide-input"]
 second_tries = accuracy_of_tries("dev-addition.jsonl")
@@ -854,8 +856,8 @@ title = "On addition a rate can be too low, too (the best two have three seeds)"
 draw_rates(second_tries, title)
 
 # %% [markdown]
-# Read the panels as before. A single seed would have chosen other rates. With seed 100 alone, GRPO's two rates tie
-# (64.0 and 63.7 %), and PPO's best rate is 3e-4 (42.8 against 14.3 %). With three seeds GRPO gets 3e-4 (67.2 against
+# Read the panels as before. A single seed would have chosen other rates. With seed 100 alone, GRPO would get 1e-4 (64.0
+# against 63.7 % with 3e-4), and PPO 3e-4 (42.8 against 14.3 % with 1e-4). With three seeds GRPO gets 3e-4 (67.2 against
 # 60.6 %) and PPO gets 1e-4 (41.8 against 16.9 %). Both rates then stood at an end of their tries, so the rule asked for
 # one more rate of each. These were tried after the race: PPO with 3e-5 reaches 7.3 % (three seeds), and GRPO with 1e-3
 # reaches 0.0 % (one seed). So both choices stand.
@@ -917,13 +919,18 @@ at_other_rates(both_second, {LOWER: "grpo", LOWER_CONTROL: "random reward"})
 #
 # Now put both tasks beside each other. Rejection sampling in four rounds has 3e-4 on both. Where the rival is GRPO,
 # take the better of its two rates for each task and each measure. That is 3e-4 on addition when sampled, and 1e-4 in
-# the three other cases:
+# the three other cases. This choice was made on the held-out problems, and only GRPO and rejection sampling in four
+# rounds have had a second rate. So it favours GRPO: a lead over it is rather too small, and a place below it may come
+# from the choice:
 
 # %%
+ROUNDS = "rejection, 4 rounds, 3e-4"
 with_1e3 = both["method"] == "rejection, 4 rounds"
-better = both[~with_1e3]
-better = better.replace({"method": {LOWER_ROUNDS: "rejection, 4 rounds"}})
-runs_of_task = {"rare kinds": better, "addition": both_second}
+better = both[~with_1e3].replace({"method": {LOWER_ROUNDS: ROUNDS}})
+better_second = both_second.replace({"method": {"rejection, 4 rounds": ROUNDS}})
+runs_of_task = {"rare kinds": better, "addition": better_second}
+rivals = pd.Series(RIVALS).rename({"rejection, 4 rounds": ROUNDS})
+rivals = rivals.drop("random reward")
 
 
 def better_grpo(task, measure):
@@ -936,13 +943,8 @@ def better_grpo(task, measure):
 better_tables = {}
 for task, runs in runs_of_task.items():
     for measure in ("sampled", "greedy"):
-        rivals = {}
-        for method in by_gap.drop("random reward"):
-            rival = RIVALS[method]
-            if rival == "grpo":
-                rival = better_grpo(task, measure)
-            rivals[method] = rival
-        better_tables[task, measure] = compare_all(runs, rivals, measure)
+        with_rates = rivals.replace({"grpo": better_grpo(task, measure)})
+        better_tables[task, measure] = compare_all(runs, with_rates, measure)
 
 # %% [markdown]
 # Do both tasks put a method on the same side of its rival? (The decision table below has the numbers.)
@@ -952,7 +954,9 @@ figure, panels = figures.new_panels(9.5, 4.8, 2, 2)
 lines = []
 gaps_of_rare_kinds = better_tables["rare kinds", "sampled"]["gap"]
 shown = gaps_of_rare_kinds.sort_values().index  # the largest lead last
-labels = [f"{method} - {RIVALS[method]}" for method in shown]
+labels = [f"{method} - {rivals[method]}" for method in shown]
+titles = {"sampled": "sampled (GRPO: 1e-4, on addition 3e-4)",
+          "greedy": "greedy (GRPO: 1e-4)"}
 looks = (("rare kinds", "o", 0.17, figures.BLUE),
          ("addition", "s", -0.17, figures.ORANGE))
 for axes, measure in zip(panels, ("sampled", "greedy")):
@@ -962,7 +966,8 @@ for axes, measure in zip(panels, ("sampled", "greedy")):
     names = labels if measure == "sampled" else [""] * len(labels)
     drawn = forest(axes, shown, series, names, hollow=False)
     lines.append(f"{measure}: {'; '.join(drawn)}")
-    axes.set(xlabel="points above its rival, with 95 % interval", title=measure)
+    axes.set_xlabel("points above its rival, with 95 % interval")
+    axes.set_title(titles[measure], fontsize=10)
     axes.set_xlim(-36, 52)
 handles, labels = panels[0].get_legend_handles_labels()
 figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
@@ -980,17 +985,19 @@ figures.show(figure, f"Forest plot: two tasks. {'. '.join(lines)}.")
 # - **No method is clearly above its rival on one task and below it on the other.** GSPO comes nearest to it: when
 #   sampled, it is level with GRPO with four updates on the rare kinds and 17.7 points below it on addition. (Its narrow
 #   clip leaves less to learn in the later updates on a batch. That may be the reason; the race does not test it.) DPO
-#   is below GRPO everywhere. PPO and RLOO are level with it on the rare kinds. On addition, when sampled, PPO is below
-#   it, and RLOO is not shown to be.
-# - **The size of a lead depends on the task.** Rejection sampling in one and in four rounds and four updates lead GRPO
-#   by less than 10 points on the rare kinds. On addition they lead it by 13 to 29 points when sampled, and greedily
-#   they are within 1 point of it.
+#   is below GRPO everywhere, and PPO is below it on addition when sampled; if GRPO has 1e-4 there, these two are less
+#   than 3 points below it.
+# - **The size of a lead depends on the task.** Rejection sampling in one and in four rounds and GRPO with four updates
+#   lead GRPO with one by less than 10 points on the rare kinds. On addition their means are 13 to 29 points above it
+#   when sampled (the interval of rejection sampling in one round includes 0), and greedily they are within 1 point of
+#   it.
 #
 # **A ranking that changes from task to task may come from the rates and not from the methods.** In the races
 # themselves, where GRPO has 3e-4, five of the twelve differences change their side when sampled: those of PPO, RLOO,
-# DPO, GSPO and rejection sampling in four rounds. Only GSPO's is confirmed, and only on addition. Where each has its
-# better rate, as in this figure, those of DPO, RLOO and rejection sampling in four rounds are gone, and PPO's is left
-# with 0.3 points on one of its sides.
+# DPO, GSPO and rejection sampling in four rounds. Only GSPO's is confirmed, and only on addition. Where GRPO and
+# rejection sampling in four rounds have their better rates, as in this figure, those of DPO, RLOO and rejection
+# sampling in four rounds are gone, and PPO's is left with 0.3 points on one of its sides. GSPO's stays, because its
+# rival has the same rate in both.
 #
 # On addition, GRPO with four updates is the best method with a check alone when sampled. How far is it from SFT, on
 # each task? (This pair was chosen when the results were known, and nothing is corrected for it.)
@@ -1296,7 +1303,8 @@ for method in ("sft", "rejection", "grpo"):
 # ## The decision table
 #
 # Each row is a question, with what you need for it and an advice. The advice weighs the corrected verdicts of both
-# races and the runs that were made afterwards:
+# races and the runs that were made afterwards, all with models of less than a million weights. For a larger model take
+# it as a list of what to try first (*Your own race*):
 
 # %%
 QUESTIONS = """
@@ -1305,11 +1313,11 @@ Copy a teacher? | a better model, same tokenizer | distillation | take it
 From sampled tokens? | a teacher that shows only these \
 | distillation, sampled token | take it only then
 Imitate its own right answers? | a check | rejection | begin here
-The same in four rounds? | a check | rejection, 4 rounds | try it, tune its rate
+The same in four rounds? | a check | rejection, 4 rounds, 3e-4 | try it, tune its rate
 Four updates per batch? | a check | grpo, 4 updates | try it, tune its rate
-RLOO in place of GRPO? | a check | rloo | stay with grpo, or tune its rate
+RLOO in place of GRPO? | a check | rloo | stay with grpo
 Train a critic? | a check, two models | ppo | stay with grpo (this critic was not tuned)
-Learn from pairs? | a check | dpo, 4 rounds | stay with grpo
+Learn from pairs? | a check | dpo, 4 rounds | stay with grpo (its beta was not tuned)
 Then GSPO? | four updates per batch | gspo, 4 updates | stay with grpo, 4 updates
 Then DAPO? | four updates per batch | dapo, 4 updates | stay with grpo, 4 updates
 """
@@ -1335,9 +1343,11 @@ display(Markdown("\n".join(lines)))
 # %%
 numbers = {}
 for (task, measure), table in better_tables.items():
-    numbers[f"{task}, {measure}"] = table.loc[methods].apply(show_gap, axis=1)
+    rate = "3e-4" if better_grpo(task, measure) == "grpo" else "1e-4"
+    column = f"{task}, {measure} (grpo {rate})"
+    numbers[column] = table.loc[methods].apply(show_gap, axis=1)
 numbers = pd.DataFrame(numbers)
-numbers.index = [f"{method} - {RIVALS[method]}" for method in methods]
+numbers.index = [f"{method} - {rivals[method]}" for method in methods]
 numbers
 
 # %% [markdown]
@@ -1349,17 +1359,19 @@ numbers
 # - **With worked answers *and* a check**, the usual way is SFT first and GRPO from there. The race has no such method.
 #   The older races at the end of the chapter have one that shares the completions between the two, and it ends between
 #   GRPO and SFT. Whether GRPO adds something to a full SFT was not measured.
-# - **With a check alone**, no method wins on both tasks, and the learning rate matters as much as the method. On the
-#   rare kinds rejection sampling in four rounds is best, with the rate of 3e-4, which was run afterwards: it is 9.7 and
-#   8.4 points above GRPO with 1e-4. Four updates lead this GRPO by at most a few points, and RLOO and PPO cannot be
-#   told from it. On addition four updates are best when sampled (71.8 %; rejection sampling in four rounds has 59.0 %),
-#   and greedily these two end alike (95.4 and 95.0 %). Do not take over another method's rate: at 3e-4, the rate that
-#   GRPO was given on addition, RLOO's one try failed there.
+# - **With a check alone**, no method wins on both tasks, and the learning rate matters as much as the method.
+#   - *Rare kinds:* rejection sampling in four rounds has the highest means, with the rate of 3e-4, which was run
+#     afterwards: it is 9.7 and 8.4 points above GRPO with 1e-4. GRPO with four updates leads GRPO with 1e-4 by at
+#     most a few points, and RLOO and PPO cannot be told from it.
+#   - *Addition:* GRPO with four updates has the highest sampled accuracy (71.8 %; rejection sampling in four rounds
+#     has 59.0 %). Greedily these two end alike (95.4 and 95.0 %).
+#   - Do not take over another method's rate: at 3e-4, the rate that GRPO was given on addition, RLOO's one try failed
+#     there.
 #
-# Begin with rejection sampling in one round, which needs nothing but sampling and SFT. Beside it try four rounds, the
-# best on the rare kinds, and GRPO with four updates, the best on addition when sampled. Tune all three rates with more
-# than one seed, and in a tie take the lower rate, with which single seeds fail less often. (But a rate can be too low,
-# too: see the figure of the rates on addition.)
+# Begin with rejection sampling in one round, which needs nothing but sampling and SFT. Beside it try four rounds, with
+# the highest means on the rare kinds, and GRPO with four updates, with the highest on addition when sampled. Tune all
+# three rates with more than one seed, and in a tie take the lower rate, with which single seeds fail less often. (But a
+# rate can be too low, too: see the figure of the rates on addition.)
 #
 # If the teacher shows only the sampled tokens, you cannot distil with the whole vocabulary. Distillation from sampled
 # tokens is still 19.6 points above GRPO when sampled and 24.1 greedily on the rare kinds, and 15.3 and 1.6 points on
@@ -1469,9 +1481,9 @@ check("12.6", next_rate);
 #
 # The rule only says when the grid is wide enough. On the rare kinds it chose the rates of GRPO and of rejection
 # sampling in four rounds by less than half a point. This cost GRPO 7 points when sampled and 10 greedily, and rejection
-# sampling in four rounds 17 and 23. So before you stop, run the best rate and its closest rival with more seeds, and
-# ask the rule again with the new means: on addition they moved the best rates of GRPO and PPO to an end of the tries.
-# If two rates still tie, take the lower one: with a rate that is too high single seeds fail, and the tries may not show
+# sampling in four rounds 17 and 23. So before you stop, run the best and the second-best rate with more seeds, and ask
+# the rule again with the new means: on addition they moved the best rates of GRPO and PPO to an end of the tries. If
+# two rates still tie, take the lower one: with a rate that is too high single seeds fail, and the tries may not show
 # it. But a rate can be too low as well: on addition GRPO falls from 60.6 % at 1e-4 to 7.3 % at 3e-5.
 #
 # </details>
