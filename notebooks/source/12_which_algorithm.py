@@ -492,6 +492,10 @@ def overview_of(runs):
     order = by_method["sampled"].mean().sort_values(ascending=False).index
     return table.loc[order]
 
+# %% [markdown]
+# The methods of the race, best sampled accuracy first:
+
+# %%
 by_method = race.groupby("method")
 overview = overview_of(race)
 order = overview.index
