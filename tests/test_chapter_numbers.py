@@ -461,9 +461,17 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "GRPO with four updates ends {:.1f} points above SFT when sampled and {:.1f} above "
-        "distillation. Greedily distillation is {:.1f} points above it, and between it and SFT no "
-        "difference is shown ({:.1f} points [{:.1f}, {:.1f}])",
+        "rejection sampling in four rounds by {:.1f} and {:.1f} points on the rare kinds, GRPO with "
+        "four updates by {:.1f} points on addition when sampled",
+        lambda: (
+            *at_another_rate(SLOW_ROUNDS, FOUR, (OTHER_RATES, RARE))[::3],
+            on_addition(FOUR, ROUNDS)[0],
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "of SFT by {:.1f} points, and of distillation by {:.1f}. Greedily, distillation is ahead of "
+        "it by {:.1f} points, and SFT cannot be told from it ({:.1f} points [{:.1f}, {:.1f}])",
         lambda: (
             -at_another_rate(SAME_SFT, FOUR, (SAME_ADDITION, ADDITION))[0],
             -at_another_rate(SAME_DISTILLATION, FOUR, (SAME_ADDITION, ADDITION))[0],
@@ -473,7 +481,7 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "And GRPO's own rate, 3e-4 or 1e-4, moves its mean by {:.0f} to {:.0f} points",
+        "And GRPO with 1e-4 instead of 3e-4 ends {:.0f} to {:.0f} points away",
         lambda: (at_another_rate(SLOW_GRPO, "grpo")[0], on_addition(SLOW_GRPO, "grpo")[3]),
     ),
     (
