@@ -461,8 +461,8 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "rejection sampling in four rounds by {:.1f} and {:.1f} points on the rare kinds, GRPO with "
-        "four updates by {:.1f} points on addition when sampled",
+        "rejection sampling in four rounds by {:.1f} and {:.1f} points on the rare kinds, GRPO "
+        "with four updates by {:.1f} points on addition when sampled",
         lambda: (
             *at_another_rate(SLOW_ROUNDS, FOUR, (OTHER_RATES, RARE))[::3],
             on_addition(FOUR, ROUNDS)[0],
@@ -470,8 +470,8 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "of SFT by {:.1f} points, and of distillation by {:.1f}. Greedily, distillation is ahead of "
-        "it by {:.1f} points, and SFT cannot be told from it ({:.1f} points [{:.1f}, {:.1f}])",
+        "of SFT by {:.1f} points, and of distillation by {:.1f}. Greedily, distillation is ahead "
+        "of it by {:.1f} points, and SFT cannot be told from it ({:.1f} points [{:.1f}, {:.1f}])",
         lambda: (
             -at_another_rate(SAME_SFT, FOUR, (SAME_ADDITION, ADDITION))[0],
             -at_another_rate(SAME_DISTILLATION, FOUR, (SAME_ADDITION, ADDITION))[0],
