@@ -1375,12 +1375,13 @@ numbers.index = [f"{method} - {rival_labels[method]}" for method in methods]
 numbers
 
 # %% [markdown]
-# When is another method better than GRPO, then? With a check alone, begin with rejection sampling in one round, which
-# needs nothing but sampling and SFT. Beside it try four rounds, with the highest means on the rare kinds, and GRPO with
-# four updates, with the highest on addition when sampled. Tune all three rates with more than one seed, and in a tie
-# take the lower rate: for GRPO and rejection sampling in four rounds it had the steadier seeds. (This is no law: PPO
-# failed in three of eight seeds at 1e-4, and on addition GRPO loses 14 points of sampled accuracy at 1e-4.) Why this
-# advice:
+# When is another method better than GRPO, then? With worked answers take SFT, with a teacher distillation; if your
+# product samples its answers, race them with GRPO with four updates. With a check alone, begin with rejection sampling
+# in one round, which needs nothing but sampling and SFT. Beside it try four rounds, with the highest means on the rare
+# kinds, and GRPO with four updates, with the highest on addition when sampled. Tune all three rates with more than one
+# seed, and in a tie take the lower rate: for GRPO and rejection sampling in four rounds it had the steadier seeds.
+# (This is no law: PPO failed in three of eight seeds at 1e-4, and on addition GRPO loses 14 points of sampled accuracy
+# at 1e-4.) Why this advice:
 #
 # - **With worked answers or a teacher**, which tell more than a check can. On the rare kinds both are better by both
 #   measures, with either rate of GRPO; on addition this is confirmed for sampling only. Both also see more problems,
