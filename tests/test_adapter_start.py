@@ -19,7 +19,7 @@ from grpo_workbook.training import load_policy
 
 TINY, GEMMA = REPO / "data" / "tiny-qwen3", REPO / "data" / "tiny-gemma3"
 WEIGHTS = "adapter_model.safetensors"
-SIZES = ["--heldout", "12", "--per_device_train_batch_size", "16", "--num_generations", "8"]
+SIZES = ["--heldout", "40", "--per_device_train_batch_size", "16", "--num_generations", "8"]
 
 
 def save_trained_adapter(folder, base=TINY, **settings):
