@@ -39,8 +39,9 @@ HELDOUT = 240
 LONG = "whole pool, 32 steps"
 THEN = "whole pool, then chosen"
 FILTERED = ("base", "whole pool", LONG, "chosen", THEN)
-PARTS, WHOLE_TOO = "parts and number", "parts, number and whole"
-STAGED = ("base, other form", "strict alone", "parts first", PARTS, WHOLE_TOO)
+PARTS_AND_NUMBER = "parts and number"
+WHOLE_TOO = "parts, number and whole"
+STAGED = ("base, other form", "strict alone", "parts first", PARTS_AND_NUMBER, WHOLE_TOO)
 METHODS = (*FILTERED, *STAGED)
 FORM_STEPS, ALL_STEPS = 8, 24  # of the four ways
 OTHER_FORM = re.compile(
@@ -204,7 +205,7 @@ def train_staged(method: str, model, tokenizer, profile) -> list[list[float]]:
     every_step = for_trainer(profile, ALL_STEPS, profile.seed)
     if method == "strict alone":
         return train(model, tokenizer, problems, every_step, [right_in_other_form])
-    if method in (PARTS, WHOLE_TOO):
+    if method in (PARTS_AND_NUMBER, WHOLE_TOO):
         both = [right_in_any_form, parts_of_form]
         if method == WHOLE_TOO:
             both.append(right_in_other_form)
@@ -230,7 +231,7 @@ def run(method: str, seed: int) -> dict:
     model, tokenizer = load_policy(profile)
     row = circumstances("curriculum.py", method, seed, key_of(method))
     started = time.process_time()
-    if method in ("strict alone", "parts first", PARTS, WHOLE_TOO):
+    if method in ("strict alone", "parts first", PARTS_AND_NUMBER, WHOLE_TOO):
         row["log"] = train_staged(method, model, tokenizer, profile)
     elif method != "base" and method in FILTERED:
         pool = make_pool(seed)

@@ -121,12 +121,13 @@ MECHANISMS: dict[str, dict] = {
 SLOWER = {"grpo, a third of the rate": {"rate": 1e-4}}
 # SFT and distillation take one completion for each problem, so they see eight times the problems of
 # a method with groups. These two see the same problems as GRPO with the same seed, each eight
-# times. They are made only where --methods names them, and are stored in a folder of their own:
+# times, and the rate of the race. They are made only where --methods names them, and are stored in
+# a folder of their own:
 #     race.py --tasks rare addition --points 1 --methods "sft, same problems" \
 #         "distillation, same problems" --folder benchmarks/race_results/same_problems
 SAME_PROBLEMS: dict[str, dict] = {
-    "sft, same problems": {"learn": "sft", "repeats": 8},
-    "distillation, same problems": {"learn": "distill", "group": 1, "repeats": 8},
+    "sft, same problems": {"learn": "sft", "repeats": 8, "rate": 3e-4},
+    "distillation, same problems": {"learn": "distill", "group": 1, "repeats": 8, "rate": 3e-4},
 }
 ALL = METHODS | SLOWER | CONTROLS | MECHANISMS
 # On these two tasks each method runs with the rate that was best on the development problems.
@@ -283,11 +284,11 @@ def wanted(args: argparse.Namespace) -> Iterator[dict]:
         setup = dict(TASKS[task])
         if args.budget:
             setup["budget"] = args.budget
-        known = methods_of(task)
-        names = args.methods or list(known)
+        of_task = methods_of(task)
+        known = of_task
         if task in COMPARISON:
-            known = known | SAME_PROBLEMS
-        for name in names:
+            known = of_task | SAME_PROBLEMS
+        for name in args.methods or of_task:
             if name not in known:
                 continue
             for rate in args.rates or [None]:
@@ -296,7 +297,7 @@ def wanted(args: argparse.Namespace) -> Iterator[dict]:
                 if rate is not None:
                     settings["rate"] = rate
                     label = f"{name}, rate {rate:g}"
-                elif task in COMPARISON:
+                elif task in COMPARISON and name in of_task:
                     settings["rate"] = tuned_rate(tries[task], name)
                 yield {
                     "task": task,

@@ -1029,11 +1029,11 @@ def test_eight_seeds_find_a_difference_of_half_an_interval_in_half_of_all_races(
 
 
 def test_each_method_keeps_its_side_of_the_better_rate_of_grpo():
-    for method in ("dpo, 4 rounds", ROUNDS, "rejection", FOUR, "sft", "distillation"):
-        slow = SLOW_ROUNDS if method == ROUNDS else method
-        file = OTHER_RATES if method == ROUNDS else RARE
-        rare = at_another_rate(slow, SLOW_GRPO, (file, OTHER_RATES))[0]
-        assert rare * on_addition(method, "grpo")[0] > 0
+    on_the_rare_kinds = {ROUNDS: between_other_rates(SLOW_ROUNDS, SLOW_GRPO)[0]}
+    for method in ("dpo, 4 rounds", "rejection", FOUR, "sft", "distillation"):
+        on_the_rare_kinds[method] = at_another_rate(method, SLOW_GRPO)[0]
+    for method, gap in on_the_rare_kinds.items():
+        assert gap * on_addition(method, "grpo")[0] > 0
     assert on_addition("ppo", "grpo")[2] < 0
     assert on_addition("rloo", "grpo")[1] < 0 < on_addition("rloo", "grpo")[2]
     assert 0 < at_another_rate("ppo", SLOW_GRPO)[0] < 0.35

@@ -331,5 +331,4 @@ def test_the_same_problems_run_only_where_they_are_asked_for():
         )
     )
     (row,) = wanted
-    # the rate that the tries chose for SFT
     assert row["settings"] == {"learn": "sft", "repeats": 8, "rate": 3e-4}

@@ -1022,11 +1022,11 @@ figures.show(figure, f"Forest plot: two tasks. {'. '.join(lines)}.")
 # known, and nothing is corrected for them.)
 
 # %%
-pairs = (
+choices_left = (
     ("grpo, 4 updates", "sft"), (ROUNDS, "rejection"), ("grpo, 4 updates", ROUNDS),
     ("grpo, 4 updates", "rejection"),
 )
-for method, rival in pairs:
+for method, rival in choices_left:
     print(f"{method} - {rival}")
     for task, runs in runs_of_task.items():
         for measure in ("sampled", "greedy"):
@@ -1061,7 +1061,7 @@ for method, rival in pairs:
 # clean one for SFT alone.) Nothing is corrected here:
 
 # %%
-PAIRS = (
+AT_EQUAL_PROBLEMS = (
     ("sft, same problems", "grpo"),
     ("sft, same problems", "grpo, 4 updates"),
     ("sft", "sft, same problems"),
@@ -1076,7 +1076,7 @@ for task, file in files_of_tasks.items():
     runs = pd.concat([runs_of_task[task], few])
     for measure in ("sampled", "greedy"):
         rows = {}
-        for method, rival in PAIRS:
+        for method, rival in AT_EQUAL_PROBLEMS:
             other = better_grpo(task, measure) if rival == "grpo" else rival
             table = compare_all(runs, {method: other}, measure)
             label = "grpo*" if rival == "grpo" else rival
@@ -1335,52 +1335,34 @@ for method in ("sft", "rejection", "grpo"):
 # Each row is a question, with what you need for it and an advice. The advice weighs the corrected verdicts of both
 # races and the runs that were made afterwards, all with models of less than a million weights. For a larger model take
 # it as a list of what to try first (*Your own race*):
-
-# %%
-QUESTIONS = """
-Imitate worked answers? | worked answers of what the base lacks | sft \
-| take it; if you sample, race it with grpo, 4 updates
-Copy a teacher? | a better model, same tokenizer | distillation \
-| take it; if you sample, race it with grpo, 4 updates
-From sampled tokens? | a teacher that shows only these \
-| distillation, sampled token | take it only then
-Imitate its own right answers? | a check | rejection | begin here: it is the simplest
-The same in four rounds? | a check | rejection, 4 rounds, 3e-4 | try it, tune its rate
-Four updates per batch? | a check | grpo, 4 updates | try it, tune its rate
-RLOO in place of GRPO? | a check | rloo \
-| no reason to: at 1e-4 they end alike
-Train a critic? | a check, two models | ppo | stay with grpo (this critic was not tuned)
-Learn from pairs? | a check | dpo, 4 rounds | stay with grpo (its beta was not tuned)
-Then GSPO? | four updates per batch | gspo, 4 updates | stay with grpo, 4 updates
-Then DAPO? | four updates per batch | dapo, 4 updates | stay with grpo, 4 updates
-"""
-
-# %% [markdown]
-# As a table:
-
-# %%
-from IPython.display import Markdown, display
-
-lines = ["| question | you need | method | advice |", "| :-- | :-- | :-- | :-- |"]
-methods = []
-for line in QUESTIONS.strip().splitlines():
-    lines.append(f"| {line} |")
-    methods.append(line.split(" | ")[2])
-display(Markdown("\n".join(lines)))
-
-# %% [markdown]
+#
+# | question | you need | method | advice |
+# | :-- | :-- | :-- | :-- |
+# | Imitate worked answers? | worked answers of what the base lacks | sft | take it; if you sample, race it with grpo, 4 updates |
+# | Copy a teacher? | a better model, same tokenizer | distillation | take it; if you sample, race it with grpo, 4 updates |
+# | From sampled tokens? | a teacher that shows only these | distillation, sampled token | take it only then |
+# | Imitate its own right answers? | a check | rejection | begin here: it is the simplest |
+# | The same in four rounds? | a check | rejection, 4 rounds, 3e-4 | try it, tune its rate |
+# | Four updates per batch? | a check | grpo, 4 updates | try it, tune its rate |
+# | RLOO in place of GRPO? | a check | rloo | no reason to: at 1e-4 they end alike |
+# | Train a critic? | a check, two models | ppo | stay with grpo (this critic was not tuned) |
+# | Learn from pairs? | a check | dpo, 4 rounds | stay with grpo (its beta was not tuned) |
+# | Then GSPO? | four updates per batch | gspo, 4 updates | stay with grpo, 4 updates |
+# | Then DAPO? | four updates per batch | dapo, 4 updates | stay with grpo, 4 updates |
+#
 # And these are the numbers behind it: points above the rival, with 95 % intervals. Where the rival is GRPO, it has the
 # better of its two rates, as in the figure of both tasks, and rejection sampling in four rounds has 3e-4. Some of these
 # runs were made afterwards, so the numbers are not corrected:
 
 # %%
+largest_lead_first = gaps_of_rare_kinds.sort_values(ascending=False).index
 numbers = {}
 for (task, measure), table in better_tables.items():
     rate = "3e-4" if better_grpo(task, measure) == "grpo" else "1e-4"
     column = f"{task}, {measure} (grpo*: {rate})"
-    numbers[column] = table.loc[methods].apply(show_gap, axis=1)
+    numbers[column] = table.loc[largest_lead_first].apply(show_gap, axis=1)
 numbers = pd.DataFrame(numbers)
-numbers.index = [f"{method} - {rival_labels[method]}" for method in methods]
+numbers.index = [f"{method} - {rival_labels[method]}" for method in numbers.index]
 numbers
 
 # %% [markdown]

@@ -645,9 +645,9 @@ means["sampled tokens"] = by_price["sampled tokens"].mean()
 print(means.round(1).to_string())
 by_run = priced_runs.set_index(["method", "seed"])
 tokens = by_run["sampled tokens"]
-saved = tokens["price 0.5"] - tokens["price 0"]
-low, high = ttest_1samp(saved, 0).confidence_interval()
-print(f"tokens, price 0.5 against 0: {saved.mean():.1f} ({low:.1f} to {high:.1f})")
+difference = tokens["price 0.5"] - tokens["price 0"]
+low, high = ttest_1samp(difference, 0).confidence_interval()
+print(f"tokens, price 0.5 against 0: {difference.mean():.1f} ({low:.1f} to {high:.1f})")
 accuracy = 100 * by_run["sampled"]
 gap = accuracy["price 3"] - accuracy["price 0"]
 low, high = ttest_1samp(gap, 0).confidence_interval()
