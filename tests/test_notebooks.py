@@ -314,8 +314,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "[2.0, 0.5], steps=16": "[2.0, 0.5], steps=4",
         "[1.0], steps=24": "[1.0], steps=4",
         "in range(112)": "in range(16)",  # an epoch is 4 steps then
-        "[1.0], steps=16, problems=pool)": "[1.0], steps=4, problems=pool)",
-        "steps=16, problems=pool.select": "steps=4, problems=pool.select",
+        "epoch = len(pool) // GROUPS": "epoch = 4",
     },
     "08_evaluation": {
         'heldout=160, grpo={"max_steps": 60}': 'heldout=40, grpo={"max_steps": 2}',

@@ -330,6 +330,10 @@ from grpo_workbook import (
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
+completions = profile.grpo["per_device_train_batch_size"]
+completions *= profile.grpo["gradient_accumulation_steps"]
+GROUPS = completions // 8  # groups of eight in a step
+
 
 def train(
     policy, rewards, weights, steps, problems=train_set, seed=profile.seed, group_size=8
@@ -492,10 +496,11 @@ def draw_zero_variance(logs, title):
         places = [start + 2.5 + shift for start in range(0, len(zero), 4)]
         rates[name] = []
         for number, place in enumerate(places):
-            idle = round(8 * sum(zero[4 * number : 4 * number + 4]))  # of 32 groups
-            low, high = wilson_interval([True] * idle + [False] * (32 - idle))
+            groups = 4 * GROUPS
+            idle = round(GROUPS * sum(zero[4 * number : 4 * number + 4]))
+            low, high = wilson_interval([True] * idle + [False] * (groups - idle))
             axes.vlines(place, low, high, color=colour, lw=1)
-            rates[name].append(idle / 32)
+            rates[name].append(idle / groups)
         axes.plot(places, rates[name], dash, marker=marker, color=colour, label=name)
         numbers = ", ".join(f"{rate:.2f}" for rate in rates[name])
         sentences.append(f"{name}: {numbers}")
@@ -867,8 +872,9 @@ def strictly_right(completions, question, **columns):
 
 # %%
 policy, _ = load_policy(profile)
+epoch = len(pool) // GROUPS  # steps
 pool_logs = {
-    "whole pool": train(policy, [strictly_right], [1.0], steps=16, problems=pool)
+    "whole pool": train(policy, [strictly_right], [1.0], steps=epoch, problems=pool)
 }
 scores["whole pool"] = ask_heldout_problems(policy)
 
@@ -886,7 +892,7 @@ print(f"{sum(place < 16 for place in possible)} of the 16 solvable ones are kept
 # %%
 policy, _ = load_policy(profile)
 pool_logs["chosen"] = train(
-    policy, [strictly_right], [1.0], steps=16, problems=pool.select(possible)
+    policy, [strictly_right], [1.0], steps=epoch, problems=pool.select(possible)
 )
 scores["chosen"] = ask_heldout_problems(policy)
 
@@ -901,7 +907,7 @@ figures.show(figure, words)
 for name, log in pool_logs.items():
     rewards = [entry["reward"] for entry in log]
     idle = mean(pool_idle[name])
-    print(f"{name}: {idle:.0%} of 128 groups have zero variance", end=", ")
+    print(f"{name}: {idle:.0%} of {len(pool)} groups have zero variance", end=", ")
     print(f"reward {mean(rewards[:4]):.2f}, then {mean(rewards[-4:]):.2f}")
 
 # %% [markdown]
