@@ -11,7 +11,7 @@ Learning rates were chosen on other problems, taken out of the training data, wi
 
     python benchmarks/race.py --dev --rates 1e-4 3e-4 1e-3 --seeds 100 --methods grpo sft dpo
 
-On the tasks of COMPARISON, a run takes the rate that was best in these tries.
+On the tasks of COMPARISON, a run takes the rate that was best in the stored tries.
 """
 
 import argparse
@@ -36,8 +36,10 @@ from scipy.stats import ttest_1samp
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO), str(REPO / "benchmarks")]
+RESULTS = REPO / "benchmarks" / "race_results"
 GOAL = 0.8  # accuracy whose first measurement the report names
 ALPHA = 0.05
+TIE = 0.01  # learning rates whose accuracy is that near to the best one's are tied with it
 PARTS = "correctness:2,strict_format:0.5,incremental_format:0.5"
 SYSTEM = "Work inside <reasoning> tags, then give the number inside <answer> tags."
 # `strict`: an answer is right only in the asked form; `tokens`: the longest completion
@@ -117,7 +119,7 @@ MECHANISMS: dict[str, dict] = {
     "4-bit sampler": {"loss": "ppo", "sampler": "nf4"},
     "4-bit sampler, corrected": {"loss": "ppo", "sampler": "nf4", "corrected": True},
 }
-# The rate that was chosen for GRPO is the lowest that was tried: one below it.
+# Of the older races, where the rate that was chosen for GRPO is the lowest that was tried.
 SLOWER = {"grpo, a third of the rate": {"rate": 1e-4}}
 # SFT and distillation take one completion for each problem, so they see eight times the problems of
 # a method with groups. These two see the same problems as GRPO with the same seed, each eight
@@ -129,6 +131,14 @@ SAME_PROBLEMS: dict[str, dict] = {
     "sft, same problems": {"learn": "sft", "repeats": 8, "rate": 3e-4},
     "distillation, same problems": {"learn": "distill", "group": 1, "repeats": 8, "rate": 3e-4},
 }
+# GRPO with four updates per batch makes four times as many updates as SFT. This is SFT with that
+# many: it imitates the answers of the race's SFT with the same seed four times, so it needs four
+# times the budget. Made only where --methods names it, with a folder of its own:
+#     race.py --tasks rare --budget 6144 --points 1 --methods "sft, four passes" \
+#         --folder benchmarks/race_results/four_passes
+#     race.py --tasks addition --budget 4096 --points 1 --methods "sft, four passes" \
+#         --folder benchmarks/race_results/four_passes
+FOUR_PASSES: dict[str, dict] = {"sft, four passes": {"learn": "sft", "repeats": 4, "rate": 3e-4}}
 ALL = METHODS | SLOWER | CONTROLS | MECHANISMS
 # On these two tasks each method runs with the rate that was best on the development problems.
 COMPARISON = ("rare", "addition")
@@ -256,9 +266,10 @@ def identity(row: dict) -> tuple:
 
 
 def tuned_rate(tries: list[dict], method: str) -> float:
-    """The rate with the best accuracy on the development problems.
+    """The rate with the best accuracy on the development problems; in a tie the lowest.
 
-    Accuracy is the mean of sampled and greedy here, because the race reports both.
+    Accuracy is the mean of sampled and greedy here, because the race reports both. Why the lowest:
+    above the best rate the accuracy falls off a cliff, and below it slowly.
 
     Args:
         tries: the stored development runs of a task.
@@ -274,12 +285,14 @@ def tuned_rate(tries: list[dict], method: str) -> float:
     if not by_rate:
         return UNTUNED_RATE
     mean_accuracy = {rate: mean(accuracies) for rate, accuracies in by_rate.items()}
-    return max(mean_accuracy, key=mean_accuracy.__getitem__)
+    best = max(mean_accuracy.values())
+    return min(rate for rate, accuracy in mean_accuracy.items() if accuracy >= best - TIE)
 
 
 def wanted(args: argparse.Namespace) -> Iterator[dict]:
     """The runs that the command asks for, seed by seed, so that what time allows is balanced."""
-    tries = {task: Store(args.folder, dev=True).rows(task) for task in args.tasks}
+    # Also where the runs go to another folder: the rates are those of the stored tries.
+    tries = {task: Store(RESULTS, dev=True).rows(task) for task in args.tasks}
     for seed, task in itertools.product(args.seeds, args.tasks):
         setup = dict(TASKS[task])
         if args.budget:
@@ -287,7 +300,7 @@ def wanted(args: argparse.Namespace) -> Iterator[dict]:
         of_task = methods_of(task)
         known = of_task
         if task in COMPARISON:
-            known = of_task | SAME_PROBLEMS
+            known = of_task | SAME_PROBLEMS | FOUR_PASSES
         for name in args.methods or of_task:
             if name not in known:
                 continue
@@ -298,7 +311,9 @@ def wanted(args: argparse.Namespace) -> Iterator[dict]:
                     settings["rate"] = rate
                     label = f"{name}, rate {rate:g}"
                 elif task in COMPARISON and name in of_task:
-                    settings["rate"] = tuned_rate(tries[task], name)
+                    # The control is GRPO with another reward, so it takes GRPO's rate.
+                    tuned = "grpo" if name == "random reward" else name
+                    settings["rate"] = tuned_rate(tries[task], tuned)
                 yield {
                     "task": task,
                     "method": label,
@@ -543,7 +558,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", choices=TASKS, nargs="+", default=[*TASKS])
-    choices = [*ALL, *SAME_PROBLEMS]
+    choices = [*ALL, *SAME_PROBLEMS, *FOUR_PASSES]
     parser.add_argument("--methods", choices=choices, nargs="+", metavar="METHOD")
     parser.add_argument("--seeds", type=int, nargs="+", default=[*range(8)])
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
@@ -554,7 +569,7 @@ def main() -> int:
     parser.add_argument("--rates", type=float, nargs="+", help="with --dev: learning rates to try")
     parser.add_argument("--budget", type=int, help="completions of a run (default: the task's)")
     parser.add_argument("--points", type=int, default=4, help="of the curve")
-    parser.add_argument("--folder", type=Path, default=REPO / "benchmarks" / "race_results")
+    parser.add_argument("--folder", type=Path, default=RESULTS)
     args = parser.parse_args()
     store = Store(args.folder, args.dev)
     if args.table or args.list:

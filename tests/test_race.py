@@ -317,6 +317,14 @@ def test_the_same_problems_are_those_of_grpo_with_the_same_seed():
         assert racer.next_rows(64) == 8 * batch
 
 
+def test_four_passes_imitate_the_answers_of_sft_with_the_same_seed():
+    task = race.TASKS["rare"]
+    sft = training.Racer(task, training.Settings(learn="sft"), seed=3, budget=64)
+    settings = training.Settings(**race.FOUR_PASSES["sft, four passes"])
+    four = training.Racer(task, settings, seed=3, budget=256)
+    assert four.next_rows(256) == 4 * sft.next_rows(64)
+
+
 def test_the_same_problems_run_only_where_they_are_asked_for():
     assert not set(race.SAME_PROBLEMS) & set(race.methods_of("rare"))
     wanted = race.wanted(
@@ -332,3 +340,40 @@ def test_the_same_problems_run_only_where_they_are_asked_for():
     )
     (row,) = wanted
     assert row["settings"] == {"learn": "sft", "repeats": 8, "rate": 3e-4}
+
+
+def a_try(rate: float, accuracy: float, seed: int) -> dict:
+    """A stored try of a learning rate of GRPO."""
+    return {
+        "method": f"grpo, rate {rate:g}",
+        "seed": seed,
+        "settings": {"rate": rate},
+        "end": {"sampled": accuracy - 0.1, "greedy": accuracy + 0.1},
+    }
+
+
+def test_the_rate_with_the_best_mean_is_chosen_and_in_a_tie_the_lower_one():
+    tries = [a_try(1e-4, 0.5, 100), a_try(3e-4, 0.52, 100), a_try(1e-3, 0.1, 100)]
+    assert race.tuned_rate(tries, "grpo") == 3e-4
+    tries.append(a_try(3e-4, 0.49, 101))
+    assert race.tuned_rate(tries, "grpo") == 1e-4  # 50 and 50.5 %
+
+
+def test_the_control_runs_with_the_rate_of_grpo_and_in_any_folder(tmp_path):
+    for task in race.COMPARISON:
+        rows = race.wanted(
+            argparse.Namespace(
+                folder=tmp_path,
+                tasks=[task],
+                seeds=[0],
+                methods=["grpo", "random reward"],
+                rates=None,
+                budget=None,
+                points=1,
+            )
+        )
+        rates = [row["settings"]["rate"] for row in rows]
+        stored = race.Store(race.RESULTS, dev=False).rows(task)
+        of_grpo = {row["settings"]["rate"] for row in stored if row["method"] == "grpo"}
+        assert set(rates) == of_grpo
+        assert len(rates) == 2
