@@ -1,6 +1,7 @@
 """Sentences of chapters about stored runs: their numbers are computed again."""
 
 import functools
+import itertools
 import json
 import re
 import sys
@@ -163,18 +164,20 @@ MASKS = ("limit 36", "limit 36, mask")
 RARE, STEPS = "race_results/rare.jsonl", "race_results/steps.jsonl"
 ADDITION = "race_results/addition.jsonl"
 OTHER_RATES = "race_results/other_rates/rare.jsonl"
-SECOND_RATE = "race_results/other_rates/addition.jsonl"
+OTHER_RATES_OF_ADDITION = "race_results/other_rates/addition.jsonl"
 SAME_RARE = "race_results/same_problems/rare.jsonl"
 SAME_ADDITION = "race_results/same_problems/addition.jsonl"
+PASSES_RARE = "race_results/four_passes/rare.jsonl"
+PASSES_ADDITION = "race_results/four_passes/addition.jsonl"
+PASSES, SAMPLED_TOKEN = "sft, four passes", "distillation, sampled token"
 SAME_SFT, SAME_DISTILLATION = "sft, same problems", "distillation, same problems"
-SLOW_CONTROL = "random reward, rate 0.0001"
 # What the text of chapter 12 says of the race's methods, on each task.
 VERDICTS = {
     RARE: {
-        "better": {"sft", "distillation"},
-        "worse": {"distillation, sampled token", "dapo, 4 updates", "random reward"},
+        "better": {"sft", "distillation", "rejection, 4 rounds", "grpo, 4 updates"},
+        "worse": {"distillation, sampled token", "dpo, 4 rounds", "random reward"},
         "better, sampled": {"rejection"},
-        "worse, sampled": set(),
+        "worse, sampled": {"gspo, 4 updates"},
     },
     ADDITION: {
         "better": set(),
@@ -183,8 +186,11 @@ VERDICTS = {
         "worse, sampled": {"gspo, 4 updates", "dapo, 4 updates"},
     },
 }
-SLOW_GRPO, SAMPLED_TOKEN = "grpo, rate 0.0001", "distillation, sampled token"
-SLOW_ROUNDS, ROUNDS = "rejection, 4 rounds, rate 0.0003", "rejection, 4 rounds"
+WITH_A_CHECK_ALONE = set(race.methods_of("rare")) - {
+    "base", "teacher", "sft", "distillation", "distillation, sampled token", "random reward",
+}  # fmt: skip
+FAST_GRPO, SLOW_GRPO = "grpo, rate 0.0003", "grpo, rate 0.0001"
+FAST_ROUNDS, ROUNDS = "rejection, 4 rounds, rate 0.001", "rejection, 4 rounds"
 GOODHART, PIPELINE = "goodhart_results/goodhart.jsonl", "goodhart_results/pipeline.jsonl"
 SELECTION = "goodhart_results/selection.jsonl"
 PENALTIES = ("beta 0.3", "beta 0.1", "adaptive beta")
@@ -209,69 +215,61 @@ def whole_runs_of(file: str) -> dict[str, list[dict]]:
     return runs
 
 
-def points_between_tries(method: str, rate: float, other_rate: float) -> float:
-    """How far two learning rates' tries lie apart, in the mean of sampled and greedy."""
-    accuracy = {}
-    for name, runs in whole_runs_of("race_results/dev-rare.jsonl").items():
-        if name.rsplit(", rate ", 1)[0] == method:
-            (run,) = runs
-            accuracy[run["settings"]["rate"]] = 50 * (run["end"]["sampled"] + run["end"]["greedy"])
-    return accuracy[rate] - accuracy[other_rate]
+TRIES = {RARE: "race_results/dev-rare.jsonl", ADDITION: "race_results/dev-addition.jsonl"}
 
 
-def tried(
-    method: str,
-    rate: float,
-    seeds: list[int] | None = None,
-    measures: list[str] | None = None,
-) -> float:
-    """The mean accuracy of a learning rate's tries on addition, in percent."""
-    ends = runs_of("race_results/dev-addition.jsonl")[f"{method}, rate {rate:g}"]
+def tried(task: str, method: str, rate: float, seeds: list[int] | None = None) -> float:
+    """The mean of sampled and greedy accuracy of a learning rate's tries, in percent."""
+    ends = runs_of(TRIES[task])[f"{method}, rate {rate:g}"]
     accuracies = []
     for seed in seeds or ends:
-        for measure in measures or [SAMPLED, GREEDY]:
-            accuracies.append(100 * ends[seed][measure])
-    return mean(accuracies)
+        accuracies.extend(ends[seed][measure] for measure in (SAMPLED, GREEDY))
+    return 100 * mean(accuracies)
 
 
-def in_both_measures(method: str, rival: str) -> tuple[float, ...]:
-    """The paired difference with its interval, sampled and then greedy, in points."""
-    return (
-        *points_with_interval(RARE, method, rival),
-        *points_with_interval(RARE, method, rival, GREEDY),
-    )
+def in_both_measures(method: str, rival: str, *files: str) -> tuple[float, ...]:
+    """The paired difference with its interval, sampled and then greedy, in points.
 
-
-def at_another_rate(
-    method: str, rival: str, files: tuple[str, str] = (RARE, OTHER_RATES)
-) -> tuple[float, ...]:
-    """The same where one of the two has the other learning rate."""
-    runs = {**runs_of(files[0]), **runs_of(files[1])}
+    The runs of the two are looked for in these files.
+    """
+    runs: dict[str, dict[int, dict]] = {}
+    for file in files:
+        runs.update(runs_of(file))
     numbers: list[float] = []
-    for measure in ("sampled", GREEDY):
+    for measure in (SAMPLED, GREEDY):
         seeds = sorted(runs[method].keys() & runs[rival].keys())
         gaps = [100 * (runs[method][s][measure] - runs[rival][s][measure]) for s in seeds]
         numbers.extend(mean_and_interval(gaps))
     return tuple(numbers)
 
 
-def on_addition(method: str, rival: str) -> tuple[float, ...]:
-    """The same on addition."""
-    return at_another_rate(method, rival, (ADDITION, SECOND_RATE))
+def means_in_both_measures(method: str, rival: str, *files: str) -> tuple[float, float]:
+    """The paired difference, sampled and greedy, in points."""
+    return in_both_measures(method, rival, *files)[::3]
 
 
-def spread(method: str, rival: str) -> float:
-    """The standard deviation of the paired differences on the rare kinds, in points."""
-    runs = runs_of(RARE)
+def against_slow_grpo(method: str) -> tuple[float, float]:
+    """The points above GRPO with 1e-4 on addition, sampled and greedy."""
+    return means_in_both_measures(method, SLOW_GRPO, ADDITION, OTHER_RATES_OF_ADDITION)
+
+
+def greedy_without_seed_7(method: str, file: str) -> list[float]:
+    """The seeds of a method but the one that failed on addition, greedily, in percent."""
+    return [100 * runs_of(file)[method][seed][GREEDY] for seed in range(7)]
+
+
+def slow_without_seed_7() -> list[float]:
+    """Those of GRPO with 1e-4 on addition."""
+    return greedy_without_seed_7(SLOW_GRPO, OTHER_RATES_OF_ADDITION)
+
+
+def spread(method: str, rival: str, file: str = RARE) -> float:
+    """The standard deviation of the paired differences, sampled, in points."""
+    runs = runs_of(file)
     gaps = [
         100 * (runs[method][seed]["sampled"] - runs[rival][seed]["sampled"]) for seed in range(8)
     ]
     return stdev(gaps)
-
-
-def between_other_rates(method: str, rival: str) -> tuple[float, ...]:
-    """The same where both have their other learning rate."""
-    return at_another_rate(method, rival, (OTHER_RATES, OTHER_RATES))
 
 
 def extremes(method: str, measure: str, file: str = RARE) -> tuple[float, float]:
@@ -443,261 +441,229 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "GRPO with four ends above both when sampled, by {:.1f} points (SFT) and {:.1f} "
-        "(distillation)",
-        lambda: (points(ADDITION, FOUR, "sft"), points(ADDITION, FOUR, "distillation")),
+        "with 1e-3 GRPO ends at {:.1f} % on the rare kinds and at {:.1f} % on addition",
+        lambda: (tried(RARE, "grpo", 1e-3), tried(ADDITION, "grpo", 1e-3)),
     ),
     (
         "12_which_algorithm",
-        "On the rare kinds, SFT with GRPO's problems is {:.1f} points above GRPO when sampled and "
-        "{:.1f} greedily, and distillation {:.1f} and {:.1f}. The other problems bring SFT another "
-        "{:.1f} and {:.1f} points, and distillation {:.1f} and {:.1f}",
-        lambda: (
-            *at_another_rate(SAME_SFT, SLOW_GRPO, (SAME_RARE, OTHER_RATES))[::3],
-            *at_another_rate(SAME_DISTILLATION, SLOW_GRPO, (SAME_RARE, OTHER_RATES))[::3],
-            *at_another_rate("sft", SAME_SFT, (RARE, SAME_RARE))[::3],
-            *at_another_rate("distillation", SAME_DISTILLATION, (RARE, SAME_RARE))[::3],
-        ),
+        "on the rare kinds it has {:.1f} % with 3e-4 and {:.1f} % with 1e-4, where the five seeds "
+        "have {:.1f} and {:.1f} %, and on addition {:.1f} % with 3e-4 and {:.1f} % with 1e-4, "
+        "where they have {:.1f} and {:.1f} %",
+        lambda: [
+            tried(task, "grpo", rate, seeds)
+            for task in (RARE, ADDITION)
+            for seeds in ([100], None)
+            for rate in (3e-4, 1e-4)
+        ],
     ),
     (
         "12_which_algorithm",
-        "sampled, all eight lie between {:.0f} and {:.0f} %",
+        "on addition GRPO falls from {:.1f} % at 1e-4 to {:.1f} % at 3e-5",
+        lambda: (tried(ADDITION, "grpo", 1e-4), tried(ADDITION, "grpo", 3e-5)),
+    ),
+    (
+        "12_which_algorithm",
+        "RLOO's one try there ended at {:.1f} %",
+        lambda: (tried(ADDITION, "rloo", 3e-4),),
+    ),
+    (
+        "12_which_algorithm",
+        "the base: sampled, greedy, pass@16 | {:.1f}, {:.1f}, {:.1f} % | {:.1f}, {:.1f}, {:.1f} %",
+        lambda: [
+            percent(task, "base", measure)
+            for task in (RARE, ADDITION)
+            for measure in (SAMPLED, GREEDY, "pass16")
+        ],
+    ),
+    (
+        "12_which_algorithm",
+        "One of GRPO's eight seeds ends at {:.0f} % greedily and {:.0f} % sampled",
+        lambda: (extremes("grpo", GREEDY, ADDITION)[0], extremes("grpo", SAMPLED, ADDITION)[0]),
+    ),
+    (
+        "12_which_algorithm",
+        "sampled all eight lie between {:.0f} and {:.0f} %",
         lambda: extremes("ppo", SAMPLED, ADDITION),
     ),
     (
         "12_which_algorithm",
-        "GRPO with four updates is about {:.0f} points lower on the rare kinds, and {:.1f} points "
-        "higher on addition when sampled",
-        lambda: (-points(RARE, FOUR, "rejection"), on_addition(FOUR, "rejection")[0]),
-    ),
-    (
-        "12_which_algorithm",
-        "rejection sampling in four rounds by {:.1f} and {:.1f} points on the rare kinds, GRPO "
-        "with four updates by {:.1f} points on addition when sampled",
+        "SFT and distillation lead it by {:.0f} to {:.0f} points",
         lambda: (
-            *at_another_rate(SLOW_ROUNDS, FOUR, (OTHER_RATES, RARE))[::3],
-            on_addition(FOUR, ROUNDS)[0],
+            min(points(RARE, name, "grpo") for name in ("sft", "distillation")),
+            max(points(RARE, name, "grpo", GREEDY) for name in ("sft", "distillation")),
         ),
     ),
     (
         "12_which_algorithm",
-        "of SFT by {:.1f} points, and of distillation by {:.1f}. Greedily, distillation is ahead "
-        "of it by {:.1f} points, and SFT cannot be told from it ({:.1f} points [{:.1f}, {:.1f}])",
+        "On addition the lead is confirmed when sampled, by {:.1f} and {:.1f} points",
+        lambda: [points(ADDITION, name, "grpo") for name in ("sft", "distillation")],
+    ),
+    (
+        "12_which_algorithm",
+        "It is better on the rare kinds by {:.1f} and {:.1f} points, by both measures, and on "
+        "addition by {:.1f} points when sampled. Rejection sampling in four rounds is better on "
+        "the rare kinds by {:.1f} and {:.1f} points, and in one round by {:.1f} points, when "
+        "sampled",
         lambda: (
-            -at_another_rate(SAME_SFT, FOUR, (SAME_ADDITION, ADDITION))[0],
-            -at_another_rate(SAME_DISTILLATION, FOUR, (SAME_ADDITION, ADDITION))[0],
-            at_another_rate(SAME_DISTILLATION, FOUR, (SAME_ADDITION, ADDITION))[3],
-            *at_another_rate(SAME_SFT, FOUR, (SAME_ADDITION, ADDITION))[3:],
+            *means_in_both_measures(FOUR, "grpo", RARE),
+            points(ADDITION, FOUR, "grpo"),
+            *means_in_both_measures(ROUNDS, "grpo", RARE),
+            points(RARE, "rejection", "grpo"),
         ),
     ),
     (
         "12_which_algorithm",
-        "another rate moved GRPO by {:.0f} to {:.0f} points",
-        lambda: (at_another_rate(SLOW_GRPO, "grpo")[0], on_addition(SLOW_GRPO, "grpo")[3]),
+        "it makes {:.0f} updates on average instead of {:.0f} on the rare kinds",
+        lambda: [
+            mean(run["updates"] for run in whole_runs_of(RARE)[name])
+            for name in ("dapo, 4 updates", FOUR)
+        ],
     ),
     (
         "12_which_algorithm",
-        "{:.1f} and {:.1f} points on addition (each against the better rate of GRPO)",
+        "On addition GRPO with four updates is {:.1f} and {:.1f} points above the two when sampled",
+        lambda: (points(ADDITION, FOUR, "rejection"), points(ADDITION, FOUR, ROUNDS)),
+    ),
+    (
+        "12_which_algorithm",
+        "On addition GSPO and DAPO are worse than GRPO with four updates when sampled, by {:.1f} "
+        "and {:.1f} points. On the rare kinds GSPO is, too, but by {:.1f} points",
         lambda: (
-            on_addition(SAMPLED_TOKEN, "grpo")[0],
-            on_addition(SAMPLED_TOKEN, SLOW_GRPO)[3],
+            points(ADDITION, FOUR, "gspo, 4 updates"),
+            points(ADDITION, FOUR, "dapo, 4 updates"),
+            points(RARE, FOUR, "gspo, 4 updates"),
         ),
     ),
     (
         "12_which_algorithm",
-        "With 1e-4 the control ends at {:.1f} % sampled and {:.1f} % greedily, below the base "
-        "({:.1f} and {:.1f} %)",
+        "on the rare kinds SFT is {:.1f} points above distillation greedily",
+        lambda: (points(RARE, "sft", "distillation", GREEDY),),
+    ),
+    (
+        "12_which_algorithm",
+        "the greedy lead of SFT and distillation is {:.1f} points each",
+        lambda: (against_slow_grpo("sft")[1],),
+    ),
+    (
+        "12_which_algorithm",
+        "When sampled, the three lead it by {:.0f} to {:.0f} points",
+        lambda: (against_slow_grpo("sft")[0], against_slow_grpo(FOUR)[0]),
+    ),
+    (
+        "12_which_algorithm",
+        "by {:.0f} points on the rare kinds and {:.0f} on addition when sampled. On addition the "
+        "three more passes alone bring {:.0f} points",
         lambda: (
-            percent(OTHER_RATES, SLOW_CONTROL),
-            percent(OTHER_RATES, SLOW_CONTROL, GREEDY),
-            percent(RARE, "base"),
-            percent(RARE, "base", GREEDY),
+            in_both_measures(PASSES, FOUR, RARE, PASSES_RARE)[0],
+            in_both_measures(PASSES, FOUR, ADDITION, PASSES_ADDITION)[0],
+            in_both_measures(PASSES, "sft", ADDITION, PASSES_ADDITION)[0],
         ),
     ),
     (
         "12_which_algorithm",
-        "The control ends at {:.1f} % sampled and {:.1f} % greedily",
-        lambda: (percent(SECOND_RATE, SLOW_CONTROL), percent(SECOND_RATE, SLOW_CONTROL, GREEDY)),
-    ),
-    (
-        "12_which_algorithm",
-        "SFT is {:.1f} points above distillation, with a paired interval from {:.1f} to {:.1f}",
-        lambda: points_with_interval(RARE, "sft", "distillation", GREEDY),
-    ),
-    (
-        "12_which_algorithm",
-        "it makes {:.0f} updates on average instead of 96",
-        lambda: (mean(run["updates"] for run in whole_runs_of(RARE)["dapo, 4 updates"]),),
-    ),
-    (
-        "12_which_algorithm",
-        "Its eight seeds end between {:.0f} and {:.0f} % (greedy), and those of rejection sampling "
-        "in four rounds between {:.0f} and {:.0f} %",
-        lambda: (*extremes("grpo", GREEDY), *extremes("rejection, 4 rounds", GREEDY)),
-    ),
-    (
-        "12_which_algorithm",
-        "GRPO gains {:.1f} points when sampled and {:.1f} greedily, rejection sampling in four "
-        "rounds {:.1f} and {:.1f}. With 3e-4 the latter has the highest means of all methods with "
-        "a check alone, and it leads GRPO with 1e-4 by {:.1f} and {:.1f} points",
+        "this teacher is worth {:.1f} points more than GRPO with four updates when sampled and "
+        "{:.1f} greedily; on addition it ends {:.1f} below it when sampled",
         lambda: (
-            *at_another_rate(SLOW_GRPO, "grpo")[::3],
-            *at_another_rate(SLOW_ROUNDS, ROUNDS)[::3],
-            *between_other_rates(SLOW_ROUNDS, SLOW_GRPO)[::3],
+            *means_in_both_measures(SAMPLED_TOKEN, FOUR, RARE),
+            points(ADDITION, FOUR, SAMPLED_TOKEN),
         ),
     ),
     (
         "12_which_algorithm",
-        "Worked answers and a teacher are better than GRPO by both measures**, by {:.0f} to {:.0f} "
-        "points",
+        "with no more problems than these by about {:.0f} when sampled and {:.0f} greedily",
+        lambda: means_in_both_measures(SAME_SFT, ROUNDS, SAME_RARE, RARE),
+    ),
+    (
+        "12_which_algorithm",
+        "on the rare kinds it still ends {:.1f} points above grpo (sampled)",
+        lambda: (points(RARE, SAMPLED_TOKEN, "grpo"),),
+    ),
+    (
+        "12_which_algorithm",
+        "on addition SFT is right in {:.1f} % of the answers at temperature 1, and in {:.1f} % "
+        "greedily",
+        lambda: (percent(ADDITION, "sft"), percent(ADDITION, "sft", GREEDY)),
+    ),
+    (
+        "12_which_algorithm",
+        "even without the failed seed it has {:.0f} % there, and with 1e-4 {:.0f} %",
+        lambda: (mean(greedy_without_seed_7("grpo", ADDITION)), mean(slow_without_seed_7())),
+    ),
+    (
+        "12_which_algorithm",
+        "of the seven others six are higher with 1e-4, too, and their mean by {:.1f} points",
+        lambda: (mean(slow_without_seed_7()) - mean(greedy_without_seed_7("grpo", ADDITION)),),
+    ),
+    (
+        "12_which_algorithm",
+        "3e-4 ends below 1e-4 here ({:.1f} and {:.1f} %)",
         lambda: (
-            min(in_both_measures(name, "grpo")[0] for name in ("sft", "distillation")),
-            max(in_both_measures(name, "grpo")[3] for name in ("sft", "distillation")),
+            (percent(ADDITION, "grpo") + percent(ADDITION, "grpo", GREEDY)) / 2,
+            (
+                percent(OTHER_RATES_OF_ADDITION, SLOW_GRPO)
+                + percent(OTHER_RATES_OF_ADDITION, SLOW_GRPO, GREEDY)
+            )
+            / 2,
         ),
     ),
     (
         "12_which_algorithm",
-        "it is {:.1f} and {:.1f} points above GRPO with 1e-4",
-        lambda: between_other_rates(SLOW_ROUNDS, SLOW_GRPO)[::3],
-    ),
-    (
-        "12_which_algorithm",
-        "GRPO ends {:.0f} points higher when sampled and {:.0f} greedily, and rejection sampling "
-        "in four rounds {:.0f} and {:.0f}",
+        "SFT with GRPO's problems is still {:.1f} points above GRPO when sampled and {:.1f} "
+        "greedily, and distillation {:.1f} and {:.1f}",
         lambda: (
-            *at_another_rate(SLOW_GRPO, "grpo")[::3],
-            *at_another_rate(SLOW_ROUNDS, ROUNDS)[::3],
+            *means_in_both_measures(SAME_SFT, "grpo", SAME_RARE, RARE),
+            *means_in_both_measures(SAME_DISTILLATION, "grpo", SAME_RARE, RARE),
         ),
     ),
     (
         "12_which_algorithm",
-        "Rejection sampling in one round stays {:.1f} points above it when sampled, and four "
-        "updates per batch {:.1f}",
-        lambda: [at_another_rate(name, SLOW_GRPO)[0] for name in ("rejection", FOUR)],
-    ),
-    (
-        "12_which_algorithm",
-        "{:.1f} % of its samples are right and none of its greedy answers, and yet it solves "
-        "{:.1f} % of the problems in 16 attempts",
-        lambda: (percent(ADDITION, "base"), percent(ADDITION, "base", "pass16")),
-    ),
-    (
-        "12_which_algorithm",
-        "With seed 100 alone, GRPO would get 1e-4 ({:.1f} against {:.1f} % with 3e-4), and PPO "
-        "3e-4 ({:.1f} against {:.1f} % with 1e-4)",
+        "the better rate brings GRPO {:.1f} and {:.1f} points, and rejection sampling in four "
+        "rounds {:.1f} and {:.1f}",
         lambda: (
-            tried("grpo", 1e-4, [100]),
-            tried("grpo", 3e-4, [100]),
-            tried("ppo", 3e-4, [100]),
-            tried("ppo", 1e-4, [100]),
+            *means_in_both_measures("grpo", FAST_GRPO, RARE, OTHER_RATES),
+            *means_in_both_measures(ROUNDS, FAST_ROUNDS, RARE, OTHER_RATES),
         ),
     ),
     (
         "12_which_algorithm",
-        "With three seeds GRPO gets 3e-4 ({:.1f} against {:.1f} %) and PPO gets 1e-4 ({:.1f} "
-        "against {:.1f} %)",
+        "With 3e-4 it is {:.1f} points better when sampled. With 1e-4 no seed fails (the lowest "
+        "has {:.0f} % greedily), and the greedy mean is {:.1f} points higher",
         lambda: (
-            tried("grpo", 3e-4),
-            tried("grpo", 1e-4),
-            tried("ppo", 1e-4),
-            tried("ppo", 3e-4),
+            in_both_measures("grpo", SLOW_GRPO, ADDITION, OTHER_RATES_OF_ADDITION)[0],
+            extremes(SLOW_GRPO, GREEDY, OTHER_RATES_OF_ADDITION)[0],
+            -in_both_measures("grpo", SLOW_GRPO, ADDITION, OTHER_RATES_OF_ADDITION)[3],
         ),
-    ),
-    (
-        "12_which_algorithm",
-        "Its greedy mean is higher ({:.1f} %, and the interval of the gain includes 0). When "
-        "sampled it is lower ({:.1f} %)",
-        lambda: (
-            percent(SECOND_RATE, SLOW_GRPO, GREEDY),
-            percent(SECOND_RATE, SLOW_GRPO),
-        ),
-    ),
-    (
-        "12_which_algorithm",
-        "Greedily they lead by {:.1f} points each on addition",
-        lambda: (on_addition("sft", SLOW_GRPO)[3],),
-    ),
-    (
-        "12_which_algorithm",
-        "PPO with 3e-5 reaches {:.1f} % (three seeds), and GRPO with 1e-3 reaches {:.1f} %",
-        lambda: (tried("ppo", 3e-5), tried("grpo", 1e-3)),
-    ),
-    (
-        "12_which_algorithm",
-        "Of PPO's three tries with 1e-4 one was low as well ({:.1f} % greedily)",
-        lambda: (tried("ppo", 1e-4, [100], [GREEDY]),),
-    ),
-    (
-        "12_which_algorithm",
-        "On addition their means are {:.0f} to {:.0f} points above it when sampled",
-        lambda: (on_addition("rejection", "grpo")[0], on_addition(FOUR, "grpo")[0]),
     ),
     (
         "12_which_algorithm",
         "s was {:.1f} points between DAPO and its rival, and {:.1f} between rejection sampling and "
-        "GRPO",
-        lambda: (spread("dapo, 4 updates", FOUR), spread("rejection", "grpo")),
-    ),
-    (
-        "12_which_algorithm",
-        "GRPO with four updates has the highest sampled accuracy ({:.1f} %; rejection sampling in "
-        "four rounds has {:.1f} %). Greedily these two end alike ({:.1f} and {:.1f} %)",
+        "GRPO; on addition, with GRPO's failed seed, it was {:.1f}",
         lambda: (
-            percent(ADDITION, FOUR),
-            percent(ADDITION, ROUNDS),
-            percent(ADDITION, FOUR, GREEDY),
-            percent(ADDITION, ROUNDS, GREEDY),
+            spread("dapo, 4 updates", FOUR),
+            spread("rejection", "grpo"),
+            spread("rejection", "grpo", ADDITION),
         ),
     ),
     (
         "12_which_algorithm",
-        "GRPO with four updates ends {:.1f} points below SFT when sampled, and {:.1f} greedily",
-        lambda: (points(RARE, "sft", FOUR), points(RARE, "sft", FOUR, GREEDY)),
-    ),
-    (
-        "12_which_algorithm",
-        "ends {:.1f} points above SFT when sampled and {:.1f} below it greedily",
-        lambda: (points(ADDITION, FOUR, "sft"), points(ADDITION, "sft", FOUR, GREEDY)),
-    ),
-    (
-        "12_which_algorithm",
-        "after GRPO with four updates {:.1f} % of the problems are solved in 16 attempts. On the "
-        "rare kinds the methods with a check alone solve at most {:.1f} % in 16 attempts "
-        "(rejection sampling in four rounds with 3e-4), SFT {:.1f} %",
-        lambda: (
-            percent(ADDITION, FOUR, "pass16"),
-            percent(OTHER_RATES, SLOW_ROUNDS, "pass16"),
-            percent(RARE, "sft", "pass16"),
-        ),
-    ),
-    (
-        "12_which_algorithm",
-        "still {:.1f} points above GRPO when sampled and {:.1f} greedily on the rare kinds",
-        lambda: at_another_rate(SAMPLED_TOKEN, SLOW_GRPO)[::3],
-    ),
-    (
-        "12_which_algorithm",
-        "SFT, RLOO and GRPO need {:.0f} to {:.0f} seconds, distillation {:.0f}, and four updates "
-        "per batch {:.0f}",
+        "SFT, RLOO and GRPO need {:.0f} to {:.0f}, distillation {:.0f}, and GRPO with four updates "
+        "{:.0f}",
         lambda: [seconds(name) for name in ("sft", "grpo", "distillation", FOUR)],
     ),
     (
         "12_which_algorithm",
-        "rejection sampling raises pass@16 by {:.1f} points and GRPO with four updates by {:.1f}. "
-        "GRPO's own gain of {:.1f} points is not shown with the race's rate of 3e-4; with 1e-4 it "
-        "is {:.1f} points",
-        lambda: (
-            *[points(RARE, name, "base", "pass16") for name in ("rejection", FOUR, "grpo")],
-            percent(OTHER_RATES, SLOW_GRPO, "pass16") - percent(RARE, "base", "pass16"),
-        ),
+        "All five solve more problems in 16 attempts than the base, GRPO by {:.0f} points and SFT "
+        "by {:.0f}",
+        lambda: [points(RARE, name, "base", "pass16") for name in ("grpo", "sft")],
     ),
     (
         "12_which_algorithm",
         "The base solves {:.1f} % of the problems in 16 attempts. One greedy answer is right for "
-        "{:.1f} % after GRPO and for {:.1f} % after rejection sampling, but for {:.1f} % after SFT",
+        "{:.1f} % after GRPO and for {:.1f} % after rejection sampling in four rounds, but for "
+        "{:.1f} % after SFT",
         lambda: (
             percent(RARE, "base", "pass16"),
-            *[percent(RARE, name, GREEDY) for name in ("grpo", "rejection", "sft")],
+            *[percent(RARE, name, GREEDY) for name in ("grpo", ROUNDS, "sft")],
         ),
     ),
     (
@@ -964,27 +930,42 @@ SENTENCES = [
 ]
 
 
-def test_two_rates_of_chapter_12_were_chosen_by_less_than_half_a_point():
-    assert 0 < points_between_tries("grpo", 3e-4, 1e-4) < 0.5
-    assert 0 < points_between_tries("rejection, 4 rounds", 1e-3, 3e-4) < 0.5
-
-
-def test_each_method_of_chapter_12_has_a_worse_rate_on_both_sides_of_its_best_on_addition():
+@pytest.mark.parametrize("task", TRIES)
+def test_each_best_rate_of_chapter_12_has_a_worse_one_on_both_sides(task):
     rates: dict[str, dict[float, float]] = {}
-    for name in runs_of("race_results/dev-addition.jsonl"):
+    for name in runs_of(TRIES[task]):
         method, rate = name.rsplit(", rate ", 1)
-        rates.setdefault(method, {})[float(rate)] = tried(method, float(rate))
+        rates.setdefault(method, {})[float(rate)] = tried(task, method, float(rate))
     for method, accuracy in rates.items():
         best = max(accuracy, key=accuracy.get)
         assert min(accuracy) < best < max(accuracy), method
 
 
-def test_with_the_lower_rate_of_grpo_four_differences_keep_their_side():
-    for method in ("dpo, 4 rounds", "ppo", "rloo"):
-        gaps = (at_another_rate(method, SLOW_GRPO)[0], on_addition(method, SLOW_GRPO)[0])
-        assert max(gaps) < 0 if method == "dpo, 4 rounds" else max(map(abs, gaps)) < 3
-    assert between_other_rates(SLOW_ROUNDS, SLOW_GRPO)[1] > 0
-    assert on_addition(ROUNDS, SLOW_GRPO)[1] > 0
+@pytest.mark.parametrize("task", TRIES)
+def test_the_two_best_rates_of_chapter_12_have_five_seeds_and_the_better_one_ran(task):
+    tries = [run for runs in whole_runs_of(TRIES[task]).values() for run in runs]
+    for method in {name.rsplit(", rate ", 1)[0] for name in runs_of(TRIES[task])}:
+        by_rate: dict[float, list[int]] = {}
+        for run in tries:
+            if run["method"].rsplit(", rate ", 1)[0] == method:
+                by_rate.setdefault(run["settings"]["rate"], []).append(run["seed"])
+        best_first = sorted(by_rate, key=lambda rate: -tried(task, method, rate))
+        for rate in best_first[:2]:
+            assert sorted(by_rate[rate]) == [100, 101, 102, 103, 104], (method, rate)
+        chosen = {run["settings"]["rate"] for run in whole_runs_of(task)[method]}
+        assert chosen == {race.tuned_rate(tries, method)}
+
+
+def test_one_seed_chooses_the_wrong_rate_of_grpo_on_both_tasks():
+    assert tried(RARE, "grpo", 3e-4, [100]) > tried(RARE, "grpo", 1e-4, [100])
+    assert tried(RARE, "grpo", 3e-4) < tried(RARE, "grpo", 1e-4)
+    assert tried(ADDITION, "grpo", 1e-4, [100]) > tried(ADDITION, "grpo", 3e-4, [100])
+    assert tried(ADDITION, "grpo", 1e-4) < tried(ADDITION, "grpo", 3e-4)
+
+
+def test_on_addition_a_low_rate_hardly_moves_four_methods():
+    for method in ("grpo", "ppo", "rloo", "dpo, 4 rounds"):
+        assert 6 < tried(ADDITION, method, 3e-5) < 9
 
 
 def test_only_with_the_highest_price_every_run_is_below_all_runs_with_lower_ones():
@@ -998,11 +979,6 @@ def test_only_with_the_highest_price_every_run_is_below_all_runs_with_lower_ones
     assert max(lengths.values()) - min(lengths.values()) < 0.5
 
 
-def test_on_addition_three_methods_end_greedily_within_a_point_of_grpo_with_the_lower_rate():
-    for method in ("rejection", ROUNDS, FOUR):
-        assert abs(on_addition(method, SLOW_GRPO)[3]) < 1
-
-
 def test_two_stages_end_between_grpo_and_sft():
     for file in ("race_results/main.jsonl", STEPS):
         for measure in (SAMPLED, GREEDY):
@@ -1010,61 +986,71 @@ def test_two_stages_end_between_grpo_and_sft():
             assert stages == sorted(stages)
 
 
+def test_without_the_failed_seed_six_of_seven_are_higher_with_the_lower_rate():
+    pairs = zip(greedy_without_seed_7("grpo", ADDITION), slow_without_seed_7(), strict=True)
+    assert sum(fast < slow for fast, slow in pairs) == 6
+
+
+def test_with_as_many_updates_sft_is_above_grpo_with_four_by_both_measures():
+    for file, passes in ((RARE, PASSES_RARE), (ADDITION, PASSES_ADDITION)):
+        _, low, _, _, greedy_low, _ = in_both_measures(PASSES, FOUR, file, passes)
+        assert min(low, greedy_low) > 0
+
+
 def test_no_seed_of_grpo_with_the_lower_rate_fails_on_addition():
-    assert extremes(SLOW_GRPO, GREEDY, SECOND_RATE)[0] > 90
+    assert round(extremes(SLOW_GRPO, GREEDY, OTHER_RATES_OF_ADDITION)[0]) == 90
 
 
-def test_with_its_lower_rate_rejection_in_four_rounds_is_above_all_with_a_check_alone():
-    alone = set(race.methods_of("rare"))
-    alone -= {"sft", "distillation", SAMPLED_TOKEN, "teacher"}
-    for measure in (SAMPLED, GREEDY, "pass16"):
-        highest = max(percent(RARE, name, measure) for name in alone)
-        assert percent(OTHER_RATES, SLOW_ROUNDS, measure) > highest
+def test_with_its_first_rate_rejection_in_four_rounds_is_below_all_with_a_check_alone():
+    for measure in (SAMPLED, GREEDY):
+        lowest = min(percent(RARE, name, measure) for name in WITH_A_CHECK_ALONE)
+        assert percent(OTHER_RATES, FAST_ROUNDS, measure) < lowest
+
+
+def test_sft_and_distillation_lead_all_with_a_check_alone_by_18_points():
+    for measure in (SAMPLED, GREEDY):
+        highest = max(percent(RARE, name, measure) for name in WITH_A_CHECK_ALONE)
+        for name in ("sft", "distillation"):
+            assert percent(RARE, name, measure) > highest + 18
+
+
+def test_below_distillation_the_seeds_of_a_method_lie_further_apart_than_neighbours():
+    widths = [high - low for low, high in (extremes(name, SAMPLED) for name in WITH_A_CHECK_ALONE)]
+    assert (round(min(widths)), round(max(widths))) == (6, 11)
+    means = sorted(percent(RARE, name) for name in WITH_A_CHECK_ALONE)
+    assert max(high - low for low, high in itertools.pairwise(means)) < 5
+
+
+def test_the_other_problems_add_4_to_8_points_on_the_rare_kinds_and_hardly_any_on_addition():
+    for file, same, low, high in ((RARE, SAME_RARE, 4, 8.3), (ADDITION, SAME_ADDITION, -0.2, 1.6)):
+        gaps = [
+            *means_in_both_measures("sft", SAME_SFT, file, same),
+            *means_in_both_measures("distillation", SAME_DISTILLATION, file, same),
+        ]
+        assert min(gaps) == pytest.approx(low, abs=0.05)
+        assert max(gaps) == pytest.approx(high, abs=0.05)
+
+
+def test_the_decision_table_has_the_numbers_and_the_verdicts_of_the_races():
+    source = REPO / "notebooks" / "source" / "12_which_algorithm.py"
+    text = source.read_text(encoding="utf-8").split("# ## The decision", 1)[1]
+    rows = [line.strip("# |").split(" | ") for line in text.splitlines() if "? |" in line]
+    assert len(rows) == 11  # the control is no choice
+    for _, _, method, against, *cells, _ in rows:
+        for task, cell in zip((RARE, ADDITION), cells, strict=True):
+            confirmed = [word for word, names in VERDICTS[task].items() if method in names]
+            if not confirmed:
+                assert cell == "not shown"
+                continue
+            rival = race.against(method)
+            assert against == rival
+            assert cell == f"{points(task, method, rival):+.1f}: {confirmed[0]}"
 
 
 def test_eight_seeds_find_a_difference_of_half_an_interval_in_half_of_all_races():
     half_width = t.ppf(0.975, 7)  # in standard errors
     found = [1 - nct.cdf(half_width, 7, factor * half_width) for factor in (1, 1.4)]
     assert found == [pytest.approx(0.5, abs=0.05), pytest.approx(0.8, abs=0.02)]
-
-
-def test_each_method_keeps_its_side_of_the_better_rate_of_grpo():
-    on_the_rare_kinds = {ROUNDS: between_other_rates(SLOW_ROUNDS, SLOW_GRPO)[0]}
-    for method in ("dpo, 4 rounds", "rejection", FOUR, "sft", "distillation"):
-        on_the_rare_kinds[method] = at_another_rate(method, SLOW_GRPO)[0]
-    for method, gap in on_the_rare_kinds.items():
-        assert gap * on_addition(method, "grpo")[0] > 0
-    assert on_addition("ppo", "grpo")[2] < 0
-    assert on_addition("rloo", "grpo")[1] < 0 < on_addition("rloo", "grpo")[2]
-    assert 0 < at_another_rate("ppo", SLOW_GRPO)[0] < 0.35
-
-
-def test_on_addition_sft_and_distillation_alone_lead_grpo_with_the_lower_rate_greedily():
-    leading = set()
-    with_another_rival = {"gspo, 4 updates", "dapo, 4 updates", SAMPLED_TOKEN}
-    left_out = {"base", "teacher", "grpo", "random reward"} | with_another_rival
-    for method in set(race.methods_of("addition")) - left_out:
-        if on_addition(method, SLOW_GRPO)[4] > 0:
-            leading.add(method)
-    assert leading == {"sft", "distillation"}
-
-
-def test_sampled_five_differences_change_their_side_on_addition():
-    rivals = dict.fromkeys(set(race.methods_of("rare")) - {"base", "teacher", "grpo"}, "grpo")
-    rivals |= {"gspo, 4 updates": FOUR, "dapo, 4 updates": FOUR, SAMPLED_TOKEN: "distillation"}
-    assert len(rivals) == 12
-    changed = set()
-    for method, rival in rivals.items():
-        if points(RARE, method, rival) * points(ADDITION, method, rival) < 0:
-            changed.add(method)
-    assert changed == {"ppo", "rloo", "dpo, 4 rounds", "gspo, 4 updates", ROUNDS}
-
-
-def test_rloo_and_ppo_cannot_be_told_from_grpo_with_the_lower_rate():
-    for method in ("rloo", "ppo"):
-        _, low, high, _, greedy_low, greedy_high = at_another_rate(method, SLOW_GRPO)
-        assert low < 0 < high
-        assert greedy_low < 0 < greedy_high
 
 
 @pytest.mark.parametrize("task", VERDICTS)
@@ -1075,9 +1061,6 @@ def test_chapter_12_calls_a_method_better_or_worse_only_where_both_measures_agre
     assert {len(by_seed) for by_seed in by_method.values()} == {8}
     sampled = race.differences(by_method)
     greedily = race.differences(by_method, measure=GREEDY)
-    if task == RARE:
-        assert "p 0.051: " in greedily["rejection"]
-        assert "(p = 0.051)" in words_of("12_which_algorithm")
     verdicts: dict[str, set] = {word: set() for word in VERDICTS[task]}
     for method in sampled:
         one, other = (words[method].rsplit(": ", 1)[1] for words in (sampled, greedily))
