@@ -446,15 +446,23 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "on the rare kinds it has {:.1f} % with 3e-4 and {:.1f} % with 1e-4, where the five seeds "
-        "have {:.1f} and {:.1f} %, and on addition {:.1f} % with 3e-4 and {:.1f} % with 1e-4, "
-        "where they have {:.1f} and {:.1f} %",
-        lambda: [
-            tried(task, "grpo", rate, seeds)
-            for task in (RARE, ADDITION)
-            for seeds in ([100], None)
-            for rate in (3e-4, 1e-4)
-        ],
+        "({:.1f} and {:.1f} % on the rare kinds, {:.1f} and {:.1f} % on addition), so the rule for "
+        "ties would take 1e-4 on both. The five seeds have {:.1f} and {:.1f} %, and {:.1f} and "
+        "{:.1f} %: on the rare kinds the tie hides a gap of {:.0f} points",
+        lambda: (
+            [
+                tried(task, "grpo", rate, seeds)
+                for seeds in ([100], None)
+                for task in (RARE, ADDITION)
+                for rate in (3e-4, 1e-4)
+            ]
+            + [tried(RARE, "grpo", 1e-4) - tried(RARE, "grpo", 3e-4)]
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "above the teacher of distillation ({:.1f} and {:.1f} % when sampled)",
+        lambda: (percent(PASSES_RARE, PASSES), percent(RARE, "teacher")),
     ),
     (
         "12_which_algorithm",
@@ -546,7 +554,7 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "When sampled, the three lead it by {:.0f} to {:.0f} points",
+        "SFT, distillation and GRPO with four updates lead it by {:.0f} to {:.0f} points",
         lambda: (against_slow_grpo("sft")[0], against_slow_grpo(FOUR)[0]),
     ),
     (
