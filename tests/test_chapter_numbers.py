@@ -461,11 +461,6 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "above the teacher of distillation ({:.1f} and {:.1f} % when sampled)",
-        lambda: (percent(PASSES_RARE, PASSES), percent(RARE, "teacher")),
-    ),
-    (
-        "12_which_algorithm",
         "on addition GRPO falls from {:.1f} % at 1e-4 to {:.1f} % at 3e-5",
         lambda: (tried(ADDITION, "grpo", 1e-4), tried(ADDITION, "grpo", 3e-5)),
     ),
@@ -508,13 +503,18 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "It is better on the rare kinds by {:.1f} and {:.1f} points, by both measures, and on "
-        "addition by {:.1f} points when sampled. Rejection sampling in four rounds is better on "
-        "the rare kinds by {:.1f} and {:.1f} points, and in one round by {:.1f} points, when "
-        "sampled",
+        "It leads it on the rare kinds by {:.1f} and {:.1f} points, by both measures, and on "
+        "addition by {:.1f} points when sampled",
         lambda: (
             *means_in_both_measures(FOUR, "grpo", RARE),
             points(ADDITION, FOUR, "grpo"),
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "in four rounds by {:.1f} and {:.1f} points, and in one round by {:.1f} points, when "
+        "sampled",
+        lambda: (
             *means_in_both_measures(ROUNDS, "grpo", RARE),
             points(RARE, "rejection", "grpo"),
         ),
@@ -549,21 +549,40 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "the greedy lead of SFT and distillation is {:.1f} points each",
+        "Greedily, SFT and distillation lead it by {:.1f} points each",
         lambda: (against_slow_grpo("sft")[1],),
     ),
     (
         "12_which_algorithm",
-        "SFT, distillation and GRPO with four updates lead it by {:.0f} to {:.0f} points",
+        "Sampled, all three lead it by {:.0f} to {:.0f} points",
         lambda: (against_slow_grpo("sft")[0], against_slow_grpo(FOUR)[0]),
     ),
     (
         "12_which_algorithm",
-        "by {:.0f} points on the rare kinds and {:.0f} on addition when sampled. On addition the "
-        "three more passes alone bring {:.0f} points",
+        "On addition, sampled, GRPO with four updates beats it by {:.0f} points, SFT and "
+        "distillation by {:.0f} and {:.0f}",
+        lambda: [points(ADDITION, name, "grpo") for name in (FOUR, "sft", "distillation")],
+    ),
+    (
+        "12_which_algorithm",
+        "by {:.0f} points on the rare kinds and {:.0f} on addition when sampled, and by {:.0f} and "
+        "{:.1f} greedily",
         lambda: (
             in_both_measures(PASSES, FOUR, RARE, PASSES_RARE)[0],
             in_both_measures(PASSES, FOUR, ADDITION, PASSES_ADDITION)[0],
+            in_both_measures(PASSES, FOUR, RARE, PASSES_RARE)[3],
+            in_both_measures(PASSES, FOUR, ADDITION, PASSES_ADDITION)[3],
+        ),
+    ),
+    (
+        "12_which_algorithm",
+        "On the rare kinds {:.0f} points when sampled and {:.1f} greedily, so that SFT ends above "
+        "the teacher of distillation ({:.1f} and {:.1f} % when sampled). On addition they bring "
+        "{:.0f} points when sampled",
+        lambda: (
+            *means_in_both_measures(PASSES, "sft", RARE, PASSES_RARE),
+            percent(PASSES_RARE, PASSES),
+            percent(RARE, "teacher"),
             in_both_measures(PASSES, "sft", ADDITION, PASSES_ADDITION)[0],
         ),
     ),
@@ -599,7 +618,7 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "of the seven others six are higher with 1e-4, too, and their mean by {:.1f} points",
+        "over the seven other seeds 1e-4 is still {:.1f} points better",
         lambda: (mean(slow_without_seed_7()) - mean(greedy_without_seed_7("grpo", ADDITION)),),
     ),
     (
@@ -634,11 +653,9 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "With 3e-4 it is {:.1f} points better when sampled. With 1e-4 no seed fails (the lowest "
-        "has {:.0f} % greedily), and the greedy mean is {:.1f} points higher",
+        "Sampled, 3e-4 is {:.1f} points better. Greedily, 1e-4 is {:.1f} points better",
         lambda: (
             in_both_measures("grpo", SLOW_GRPO, ADDITION, OTHER_RATES_OF_ADDITION)[0],
-            extremes(SLOW_GRPO, GREEDY, OTHER_RATES_OF_ADDITION)[0],
             -in_both_measures("grpo", SLOW_GRPO, ADDITION, OTHER_RATES_OF_ADDITION)[3],
         ),
     ),
