@@ -12,7 +12,7 @@
 # corrected tests, choose a method by measured numbers, and train with TRL's trainer for it.
 #
 # **Time:** about 3 minutes on two CPU cores. You run a small race yourself and read the stored results of a large one.
-# Reading takes about 45 minutes; if you only want the answer, read *The decision*. **You need** chapters 00 and 01, and
+# Reading takes about an hour; if you only want the answer, read *The decision*. **You need** chapters 00 and 01, and
 # from chapter 08 what an interval, a paired test and pass@k are.
 
 # %% [markdown]
@@ -31,7 +31,7 @@
 # | rule | without it | kept here? |
 # | --- | --- | --- |
 # | equal numbers of completions | the method that samples more looks better | yes (but the teacher of distillation had 4,096 worked answers before) |
-# | equal numbers of updates | more steps make a policy better, or only more certain | **no**: four updates per batch are up to four times as many; a section after the race gives SFT as many, and no other method |
+# | equal numbers of updates | more steps make a policy better, or only more certain | **no**: some methods make four updates on each batch of completions, the others one; a section after the race gives SFT as many, and no other method |
 # | the same problems, start and token limit | you compare data, not methods | **no**: SFT and distillation see more problems |
 # | a learning rate for each method, tuned with equal effort on other problems | the one you like best gets the best rate | yes, the rate alone |
 # | held-out problems that no choice was made on | the best of ten settings is partly luck | the rates were chosen on others; some methods had been measured on these before |
@@ -674,8 +674,9 @@ check("12.3", paired_gap);
 # Even if no method differed from its rival, one test in twenty would give p < 0.05 by luck. **Holm's correction** takes
 # the p-values of all twelve comparisons together. It multiplies the smallest p-value by their number m, the next one by
 # m - 1, and so on; and no corrected p may be smaller than the one before it. Then the chance of confirming even one
-# difference where there is none is at most 5 %, for each task and each measure. `compare_all` computes the same mean
-# gap for every method, with its interval (the gap ± t times your standard error) and the corrected p:
+# difference where there is none is at most 5 %, for each task and each measure; a verdict reads two measures, so for
+# the verdicts of a task it is at most 10 %. `compare_all` computes the same mean gap for every method, with its
+# interval (the gap ± t times your standard error) and the corrected p:
 
 # %%
 RIVALS = {
@@ -899,8 +900,8 @@ gaps_of(race_and("four_passes"), [
 
 # %% [markdown]
 # With as many updates SFT is far above GRPO with four, on both tasks: by 35 points on the rare kinds and 19 on addition
-# when sampled, and by 36 and 4.5 greedily. So the sampled lead of GRPO with four updates over SFT on addition came from
-# its updates, and not from the method.
+# when sampled, and by 36 and 4.5 greedily. So the sampled lead of GRPO with four updates over SFT on addition is gone
+# at equal updates. (SFT still sees more problems here; the next comparison shows that these add little on addition.)
 #
 # What do the three more passes bring? On the rare kinds 12 points when sampled and 6.5 greedily, so that SFT ends above
 # the teacher of distillation (84.1 and 80.9 % when sampled). On addition they bring 26 points when sampled and less
@@ -1205,8 +1206,8 @@ for method in ("sft", "rejection", "grpo"):
 # | RLOO in place of GRPO? | a check | rloo | grpo | not shown | not shown | no reason to |
 # | Train a critic? | a check, two models | ppo | grpo | not shown | not shown | no reason to (this critic was not tuned) |
 # | Learn from pairs? | a check | dpo, 4 rounds | grpo | -4.6: worse | not shown | no (its beta was not tuned) |
-# | Then GSPO? | four updates per batch | gspo, 4 updates | grpo, 4 updates | -2.2: worse, sampled | -17.7: worse, sampled | no |
-# | Then DAPO? | four updates per batch | dapo, 4 updates | grpo, 4 updates | not shown | -11.3: worse, sampled | no |
+# | Then GSPO? | four updates per batch | gspo, 4 updates | grpo, 4 updates | -2.2: worse, sampled | -17.7: worse, sampled | not for short answers (its clip was not tuned) |
+# | Then DAPO? | four updates per batch | dapo, 4 updates | grpo, 4 updates | not shown | -11.3: worse, sampled | not for short answers (it is made for long ones) |
 #
 # When is another method better than GRPO, then?
 #
