@@ -139,6 +139,7 @@ SAME_PROBLEMS: dict[str, dict] = {
 #     race.py --tasks addition --budget 4096 --points 1 --methods "sft, four passes" \
 #         --folder benchmarks/race_results/four_passes
 FOUR_PASSES: dict[str, dict] = {"sft, four passes": {"learn": "sft", "repeats": 4, "rate": 3e-4}}
+ON_REQUEST = SAME_PROBLEMS | FOUR_PASSES  # only where --methods names them
 ALL = METHODS | SLOWER | CONTROLS | MECHANISMS
 # On these two tasks each method runs with the rate that was best on the development problems.
 COMPARISON = ("rare", "addition")
@@ -300,7 +301,7 @@ def wanted(args: argparse.Namespace) -> Iterator[dict]:
         of_task = methods_of(task)
         known = of_task
         if task in COMPARISON:
-            known = of_task | SAME_PROBLEMS | FOUR_PASSES
+            known = of_task | ON_REQUEST
         for name in args.methods or of_task:
             if name not in known:
                 continue
@@ -558,7 +559,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", choices=TASKS, nargs="+", default=[*TASKS])
-    choices = [*ALL, *SAME_PROBLEMS, *FOUR_PASSES]
+    choices = [*ALL, *ON_REQUEST]
     parser.add_argument("--methods", choices=choices, nargs="+", metavar="METHOD")
     parser.add_argument("--seeds", type=int, nargs="+", default=[*range(8)])
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")

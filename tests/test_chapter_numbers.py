@@ -503,8 +503,8 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "It leads it on the rare kinds by {:.1f} and {:.1f} points, by both measures, and on "
-        "addition by {:.1f} points when sampled",
+        "Its lead on the rare kinds is {:.1f} and {:.1f} points, by both measures, and on addition "
+        "{:.1f} points when sampled",
         lambda: (
             *means_in_both_measures(FOUR, "grpo", RARE),
             points(ADDITION, FOUR, "grpo"),
@@ -613,7 +613,7 @@ SENTENCES = [
     ),
     (
         "12_which_algorithm",
-        "even without the failed seed it has {:.0f} % there, and with 1e-4 {:.0f} %",
+        "even without the failed seed GRPO has {:.0f} % there, and with 1e-4 {:.0f} %",
         lambda: (mean(greedy_without_seed_7("grpo", ADDITION)), mean(slow_without_seed_7())),
     ),
     (

@@ -780,6 +780,7 @@ differences[::-1]
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.5, 5.2, 2, 2)
 shown = largest_last.drop("random reward")
+names = [f"{method} - {RIVALS[method]}" for method in shown]
 heights = np.arange(len(shown))
 lines = []
 for axes, measure in zip(panels, ("sampled", "greedy")):
@@ -795,7 +796,6 @@ for axes, measure in zip(panels, ("sampled", "greedy")):
         numbers = gaps.round(1).to_dict()
         lines.append(f"{measure}, {task}: {numbers}")
     axes.axvline(0, color="black", lw=0.8)
-    names = [f"{method} - {RIVALS[method]}" for method in shown]
     axes.set_yticks(heights, names, fontsize=8)
     axes.set_xlim(-62, 58)
     axes.set_ylim(-0.6, len(heights) - 0.4)
@@ -818,9 +818,9 @@ figures.show(figure, f"Forest plots of differences in points. {'; '.join(lines)}
 #   points, by both measures. On addition the lead is confirmed when sampled, by 22.7 and 25.4 points. Greedily it is
 #   not shown there, and most of the greedy distance is GRPO's rate (see *What is a learning rate worth?*).
 # - **The whole vocabulary is better than the sampled token**, on both tasks and by both measures.
-# - **GRPO with four updates is better than GRPO with one.** It leads it on the rare kinds by 5.7 and 4.6 points, by
-#   both measures, and on addition by 29.0 points when sampled. It makes four times as many updates from the same
-#   completions, so with a larger budget its lead may shrink; the race has one budget.
+# - **GRPO with four updates is better than GRPO with one.** Its lead on the rare kinds is 5.7 and 4.6 points, by both
+#   measures, and on addition 29.0 points when sampled. It makes four times as many updates from the same completions,
+#   so with a larger budget its lead may shrink; the race has one budget.
 # - **Rejection sampling is better than GRPO on the rare kinds**, in four rounds by 9.7 and 8.4 points, and in one round
 #   by 6.2 points, when sampled. On addition neither is shown to be better.
 # - **RLOO and PPO are not shown to differ from GRPO**, and DPO is worse on the rare kinds.
@@ -833,8 +833,8 @@ figures.show(figure, f"Forest plots of differences in points. {'; '.join(lines)}
 #   gain.
 #
 # Why are differences of 20 points not shown on addition? Because of GRPO's failed seed: it widens the interval of every
-# method whose rival is GRPO. And the greedy differences from GRPO on addition are also those of its rate: even without
-# the failed seed it has 84 % there, and with 1e-4 95 % (see *What is a learning rate worth?*). (The t-test expects
+# method whose rival is GRPO. And a part of the greedy differences on addition comes from GRPO's rate: even without the
+# failed seed GRPO has 84 % there, and with 1e-4 95 % (see *What is a learning rate worth?*). (The t-test expects
 # differences that scatter in one heap. Where a seed fails, its interval is a rough guide at most, so look at the dots,
 # too.)
 
@@ -1045,11 +1045,14 @@ ends = race["rare kinds"].groupby("method")[["sampled", "pass16", "entropy"]].me
 ends[["sampled", "pass16"]] *= 100
 ends = ends.drop("random reward")  # it would stretch the axes
 figure, panels = figures.new_panels(9.0, 3.8, 2, 2)
-NAMED = ["base", "grpo", "grpo, 4 updates", "rejection, 4 rounds", "distillation"]
+NAMED = [
+    "base", "grpo", "grpo, 4 updates", "rejection, 4 rounds", "distillation", "sft",
+    "teacher",
+]
 lines = []
 for axes, column in zip(panels, ("pass16", "entropy")):
     axes.plot(ends["sampled"], ends[column], "o", color=figures.GREY, ms=5)
-    for name in [*NAMED, "sft", "teacher"]:
+    for name in NAMED:
         dot = (ends.loc[name, "sampled"], ends.loc[name, column])
         axes.plot(*dot, "o", color=figures.ORANGE, ms=5)
         axes.annotate(name, dot, (8, -2), textcoords="offset points")
