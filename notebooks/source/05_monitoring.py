@@ -8,9 +8,9 @@
 # run from a sick one (within 30 steps here; on a GPU wait for about 100), name what is probably wrong and its cure, and
 # stop a bad run before it wastes an hour.
 #
-# **Time:** about 1 minute on two CPU cores that do nothing else (smoke profile). (The stored run shared its machine, so
-# its bars show longer times.) Reading takes about 35 minutes. **You need** chapter 00, and chapter 04 for the calls. To
-# diagnose a run of your own, use `python -m grpo_workbook diagnose FOLDER`.
+# **Time:** about 1 minute on two CPU cores that do nothing else (smoke profile). Reading takes about 35 minutes. **You
+# need** chapter 00, and chapter 04 for the calls. To diagnose a run of your own, use
+# `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
 # ## Why the reward is not enough
@@ -57,32 +57,38 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 
 # %% [markdown]
 # On the right the reward reaches its maximum, and not one held-out problem is answered correctly and in the right form
-# any more. (With the form left aside, one of 64 is right.) The author of that reward wanted to see the steps of the
-# calculation, and paid for equals signs. The reward alone cannot show such a failure, because the reward is what the
-# model exploits. So you need more curves, and you need to know what each of them looks like when a run is healthy.
+# any more. The author of that reward wanted to see the steps of the calculation, and paid for equals signs. The reward
+# alone cannot show such a failure, because the reward is what the model exploits. So you need more curves, and you need
+# to know what each of them looks like when a run is healthy.
 
 # %% [markdown]
 # ## The curves of a healthy run
 #
-# The run on the left is the healthy one. Its model is *tiny-form*, which can solve the course's word problems and was
-# trained, on purpose, to write its answers in messy forms ([its card](../data/tiny-form/README.md)). So it learns
-# within 30 steps, and what it learns is mostly the form. (The settings in the stored logs name the model
-# `data/tiny-qwen3`. This was the folder of these weights when the runs were recorded; today's `tiny-qwen3` is another
-# model.)
+# The left run of the figure above is healthy. Its model is *tiny-form*. It can solve the course's word problems, but it
+# was trained, on purpose, to write its answers in messy forms ([its card](../data/tiny-form/README.md)). So it learns
+# within 30 steps, and what it learns is mostly the form.
 #
-# Six panels show most of what matters, over the optimizer steps. The faint lines are the values of single steps, and
-# the bold lines are means of five steps.
+# Six panels show most of what matters, and each of them answers one question. The faint lines are the values of single
+# steps, and the bold lines are means of five steps.
 #
-# - The *total* reward is a weighted sum: twice the correctness, and half of each of the two rewards for the form. So it
-#   is at most 3. The lines of its parts are drawn before weighting, each from 0 to 1.
-# - *Spread within the batch* is TRL's `reward_std`, the standard deviation of all rewards of a step.
-# - A *zero-variance group* is a group in which all rewards are equal; the panel shows the fraction of such groups.
-# - *Entropy* measures how undecided the policy is about its next token.
-# - *Longest*, the length of the step's longest completion, is drawn where it was logged: not here, but in the panels of
-#   the live run further down.
-# - *Adapter change* is how far the adapters have moved, divided by their initial norm (that of `A`, because `B` starts
-#   at 0).
-# - *Strict* is the held-out accuracy of the first figure: right, and in the right form. *Lenient* is right in any form.
+# - *Reward*: does the model earn more? The *total* is twice the correctness plus half of each of the two rewards for
+#   the form, so it is at most 3. The lines of these three parts are drawn before weighting, each from 0 to 1.
+# - *Spread, zero-variance groups*: is there something to compare? The *spread* is TRL's `reward_std`, the standard
+#   deviation of all rewards of a step. In a *zero-variance group* all rewards are equal, and the panel shows the
+#   fraction of such groups.
+# - *Entropy*: how undecided is the policy about its next token?
+# - *Tokens*: how long are the completions?
+# - *Gradient norm, adapter change*: is there a gradient, and do the adapters move? Their change is divided by their
+#   initial norm (that of `A`, because `B` starts at 0).
+# - *Held-out problems*: can the model solve problems that it never trains on? *Strict* is the accuracy of the first
+#   figure: right, and in the right form. *Lenient* is right in any form.
+#
+# <details><summary>Which weights are these?</summary>
+#
+# The settings in the stored logs name the model `data/tiny-qwen3`. This was the folder of these weights when the runs
+# were recorded; today's `tiny-qwen3` is another model.
+#
+# </details>
 
 # %%
 from grpo_workbook.diagnosis import run_panels
@@ -91,26 +97,24 @@ title = "Healthy: the reward rises, and the held-out accuracy too"
 figures.show(*run_panels(healthy, title=title))
 
 # %% [markdown]
+# The table answers two questions about each panel: how does it look in a healthy run, and when should you worry?
+#
 # | panel | healthy | worry when |
 # | --- | --- | --- |
 # | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps (on a GPU 100), falling, or one part rising alone |
 # | zero-variance groups | more and more, *as the reward gets high* | nearly all, from the start: no gradient |
-# | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy near 0 while the reward is low; KL 1.7 nats per token or more above its first step |
+# | entropy | falls while the reward rises | near 0 while the reward is low |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
-# | gradient norm, adapters | gradient noisy; adapters move, here by one or two tenths of their norm (less with the smaller rates of a real model) | gradient 0; adapters at 0, or beyond half their norm (a quarter, if the reward has fallen far) |
+# | gradient norm, adapters | gradient noisy; adapters move, here by one or two tenths of their norm (less with the smaller rates of a real model) | gradient 0; adapters at 0, or beyond half their norm |
 # | held-out problems | accuracy rises with the reward | accuracy flat or falling while the reward rises |
-#
-# Why 1.7? It is the bound at which `diagnose` calls the KL too high. It was set with logs of GPU runs and lies between
-# the two kinds: the median KL of the healthy runs reached 1.2, and that of the first broken one was 2.5. The three
-# healthy GPU runs below end at 0.03 to 0.11. If your KL is well above that but under 1.7, do not stop yet: read
-# completions and look at the held-out accuracy.
 #
 # <details><summary>For the curious: three more of TRL's metrics</summary>
 #
 # `completions/mean_terminated_length` is the mean length of the completions that ended by themselves. If it is far
-# below `completions/mean_length`, the other completions ran into the limit. `clip_ratio/*` are the fractions of tokens
-# whose ratio was clipped. They are 0 where every completion is used for one update, as here. With several updates for a
-# batch, a large fraction means that the policy moves far between the first and the last of these updates.
+# below `completions/mean_length`, the other completions ran into the limit.
+#
+# `clip_ratio/*` are the fractions of tokens whose ratio was clipped. They are 0 where every completion is used for one
+# update, as here. With several updates for a batch, a large fraction means that the policy moves far between them.
 #
 # </details>
 
@@ -159,10 +163,8 @@ healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 #
 # In the table `reward_std` falls, and `frac_reward_zero_std` rises. The first is the standard deviation over the *whole
 # batch*. But an advantage comes from the differences *within a group*, and `frac_reward_zero_std` is the fraction of
-# groups without any. (This is so in the TRL of this course. Older versions log under the name `reward_std` the mean of
-# the groups' own standard deviations. So before you compare the `reward_std` of two logs, look at their versions of
-# TRL. `frac_reward_zero_std` means the same in both.) The figure shows two batches with the same sixteen rewards. Each
-# row is a group, and each number is the reward of one completion:
+# groups without any. The figure shows two batches with the same sixteen rewards. Each row is a group, and each number
+# is the reward of one completion:
 
 # %% tags=["hide-input"]
 import torch
@@ -194,15 +196,24 @@ figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. On 
 # So read `frac_reward_zero_std`, and read it together with the reward. In the healthy run more and more groups have
 # zero variance because all of their completions become right. If the reward is low, zero variance usually means that
 # all completions of a group are wrong, and that the run has nothing to learn from.
+#
+# <details><summary>reward_std in older versions of TRL</summary>
+#
+# Older versions of TRL log under the name `reward_std` the mean of the groups' own standard deviations. So before you
+# compare the `reward_std` of two logs, look at their versions of TRL. `frac_reward_zero_std` means the same in both.
+#
+# </details>
 
 # %% [markdown]
 # ### Entropy falls, and the KL grows
 #
 # The entropy is 0 if the model is always certain of its next token. It is measured in nats (units of the natural
 # logarithm) per token. With `beta` above 0 TRL also logs the KL, the distance from the reference. It starts at 0,
-# because the policy still equals its reference. The figure shows both for a second healthy run, with `beta` at 0.04.
-# The faint lines are single steps, and the bold lines are medians of seven steps. The vertical axis is broken: its
-# upper part shows one step whose KL was far higher than all others.
+# because the policy still equals its reference.
+#
+# The run above logged no KL, so the figure shows a second healthy run, with `beta` at 0.04. The faint lines are single
+# steps, and the bold lines are medians of seven steps. The vertical axis is broken: its upper part shows one step whose
+# KL was far higher than all others.
 
 # %% tags=["hide-input"]
 kl_run = read_run(LOGS / "healthy_beta_0.json").table
@@ -236,25 +247,38 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
              f"at 0 and meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
-# The KL of one step is an estimate, and a single token that the policy rates far less likely than the reference makes
-# it jump. Look at the bold line, not at single steps.
+# The KL of one step is an estimate. It jumps if the policy gives a single token a far smaller probability than the
+# reference does. So look at the bold line, not at single steps. A healthy KL grows and then levels off. Worry when it
+# is 1.7 nats per token or more above its first step.
 #
-# **Do not take this speed as the norm for a real model.** A sum of small numbers has one right answer and nearly one
-# wording, so a model that has learned such sums has little left to be undecided about. A real model that loses its
-# entropy this fast may stop exploring: completions that are all alike leave nothing to compare, and the model stops
-# learning. DAPO ([arXiv 2503.14476](https://arxiv.org/abs/2503.14476)) calls this *entropy collapse*. TRL's
-# `entropy_coef`, a bonus for entropy in the loss, works against it. DAPO's own cure is `epsilon_high=0.28`, which clips
-# tokens that become likelier less often. It does nothing in this chapter's runs: they use each completion for one
-# update, at which every ratio is 1 and nothing is clipped. It needs several updates for a batch.
+# **Do not take the speed at which this entropy falls as the norm for a real model.** A sum of small numbers has one
+# right answer and nearly one wording, so little is left to be undecided about. A real model that loses its entropy this
+# fast may stop exploring: its completions become alike, GRPO has nothing to compare, and learning ends. DAPO
+# ([arXiv 2503.14476](https://arxiv.org/abs/2503.14476)) calls this *entropy collapse*.
 #
-# Compare the entropy of your run with that of its own first steps, and ask how much the reward rose while the entropy
-# fell (exercise 05.4). On a GPU, Unsloth's trainer logs no `entropy`; there, watch the fraction of different texts in a
-# group, which this chapter introduces below. (It logs a `kl` even when `beta` is 0.)
+# So compare the entropy of your run with that of its own first steps, and ask how much the reward rose while the
+# entropy fell (exercise 05.4).
 #
-# <details><summary>For the curious: numbers from large models</summary>
+# <details><summary>Why 1.7?</summary>
+#
+# This bound was set with logs of GPU runs and lies between the two kinds: the median KL of the healthy runs reached
+# 1.2, and that of the first broken one was 2.5. The three healthy GPU runs below end at 0.03 to 0.11. If your KL is
+# well above that but under 1.7, do not stop yet: read completions and look at the held-out accuracy.
+#
+# </details>
+#
+# <details><summary>For the curious: entropy collapse in large models, and what works against it</summary>
+#
+# TRL's `entropy_coef`, a bonus for entropy in the loss, works against the collapse. DAPO's own cure is
+# `epsilon_high=0.28`. With it, tokens that become likelier are clipped less often. It needs several updates for a
+# batch. This chapter's runs use each completion for one update, at which every ratio is 1 and nothing is clipped, so
+# there it does nothing.
 #
 # In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32 billion weights) the first 200 of 2,400
 # steps used up 73 % of the entropy and brought 76 % of the gain.
+#
+# On a GPU, Unsloth's trainer logs no `entropy` (but a `kl` even when `beta` is 0). There, watch the fraction of
+# different texts in a group, which the next section introduces.
 #
 # </details>
 
@@ -262,10 +286,12 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
 # ## What is wrong with a sick run?
 #
 # The next figure shows twelve runs of the same tiny model. One of them is healthy. In each of the others
-# `benchmarks/diagnosis.py` made one change that makes the run sick. Each panel is the reward of one run over the
-# optimizer steps, pale for single steps and bold for means of five. Every panel has a scale of its own, from 0 upwards,
-# because the runs have different rewards. (The cell is folded, because its code names the changes.) Before you read on,
-# decide: **which run is healthy?**
+# `benchmarks/diagnosis.py` made one change that makes the run sick. The cell is folded, because its code names the
+# changes.
+#
+# Each panel is the reward of one run over the optimizer steps, pale for single steps and bold for means of five. Every
+# panel has a scale of its own, from 0 upwards, because the runs have different rewards. Before you read on, decide:
+# **which run is healthy?**
 
 # %% tags=["hide-input"]
 from grpo_workbook.diagnosis import side_by_side
@@ -290,15 +316,8 @@ figures.show(figure, words)
 # %% [markdown]
 # The next cell prints the change in each run and what is wrong with it, as `diagnose` names it. `diagnose` is a
 # function of this course that reads all metrics of a log and returns its *findings*. For the first finding the cell
-# also prints how serious it is, from which step on it holds, and the metric or setting that gave it away. (The *t of a
-# line* says how surely a straight line through the rewards rises or falls: its slope divided by the slope's standard
-# error. `diagnose` makes its t smaller where neighbouring steps are alike, because such steps are less evidence than
-# independent ones.)
-#
-# Some changes need more words. *Answers shifted*: each problem has the answer of another one. *Equal in each group*:
-# the reward depends on the problem alone. *Unknown end token*: the trainer waits for a token that the model has never
-# learned. *Rate* is the learning rate. *Other weights trained*: the optimizer has been given other weights than the
-# adapters.
+# also prints how serious it is, from which step on it holds, and the metric or setting that shows it. Two dictionaries
+# come from the folded cell above: `changes` has the change of each run, and `sick` has its log.
 
 # %%
 from grpo_workbook.diagnosis import diagnose
@@ -311,12 +330,23 @@ for number, (name, change) in enumerate(changes.items(), start=1):
     print(f"{row}step {finding.step:2}  {metric} {evidence.value:.3g}")
 
 # %% [markdown]
+# Some of the words in this table need an explanation:
+#
+# - *Answers shifted*: each problem has the answer of another one.
+# - *Rate* is the learning rate.
+# - *Unknown end token*: the trainer waits for a token that the model has never learned.
+# - *Equal in each group*: the reward depends on the problem alone.
+# - *Other weights trained*: the optimizer has been given other weights than the adapters.
+# - The *t* of a line says how surely the reward rises or falls: it is the slope of a straight line through the rewards,
+#   divided by the slope's standard error.
+#
 # Run 10 is the healthy one, but the reward alone could not tell you. Five rewards rise (runs 2, 5, 7, 8 and 10), and
 # the best-looking of them is that of run 7, which is paid for equals signs. Four rewards look nearly flat (runs 4, 6, 9
-# and 12), for four different causes. A second metric tells three of these apart, and the setting `beta` the fourth.
+# and 12), for four different causes. A second metric tells three of these apart, and the setting `beta` the fourth. Two
+# rewards fall to 0 (runs 3 and 11), and that of run 1 is high from the first step.
 #
-# Look at one of the runs more closely: run 1, with a temperature of 0.05, whose log is `cold_sampling`. Its reward is
-# high from the first step, because the model's most likely answer is mostly right:
+# Why is run 1 sick, although its reward is high? Its temperature is 0.05, and the model's most likely answer is mostly
+# right. The cell compares its log, `cold_sampling`, with that of the healthy run:
 
 # %%
 columns = ["reward", "completions/unique_fraction", "frac_reward_zero_std", "grad_norm"]
@@ -332,8 +362,8 @@ for name in ("cold_sampling", "healthy"):
 # %% [markdown]
 # ### Six questions
 #
-# To find out what is wrong with a run, ask six questions in a fixed order. Each question has bad answers, and each bad
-# answer leads to the disease, or the diseases, to look for:
+# To find out what is wrong with a run, ask six questions in a fixed order. Each bad answer leads to the disease, or the
+# diseases, to look for. The first folded cell lists the questions, and the second draws them:
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -366,8 +396,8 @@ for place, (question, (answers, findings_there)) in enumerate(questions.items())
 
 # %% [markdown]
 # Read the figure from top to bottom. At the first bad answer, follow the arrow to the right: its label is the answer,
-# and the box at its end names the diseases. Where an arrow has several answers, each answer and its diseases stand on
-# the same line.
+# and the box at its end names the diseases. Where an arrow has several answers, each of them has its diseases on the
+# same line of the box.
 
 # %% tags=["hide-input"]
 boxes["healthy"] = (0.19, 0.04, "healthy", pale["check"])
@@ -381,8 +411,30 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
              f"with the findings to their right. {listed}. At the end: healthy.")
 
 # %% [markdown]
-# The names on the right are findings of `diagnose`. The next cell prints for most of them what the log shows. Some of
-# them need an explanation first:
+# The names on the right are findings of `diagnose`. The next cell prints what the log shows for each of them:
+
+# %%
+from grpo_workbook.diagnosis.findings import CATALOGUE
+
+clinic_names = [  # in the order of the figure
+    "nan", "reward_nan", "truncated", "never_ends", "empty", "collapsed",
+    "no_gradient", "reward_constant", "saturated", "frozen", "rate_too_low",
+    "rate_too_high", "reward_falls", "reward_flat", "beta_too_high", "kl_too_high",
+    "drowned", "wrong_answers", "format_ignored", "hacked", "healthy",
+]
+for name in clinic_names:
+    print(f"{name:16} {CATALOGUE[name].symptom}")
+
+# %% [markdown]
+# When have the adapters moved too far? Their movement is measured as a fraction of their initial norm. A run that at
+# some time had lost at least half of its reward's range is called `rate_too_high` from a movement of 25 % on. Any other
+# run is called so from 50 % on, and a run whose reward rises and stays up never is. These limits come from short
+# healthy runs, so in a long run look at the reward and at the held-out accuracy, too.
+#
+# [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every bound with its
+# reason.
+#
+# <details><summary>Five names that need more words</summary>
 #
 # - *Truncated* means that completions are cut off at their maximum length. If at least nine in ten are cut off, the
 #   reward may even rise a little, as in run 2 (*at most 4 tokens*), where no function pays more than a quarter of its
@@ -394,47 +446,25 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
 # - With `beta_too_high` the reward goes nowhere, although the adapters move: a large penalty holds the policy near its
 #   reference, but not the adapters. In the run *beta 10* they move by 8 %. You recognise it by a large `beta` and a KL
 #   near 0.
-
-# %%
-from grpo_workbook.diagnosis.findings import CATALOGUE
-
-clinic_names = [
-    "healthy", "truncated", "never_ends", "collapsed", "no_gradient", "saturated",
-    "frozen", "rate_too_low", "rate_too_high", "beta_too_high", "kl_too_high",
-    "reward_falls", "reward_flat", "drowned", "wrong_answers", "format_ignored",
-    "hacked",
-]
-for name in clinic_names:
-    print(f"{name:16} {CATALOGUE[name].symptom}")
-
-# %% [markdown]
-# When have the adapters moved too far? The movement is measured as a fraction of their initial norm, and the limit
-# depends on the reward:
-#
-# - A run whose reward rises and stays up is never called `rate_too_high`.
-# - A run that at some time had lost at least half of its reward's range is called `rate_too_high` from a movement of
-#   25 % on.
-# - Any other run is called so from 50 % on.
-#
-# These limits rest on healthy runs of 30 to 60 steps, which stay below 20 %, with a `lora_alpha` of twice the rank. A
-# long run, or an adapter with another alpha, may pass them in good health, so look at the reward and at the held-out
-# accuracy, too.
-#
-# <details><summary>How the reward's range and its loss are measured</summary>
-#
-# The range goes from the lowest single step to the best mean of five steps. What was lost is the deepest fall from one
-# mean of five steps to a later one. An example: the best mean is 2.0 and the lowest step 0.6, so the range is 1.4. A
-# fall from 2.0 to a mean of 1.0 has lost more than half of it, so for this run the limit is 25 %.
 #
 # </details>
 #
-# [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every bound with its
-# reason.
+# <details><summary>How the reward's range is measured, and where the limits of the movement come from</summary>
+#
+# The range goes from the lowest single step to the best mean of five steps. What was lost is the deepest fall from one
+# mean of five steps to a later one. With a best mean of 2.0 and a lowest step of 0.6 the range is 1.4, and a fall from
+# 2.0 to 1.0 has lost more than half of it.
+#
+# The limits rest on healthy runs of 30 to 60 steps, which stay below 20 %, with a `lora_alpha` of twice the rank. A
+# long run, or an adapter with another alpha, may pass them in good health.
+#
+# </details>
 
 # %% [markdown]
 # `diagnose` asks the six questions for you. `as_text` prints its findings with the evidence (*seen*) and the cure
-# (*do*). Here is the finding of the gamed run from the beginning. The brackets after a number show what a healthy run
-# would have, or what the number means: a *t* over 2.5 means that the reward rose.
+# (*do*). Here is the finding of the gamed run from the beginning. A bracket says either what a number means, or what a
+# healthy run would have. For example, a *t* over 2.5 means that the reward rose, and a healthy run would have a
+# held-out accuracy over its first value. *Not judged* lists the findings that this log cannot show.
 
 # %%
 from grpo_workbook.diagnosis import as_text
@@ -443,14 +473,21 @@ print(as_text(diagnose(shows_work)[:1], shows_work))
 
 # %% [markdown]
 # How far can you trust these names? We ran `diagnose` on logs of other people's runs that had played no part in writing
-# its rules. It named the cause of 24 of 44 sick runs (55 %, with a 95 % interval from 40 to 68 %) and called 1 of 21
-# healthy runs sick. The rules have been changed since, partly with these logs in view. Now `diagnose` names 32 of these
-# 44 runs, but expect less for a new log. It calls no healthy run sick, which for 21 runs still leaves up to 15 %.
+# its rules. It named the cause of 24 of 44 sick runs, and called 1 of 21 healthy runs sick. So take a finding as a
+# hint, and do not take *healthy* as a proof.
+#
+# <details><summary>For the curious: what happened to the other runs</summary>
+#
+# 24 of 44 is 55 %, with a 95 % interval from 40 to 68 %. The rules have been changed since, partly with these logs in
+# view. Now `diagnose` names 32 of these 44 runs, but expect less for a new log. It calls no healthy run sick, which for
+# 21 runs still leaves up to 15 %.
 #
 # Of the twelve sick runs that it does not name, it calls three too short to judge and two flat, in which the groups do
 # not differ. For the other seven we did not note whether they got a wrong name or were called *healthy*. So up to 7 of
-# 44 sick runs (16 %) may have been called healthy. Take a finding as a hint, and do not take *healthy* as a proof.
-# [docs/measurements.md](../docs/measurements.md) tells more about these logs.
+# 44 sick runs (16 %) may have been called healthy. [docs/measurements.md](../docs/measurements.md) tells more about
+# these logs.
+#
+# </details>
 
 # %% [markdown]
 # ## What to do: watch the run while it trains
@@ -482,13 +519,12 @@ figures.show(figure, "Diagram: trainer, watched rewards and held-out probe write
 
 # %% [markdown]
 # `HealthCallback` also adds a number that TRL does not log: `adapter/change`, how far the adapters have moved. A log
-# without it cannot answer the fourth question. What such a log can still show is described at the end of "For the
-# curious".
+# without it cannot say whether the adapters move.
 #
-# First load the model and the problems. In the smoke profile the model is tiny-form again, with the settings of the
-# stored runs:
+# First choose the settings. The folded cell puts them into `profile`. In the smoke profile the model is tiny-form
+# again, with the settings of the stored runs:
 
-# %%
+# %% tags=["hide-input"]
 import os
 
 from grpo_workbook import choose_profile, config, quiet, use_one_thread
@@ -503,6 +539,11 @@ if profile.name == "smoke":
     profile = choose_profile("smoke", model=tiny_form, grpo=short_run)
 if os.path.isdir(profile.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
+
+# %% [markdown]
+# Then load the model and the problems, those for training and the held-out ones:
+
+# %%
 import unsloth
 from grpo_workbook import data, load_policy, load_problems, to_dataset
 
@@ -511,8 +552,8 @@ train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
 heldout_set = to_dataset(load_problems(data.WORD_PROBLEMS["heldout"]))
 
 # %% [markdown]
-# `watch` wraps the reward functions. The wrapped functions return the same rewards. In addition they count the
-# different texts in a group, the empty texts, and the rewards that are not finite numbers.
+# `watch` wraps the reward functions. The wrapped functions return the same rewards, but they also count the different
+# texts in a group, the empty texts, and the rewards that are not finite numbers.
 
 # %%
 from grpo_workbook import (
@@ -526,7 +567,8 @@ watched = watch(functions)
 
 # %% [markdown]
 # TRL's `report_to` chooses where the metrics are written. `"trackio"` and `"tensorboard"` write into a folder on this
-# disk and need no account; `"wandb"` works once it is installed. `log_completions` keeps what the model writes.
+# disk and need no account; `"wandb"` works once it is installed. `log_completions` keeps what the model writes in a
+# file.
 
 # %%
 # trackio reads its folder when it is imported, which TRL's trainer does
@@ -535,19 +577,24 @@ os.environ["TENSORBOARD_LOGGING_DIR"] = str(profile.output / "tensorboard")
 from trl import GRPOConfig, GRPOTrainer
 
 settings = {**profile.grpo, "save_strategy": "no"}  # no checkpoints in this chapter
-reporting = {
+live_settings = {
+    **settings,
     "report_to": ["trackio", "tensorboard"], "project": "grpo", "run_name": "live",
     "log_completions": True, "num_completions_to_print": 0,  # in a file, unprinted
 }
 args = GRPOConfig(
     output_dir=str(profile.output / "checkpoints"), reward_weights=weights,
-    **{**settings, **reporting},
+    **live_settings,
 )
 
 # %% [markdown]
 # `HeldoutProbe` samples answers to 64 held-out problems every ten steps. `HealthCallback` diagnoses the log while the
-# run goes on, and ends the run at the findings of `stop_on`. With `panels=True` it also redraws one figure in place.
-# The other runs of this chapter use the function `train` too.
+# run goes on, and ends the run at the findings of `stop_on`. With `panels=True` it also redraws one figure in place. In
+# the panel *tokens*, the line *longest* is the length of the step's longest completion.
+#
+# The function `train` adds these two callbacks to those of chapter 04, `Float32Adapters` and `RewardBar`. The other
+# runs of this chapter use it too. (The stored run shared its machine with other work, so its progress bars show longer
+# times than the one at the top of this chapter.)
 
 # %%
 from grpo_workbook import Float32Adapters, HeldoutProbe, RewardBar
@@ -574,10 +621,9 @@ health = HealthCallback(watched, stop_on={"nan", "collapsed"}, panels=True)
 trainer = train(model, watched, args, [probe, health])
 
 # %% [markdown]
-# What is the diagnosis at the end? The log does not record which reward judges the answer and which judges the form.
-# The reward functions do: the decorator `@reward(role="correctness")` sets a function's role. So we pass the functions
-# to `read_run`, too. In the output, *at first* is the first measurement of the held-out accuracy; for the reward and
-# `frac_reward_zero_std` it is the mean over the first quarter of the steps. The loss is averaged without its signs.
+# What is the diagnosis at the end? `diagnose` must know which reward judges the answer and which judges the form. The
+# log does not say so, but the reward functions do, through the decorator `@reward(role="correctness")`. So we pass them
+# to `read_run`, too.
 
 # %%
 live = read_run(trainer.state.log_history, functions)
@@ -585,9 +631,12 @@ findings = diagnose(live)
 print(as_text(findings, live))
 
 # %% [markdown]
+# In this output, *at first* is the first measurement of the held-out accuracy. For the reward and
+# `frac_reward_zero_std` it is the mean over the first quarter of the steps. The loss is averaged without its signs.
+#
 # No metric replaces reading. With `log_completions=True` TRL writes a table of the completions for each logged step.
-# For the first and the last step, the cell prints the best, a typical and the worst completion of one group, with the
-# sum of their rewards (each from 0 to 1, before weighting):
+# For the first and the last step, the next cell prints the best, a typical and the worst completion of one group. The
+# number before each text is the sum of its three rewards, before weighting, so each of them is at most 1:
 
 # %%
 import pandas as pd
@@ -693,13 +742,9 @@ for step, texts in keeper.seen:
 # the best step, however high the reward is.
 #
 # What does *clearly* mean? The paired test of chapter 08 gives a p-value for the fall from the best probe to the latest
-# one: the probability of a fall at least as large if nothing has changed. A limit of 0.05 would be too lax. The best
-# probe is partly luck, and each probe is one more chance to be fooled: in a simulation with 64 problems, this limit
-# stopped about a quarter of the runs whose accuracy stays level with 9 probes, and two thirds with 20. So 0.05 is
-# divided by the number of pairs of probes, which is 36 for 9 probes. Then at most one such run in twenty is stopped for
-# no reason, and with `keep` such a stop costs time, but not the model. The price is that a small fall is not noticed:
-# in simulations the test finds a lasting loss of 20 points, from the middle of the run on, in four of five runs or
-# more. The cell makes this test for the first probes of the run above:
+# one: the probability of a fall at least as large if nothing has changed. Each probe is one more chance to be fooled.
+# So the limit is not 0.05, but 0.05 divided by the number of pairs of probes. The cell makes this test for the first
+# probes of the run above:
 
 # %%
 from math import comb
@@ -720,10 +765,22 @@ for step, texts in keeper.seen[1:5]:
     print(f"step {step:2}: {sum(right):2} of 64 right, p = {p_value:.1g}: {decision}")
 
 # %% [markdown]
-# With `stop=True` this run would have ended at step 15, before its reward had begun to rise. The best step is 0, which
-# is the adapter as the live run had left it. How much accuracy did `keep` save? The probe chose the step by its own 64
-# problems, so we test the kept and the last adapter on other problems. (These answers are greedy. The probe samples its
-# answers at temperature 1, which gives a lower accuracy.)
+# With `stop=True` this run would have ended at step 15, before its reward had begun to rise.
+#
+# <details><summary>Why the limit is so strict, and what it costs</summary>
+#
+# A limit of 0.05 would be too lax, because the best probe is partly luck. In a simulation with 64 problems, this limit
+# stopped runs whose accuracy stays level: about a quarter of them with 9 probes, and two thirds with 20.
+#
+# With 9 probes there are 36 pairs, so 0.05 is divided by 36. Then at most one such run in twenty is stopped for no
+# reason, and with `keep` such a stop costs time, but not the model. The price is that a small fall is not noticed: in
+# simulations the test finds a lasting loss of 20 points, from the middle of the run on, in four of five runs or more.
+#
+# </details>
+#
+# The best step of this run is 0, which is the adapter as the live run had left it. How much accuracy did `keep` save?
+# The probe chose the step by its own 64 problems, so we test the kept and the last adapter on other problems. (These
+# answers are greedy. The probe samples its answers at temperature 1, which gives a lower accuracy.)
 
 # %%
 from grpo_workbook import evaluate, load_model
@@ -757,16 +814,16 @@ print(f"\nstopped after {stopped.state.global_step} of 30 steps")
 # %% [markdown]
 # The finding holds from step 2 on. The run stopped at step 4, because `HealthCallback` reports such a finding only when
 # three checks in a row have made it. (With `every=1` it checks after each step.) The cure it prints is a first step
-# only: 0.03 is still 30 times the healthy rate, so the next run would be stopped too, or you would look at its panels
-# and go lower.
+# only: 0.03 is still 30 times the healthy rate, so you may have to go lower still.
 
 # %% [markdown]
 # ## How long must you wait on a GPU?
 #
 # The tiny model learns in 30 steps, at a learning rate of 1e-3. Larger models need smaller rates (5e-6 in most of the
-# following runs; chapter 04 starts at 1e-5) and more steps. The next cells load and draw six published runs, as means
-# over ten steps. [data/README.md](../data/README.md) lists their sources. A run's name says the model and its number of
-# weights: `gemma3_1b` is Gemma 3 with one billion. Before you read on, decide which of the runs you would stop.
+# following runs; chapter 04 starts at 1e-5) and more steps.
+#
+# The next cells load and draw six published runs, as means over ten steps. [data/README.md](../data/README.md) lists
+# their sources. A run's name says the model and its number of weights: `gemma3_1b` is Gemma 3 with one billion.
 
 # %%
 import pandas as pd
@@ -777,15 +834,12 @@ gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
 
 # %% [markdown]
 # Each row of the figure is a run, with its mean reward, its KL and the mean length of its completions over the steps.
-# The grey band is the first 30 steps, in which the tiny model learns its task. The rewards have different scales,
-# because the runs have different reward functions, and these scales do not begin at 0: read the numbers beside them
-# before you call a jump large. The dashed line is the maximum length, where it is known. The scale of the KL is
-# logarithmic: each line of the grid is a hundred times the one below it.
+# The grey band is the first 30 steps, in which the tiny model learns its task. The dashed line is the maximum length,
+# where it is known.
 #
-# The first five runs log the KL in nats per token. The last one comes from another program, which logs its KL penalty:
-# a coefficient (0.001 by default) times the *sum* over a completion's tokens. With completions of 1,000 tokens this is
-# about the KL per token, and with shorter ones it is less. The program's estimate can be negative, and then the curve
-# has a gap.
+# Every run has a scale of its own for the reward, which does not begin at 0. So read the numbers beside the reward
+# before you call a jump large. The scale of the KL is logarithmic. The last run comes from another program, which logs
+# another kind of KL (explained below the figure). Before you read on, decide: **which of the runs would you stop?**
 
 # %% tags=["hide-input"]
 limits = [768, None, 200, 200, 1849, 1024]
@@ -818,6 +872,14 @@ figure.suptitle("Six runs: which would you stop, and why?")
 figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
 
 # %% [markdown]
+# <details><summary>What the last run logs as its KL, and why the curve has gaps</summary>
+#
+# The first five runs log the KL in nats per token. The program of the last run logs its KL penalty: a coefficient
+# (0.001 by default) times the *sum* over a completion's tokens. With completions of 1,000 tokens this is about the KL
+# per token, and with shorter ones it is less. The program's estimate can be negative, and then the curve has a gap.
+#
+# </details>
+#
 # What could you have known after 30 steps? The cell prints the mean reward of the ten steps that end at steps 10, 30,
 # 60 and 100, and of the last ten:
 
@@ -829,18 +891,17 @@ for name, log in gpu_runs.items():
     print(f"{name:16}", *(f"{reward:6.2f}" for reward in rewards))
 
 # %% [markdown]
-# `gemma3_1b` earns 0.63 at step 30 and 0.62 at step 60. Whoever stops it there stops a healthy run: at step 100 it
-# earns 1.38. `qwen25_3b` earns next to nothing at step 30, and in the figure it even falls back after step 100, before
-# it reaches 1.54. `llama32_3b` rises early, then stays between 1.0 and 1.4 from about step 80 to step 190, and only
-# then climbs to 7.5. So 30 flat steps of such a run mean little, and even 100 mean little once it has risen. At step
-# 100 the three runs that learn are clearly above their start. (`llama32_1b_fp8` also ends above its start, but its
-# reward jumps up and down by more than this. "For the curious" tests which rises are more than chance.) Three runs are
-# few, but they are why we wait for about 100 steps before we say of a run that has not risen at all that its reward is
-# flat.
+# Three of the runs learn. `gemma3_1b` earns 0.63 at step 30 and 0.62 at step 60. Whoever stops it there stops a healthy
+# run: at step 100 it earns 1.38. `qwen25_3b` earns next to nothing at step 30, and ends at 1.54. `llama32_3b` rises
+# early, then stays level for about a hundred steps, and only then climbs to 7.5.
+#
+# So 30 flat steps mean little, and a level stretch after a rise means little too. At step 100 these three runs are
+# clearly above their start. They are only three, but they are why we wait for about 100 steps before we call the reward
+# of a run flat that has not risen at all.
 #
 # Other curves show a disease sooner. In the three runs that learn, the KL starts at 0 and ends between 0.03 and 0.11.
-# What is wrong with the other three? Exercise 05.5 asks you to find out. For two of them their logs say more: one has
-# the fraction of completions that were cut off, and one the accuracy on held-out problems.
+# What is wrong with the other three? Exercise 05.5 asks you to find out. Two of their logs say more than the figure:
+# one has the fraction of completions that were cut off, and one has the accuracy on held-out problems.
 
 # %%
 cut_off = gpu_runs["llama32_1b_fp8"]["completions/clipped_ratio"].mean()
@@ -848,6 +909,11 @@ print(f"llama32_1b_fp8: {cut_off:.0%} of the completions were cut off")
 accuracies = gpu_runs["qwen3_0.6b_base"]["heldout/strict"].dropna()
 for step, rate in accuracies.items():
     print(f"qwen3_0.6b_base, step {step:3}: {rate:.0%} of the held-out problems right")
+
+# %% [markdown]
+# So these two runs have different diseases. In the first, two of three completions are cut off. The second learns and
+# then breaks: its accuracy rises to 41 %, and at step 100 all of it is lost. The mean reward alone would not have told
+# you about the first. So do not wait for 100 steps if another curve already shows a disease.
 
 # %% [markdown]
 # ## Before, during and after a run
@@ -956,17 +1022,17 @@ for name, change in changes.items():
 # and why *hacked* comes last.
 #
 # Something else misleads the rule: its margins are too small. The reward of these four runs can reach 3, so 0.05 is a
-# sixtieth of it. The means of their thirds differ by 0.07 to 0.25, at most 8 % of the highest reward; those of the
-# gamed run differ by 0.59 of at most 1. So `diagnose` asks for a gain of at least 15 % of the highest reward. The other
-# margin is three of 64 held-out problems, although a dot is uncertain by up to 12 points.
+# sixtieth of it, and chance alone gives more. So `diagnose` asks for a gain of at least 15 % of the highest reward. The
+# margin of the held-out accuracy is too small as well: it is three of 64 problems, although a dot is uncertain by up to
+# 12 points.
 
 # %% [markdown]
 # ### The clinic
 #
-# Here are six runs, the patients A to F. One of them is healthy. The cell loads their logs, and prints the reward
-# functions of each run with their weights:
+# Here are six runs, the patients A to F. One of them is healthy. The folded cell loads their logs into `patients`, and
+# prints the reward functions of each run with their weights:
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook.exercises import CLINIC
 
 patients = {}
@@ -983,9 +1049,10 @@ for letter, run in patients.items():
 
 # %% [markdown]
 # In the figure, each row is a patient, and each column shows a metric over the optimizer steps. Look first at the parts
-# of the reward, whose lines are named at the bottom, and then at the columns that may explain them: the fraction of
-# different texts in a group, tokens per completion, adapter change and strict held-out accuracy, whose dots are the
-# measured steps. The runs are of different lengths, from 15 to 30 steps, so a curve that ends early means nothing:
+# of the reward, whose lines are named at the bottom. Then look at the columns that may explain them: the fraction of
+# different texts in a group, tokens per completion, adapter change and strict held-out accuracy. (The dots in the last
+# column are the measured steps.) The runs are of different lengths, from 15 to 30 steps, so a curve that ends early
+# means nothing:
 
 # %% tags=["hide-input"]
 looks = {
@@ -1046,8 +1113,8 @@ check("05.2", my_diagnosis);
 # <details><summary>Hint</summary>
 #
 # A dict from letter to name is enough. When one text in eight is unique, all eight are the same. In C, D and F some
-# part of the reward rises: is it the part that matters, and what is its weight? For E, use the three limits of the
-# adapters' movement; how its reward's range and loss are measured is folded below them.
+# part of the reward rises: is it the part that matters, and what is its weight? For E, use the limits of the adapters'
+# movement in *Six questions*; how its reward's range is measured is folded below them.
 #
 # </details>
 #
@@ -1069,9 +1136,9 @@ check("05.2", my_diagnosis);
 # little, but on the held-out problems the strict accuracy stays near 0.2.
 #
 # E's learning rate was eight times too high, and the KL penalty did not prevent the damage. The mean reward of five
-# steps falls from 1.94 to 0.78, by 1.16, and recovers only to 1.03. The lowest single step earns 0.61 (step 12), so the
-# range is 1.33. Far more than half of it was lost, and so the limit is 25 %. The adapters move by almost half of their
-# norm. The reward falls and the KL grows, but both have this one cause.
+# steps falls from 1.94 to 0.78. The lowest single step earns 0.61, so the range is 1.33. Far more than half of it was
+# lost, and so the limit is 25 %. The adapters move by almost half of their norm. The reward falls and the KL grows, but
+# both have this one cause.
 #
 # F's answer column is shifted by seven rows, so a right answer earns nothing and the correctness stays near 0. The
 # held-out problems have their right answers: there the strict accuracy rises from 0.20 to 0.70, because the model
@@ -1276,10 +1343,12 @@ check("05.5", gpu_diagnosis);
 #
 # A reward that rises may do so by chance. `first_rise` fits a straight line through all points so far, and divides the
 # slope of this line by the slope's standard error (how far the slope would typically be off by chance). The quotient is
-# *t*. How large must t be before you believe the rise? With few points, t is often large by chance: with 4 points, pure
-# noise has a t of 3 or more, up or down, in 10 % of cases. So the bound must depend on the number of points, which
-# Student's distribution takes into account. And you look again after every point: each look is another chance to be
-# fooled, so the bound must be strict.
+# *t*. How large must t be before you believe the rise?
+#
+# With few points, t is often large by chance: with 4 points, pure noise has a t of 3 or more, up or down, in 10 % of
+# cases. So the bound must depend on the number of points, which Student's distribution takes into account. There is a
+# second problem. You look again after every point, and each look is another chance to be fooled. So the bound must be
+# strict.
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -1318,7 +1387,8 @@ for least_points, chance in ((4, 0.05), (8, 0.01), (8, 0.001)):
 # %% [markdown]
 # With at least 8 points and a chance of 0.001 for each look, about one run of noise in a hundred is mistaken for a
 # rise. (The points of this noise are independent. Neighbouring steps of a real run may be alike, and then chance passes
-# more often.) Apply this bound to the six runs:
+# more often.) Now apply this bound to the six runs. It also decides about `llama32_1b_fp8`, which ends above its start,
+# but whose reward jumps up and down by more than this:
 
 # %%
 for name, log in gpu_runs.items():
@@ -1335,10 +1405,17 @@ for name, log in gpu_runs.items():
 # The test finds a rise in the three runs that learn, and in no other. The logs are means over ten steps and the test
 # needs eight points, so here it cannot show a rise before step 80. In a log of single steps it can do so at step 8.
 #
-# `diagnose` is laxer: its *t* of 2.5 is at 30 steps a chance of about 0.01 a look, as in the second line of the output
-# about noise. It can afford this because it does not take a rise alone as a proof. A rise leads to `hacked` only if the
-# reward also gains at least 15 % of its highest value while the held-out accuracy does not rise; and `HealthCallback`
+# <details><summary>Why diagnose is laxer</summary>
+#
+# `diagnose` asks for a *t* of 2.5. At 30 steps this is a chance of about 0.01 a look, as in the second line of the
+# output about noise. `diagnose` makes its t smaller where neighbouring steps are alike, because such steps are less
+# evidence than independent ones.
+#
+# It can afford to be laxer because it does not take a rise alone as a proof. A rise leads to `hacked` only if the
+# reward also gains at least 15 % of its highest value while the held-out accuracy does not rise. `HealthCallback` also
 # waits for three checks in a row. The price is that a flat run whose noise passes the bound may be called *healthy*.
+#
+# </details>
 #
 # <details><summary>Logs of other tools, alerts, and slow runs</summary>
 #
@@ -1347,10 +1424,10 @@ for name, log in gpu_runs.items():
 # printed metrics, or `trainer.state.log_history`. You can add settings that the log lacks, such as `settings={"beta":
 # 0.04}`.
 #
-# A log without `adapter/change` cannot answer the fourth question. Then go on to the fifth: `frozen` and `rate_too_low`
-# show there as `reward_flat`. `diagnose` still names `rate_too_high` if the gradient norm jumps and much of the reward
-# is lost for good; otherwise it shows as `reward_falls`. At its end, the report by `as_text` lists under *Not judged*
-# which findings the log cannot show.
+# A log without `adapter/change` cannot answer the fourth of the six questions. Then go on to the fifth: `frozen` and
+# `rate_too_low` show there as `reward_flat`. `diagnose` still names `rate_too_high` if the gradient norm jumps and much
+# of the reward is lost for good; otherwise it shows as `reward_falls`. At its end, the report by `as_text` lists under
+# *Not judged* which findings the log cannot show.
 #
 # `trackio show` opens a page with all runs of a project in the browser. `tensorboard --logdir outputs/run/tensorboard`
 # shows the same curves. `WANDB_MODE=offline` keeps W&B on this machine. `HealthCallback` can also send each finding to
@@ -1378,13 +1455,14 @@ for name, log in gpu_runs.items():
 # - The loss does not show whether a run learns. A loss near 0 is normal when `beta` is 0, because advantages sum to 0
 #   and every ratio is 1; what is left comes from completions of different lengths.
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
-#   In a single metric many diseases look alike; a second metric tells them apart. In this TRL `reward_std` is the
-#   spread of the whole batch, so read `frac_reward_zero_std` instead.
+#   In a single metric many diseases look alike; a second metric tells them apart.
+# - To see whether a run can still learn, read `frac_reward_zero_std`, not `reward_std`.
 # - On a GPU wait for about 100 steps before you call a reward flat: one of three healthy published runs earned no more
 #   at step 60 than at step 30. A level stretch after a rise is no reason to stop. The KL and the lengths can show a
 #   disease sooner.
-# - `HealthCallback` diagnoses a run while it trains and can stop it, and `python -m grpo_workbook diagnose` reads its
-#   log afterwards. So a run is learning if its reward and its held-out accuracy rise together. If they do not, the six
-#   questions are where to look first: on other people's runs they named the cause in about half.
+# - A run is learning if its reward and its held-out accuracy rise together. If they do not, ask the six questions: on
+#   other people's runs they named the cause in about half.
+# - `HealthCallback` asks these questions while a run trains and can stop it, and `python -m grpo_workbook diagnose`
+#   asks them afterwards.
 #
 # Next: [06 · Code rewards](06_code_rewards.ipynb), where the answers are programs.
