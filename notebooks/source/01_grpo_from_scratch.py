@@ -8,8 +8,8 @@
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
 # training step, and read any GRPO trainer.
 #
-# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. (The bars of the
-# stored run show more, because its machine had other work.) The chapter needs no GPU. **You need** chapter 00,
+# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. (The stored run
+# shared its machine, so its progress bars show a longer time.) The chapter needs no GPU. **You need** chapter 00,
 # PyTorch's tensors and `backward()`.
 #
 # Every cell also runs if you skip the exercises: the solution takes the place of each piece that you left out.
@@ -92,20 +92,27 @@ for seed in range(3):
 #
 # ## The baseline: why a mean may be subtracted
 #
-# Subtract the same number $b$ from every reward. The expected gradient does not change, because
+# Subtract the same number $b$ from every reward. The expected gradient does not change, because the probabilities add
+# up to 1, and the gradient of this constant is 0:
 #
-# $$\mathbb{E}\bigl[\, b\, \nabla \log \pi(a)\, \bigr] = b \sum_a \nabla \pi(a) = b\, \nabla 1 = 0 .$$
+# $$
+# \mathbb{E}\bigl[\, b\, \nabla \log \pi(a)\, \bigr] = b \sum_a \nabla \pi(a) = b\, \nabla \sum_a \pi(a) = b\, \nabla 1
+# = 0 .
+# $$
 #
 # This holds for every $b$ that does not depend on the sampled answer. Such a number is called a **baseline**. It keeps
-# the estimate **unbiased** and can make it far less noisy. The next cell measures the mean and the noise of the
-# estimates with 20,000 groups of 8 answers each. One of the baselines is the mean reward of the 7 *other* answers,
-# computed for each answer.
+# the estimate **unbiased**, that is, right on average, and can make it far less noisy.
+#
+# The next cell compares four baselines at the start of the training, where each answer has a probability of 1/4. It
+# samples 20,000 groups of 8 answers. From each group it estimates one number: the gradient in the logit of "7". One of
+# the baselines is the mean reward of the 7 *other* answers, computed for each answer.
 
 # %%
 torch.manual_seed(0)
 sampled = torch.randint(4, (20_000, 8))  # (groups, answers)
 rewards = REWARDS[sampled]
-score_of_7 = (sampled == 2).float() - 0.25  # d log pi(answer) / d logit of "7"
+# the gradient of log pi(answer) in the logit of "7": 0.75 for a "7", else -0.25
+score_of_7 = (sampled == 2).float() - 0.25
 group_mean = rewards.mean(dim=1, keepdim=True)
 others_mean = (rewards.sum(dim=1, keepdim=True) - rewards) / 7
 baselines = {
@@ -152,27 +159,25 @@ figures.show(
 )
 
 # %% [markdown]
-# Without a baseline the interval is wide, but it contains the exact gradient, and so do the intervals of the next two
-# bars, the expected reward and the other answers: these estimates are right on average. The estimate with the group's
-# mean is too small: its mean, 0.164, is 7/8 of the exact gradient, 0.1875. In every group it is exactly 7/8 of the
-# estimate with the other answers' mean. That is why its deviation is smaller, too: the estimate is not less noisy, only
-# shorter, as if the learning rate were lower.
+# The first three estimates are right on average: their intervals contain the exact gradient. Only the estimate with the
+# group's mean is too small on average, because this mean contains the answer itself. In every group it is exactly 7/8
+# of the estimate with the other answers' mean. So its direction is the same, and it is only shorter, as if the learning
+# rate were lower. On the right, every baseline removes most of the noise.
 #
 # Three methods differ in where the baseline comes from:
 #
 # - **PPO** trains a second network, the **critic**, to predict the reward to expect. It is usually as large as the
 #   policy, with gradients and an optimizer state of its own ([chapter 10](10_scale_out.ipynb) counts the memory).
 # - **RLOO** samples several answers to the same question and takes the mean reward of the other answers.
-# - **GRPO** takes the mean reward of the whole group. This mean contains the answer itself, so it depends a little on
-#   the answer: the estimate is (n - 1) / n of RLOO's, and its direction is the same.
+# - **GRPO** takes the mean reward of the whole group, the answer itself included. With $n$ answers in a group, its
+#   estimate is $(n - 1) / n$ of RLOO's.
 #
 # GRPO replaces the critic by a comparison within the group. Hence the name: Group Relative Policy Optimization.
 #
 # ## The group's advantages
 #
 # GRPO also divides by the group's standard deviation. So every group with some variance pushes about equally hard,
-# whatever the scale of its rewards; the figure of three groups below shows the price. The result is the **advantage**
-# of answer $i$:
+# whatever the scale of its rewards. The result is the **advantage** of answer $i$:
 #
 # $$A_i = \frac{r_i - \mathrm{mean}(r_1, \ldots, r_n)}{\mathrm{std}(r_1, \ldots, r_n) + 10^{-4}}$$
 #
@@ -262,13 +267,18 @@ figures.show(
 )
 
 # %% [markdown]
-# Without a baseline the seeds differ widely: the wide grey band. In this toy, the division by the standard deviation
-# works like a higher learning rate: at first the standard deviation of the rewards is about 0.43, the root of 0.25 ·
-# 0.75, so the weights more than double. With several groups in a batch, the division also decides how much each group
-# counts. TRL's `scale_rewards` chooses the standard deviation to divide by: that of the `"group"`, that of the whole
-# `"batch"`, or none at all (`"none"`, as in the variant Dr. GRPO). The mean that is subtracted is always the group's.
-# The figure shows three groups of four answers: one bar for each answer's reward, then one for its advantage under each
-# setting. (A reward of 0 has a bar of height 0, so groups 2 and 3 seem to have a single bar.)
+# Without a baseline the seeds differ widely: the grey band is wide. With the group's mean subtracted they differ
+# little. In this toy, the division by the standard deviation works like a higher learning rate: at first it more than
+# doubles the weights.
+#
+# ### Which standard deviation?
+#
+# With several groups in a batch, the division also decides how much each group counts. TRL's `scale_rewards` chooses
+# the standard deviation: that of the `"group"`, that of the whole `"batch"`, or none at all (`"none"`). The mean that
+# is subtracted is always the group's.
+#
+# The figure shows three groups of four answers. The first panel has the rewards, one bar for each answer; a reward of 0
+# has no visible bar. The other panels have the advantages under each setting.
 
 # %% tags=["hide-input"]
 batch = [1, 1, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0]
@@ -291,19 +301,19 @@ figure.suptitle('scale_rewards="group": a reward of 3 weighs as much as one of 1
 figures.show(figure, f"Three groups, rewards, then advantages. {'; '.join(words)}.")
 
 # %% [markdown]
-# With every setting, the only right answer of group 2 has a larger advantage than each of the two right answers of
-# group 1. With `"group"`, and only there, the third group has the same advantages as the second, although its reward is
-# three times as large. Rewards of 0.1, 0, 0, 0 would give these advantages, too, but for 0.2 %. So with `"group"` even
-# a tiny difference within a group leads to advantages of full size. Chapter 03 shows how a tiny style reward takes over
-# a run in this way.
+# With `"group"`, and only there, the third group has the same advantages as the second, although its reward is three
+# times as large. Rewards of 0.1, 0, 0, 0 would give nearly the same advantages, too. So with `"group"` even a tiny
+# difference within a group leads to advantages of full size. Chapter 03 shows how a tiny style reward takes over a run
+# in this way.
 
 # %% [markdown]
 # ## From answers to tokens
 #
 # A language model writes an answer token by token, so $\log \pi(\mathrm{answer})$ is a sum: for each token, its
-# log-probability given all tokens before it. One forward pass gives the log-probabilities of all tokens. A batch is a
-# rectangle: prompts are padded on the left, so that all completions begin in the same column, and completions are
-# padded on the right. The **mask** is 1 for each token of a completion and 0 for the padding after it.
+# log-probability given all tokens before it. One forward pass gives the log-probabilities of all tokens.
+#
+# A batch is a rectangle: prompts are padded on the left, so that all completions begin in the same column, and
+# completions are padded on the right. The **mask** is 1 for each token of a completion and 0 for the padding after it.
 
 # %% tags=["hide-input"]
 shown = [  # three rows of a batch: padding, prompt, completion, padding
@@ -337,9 +347,14 @@ figures.show(figure, words)
 
 # %% [markdown]
 # Blue cells are tokens of prompts, orange cells are tokens of completions, and grey cells are padding. The third
-# completion has no end token, because it was cut off at the longest allowed length. A typical mistake in hand-written
-# trainers is to forget the shift by one: the logits at position t belong to token t + 1. The function in the next cell
-# takes care of it:
+# completion has no end token, because it was cut off at the longest allowed length.
+#
+# The logits at position t belong to token t + 1. A typical mistake in hand-written trainers is to forget this shift by
+# one. The function in the next cell takes care of it.
+#
+# Below the function, the cell shows how hard the loss $-A \log \pi$ pushes the tokens of an answer. Here the answer has
+# three tokens and an advantage $A$ of 1.5. The **push** on a token is the negative gradient of the loss in the token's
+# logit; for this loss it is $A\,(1 - \pi)$.
 
 # %%
 def token_logprobs(logits: torch.Tensor, ids: torch.Tensor, T: int) -> torch.Tensor:
@@ -363,50 +378,37 @@ for position, token in enumerate([0, 1, 2]):
     print(f"pi of the token {probability:.2f}   push on its logit {push:.2f}")
 
 # %% [markdown]
-# All tokens of an answer share its advantage. The *push* on the logit of a token, that is, the negative gradient of the
-# loss, is $A\,(1 - \pi)$. So a nearly certain token hardly moves, and a surprising one moves most.
-#
-# ## The whole objective
-#
-# This is what GRPO maximises ([DeepSeekMath](https://arxiv.org/abs/2402.03300), equation 3). For a question, sample $n$
-# answers $o_1, \ldots, o_n$, where $o_i$ has $\lvert o_i \rvert$ tokens; then
-#
-# $$
-# J(\theta) = \frac{1}{n} \sum_{i=1}^{n} \frac{1}{|o_i|} \sum_{t=1}^{|o_i|} \Bigl( \min\bigl(\rho_{i,t}\, A_i,\;
-# \mathrm{clip}(\rho_{i,t},\, 1 - \varepsilon,\, 1 + \varepsilon)\, A_i\bigr)
-# - \beta\, D_{i,t} \Bigr)
-# $$
-#
-# | term | is | because |
-# | --- | --- | --- |
-# | $A_i$ | the advantage of answer $i$ | the group is the baseline |
-# | $\rho_{i,t} = \pi_\theta / \pi_{old}$ | the **ratio**: probability of token $t$ now, over that when it was sampled | it corrects for samples that come from an older policy |
-# | clip and min | no gradient once the ratio has left $1 \pm \varepsilon$ in the wanted direction | an old sample says little about a policy that has moved far |
-# | $D_{i,t}$ | an estimate of the KL divergence from a frozen **reference** | it keeps the policy near the model before training |
-# | $1/\lvert o_i \rvert$ and $1/n$ | the means over the tokens of an answer and over the answers | the loss must be one number; the loss types differ here |
-#
-# At a ratio of 1 and $\beta = 0$ the gradient of each token is that of $A \log \pi$, weighted by
-# $1/\lvert o_i \rvert$. This is REINFORCE with the group as its baseline, but for two weights: the deviation within $A$
-# changes how much a question counts, and $1/\lvert o_i \rvert$ how much a token does. Dr. GRPO, a variant, removes both
-# ("For the curious").
+# All tokens of an answer share its advantage, but they do not get the same push: a nearly certain token hardly moves,
+# and a surprising one moves most.
 #
 # ## The ratio and the clip
 #
-# With one update for each batch, the policy that learns is the one that sampled: every ratio is 1. GRPO is then
-# **on-policy**. But sampling is the slowest part, so one would like to use a batch for more than one optimizer step.
-# From the second step on, the policy has already changed: it learns **off-policy**, from answers of an older policy,
-# and the ratios leave 1. In TRL this happens with `num_iterations=2` (the same completions again) and with
-# `steps_per_generation` above `gradient_accumulation_steps` (more completions, in several steps).
+# May a batch be used more than once? Sampling is the slowest part of training, so one would like to take several
+# optimizer steps with the same answers. But after the first step the policy has changed. From then on it learns
+# **off-policy**, from answers of an older policy, $\pi_{old}$. In the first step the two policies are the same, and
+# GRPO is **on-policy**.
 #
-# The ratio is there for this case. The answers were drawn from $\pi_{old}$, but the expected reward of the policy is a
-# mean over $\pi$. If each sample is weighted by its ratio, the mean is right again, because
-# $\sum_a \pi_{old}(a)\, \rho(a)\, r(a) = \sum_a \pi(a)\, r(a)$. For answers of many tokens GRPO weights each token by
-# its own ratio only. This is an approximation, because the tokens before it came from the old policy, too.
+# The **ratio** of a token, $\rho = \pi / \pi_{old}$, is its probability now, divided by its probability when it was
+# sampled. In the first step every ratio is 1.
 #
-# The clip takes away the gradient of a token whose probability has already moved far enough. It cannot prevent that a
-# single large step moves the probability further. The loss of a token is
+# Later the ratio corrects the mean: the answers were drawn from
+# $\pi_{old}$, but the expected reward of the policy is a mean over $\pi$. If each sample is weighted by its ratio, the
+# mean is right again, because $\sum_a \pi_{old}(a)\, \rho(a)\, r(a) = \sum_a \pi(a)\, r(a)$. For answers of many tokens
+# GRPO weights each token by its own ratio only. This is an approximation, because the tokens before it came from the
+# old policy, too.
+#
+# An old sample says little about a policy that has moved far. So the **clip** takes away the gradient of a token whose
+# probability has already moved far enough in the wanted direction, which is up if $A > 0$ and down if $A < 0$. "Far
+# enough" is set by two small numbers, $\varepsilon_{low}$ and $\varepsilon_{high}$. The loss of a token is
 #
 # $$-\min\bigl(\rho A,\ \mathrm{clip}(\rho, 1 - \varepsilon_{low}, 1 + \varepsilon_{high})\, A\bigr).$$
+#
+# <details><summary>For the curious: when TRL uses a batch more than once</summary>
+#
+# `num_iterations=2` uses the same completions again. With `steps_per_generation` above `gradient_accumulation_steps`,
+# TRL samples more completions at once and uses them in several steps.
+#
+# </details>
 
 # %% tags=["hide-input"]
 ratios = torch.linspace(0.4, 1.8, 141)
@@ -433,15 +435,22 @@ figures.show(
 )
 
 # %% [markdown]
-# The solid line is the objective of a token, the dashed line is the objective without the clip, and the range from 1 -
-# ε to 1 + ε is shaded, here for ε = 0.2. Where the solid line is flat, the token has no gradient: its probability has
-# already moved far enough in the direction of its advantage. A token whose probability moved in the *wrong* direction
-# is never clipped. The minimum in the formula ensures this: the gradient of the objective with respect to the token's
-# log-probability remains $\rho A$. (So it shrinks with $\rho$ for a good token: one that has become 100 times rarer has
-# 1/100 of its gradient left. For a bad token it grows without a bound: one that has become 40 times likelier has 40
-# times the gradient. TRL's `delta`, off by default, is a bound for this case: a bad token whose ratio is above it has
-# no gradient.) DAPO, a variant of GRPO, raises only the upper bound, to 1.28 ("clip-higher"), because a rare token
-# reaches 1 + ε after a tiny change in probability.
+# The solid line is the objective of a token, which is minus its loss. The dashed line is the objective without the
+# clip. The range from 1 - ε to 1 + ε is shaded, here for ε = 0.2. Where the solid line is flat, the token has no
+# gradient: its probability has already moved far enough in the direction of its advantage.
+#
+# A token whose probability moved in the *wrong* direction is never clipped. The minimum in the formula ensures this:
+# the token keeps the gradient of $\rho A$, which has no clip. The dotted line is the wider upper bound of DAPO, a
+# variant of GRPO ("For the curious", at the end of this chapter).
+#
+# <details><summary>For the curious: a token that has moved far in the wrong direction</summary>
+#
+# The gradient of $\rho A$ with respect to the token's log-probability is $\rho A$ itself. So it shrinks with $\rho$ for
+# a good token: one that has become 100 times rarer has 1/100 of its gradient left. For a bad token it grows without a
+# bound: one that has become 40 times likelier has 40 times the gradient. TRL's `delta`, off by default, is a bound for
+# this case: a bad token whose ratio is above it has no gradient.
+#
+# </details>
 
 # %% [markdown]
 # ### Exercise 01.2 · `clipped_loss` · medium · 12 minutes
@@ -485,21 +494,22 @@ check("01.2", clipped_loss);
 # %% [markdown]
 # ## Staying near the reference
 #
-# The penalty measures how far the policy has moved from the frozen reference, by the Kullback-Leibler (KL)
-# divergence. The exact divergence at a position is a sum over the whole vocabulary, which takes much memory for every
-# token of a batch. So trainers keep only the log-probabilities of the sampled tokens, and estimate the divergence
-# from them. DeepSeekMath uses an estimate called k3. With $d = \log \pi_{ref} - \log \pi$ of a sampled token, it is
+# A penalty can keep the policy near the **reference**, a frozen copy of the model before training. It adds $\beta$
+# times the Kullback-Leibler (KL) divergence of the policy from the reference to the loss.
+#
+# The exact divergence at a position is a sum over the whole vocabulary, which takes much memory for every token of a
+# batch. So trainers estimate it from the log-probabilities of the sampled tokens alone. DeepSeekMath uses an estimate
+# called k3. With $d = \log \pi_{ref} - \log \pi$ of a sampled token, it is
 #
 # $$k_3 = e^d - d - 1 .$$
 #
 # This number is 0 if the two policies agree about the token, and never negative. Its mean over tokens that the policy
-# samples is the divergence. As a loss, k3 has a fault: its gradient is that of another divergence. TRL 1.15 therefore
-# multiplies it by the ratio (`use_bias_correction_kl`, on by default); the end of this chapter, "For the curious",
-# shows what this changes.
+# samples is the divergence. Its gradient, however, is not that of the divergence, and TRL corrects this ("For the
+# curious", at the end of this chapter). Here we take k3 as it is.
 #
-# For rewards that a program checks, many runs leave the penalty out (`beta=0.0`, TRL's default). An exact check of the
-# result stays right however far the policy moves, which a learned reward model does not. A program that checks less
-# than you want can still be fooled (exercise 01.6, chapter 03). Without the penalty, no reference is needed.
+# For rewards that a program checks, many runs leave the penalty out (`beta=0.0`, TRL's default); then no reference is
+# needed. An exact check of the result stays right however far the policy moves; a learned reward model may not. But a
+# program that checks less than you want can be fooled, too (exercise 01.6, chapter 03).
 
 # %% [markdown]
 # ### Exercise 01.3 · `kl_penalty` · medium · 10 minutes
@@ -536,19 +546,46 @@ check("01.3", kl_penalty);
 # </details>
 
 # %% [markdown]
+# ## The whole objective
+#
+# Now every term of GRPO's objective is known ([DeepSeekMath](https://arxiv.org/abs/2402.03300), equation 3). For a
+# question, sample $n$ answers $o_1, \ldots, o_n$, where $o_i$ has $\lvert o_i \rvert$ tokens. GRPO maximises
+#
+# $$
+# J(\theta) = \frac{1}{n} \sum_{i=1}^{n} \frac{1}{|o_i|} \sum_{t=1}^{|o_i|} \Bigl( \min\bigl(\rho_{i,t}\, A_i,\;
+# \mathrm{clip}(\rho_{i,t},\, 1 - \varepsilon,\, 1 + \varepsilon)\, A_i\bigr)
+# - \beta\, D_{i,t} \Bigr)
+# $$
+#
+# | term | is | exercise |
+# | --- | --- | --- |
+# | $A_i$ | the advantage of answer $i$ | 01.1 |
+# | $\rho_{i,t}$, clip and min | the ratio of token $t$ of this answer, and its clip | 01.2 |
+# | $\beta\, D_{i,t}$ | the penalty: $\beta$ times k3, the estimate of the KL divergence | 01.3 |
+# | $1/\lvert o_i \rvert$ and $1/n$ | the means over the tokens of an answer and over the answers | 01.4 |
+#
+# TRL's loss types differ in the last row of the table. Some take one mean over all tokens of the batch instead, and so
+# do you in exercise 01.4.
+#
+# At a ratio of 1 and $\beta = 0$ each token has the gradient of $A_i \log \pi$, times its share in the means. This is
+# REINFORCE with the advantage in the place of the reward.
+
+# %% [markdown]
 # ## The training step
 #
-# A training step puts these pieces together: a forward pass, the shift, the loss, the gradient, the update. It is the
-# inner loop of every trainer. Below, your step shows how far a single update can move a real model.
+# A training step puts these pieces together: a forward pass, the shift, the loss, the gradient, the update. Below, your
+# step shows how far a single update can move a real model.
 
 # %% [markdown]
 # ### Exercise 01.4 · `training_step` · hard · 20 minutes
 #
-# Write one update of the model. The loss is the sum of the tokens' losses divided by the sum of the mask, which TRL
-# calls `loss_type="dapo"`. `model(ids)` gives logits (B, P + T, V); `ids` is (B, P + T), `mask` (B, T), and `A` (B,).
-# Call `model`, but use nothing else of it: the check and the notebook hand over a function in its place. This is the
-# first update on the batch, so the ratio is 1 and $-A \log \pi$ has the same gradient as the clipped loss. The check
-# looks at the weights after one step and after two.
+# Write one update of the model. The loss is one mean over all tokens of the batch: the sum of the tokens' losses,
+# divided by the sum of the mask. (TRL calls this `loss_type="dapo"`.) This is the first update on the batch, so the
+# ratio is 1 and you need no clip: $-A \log \pi$ has the same gradient as the clipped loss.
+#
+# `model(ids)` gives logits (B, P + T, V); `ids` is (B, P + T), `mask` (B, T), and `A` (B,). Use `model` only as
+# `model(ids)`, because the check and the notebook pass a plain function. The check looks at the weights after one step
+# and after two.
 
 # %% tags=["exercise"]
 def training_step(
@@ -591,9 +628,11 @@ check("01.4", training_step);
 #
 # Now train a real model. The policy is the course's tiny Qwen3 ([its card](../data/tiny-qwen3/README.md)), which has
 # learned by imitating right answers. It saw thousands of word problems of ten common kinds, but only four worked
-# examples of each of six **rare** kinds, and it answers most problems of the rare kinds wrongly. We train it on these
-# kinds and measure it on others of the same kinds. Its own weights stay frozen; beside each matrix a small pair of
-# matrices is trained, a **LoRA adapter** (chapter 04).
+# examples of each of six **rare** kinds, and it answers most problems of the rare kinds wrongly. We train it on
+# problems of these kinds and measure it on others of the same kinds.
+#
+# The model's own weights stay frozen; beside each matrix a small pair of matrices is trained, a **LoRA adapter**
+# (chapter 04). In the next cell, `profile` names the model and contains the settings of its runs.
 
 # %%
 import unsloth  # for the run in TRL below; it must come before Transformers
@@ -606,6 +645,7 @@ profile = choose_profile("smoke", load_in_4bit=False)
 tokenizer = AutoTokenizer.from_pretrained(profile.model, padding_side="left")
 train_problems = load_problems(data.WORD_PROBLEMS["train"])
 heldout_problems = load_problems(data.WORD_PROBLEMS["heldout"])
+# the problems of the rare kinds
 train_set = to_dataset(select_true(train_problems, "rare"))
 heldout = to_dataset(select_true(heldout_problems, "rare"))
 rows = list(train_set)
@@ -625,7 +665,7 @@ policy = new_policy()
 policy.print_trainable_parameters()
 
 # %% [markdown]
-# The trainer uses your `advantages`, `clipped_loss` and `kl_penalty`. (It spells the training step out, because it can
+# The trainer uses your `advantages`, `clipped_loss` and `kl_penalty`. (It writes the training step out, because it can
 # make several updates of a batch.) The next cell prints which of the functions are yours, and which are solutions
 # because yours do not solve their exercises yet:
 
@@ -671,7 +711,8 @@ def sample_groups(policy, rows, group_size=8):
         max_new_tokens=64,
     )
     answers = ids[:, prompts["input_ids"].shape[1] :]
-    mask = (answers != tokenizer.pad_token_id).float()  # the end token is another one
+    # 0 only at padding: the end token is another token
+    mask = (answers != tokenizer.pad_token_id).float()
     return ids, mask, tokenizer.batch_decode(answers, skip_special_tokens=True)
 
 
@@ -730,9 +771,9 @@ for group in rewards.view(8, 8).sort(dim=1, descending=True).values:
 # Four of these eight groups teach nothing, because all of their rewards are equal: in three of them every answer is
 # wrong, and in one every answer is right.
 #
-# **Third part: the update.** The loss comes from the functions chosen above. The tokens' losses become one number as
-# in exercise 01.4: their sum, divided by the number of tokens. The reference is the model with its adapter switched
-# off. It is needed only for the KL divergence, which is logged even if `beta` is 0.
+# **Third part: the update.** The loss comes from the functions chosen above. The tokens' losses become one number as in
+# exercise 01.4. The reference is the model with its adapter switched off. It is needed only for the KL divergence,
+# which is logged even if `beta` is 0.
 
 # %%
 def train(policy, rows, steps, reward=score, updates=1, beta=0.0, learning_rate=2e-3):
@@ -843,15 +884,17 @@ figures.show(
 )
 
 # %% [markdown]
-# In update 1 all ratios are 1 and nothing is clipped. From update 2 on, the clip takes the gradient from some tokens.
-# In update 2, 5 % of the ratios lie outside of the range, but only 3.1 % of the tokens are clipped: a token is clipped
-# only if its ratio left the range in the direction of its advantage, and tokens of zero-variance groups are never
-# clipped. A ratio near 0 belongs to a token that has become nearly impossible, and a ratio of 41 to a token that has
-# become 41 times as likely.
+# In update 1 every ratio is 1. From update 2 on, the clip takes the gradient from some tokens. Before the second
+# update, 5 % of the ratios lie outside the range, but only 3.1 % of the tokens are clipped, low and high together. The
+# other ratios moved against the advantage of their token, or belong to zero-variance groups, whose advantages are 0.
 #
-# How can one update change a token so much? The next cell makes the first update of a new policy three times, each time
-# with another learning rate. The ratio is 1 in a first update, so your `training_step` can make it. The cell also
-# prints the token whose probability grew most at the largest rate, at the end of its answer so far:
+# A ratio near 0 belongs to a token that has become nearly impossible, and a ratio of 41 to a token that has become 41
+# times as likely.
+#
+# ### How can one update change a token so much?
+#
+# The next cell makes the first update of a new policy three times, each time with another learning rate. The ratio is 1
+# in a first update, so your `training_step` can make it.
 
 # %%
 def one_update(learning_rate):
@@ -871,25 +914,30 @@ for learning_rate in (2e-5, 2e-4, 2e-3):
     rate = far.sum() / mask.sum()
     print(f"{learning_rate:g}: {rate:.1%} of the ratios outside 0.8 to 1.2", end=", ")
     print(f"the largest is {change.max().exp():.2f}")
-row, column = divmod(int(change.argmax()), mask.shape[1])
-answer = ids[row, -mask.shape[1] :][: column + 1]
-print("advantage", f"{A[row]:.2f}:", " ".join(tokenizer.decode(answer).split()))
-for name, values in (("before", old_logp), ("after", logp)):
-    print(f"probability of its last token {name}: {values[row, column].exp():.3f}")
 
 # %% [markdown]
-# The token stands in the only right answer of its group, which therefore has a large advantage. The policy gave this
-# token a probability of 2 % when it sampled the answer, and of nearly 100 % after one update, so the ratio is about
-# 41. The cause is the size of the step. AdamW divides each gradient by its own recent size, so in its first step
-# every weight that has a gradient moves by about the full learning rate, however small this gradient is. At a learning
-# rate of 2e-5 the largest ratio is 1.21. This is one reason why runs often begin with a **warm-up**, in which the
-# learning rate grows from 0.
+# At the largest rate, the probability of one token grew most. The next cell prints the answer up to this token, and the
+# probability of the token before and after the update.
+
+# %%
+row, column = divmod(int(change.argmax()), mask.shape[1])
+answer = ids[row, -mask.shape[1] :][: column + 1]
+print(f"advantage of the answer: {A[row]:.2f}")
+print("the answer up to the token:", " ".join(tokenizer.decode(answer).split()))
+for name, values in (("before", old_logp), ("after", logp)):
+    print(f"probability of the token {name}: {values[row, column].exp():.3f}")
+
+# %% [markdown]
+# The token is the last digit printed, with which the next step of the calculation begins. It stands in the only right
+# answer of its group, which therefore has a large advantage. The policy gave this token a probability of 2 % when it
+# sampled the answer, and of nearly 100 % after one update, so the ratio is about 41. The clip does not undo such a
+# jump. It only takes away the token's own gradient in the later updates; Adam's momentum and the gradients of other
+# tokens can still move it.
 #
-# The clip does not undo such a jump. It only takes away the token's own gradient in the later updates; Adam's momentum
-# and the gradients of other tokens can still move it. In the histogram the bar at the left edge still grows from
-# update 2 to update 5.
-#
-# Exercise 01.5 asks whether it pays to use a batch several times.
+# The cause is the size of the step. AdamW divides each gradient by its own recent size. So in its first step every
+# weight that has a gradient moves by about the full learning rate, however small this gradient is. At a learning rate
+# of 2e-5 the largest ratio is 1.21. This is one reason why runs often begin with a **warm-up**, in which the learning
+# rate grows from 0.
 #
 # ## Train it
 #
@@ -943,12 +991,20 @@ print(after)
 # ## The same in TRL
 #
 # TRL's `GRPOTrainer` does the same in one call and adds everything else: several GPUs, vLLM, checkpoints. Each of its
-# settings is one of the pieces above: `num_generations` is the group size, `scale_rewards` chooses the standard
-# deviation, `num_iterations` is the number of updates, `epsilon` is the clip, `beta` is the weight of the KL penalty,
-# and `loss_type` chooses how the tokens' losses become one number. The profile contains all of these settings. The
-# next cell replaces four of its values, so that both runs have the same number of steps, the same learning rates and
-# the same number of answers in a step. It also turns checkpoints off. `load_policy` loads the model and a fresh
-# adapter with Unsloth.
+# settings is one of the pieces above:
+#
+# | setting | piece |
+# | --- | --- |
+# | `num_generations` | the group size |
+# | `scale_rewards` | the standard deviation in the advantage |
+# | `num_iterations` | the number of updates for each batch |
+# | `epsilon` | the clip |
+# | `beta` | the weight of the KL penalty |
+# | `loss_type` | how the tokens' losses become one number |
+#
+# The course's `profile` already sets them. The next cell replaces four other values, so that both runs have the same
+# number of steps, the same learning rates and the same number of answers in a step. `load_policy` loads the model and a
+# fresh adapter with Unsloth.
 
 # %%
 from grpo_workbook import RewardBar, load_policy
@@ -961,7 +1017,7 @@ settings = {
 }
 args = GRPOConfig(
     output_dir=str(profile.output / "scratch"), reward_weights=[2.0, 0.5, 0.5],
-    **{**settings, "save_strategy": "no"},
+    **{**settings, "save_strategy": "no"},  # no checkpoints
 )
 trl_policy, _ = load_policy(profile)
 trainer = GRPOTrainer(
@@ -979,7 +1035,6 @@ print(trl_after)
 # training, then for TRL's run against ours.
 
 # %%
-import pandas as pd
 from grpo_workbook import compare
 
 pairs = {"our training": (before, after), "TRL's run minus ours": (after, trl_after)}
@@ -989,17 +1044,27 @@ for name, (first, second) in pairs.items():
     interval = f"95 % interval {100 * low:+.1f} to {100 * high:+.1f}"
     print(f"{name}: {100 * change.gain:+.1f} points ({interval})")
     print(f"  {change.better} gained, {change.worse} lost: p = {change.p_value:.1g}")
+
+# %% [markdown]
+# **This training run helped.** It gained 68 problems and lost 18. Chance hardly gives a result as one-sided as this one
+# (p = 5e-08).
+#
+# **Between the two trainers no difference is shown.** After TRL's run 4.3 points fewer of the answers are right, but
+# this may be chance (p = 0.3), and the interval of the difference contains 0. The interval is wide, so the test does
+# not show that both trainers are equally good, either. The two runs train on different problems in each step and sample
+# different answers. So they cannot be expected to agree better than two runs with different seeds.
+#
+# The figure shows four metrics over the steps. Strong lines are means over 7 steps, and pale lines are single steps.
+# The dashed line in the first panel is the run in TRL; everything else is the run of our trainer. In the second panel,
+# 0.5 means that half of the groups of a step had zero variance.
+
+# %% tags=["hide-input"]
+import pandas as pd
+
 table = pd.DataFrame(log).set_index("step").rename(columns={"reward": "our reward"})
 trl_log = [entry for entry in trainer.state.log_history if "reward" in entry]
 table["TRL's reward"] = [entry["reward"] for entry in trl_log]
 smooth = table.rolling(7, center=True, min_periods=1).mean()
-
-# %% [markdown]
-# The figure shows four metrics over the steps of the run. Strong lines are means over 7 steps, and pale lines are
-# single steps. The dashed line in the first panel is the run in TRL; everything else is the run of our trainer. In the
-# second panel, 0.5 means that half of the groups of a step had zero variance.
-
-# %% tags=["hide-input"]
 useless = table["frac_reward_zero_std"].mean()
 panels_of = {  # title: columns, label of the y axis
     "Both rewards rise, TRL's later": (
@@ -1023,28 +1088,25 @@ for axes, (title, (names, label)) in zip(panels, panels_of.items()):
     axes.set(title=title, xlabel="step", ylabel=label)
 panels[0].legend(frameon=False, fontsize=8, loc="lower right")
 panels[1].set_ylim(0, 1)
-text = f"Four metrics over 40 steps, first to last 5 steps: {'; '.join(words)}."
-figures.show(figure, text)
+figures.show(figure, f"Four metrics, first to last 5 of 40 steps: {'; '.join(words)}.")
 
 # %% [markdown]
-# **This training run helped.** It gained 68 problems and lost 18, and chance hardly gives a result as one-sided as this
-# one (p = 5e-08). **Between the two trainers no difference is shown.** After TRL's run 4.3 points fewer of the answers
-# are right, but this may be chance (p = 0.3): the interval of the difference reaches from -11.3 to +2.3 points and
-# contains 0. The interval is wide, so the test does not show that both trainers are equally good, either. The two runs
-# train on other problems in each step and sample other answers. So they cannot be expected to agree better than two
-# runs with different seeds, and one run of each cannot tell whether it is chance that TRL's reward rises later. That
-# the course's class computes the same loss as TRL is shown by the comparison on the same answers, mentioned above.
+# **The value of the loss does not show progress.** At a ratio of 1 the loss of each token is minus the advantage of its
+# answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers. The
+# gradient of the loss is not 0, and the gradient moves the model.
 #
-# **The value of the loss does not show progress.** At a ratio of 1 the loss of each token is minus the advantage of
-# its answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers.
-# The gradient of the loss is not 0, and the gradient moves the model. So watch the reward and `frac_reward_zero_std`,
-# the fraction of groups that teach nothing. Read these two together, because a group teaches nothing when all of its
-# answers are wrong, and also when all of them are right.
+# So watch the reward and `frac_reward_zero_std`, the fraction of groups that teach nothing. Read these two together,
+# because a group teaches nothing when all of its answers are wrong, and also when all of them are right.
 #
-# The KL curve jumps at step 12, which lifts the strong line in steps 9 to 15. Why it jumps was not traced. The estimate
-# k3 grows with $\pi_{ref} / \pi$, so a single token that the policy rates far less likely than the reference can cause
-# most of a step's KL. All runs so far have `beta=0`, so your `kl_penalty` only measured the divergence; exercise 01.6
-# also lets it act.
+# TRL's reward rises later than ours. One run of each cannot tell whether this is chance. All runs so far have `beta=0`,
+# so your `kl_penalty` only measured the divergence; in exercise 01.6 you can let it act.
+#
+# <details><summary>For the curious: the jump of the KL curve</summary>
+#
+# The KL curve jumps at step 12. Why it jumps was not traced. The estimate k3 grows with $\pi_{ref} / \pi$, so a single
+# token that the policy rates far less likely than the reference can cause most of a step's KL.
+#
+# </details>
 
 # %% [markdown]
 # ## Exercises
@@ -1058,10 +1120,13 @@ figures.show(figure, text)
 # policy with four updates `"better"`, `"the same"` or `"worse"` on held-out problems? ("The same" means that no
 # difference is shown: a paired test gives p of at least 0.05.)
 #
-# Then try to do harm, and predict again. Change the dictionary to `{"once": 1, "16 times": 16}`; or go back to four
-# updates and give `train` the argument `learning_rate=2e-2 if updates > 1 else 2e-3`. (So only the second run has the
-# higher rate, and the cell compares it with the same first run as before.) The clip acts on single tokens and does not
-# limit the optimizer's step: which of the two changes leaves fewer answers right?
+# <details><summary>For the curious: two changes that try to do harm</summary>
+#
+# Predict again before you run each of them. Change the dictionary to `{"once": 1, "16 times": 16}`; or go back to four
+# updates and give `train` the argument `learning_rate=2e-2 if updates > 1 else 2e-3`. Which of the two changes leaves
+# fewer answers right?
+#
+# </details>
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1120,10 +1185,15 @@ predict("01.5", prediction, run);
 # `"falls"`? The function below rewards short answers; predict, and run the cell.
 #
 # Then write a reward of your own, and predict again: no digit 7, many plus signs, a long calculation. Some answers must
-# earn more than others from the start, or no group teaches anything. Finally, let your `kl_penalty` act: put
-# `lambda: run(beta=0.5)` in the place of `run` in the last line. Compare the KL, the length and the number of right
-# answers with those of the run without a penalty. (Your `kl_penalty` is the bare k3, without TRL's factor. Its gradient
-# is that of another divergence, but this one, too, is smallest where the policy equals the reference.)
+# earn more than others from the start, or no group teaches anything.
+#
+# <details><summary>For the curious: let your <code>kl_penalty</code> act</summary>
+#
+# Put `lambda: run(beta=0.5)` in the place of `run` in the last line. Compare the KL, the length and the number of right
+# answers with those of the run without a penalty. (Your `kl_penalty` is the bare k3, without TRL's correction. Its
+# gradient is that of another divergence, but this one, too, is smallest where the policy equals the reference.)
+#
+# </details>
 
 # %% tags=["exercise"]
 prediction = ...  # "rises", "stays" or "falls"
@@ -1182,23 +1252,42 @@ predict("01.6", prediction, run);
 # </details>
 
 # %% [markdown]
+# ## Summary
+#
+# How does GRPO turn a handful of rewards into a change of the weights?
+#
+# GRPO compares each reward with the mean of its group. The difference, divided by the group's standard deviation, is
+# the answer's advantage. The advantage weighs the log-probability of each token of the answer, and the gradient of this
+# loss changes the weights.
+#
+# - REINFORCE makes each sampled answer likelier, in proportion to its reward. A baseline that does not depend on the
+#   answer keeps the gradient unbiased and can make it far less noisy. GRPO's baseline is the group's mean, which
+#   replaces PPO's critic.
+# - A group whose answers all earn the same reward teaches nothing. After the division by the group's standard
+#   deviation, even a tiny difference has its full effect.
+# - The ratio corrects for answers that an older policy sampled: it leaves 1 when a batch is used for several optimizer
+#   steps. Clipping then removes the gradient of tokens whose probability has moved far enough in the wanted direction;
+#   tokens that moved in the wrong direction are never clipped.
+# - The loss stays near 0 and does not show progress: watch rewards, gradient norms and `frac_reward_zero_std`.
+#
+# The rest of this chapter, "For the curious", answers three further questions. The next chapter does not need them.
+
+# %% [markdown]
 # ## For the curious
 #
-# The rest of this chapter answers three further questions: what do the variants of GRPO's loss change, how large should
-# a group be, and which estimate of the KL divergence is right?
+# What do the variants of GRPO's loss change, how large should a group be, and which estimate of the KL divergence is
+# right?
 #
 # ### Variants of the loss
 #
-# The objective takes the mean over an answer's tokens, then over answers. Other loss types differ in two places. One is
-# how the tokens' losses become one number: `dr_grpo` divides their sum by a constant, the number of answers times the
-# longest allowed completion; `dapo` and `bnpo` divide it by the number of tokens. The other is what happens to a ratio
-# far from 1: GSPO has one ratio for the whole answer, and clips the answer as a whole; `cispo` caps a token's weight
-# but never takes its gradient away.
+# The objective takes the mean over an answer's tokens, then over answers. Other loss types differ in two places:
+#
+# - **How the tokens' losses become one number.** `dr_grpo` divides their sum by a constant, the number of answers times
+#   the longest allowed completion. `dapo` and `bnpo` divide it by the number of tokens.
+# - **What happens to a ratio far from 1.** GSPO has one ratio for the whole answer, and clips the answer as a whole.
+#   `cispo` caps a token's weight but never takes its gradient away.
 #
 # The **weight** of a token is the gradient of the loss with respect to its log-probability, so autograd can compute it.
-# The figure has four answers of 4, 7, 11 and 16 tokens, each with an advantage of 1, in a batch that is used a second
-# time. Each title gives the weight of a token at a ratio of 1; in it, 20 is the longest allowed completion and 38 the
-# number of tokens in the batch.
 
 # %% tags=["hide-input"]
 from grpo_workbook import grpo_loss
@@ -1224,11 +1313,13 @@ for title, (loss_type, level, low, high) in variants.items():
     weight[title] = -torch.autograd.grad(loss, logp)[0]
 
 # %% [markdown]
-# One row is one answer, and one bar is one token: the higher the bar, the larger the token's weight. All panels have
-# the same scale. A cross marks a token that was clipped. The panels of dr_grpo and dapo have the same shape, because
-# within one batch the two differ only by a factor: dr_grpo divides by 80, which is the same in every step, and dapo by
-# 38, the tokens of this batch. Except under GSPO, the bars of a row differ, because a token's weight is multiplied by
-# its ratio.
+# The figure has four answers of 4, 7, 11 and 16 tokens, each with an advantage of 1, in a batch that is used a second
+# time. One row is one answer, and one bar is one token: the higher the bar, the larger the token's weight. All panels
+# have the same scale. A cross marks a token that was clipped.
+#
+# Each title gives the weight of a token at a ratio of 1; in it, 20 is the longest allowed completion and 38 the number
+# of tokens in the batch. Except under GSPO, the bars of a row differ, because a token's weight is multiplied by its
+# ratio.
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.5, 6.2, 6, 3)
@@ -1273,20 +1364,24 @@ figures.show(figure, f"{words}38 tokens, panel by panel: {', '.join(counts)}.")
 # | [CISPO](https://arxiv.org/abs/2506.13585) | rare but important tokens that lose their gradient to clipping | caps a token's weight, but keeps its gradient | `loss_type="cispo"`, `epsilon_high=5.0` |
 #
 # **`loss_type="dapo"`, TRL's default and this course's, is not DAPO.** It is only DAPO's way to count tokens. DAPO also
-# needs `epsilon_high=0.28`, `mask_truncated_completions=True` (or a reward for length, chapter 03), and *dynamic
-# sampling*: zero-variance groups are thrown away and sampled anew until the batch is full. TRL 1.15 has no switch for
-# dynamic sampling.
+# needs `epsilon_high=0.28` (*clip-higher*: a rare token reaches a ratio of 1.2 after a tiny change in probability),
+# `mask_truncated_completions=True` (or a reward for length, chapter 03), and *dynamic sampling*: zero-variance groups
+# are thrown away and sampled anew until the batch is full. TRL 1.15 has no switch for dynamic sampling.
 #
 # GSPO's ratio is a mean over the answer's tokens, so it stays nearer to 1 than the ratios of most single tokens.
 # Therefore its bounds are so narrow (the figure uses 0.03 to show an answer that is clipped as a whole). AdamW cancels
 # a constant factor. So the small size of `dr_grpo`'s weights matters only where gradients are clipped to a norm. What
 # remains is that a step with more tokens counts for more with `dr_grpo`, because its divisor does not grow with them.
-# [Chapter 12](12_which_algorithm.ipynb) compares some of these methods in runs.
+# [Chapter 12](12_which_algorithm.ipynb) compares some of these methods in runs. TRL knows three more loss types: sapo,
+# luspo and vespo.
 #
 # </details>
 
 # %% [markdown]
 # ### How large should a group be?
+#
+# TRL's default group size, 8, suits problems that the model solves about half of the time. The reason is the groups
+# with zero variance, which teach nothing.
 #
 # If the model solves a problem with probability $p$, then $n$ answers are all right with probability $p^n$, and all
 # wrong with probability $(1 - p)^n$. So the fraction of zero-variance groups is $p^n + (1 - p)^n$. The next cell
@@ -1318,7 +1413,7 @@ for p in (0.2, 0.5, 0.9):
     print(f"  in the others a right answer's mean advantage is {advantage:.2f}")
 
 # %% [markdown]
-# The figure shows both results for all group sizes, with one line for each rate of solved problems.
+# The figure shows both results for all group sizes, with one line for each rate.
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(8.5, 3.2, 2, 2)
@@ -1349,11 +1444,12 @@ figures.show(figure, text)
 # and a group of eight gives about 1.6 on average. For a problem that is solved 90 % of the time it is the other way
 # round: the advantage should be 0.33, and small groups give more.
 #
-# The formula is for one problem; do not put the mean rate of a data set into it. The run above solved 30 % of its
-# held-out problems before training and 50 % after it, for which the formula gives 6 % and 1 %, and yet 39 % of its
-# groups taught nothing: many of its problems are solved nearly never or nearly always. TRL's default group size is 8.
-# It suits problems that the model solves about half of the time. For problems that the model solves 90 % of the time,
-# 43 % of the groups of 8 have zero variance. Then use larger groups, or harder problems (chapter 07).
+# The formula is for one problem; do not put the mean rate of a data set into it. The run above solved between 30 % and
+# 50 % of its held-out problems, for which the formula gives at most 6 %. Yet 39 % of its groups taught nothing, because
+# many of its problems are solved nearly never or nearly always.
+#
+# For problems that the model solves 90 % of the time, 43 % of the groups of 8 have zero variance. Then use larger
+# groups, or harder problems (chapter 07).
 
 # %% [markdown]
 # ### Which estimate of the KL divergence is right?
@@ -1361,10 +1457,13 @@ figures.show(figure, text)
 # Three estimators of the divergence are common. With $d = \log \pi_{ref} - \log \pi$ of a sampled token, they are
 # $k_1 = -d$, $k_2 = d^2/2$ and $k_3 = e^d - d - 1$.
 #
-# Keep two questions apart. Is the *value* of an estimator right on average? And is its *gradient* right when the
-# estimator is used as a loss? With a vocabulary of three tokens both questions have exact answers. In the next cell,
-# `p` is the policy's probability of each token, without a gradient. It weighs the values of the estimators, because
-# the policy would sample each token with this probability.
+# The short answer: k3 is right as a value, but as a loss it needs the ratio as a factor. TRL 1.15 multiplies by it
+# (`use_bias_correction_kl`, on by default).
+#
+# To see why, keep two questions apart. Is the *value* of an estimator right on average? And is its *gradient* right
+# when the estimator is used as a loss? With a vocabulary of three tokens both questions have exact answers. In the next
+# cell, `p` is the policy's probability of each token, without a gradient. It weighs the values of the estimators,
+# because the policy would sample each token with this probability.
 
 # %%
 from grpo_workbook.grpo import kl_estimate
@@ -1399,8 +1498,9 @@ for name, numbers in slope.items():
 # %% [markdown]
 # On the left, the figure shows the value of each estimator over $d$, with its mean over the policy's own tokens in the
 # legend. On the right it shows the gradients above, with a group of bars for each logit. The blue bars of a group have
-# the same height, the gradient of KL(policy || reference), the divergence that GRPO means to penalise; so have the
-# orange and brown ones, the gradient of KL(reference || policy). k1 has no bars, because its gradients are 0.
+# the same height: the gradient of KL(policy || reference), the divergence that GRPO means to penalise. The orange and
+# the brown bar of a group also have one height: the gradient of KL(reference || policy). k1 has no bars, because its
+# gradients are 0.
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(9.0, 3.3, 2, 2)
@@ -1443,10 +1543,16 @@ figures.show(
 # | k3 times the ratio | as k3 | right |
 #
 # KL(policy || reference) is called the *reverse* KL divergence; KL(reference || policy) is the *forward* one. The
-# reverse one penalises a policy that writes what the reference would hardly ever write. The word "right" refers here
-# to one token, given the tokens before it. The divergence of whole answers also depends on how often the policy
-# writes each beginning of an answer. A penalty that is added to the loss token by token does not contain this part
-# of the gradient. k1 inside the reward does, because there the divergence of a whole answer weighs each of its tokens.
+# reverse one penalises a policy that writes what the reference would hardly ever write.
+#
+# <details><summary>What "right" means here: one token, not the whole answer</summary>
+#
+# The word "right" refers here to one token, given the tokens before it. The divergence of whole answers also depends on
+# how often the policy writes each beginning of an answer. A penalty that is added to the loss token by token does not
+# contain this part of the gradient. k1 inside the reward does, because there the divergence of a whole answer weighs
+# each of its tokens.
+#
+# </details>
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for automatic checks: it fails if the model was not trained or did not learn.
@@ -1473,30 +1579,12 @@ assert proved["trl_after"] > proved["before"] + 0.08, "TRL's model did not learn
 assert outside[1] > 0 and ratios[0].sub(1).abs().max() < 1e-4, "no ratio left 1"
 
 # %% [markdown]
-# ## Summary
+# ## Sources
 #
-# How does GRPO turn a handful of rewards into a change of the weights?
-#
-# - REINFORCE makes each sampled answer likelier, in proportion to its reward. A baseline that does not depend on the
-#   answer keeps the gradient unbiased and can make it far less noisy. GRPO's baseline is the group's mean, which
-#   replaces PPO's critic.
-# - A group whose answers all earn the same reward teaches nothing, and small groups bias the advantage. After the
-#   division by the group's standard deviation, even a tiny difference has its full effect.
-# - The ratio corrects for answers that an older policy sampled: it leaves 1 when a batch is used for several optimizer
-#   steps. Clipping then removes the gradient of tokens whose probability has moved far enough in the wanted direction;
-#   tokens that moved in the wrong direction are never clipped.
-# - k3 is right on average as an estimate of the KL divergence, but its gradient is not; multiplied by the ratio it is.
-# - With `grpo` every answer has the same weight, with `dapo` and `dr_grpo` every token. `loss_type="dapo"` is only a
-#   part of DAPO.
-# - The loss stays near 0 and does not show progress: watch rewards, gradient norms and `frac_reward_zero_std`.
-# - The answer to the question: GRPO compares each reward with the mean of its group. The difference, divided by the
-#   group's standard deviation, is the answer's advantage. The advantage weighs the log-probability of each token of the
-#   answer, and the gradient of this loss changes the weights.
-#
-# Sources: [REINFORCE](https://link.springer.com/article/10.1007/BF00992696), [PPO](https://arxiv.org/abs/1707.06347),
+# [REINFORCE](https://link.springer.com/article/10.1007/BF00992696), [PPO](https://arxiv.org/abs/1707.06347),
 # [RLOO](https://arxiv.org/abs/2402.14740), [DeepSeekMath](https://arxiv.org/abs/2402.03300) (GRPO), [Schulman's
 # note](http://joschu.net/blog/kl-approx.html) (k1, k2, k3), [DeepSeek-V3.2](https://arxiv.org/abs/2512.02556) (k3
-# times the ratio). TRL knows three more loss types: sapo, luspo and vespo.
+# times the ratio).
 #
 # Next: [02 · Dataset preparation](02_dataset_prep.ipynb) makes the rows that such a trainer reads. In
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb) Unsloth and TRL train in 4-bit.
