@@ -916,8 +916,8 @@ for learning_rate in (2e-5, 2e-4, 2e-3):
     print(f"the largest is {change.max().exp():.2f}")
 
 # %% [markdown]
-# At the largest rate, the probability of one token grew most. The next cell prints the answer up to this token, and the
-# probability of the token before and after the update.
+# Which token belongs to the largest ratio at the largest rate? The next cell prints its answer up to this token, and
+# the probability of the token before and after the update.
 
 # %%
 row, column = divmod(int(change.argmax()), mask.shape[1])
@@ -928,11 +928,11 @@ for name, values in (("before", old_logp), ("after", logp)):
     print(f"probability of the token {name}: {values[row, column].exp():.3f}")
 
 # %% [markdown]
-# The token is the last digit printed, with which the next step of the calculation begins. It stands in the only right
-# answer of its group, which therefore has a large advantage. The policy gave this token a probability of 2 % when it
-# sampled the answer, and of nearly 100 % after one update, so the ratio is about 41. The clip does not undo such a
-# jump. It only takes away the token's own gradient in the later updates; Adam's momentum and the gradients of other
-# tokens can still move it.
+# The token is the 1 at the end of the printed answer, with which the next step of the calculation begins. It stands in
+# the only right answer of its group, which therefore has a large advantage. The policy gave this token a probability of
+# 2 % when it sampled the answer, and of nearly 100 % after one update, so the ratio is about 41. The clip does not undo
+# such a jump. It only takes away the token's own gradient in the later updates; Adam's momentum and the gradients of
+# other tokens can still move it.
 #
 # The cause is the size of the step. AdamW divides each gradient by its own recent size. So in its first step every
 # weight that has a gradient moves by about the full learning rate, however small this gradient is. At a learning rate
