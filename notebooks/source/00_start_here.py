@@ -65,13 +65,15 @@ figures.show(
 )
 
 # %% [markdown]
-# Follow the arrows from the prompt. Blue boxes hold texts, orange boxes hold numbers, the white box is the model, and
-# the green box is the program that checks. The **advantage** of an answer is its reward minus the mean of its group,
-# divided by the group's standard deviation. The grey box is the **critic**, a second model that an older method (PPO)
-# trains to predict the reward. GRPO takes the mean of the group instead, so no arrow leads to the critic.
+# Follow the arrows from the prompt. In this example an answer earns 3 for the right number inside `<answer>` tags, 1
+# for the tags with a wrong number, and 0 without the tags.
 #
-# In this example an answer earns 3 for the right number inside `<answer>` tags, 1 for the tags with a wrong number, and
-# 0 without the tags.
+# What counts is whether an answer is better than the others of its group. So each reward becomes an **advantage**: the
+# reward minus the mean of its group, divided by the group's standard deviation. Because of the division, groups with
+# large and with small differences count alike.
+#
+# The grey box is the **critic**, a second model that an older method (PPO) trains to predict the reward. GRPO takes the
+# mean of the group instead, so no arrow leads to the critic.
 
 # %%
 from statistics import mean, stdev
@@ -91,9 +93,9 @@ for answer, reward in zip(answers, rewards):
 # Nobody wrote a solution that the model could imitate, and no second model acted as a judge. GRPO needs two things: a
 # check that you trust, and a model that *sometimes* passes this check.
 #
-# If all answers of a group earn the same reward, each reward equals the mean, and the standard deviation is 0 as well.
-# Trainers add a tiny number to the deviation before they divide (TRL adds 0.0001). So every advantage is 0 / 0.0001 =
-# 0, and the rewards of this group teach the model nothing. Such a group is called a **zero-variance group**.
+# Why sometimes? If all answers of a group earn the same reward, each reward equals the mean. Then every advantage is 0,
+# and the rewards of this group teach the model nothing. Such a group is called a **zero-variance group**. (Its standard
+# deviation is 0, too. So that nothing is divided by 0, trainers first add a tiny number to it.)
 
 # %% [markdown]
 # ### Exercise 00.1 · `teaches` · easy · 3 minutes
@@ -133,15 +135,19 @@ check("00.1", teaches);
 # %% [markdown]
 # ## A short run of GRPO
 #
-# A **profile** holds the settings that fit a machine. This chapter uses the profile *smoke* and a tiny model, so that
-# the run is short on any machine. If you have a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3
-# with the same code.
+# The task of this run is to solve a word problem and to give the number in a fixed form. One of the problems is: *A
+# shop had 29 ribbons in the morning and sold 6 of them by noon. How many ribbons were not sold?* The working must stand
+# inside `<reasoning>` tags, and the number, 23, inside `<answer>` tags.
 #
-# The model is *tiny-form*, a Qwen3 with only 0.67 million weights. We made it for lessons about form: by imitating
-# written solutions it was first taught to solve problems of the same kinds as those of this chapter, and then, on
-# purpose, to write its results in messy forms. So GRPO starts here, as it mostly does, from a model that passes the
-# check sometimes. The model has never seen the problems of this chapter themselves ([its
-# card](../data/tiny-form/README.md) has the numbers).
+# The model is *tiny-form*, a Qwen3 with only 0.67 million weights. We made it for lessons about form: it was first
+# taught, by imitating written solutions, to solve such problems, and then, on purpose, to write its results in messy
+# forms. So GRPO starts here, as it mostly does, from a model that passes the check sometimes. The model has never seen
+# the problems of this chapter ([its card](../data/tiny-form/README.md) has the numbers).
+#
+# The run has five parts: choose the settings, load the model, load the problems, measure the model, and train it.
+#
+# A **profile** holds the settings that fit a machine. The profile *smoke* and the tiny model make the run short on any
+# machine. If you have a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3 with the same code.
 
 # %%
 from grpo_workbook import choose_profile, quiet, use_one_thread
@@ -156,31 +162,39 @@ print(profile)
 
 # %% [markdown]
 # The last two lines are about the training. A *completion* is one answer. At each of the 40 *steps* the policy answers
-# 10 problems 8 times each, which makes 80 completions in 10 groups; then its weights are changed once. The learning
-# rate of 0.0015 suits only a model as tiny as this one: the profiles for real models use 0.00001, and [chapter
-# 04](04_grpo_run.ipynb) gives the source of these rates. NF4 and LoRA are explained next.
+# 10 problems, 8 times each. So a step has 80 completions. Then the weights are changed once.
 #
-# Now load the model. Three libraries work together in this course. *Transformers* runs the model, *TRL* (Transformer
-# Reinforcement Learning) has the GRPO trainer, and *Unsloth* makes both faster on a GPU. The model's own weights are
-# frozen, that is, training does not change them. They are stored in 4 bits, in a format called NF4, so that a large
-# model fits a small GPU. The tiny model would not need this, but it is loaded in the same way. Training changes only a
-# **LoRA adapter**: small matrices that are added beside the frozen ones; the rank is their thin dimension. Unsloth must
-# be imported before TRL and Transformers, because it changes parts of both. (The line that Unsloth prints on a CPU
-# names only `SFTTrainer`. GRPO runs there too; chapter 04 explains why.)
+# The learning rate of 0.0015 suits only a model as tiny as this one. [Chapter 04](04_grpo_run.ipynb) gives the much
+# lower rates for real models.
+
+# %% [markdown]
+# Now load the model. Three libraries work together: *Transformers* runs the model, *TRL* (Transformer Reinforcement
+# Learning) has the GRPO trainer, and *Unsloth* makes both faster on a GPU.
+#
+# The model's own weights are *frozen*: training does not change them. They are stored in 4 bits, in a format called
+# NF4, so that a large model fits a small GPU. Training changes only a **LoRA adapter**: small matrices that are added
+# beside the frozen ones. The *rank* that was printed above, 16, is the length of their short side.
 
 # %%
 import os
 
 if os.path.isdir(profile.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
-import unsloth
+import unsloth  # before TRL and Transformers: it changes parts of both
 from grpo_workbook import load_policy
 
 model, tokenizer = load_policy(profile)
 
 # %% [markdown]
-# The task is to solve word problems and to give the number in a fixed form. Some problems are **held out**: the model
-# never trains on them.
+# <details><summary>For the curious: 4 bits for a tiny model, and the line that Unsloth prints</summary>
+#
+# The tiny model needs no 4 bits, but it is loaded in the same way as a large one. On a CPU Unsloth names only
+# `SFTTrainer`. GRPO runs there, too; [chapter 04](04_grpo_run.ipynb) explains why.
+#
+# </details>
+#
+# Now load the problems. Some of them are **held out**: the model never trains on them. The cell prints the first of
+# these, as the model gets it.
 
 # %%
 from grpo_workbook import data, load_problems, to_dataset
@@ -193,10 +207,11 @@ for message in heldout_set[0]["prompt"]:
 print("right answer:", heldout_set[0]["answer"])
 
 # %% [markdown]
-# Measure the model before training. An answer is *strictly* right if both its number and its form are right. The
-# answers are **sampled**: each token is drawn at random with the probability that the model gives it. This is called
-# sampling at temperature 1, and training will sample in the same way. Sampling gives a group different answers, among
-# them some that the policy rarely writes; this is called **exploration**.
+# Measure the model before training. An answer is *strictly* right if both its number and its form are right.
+#
+# The answers are **sampled**: each token is drawn at random with the probability that the model gives it (this is
+# sampling at temperature 1). Training will sample in the same way, because GRPO needs answers that differ. Among
+# them are answers that the policy rarely writes; trying such answers is called **exploration**.
 
 # %%
 from grpo_workbook import evaluate
@@ -217,16 +232,25 @@ print(before.completions[0])
 # The first answer has the right number, but not inside the `<answer>` tags that the system message asks for. So this
 # answer is not strictly right.
 #
-# Now train. `GRPOConfig` and `GRPOTrainer` are TRL's own classes; the profile supplies most arguments of `GRPOConfig`.
-# Two of these settings are not those of the paper of 2024, as in many runs today: there is no KL penalty (`beta` is 0),
-# and the loss averages over all tokens of a step (`loss_type="dapo"`). [Chapter 01](01_grpo_from_scratch.ipynb)
-# explains both.
+# Now train. Three reward functions each give an answer a number from 0 to 1. TRL multiplies each number by a weight and
+# adds up the results:
 #
-# Each of three reward functions gives an answer a number from 0 to 1, and TRL adds these numbers up with weights: 2 for
-# the right number inside `<answer>` tags, 0.5 for the whole requested form and 0.5 for parts of it. So a right number
-# in the tags earns most of the reward even if the rest of the form is wrong, and a right number outside of the tags
-# earns none of the 2. `Float32Adapters` keeps the adapter's numbers in full precision, and `RewardBar` shows the mean
-# reward and the mean length in tokens.
+# - `correctness_reward`, weight 2, is for the right number inside `<answer>` tags.
+# - `strict_format_reward`, weight 0.5, is for the whole requested form.
+# - `incremental_format_reward`, weight 0.5, is for parts of this form: a quarter for each of the four tags in place.
+#
+# So a right number outside of the tags earns nothing from the first function, which has most of the weight.
+#
+# `GRPOConfig` and `GRPOTrainer` are TRL's own classes; the profile supplies most arguments of `GRPOConfig`.
+# `Float32Adapters` keeps the adapter's numbers in full precision, and `RewardBar` shows the mean reward and the mean
+# length in tokens.
+#
+# <details><summary>For the curious: two settings that differ from the paper of 2024</summary>
+#
+# As in many runs today, there is no KL penalty (`beta` is 0), and the loss averages over all tokens of a step
+# (`loss_type="dapo"`). [Chapter 01](01_grpo_from_scratch.ipynb) explains both.
+#
+# </details>
 
 # %%
 from grpo_workbook import (
@@ -250,13 +274,7 @@ trainer.train();
 
 # %% [markdown]
 # (The bar shows the time of the stored run, whose machine had other work. On two idle cores these steps take about half
-# a minute.)
-#
-# In the figure the blue line is the weighted total, which can reach 3. The other lines are the three rewards before
-# weighting, each of which can reach 1. From about step 12 the two lines of the form lie on top of each other. Pale
-# lines show single steps. Strong lines are smoothed: each point is the mean of the 7 steps around it. At the ends there
-# are fewer: the first point is the mean of the steps 1 to 4, so it lies above the pale one. The title compares the
-# first five steps with the last five.
+# a minute.) The figure shows how the rewards change during training:
 
 # %% tags=["hide-input"]
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -271,6 +289,14 @@ for label in figure.legends[0].get_texts():
     label.set_text(f"{name} ({weights.get(name, 'weight 0.5')})")
 figure.set_size_inches(8, 3.6)  # room for the longer legend
 figures.show(figure, words)
+
+# %% [markdown]
+# The blue line is the weighted total, which can reach 3. The other lines are the three rewards before weighting, each
+# of which can reach 1. Pale lines show single steps, and strong lines are smoothed. The title compares the first five
+# steps with the last five.
+#
+# So the reward rises. The form is learned first: from about step 12 its two lines lie on top of each other, close to 1,
+# while the correctness is still lower.
 
 # %% [markdown]
 # ## Did it learn?
@@ -332,9 +358,11 @@ figures.show(
 )
 
 # %% [markdown]
-# Left: the fraction of strictly right answers; the black lines are the 95 % intervals. Right: the number of problems
-# with each pair of results, first before and then after training. There the blue bar counts the problems that were
-# gained, the orange bar those that were lost, and the grey bars those whose result did not change.
+# Left: the fraction of strictly right answers, with 95 % intervals. Right: the problems, sorted by their results before
+# and after training. The blue bar counts the gained problems, and the orange bar the lost ones.
+#
+# So the answer is yes: chance hardly explains 109 gains against 1 loss, and the model never trained on these problems.
+# After the exercise comes the question *what* it learned.
 
 # %% [markdown]
 # ### Exercise 00.2 · `form_alone` · easy · 5 minutes
@@ -362,6 +390,7 @@ def form_alone() -> dict:
     form_trainer.train()
     trained = ask_heldout_problems(policy)
     strict = (mean(before.strict), mean(trained.strict))
+    # lenient: a right number in any readable form
     lenient = (mean(before.lenient), mean(trained.lenient))
     return {"strict": strict, "lenient": lenient, "n": trained.n}
 
@@ -383,12 +412,12 @@ predict("00.2", prediction, form_alone);
 # ```
 #
 # Most numbers were right before training, and with the right form they count as strictly right. In our run the strict
-# rate rose from 21 % to 75 %. Would the form alone have been enough? Not quite. After training 75 % of the numbers were
-# right in any form, too: every right number stood in the requested form, and what was still missing were right numbers,
-# for which this reward does not pay. The run above, whose reward also pays for the number, reached 89 %. It had 40
-# steps and not 24, but at step 24 its correctness reward, the right number in the tags, was already above 0.8 on the
-# training problems (see the figure of the rewards). A reward for the form alone is also dangerous: it would have risen
-# in the same way if the model's numbers had become worse.
+# rate rose from 21 % to 75 %. After training every right number stood in the requested form. What was still missing
+# were right numbers, for which this reward does not pay. The run above, which pays for them, reached 89 %. (It had more
+# steps, but at step 24 its correctness reward was already above 0.8 on the training problems.)
+#
+# A reward for the form alone is also dangerous: it would have risen in the same way if the model's numbers had become
+# worse.
 #
 # </details>
 
@@ -397,8 +426,7 @@ predict("00.2", prediction, form_alone);
 #
 # The strict rate needs the right number *and* the right form. Which of the two did training improve? *Lenient* scoring
 # counts a right number in any readable form: in the tags, else after `####`, else as the last number of the answer. The
-# function `compare` does for both rates what was done above for the strict one: it gives the rates with their
-# intervals, the gain with its interval, and the paired test.
+# function `compare` makes the paired test for both rates, and also gives each gain with its interval.
 
 # %%
 from grpo_workbook import compare
@@ -419,15 +447,12 @@ for name, change in (("strict", comparison.strict), ("lenient", comparison.lenie
 # finds what a reward pays for.
 #
 # Is the smaller gain, the lenient one, more than chance? The paired test says yes: 28 problems were gained and 11 lost,
-# and coin tosses give a result at least as one-sided as this one with a probability of only 0.009. But 160 problems do
-# not tell the size of this gain well: its interval reaches from 3 to 18 points.
+# p = 0.009. But 160 problems do not tell the size of this gain well: its interval reaches from 3 to 18 points.
 #
-# A part of this uncertainty comes from sampling: with another random seed the same model answers differently. The
-# interval already counts this, and more answers to each problem make it narrower. So the next cell asks both models
-# again, with three other seeds. Seed 0 is the measurement above. For each problem the cell then takes the mean gain
-# over the four seeds, and from these 160 gains it computes an interval:
+# Part of this uncertainty comes from sampling: with another random seed the same model answers differently. So the next
+# cell asks both models again with three more seeds, and takes the mean over all four:
 
-# %%
+# %% tags=["hide-input"]
 import numpy as np
 from grpo_workbook import bootstrap_interval
 
@@ -452,15 +477,25 @@ for name, outcomes in (("strict", strict), ("lenient", lenient)):
     print(f"  gain over four seeds: {100 * gains.mean():.1f} points ({interval})")
 
 # %% [markdown]
-# The lenient rate of the untrained model lies between 69 % and 79 %, depending on the seed, and that of the trained
-# model between 88 % and 91 %. Seed 0 was a lucky one for the untrained model. The first interval, 3 to 18 points,
-# allowed for that: it contains the lenient gain over four seeds, 16.7 points. The four seeds narrow the interval to 13
-# to 20. The strict gain hardly changes. One sampled rate can be several points off. Before you claim a gain, measure
-# enough problems ([chapter 08](08_evaluation.ipynb) computes how many), and ask both models the same ones. All of this
-# concerns one training run: a run with another seed could end elsewhere.
+# Over four seeds the strict rate rises by 66.7 points and the lenient rate by 16.7. Seed 0 was a lucky one for the
+# untrained model: its lenient rate is 79 % there, and 72 % or less with the other seeds. So one sampled rate can be
+# several points off. [Chapter 08](08_evaluation.ipynb) computes how many problems are enough. All of this concerns one
+# training run: a run with another seed could end elsewhere.
 #
-# Is the lenient gain new arithmetic? Sampling mixes what a model knows with habits that it shows only now and then. So
-# let both models answer once more, now **greedily**: each token is the most likely one.
+# <details><summary>For the curious: what the four seeds do to the interval</summary>
+#
+# For each problem the cell takes the mean gain over the four seeds, and from these 160 gains it computes an interval.
+# The first interval of the lenient gain, 3 to 18 points, already allowed for the luck of one seed: it contains the 16.7
+# points. Four seeds narrow it to 13 to 20.
+#
+# </details>
+
+# %% [markdown]
+# ### Is it new arithmetic?
+#
+# The lenient rate rose. Did the model learn to compute better? A sampled answer can be wrong by bad luck, because
+# sampling sometimes draws a token that the model itself finds unlikely. So let both models answer once more, now
+# **greedily**: each token is the most likely one.
 
 # %%
 greedy_after = ask_heldout_problems(model, sample=False)
@@ -504,42 +539,44 @@ axes.set_title(f"{title}:\nstrict {strict_change}, lenient {lenient_change}")
 figures.show(figure, f"Pairs of bars, before to after: {changes}.")
 
 # %% [markdown]
-# Each pair of bars is one way to score and to answer: grey (left) before training, blue (right) after it. A bar's
-# height is the fraction of right answers, and the black lines are 95 % intervals over the problems. Compare the two
-# greedy pairs.
+# Each pair of bars is one way to score and to answer, and the black lines are 95 % intervals. Compare the two greedy
+# pairs.
 #
 # Before training, 98.8 % of the greedy answers have the right number. So the model knew this arithmetic already. Its
-# sampled answers were worse, because sampling also draws what is less likely. A part of this we had taught it on
-# purpose: in its examples 8 % of the answers were guesses without any working, and 5 % had a planted error. Wrong
-# answers earn less, so GRPO makes them rarer, and the sampled rate rises. The greedy rate does not rise: after training
-# it is 97.5 %, which is two problems fewer and may be chance. It had almost no room to rise, because only two of the
-# 160 problems were wrong before. So this run gives no sign of new arithmetic.
+# sampled answers were worse, because sampling also draws what is less likely, such as the guesses and errors that we
+# had taught the model on purpose. Wrong answers earn less, so GRPO makes them rarer, and the sampled rate rises. The
+# greedy rate had almost no room to rise: before training two of the 160 problems were wrong, and after it four, which
+# may be chance. So this run gives no sign of new arithmetic.
 #
-# The form is another matter: the greedy *strict* rate rises from 43.1 to 97.5 %. Before training more than half of the
-# greedy answers had the right number in a wrong form. Even so, GRPO did not invent the requested form: before training
-# 23 % of the sampled answers were strictly right, so at least these had it. GRPO made what the model did sometimes, the
-# requested form and right numbers, what it does nearly always.
+# The form is another matter: the greedy *strict* rate rises from 43.1 to 97.5 %. Even so, GRPO did not invent the
+# requested form: before training 23 % of the sampled answers were strictly right, so the model wrote this form
+# sometimes. GRPO turned what the model did sometimes, in form and in numbers, into what it does nearly always.
 #
-# GRPO can also improve more than the form: in [chapter 04](04_grpo_run.ipynb) another tiny model, which already writes
-# the requested form, trains on kinds of problem that it had hardly seen. There the fraction of right answers rises from
-# 44 % to 85 % of 120 problems (with greedy answers). None of the gain is form. In sampled answers, about half of the
-# gain is on problems that the model had sometimes solved before, and the other half on problems that it had solved in
-# none of 15 tries. It knew the arithmetic of these problems already, and learned to use it in these kinds.
+# GRPO can also improve more than the form: [chapter 04](04_grpo_run.ipynb) shows such a run. Whether GRPO can add
+# anything new to a model is in dispute.
 #
-# > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837) say no:
-# > with enough samples, base models solved at least as many problems as their trained versions.
-# > [ProRL](https://arxiv.org/abs/2505.24864) says yes: after long training that kept the answers diverse, models solved
-# > problems at which the base model failed in every sample. [Chapter 08](08_evaluation.ipynb) shows how to measure such
-# > a difference.
+# <details><summary>For the curious: what else GRPO can improve, and the dispute</summary>
+#
+# In chapter 04 another tiny model, which already writes the requested form, trains on kinds of problem that it had
+# hardly seen. The fraction of right greedy answers rises from 44 % to 85 %, and none of the gain is form. In sampled
+# answers, about half of the gain is on problems that the model had solved in none of 15 tries. It knew the arithmetic
+# of these problems already, and learned to use it in these kinds.
+#
+# Does such training add anything new? [Yue et al. 2025](https://arxiv.org/abs/2504.13837) say no: with enough samples,
+# base models solved at least as many problems as their trained versions. [ProRL](https://arxiv.org/abs/2505.24864) says
+# yes: after long training that kept the answers diverse, models solved problems at which the base model failed in every
+# sample. [Chapter 08](08_evaluation.ipynb) shows how to measure such a difference.
+#
+# </details>
 
 # %% [markdown]
 # ## Which method when
 #
 # GRPO is one of several ways to train a model further. Start at the top of the tree, with the question whether a
 # program can check an answer. White boxes are questions, blue boxes are methods, and the grey box means that no
-# training is needed. *Pairs* are two answers to the same question, of which people have said which is better. *You
-# can sample* means that the policy can write answers of its own during training. The table below the tree explains
-# the names of the methods.
+# training is needed. A *pair* is two answers to the same question, of which people have said which is better. A *reward
+# model* is trained on such pairs, and then gives rewards where no program can. *You can sample* means that the policy
+# can write answers of its own during training. The table below the tree explains the names of the methods.
 
 # %% tags=["hide-input"]
 question = figures.PALE["model"]
@@ -584,14 +621,19 @@ figures.show(
 # | RLHF, learning from human feedback | people's comparisons | learns from new answers without a check | the reward model can be fooled |
 #
 # GRPO, PPO and the last stage of RLHF sample new answers for each step. Such methods are called **on-policy**: the
-# policy learns from what it writes now. Rejection sampling as in the table samples only once, so after its first update
-# it learns from what an older policy wrote.
+# policy learns from what it writes now.
 #
-# The tree leaves out one way. Where no program can check an answer, another language model can, with a written list of
-# criteria ([chapter 14](14_judges_and_rubrics.ipynb)). Its verdicts can then be the rewards of GRPO, but it can be
-# fooled, as a reward model can ([chapter 13](13_learned_rewards.ipynb)). Methods are also combined, such as SFT until
-# the model passes sometimes, and then GRPO. [Chapter 12](12_which_algorithm.ipynb) compares methods by runs, and
-# [chapter 10](10_scale_out.ipynb) shows how much memory each of them needs.
+# Methods are also combined, such as SFT until the model passes sometimes, and then GRPO. [Chapter
+# 12](12_which_algorithm.ipynb) compares methods by runs, and [chapter 10](10_scale_out.ipynb) shows how much memory
+# each of them needs.
+#
+# <details><summary>For the curious: a model as the judge</summary>
+#
+# Where no program can check an answer, another language model can, with a written list of criteria
+# ([chapter 14](14_judges_and_rubrics.ipynb)). Its verdicts can then be the rewards of GRPO, but it can be fooled, as a
+# reward model can ([chapter 13](13_learned_rewards.ipynb)).
+#
+# </details>
 
 # %% [markdown]
 # ### Exercise 00.3 · `choose_methods` · medium · 8 minutes
@@ -647,40 +689,6 @@ check("00.3", choose_methods);
 # </details>
 
 # %% [markdown]
-# ## The words
-#
-# Later chapters use these words. [Chapter 01](01_grpo_from_scratch.ipynb) derives the *KL penalty* and the *ratio*.
-#
-# | word | meaning |
-# | --- | --- |
-# | policy | the model in training: it gives every possible answer a probability |
-# | reference | a frozen policy, usually the one from the start |
-# | KL penalty | a term of the loss that grows as the policy moves away from the reference. Its weight is `beta`; here `beta` is 0, so no reference is needed |
-# | ratio | a token's probability now, divided by its probability when it was sampled |
-# | `frac_reward_zero_std` | the fraction of zero-variance groups, as TRL logs it |
-# | critic | a second trained model that predicts the reward to expect |
-# | reward model | a frozen model, trained on people's comparisons, that gives rewards where no program can |
-
-# %% [markdown]
-# ## The map
-#
-# The chapters 00 to 05, 08 and 09 are the core of the course. They explain how GRPO works, how to prepare data and
-# rewards, how to train, how to monitor and evaluate a run, and how to put the trained model to work. The other chapters
-# are electives. If you would rather train first, jump to chapter 04 and come back later.
-#
-# Two commands help when something is wrong: `python -m grpo_workbook doctor` checks the machine, and `python -m
-# grpo_workbook diagnose outputs/run` reads the log of a run and names what went wrong ([chapter
-# 05](05_monitoring.ipynb)).
-
-# %%
-from grpo_workbook.exercises import course_map
-
-course_map()
-
-# %% [markdown]
-# An exercise that you have solved is counted in this table. Run the cell of the table again to see your progress.
-
-# %% [markdown]
 # ## Exercises
 #
 # The exercises 00.1 to 00.3 stand above. The last one is about a task of your own.
@@ -688,16 +696,21 @@ course_map()
 # %% [markdown]
 # ### Exercise 00.4 · `my_task` · medium · 10 minutes
 #
-# GRPO needs a check that you trust. Write one for a task of yours. Your function sees only the answer, so take a task
-# whose answers can be judged without the question, such as a date in a fixed form or valid JSON, or fix one question,
-# such as "How many metres are 5 km?", to which 5000, 5000.0 and 5,000 are right answers.
+# GRPO needs a check that you trust. Write one for a task of yours. Your function sees only the answer, not the
+# question. So take a task whose answers can be judged alone, such as a date in a fixed form or valid JSON. Or fix one
+# question, such as "How many metres are 5 km?", to which 5000, 5000.0 and 5,000 are right answers.
 #
-# Return `reward, good, bad`: a reward function (a text in, a number from 0 to 1 out), at least three good answers, and
-# at least three bad ones. Choose bad answers that come *close*: the right value in the wrong form, a wrong value in the
-# right form, a right answer with more text around it. An answer such as "x" tests nothing, so at least two bad answers
-# must resemble a good one or contain it. Every good answer must earn more than every bad one. The check also tries an
-# empty answer and two of your good answers in one text, and it refuses a function that has a list of your good answers:
-# the reward must also judge answers that you have not thought of.
+# Return `reward, good, bad`:
+#
+# - `reward`: a function that takes a text and gives a number from 0 to 1
+# - `good`: at least three good answers
+# - `bad`: at least three bad answers; at least two of them must resemble a good one or contain it
+#
+# Every good answer must earn more than every bad one. Choose bad answers that come *close*: the right value in the
+# wrong form, a wrong value in the right form, a right answer with more text around it.
+#
+# The check also tries an empty answer, and two of your good answers in one text. It refuses a function that has a list
+# of your good answers: the reward must also judge answers that you have not thought of.
 #
 # The other thing that GRPO needs is a model that passes *sometimes*. [Chapter 02](02_dataset_prep.ipynb) measures this.
 
@@ -747,9 +760,41 @@ check("00.4", my_task);
 #   model that sometimes passes this check.
 # - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test are much
 #   better evidence: here the strict rate rose from 21 % to 89 %.
-# - Ask *what* the model learned before you claim a gain. Here the requested form, which it wrote sometimes, became its
-#   habit, and it makes fewer errors when it samples; greedy answers show that it knew the arithmetic before. Ask with
-#   several seeds: one sampled rate can be several points off.
+# - Ask *what* the model learned before you claim a gain. Here it was mostly the requested form: what the model wrote
+#   sometimes became its habit. Its sampled answers also have fewer errors, but greedy answers show that it knew the
+#   arithmetic before. Ask with several seeds: one sampled rate can be several points off.
+
+# %% [markdown]
+# ## The map of the course
+#
+# The chapters 00 to 05, 08 and 09 are the core of the course. They explain how GRPO works, how to prepare data and
+# rewards, how to train, how to monitor and evaluate a run, and how to put the trained model to work. The other chapters
+# are electives.
+
+# %%
+from grpo_workbook.exercises import course_map
+
+course_map()
+
+# %% [markdown]
+# An exercise that you have solved is counted in this table. Run the cell of the table again to see your progress.
+#
+# Two commands help when something is wrong: `python -m grpo_workbook doctor` checks the machine, and `python -m
+# grpo_workbook diagnose outputs/run` reads the log of a run and names what went wrong ([chapter
+# 05](05_monitoring.ipynb)).
+#
+# <details><summary>Words that later chapters use</summary>
+#
+# [Chapter 01](01_grpo_from_scratch.ipynb) derives the *KL penalty* and the *ratio*.
+#
+# | word | meaning |
+# | --- | --- |
+# | reference | a frozen policy, usually the one from the start |
+# | KL penalty | a term of the loss that grows as the policy moves away from the reference. Its weight is `beta`; here `beta` is 0, so no reference is needed |
+# | ratio | a token's probability now, divided by its probability when it was sampled |
+# | `frac_reward_zero_std` | the fraction of zero-variance groups, as TRL logs it |
+#
+# </details>
 #
 # Next: [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), or straight to
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb).
