@@ -2,10 +2,9 @@
 # # 07 · Stages and curriculum
 #
 # In many of your groups all completions earn the same reward, so these groups teach nothing: what should you do? The
-# answer depends on the cause, and the pass rates of the problems help to find it. This chapter looks for the cause in
-# one small model, before and after training. It compares mixed rewards and two stages with correctness alone, first
-# where they should not be needed, then in a case made for stages. Then it makes a case in which most groups teach
-# nothing, and trains with and without a filter by difficulty. It tests the choice of problems, not their order.
+# answer depends on the cause. This chapter looks for the cause in one small model, before and after training. First it
+# asks whether other rewards help: should you pay for the form first, or for the form and the answer together? Then it
+# asks whether other problems help: should you leave out those that are too hard?
 #
 # **After this notebook you can** explain why a group has zero variance and find the cause in a log, measure how hard
 # each problem is for *this* policy, choose problems by their difficulty, train with two trainers in a row, and judge
@@ -26,15 +25,18 @@
 # - **Near the maximum of the reward** the policy has nearly mastered the problems, or it fools the reward. Read some
 #   completions, then stop or take harder problems.
 #
-# These are the two ends. The whole table has six rows, which are numbered, and stands before the exercises (*Which
-# cause have you?*), when you have seen what its other rows need.
+# Four other causes lie between these two ends. The whole table stands before the exercises (*Which cause have you?*).
 #
-# With this chapter's tiny model and its usual problems the policy nearly masters them: its pass rate rises from 48 to
-# 86 %. Two cases of the other end were made on purpose. In the first, about one completion in 240 is right in the asked
-# form: do two stages help there, or mixed rewards? In the second, seven of eight problems are never solved. Where the
-# whole answer is paid, leaving them out helps (where only correctness was paid, it did not): the sampled answers are
-# 8.8 points better after as many steps (five seeds); for greedy answers, and for as many completions, no gain is
-# confirmed. The cause may be another one for your model, so the chapter shows how to find it.
+# In this chapter the tiny model nearly masters its usual problems: its pass rate rises from 48 to 86 %. For the other
+# end, two cases were made on purpose:
+#
+# - **The asked form is rare.** About one completion in 240 is right in this form. Neither two stages nor a reward for
+#   parts of the form is shown to be better there than paying for the whole answer alone (five seeds).
+# - **Seven of eight problems are never solved.** If the whole answer is paid, leaving these problems out helps: the
+#   sampled answers are 8.8 points better after as many steps (five seeds). For greedy answers, and for as many
+#   completions, no gain is confirmed.
+#
+# Your model may have another cause, so the chapter shows how to find it.
 
 # %% [markdown]
 # ## Where zero variance comes from
@@ -90,8 +92,8 @@ for name, (none, some, every) in toy.items():
     print(f"{name:24} none paid {none:4.0%}   some {some:4.0%}   all {every:4.0%}")
 
 # %% [markdown]
-# The same as a figure. Each bar is one of the four cases with its 2,000 groups, and only the blue part gives a
-# gradient. A part without a label is smaller than half a percent:
+# Here are the same numbers as a figure. Each bar is one of the four cases with its 2,000 groups, and only the blue part
+# gives a gradient. A part without a label is smaller than half a percent:
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -131,10 +133,9 @@ figures.show(figure, f"Stacked bars. Groups with some completions paid: {words}.
 # training with data, rewards and settings of its own; it starts from the adapter that the stage before it has trained.
 # *Mixed* rewards need no second stage: they reward the form and the whole answer from the beginning.
 #
-# Both ways begin at the second bar, where only a third of the groups have some variance. If the right number were paid
-# in any form, 98 % of the groups would have some at once (by the formula below), but such a reward does not teach the
-# form, so it can only be one part of a mixed reward. SFT on a few examples (chapter 00) can teach the form even if no
-# completion has it yet.
+# Both ways begin at the second bar. At the start a group has some variance only if some of its completions have the
+# form and others do not, and this is so in a third of the groups. SFT on a few examples (chapter 00) can teach the form
+# even if no completion has it yet.
 #
 # The last bar shows the opposite end: the policy has mastered the task, and in about half of the groups all completions
 # are paid.
@@ -160,24 +161,25 @@ figure, words = figures.line_chart(
 figures.show(figure, words)
 
 # %% [markdown]
-# Each line is the fraction of groups that teach, for one group size. At any rate between 0 and 1 a larger group teaches
-# more often. (With the same number of completions in a step, there are then fewer groups: exercise 07.2.)
+# Each line is the fraction of groups that teach, for one group size. At any probability between 0 and 1, a larger group
+# is more likely to teach. (With the same number of completions in a step, there are then fewer groups: exercise 07.2.)
 #
 # The same holds for a single problem: if it is never right or always right, it teaches nothing. Leaving such problems
 # out, and ordering the others from easy to hard, is a **curriculum**. (The hope behind the order: what the policy
-# learns on easy problems helps it with the hard ones.) The choice needs pass rates. They are sampled before training,
-# which has its price, or, from the second epoch on, taken from the groups that training has sampled anyway (a later
-# cell shows how).
+# learns on easy problems helps it with the hard ones.) This chapter tests the choice of problems, not their order.
+#
+# To choose, you must know how often the policy solves each problem. You can sample this before training, which has its
+# price. From the second epoch on, you can also take it from the groups that training has sampled anyway.
 
 # %% [markdown]
 # ## How hard is each problem for this model?
 #
 # The problems are those of chapter 04, of all kinds, and 240 of them are held out. On a small machine the model is
-# *tiny-form*, which can solve the problems and was trained, on purpose, to write its answers in messy forms ([its
-# card](../data/tiny-form/README.md)). This chapter compares rewards for the form with rewards for the number, and with
-# this model both have something to change.
+# *tiny-form*, which can solve the problems and was trained, on purpose, to write its answers in messy forms
+# ([its card](../data/tiny-form/README.md)). This chapter compares rewards for the form with rewards for the number, and
+# with this model both have something to change. The folded cell loads `policy`, `train_set` and `heldout_set`:
 
-# %%
+# %% tags=["hide-input"]
 import os
 
 from grpo_workbook import choose_profile, config, quiet, use_one_thread
@@ -196,7 +198,7 @@ if os.path.isdir(profile.model):
 import unsloth
 from grpo_workbook import data, load_policy, load_problems, to_dataset
 
-mixed_policy, tokenizer = load_policy(profile)
+policy, tokenizer = load_policy(profile)
 train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
 heldout_rows = load_problems(data.WORD_PROBLEMS["heldout"])
 heldout_set = to_dataset(heldout_rows.select(range(profile.heldout)))
@@ -253,7 +255,7 @@ def measure_pass_rates(policy, problems=some_problems):
     )
 
 
-rates_before = measure_pass_rates(mixed_policy)
+rates_before = measure_pass_rates(policy)
 chosen = curriculum(rates_before, low=0.0, high=1.0)
 print(f"{mean(rates_before):.0%} right on average. {chosen}")
 for index in (chosen.rows[0], chosen.rows[-1]):
@@ -264,10 +266,12 @@ for index in (chosen.rows[0], chosen.rows[-1]):
 # to `GRPOConfig` if it should keep their order.
 #
 # Would the filter be worth its price here? It leaves out only 2 problems, and measuring took 64 x 8 = 512 completions,
-# as many as eight training steps take. Perhaps the problems differ too little in difficulty. Even if all of them had
-# the same pass rate p, the measured rates would vary by chance, with variance p (1 - p) / 8. Compare this with the
-# variance that was measured. The rest, times 8 / 7 because problems that differ vary a little less by chance, estimates
-# the variance of the true pass rates:
+# as many as eight training steps take.
+#
+# Perhaps the problems differ too little in difficulty. Even if all of them had the same pass rate p, the measured rates
+# would vary by chance, with variance p (1 - p) / 8. The next cell prints the standard deviation that follows, and the
+# measured one. Then it simulates 10,000 measurements of 64 equally hard problems: how often do their rates differ as
+# much as the measured ones?
 
 # %%
 from statistics import pstdev
@@ -275,13 +279,10 @@ from statistics import pstdev
 import numpy as np
 
 p = mean(rates_before)
-chance = p * (1 - p) / 8  # the variance if all problems were equally hard
+chance = (p * (1 - p) / 8) ** 0.5  # if all problems were equally hard
 spread = pstdev(rates_before)
-left = max(0.0, spread**2 - chance) * 8 / 7  # unequal rates: a little less chance
-print(f"standard deviation of the measured rates:  {spread:.3f}")
-print(f"the same if all were equally hard:         {chance**0.5:.3f}")
-print(f"variance due to chance, at most:           {chance / spread**2:.0%}")
-print(f"standard deviation of the true rates:      {left**0.5:.3f} (estimate)")
+print(f"standard deviation of the measured rates: {spread:.3f}")
+print(f"expected if all were equally hard:        {chance:.3f}")
 
 dice = np.random.default_rng(0)
 simulated = dice.binomial(8, p, size=(10_000, 64)) / 8  # 64 equally hard problems
@@ -289,11 +290,10 @@ as_wide = (simulated.std(axis=1) >= spread).mean()
 print(f"equally hard problems look so different in {as_wide:.0%} of simulations")
 
 # %% [markdown]
-# Most of the variance is chance: if all problems were equally hard, their rates would differ as much or more in 9 % of
-# measurements. So eight completions each do not show that the problems differ at all. If they do, hardly any is near 0
-# or 1: the estimate is a standard deviation of about 9 points around 48 %. The two problems that the filter leaves out
-# may only have been unlucky: a problem with a true pass rate of 30 % has no right completion among eight in 6 of 100
-# tries.
+# The measured rates differ hardly more than by chance: if all problems were equally hard, they would differ as much or
+# more in 9 % of measurements. So eight completions each do not show that the problems differ at all. The two problems
+# that the filter leaves out may only have been unlucky: a problem with a true pass rate of 30 % has no right completion
+# among eight in 6 of 100 tries.
 #
 # So the filter is not worth its price here. A curriculum needs problems that differ in difficulty, and enough
 # completions of each to measure the difference.
@@ -313,14 +313,19 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 #   form 0.5;
 # - **correctness alone**: correctness 1.
 #
+# The mean learning rate over the 24 steps is the same in all three ways. The measure was fixed before the run: how many
+# of the 240 held-out problems are strictly right (form and number both right) after training?
+#
+# <details><summary>For the curious: is the comparison fair?</summary>
+#
 # Only the ratios of the weights matter, because the advantages of a group are divided by the standard deviation of its
 # rewards (`scale_rewards="group"`). Where only the form varies, it gets advantages of full size, however small its
-# weight is. In each trainer the learning rate rises over five steps and then falls to 0; its mean over the 24 steps is
-# the same in all three ways.
+# weight is. In each trainer the learning rate rises over five steps and then falls to 0.
 #
-# The measure was fixed before the run: how many of the 240 held-out problems are strictly right (form and number both
-# right) after training? A stage needs no special tool: it is a second `GRPOTrainer` around the same model. `train`
-# makes such a trainer:
+# </details>
+#
+# A stage needs no special tool: it is a second `GRPOTrainer` around the same model. `train` makes one trainer and runs
+# it:
 
 # %%
 from grpo_workbook import (
@@ -374,7 +379,7 @@ def ask_heldout_problems(policy):
     )
 
 
-scores = {"before": ask_heldout_problems(mixed_policy)}
+scores = {"before": ask_heldout_problems(policy)}
 logs = {}
 print(scores["before"])
 
@@ -382,6 +387,7 @@ print(scores["before"])
 # *Mixed*: one trainer.
 
 # %%
+mixed_policy = policy  # the same object: train changes it in place
 mixed_rewards = [correctness_reward, strict_format_reward, incremental_format_reward]
 logs["mixed"] = train(mixed_policy, mixed_rewards, [2.0, 0.5, 0.5], steps=24)
 scores["mixed"] = ask_heldout_problems(mixed_policy)
@@ -404,8 +410,8 @@ logs["form first"] = form_log + correct_log
 
 # %% [markdown]
 # What does the second trainer inherit? Only the adapter, because it is a part of the model. AdamW's moments begin at 0,
-# the learning rate warms up again from 0. With `beta` above 0 the KL reference is a new copy of the adapter if you use
-# TRL alone, but still the base model with Unsloth on a GPU ("For the curious" below).
+# and the learning rate warms up again from 0. (*For the curious*, before the summary, tells what the reference of the
+# KL penalty is, if you use one.)
 #
 # *Correctness alone*:
 
@@ -467,18 +473,16 @@ pairs += [
 forest_plot(pairs, "Strictly right answers: which intervals leave out 0?")
 
 # %% [markdown]
-# The first three rows compare with the policy before training: it improves in all three ways. The last three rows
-# compare the ways with one another: **no difference shown**. That does not mean that there is none. The intervals
-# against *mixed* reach from a loss of 9 points to a gain of 1, so *form first* and *correctness alone* may still be
-# several points worse. And each way was trained once, with one seed: another seed could change the order (chapter 08).
-# So it stays open whether the advice costs anything here.
+# The first three rows compare with the policy before training: it improves in all three ways. The two rows with *form*
+# come below. The last three rows compare the ways with one another: **no difference shown**.
 #
-# Here I would take *mixed*: it needs one trainer, no other way is shown to be better, and it pays for the form, which
-# is not rare. Where the form is rare, see *A case for stages*.
+# That does not mean that there is none. The intervals against *mixed* reach from a loss of 9 points to a gain of 1, so
+# *form first* and *correctness alone* may still be several points worse. And each way was trained once, with one seed:
+# another seed could change the order (chapter 08). So it stays open whether the advice costs anything here.
 #
-# Why do the rewards make so little difference? Look at the groups. `draw_zero_variance` draws the fraction of
-# zero-variance groups over the steps, with a line for each run. A point is 32 groups (four steps of eight), and the
-# thin line through it is its 95 % interval; the points of a step are drawn a little beside each other:
+# Here I would take *mixed*: it needs one trainer, no other way is shown to be better, and it pays for the form too.
+#
+# Why do the rewards make so little difference? Look at the groups. The next cell defines the figure that shows them:
 
 # %% tags=["hide-input"]
 from grpo_workbook import wilson_interval
@@ -489,6 +493,7 @@ def draw_zero_variance(logs, title):
     figure, (axes,) = figures.new_panels(8.5, 3.2)
     rates = {}
     sentences = []
+    groups = 4 * GROUPS  # in four steps
     shifts = (-0.35, 0, 0.35)  # a little apart, so that all are seen
     for (name, log), shift, look in zip(logs.items(), shifts, figures.STYLES):
         colour, dash, marker = look
@@ -496,7 +501,6 @@ def draw_zero_variance(logs, title):
         places = [start + 2.5 + shift for start in range(0, len(zero), 4)]
         rates[name] = []
         for number, place in enumerate(places):
-            groups = 4 * GROUPS
             idle = round(GROUPS * sum(zero[4 * number : 4 * number + 4]))
             low, high = wilson_interval([True] * idle + [False] * (groups - idle))
             axes.vlines(place, low, high, color=colour, lw=1)
@@ -510,7 +514,9 @@ def draw_zero_variance(logs, title):
     return figure, axes, rates, f"Means of four steps. {'; '.join(sentences)}."
 
 # %% [markdown]
-# The three ways, and the step after which *form first* changes its rewards (the dotted line):
+# Each line is the fraction of zero-variance groups of one way. A point is the mean of four steps, or 32 groups, and the
+# thin line through it is its 95 % interval. (The points of the same steps are drawn a little beside each other.) At the
+# dotted line *form first* changes its rewards:
 
 # %% tags=["hide-input"]
 figure, axes, idle_rates, words = draw_zero_variance(
@@ -522,17 +528,13 @@ figures.show(figure, words)
 
 # %% [markdown]
 # At the start hardly any group has zero variance, because about half of the completions have the right number between
-# the tags. So the problem that mixed rewards and *form first* are made for, a form that only 5 % of the completions
-# have, does not exist here.
+# the tags. So the cause that mixed rewards and *form first* are made for, a rare form, does not exist here.
 #
-# Here the zero-variance groups come later: with mixed rewards and with correctness alone they are 13 and 15 of the 32
-# groups in the last four steps, because the policy has become better. After the mixed training 23 of 64 problems, or
-# 36 %, are right in all eight tries (next section). At its mean pass rate of 86 % equally hard problems would give
-# $0.86^8$, or 30 %, and problems that differ give more. Rewarding parts of the answer does not help against this cause.
+# Zero-variance groups come later, because the policy has become better: in the last four steps they are 13 of 32 with
+# mixed rewards and 15 of 32 with correctness alone. Rewarding parts of the answer does not help against this cause.
 #
-# Compare the lines with care, because each counts the groups of its own reward. A group of right numbers in several
-# forms has some variance where the form is paid too, and none under correctness alone. So that *form first* ends lower
-# (4 of 32 groups, in one run) does not say that it learns more. Its held-out rate is no higher than that of the others.
+# Do not compare the heights of the lines, because each counts the groups of its own reward. *Form first* ends lower (4
+# of 32), but its held-out rate is no higher (one run each).
 #
 # How much of a gain is only form? The next cell prints the three rates of each policy with their 95 % intervals:
 
@@ -541,81 +543,26 @@ for name, score in scores.items():
     print(f"{name}\n    {score}")
 
 # %% [markdown]
-# The first trainer of *form first* (*form*) raises the strict rate from 21 to 61 %, although it never rewards a right
-# answer. Before training 65.8 % of the answers were right in some form, but few of them had the requested form. Once
-# the form is there, they count. But the sampled numbers became better too: each of the three ways ends with a strict
-# rate of at least 79.6 %, above the lenient rate before training. The model hardly learned to calculate by that,
-# because 99 % of its greedy answers had the right number before any training (stored runs, below). It may have become
-# surer of what it knew.
+# Before training 65.8 % of the answers were right in some form, but only 21.2 % in the requested one. The first trainer
+# of *form first* (*form*) never rewards a right answer, and yet the strict rate rises to 60.8 %: once the form is
+# there, the right numbers count.
+#
+# The sampled numbers became better too: each of the three ways ends with a strict rate of at least 79.6 %, above the
+# lenient rate before training. The policy hardly learned to calculate by that. It probably became surer of what it
+# could already do: *A case for the filter* shows that nearly all its greedy answers had the right number before.
 #
 # Why does even *correctness alone* raise the strict rate, with no reward for the form? It pays only for the right
 # number between the answer tags, and with this model most of the form came along: 91.2 % of its answers are
-# well-formed, and 97.5 % after *mixed*. These two intervals do not overlap, so paying for the form may have bought form
-# (one run each, and not the measure that was fixed before). You cannot rely on what comes along: with a reward that
-# also charged for length, the same model dropped `</reasoning>`, and its strict rate fell to 0 (exercise 04.2).
-
-# %% [markdown]
-# ## The filter goes stale
-#
-# Measure the same 64 problems again, now with the policy that was trained with mixed rewards:
-
-# %%
-rates_after = measure_pass_rates(mixed_policy)
-print(f"{mean(rates_after):.0%} right on average, {mean(rates_before):.0%} before")
-
-# %% [markdown]
-# How many problems have 0, 1, ... 8 right completions of 8, before and after the mixed training? The filter would leave
-# out the grey, hatched bars, and a cross marks a bar of height 0. A black line is the height to expect if all 64
-# problems were equally hard, with the mean pass rate of the panel. Where the bars end near these lines, chance alone
-# can explain the differences between the problems:
-
-# %% tags=["hide-input"]
-from math import comb
-
-counts = {}
-for name, rates in (("before training", rates_before), ("after it", rates_after)):
-    right = [round(8 * rate) for rate in rates]
-    counts[name] = [right.count(k) for k in range(9)]
-idle_before = counts["before training"][0] + counts["before training"][8]
-idle_after = counts["after it"][0] + counts["after it"][8]
-figure, words = figures.bar_panels(
-    counts,
-    [str(k) for k in range(9)],
-    y="problems",
-    title=f"The filter leaves out {idle_before} of 64 problems before training, "
-    f"and {idle_after} after it",
-)
-words += " Counted by the right ones among 8 completions. Expected if equally hard:"
-for axes, rates in zip(figure.axes, (rates_before, rates_after)):
-    axes.set_xlabel("right ones among 8 completions")
-    for k in (0, 8):  # what a curriculum leaves out is grey
-        axes.patches[k].set(facecolor="#BBBBBB", hatch="//", edgecolor="white")
-    p = mean(rates)
-    expected = [64 * comb(8, k) * p**k * (1 - p) ** (8 - k) for k in range(9)]
-    (marks,) = axes.plot(range(9), expected, "_k", markersize=15, markeredgewidth=2)
-    words += f" {', '.join(f'{number:.0f}' for number in expected)};"
-label = "expected if all 64 problems were equally hard"
-figure.legend([marks], [label], frameon=False, loc="outside lower center", fontsize=9)
-figure.set_size_inches(7.0, 3.0)
-figures.show(figure, f"{words.removesuffix(';')}.")
-
-# %% [markdown]
-# After training, 23 of the 64 problems are right in all eight tries, but the filter that was measured at the start left
-# out only two. So measure again before each new trainer. But if every problem had a pass rate of 86 %, 19 of 64 would
-# be right in all eight tries (the last black line). So many of the 23 may still fail sometimes, and could still teach.
-# In the same way some of the problems with a low rate were only unlucky (*regression to the mean*): a filter separates
-# problems less well than its own measurement says.
-#
-# At the other end, chance is not enough: two problems have only two of eight right. At a pass rate of 86 %, only about
-# one in 100 measurements of all 64 problems would have even one problem with so few. So, unlike before training, the
-# problems clearly differ now.
+# well-formed, and 97.5 % after *mixed*. You cannot rely on what comes along: with a reward that also charged for
+# length, the same model dropped `</reasoning>`, and its strict rate fell to 0 (exercise 04.2).
 
 # %% [markdown]
 # ## A case for stages
 #
-# Where could two stages or mixed rewards help? Where the asked form hardly ever occurs. Here is such a case, made on
-# purpose. The asked form now has three parts: a reasoning *without* its end tag, the number in its answer tags, and a
-# sentence with the number at the end. A whole answer looks like this:
+# Where could two stages or mixed rewards help? Where the asked form hardly ever occurs. This policy rarely leaves out
+# the end tag `</reasoning>`, so a form without it is rare. The asked form of this case has three parts: a reasoning
+# *without* its end tag, the number in its answer tags, and a sentence with the number at the end. A whole answer looks
+# like this:
 #
 # ```text
 # <reasoning>
@@ -624,8 +571,8 @@ figures.show(figure, f"{words.removesuffix(';')}.")
 # So the answer is 12.
 # ```
 #
-# How often does the policy write each part before any training? The next cell counts them in its 240 sampled answers
-# from above:
+# How often does the policy write each part before any training? The next cell counts them in the 240 sampled answers of
+# the evaluation before training:
 
 # %%
 import re
@@ -652,27 +599,24 @@ print(f"number and sentence, but an end tag: {parts_found['number', 'sentence']}
 print(f"all three: {parts_found['no end tag', 'number', 'sentence']}")
 
 # %% [markdown]
-# A larger count was made once, with eight seeds. Of its 1,920 answers 6.7 % leave out the end tag, 65.9 % have the
-# number in its tags, and 21.7 % have the sentence. The first two stand together in 4.7 %, the last two in 20.9 %, the
-# first and the last in 0.7 %, and all three in 0.6 %. In 0.4 % the number is right as well
+# A sample of 240 answers is small, so the count was repeated once with eight seeds. Of these 1,920 answers 8, or 0.4 %,
+# have all three parts and the right number. The rarest part is the missing end tag: 6.7 % of the answers leave it out
 # ([the numbers](../docs/measurements.md)). So under a reward for the right number in this form nearly every group has
-# zero variance, and the reward is near 0: the first of the two ends above. (A more common form, which 4.6 % of the
-# answers have, was tried first, with one seed. There, too, two stages were not better: 79.2 % against 82.5 % with the
-# strict reward alone.)
+# zero variance, and the reward is near 0.
 #
-# The stored runs compare four ways, each with 24 steps of 64 completions and five seeds:
+# The stored runs compare four ways, each with 24 steps of 64 completions and five seeds. The *strict reward* is 1 for
+# the right number in the asked form, and 0 for any other answer:
 #
-# - **strict alone**: 1 for the right number in the asked form, and nothing else;
-# - **parts first**: 8 steps that pay for the fraction of the parts, then 16 steps with the strict reward (two stages);
-# - **parts and number**: the fraction of the parts, and 1 for the right number in any form. The whole earns nothing
-#   extra: 2 with the right number, and a right number with two of the three parts earns 1.67;
-# - **parts, number and whole**: the same, and the strict reward beside it.
+# | way | steps 1 to 8 | steps 9 to 24 | at the end, a right number with two of the three parts earns |
+# | --- | --- | --- | --- |
+# | *strict alone* | the strict reward | the strict reward | 0 |
+# | *parts first* (two stages) | the fraction of the parts | the strict reward | 0 |
+# | *parts and number* | the fraction of the parts, and 1 for the right number in any form | the same | 1.67 (the whole answer: 2) |
+# | *parts, number and whole* | the same as *parts and number*, and the strict reward beside it | the same | 1.67 (the whole answer: 3) |
 #
-# The next cells print the percentage of the 240 held-out problems that are right in the asked form: a row for each way
-# (*base, other form* is the policy before training, judged by this form), a column for each seed. Which way would you
-# choose?
+# Which way would you choose? The folded cell loads the stored runs:
 
-# %%
+# %% tags=["hide-input"]
 import pandas as pd
 from grpo_workbook import files
 
@@ -684,40 +628,11 @@ stored_rates = 100 * runs.pivot(index="method", columns="seed", values=both_rate
 
 ways = ["base, other form", "strict alone", "parts first"]
 ways += ["parts and number", "parts, number and whole"]
-print(stored_rates.loc[ways].round(1).to_string())
 
 # %% [markdown]
-# The differences from *strict alone*, paired by seed, with their 95 % intervals and p-values; and one greedy answer of
-# two of the runs:
-
-# %%
-from scipy.stats import ttest_rel
-
-
-def compare_stored(ours, theirs):
-    """The points between two methods, paired by seed, with 95 % interval and p."""
-    for measure in ("sampled", "greedy"):
-        first = stored_rates.loc[ours, measure]
-        second = stored_rates.loc[theirs, measure]
-        test = ttest_rel(first, second)
-        low, high = test.confidence_interval()
-        interval = f"{low:+.1f} to {high:+.1f}"
-        if low < -100 or high > 100:  # rates cannot differ so much
-            interval = "no interval: the seeds differ too much"
-        gap = (first - second).mean()
-        print(f"{ours} above {theirs}, {measure}:")
-        print(f"    {gap:+.1f} points ({interval}), p = {test.pvalue:.2g}")
-
-
-for way in ways[2:]:
-    compare_stored(way, "strict alone")
-for way in ("parts and number", "parts, number and whole"):
-    run = runs.query("method == @way and seed == 1").iloc[0]
-    print(f"{way}: {run['examples'][0]!r}")
-
-# %% [markdown]
-# The same runs as a picture: each dot is a run, and the black line is the median of its row. A right answer is one in
-# the asked form here. The two ways that pay for the number in any form are orange:
+# The figure shows how many of the 240 held-out problems are right in the asked form. Each dot is a run with a seed of
+# its own, and the black line is the median of its row. *base, other form* is the policy before training, judged by this
+# form. The two ways that pay for the number in any form are orange:
 
 # %% tags=["hide-input"]
 def draw_seeds(methods, orange, title):
@@ -746,10 +661,37 @@ title = "Parts and number: four of five runs miss the asked form"
 draw_seeds(ways, orange=ways[3:], title=title)
 
 # %% [markdown]
-# Were there groups that teach, and what did they teach? Thin lines are the five seeds in the stored logs, the thick
-# line is their mean. On the right the rewards have other units: the largest is 1 for *strict alone* and 2 for *parts
-# and number*. A diamond is the rate of the whole right answer after the training of one seed (sampled, held out), which
-# the log of *parts and number* does not show:
+# The next cell prints the differences from *strict alone* in the sampled answers, paired by seed, with their 95 %
+# intervals and p-values. Below them stands one greedy answer of each of the two orange ways:
+
+# %%
+from scipy.stats import ttest_rel
+
+
+def compare_stored(ours, theirs, measure="sampled"):
+    """The points between two methods, paired by seed, with 95 % interval and p."""
+    first = stored_rates.loc[ours, measure]
+    second = stored_rates.loc[theirs, measure]
+    gap = (first - second).mean()
+    test = ttest_rel(first, second)
+    low, high = test.confidence_interval()
+    print(f"{ours} above {theirs}, {measure}:")
+    print(f"    {gap:+.1f} points ({low:+.1f} to {high:+.1f}), p = {test.pvalue:.2g}")
+
+
+for way in ways[2:]:
+    compare_stored(way, "strict alone")
+for way in ("parts and number", "parts, number and whole"):
+    run = runs.query("method == @way and seed == 1").iloc[0]
+    print(f"{way}: {run['examples'][0]!r}")
+
+# %% [markdown]
+# Were there groups that teach, and what did they teach? The figure compares two of the ways. A thin line is one seed,
+# and the thick line is the mean of the five.
+#
+# On the right, the two rewards have different maxima: 1 for *strict alone*, and 2 for *parts and number*. A diamond
+# shows the policy of one seed after training: the fraction of its sampled held-out answers that are right in the asked
+# form. The reward of *parts and number* does not show this fraction:
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.0, 3.0, 2, 2)
@@ -783,46 +725,104 @@ figure.legend(loc="outside lower center", ncols=2, frameon=False)
 figures.show(figure, f"Means of five seeds. {'; '.join(numbers)}.")
 
 # %% [markdown]
-# *Parts and number* has no zero-variance group from the first step on, and its reward rises, but only one of its five
-# diamonds comes near those of *strict alone*. *Strict alone* begins with hardly any group that teaches, and at step 9
-# four of five groups teach.
+# *Strict alone* begins with hardly any group that teaches, and at step 9 four of five groups teach. *Parts and number*
+# has no zero-variance group at any step, and its reward rises, but only one of its five diamonds comes near those of
+# *strict alone*. The runs show three things:
 #
-# - **The strict reward alone works**, although nearly all of its groups have zero variance at first. A few lucky
-#   completions are enough to begin: in the first five steps at most 4 of 320 are paid, in the ninth 7 to 16 of 64, and
-#   after 24 steps 51 to 61 % of the sampled answers are right in the asked form, and at least 96 % of the greedy ones.
-# - **Parts first, the two stages, are not shown to be better**: 1.9 points when sampled [-3.5, 7.4], and -0.3 points
-#   greedily.
-# - **Parts and number, with nothing extra for the whole, miss the asked form in four of five runs** within these 24
-#   steps. They end 37.7 points below the strict reward when sampled [-57.6, -17.9], which holds with Holm's correction
-#   for the six tests (p = 0.037). (For greedy answers no interval is printed, because it would reach beyond -100
-#   points. The t-test is rough where runs are of two kinds, here and when sampled. All five seeds are below the strict
-#   reward in both, so read the dots.)
-# - **With the strict reward beside them it mostly works**: the greedy answers end at 70 to 96 %. Sampled, these runs
-#   are 13.1 points below the strict reward alone [-22.5, -3.7], which is not confirmed after the correction (p = 0.09).
+# - **The strict reward alone works.** A few lucky completions are enough to begin: in the first five steps at most 4 of
+#   320 are paid. After 24 steps at least 96 % of the greedy answers are right in the asked form.
+# - **Two stages are not shown to be better** than the strict reward alone: 1.9 points when sampled [-3.5, 7.4].
+# - **Parts and number misses the asked form in four of five runs** within these 24 steps. It ends 37.7 points below the
+#   strict reward when sampled [-57.6, -17.9]. With the strict reward beside the parts it mostly works: the greedy
+#   answers end at 70 to 96 %. But it is not shown to be better than the strict reward alone.
 #
-# What went wrong with *parts and number*? The printed answer of such a run has the reasoning *with* its end tag: two
-# parts and a right number, which earn 1.67 of 2. The missing part is also the rarest: only 6.7 % of the untrained
-# answers leave the end tag out, and of those that have both other parts only 11 of 401, or 3 %. So presumably most
-# groups are decided by the right number and by the two parts that are more common. These are learned, nearly always
-# together with the end tag, and the third part seems to stay about as rare as it was: in three of the five runs 5 to 6
-# % of the sampled answers end right in the asked form.
+# <details><summary>For the curious: which differences are confirmed?</summary>
 #
-# **How long should you wait?** Count the paid completions at the start: here 8 of 1,920, about one of 240, so among the
-# 64 of a step one came about every four steps. Do this sum for your run: completions of a step x rate of the paid ones.
-# If it says one in hundreds of steps, rather do not wait. (Only this one rate was tested, one in four steps.) If some
-# come in every few steps, train through the warm-up first (here five steps, in which nothing grew), and then go on as
-# long as their number grows, counted over several steps. The learning rate matters too: here it is 1e-3, as for a tiny
-# model. With the usual 1e-6 to 1e-5 for a large one, the same may take many more steps (not tested).
+# Three ways are compared with *strict alone*, sampled and greedy. Holm's correction for these six tests confirms one
+# difference: *parts and number* is worse when sampled (p = 0.037). The t-test is rough there, because its runs are of
+# two kinds; but all five seeds are below the strict reward, sampled and greedy.
 #
-# If the whole answer never occurs but its parts do, the strict reward has no beginning, and a reward for parts has one:
-# there you need parts (first, or beside the whole), or SFT. Which of them works was not tested. Where the number itself
-# is never right, as in the large sums of the next section, no reward for the form helps: take easier problems, SFT, or
-# a reward that pays for a part of the number, if there is a sensible one (not tested).
+# *Parts, number and whole*: when sampled, these runs are 13.1 points below the strict reward alone [-22.5, -3.7], which
+# is not confirmed after the correction (p = 0.09).
+#
+# </details>
+#
+# What went wrong with *parts and number*? The printed answer of such a run has the end tag. So it has two parts and the
+# right number, and earns 1.67 of 2. The third part is rare: only 6.7 % of the untrained answers leave the end tag out.
+# So presumably most groups are decided by the number and by the two common parts, and the policy learns these, together
+# with the end tag.
+#
+# **How long should you wait?** Count the paid completions at the start. Here 8 of 1,920 were paid, about one of 240. A
+# step has 64 completions, so about one completion in four steps was paid. Calculate this for your run:
+#
+# - If some come in every few steps, train through the warm-up (here five steps), and go on as long as their number
+#   grows.
+# - If only one comes in hundreds of steps, rather do not wait.
+#
+# (Only one in four steps was tested, with a learning rate of 1e-3. With 1e-6 to 1e-5, which is usual for large models,
+# it may take many more steps.)
 #
 # So groups that teach are not enough: look at *what* they teach. A reward for parts pays for every answer that has some
-# of them. If you need it, pay for the whole as well (the mixed rewards at the beginning of this chapter pay for the
-# whole form), or pay for parts for a few steps only, and log the rate of the whole answer beside it. (This is one form
-# of one tiny model.)
+# of them. If you need it, pay for the whole as well, or pay for parts for a few steps only, and log the rate of the
+# whole answer beside it. (This is one form of one tiny model.)
+
+# %% [markdown]
+# ## The filter goes stale
+#
+# So far the question was which rewards to pay. The rest of the chapter asks which problems to choose. At the start the
+# filter left out only 2 of 64 problems. Would it still do so after training? Measure the same problems again, with the
+# policy that was trained with mixed rewards:
+
+# %%
+rates_after = measure_pass_rates(mixed_policy)
+print(f"{mean(rates_after):.0%} right on average, {mean(rates_before):.0%} before")
+
+# %% [markdown]
+# The figure counts the problems that have 0, 1, ... 8 right completions of 8, before and after the mixed training. The
+# filter would leave out the grey, hatched bars, and a cross marks a bar of height 0.
+#
+# A black line is the height to expect if all 64 problems were equally hard, with the mean pass rate of the panel. Where
+# the bars end near these lines, chance alone can explain the differences between the problems:
+
+# %% tags=["hide-input"]
+from math import comb
+
+counts = {}
+for name, rates in (("before training", rates_before), ("after it", rates_after)):
+    right = [round(8 * rate) for rate in rates]
+    counts[name] = [right.count(k) for k in range(9)]
+idle_before = counts["before training"][0] + counts["before training"][8]
+idle_after = counts["after it"][0] + counts["after it"][8]
+figure, words = figures.bar_panels(
+    counts,
+    [str(k) for k in range(9)],
+    y="problems",
+    title=f"The filter leaves out {idle_before} of 64 problems before training, "
+    f"and {idle_after} after it",
+)
+words += " Counted by the right ones among 8 completions. Expected if equally hard:"
+for axes, rates in zip(figure.axes, (rates_before, rates_after)):
+    axes.set_xlabel("right ones among 8 completions")
+    for k in (0, 8):  # what a curriculum leaves out is grey
+        axes.patches[k].set(facecolor="#BBBBBB", hatch="//", edgecolor="white")
+    p = mean(rates)
+    expected = [64 * comb(8, k) * p**k * (1 - p) ** (8 - k) for k in range(9)]
+    (marks,) = axes.plot(range(9), expected, "_k", markersize=15, markeredgewidth=2)
+    words += f" {', '.join(f'{number:.0f}' for number in expected)};"
+label = "expected if all 64 problems were equally hard"
+figure.legend([marks], [label], frameon=False, loc="outside lower center", fontsize=9)
+figure.set_size_inches(7.0, 3.0)
+figures.show(figure, f"{words.removesuffix(';')}.")
+
+# %% [markdown]
+# After training, 23 of the 64 problems are right in all eight tries, and a filter measured now would leave them out.
+# The one measured at the start left out only two. So measure again before each new trainer.
+#
+# A part of the 23 is chance too: if every problem had a pass rate of 86 %, 19 of 64 would be right in all eight tries
+# (the last black line). So many of the 23 may still fail sometimes, and could still teach.
+#
+# At the other end two problems have only two of eight right, which chance hardly explains. So, unlike before training,
+# the problems clearly differ now.
 
 # %% [markdown]
 # ## A case for the filter
@@ -830,7 +830,7 @@ figures.show(figure, f"Means of five seeds. {'; '.join(numbers)}.")
 # Where can a filter win? Where many problems are *never* right, because the data set is too hard for the model. Here is
 # such a case, made on purpose: a pool of 16 of the problems above and 112 sums of numbers from 100 to 999. The results
 # that the model has learned go up to 65. The policy is the one before training. Its reward is 1 for a strictly right
-# answer and 0 for any other one, because a reward for the form alone would let a group of wrong answers teach the form.
+# answer and 0 for any other one.
 
 # %%
 generator = random.Random(0)
@@ -847,23 +847,24 @@ pool = to_dataset(load_problems(rows))
 
 # %% [markdown]
 # A filter needs the pass rates of this pool. To measure them before training would take 128 x 8 = 1,024 completions, as
-# many as 16 steps. But the groups of a training contain them: TRL gives a reward function all columns of the data set,
-# so it can keep what it finds with the question. This one pays for a strictly right answer, and keeps whether the
-# number is right. (Not whether it was paid: at a strict rate of 21 %, a solvable problem has no paid completion among
-# eight in 15 of 100 groups, and the filter would lose it because of its form.)
+# many as 16 steps. But the groups of a training contain them. TRL gives a reward function all columns of the data set,
+# so the function can keep the results of each question.
+#
+# `strictly_right` pays for a strictly right answer, and keeps for each completion whether its number is right. (It does
+# not keep whether the completion was paid: then a solvable problem with the wrong form would count as never right.)
 
 # %%
-rights_of = {}  # question: 1.0 or 0.0 for each of its completions in training
+was_right = {}  # question: 1.0 or 0.0 for each of its completions in training
 
 
 def strictly_right(completions, question, **columns):
     """1 for the right number in the requested form, else 0; keeps the right numbers."""
-    rights = correctness_reward(completions, **columns)
-    forms = strict_format_reward(completions, **columns)
+    right_numbers = correctness_reward(completions, **columns)
+    right_forms = strict_format_reward(completions, **columns)
     rewards = []
-    for text, right, form in zip(question, rights, forms, strict=True):
-        rights_of.setdefault(text, []).append(right)
-        rewards.append(min(right, form))
+    for text, number, form in zip(question, right_numbers, right_forms, strict=True):
+        was_right.setdefault(text, []).append(number)
+        rewards.append(min(number, form))
     return rewards
 
 # %% [markdown]
@@ -878,7 +879,7 @@ pool_logs = {
 }
 scores["whole pool"] = ask_heldout_problems(policy)
 
-pool_rates = [mean(rights_of[text]) for text in pool["question"]]
+pool_rates = [mean(was_right[text]) for text in pool["question"]]
 possible = [place for place, rate in enumerate(pool_rates) if rate > 0]
 print(f"{len(pool) - len(possible)} of {len(pool)} problems were never right")
 print(f"{sum(place < 16 for place in possible)} of the 16 solvable ones are kept")
@@ -886,8 +887,8 @@ print(f"{sum(place < 16 for place in possible)} of the 16 solvable ones are kept
 # %% [markdown]
 # The epoch finds the large sums without any extra completion. Now a fresh copy of the policy trains on the problems
 # that are left, so that both runs have 16 steps. Each of the 16 problems now gets eight groups instead of one. (In your
-# training, go on with the same policy, as the fourth of the stored trainings below.) What do you expect of the reward
-# and of the zero-variance groups in the two runs?
+# own training you would go on with the same policy. A stored run that follows does this.) What do you expect of the
+# reward and of the zero-variance groups in the two runs?
 
 # %%
 policy, _ = load_policy(profile)
@@ -897,7 +898,8 @@ pool_logs["chosen"] = train(
 scores["chosen"] = ask_heldout_problems(policy)
 
 # %% [markdown]
-# The figure is drawn as the one above, and below it is the mean reward of the first and of the last four steps:
+# The figure is of the same kind as that of the three ways. Below it stands the mean reward of the first and of the last
+# four steps:
 
 # %% tags=["hide-input"]
 figure, _, pool_idle, words = draw_zero_variance(
@@ -911,82 +913,92 @@ for name, log in pool_logs.items():
     print(f"reward {mean(rewards[:4]):.2f}, then {mean(rewards[-4:]):.2f}")
 
 # %% [markdown]
-# The whole pool is another case of the first end. And the held-out problems, of which none is a large sum?
+# With the whole pool 88 % of the groups teach nothing, and the reward stays near 0. Does this cost anything on the
+# held-out problems, of which none is a large sum?
 
 # %% tags=["hide-input"]
 pairs = [("before", "whole pool"), ("before", "chosen"), ("whole pool", "chosen")]
 forest_plot(pairs, "Strictly right answers: did the chosen problems teach more?")
 
 # %% [markdown]
-# One run each is not much. The stored runs repeat both with five seeds, each with problems of its own. Their chosen
-# problems are the 16 solvable ones by construction, not by a measurement. A third training gets the whole pool for 32
-# steps, as many completions as the filter's measurement and 16 steps take together. A fourth does nearly what you would
-# do: 16 steps on the whole pool, and then 16 on the chosen problems with the same policy:
-
-# %%
-LONGER, THEN = "whole pool, 32 steps", "whole pool, then chosen"
-pools = ["base", "whole pool", "chosen", LONGER, THEN]
-print(stored_rates.loc[pools].round(1).to_string())
-compare_stored("chosen", "whole pool")
-compare_stored("chosen", LONGER)
-compare_stored(THEN, LONGER)
-for pool_name in pools:
-    of_pool = runs[runs["method"] == pool_name]
-    lenient = of_pool["greedy lenient"].mean()
-    print(f"{pool_name}: {lenient:.1%} of the greedy answers right in any form", end="")
-    zero = []
-    for log in of_pool["log"].dropna():
-        zero.extend(fraction for _, fraction in log)
-    if zero:
-        print(f", {mean(zero):.0%} of the groups have zero variance", end="")
-    print()
-
-# %% [markdown]
-# The rows are the runs, the columns the seeds, and the numbers percentages of strictly right answers to the 240
-# held-out problems. The intervals are paired by seed. As a picture, with the trainings that use the chosen problems in
-# orange:
+# One run each is not much. The stored runs repeat both with five seeds, each with problems of its own. Two more
+# trainings ask whether the filter is worth its completions:
+#
+# - *whole pool, 32 steps* has as many completions as the filter's measurement and 16 steps take together.
+# - *whole pool, then chosen* is nearly what you would do: 16 steps on the whole pool, and then 16 on the chosen
+#   problems with the same policy.
+#
+# In all stored runs the chosen problems are the 16 solvable ones by construction, not by a measurement.
+#
+# Each dot is a run (in the first row a measurement of the untrained policy), and the black line is the median of its
+# row. The trainings that use the chosen problems are orange:
 
 # %% tags=["hide-input"]
+pools = ["base", "whole pool", "chosen"]
+pools += ["whole pool, 32 steps", "whole pool, then chosen"]
 title = "Chosen problems: better when sampled, close together when greedy"
-draw_seeds(pools, orange=["chosen", THEN], title=title)
+draw_seeds(pools, orange=["chosen", "whole pool, then chosen"], title=title)
 
 # %% [markdown]
-# Each dot is a run (in the first row a measurement of the untrained policy), and the black line is the median of its
-# row. Read the runs in three steps:
+# The next cell prints the differences that answer the questions, paired by seed. Below them stand the rates of right
+# numbers in any form, and the fractions of zero-variance groups:
+
+# %%
+compare_stored("chosen", "whole pool")
+compare_stored("chosen", "whole pool", "greedy")
+compare_stored("chosen", "whole pool, 32 steps")
+compare_stored("whole pool, then chosen", "whole pool, 32 steps")
+
+for method in ("base", "whole pool", "chosen"):
+    lenient = runs[runs["method"] == method]["greedy lenient"].mean()
+    print(f"{method}: {lenient:.1%} of the greedy answers right in any form")
+for method in ("whole pool", "chosen"):
+    fractions = []
+    for log in runs[runs["method"] == method]["log"]:
+        fractions.extend(fraction for _, fraction in log)
+    print(f"{method}: {mean(fractions):.0%} of the groups have zero variance")
+
+# %% [markdown]
+# Read the runs in three steps:
 #
-# 1. *Did the filter do its work?* Yes. In the stored runs 89 % of the groups of the whole pool have zero variance, and
-#    27 % of those of the chosen problems.
-# 2. *Did the policy learn more from as many steps?* Its sampled answers are right 8.8 points more often [4.3, 13.4],
-#    which holds with Holm's correction for the six tests as well (p = 0.034). For greedy answers no difference is shown
-#    (0.9 points [-1.5, 3.3]): both are above 92 % there. (The p-values trust the t-test with five pairs. A test of the
-#    signs alone cannot go below 0.06 with five; when sampled, all five seeds point the same way.)
-# 3. *Did it learn more from as many completions?* Not confirmed. Against 32 steps on the whole pool the sampled answers
-#    of the chosen problems are 4.8 points better [0.7, 9.0] and the greedy ones 2.7 [0.5, 4.8], but with the correction
-#    both have p = 0.13. In the fourth training the same policy goes on: 16 steps on the whole pool, in which you could
-#    take the pass rates, and then 16 on the solvable problems (here too by construction). It ends 6.4 points above 32
-#    steps on the whole pool when sampled [-2.8, 15.7], with single seeds from -4 to 15 points: no difference is shown
-#    by five seeds.
+# 1. *Did the filter do its work?* Yes. 89 % of the groups of the whole pool have zero variance, and 27 % of those of
+#    the chosen problems.
+# 2. *Did the policy learn more from as many steps?* When sampled, yes: 8.8 points [4.3, 13.4]. For greedy answers no
+#    difference is shown: both are above 92 % there.
+# 3. *Did it learn more from as many completions?* Not confirmed. Against 32 steps on the whole pool the chosen problems
+#    are 4.8 points better when sampled [0.7, 9.0], but not after the correction for six tests (p = 0.13). The fourth
+#    training, in which the same policy goes on, ends 6.4 points above 32 steps on the whole pool when sampled [-2.8,
+#    15.7]: no difference is shown.
 #
-# So fewer zero-variance groups were a means here that reached its aim, although the gain is much smaller than the
-# number of groups that teach suggests: 73 % of them with the filter, and 11 % without it. Presumably there are two
-# reasons (neither was tested). The form is soon learned: the greedy answers are at least 90 % right in all of them. And
-# AdamW divides the gradient by its usual size: a step with one group that teaches is noisier, but hardly shorter, than
-# one with six.
-#
-# What does the filter teach? The form and surer sampling, not new numbers: when the form is ignored, 99 % of the
-# greedy answers were right before any training, and fewer after it, 95 % with the whole pool and 96 % with the chosen
+# So the filter makes many more groups teach (73 % of them instead of 11 %), but the gain is much smaller than that.
+# What does the policy learn? The form and surer sampling, not new numbers. When the form is ignored, 99 % of the greedy
+# answers were right before any training, and fewer after it, 95 % with the whole pool and 96 % with the chosen
 # problems.
 #
-# One warning: this is the third form of the case. The two before it, with one seed each, paid for correctness alone.
-# There the filter gave a lower strict rate, because nothing paid for the form, and it came along more often with the
-# whole pool ([the numbers](../docs/measurements.md)). So a filter helps to learn what is paid for, and nothing else.
+# One warning: a filter helps to learn what is paid for, and nothing else. Two earlier forms of this case paid for
+# correctness alone (one seed each), and there the filter gave a lower strict rate
+# ([the numbers](../docs/measurements.md)).
 #
-# ### Which bounds, and which order?
+# <details><summary>For the curious: how sure are these results, and why is the gain small?</summary>
 #
-# Here only the problems that are never right are left out. Which bounds do others take?
+# Three pairs of trainings are compared, sampled and greedy: six tests. The 8.8 points hold with Holm's correction for
+# the six tests as well (p = 0.034). This trusts the t-test with five pairs. A test of the signs alone cannot go below
+# 0.06 with five; here all five seeds point the same way. The greedy answers of the chosen problems are 0.9 points
+# [-1.5, 3.3] above the whole pool, and 2.7 [0.5, 4.8] above its 32 steps, which is not confirmed after the correction
+# (p = 0.13).
+#
+# Presumably the gain is small for two reasons (neither was tested). The form is soon learned: the greedy answers are at
+# least 90 % right in all of these trainings. And AdamW divides the gradient by its usual size: a step with one group
+# that teaches is noisier, but hardly shorter, than one with six.
+#
+# </details>
+#
+# <details><summary>For the curious: which bounds, and which order, do others take?</summary>
+#
+# Here only the problems that are never right are left out.
 # [Eurus-2-7B-PRIME](https://huggingface.co/PRIME-RL/Eurus-2-7B-PRIME) keeps prompts on which the policy is right in 20
-# to 80 % of its answers, and [Olmo 3](https://arxiv.org/abs/2512.13961) takes eight completions of each prompt before
-# the training and leaves out those with more than 62.5 % right.
+# to 80 % of its answers. [Olmo 3](https://arxiv.org/abs/2512.13961) takes eight completions of each prompt before the
+# training and leaves out those with more than 62.5 % right.
 #
 # Why narrower bounds? A group that differs does not always teach as much: with rewards of 0 and 1, the sizes of its
 # advantages add up to a sum in proportion to $\sqrt{p(1-p)}$ (p: the fraction that is right). So a group with one right
@@ -996,13 +1008,15 @@ draw_seeds(pools, orange=["chosen", THEN], title=title)
 #
 # And the order? [Kimi k1.5](https://arxiv.org/abs/2501.12599) begins with easier problems and samples those with a low
 # success rate more often. This chapter has not tested that.
+#
+# </details>
 
 # %% [markdown]
 # ## Dynamic sampling: the filter at every step
 #
 # The method DAPO ([2503.14476](https://arxiv.org/abs/2503.14476)) filters during training: it discards zero-variance
-# groups and samples more until the batch is full. If a fraction z of the groups has zero variance, a full batch takes 1
-# / (1 - z) times as many samples. From the log of the mixed run, one can estimate what that would have cost, if the
+# groups and samples more until the batch is full. If a fraction z of the groups has zero variance, a full batch takes
+# $1 / (1 - z)$ times as many samples. From the log of the mixed run, one can estimate what that would have cost, if the
 # policy had developed in the same way:
 
 # %%
@@ -1013,121 +1027,59 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
     print(f"{price:.2f} completions sampled for each one used")
 
 # %% [markdown]
-# What does this price buy? From the same number of sampled completions, dynamic sampling gets no more groups that
-# teach: it only puts them into fewer, full steps, so the gradient does not get noisier as problems are mastered. In
-# DAPO's ablation it raised the score on AIME 2024 from 42 to 50 (with a model of 32B weights; each of its steps takes
-# more samples).
+# What does this price buy? Not more groups that teach: for as many sampled completions their number is the same. They
+# stand in fewer, full steps, so the gradient does not get noisier as problems are mastered. In DAPO's ablation dynamic
+# sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B weights; each of its steps takes more
+# samples).
 #
 # | | filter before training | filter from the groups of the last epoch | dynamic sampling |
 # | --- | --- | --- | --- |
 # | When are the problems measured? | once, before the training | in every epoch, for the next one | in every batch |
-# | What does it cost? | completions before the first step | nothing extra (`rights_of` above) | the discarded groups |
+# | What does it cost? | completions before the first step | nothing extra (`was_right` above) | the discarded groups |
 # | Does it go stale? | yes | partly: a rate is up to an epoch old or, for a problem left out, older | no |
 # | Does it save sampling later? | yes, while the pass rates stay the same | yes, while the pass rates stay the same | no |
+#
+# In TRL, the filter from the groups of the last epoch is the cheapest to try, because it costs no extra completions. In
+# the case above its gain (6.4 points [-2.8, 15.7]) was not confirmed. Bring the problems that it leaves out back from
+# time to time, or they are never measured again.
 #
 # TRL 1.15 has no option for dynamic sampling ([issue 3708](https://github.com/huggingface/trl/issues/3708)), and its
 # experimental trainer that replayed earlier groups with variance is gone
 # ([pull request 7132](https://github.com/huggingface/trl/pull/7132)). The libraries verl and NeMo-RL have dynamic
-# sampling. In TRL, the filter from the groups of the last epoch is the cheapest to try, because it costs no extra
-# completions. In the case above its gain (6.4 points [-2.8, 15.7]) was not confirmed. Bring the problems that it leaves
-# out back from time to time, or they are never measured again.
+# sampling.
 
 # %% [markdown]
 # ## Which cause have you?
 #
-# For the rows 3 to 6 the fraction and the reward are not enough: only the pass rates, the entropy and the completions
-# can tell them apart. In this chapter the form that hardly ever occurs and the whole pool are cases of row 1, and the
-# mixed run is one of row 2. The rows 3 to 6 do not occur in its runs: they follow from the formula above and from
-# chapter 05.
+# Find your row by the fraction and the reward. For the rows 3 to 6 these two are not enough: only the pass rates, the
+# entropy and the completions can tell them apart.
 #
 # | row | fraction of zero-variance groups | reward | the cause | what to do |
 # | --- | --- | --- | --- | --- |
-# | 1 | high from the first step on (if it rises while the reward falls to 0, the training broke the policy: go back to an earlier checkpoint, with a lower learning rate) | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | if a few earn something, count them, and wait, from the end of the warm-up on, as long as their number grows (*A case for stages*); else train first with SFT (chapter 00), pay for parts of the answer for a few steps, or leave out the problems that are never right (*A case for the filter*) |
-# | 2 | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems, or it fools the reward: read some completions first (chapter 03) | stop, take harder problems, train on those that are still often wrong, or use dynamic sampling (above) |
-# | 3 | in between or high from the first step on | in between | some problems are never right, or others always (too hard or too easy, or a sure policy whose completions of a problem are nearly alike) | measure the pass rates, and leave out the problems near 0 and 1; if hardly any are left and the entropy is near 0, the policy is too sure: begin from an earlier checkpoint of its SFT (not tested) |
-# | 4 | in between or high from the first step on | in between, and few pass rates are near 0 or 1 | the groups are small (at a rate of one half, 50 % of groups of 2 and 12 % of groups of 4 have zero variance), or training samples with a lower `temperature` than the pass rates were measured with | a `temperature` of 1; larger groups if you can afford more completions (exercise 07.2) |
-# | 5 | rises | levels off well below its maximum | the policy has lost its variety: its completions of a problem are nearly alike, the wrong ones too, and the entropy is near 0 (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`); with several updates for each batch, also with a higher upper clip (`epsilon_high`, chapter 05) |
+# | 1 | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | count the paid completions; if some come in every few steps, wait (*A case for stages*); else train first with SFT (chapter 00), pay for parts of the answer for a few steps, or leave out the problems that are never right (*A case for the filter*) |
+# | 2 | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems, or it fools the reward: read some completions first (chapter 03) | stop, take harder problems, train on those that are still often wrong, or use dynamic sampling |
+# | 3 | in between or high from the first step on | in between | some problems are never right, or others always | measure the pass rates, and leave out the problems near 0 and 1 |
+# | 4 | in between or high from the first step on | in between, and few pass rates are near 0 or 1 | the groups are small, or training samples with a lower `temperature` than the pass rates were measured with | a `temperature` of 1; larger groups if you can afford more completions (exercise 07.2) |
+# | 5 | rises | levels off well below its maximum | the policy has lost its variety: its completions of a problem are nearly alike, the wrong ones too, and the entropy is near 0 (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`; chapter 05 has more) |
 # | 6 | rises | levels off well below its maximum | some problems are mastered, and the others are too hard: their completions differ, but hardly any was right before training either | row 1, for the problems that are left |
+#
+# In this chapter the form that hardly ever occurs and the whole pool are cases of row 1, and the mixed run is one of
+# row 2. The rows 3 to 6 do not occur in its runs: they follow from the formula above and from chapter 05.
+#
+# Two special cases:
+#
+# - If the fraction rises while the reward falls to 0, the training broke the policy: go back to an earlier checkpoint,
+#   with a lower learning rate.
+# - If in row 3 hardly any problem is left and the entropy is near 0, the policy is too sure: begin from an earlier
+#   checkpoint of its SFT (not tested).
 #
 # The table has no row for a low fraction, and a low fraction does not prove that all is well: *parts and number* had no
 # zero-variance group and a rising reward, and missed the asked form in four of five runs. If the fraction is low, look
 # at the rate of the whole answer.
 #
 # With several rewards, `frac_reward_zero_std` is computed from their weighted sum. A group of eight wrong answers has
-# some variance if only their form varies, and then it can teach the form, but nothing about correctness. So rewarding
-# parts of the answer lowers this fraction even if no answer is ever right. Look at the mean of the correctness reward
-# by itself too (`rewards/correctness_reward/mean` in TRL's log).
-
-# %% [markdown]
-# ## For the curious: the KL reference of a second trainer
-#
-# Most runs of the course have `beta=0` and no reference. With `beta` above 0 the KL penalty pulls the policy towards a
-# *reference*. For a second trainer on the same adapter, the reference depends on who makes it:
-#
-# | trainer | reference |
-# | --- | --- |
-# | TRL 1.15, given a model with an adapter | a frozen copy of the adapter under the name `ref`, made with the trainer |
-# | TRL 1.15, which makes the adapter itself (`peft_config=`) | the base model, with the adapter turned off |
-# | Unsloth's (on a GPU) | the base model: `unsloth/models/rl.py` removes the lines that make the copy |
-# | either, with a fresh adapter | the base model in effect, because a fresh adapter changes nothing |
-#
-# (Unsloth's behaviour on a GPU was read in its source, not measured.) The cell shows both on the CPU: a trainer with
-# TRL's copy, and one whose copy is removed.
-
-# %% tags=["hide-input"]
-kl_at_start = {}
-for name in ("copy of the adapter", "base model"):
-    settings = {**profile.grpo, "max_steps": 1, "beta": 0.1, "learning_rate": 5e-4}
-    args = GRPOConfig(output_dir=str(profile.output / "chapter_07"), **settings)
-    trainer = GRPOTrainer(
-        mixed_policy, mixed_rewards, args, train_set, processing_class=tokenizer,
-        callbacks=[Float32Adapters(mixed_policy), RewardBar()],
-    )
-    if name == "base model":
-        trainer.model.delete_adapter("ref")
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
-    log = [entry["kl"] for entry in trainer.state.log_history if "kl" in entry]
-    kl_at_start[name] = log[0]
-    if "ref" in trainer.model.peft_config:
-        trainer.model.delete_adapter("ref")
-for name, kl in kl_at_start.items():
-    print(f"KL at the first step, reference {name}: {kl:z.4f}")
-
-# %% [markdown]
-# With the copy the KL begins at 0, because the policy *is* its reference at that moment. With the base model it begins
-# above 0. A new reference in each stage no longer keeps the policy near the base model.
-
-# %% [markdown] tags=["remove-cell"]
-# This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did not
-# help.
-
-# %% tags=["remove-cell"]
-import json
-
-proved = {
-    "steps": [len(form_log), len(correct_log)],
-    "before": scores["before"].rate,
-    "after": scores["form first"].rate,
-    "mixed": scores["mixed"].rate,
-    "p_values": [changes["before", "form"].p_value, changes["before", "mixed"].p_value],
-    "kl_begins": kl_at_start,
-    "pass_rates": [mean(rates_before), mean(rates_after)],
-    "zero_variance": {name: mean(idle) for name, idle in pool_idle.items()},
-}
-profile.output.mkdir(parents=True, exist_ok=True)
-(profile.output / "notebook_07.json").write_text(json.dumps(proved, indent=2))
-assert proved["steps"] == [8, 16]
-for log in logs.values():
-    assert len(log) == 24
-    assert all(entry["step_time"] > 0 for entry in log)
-if profile.name == "smoke":
-    assert proved["after"] > proved["before"] + 0.4, "two trainers: no gain"
-    assert proved["mixed"] > proved["before"] + 0.4, "mixed rewards: no gain"
-    assert max(proved["p_values"]) < 1e-6, "no gain"
-    assert proved["pass_rates"][1] > proved["pass_rates"][0] + 0.3
-    idle = proved["zero_variance"]
-    assert idle["chosen"] < idle["whole pool"] - 0.4, "the filter took nothing out"
+# some variance if only their form varies: it can teach the form, but nothing about correctness. So look at the mean of
+# the correctness reward by itself too (`rewards/correctness_reward/mean` in TRL's log).
 
 # %% [markdown]
 # ## Exercises
@@ -1238,7 +1190,6 @@ predict("07.2", prediction, larger_groups);
 # (0 of 8 right), "can teach", "mastered" (8 of 8), or "none" if no sort does. Then read the printed rates: which
 # problems would you make easier, and which harder? To use your own model, set `GRPO_WORKBOOK_MODEL` or give `model=` to
 # `choose_profile`.
-
 
 # %% tags=["exercise"]
 prediction = ...  # "hopeless", "can teach", "mastered" or "none"
@@ -1360,14 +1311,18 @@ except NotImplementedError:
 #
 # Read a log with the table above (*Which cause have you?*): return the number of its row, 1 to 6. `zero` (the fraction
 # of zero-variance groups), `reward` (at most 1) and `entropy` have one value for each step, and `rates` are the pass
-# rates of the problems before training. The start is the mean of the first four steps, the end that of the last four;
-# the reward and the entropy are judged at the end.
+# rates of the problems before training. The start is the mean of the first four steps, the end that of the last four.
 #
-# In numbers, the words of the table mean: a fraction *rises* if its end is at least 0.3 above its start; a reward is
-# near 0 up to 0.1, and near its maximum from 0.8 on (then the row is 1 or 2, whatever the fraction did before; no log
-# here has a reward that falls); an entropy is near 0 up to 0.05; and few pass rates are near 0 or 1 if less than a
-# quarter of them are 0 or 1. If the fraction ends below 0.3, most groups teach (perhaps the wrong thing, as with *parts
-# and number*), and the answer is `None`. In which order must you ask?
+# If the fraction ends below 0.3, most groups teach (perhaps the wrong thing, as with *parts and number*), and the
+# answer is `None`. Otherwise the words of the table mean, in numbers:
+#
+# - the fraction *rises* if its end is at least 0.3 above its start;
+# - the reward is *near 0* if it ends at 0.1 or below, and *near its maximum* if it ends at 0.8 or above (then the row
+#   is 1 or 2, whatever the fraction did before; no log here has a reward that falls);
+# - the entropy is *near 0* if it ends at 0.05 or below;
+# - *few* pass rates are near 0 or 1 if less than a quarter of them are 0 or 1.
+#
+# In which order must you ask?
 
 # %% tags=["exercise"]
 def row_of_cause(
@@ -1420,30 +1375,97 @@ check("07.5", row_of_cause);
 # </details>
 
 # %% [markdown]
+# ## For the curious: the KL reference of a second trainer
+#
+# Most runs of the course have `beta=0` and no reference. With `beta` above 0 the KL penalty pulls the policy towards a
+# *reference*. For a second trainer on the same adapter, the reference depends on who makes it:
+#
+# | trainer | reference |
+# | --- | --- |
+# | TRL 1.15, given a model with an adapter | a frozen copy of the adapter under the name `ref`, made with the trainer |
+# | TRL 1.15, which makes the adapter itself (`peft_config=`) | the base model, with the adapter turned off |
+# | Unsloth's (on a GPU) | the base model: `unsloth/models/rl.py` removes the lines that make the copy |
+# | either, with a fresh adapter | the base model in effect, because a fresh adapter changes nothing |
+#
+# (Unsloth's behaviour on a GPU was read in its source, not measured.) The cell shows both on the CPU: a trainer with
+# TRL's copy, and one whose copy is removed.
+
+# %% tags=["hide-input"]
+kl_at_start = {}
+for name in ("copy of the adapter", "base model"):
+    settings = {**profile.grpo, "max_steps": 1, "beta": 0.1, "learning_rate": 5e-4}
+    args = GRPOConfig(output_dir=str(profile.output / "chapter_07"), **settings)
+    trainer = GRPOTrainer(
+        mixed_policy, mixed_rewards, args, train_set, processing_class=tokenizer,
+        callbacks=[Float32Adapters(mixed_policy), RewardBar()],
+    )
+    if name == "base model":
+        trainer.model.delete_adapter("ref")
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    log = [entry["kl"] for entry in trainer.state.log_history if "kl" in entry]
+    kl_at_start[name] = log[0]
+    if "ref" in trainer.model.peft_config:
+        trainer.model.delete_adapter("ref")
+for name, kl in kl_at_start.items():
+    print(f"KL at the first step, reference {name}: {kl:z.4f}")
+
+# %% [markdown]
+# With the copy the KL begins at 0, because the policy *is* its reference at that moment. With the base model it begins
+# above 0. A new reference in each stage no longer keeps the policy near the base model.
+
+# %% [markdown] tags=["remove-cell"]
+# This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did not
+# help.
+
+# %% tags=["remove-cell"]
+import json
+
+proved = {
+    "steps": [len(form_log), len(correct_log)],
+    "before": scores["before"].rate,
+    "after": scores["form first"].rate,
+    "mixed": scores["mixed"].rate,
+    "p_values": [changes["before", "form"].p_value, changes["before", "mixed"].p_value],
+    "kl_begins": kl_at_start,
+    "pass_rates": [mean(rates_before), mean(rates_after)],
+    "zero_variance": {name: mean(idle) for name, idle in pool_idle.items()},
+}
+profile.output.mkdir(parents=True, exist_ok=True)
+(profile.output / "notebook_07.json").write_text(json.dumps(proved, indent=2))
+assert proved["steps"] == [8, 16]
+for log in logs.values():
+    assert len(log) == 24
+    assert all(entry["step_time"] > 0 for entry in log)
+if profile.name == "smoke":
+    assert proved["after"] > proved["before"] + 0.4, "two trainers: no gain"
+    assert proved["mixed"] > proved["before"] + 0.4, "mixed rewards: no gain"
+    assert max(proved["p_values"]) < 1e-6, "no gain"
+    assert proved["pass_rates"][1] > proved["pass_rates"][0] + 0.3
+    idle = proved["zero_variance"]
+    assert idle["chosen"] < idle["whole pool"] - 0.4, "the filter took nothing out"
+
+# %% [markdown]
 # ## Summary
 #
 # Many groups have zero variance: what should you do?
 #
 # - Find the cause first, with the table above (rows 1 to 6): is the reward never earned, is the problem too hard, is it
 #   mastered, or has the policy lost its variety? The log and the pass rates show it.
-# - If most groups earn nothing, count the paid completions, not only the groups: at a rate p a step of 64 has 64 p of
-#   them. If some come in every few steps, wait, from the end of the warm-up on, as long as their number grows: at one
-#   in 240, and a learning rate of 1e-3, the strict reward alone was enough. A reward for parts makes more groups
-#   differ, but it may teach another answer than the asked one: *parts and number*, which pay nothing extra for the
-#   whole, missed it in four of five runs within 24 steps. So log the rate of the whole answer.
+# - If most groups earn nothing, count the paid completions. If some come in every few steps, wait as long as their
+#   number grows: at one in 240, and a learning rate of 1e-3, the strict reward alone was enough.
+# - A reward for parts makes more groups differ, but it may teach another answer: *parts and number* missed the asked
+#   form in four of five runs within 24 steps. So log the rate of the whole answer.
 # - If problems are never right or always right, leave them out, but first compare their number with chance: eight
 #   completions are few. The pass rates change with training, so a filter goes stale; dynamic sampling does not, but has
 #   its cost in every batch.
 # - If most problems are mastered, as after our training, stop or take harder ones. (This was not tested.)
-# - Where seven of eight problems were never right, the filter lowered the zero-variance groups from 89 to 27 %, and
-#   over five seeds the sampled answers of the policy were 8.8 points better after as many steps. After as many
-#   completions, those of the filter's measurement included, they were 4.8 points better, which the correction does not
-#   confirm. This is the third form of the case: in the two before it, which paid for correctness alone (one seed each),
-#   the filter gave a lower strict rate. A reward function that keeps what it finds gives the pass rates without extra
-#   completions.
-# - A stage is a second trainer around the same adapter. In neither case were two stages shown to be better: not in
-#   *Three ways* (one run each), and 1.9 points above the strict reward alone [-3.5, 7.4] in the case made for them
-#   (five seeds). If you use stages, change the seed; the optimizer and the learning rate begin anew.
+# - Where seven of eight problems were never right, the filter lowered the zero-variance groups from 89 to 27 %, and the
+#   sampled answers were 8.8 points better after as many steps (five seeds). For as many completions no gain is
+#   confirmed, and where only correctness was paid, the filter gave a lower strict rate (one seed each).
+# - A stage is a second trainer around the same adapter. In neither case were two stages shown to be better (one run
+#   each in *Three ways*, five seeds in the case made for them). If you use stages, change the seed; the optimizer and
+#   the learning rate begin anew.
 # - Before you believe that one way is better, fix the measure, run several seeds, and report the result in any case.
 #
 # Next: [08 · Evaluation](08_evaluation.ipynb): how do you measure whether training helped?
