@@ -584,7 +584,7 @@ def describe_gain(heldout: Mapping[str, Mapping[str, Any]]) -> list[str]:
     others = [("together", strict, f"strict accuracy, {way}")]
     if samples > 1:
         passes = comparison["lenient_pass"]
-        others.append((f"pass@{samples}", passes, f"is solved in {samples} tries"))
+        others.append((f"pass@{samples}", passes, f"is solved in at least one of {samples} tries"))
     if way != "greedy" and "greedy" in heldout:
         greedy = heldout["greedy"]["lenient"]
         others.append(("greedy", greedy, "is solved by the greedy answer"))
@@ -611,8 +611,8 @@ def _rows_of_parts(comparison: Mapping[str, Any]) -> list[tuple[str, Mapping[str
         return [form, ("sharpening or new", comparison["lenient"], "several samples tell which")]
     return [
         form,
-        ("sharpening", parts["sharpening"], f"was solved before in {tries} tries"),
-        ("new", parts["new"], f"was not solved before in {tries} tries"),
+        ("sharpening", parts["sharpening"], f"was solved before, in at least one of {tries} tries"),
+        ("new", parts["new"], f"was solved before in none of {tries} tries"),
     ]
 
 
