@@ -2,16 +2,18 @@
 # # 11 · Tools and environments
 #
 # How do you train a model that acts, that is a model that calls a tool, reads the result, and goes on? A tool gives the
-# model what it lacks: a small language model multiplies 513 by 37 badly, and it cannot know the prices of today. GRPO
-# stays the same; what changes is how a completion is made, and which of its tokens are trained. With TRL's own trainer,
-# this chapter trains a tiny model to use a calculator again, which it had learned and was then made to use rarely. It
-# asks what a price for each call changes, and trains the model in the same way to play a game over several turns.
+# model what it lacks: a small language model multiplies 513 by 37 badly, and it cannot know the prices of today.
+#
+# With TRL's own trainer, this chapter trains a tiny model to use a calculator. (It had learned that once, and was then
+# trained, on purpose, to call rarely.) The chapter asks what a price for each call changes, and it trains the model in
+# the same way to play a game over several turns.
 #
 # **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
 # gradient; find tool results that were dropped without a warning; and check a tool before a model uses it.
 #
 # **Time:** about 4 minutes on two CPU cores. (The stored run shared its machine, so its bars show a longer time.)
-# Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
+# Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04. **Models:** of the course's two families TRL
+# accepts Qwen3 here and refuses Gemma 3 (the list is near the end).
 
 # %% [markdown]
 # ## The loop of a turn
@@ -24,17 +26,19 @@
 # 3. The result is appended to the conversation as a message, and the model writes again.
 #
 # The conversation ends when the model writes a turn without a call, or when a limit is reached. All its messages
-# together are the **transcript**: the model's turns, its calls and their results. GRPO itself does not change. It
-# samples a group of such conversations for each problem, gives each a reward, and computes advantages. Only two things
-# change: a completion now consists of several turns, and the model did not write all of its tokens.
+# together are the **transcript**: the model's turns, its calls and their results. TRL calls such a conversation an
+# *episode*, and so does the code below.
+#
+# GRPO samples a group of conversations for each problem, gives each one a reward, and computes advantages, as before.
+# Only two things change: a completion now consists of several turns, and the model did not write all of its tokens.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
 
 pale = figures.PALE
 boxes = {
-    "prompt": (0.08, 0.7, "prompt\n+ tools", pale["data"]),
-    "model": (0.32, 0.7, "model writes\na turn", pale["model"]),
+    "prompt": (0.08, 0.7, "prompt\n+ tools", pale["off"]),
+    "model": (0.32, 0.7, "model writes\na turn", pale["data"]),
     "call": (0.6, 0.7, "Is there a call\nin it?", pale["check"]),
     "tool": (0.6, 0.2, "tool runs,\nresult appended", pale["number"]),
     "reward": (0.9, 0.7, "reward of the\nwhole transcript", pale["check"]),
@@ -48,9 +52,11 @@ figures.show(figure, "Diagram: the model writes a turn. If it holds a call, the 
              "transcript gets a reward.")
 
 # %% [markdown]
-# In the picture, the prompt is blue, the model is white, the tool is orange, and programs that judge what the model
-# wrote are green. The next cell runs this loop by hand. Its "model" is a list of prepared turns, and the messages have
-# the form that TRL uses:
+# The prompt is grey, what the model writes is blue, the tool is orange, and programs that judge it are green. Later the
+# same colours mark single tokens.
+#
+# The next cell runs this loop by hand. Its "model" is a list of prepared turns, and the messages have the form that TRL
+# uses:
 
 # %%
 def product(a, b):
@@ -73,33 +79,14 @@ for message in messages:
     print(message)
 
 # %% [markdown]
-# ## A tool must check its calls
-#
-# A tool gets whatever the model wrote: JSON of any type and size. TRL passes it on unchecked, and in Python `"37" * 84`
-# is a text of 168 characters. So the course decorates its tools with `@tool`. It checks types and sizes, limits the
-# time, and tells the model what was wrong. Here it refuses four wrong calls and runs a right one:
-
-# %%
-from grpo_workbook.environments import CallError, multiply, tool
-
-calls = [{"a": "37", "b": 84}, {"a": True, "b": 84}, {"a": 37}, {"a": 10**400, "b": 2}]
-for arguments in calls:
-    try:
-        multiply(**arguments)
-    except CallError as error:
-        print("CallError:", error)
-print("result:", multiply(a=37, b=84))
-
-# %% [markdown]
 # ## The model and its tasks
 #
 # *tiny-tools* is a Qwen3 of 0.6 million parameters with Qwen3's own chat template. It learned to call three tools, to
-# copy a result and to play a game (87.5 % of the products were right and 71 % of the games were won). Then it was
-# trained, on purpose, to do so rarely and badly ([its card](../data/tiny-tools/README.md)). So this chapter shows how
-# such a training is set up and measured. It does not show how far training would bring a model that never learned to
-# use a tool. (Near the end, the section "Which real models can be trained with tools?" lists those that TRL accepts.)
-# Its tasks are two kinds of products: *easy* ones of single digits, some of which it knows by heart, and *hard* ones,
-# which it cannot compute.
+# copy a result and to play a game. Then it was given bad habits on purpose: it calls rarely, and some of its calls are
+# broken ([its card](../data/tiny-tools/README.md)). So the right behaviour is there, but rare, as GRPO needs it. How
+# far training would bring a model that never learned to use a tool, this chapter does not show.
+#
+# The next cell loads the model:
 
 # %%
 import os
@@ -115,13 +102,12 @@ STEPS = 40
 
 def tools_profile(seed=None):
     """The profile of this machine, with the tiny model that can call tools."""
-    changes = {"max_steps": STEPS, "save_strategy": "no"}
-    profile = choose_profile(default="smoke", seed=seed, grpo=changes)
+    common = {"max_steps": STEPS, "save_strategy": "no"}
+    profile = choose_profile(default="smoke", seed=seed, grpo=common)
     if profile.name != "smoke":
         return profile  # a GPU: its own model can call tools
-    changes["per_device_train_batch_size"] = 32
-    changes["learning_rate"] = 1e-3
-    return choose_profile("smoke", model=TINY_TOOLS, seed=seed, grpo=changes)
+    tiny = {**common, "per_device_train_batch_size": 32, "learning_rate": 1e-3}
+    return choose_profile("smoke", model=TINY_TOOLS, seed=seed, grpo=tiny)
 
 
 profile = tools_profile()
@@ -131,23 +117,17 @@ model, tokenizer = load_policy(profile)
 print(profile)
 
 # %% [markdown]
-# Of a tool, the model sees only the name, the docstring and the types of the arguments, as a JSON schema. So the
-# docstring is part of the prompt: write it for the model. This is the schema of `multiply`:
+# Its tasks are two kinds of products. *Easy* ones have single digits, and the model knows some of them by heart. *Hard*
+# ones have larger numbers, and it cannot compute them. Each row of the data has a `prompt`, the exact `answer`, and a
+# `kind`, which the model does not see.
+#
+# Every policy of this chapter is measured on 160 *held-out* rows, which are not in the training data. The hard products
+# among them are never trained on. Of the easy ones nearly all are, mostly in other words, because there are only few
+# products of single digits. So an easy rate is about products that the policy has trained on.
 
 # %%
 import json
 
-from transformers.utils import get_json_schema
-
-print(json.dumps(get_json_schema(multiply), indent=1))
-
-# %% [markdown]
-# Each row of the data has a `prompt`, the exact `answer`, and a `kind`, which the model does not see. Every policy of
-# this chapter is measured on 160 *held-out* rows, which are not in the training data. None of their hard products is
-# trained on. Of single digits, however, there are only few products, so nearly all of the easy ones are trained on as
-# well, mostly in other words. For these the tables show how the policy treats products that it knows from training.
-
-# %%
 from datasets import Dataset
 
 
@@ -168,10 +148,44 @@ for row in heldout_rows[:4]:
 print(Dataset.from_list(heldout_rows).to_pandas()["kind"].value_counts().to_dict())
 
 # %% [markdown]
+# ## A tool: what the model sees, and what it checks
+#
+# A tool is a Python function. This is the course's `multiply`, which replaces `product` from above:
+
+# %%
+from grpo_workbook import show
+from grpo_workbook.environments import CallError, multiply, tool
+
+show(multiply)
+
+# %% [markdown]
+# Of this function, the model sees only the name, the docstring and the types of the arguments, as a JSON schema. So the
+# docstring is part of the prompt: write it for the model. This is the schema of `multiply`:
+
+# %%
+from transformers.utils import get_json_schema
+
+print(json.dumps(get_json_schema(multiply), indent=1))
+
+# %% [markdown]
+# What does `@tool` do? A model may write arguments of any type and size. TRL passes them on unchecked, and in Python
+# `"37" * 84` is a text of 168 characters. So `@tool` checks types and sizes, limits the time, and tells the model what
+# was wrong. Here it refuses four wrong calls and runs a right one:
+
+# %%
+calls = [{"a": "37", "b": 84}, {"a": True, "b": 84}, {"a": 37}, {"a": 10**400, "b": 2}]
+for arguments in calls:
+    try:
+        multiply(**arguments)
+    except CallError as error:
+        print("CallError:", error)
+print("result:", multiply(a=37, b=84))
+
+# %% [markdown]
 # ## A conversation, token by token
 #
-# `play_episodes` plays conversations as TRL's trainer does, but without training. The cell plays the held-out products
-# and shows the first conversation in which the model called the tool and answered with its result:
+# `play_episodes` plays conversations as TRL's trainer does, but without training. The next cell plays the held-out
+# products. Then it shows the first conversation in which the model called the tool and answered with its result:
 
 # %%
 from grpo_workbook.environments import final_answer, play_episodes
@@ -193,8 +207,8 @@ for message in example.messages:
     print(message)
 
 # %% [markdown]
-# Every box below is a token, and the colours are not those of the diagram. Blue tokens were written by the model.
-# Orange tokens were written by the tool, or by the template between two turns. Grey tokens are the prompt.
+# Every box below is a token. Blue tokens were written by the model. Orange tokens were written by the tool, or by the
+# template between two turns. Grey tokens are the prompt.
 
 # %% tags=["hide-input"]
 from html import escape
@@ -225,22 +239,24 @@ display(coloured(example))
 # tokens. This tiny tokenizer has one token for each of them, so the model knows its three tools by heart and cannot
 # read the schema of a new one.
 #
-# **Only the blue tokens earn a gradient.** The policy did not sample the orange ones, so the formula of chapter 01 does
-# not apply to them. TRL's `tool_mask` is 1 for blue tokens and 0 for orange ones.
+# **Only the blue tokens earn a gradient.** The policy did not sample the orange ones, so they hold no choice of the
+# model that GRPO could reinforce. TRL's `tool_mask` is 1 for blue tokens and 0 for orange ones.
 #
-# Such a mask fits only the tokens as they were sampled. So TRL keeps the token ids of every turn and appends those of
-# the results. Do not make the tokens again from the messages: the same text can be cut into other tokens, and a
+# <details><summary>For the curious: why not make the tokens again from the messages?</summary>
+#
+# The mask fits only the tokens as they were sampled. So TRL keeps the token ids of every turn and appends those of the
+# results. Tokens that are made again from the messages may differ: the same text can be cut into other tokens, and a
 # template may change earlier turns (Qwen3's removes their thinking).
+#
+# </details>
 
 # %% [markdown]
 # ## Before training
 #
 # A conversation counts as right if its last message is the model's own, calls nothing, and is exactly the number. The
-# next two cells measure the rates by kind, first with the tool and then without it (the prompt then names no tool).
-# Only 36 of the products are easy, so the 95 % interval of their rates reaches up to 16 points to each side. For the
-# 124 hard ones it reaches up to 9 points ([chapter 08](08_evaluation.ipynb)):
+# next folded cell computes the fraction of right conversations, and the calls per conversation:
 
-# %%
+# %% tags=["hide-input"]
 def measured(episodes, rows):
     """{kind: (rate right, calls per conversation)}, and the same for all rows."""
     table = {}
@@ -267,7 +283,7 @@ def show_tables(tables):
         print(line)
 
 # %% [markdown]
-# The last line of the table is all products together:
+# Play once more without the tool (the prompt then names none), and compare. The last line is all products together:
 
 # %%
 without_tool = play_products(model, [])
@@ -276,15 +292,18 @@ rates_without = measured(without_tool, heldout_rows)
 show_tables({"with the tool": rates_before, "without": rates_without})
 
 # %% [markdown]
-# Most answers are wrong, and calls are rare. Without the tool no hard product is right: those that are right with it
-# are right because of a call.
+# Most answers are wrong, and calls are rare. Without the tool no hard product is right, so each right one in the left
+# column is due to a call. (Only 36 products are easy, so their rates are uncertain by up to 16 points to each side;
+# those of the 124 hard ones by up to 9, see [chapter 08](08_evaluation.ipynb).)
 #
 # ## Training
 #
 # TRL's `GRPOTrainer` takes the tools as a list of functions. A reward function gets each completion as a list of
-# messages. `get_tool_answer_reward` makes a reward that is 1 for the exact final answer and adds nothing for a call.
-# `watch` adds metrics about the calls to the log, and `max_tool_calling_iterations` limits the rounds of calls in a
-# conversation.
+# messages. Three names in the next cell are new:
+#
+# - `get_tool_answer_reward` makes a reward that is 1 for the exact final answer and adds nothing for a call.
+# - `watch` adds metrics about the calls to the log.
+# - `max_tool_calling_iterations` limits the rounds of calls in a conversation.
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -305,8 +324,7 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
-# The figure shows three metrics of the log. `tools/call_frequency` is TRL's metric for the calls *per completion*.
-# (`watch` logs the fraction of completions that call as `tools/calling`, see chapter 05.)
+# The figure shows three metrics of the log. *Calls per completion* is TRL's `tools/call_frequency`:
 
 # %%
 def reward_log(trainer):
@@ -333,14 +351,13 @@ figure, words = figures.line_chart(
 figures.show(figure, words)
 
 # %% [markdown]
-# In the figure, the reward and the calls rise together, and failed calls become rare. The reward is the fraction of
-# right answers, so the model learned to call and to answer with the result.
+# The reward and the calls rise together, and failed calls become rare. The reward is the fraction of right answers, so
+# the model learned to call and to answer with the result.
 #
 # ## After training, and with the tool taken away
 #
 # Now play the held-out products again. The last column is a control experiment without the calculator: if the gain came
-# from the calculator, it must disappear. The rate may even fall below what the model knew by heart, because the model
-# goes on calling a tool that its prompt no longer names, and each of these calls fails.
+# from the calculator, it must disappear.
 
 # %%
 after = play_products(model, [multiply])
@@ -350,44 +367,20 @@ rates_taken = measured(taken_away, heldout_rows)
 show_tables({"before": rates_before, "after": rates_after, "taken away": rates_taken})
 
 # %% [markdown]
-# Without the calculator the gain is gone. What does the trained model still know by heart? To find out, forbid calls:
-# use a prompt that names no tool, and suppress the token that opens every call.
-
-# %%
-call_token = tokenizer.convert_tokens_to_ids("<tool_call>")
-model.generation_config.suppress_tokens = [call_token]
-by_heart = play_products(model, [])
-model.generation_config.suppress_tokens = None
-rates_by_heart = measured(by_heart, heldout_rows)
-show_tables({"untrained": rates_without, "calls forbidden": rates_by_heart})
-
-# %% [markdown]
-# With calls forbidden, the model still knows some easy products. (Whether it knows fewer than before cannot be told:
-# the two rates differ by 14 points, and 36 products are too few for such a difference.) Could the gain *with* the tool
-# be chance? The paired test of chapter 04 compares the conversations before and after training:
-
-# %%
-from grpo_workbook import paired_p_value
-
-
-def right_ones(episodes):
-    return [episode.right(row) for episode, row in zip(episodes, heldout_rows)]
-
-
-p_value = paired_p_value(right_ones(before), right_ones(after))
-print(f"p = {p_value:.1g}")
-
-# %% [markdown]
-# So the gain of this run is no luck of sampling. (Whether another run would gain as much, one run cannot show. Three
-# earlier runs with three seeds ended between 93 and 95 %, [as measured](../docs/measurements.md#a-model-that-acts). One
-# of them had the seed of this run, 0, and ended at 93.1 %, not 91.2 %: the same seed need not give the same run.)
+# Without the calculator the gain is gone, so it came from the calculator. Even the easy products are wrong now:
+# the model goes on calling a tool that its prompt does not name (1.68 calls per conversation), and these calls fail.
+#
+# The gain is also far larger than the uncertainty of these rates. (Whether another run gains as much, one run cannot
+# show; three earlier runs ended between 93 and 95 %, [as measured](../docs/measurements.md#a-model-that-acts).)
 #
 # ## A silent loss: the result that does not fit
 #
 # A wrong setting can take the whole gain away. `max_completion_length` limits everything after the prompt, including
-# tool results. A result that does not fit is dropped *after* the tool has run: the conversation ends with the call, the
-# answer is empty, and the reward is 0. Neither `clipped_ratio` nor any other metric of TRL shows that. `lost_result`
-# recognises such a conversation by its last message, which is a call. Play the trained model with different limits:
+# tool results. A result that does not fit is dropped *after* the tool has run. Then the conversation ends with the
+# call, the answer is empty, and the reward is 0. No metric of TRL shows that, not even `clipped_ratio`.
+#
+# `lost_result` recognises such a conversation by its last message, which is a call. Play the trained model with
+# different limits:
 
 # %%
 from statistics import mean
@@ -406,8 +399,8 @@ for room in rooms:
     lost_rates.append(mean(lost_result(episode.messages) for episode in episodes))
 
 # %% [markdown]
-# In the next figure each bar is one limit, and its parts show how its 64 conversations ended. *Ended in a call* are
-# those that `lost_result` recognises:
+# Each bar is one limit, and its parts show how its 64 conversations ended. The hatched part is what `lost_result`
+# recognises:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 3.2)
@@ -433,29 +426,30 @@ for room, right_rate, lost_rate in zip(rooms, right_rates, lost_rates):
 figures.show(figure, "Stacked bars of how conversations end. " + "; ".join(parts))
 
 # %% [markdown]
-# With 10 tokens hardly any call fits (one of the 64). With 20 to 40 tokens the call fits, but in most conversations its
-# result does not: they end with a dropped result. At 40 tokens about a fifth of the results fit, but then the answer
-# does not, so still hardly any conversation is right. From 50 tokens on, call, result and answer fit. Here is one
-# product with the whole limit of 128 tokens, and the same with 30:
+# With 10 tokens hardly any call fits. With 20 to 40 tokens the call fits, but in most conversations its result does
+# not: they end with a dropped result. At 40 tokens some results fit, but then the answer does not. From 50 tokens on,
+# call, result and answer fit. (Compare the bars with one another, not with the 91 % above: these are only the first 64
+# rows.)
+#
+# Here is one product with the whole limit of 128 tokens, and the same with 30:
 
 # %%
 (cut_off,) = play_products(model, [multiply], room=30, rows=heldout_rows[:1])
 display(coloured(after[0]), coloured(cut_off))
 
 # %% [markdown]
-# In a training with 30 tokens no call could earn anything. So set the limit to at least the number of calls times the
-# tokens of a call, its result and the template around the result, plus the tokens of the answer. (Here the template
-# writes 19 tokens around each result, more than the result itself has.) Then look at `tools/lost_results`, which
-# `watch` logs. It is the fraction of conversations that end in a call, and it should be near 0. (It need not be exactly
-# 0: a conversation in which the model calls again and again ends in a call as well. At 60 and 80 tokens one of the 64
-# does.)
+# In a training with 30 tokens no call could earn anything. So leave room for every round and for the answer:
+#
+#     limit >= calls x (call + result + template around it) + answer
+#
+# Here the template writes 19 tokens around each result, more than the result itself has. Then look at
+# `tools/lost_results`, which `watch` logs: the fraction of conversations that end in a call. It should be near 0.
 
 # %% [markdown]
 # ## What the mask is for
 #
-# What would happen if the orange tokens earned a gradient, too? TRL's trainer passes the mask to the loss as
-# `tool_mask`, so you can take it away. From here on the chapter trains several times, so first put the calls from above
-# into a function:
+# What would happen if the orange tokens earned a gradient, too? The trainer passes `tool_mask` to the loss, so you can
+# take it away. From here on the chapter trains several times, so first put the trainer from above into a function:
 
 # %%
 def make_trainer(
@@ -474,23 +468,22 @@ def make_trainer(
     return trainer
 
 # %% [markdown]
-# Now take the mask away and train a new policy. A third of the steps is enough to see the effect, so a callback ends
-# the training there. It is set up for all steps, like the training above: so both have the same learning rate in each
-# step.
+# Now take the mask away and train a new policy, otherwise as before. A third of the steps is enough to see the effect:
 
 # %%
 from transformers import TrainerCallback
 
 
+# All STEPS are planned, so each step has the learning rate of the run above.
 class EndEarly(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step >= STEPS // 3:
             control.should_training_stop = True
 
 
-new_model, _ = load_policy(profile)
+unmasked_model, _ = load_policy(profile)
 unmasked = make_trainer(
-    new_model, train_rows, [get_tool_answer_reward()], STEPS, tools=[multiply]
+    unmasked_model, train_rows, [get_tool_answer_reward()], STEPS, tools=[multiply]
 )
 unmasked.add_callback(EndEarly())
 generate_with_mask = unmasked._generate_and_score_completions
@@ -537,43 +530,56 @@ figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 
 # %% [markdown]
 # With the mask the reward goes on rising. Without it the reward rises for a few steps and falls back, and the gradient
-# is several times as long. There are two likely reasons, which one run each does not separate.
+# is several times as long.
 #
-# First, the tool's tokens surprise the model, and so do the headers between two turns, which it never had to write.
-# Their gradients are large, and they decide where the step goes. The figure shows the length of the gradient before the
-# trainer shortens it to at most 1, and Adam divides by the gradient's recent size. So a longer gradient does not make a
-# longer step: it leaves a smaller part of the step to the model's own tokens.
-#
-# Second, the model is trained to *write* what it should only read. Where the advantage is positive, it learns to
-# predict the tool's text, and where it is negative, it is pushed away from a text that it did not choose.
+# There are two likely reasons, which one run each does not separate. First, the model is trained to *write* what it
+# should only read. Second, the tool's tokens surprise it: their gradients are large, and leave a smaller part of each
+# step to the model's own tokens.
 #
 # Large models are trained with such a mask, too. [Jin et al. 2025](https://arxiv.org/abs/2503.09516), whose tool is a
 # search engine, mask the texts that it finds, to keep the training stable.
+#
+# <details><summary>For the curious: a longer gradient is not a longer step</summary>
+#
+# The figure shows the length of the gradient before the trainer shortens it to at most 1, and Adam divides by the
+# gradient's recent size. So the surprising tokens do not make the step longer; they decide where it goes. Among them
+# are the headers between two turns, which the model never had to write.
+#
+# Where the advantage is positive, the model learns to predict the tool's text. Where it is negative, the model is
+# pushed away from a text that it did not choose.
+#
+# </details>
 
 # %% [markdown]
 # ## When to call: a price
 #
 # The trained model uses the calculator even for 3 times 4. A call costs nothing, so it has no reason to answer from
-# memory. Now let each call cost half of a right answer. For which products does a call still pay? Without a call the
-# model earns its rate of right answers by heart. With a call it earns its rate of right answers after a call, minus the
-# price. So a call pays if the first number is below the **border**:
+# memory. Now let each call cost half of a right answer. For which products does a call still pay? On average the model
+# earns:
+#
+# - without a call: its rate of right answers by heart;
+# - with a call: its rate of right answers after a call, minus the price.
+#
+# So a call pays if the rate by heart is below the **border**:
 #
 #     border = rate right after a call - price
 #
-# With about 95 % right after a call the border is near 45 %. Hardly any hard product is right by heart, so there a call
-# gains about 0.45. The easy products stand on both sides of the border. By heart 44 % of their answers are right
-# (without the tool, above), so on average a call gains nothing, but it gains something for a product that the model
-# does not know, and it costs something for one that it knows.
+# Above, nearly every conversation of the trained model had a call, and about nine in ten were right. So the border is
+# near 0.9 - 0.5 = 0.4:
+#
+# - *Hard* products lie far below it. By heart none is right, so there a call pays.
+# - *Easy* products lie near it. By heart 44 % are right (the column *without*, before training). So a call pays for a
+#   product that the model does not know, and not for one that it knows.
 #
 # Train again from new adapters, with the price and otherwise as before. The columns *free* and *priced* are two
 # trainings of the same length that differ only in the price:
 
 # %%
 PRICE = 0.5
-new_model, _ = load_policy(profile)
+priced_model, _ = load_policy(profile)
 reward = get_tool_answer_reward(price=PRICE)
-make_trainer(new_model, train_rows, [reward], STEPS, tools=[multiply]).train()
-priced = play_products(new_model, [multiply])
+make_trainer(priced_model, train_rows, [reward], STEPS, tools=[multiply]).train()
+priced = play_products(priced_model, [multiply])
 rates_priced = measured(priced, heldout_rows)
 show_tables({"before": rates_before, "free": rates_after, "priced": rates_priced})
 right_after_a_call = []
@@ -585,109 +591,13 @@ print(f"right after a call: {mean(right_after_a_call):.0%}")
 print(f"a call pays if the rate by heart is below {border:.2f}")
 
 # %% [markdown]
-# With a price the model still calls for nearly every hard product (0.98 calls), and more rarely for an easy one (0.81).
-# These are 36 easy conversations and few, so the next cells play the same products more often. Does the model also
-# tell single products apart, that is, does it call more often for the easy products that it does not know? The next
-# cell plays each of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times freely, and eight times with
-# the token suppressed that opens a call.
-
-# %%
-TRIES = 8
-
-
-def called(episode, row):
-    return episode.calls > 0
-
-
-def answered_right(episode, row):
-    return episode.right(row)
-
-
-def rates_of_products(model, rows, is_counted):
-    """For each row, the fraction of its eight conversations that are counted."""
-    repeated = []
-    for row in rows:
-        repeated += [row] * TRIES
-    episodes = play_products(model, [multiply], rows=repeated)
-    counted = []
-    for episode, row in zip(episodes, repeated):
-        counted.append(is_counted(episode, row))
-    return np.array(counted).reshape(len(rows), TRIES).mean(axis=1)
-
-# %% [markdown]
-# Play, and count the calls of three groups: hard products, easy products for which a call pays at the border of this
-# run, and easy products for which it does not:
-
-# %%
-by_kind = sorted(heldout_rows, key=lambda row: row["kind"])  # the easy ones first
-some_products = by_kind[:60]
-is_easy = np.array([row["kind"] == "easy" for row in some_products])
-calling = rates_of_products(new_model, some_products, called)
-new_model.generation_config.suppress_tokens = [call_token]
-known = rates_of_products(new_model, some_products, answered_right)
-new_model.generation_config.suppress_tokens = None
-pays = known < border
-groups = {"hard": ~is_easy}
-groups["easy, a call pays"] = is_easy & pays
-groups["easy, it does not pay"] = is_easy & ~pays
-for name, chosen in groups.items():
-    rate = calling[chosen].mean()
-    print(f"{name:22} {chosen.sum():2} products, calls in {rate:.0%} of the tries")
-
-# %% [markdown]
-# In the figure each point is a product, moved a little at random so that equal ones stay visible. The horizontal axis
-# is the rate right by heart, and the dashed line is the border: a call pays for the products to the left of it. Each
-# thick line is the mean of the easy products on its side. A policy that knows what it knows would have its left line
-# near the top and its right line near the bottom:
-
-# %% tags=["hide-input"]
-figure, (axes,) = figures.new_panels(7.5, 4.0)
-chance = np.random.default_rng(0)
-shift = chance.uniform(-0.025, 0.025, (2, len(some_products)))
-for kind, chosen, mark, colour in (("hard", ~is_easy, "x", figures.ORANGE),
-                                   ("easy", is_easy, "o", figures.BLUE)):
-    x = known[chosen] + shift[0, chosen]
-    y = calling[chosen] + shift[1, chosen]
-    axes.scatter(x, y, marker=mark, color=colour, alpha=0.6, label=f"{kind} product")
-left_mean = calling[is_easy & pays].mean()
-right_mean = calling[is_easy & ~pays].mean()
-label = "mean of the easy products on this side"
-axes.hlines(left_mean, -0.04, border, color=figures.BLUE, lw=3, label=label)
-axes.hlines(right_mean, border, 1.04, color=figures.BLUE, lw=3)
-axes.axvline(border, color="black", linestyle="--", lw=1, label="calls pay left of it")
-axes.set(xlabel="rate right by heart (of 8 tries)", ylabel="rate of calling (of 8)")
-axes.set(xlim=(-0.05, 1.05), ylim=(-0.08, 1.08))
-hard_mean = calling[~is_easy].mean()
-numbers = f"hard {hard_mean:.0%}; easy, left {left_mean:.0%}, right {right_mean:.0%}"
-axes.set_title(f"How often it calls: {numbers}", loc="left")
-figure.legend(loc="outside lower center", ncols=2, frameon=False)
-figures.show(figure, f"Scatter plot of 60 products. Calls: {numbers}.")
-
-# %% [markdown]
-# How far apart are the two thick lines, and could that be chance? The rates of the single products scatter, and the 95
-# % interval of the difference follows from this scatter:
-
-# %%
-left = calling[is_easy & pays]
-right = calling[is_easy & ~pays]
-gap = left.mean() - right.mean()
-variance = left.var(ddof=1) / len(left)
-variance += right.var(ddof=1) / len(right)
-reach = 1.96 * variance**0.5
-low = gap - reach
-high = gap + reach
-print(f"left minus right: {gap:+.2f}, 95 % interval from {low:+.2f} to {high:+.2f}")
-
-# %% [markdown]
-# Over eight tries the model calls for about 90 % of the easy products and 96 % of the hard ones, so even the two kinds
-# differ less than the 0.81 of the table says. And the interval contains 0, so this run does not show that the model
-# tells single products apart. A rate of eight tries is rough, so some products may stand on the wrong side of the
-# border, which makes a difference harder to see.
+# With a price the model still calls for nearly every hard product (0.98 calls), and somewhat more rarely for an easy
+# one (0.81). The 0.81 comes from only 36 conversations: when the easy products are played more often, the model calls
+# in about 90 % of the tries. This run does not show that it calls more often for the products that it does not know
+# (near the end: *For the curious: does it call where a call pays?*).
 #
-# To learn this is hard. A call gains or costs a few tenths, while an answer by heart earns 0 or 1 by luck, and only the
-# groups of this one product tell about it. And once nine of ten tries call, a group of eight contains on average less
-# than one answer by heart to compare with. For the hard products every group says the same. So expect a model to learn
-# first *on which kind of task* a tool pays. How the price moves the border, exercise 11.2 shows.
+# So expect a model to learn first *on which kind of task* a tool pays. Exercise 11.2 moves the border with a higher
+# price.
 #
 # ## Two tools: look up, then multiply
 #
@@ -702,13 +612,21 @@ for row in shop_rows[:3]:
 # %% [markdown]
 # The model must read the prices through a tool, `lookup(item)`. If they were always the same, it could learn them by
 # heart. So they belong to an **environment**: an object that TRL makes for each conversation, and whose public methods
-# are tools. The environment `PriceList` makes new prices for each row. The model has `lookup` and `multiply` in its
-# prompt and must choose.
+# are tools. This is the whole environment:
 
 # %%
 from grpo_workbook.environments import PriceList
 
+show(PriceList)
 
+# %% [markdown]
+# `_start` makes the prices of a row. The method under `@tool` is the tool: its docstring is what the model reads.
+# `_turn` counts the turn and refuses one too many.
+#
+# The trainer gets the class as `environment_factory`. The model has `lookup` and `multiply` in its prompt and must
+# choose:
+
+# %%
 def play_shop(model):
     return play_episodes(
         model, tokenizer, shop_rows, tools=[multiply], environment=PriceList,
@@ -726,15 +644,14 @@ def train_shop(reward):
     trainer.train()
     return policy
 
-
 # %% [markdown]
 # Play without tools (the column `closed_book`), with both tools before training, and with both tools after it:
 
 # %%
-new_model, _ = load_policy(profile)
-closed_book = play_products(new_model, [], rows=shop_rows)
+untrained_model, _ = load_policy(profile)
+closed_book = play_products(untrained_model, [], rows=shop_rows)
 shopping = {"closed_book": measured(closed_book, shop_rows)}
-shopping["before"] = measured(play_shop(new_model), shop_rows)
+shopping["before"] = measured(play_shop(untrained_model), shop_rows)
 shopper = train_shop(get_tool_answer_reward())
 shopped = play_shop(shopper)
 shopping["after"] = measured(shopped, shop_rows)
@@ -753,15 +670,15 @@ for message in example.messages:
     print(message)
 
 # %% [markdown]
-# The untrained model does this now and then, and that is enough: in a group with one right total, the advantage of this
-# total is large.
+# The untrained model gets a total right now and then, and that is enough: in a group with one right total, the
+# advantage of this total is large.
 #
 # ## Rewards over transcripts
 #
-# A reward function gets the whole transcript, and whatever the reward looks for, a model can learn to write it. So the
-# course has a list of transcripts that deserve no reward but may fool a careless one. Here are two of them, for a
-# problem whose answer is 8342. The first one ends with the tool's result and not with an answer of the model. In the
-# second one the tool's result holds the number, and the model answers something else:
+# A reward function gets the whole transcript. Whatever it looks for, a model can learn to write. So test a reward
+# before you train with it: the course keeps 14 transcripts that deserve no reward but may fool a careless reward. Here
+# are two of them, for a problem whose answer is 8342. In the first, the tool's result comes last, and the model never
+# answers. In the second, a tool's result holds the number, and the model answers *yes*:
 
 # %%
 from grpo_workbook.environments import attacks
@@ -775,8 +692,8 @@ for name in shown:
         print(f"  {message['role']:10}{calls_in_it} calls  {message['content']!r}")
 
 # %% [markdown]
-# Three rewards judge all of them. The first one searches all messages for the answer, the second one takes the last
-# message of whatever role, and the third one is the course's. The table shows the transcripts that fool at least one:
+# Three rewards judge all of them. *anywhere* searches all messages for the answer, *last text* takes the last message
+# of whatever role, and *course* is the course's. The table shows the transcripts that fool at least one:
 
 # %%
 
@@ -810,29 +727,26 @@ print(f"paid wrongly, of {len(transcripts)}:", fooled)
 # it. (The list is the course's own, and a reward that never pays would score 0 as well. That this one pays for right
 # answers, the training above has shown.)
 #
-# A tool that fails by its own fault is another case. If failures of a server earned 0, the model would learn not to
-# call it. So `@tool` marks such a failure, and the reward of this transcript is `None`. If all rewards of a completion
-# are `None`, as here, TRL leaves it out of its group, and it gives no gradient. (Beside another reward a `None` counts
-# as 0.) `tools/broken` in the log counts such failures. A *wrong* call, in contrast, is the model's fault and earns
-# what its answer earns.
+# A tool may also fail by its own fault, as when a server is down. A reward of 0 would teach the model not to call it.
+# So `@tool` marks such a failure, the reward is `None`, and TRL leaves the transcript out of its group. A *wrong* call,
+# in contrast, is the model's fault and earns what its answer earns.
 
 # %% [markdown]
 # ## A strategy: an environment of several turns
 #
-# An environment can do more than look up prices: it can keep a state that changes from turn to turn, and compute the
-# reward itself. `GuessNumber` hides a number from 1 to 7 and answers *higher* or *lower* to each of three guesses. A
-# player who guesses at random within what is left finds about two in three numbers; a player who always halves what is
-# left (binary search) finds all.
+# An environment can also keep a state that changes from turn to turn, and compute the reward itself. `GuessNumber`
+# hides a number from 1 to 7 and answers *higher* or *lower* to each of three guesses. Its state is `_found`, and its
+# reward is `get_reward`:
 
 # %%
-from grpo_workbook import show, wilson_interval
+from grpo_workbook import paired_p_value, wilson_interval
 from grpo_workbook.environments import Environment, GuessNumber
 
 show(GuessNumber)
 
 # %% [markdown]
 # To know how good a model is at this game, compare it with two players of a few lines of Python. One guesses at random
-# within what is left; the other one halves it:
+# within what is left; the other one guesses its middle (binary search):
 
 # %%
 import random
@@ -867,9 +781,10 @@ for name, player in players.items():
     print(f"{name:14}{mean(found):6.1%} found, {mean(guesses):.2f} guesses")
 
 # %% [markdown]
+# The random player finds about two in three numbers, and binary search finds all. Now the untrained model plays.
+#
 # A row needs only a prompt and a `seed`; the environment makes the secret from the seed. All completions of a group
-# have the same row, so they have the same secret. The environment's `get_reward` is the only reward, so the trainer
-# gets no reward functions. First the untrained model plays:
+# have the same row, so they have the same secret:
 
 # %%
 GAME = "Find my number from 1 to 7. You have 3 guesses."
@@ -893,27 +808,26 @@ def play_games(model, rows):
 
 
 heldout_games = game_rows(range(10**6, 10**6 + 200))
-new_model, _ = load_policy(profile)
-game_before = play_games(new_model, heldout_games)
+game_before = play_games(untrained_model, heldout_games)
 print(f"before training: {mean(won(game_before)):.1%} found")
 
 # %% [markdown]
-# Train, and play other games. There are only seven secrets, so the held-out games repeat them in other draws, and the
-# model cannot gain from learning secrets by heart; it can only learn the strategy. Three runs with three seeds show how
-# much the result depends on the seed:
+# Now train. The environment's `get_reward` is the only reward, so the trainer gets no reward functions. Three runs with
+# three seeds show how much the result depends on the seed. Afterwards each policy plays 200 held-out games. Their
+# secrets are the same seven numbers in other draws, so no secret can be learned by heart; only the strategy can:
 
 # %%
 game_logs = {}
 game_after = {}
 for seed in range(profile.seed, profile.seed + 3):
-    player_profile = tools_profile(seed)
-    player, _ = load_policy(player_profile)
+    seed_profile = tools_profile(seed)
+    policy, _ = load_policy(seed_profile)
     game_trainer = make_trainer(
-        player, game_rows(range(2000)), [], STEPS // 2, room=GAME_ROOM,
-        environment=GuessNumber, profile=player_profile,
+        policy, game_rows(range(2000)), [], STEPS // 2, room=GAME_ROOM,
+        environment=GuessNumber, profile=seed_profile,
     )
     game_trainer.train()
-    game_after[seed] = play_games(player, heldout_games)
+    game_after[seed] = play_games(policy, heldout_games)
     game_logs[seed] = reward_log(game_trainer)
     game_p = paired_p_value(won(game_before), won(game_after[seed]))
     rate = mean(won(game_after[seed]))
@@ -921,9 +835,9 @@ for seed in range(profile.seed, profile.seed + 3):
 trained_games = game_after[profile.seed]
 
 # %% [markdown]
-# In the figure, a thin line is the fraction of games won in each step of a run; a step of 32 games has only four
-# secrets, so it is noisy, and the thick line is its mean over five steps. The points on the right are the 200 held-out
-# games, with a 95 % interval. The horizontal lines are the two players.
+# In the figure, a thin line is the fraction of games won in each step of a run. A step of 32 games has only four
+# secrets, so this line is noisy; the thick line is its mean over five steps. The points on the right are the 200
+# held-out games, with a 95 % interval. The horizontal lines are the two players.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(8.5, 3.8)
@@ -957,17 +871,20 @@ figures.show(figure, "Lines of the games won by step. " + "; ".join(parts))
 
 # %% [markdown]
 # All three runs win 78 to 80.5 % of the held-out games, more than the random player and less than binary search. Runs
-# can differ more than these three do: an earlier run of seed 0 ended at 70.0 %, [as
-# measured](../docs/measurements.md#a-model-that-acts), which is hardly more than the random player's 68.5 %.
+# can differ more than these three do: an earlier run of seed 0 ended at 70.0 %, hardly above the random player
+# ([as measured](../docs/measurements.md#a-model-that-acts)).
 #
-# The thick lines end lower than the points, in all three runs. An end is the mean of only 20 secrets, and some secrets
-# are harder than others, so it may be off by some points in either direction. That all three ends lie lower, this does
-# not explain, and we have not found what does.
+# <details><summary>For the curious: the thick lines end lower than the points</summary>
 #
-# What did the model learn? Its policy at this game is a table: for each range of numbers that are left, how often it
-# guesses which number. The next cell makes such tables from games:
+# The end of a thick line is the mean of only 20 secrets, and some secrets are harder than others, so it may be off by
+# some points in either direction. This does not explain why all three ends lie lower, and we have not found what does.
+#
+# </details>
+#
+# What did the model learn? A good player looks at the range of numbers that are left, and guesses its middle. So the
+# next folded cell counts, for each range, how often the model guessed which number:
 
-# %%
+# %% tags=["hide-input"]
 def guess_tables(episodes):
     """{(lowest, highest number left): how often 1 to 7 were guessed, and others}."""
     highest = GuessNumber.highest
@@ -987,10 +904,10 @@ def guess_tables(episodes):
     return tables
 
 # %% [markdown]
-# A guess outside of what is left *contradicts* an earlier answer, or is not a number from 1 to 7 at all. How often does
-# that happen?
+# A guess outside of what is left *contradicts* an earlier answer (or it is not a number from 1 to 7 at all). How often
+# does that happen?
 
-# %%
+# %% tags=["hide-input"]
 def contradicting(tables):
     """The fraction of guesses outside of what was left."""
     inside = 0
@@ -1016,11 +933,12 @@ common = sorted(guesses_at, key=guesses_at.get)[-7:]
 common.sort(key=lambda left: (left[0] - left[1], left[0]))  # wide ranges first
 
 # %% [markdown]
-# In the figure, each row is one of the seven commonest ranges of the games of seed 0, with the number of guesses there.
-# The darker a square, the more often this number was guessed; the last column has the guesses outside 1 to 7. The black
-# frame contains what is left, and the dots mark what binary search would guess: the middle of the range, or either of
-# two middle numbers. The titles tell how many guesses of these rows are on a dot, and how many a random player within
-# the frames would have there: where one number is left, every guess is on it.
+# The figure shows the seven commonest ranges of seed 0:
+#
+# - A *row* is one range, with the number of guesses there. The darker a square, the more often this number was guessed.
+# - The *black frame* contains what is left, so a guess outside of it contradicts an earlier answer.
+# - A *dot* is what binary search would guess: the middle, or one of two middles. The titles say how many guesses are on
+#   a dot, and how many a random player within the frames would have there.
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -1055,19 +973,18 @@ words = "Two tables of how often each number is guessed, by the range that is le
 figures.show(figure, words + "; ".join(parts))
 
 # %% [markdown]
-# After training, the guesses stand more often on the dots and more often within the frames: the model plays a part of
-# the strategy again, which it had been trained to forget. It is not binary search: in the rows *1 to 6* and *2 to 7*,
-# with 8 and 11 guesses, the darkest square is not on a dot. Coloured squares outside of a frame, such as 2 and 3 in
-# the row *1 to 1*, are guesses that contradict an earlier answer: with them the model loses games that it could still
-# have won.
+# After training 70 % of these guesses are on a dot, before it 39 %. (By chance, it would be about 30 % both times.) And
+# fewer guesses contradict an earlier answer, as the counts above the figure show. So the model plays a part of the
+# strategy again. It is not binary search: in the rows *1 to 6* and *2 to 7*, which have few guesses, the darkest square
+# is not on a dot.
 
 # %% [markdown]
 # ## Credit over turns
 #
 # A transcript has one reward, so it has one advantage, and every blue token in it gets this advantage. What does that
-# mean for a single guess? Here is one group of eight games, all with the secret 3. The untrained model played them; the
-# guesses are stored in the cell, so that everybody sees the same group. Each line is one game, its advantage and its
-# guesses. (A game with one or two guesses was either won, or the model stopped calling.)
+# mean for a single guess? Here is one group of eight games, all with the secret 3. The untrained model played them, and
+# the cell stores the guesses. Each line is one game, its advantage and its guesses. (A game with one or two guesses was
+# either won, or the model stopped calling.)
 
 # %%
 from statistics import stdev
@@ -1090,8 +1007,8 @@ for guesses, reward in zip(stored_games, stored_rewards):
 # these games the mistake came later: the last guess, 1 or 8, contradicts an earlier answer. But the first guess gets
 # the same advantage as the last one. So within one group the signal for a first guess is mostly noise.
 #
-# Only the average over many groups can tell a good first guess from a bad one. There is something to find: for the
-# random player of the last section, fix the first guess and count the games won.
+# Only the average over many groups can tell a good first guess from a bad one. How much better is a good one? Let the
+# random player of the last section begin with each number, and count the games won:
 
 # %%
 def starts_with(first):
@@ -1112,9 +1029,9 @@ for first in range(1, GuessNumber.highest + 1):
 # %% [markdown]
 # The middle is the best first guess, and the two ends are the worst. How many games does GRPO need to see that? Let the
 # untrained model play 42 groups of eight games. Each of the seven secrets is hidden in six of the groups, so that no
-# guess is favoured by chance:
+# guess is favoured by chance. The next folded cell collects the first guess and the advantage of each game:
 
-# %%
+# %% tags=["hide-input"]
 seeds_of_secrets = {secret: [] for secret in range(1, GuessNumber.highest + 1)}
 game = GuessNumber()
 for seed in range(7, 500):
@@ -1124,7 +1041,7 @@ rows = []
 for seeds in list(zip(*seeds_of_secrets.values()))[:6]:  # each secret once
     for row in game_rows(seeds):
         rows += [row] * 8
-group_games = play_games(new_model, rows)
+group_games = play_games(untrained_model, rows)
 first_guesses = []
 advantages = []
 for start in range(0, len(group_games), 8):
@@ -1166,29 +1083,27 @@ figures.show(figure, "Advantages by first guess, means: " + "; ".join(parts))
 # %% [markdown]
 # The points of each guess lie far apart, on both sides of 0. The means differ much less, and each interval contains 0.
 # So more than 300 games of this model do not show clearly which first guess is good, and to halve such an interval
-# takes four times as many. (A part of the reason is the model: it contradicts itself and stops early, so a good start
-# helps it less than it helps the random player.)
+# takes four times as many games. (A part of the reason is the model: it contradicts itself and stops early, so a good
+# start helps it less than it helps the random player.)
+#
+# So the more turns an episode has, the less its advantage tells about one of them. It helps to keep episodes short, to
+# start from a model that wins sometimes, and to use more groups.
+#
+# <details><summary>For the curious: why did training still find the 4?</summary>
 #
 # The training above had 640 games, about twice as many. Yet after it the model of seed 0 begins with 4 more often, as
 # the row *1 to 7* of the tables shows. A likely reason is that the later guesses improved during training, so that a
 # good start paid more and more; this one run does not show it.
 #
-# The more turns an episode has, the smaller is the part of its advantage that is due to one guess. It helps to keep
-# episodes short, to start from a model that wins sometimes, and to use more groups.
-#
-# An environment can also reward single turns: `get_reward` may give a part of the reward for each guess that
-# contradicts no earlier answer. TRL still adds everything up into one advantage for the whole conversation, and a model
-# can collect such parts without ever winning, so attack such a reward as in chapter 03. In exercise 11.6 you write one
-# and train with it. Other methods give each action an advantage of its own: [Feng et al.
-# 2025](https://arxiv.org/abs/2505.10978) compare the actions of a group that were taken in the same state.
-#
+# </details>
+
+# %% [markdown]
 # ## The cost of turns
 #
 # Turns also cost time. With `generate`, TRL keeps no key-value cache between turns: for every turn the model reads the
-# whole conversation so far again. (vLLM, with its prefix cache, reads only what is new.) Count the tokens that this
-# takes:
+# whole conversation so far again. (vLLM, with its prefix cache, reads only what is new.) How many tokens is that?
 
-# %%
+# %% tags=["hide-input"]
 def tokens_read(episode):
     """Tokens that are read in all turns together, without a cache between them."""
     total = 0
@@ -1210,17 +1125,192 @@ for name, episodes in (("a product", after), ("a game", trained_games)):
     print(f"{name:10}: {read:4.0f} tokens read for a conversation of {length:.0f}")
 
 # %% [markdown]
-# So the model reads more tokens than the conversation has, and in the game more than twice as many, because every
-# further turn reads all earlier ones again. In addition, in every turn all conversations of a batch wait for the
-# slowest one. A conversation in which the model does not stop makes the whole step wait until its limit,
-# `max_completion_length`, is reached.
+# In the game the model reads more than twice as many tokens as the conversation has. In addition, in every turn all
+# conversations of a batch wait for the slowest one. If the model does not stop in one of them, the whole step waits
+# until that conversation reaches its limit, `max_completion_length`.
+
+# %% [markdown]
+# ## Which real models can be trained with tools?
+#
+# A model needs two things: a chat template that renders calls and results, and calls that TRL can parse. TRL tests the
+# first, and for the second it compares the template with a list of those it knows. These are the families of the
+# installed TRL 1.15 that have both:
+#
+# | TRL accepts | TRL refuses |
+# | --- | --- |
+# | Qwen2.5, Qwen3 (also VL, Instruct-2507), Qwen3.5, Qwen3.6, Qwen3.8 | Qwen2.5-VL |
+# | Gemma 4 | Gemma, Gemma 2, **Gemma 3** |
+# | Llama 3.1, 3.2 | Llama 3, LLaVA-NeXT |
+# | gpt-oss, GLM-4-MoE, Nemotron 3, LFM2 (newer template), LFM2.5 | Phi-3, Cohere, SmolVLM, LFM2 (first template) |
+#
+# So this chapter is for the course's Qwen3 and not for its Gemma 3. With a model of the right column the trainer stops
+# before the first step and says why.
+#
+# <details><summary>When your model's template is not on TRL's list</summary>
+#
+# A template that differs from TRL's list in a single character is unknown to it. Unsloth's own copies of models often
+# differ, so the installed Unsloth lets TRL accept a template that renders the same text as a known one. For any other
+# template, set `tokenizer.response_template` yourself.
+#
+# </details>
+#
+# On a GPU the cells above take the Qwen3 of the profile. It has the same marks for calls and results, and it can read
+# the schema of a tool that it has never seen. No cell of this chapter was run on a GPU: that real models *can* be
+# trained here is read from the source of TRL and Unsloth, and how much they gain is not measured.
+#
+# Environments of other libraries (OpenEnv, verifiers) need a few lines around them, which
+# [a page of their own](../docs/environments.md) shows.
+
+# %% [markdown]
+# ## What the metrics count, and what they do not
+#
+# TRL's own metrics miss some failures of this chapter. So `watch` and the course's reward add three (the last rows):
+#
+# | metric | counts | does not count |
+# | --- | --- | --- |
+# | `tools/call_frequency` | calls per completion | the fraction of completions that call |
+# | `tools/failure_frequency` | calls that raised an error, of all calls | calls with broken JSON: these become text |
+# | `completions/mean_length` | the model's own tokens | tool results |
+# | `completions/clipped_ratio` | turns cut off by the limit | results that did not fit |
+# | `tools/calling`, by `watch` | completions that call | |
+# | `tools/lost_results`, by `watch` | transcripts that end in a call | |
+# | `tools/broken`, by `get_tool_answer_reward` | tools that failed by their own fault: reward `None` | |
+#
+# (TRL leaves a transcript out of its group only if *all* its rewards are `None`. Beside another reward, a `None` counts
+# as 0.)
+
+# %% [markdown]
+# ## For the curious: what does the trained model still know by heart?
+#
+# With the tool taken away, the model went on calling, so its answers by heart were not to be seen. Now forbid calls:
+# use a prompt that names no tool, and suppress the token that opens every call:
+
+# %% tags=["hide-input"]
+call_token = tokenizer.convert_tokens_to_ids("<tool_call>")
+model.generation_config.suppress_tokens = [call_token]
+by_heart = play_products(model, [])
+model.generation_config.suppress_tokens = None
+rates_by_heart = measured(by_heart, heldout_rows)
+show_tables({"untrained": rates_without, "calls forbidden": rates_by_heart})
+
+# %% [markdown]
+# With calls forbidden, the model still knows some easy products. (Whether it knows fewer than before cannot be told:
+# the two rates differ by 14 points, and 36 products are too few for such a difference.)
+#
+# ## For the curious: does it call where a call pays?
+#
+# Does the model of the priced run call more often for the easy products that it does not know? The next cells play each
+# of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times freely, and eight times with calls
+# forbidden.
+
+# %% tags=["hide-input"]
+TRIES = 8
+
+
+def called(episode, row):
+    return episode.calls > 0
+
+
+def answered_right(episode, row):
+    return episode.right(row)
+
+
+def rates_of_products(model, rows, is_counted):
+    """For each row, the fraction of its eight conversations that are counted."""
+    repeated = []
+    for row in rows:
+        repeated += [row] * TRIES
+    episodes = play_products(model, [multiply], rows=repeated)
+    counted = []
+    for episode, row in zip(episodes, repeated):
+        counted.append(is_counted(episode, row))
+    return np.array(counted).reshape(len(rows), TRIES).mean(axis=1)
+
+# %% [markdown]
+# The eight free conversations show how often the model calls, and the other eight how often it is right by heart:
+
+# %% tags=["hide-input"]
+by_kind = sorted(heldout_rows, key=lambda row: row["kind"])  # the easy ones first
+some_products = by_kind[:60]
+is_easy = np.array([row["kind"] == "easy" for row in some_products])
+calling = rates_of_products(priced_model, some_products, called)
+priced_model.generation_config.suppress_tokens = [call_token]
+known = rates_of_products(priced_model, some_products, answered_right)
+priced_model.generation_config.suppress_tokens = None
+
+# %% [markdown]
+# Now count the calls of three groups: hard products, easy products for which a call pays at the border of this run, and
+# easy products for which it does not:
+
+# %% tags=["hide-input"]
+pays = known < border
+groups = {"hard": ~is_easy}
+groups["easy, a call pays"] = is_easy & pays
+groups["easy, it does not pay"] = is_easy & ~pays
+for name, chosen in groups.items():
+    rate = calling[chosen].mean()
+    print(f"{name:22} {chosen.sum():2} products, calls in {rate:.0%} of the tries")
+
+# %% [markdown]
+# In the figure each point is a product, moved a little at random so that equal ones stay visible. The horizontal axis
+# is the rate right by heart, and the dashed line is the border: a call pays for the products to the left of it. Each
+# thick line is the mean of the easy products on its side. A policy that knows what it knows would have its left line
+# near the top and its right line near the bottom:
+
+# %% tags=["hide-input"]
+figure, (axes,) = figures.new_panels(7.5, 4.0)
+chance = np.random.default_rng(0)
+shift = chance.uniform(-0.025, 0.025, (2, len(some_products)))
+for kind, chosen, mark, colour in (("hard", ~is_easy, "x", figures.ORANGE),
+                                   ("easy", is_easy, "o", figures.BLUE)):
+    x = known[chosen] + shift[0, chosen]
+    y = calling[chosen] + shift[1, chosen]
+    axes.scatter(x, y, marker=mark, color=colour, alpha=0.6, label=f"{kind} product")
+left_mean = calling[is_easy & pays].mean()
+right_mean = calling[is_easy & ~pays].mean()
+label = "mean of the easy products on this side"
+axes.hlines(left_mean, -0.04, border, color=figures.BLUE, lw=3, label=label)
+axes.hlines(right_mean, border, 1.04, color=figures.BLUE, lw=3)
+axes.axvline(border, color="black", linestyle="--", lw=1, label="calls pay left of it")
+axes.set(xlabel="rate right by heart (of 8 tries)", ylabel="rate of calling (of 8)")
+axes.set(xlim=(-0.05, 1.05), ylim=(-0.08, 1.08))
+hard_mean = calling[~is_easy].mean()
+numbers = f"hard {hard_mean:.0%}; easy, left {left_mean:.0%}, right {right_mean:.0%}"
+axes.set_title(f"How often it calls: {numbers}", loc="left")
+figure.legend(loc="outside lower center", ncols=2, frameon=False)
+figures.show(figure, f"Scatter plot of 60 products. Calls: {numbers}.")
+
+# %% [markdown]
+# Could the difference of the two thick lines be chance? Its 95 % interval follows from the scatter of the single
+# products:
+
+# %% tags=["hide-input"]
+left = calling[is_easy & pays]
+right = calling[is_easy & ~pays]
+gap = left.mean() - right.mean()
+variance = left.var(ddof=1) / len(left)
+variance += right.var(ddof=1) / len(right)
+reach = 1.96 * variance**0.5
+low = gap - reach
+high = gap + reach
+print(f"left minus right: {gap:+.2f}, 95 % interval from {low:+.2f} to {high:+.2f}")
+
+# %% [markdown]
+# The interval contains 0, so this run does not show that the model tells single products apart. Even the two kinds
+# differ little: over eight tries it calls for about 90 % of the easy products and 96 % of the hard ones. (A rate of
+# eight tries is rough, so some products may stand on the wrong side of the border, which makes a difference harder to
+# see.)
+#
+# To learn this is hard. A call gains or costs a few tenths, while an answer by heart earns 0 or 1 by luck. Only the
+# groups of this one product tell about it, and once nine of ten tries call, a group of eight has on average less than
+# one answer by heart to compare with.
 
 # %% [markdown]
 # ## For the curious: a tool that runs the model's programs
 #
 # A model that writes code can try it before it answers. This environment gives it the sandbox of chapter 06 as a tool.
-# The tool tells the model how many of the assertions held, but not which ones, because the model can use whatever a
-# tool tells it to cheat.
+# It says how many of the assertions held, but not which ones, because a model can use whatever it is told, also for
+# cheating.
 
 # %% tags=["hide-input"]
 from grpo_workbook.sandbox import CODE_TASKS, Job, Sandbox, read_tasks
@@ -1274,44 +1364,6 @@ sandbox.close()
 # The tiny model cannot read the schema of this tool. A Qwen3 on a GPU can, with `environment=CodeTask` in
 # `make_trainer` (not run on a GPU). A test of the course runs it on a CPU, with a tiny model that has learned one call
 # by heart.
-#
-# Environments of other libraries, OpenEnv's and those of verifiers, need a few lines around them. They stand on [a page
-# of their own](../docs/environments.md).
-
-# %% [markdown]
-# ## What the metrics count, and what they do not
-#
-# | metric | counts | does not count |
-# | --- | --- | --- |
-# | `tools/call_frequency` | calls per completion | the fraction of completions that call |
-# | `tools/failure_frequency` | calls that raised an error, of all calls | calls with broken JSON: these become text |
-# | `completions/mean_length` | the model's own tokens | tool results |
-# | `completions/clipped_ratio` | turns cut off by the limit | results that did not fit |
-# | `tools/calling`, by `watch` | completions that call | |
-# | `tools/lost_results`, by `watch` | transcripts that end in a call | |
-# | `tools/broken`, by `get_tool_answer_reward` | tools that failed by their own fault | |
-#
-# ## Which real models can be trained with tools?
-#
-# A model needs two things: a chat template that renders calls and results, and calls that TRL can parse. TRL tests the
-# first, and for the second it compares the template with a list of those it knows. These are the families of the
-# installed TRL 1.15 that have both:
-#
-# | TRL accepts | TRL refuses |
-# | --- | --- |
-# | Qwen2.5, Qwen3 (also VL, Instruct-2507), Qwen3.5, Qwen3.6, Qwen3.8 | Qwen2.5-VL |
-# | Gemma 4 | Gemma, Gemma 2, **Gemma 3** |
-# | Llama 3.1, 3.2 | Llama 3, LLaVA-NeXT |
-# | gpt-oss, GLM-4-MoE, Nemotron 3, LFM2 (newer template), LFM2.5 | Phi-3, Cohere, SmolVLM, LFM2 (first template) |
-#
-# So this chapter is for the course's Qwen3 and not for its Gemma 3. With a model of the right column the trainer stops
-# before the first step and says why. A template that differs from TRL's list in a single character is unknown to it.
-# Unsloth's own copies of models often differ, so the installed Unsloth lets TRL accept a template that renders the same
-# text as a known one. For any other template, set `tokenizer.response_template` yourself.
-#
-# On a GPU the cells above take the Qwen3 of the profile. It has the same marks for calls and results, and it can read
-# the schema of a tool that it has never seen. No cell of this chapter was run on a GPU: that real models *can* be
-# trained here is read from the source of TRL and Unsloth, and how much they gain is not measured.
 
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
@@ -1320,6 +1372,13 @@ sandbox.close()
 from grpo_workbook import files
 from grpo_workbook.training import count_4bit_layers
 
+
+
+def right_ones(episodes):
+    return [episode.right(row) for episode, row in zip(episodes, heldout_rows)]
+
+
+p_value = paired_p_value(right_ones(before), right_ones(after))
 proved = {"steps": len(log), "linear4bit_layers": count_4bit_layers(model)}
 proved["before"] = rates_before
 proved["after"] = rates_after
@@ -1329,9 +1388,8 @@ proved["by_heart"] = rates_by_heart
 proved["p_value"] = p_value
 proved["lost"] = dict(zip(rooms, zip(right_rates, lost_rates)))
 proved["unmasked"] = list(last_rewards.values())
-proved["game"] = [mean(won(game_before))]
-for episodes in game_after.values():
-    proved["game"].append(mean(won(episodes)))
+games_played = [game_before, *game_after.values()]
+proved["game"] = [mean(won(episodes)) for episodes in games_played]
 proved["fooled"] = fooled
 proved["shopping"] = shopping
 files.write_json(folder / "notebook_11.json", proved)
@@ -1369,7 +1427,7 @@ check("11.1", tool_mask);
 # <details><summary>Hint</summary>
 #
 # Go through the tokens and remember who is writing. Two events change that: the model's end token, and the last token
-# of a whole header. The token that causes the change was itself written by somebody: which mask does it get?
+# of a whole header. Who wrote the token that causes the change?
 #
 # </details>
 #
@@ -1391,9 +1449,9 @@ check("11.1", tool_mask);
 #
 # </details>
 #
-# Compare your masks with those of the conversations that this chapter has played. With a 1 too many the model would be
-# trained to write what it should read, and with a 0 too many it would not be trained on something that it wrote. They
-# should be equal in every conversation:
+# Compare your masks with those of the conversations that this chapter has played. They should be equal everywhere. With
+# a 1 too many the model would be trained to write what it should read, and with a 0 too many it would not be trained on
+# something that it wrote.
 
 # %%
 header = tokenizer.encode(
@@ -1415,7 +1473,6 @@ except NotImplementedError:
 # Write the reward of the priced run: 1 if the last message is an assistant's, calls nothing, and its content is exactly
 # the answer, else 0. Then subtract `price` for each call in the transcript, whether it worked or not. The cell after
 # the solution trains with it.
-
 
 # %% tags=["exercise"]
 def priced_reward(completions: list, answer: list, price: float) -> list:
@@ -1455,11 +1512,12 @@ check("11.2", priced_reward);
 #
 # <details><summary>Answer</summary>
 #
-# After a call about 95 % of the answers are right, so the border is near 5 %. Nearly all easy products stand right of
-# it: a call for them costs about 0.4 more than it gains. For a hard product a call still pays, but it gains only about
-# 0.05. Yet the model learns to make it, because the advantage divides by the spread of the group's rewards. In a group
-# where every call leads to the right answer, 0.1 for a call against 0 for a wrong answer by heart gives nearly the same
-# advantages as 1 against 0.
+# After a call 94 % of the answers are right (priced run), so the border is near 0.04. Of the easy products 44 % are
+# right by heart, so on average a call for them costs 0.4 more than it gains.
+#
+# For a hard product a call still pays, but it gains only about 0.04. Yet the model learns to make it, because the
+# advantage divides by the spread of the group's rewards. In a group where every call leads to the right answer, 0.1 for
+# a call against 0 for a wrong answer by heart gives nearly the same advantages as 1 against 0.
 #
 # </details>
 
@@ -1484,10 +1542,12 @@ except NotImplementedError:
 # %% [markdown]
 # <details><summary>How to read your result</summary>
 #
-# In our run (seed 0) the model called for nearly every hard product (0.98 calls each) and 0.25 times for an easy one,
-# with 50 % of the easy ones right. So an easy product earned 0.50 - 0.9 x 0.25 = 0.28. A policy that always calls would
-# earn about nothing there. The untrained model, which calls rarely anyway, would earn 0.27: so for easy products the
-# price did not make calls rarer than before, it kept the training from making them the rule.
+# In our run (seed 0) the model called for nearly every hard product (0.98 calls each), but only 0.25 times for an easy
+# one. Half of the easy products were right, so one earned 0.50 - 0.9 x 0.25 = 0.28.
+#
+# A policy that always calls would earn about nothing there. The untrained model, which calls rarely anyway, would earn
+# 0.27. So for easy products the price did not make calls rarer than before. It kept the training from making them the
+# rule.
 #
 # </details>
 
@@ -1498,7 +1558,6 @@ except NotImplementedError:
 # one right call as a dict. The tool is a function with at least one argument that a model can call: it needs type
 # hints, a docstring with `Args:`, and checks of its calls. The exercise makes your call, which must give a result, and
 # a call with arguments of a wrong type, which must raise `CallError`.
-
 
 # %% tags=["exercise"]
 def my_tool() -> tuple:
@@ -1567,10 +1626,13 @@ except NotImplementedError:
 # %% [markdown]
 # ### Exercise 11.4 · `wrong_tool` · medium · 10 minutes
 #
-# Suppose that the calculator is wrong by 1 in half of its answers, so that a call leads to a right answer in only half
-# of the cases. For which products does the model call after training? Predict, then run. The cell counts the calls per
-# conversation. "for none" means less than 0.5 for the hard products. "for all" means at least 0.75 for the easy ones as
-# well, and "for hard ones" means less than that. (With a right calculator it is about 1 for both.)
+# Suppose that the calculator is wrong by 1 in half of its answers, so that only half of the calls lead to a right
+# answer. For which products does the model call after training? Predict, then run. The cell counts the calls per
+# conversation (with a right calculator they are about 1 for both kinds):
+#
+# - "for none": less than 0.5 calls for a hard product.
+# - "for hard ones": at least 0.5 for a hard product, but less than 0.75 for an easy one.
+# - "for all": at least 0.5 for a hard product, and at least 0.75 for an easy one.
 
 # %% tags=["exercise"]
 from functools import wraps
@@ -1623,8 +1685,11 @@ predict("11.4", prediction, run_wrong_tool);
 # ### Exercise 11.5 · `too_narrow` · easy · 8 minutes
 #
 # Train with `max_completion_length=30`, which is too little for a call, its result and an answer. How often does the
-# model call in the last three steps, compared with the first three? "die out" means less than a quarter as often,
-# "spread" means more than four times as often, and "stay" is what lies between.
+# model call in the last three steps, compared with the first three?
+#
+# - "die out": less than a quarter as often.
+# - "stay": between the two.
+# - "spread": more than four times as often.
 
 # %% tags=["exercise"]
 prediction = ...  # "die out", "stay", "spread"
@@ -1669,16 +1734,17 @@ predict("11.5", prediction, run_narrow);
 # ### Exercise 11.6 · `game_reward` · hard · 15 minutes
 #
 # In a lost game every guess is penalised, the sensible ones as well. Would the model learn more from a reward that also
-# pays for sensible guesses? Write one for a finished game with the numbers from 1 to 7. `guesses` has up to three
-# numbers, and a guess *contradicts* if an earlier answer has excluded it, or if it lies outside of 1 to 7. (So a number
-# that was guessed before contradicts.)
+# pays for sensible guesses? TRL still adds everything up into one advantage for the whole game. And a model can collect
+# such parts without ever winning, so a lost game must earn less than a won one.
+#
+# Write such a reward for a finished game. `guesses` has up to three numbers. A guess *contradicts* if an earlier answer
+# has excluded it, or if it lies outside of 1 to 7. (So a number that was guessed before contradicts.)
 #
 # - A won game earns exactly 1, whatever its guesses.
 # - A lost game earns at most 0.5: a part for each guess that does not contradict, and nothing for the others.
 # - Each first guess from 1 to 7 earns the same part.
 #
 # The check plays all games against your reward.
-
 
 # %% tags=["exercise"]
 def game_reward(guesses: list, secret: int) -> float:
@@ -1715,8 +1781,8 @@ check("11.6", game_reward);
 #
 # </details>
 #
-# Now train on the game with your reward, with the same seed and as many steps as above, and let the policy play the
-# same held-out games. They are counted as before: a game is won, or it is not. Do your parts help?
+# Now train on the game with your reward, with the same seed and as many steps as above. Then the policy plays the same
+# held-out games, and a game counts as before: it is won, or it is not. Do your parts help?
 
 # %%
 class GameWithParts(GuessNumber):
@@ -1727,13 +1793,13 @@ class GameWithParts(GuessNumber):
 
 try:
     game_reward([], 4)
-    player, _ = load_policy(profile)
+    policy, _ = load_policy(profile)
     game_trainer = make_trainer(
-        player, game_rows(range(2000)), [], STEPS // 2, room=GAME_ROOM,
+        policy, game_rows(range(2000)), [], STEPS // 2, room=GAME_ROOM,
         environment=GameWithParts,
     )
     game_trainer.train()
-    with_parts = play_games(player, heldout_games)
+    with_parts = play_games(policy, heldout_games)
     outside = contradicting(guess_tables(with_parts))
     p = paired_p_value(won(trained_games), won(with_parts))
     print(f"with parts {mean(won(with_parts)):.1%} found, p = {p:.1g}")
@@ -1746,8 +1812,11 @@ except NotImplementedError:
 #
 # The three seeds above ended between 78 and 80.5 %, and an earlier run of seed 0 at 70 %. So even a difference of ten
 # points may be the luck of one training. The printed p does not count that: it compares the games of two policies, not
-# two ways of training. Look at the guesses outside of what is left: your parts are paid for them directly, so if the
-# parts work, these guesses become rarer first.
+# two ways of training. Look at the guesses outside of what is left: your reward pays nothing for them, so if the parts
+# work, these guesses become rarer first.
+#
+# Other methods give each action an advantage of its own: [Feng et al. 2025](https://arxiv.org/abs/2505.10978) compare
+# the actions of a group that were taken in the same state.
 #
 # </details>
 
@@ -1757,16 +1826,16 @@ except NotImplementedError:
 # How do you train a model that acts?
 #
 # - Use the same trainer: `GRPOTrainer` takes `tools` and `environment_factory`. A tool's result is part of the
-#   conversation, but the model did not write it, so the mask leaves it out of the loss. What you saw is a skill that
-#   came back within 20 to 40 steps; how far a model without it would come, this chapter does not show.
+#   conversation, but the model did not write it, so the mask leaves it out of the loss. The model of this chapter
+#   regained a skill within 20 to 40 steps; how far a model without it would come was not measured.
 # - Let tools check types, sizes and time themselves. If a tool fails by its own fault, do not count that as a wrong
 #   answer.
 # - `max_completion_length` limits calls, results and the answer together. What does not fit is dropped without a
 #   warning: watch `tools/lost_results`.
 # - A correctness reward teaches the model to call always. With a price, a call pays only where the rate by heart is
-#   below the border, that is the rate after a call minus the price. With a price of 0.5 our model kept calling
-#   for hard products and called somewhat more rarely for easy ones (81 % in one play, about 90 % in eight). That it
-#   knows for a single product whether a call pays is not shown.
+#   below the border, that is the rate after a call minus the price. With a price of 0.5 our model kept calling for hard
+#   products and called somewhat more rarely for easy ones. That it knows for a single product whether a call pays is
+#   not shown.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
