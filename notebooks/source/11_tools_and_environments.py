@@ -4,16 +4,17 @@
 # How do you train a model that acts, that is a model that calls a tool, reads the result, and goes on? A tool gives the
 # model what it lacks: a small language model multiplies 513 by 37 badly, and it cannot know the prices of today.
 #
-# With TRL's own trainer, this chapter trains a tiny model to use a calculator. (It had learned that once, and was then
-# trained, on purpose, to call rarely.) The chapter asks what a price for each call changes, and it trains the model in
-# the same way to play a game over several turns.
+# With TRL's own trainer, this chapter trains a tiny model to use a calculator. (It had learned this before, and was
+# then trained, on purpose, to call rarely.) Then the chapter gives each call a price, and trains the model in the same
+# way to play a game over several turns.
 #
 # **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
 # gradient; find tool results that were dropped without a warning; and check a tool before a model uses it.
 #
 # **Time:** about 4 minutes on two CPU cores. (The stored run shared its machine, so its bars show a longer time.)
-# Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04. **Models:** of the course's two families TRL
-# accepts Qwen3 here and refuses Gemma 3 (the list is near the end).
+# Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
+#
+# **Models:** of the course's two families TRL accepts Qwen3 here and refuses Gemma 3 (the list is near the end).
 
 # %% [markdown]
 # ## The loop of a turn
@@ -117,7 +118,7 @@ model, tokenizer = load_policy(profile)
 print(profile)
 
 # %% [markdown]
-# Its tasks are two kinds of products. *Easy* ones have single digits, and the model knows some of them by heart. *Hard*
+# The tasks are two kinds of products. *Easy* ones have single digits, and the model knows some of them by heart. *Hard*
 # ones have larger numbers, and it cannot compute them. Each row of the data has a `prompt`, the exact `answer`, and a
 # `kind`, which the model does not see.
 #
@@ -370,7 +371,7 @@ show_tables({"before": rates_before, "after": rates_after, "taken away": rates_t
 # Without the calculator the gain is gone, so it came from the calculator. Even the easy products are wrong now:
 # the model goes on calling a tool that its prompt does not name (1.68 calls per conversation), and these calls fail.
 #
-# The gain is also far larger than the uncertainty of these rates. (Whether another run gains as much, one run cannot
+# The gain is far larger than the uncertainty of these rates. (Whether another run gains as much, one run cannot
 # show; three earlier runs ended between 93 and 95 %, [as measured](../docs/measurements.md#a-model-that-acts).)
 #
 # ## A silent loss: the result that does not fit
@@ -449,7 +450,8 @@ display(coloured(after[0]), coloured(cut_off))
 # ## What the mask is for
 #
 # What would happen if the orange tokens earned a gradient, too? The trainer passes `tool_mask` to the loss, so you can
-# take it away. From here on the chapter trains several times, so first put the trainer from above into a function:
+# take it away. From here on the chapter trains several times, so first put the trainer from above into a function
+# (`room` is its `max_completion_length`):
 
 # %%
 def make_trainer(
@@ -491,7 +493,7 @@ generate_with_mask = unmasked._generate_and_score_completions
 
 def generate_without_mask(rows):
     batch = generate_with_mask(rows)
-    batch.pop("tool_mask")
+    batch.pop("tool_mask")  # now the loss counts every token after the prompt
     return batch
 
 
@@ -623,7 +625,7 @@ show(PriceList)
 # `_start` makes the prices of a row. The method under `@tool` is the tool: its docstring is what the model reads.
 # `_turn` counts the turn and refuses one too many.
 #
-# The trainer gets the class as `environment_factory`. The model has `lookup` and `multiply` in its prompt and must
+# The trainer gets the class as `environment_factory`. The prompt names `lookup` and `multiply`, and the model must
 # choose:
 
 # %%
@@ -735,8 +737,8 @@ print(f"paid wrongly, of {len(transcripts)}:", fooled)
 # ## A strategy: an environment of several turns
 #
 # An environment can also keep a state that changes from turn to turn, and compute the reward itself. `GuessNumber`
-# hides a number from 1 to 7 and answers *higher* or *lower* to each of three guesses. Its state is `_found`, and its
-# reward is `get_reward`:
+# hides a number from 1 to 7 and answers *higher* or *lower* to each of three guesses. It remembers in `_found` whether
+# the number was found, and its reward is `get_reward`:
 
 # %%
 from grpo_workbook import paired_p_value, wilson_interval
@@ -745,10 +747,10 @@ from grpo_workbook.environments import Environment, GuessNumber
 show(GuessNumber)
 
 # %% [markdown]
-# To know how good a model is at this game, compare it with two players of a few lines of Python. One guesses at random
-# within what is left; the other one guesses its middle (binary search):
+# To know how good a model is at this game, compare it with two players written in Python. One guesses at random within
+# what is left; the other one guesses its middle (binary search):
 
-# %%
+# %% tags=["hide-input"]
 import random
 
 
@@ -881,8 +883,10 @@ figures.show(figure, "Lines of the games won by step. " + "; ".join(parts))
 #
 # </details>
 #
-# What did the model learn? A good player looks at the range of numbers that are left, and guesses its middle. So the
-# next folded cell counts, for each range, how often the model guessed which number:
+# ### What did the model learn?
+#
+# A good player looks at the range of numbers that are left, and guesses its middle. So the next folded cell counts, for
+# each range, how often the model guessed which number:
 
 # %% tags=["hide-input"]
 def guess_tables(episodes):
@@ -1008,9 +1012,9 @@ for guesses, reward in zip(stored_games, stored_rewards):
 # the same advantage as the last one. So within one group the signal for a first guess is mostly noise.
 #
 # Only the average over many groups can tell a good first guess from a bad one. How much better is a good one? Let the
-# random player of the last section begin with each number, and count the games won:
+# random player of the last section begin with each number, and count the games that it wins:
 
-# %%
+# %% tags=["hide-input"]
 def starts_with(first):
     """A player who begins with this number, and then guesses at random."""
 
