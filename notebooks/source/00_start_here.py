@@ -19,11 +19,11 @@
 # them. Training with such checks is called **reinforcement learning with verifiable rewards** (RLVR).
 #
 # RLVR became known through reasoning models. [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948) was made from a
-# pre-trained base model without any further written solutions. Programs rewarded it for right final answers, for
-# example in mathematics and programming, and for a fixed form. Under these rewards alone its share of right answers in
-# a mathematics contest, AIME 2024, rose from 15.6 % to more than 70 %, and its chains of thought before the answer grew
-# much longer. The algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al.
-# 2024](https://arxiv.org/abs/2402.03300)), the subject of this course.
+# pre-trained base model without any further written solutions. Programs rewarded right final answers, for example in
+# mathematics and programming, and a fixed form. Under these rewards alone its share of right answers in a mathematics
+# contest, AIME 2024, rose from 15.6 % to more than 70 %, and its chains of thought before the answer grew much longer.
+# The algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al. 2024](https://arxiv.org/abs/2402.03300)),
+# the subject of this course.
 
 # %% [markdown]
 # ## The loop
@@ -32,6 +32,13 @@
 # **group**. A program checks each answer and gives it a **reward**. Answers with a reward above the mean of their group
 # become a little more likely, and answers below it become a little less likely. Then the policy answers the next
 # questions.
+#
+# How much more or less likely depends on the **advantage**: the reward minus the mean of its group, divided by the
+# group's standard deviation. Because of the division, a group whose rewards lie close together counts as much as one
+# whose rewards lie far apart.
+#
+# The figure shows one round. Its grey box is the **critic**, a second model that an older method (PPO) trains to
+# predict the reward. GRPO takes the mean of the group instead, so no arrow leads to the critic.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -65,15 +72,8 @@ figures.show(
 )
 
 # %% [markdown]
-# Follow the arrows from the prompt. In this example an answer earns 3 for the right number inside `<answer>` tags, 1
-# for the tags with a wrong number, and 0 without the tags.
-#
-# What counts is whether an answer is better than the others of its group. So each reward becomes an **advantage**: the
-# reward minus the mean of its group, divided by the group's standard deviation. Because of the division, groups with
-# large and with small differences count alike.
-#
-# The grey box is the **critic**, a second model that an older method (PPO) trains to predict the reward. GRPO takes the
-# mean of the group instead, so no arrow leads to the critic.
+# In this example an answer earns 3 for the right number inside `<answer>` tags, 1 for the tags with a wrong number, and
+# 0 without the tags. The next cell computes the advantages:
 
 # %%
 from statistics import mean, stdev
@@ -95,7 +95,7 @@ for answer, reward in zip(answers, rewards):
 #
 # Why sometimes? If all answers of a group earn the same reward, each reward equals the mean. Then every advantage is 0,
 # and the rewards of this group teach the model nothing. Such a group is called a **zero-variance group**. (Its standard
-# deviation is 0, too. So that nothing is divided by 0, trainers first add a tiny number to it.)
+# deviation is 0, too. Trainers add a tiny number to it, so that nothing is divided by 0.)
 
 # %% [markdown]
 # ### Exercise 00.1 · `teaches` · easy · 3 minutes
@@ -139,12 +139,14 @@ check("00.1", teaches);
 # shop had 29 ribbons in the morning and sold 6 of them by noon. How many ribbons were not sold?* The working must stand
 # inside `<reasoning>` tags, and the number, 23, inside `<answer>` tags.
 #
-# The model is *tiny-form*, a Qwen3 with only 0.67 million weights. We made it for lessons about form: it was first
-# taught, by imitating written solutions, to solve such problems, and then, on purpose, to write its results in messy
-# forms. So GRPO starts here, as it mostly does, from a model that passes the check sometimes. The model has never seen
-# the problems of this chapter ([its card](../data/tiny-form/README.md) has the numbers).
+# The model is *tiny-form*, a Qwen3 with only 0.67 million weights. We made it for lessons about form
+# ([its card](../data/tiny-form/README.md) tells how). It first learned to solve such problems by imitating solutions
+# that a program wrote; this stands in for the pre-training of a large model. Then it learned, on purpose, to answer
+# badly: mostly in messy forms, sometimes with a guess or with an error in the working. It has never seen the problems
+# of this chapter.
 #
-# The run has five parts: choose the settings, load the model, load the problems, measure the model, and train it.
+# So GRPO starts here, as it mostly does, from a model that passes the check sometimes. GRPO itself gets no solutions,
+# only the right numbers, which the check needs.
 #
 # A **profile** holds the settings that fit a machine. The profile *smoke* and the tiny model make the run short on any
 # machine. If you have a GPU, [chapter 04](04_grpo_run.ipynb) trains a real Qwen3 or Gemma 3 with the same code.
@@ -172,8 +174,12 @@ print(profile)
 # Learning) has the GRPO trainer, and *Unsloth* makes both faster on a GPU.
 #
 # The model's own weights are *frozen*: training does not change them. They are stored in 4 bits, in a format called
-# NF4, so that a large model fits a small GPU. Training changes only a **LoRA adapter**: small matrices that are added
-# beside the frozen ones. The *rank* that was printed above, 16, is the length of their short side.
+# NF4, so that a large model fits a small GPU. (The tiny model does not need this.) Training changes only a **LoRA
+# adapter**: small matrices that are added beside the frozen ones. The *rank* that was printed above, 16, is the length
+# of their short side.
+#
+# On a CPU Unsloth prints a line that names only another trainer, `SFTTrainer`. GRPO runs there, too;
+# [chapter 04](04_grpo_run.ipynb) explains why.
 
 # %%
 import os
@@ -186,15 +192,8 @@ from grpo_workbook import load_policy
 model, tokenizer = load_policy(profile)
 
 # %% [markdown]
-# <details><summary>For the curious: 4 bits for a tiny model, and the line that Unsloth prints</summary>
-#
-# The tiny model needs no 4 bits, but it is loaded in the same way as a large one. On a CPU Unsloth names only
-# `SFTTrainer`. GRPO runs there, too; [chapter 04](04_grpo_run.ipynb) explains why.
-#
-# </details>
-#
-# Now load the problems. Some of them are **held out**: the model never trains on them. The cell prints the first of
-# these, as the model gets it.
+# Now load the problems. Some of them are **held out**: the model never trains on them. This run uses 400 of the 2,400
+# training problems and 160 held-out ones. The cell prints the first held-out problem, as the model gets it.
 
 # %%
 from grpo_workbook import data, load_problems, to_dataset
@@ -210,8 +209,7 @@ print("right answer:", heldout_set[0]["answer"])
 # Measure the model before training. An answer is *strictly* right if both its number and its form are right.
 #
 # The answers are **sampled**: each token is drawn at random with the probability that the model gives it (this is
-# sampling at temperature 1). Training will sample in the same way, because GRPO needs answers that differ. Among
-# them are answers that the policy rarely writes; trying such answers is called **exploration**.
+# sampling at temperature 1). Training will sample in the same way, because GRPO needs answers that differ.
 
 # %%
 from grpo_workbook import evaluate
@@ -237,13 +235,15 @@ print(before.completions[0])
 #
 # - `correctness_reward`, weight 2, is for the right number inside `<answer>` tags.
 # - `strict_format_reward`, weight 0.5, is for the whole requested form.
-# - `incremental_format_reward`, weight 0.5, is for parts of this form: a quarter for each of the four tags in place.
+# - `incremental_format_reward`, weight 0.5, is for parts of this form: a quarter for each of the four tags in place,
+#   counted from the first. So answers can differ even if none has the whole form.
 #
-# So a right number outside of the tags earns nothing from the first function, which has most of the weight.
+# The answer above gets 0, 0 and, for its two `<reasoning>` tags, 0.5.
 #
 # `GRPOConfig` and `GRPOTrainer` are TRL's own classes; the profile supplies most arguments of `GRPOConfig`.
-# `Float32Adapters` keeps the adapter's numbers in full precision, and `RewardBar` shows the mean reward and the mean
-# length in tokens.
+# `Float32Adapters` keeps the adapter's numbers in full precision, because 16 bits can lose small changes. `RewardBar`
+# shows the mean reward and the mean length in tokens. (The bar below shows more than half a minute, because that
+# machine had other work.)
 #
 # <details><summary>For the curious: two settings that differ from the paper of 2024</summary>
 #
@@ -273,8 +273,9 @@ trainer.remove_callback(PrinterCallback)  # the bar shows the same in one line
 trainer.train();
 
 # %% [markdown]
-# (The bar shows the time of the stored run, whose machine had other work. On two idle cores these steps take about half
-# a minute.) The figure shows how the rewards change during training:
+# The next figure shows how the rewards change during training. The blue line is the weighted total, which can reach 3.
+# The other lines are the three rewards before weighting, each of which can reach 1. Pale lines show single steps, and
+# strong lines are smoothed. The title compares the first five steps with the last five.
 
 # %% tags=["hide-input"]
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -291,21 +292,25 @@ figure.set_size_inches(8, 3.6)  # room for the longer legend
 figures.show(figure, words)
 
 # %% [markdown]
-# The blue line is the weighted total, which can reach 3. The other lines are the three rewards before weighting, each
-# of which can reach 1. Pale lines show single steps, and strong lines are smoothed. The title compares the first five
-# steps with the last five.
-#
 # So the reward rises. The form is learned first: from about step 12 its two lines lie on top of each other, close to 1,
 # while the correctness is still lower.
+#
+# The correctness starts far above the 21 % of strictly right answers, because many answers have the right number inside
+# `<answer>` tags but another fault of form, such as a sentence after the last tag.
 
 # %% [markdown]
 # ## Did it learn?
 #
-# A rising reward does not prove that the model learned the task. A model can exploit a weakness of the reward, and it
-# can memorize the training problems. So let the trained model answer the held-out problems. These problems are only a
-# sample of all problems, and each answer is only one draw, so each rate comes with a 95 % **interval**: in 95 % of such
-# measurements it contains the true rate. Both models answer the *same* problems, so the results can be compared problem
-# by problem.
+# A rising reward does not prove that the model learned the task. It may have memorized the training problems, so let it
+# answer the held-out ones. Or it may exploit a weakness of the reward, so read one of its answers, too.
+#
+# The held-out problems are only a sample of all problems, and each answer is only one draw. So each rate comes with a
+# 95 % **interval**: in 95 % of such measurements it contains the true rate.
+#
+# Both models answer the *same* problems, so the results can be compared problem by problem. A problem is *gained* if
+# its answer was wrong before training and right after it, and *lost* in the opposite case. If training had changed
+# nothing, gains and losses would be equally likely, like heads and tails. The **p-value** `p` is the probability that
+# coin tosses give a result at least as one-sided as the measured one.
 
 # %%
 from collections import Counter
@@ -324,9 +329,8 @@ print(f"{gained} problems gained, {lost} lost: p = {p_value:.1g}\n")
 print(after.completions[0])
 
 # %% [markdown]
-# A problem is *gained* if its answer was wrong before training and right after it, and *lost* in the opposite case. If
-# training had changed nothing, gains and losses would be equally likely, like heads and tails. The p-value is the
-# probability that coin tosses give a result at least as one-sided as this one.
+# The next figure shows, on the left, the fraction of strictly right answers with its 95 % intervals, and on the right
+# the problems, sorted by their results before and after training.
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(8.5, 3.0, count=2, across=2)
@@ -358,11 +362,8 @@ figures.show(
 )
 
 # %% [markdown]
-# Left: the fraction of strictly right answers, with 95 % intervals. Right: the problems, sorted by their results before
-# and after training. The blue bar counts the gained problems, and the orange bar the lost ones.
-#
 # So the answer is yes: chance hardly explains 109 gains against 1 loss, and the model never trained on these problems.
-# After the exercise comes the question *what* it learned.
+# The answer printed above also shows no trick: its working is right.
 
 # %% [markdown]
 # ### Exercise 00.2 · `form_alone` · easy · 5 minutes
@@ -425,8 +426,9 @@ predict("00.2", prediction, form_alone);
 # ## What did it learn?
 #
 # The strict rate needs the right number *and* the right form. Which of the two did training improve? *Lenient* scoring
-# counts a right number in any readable form: in the tags, else after `####`, else as the last number of the answer. The
-# function `compare` makes the paired test for both rates, and also gives each gain with its interval.
+# counts a right number in any readable form: in the tags, else after `####` (some data sets put this mark before the
+# result), else as the last number of the answer. The function `compare` makes the paired test for both rates, and also
+# gives each gain with its interval.
 
 # %%
 from grpo_workbook import compare
@@ -450,7 +452,8 @@ for name, change in (("strict", comparison.strict), ("lenient", comparison.lenie
 # p = 0.009. But 160 problems do not tell the size of this gain well: its interval reaches from 3 to 18 points.
 #
 # Part of this uncertainty comes from sampling: with another random seed the same model answers differently. So the next
-# cell asks both models again with three more seeds, and takes the mean over all four:
+# cell asks both models again with three more seeds. The gain and its interval now come from each problem's mean over
+# the four seeds:
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -477,25 +480,23 @@ for name, outcomes in (("strict", strict), ("lenient", lenient)):
     print(f"  gain over four seeds: {100 * gains.mean():.1f} points ({interval})")
 
 # %% [markdown]
-# Over four seeds the strict rate rises by 66.7 points and the lenient rate by 16.7. Seed 0 was a lucky one for the
-# untrained model: its lenient rate is 79 % there, and 72 % or less with the other seeds. So one sampled rate can be
-# several points off. [Chapter 08](08_evaluation.ipynb) computes how many problems are enough. All of this concerns one
-# training run: a run with another seed could end elsewhere.
+# Over four seeds the strict rate rises by 66.7 points and the lenient rate by 16.7. With seed 0 alone the lenient gain
+# was only 10.6, but its interval, 3 to 18 points, already contained 16.7. Four seeds narrow the interval to 13 to 20.
 #
-# <details><summary>For the curious: what the four seeds do to the interval</summary>
+# Seed 0 was a lucky one for the untrained model: its lenient rate is 79 % there, and 72 % or less with the other seeds.
+# So one sampled rate can be several points off. [Chapter 08](08_evaluation.ipynb) computes how many problems are
+# enough.
 #
-# For each problem the cell takes the mean gain over the four seeds, and from these 160 gains it computes an interval.
-# The first interval of the lenient gain, 3 to 18 points, already allowed for the luck of one seed: it contains the 16.7
-# points. Four seeds narrow it to 13 to 20.
-#
-# </details>
+# These seeds change only the sampling of the answers. The training was done once, and with another training seed it
+# could end elsewhere.
 
 # %% [markdown]
 # ### Is it new arithmetic?
 #
 # The lenient rate rose. Did the model learn to compute better? A sampled answer can be wrong by bad luck, because
 # sampling sometimes draws a token that the model itself finds unlikely. So let both models answer once more, now
-# **greedily**: each token is the most likely one.
+# **greedily**: each token is the most likely one. (With its adapter disabled, the trained model is the model before
+# training.)
 
 # %%
 greedy_after = ask_heldout_problems(model, sample=False)
@@ -506,7 +507,9 @@ for name, scores in (("before", greedy_before), ("after", greedy_after)):
     print(f"{name:6} {rates}, with greedy answers")
 
 # %% [markdown]
-# The next figure puts the sampled and the greedy answers side by side. A sampled rate is the mean over the four seeds.
+# The next figure puts the sampled and the greedy answers side by side. Each pair of bars is one way to score and to
+# answer. A sampled rate is the mean over the four seeds, and the black lines are 95 % intervals. Compare the two greedy
+# pairs.
 
 # %% tags=["hide-input"]
 strict_greedy = {"before": [greedy_before.strict], "after": [greedy_after.strict]}
@@ -539,14 +542,13 @@ axes.set_title(f"{title}:\nstrict {strict_change}, lenient {lenient_change}")
 figures.show(figure, f"Pairs of bars, before to after: {changes}.")
 
 # %% [markdown]
-# Each pair of bars is one way to score and to answer, and the black lines are 95 % intervals. Compare the two greedy
-# pairs.
-#
 # Before training, 98.8 % of the greedy answers have the right number. So the model knew this arithmetic already. Its
 # sampled answers were worse, because sampling also draws what is less likely, such as the guesses and errors that we
-# had taught the model on purpose. Wrong answers earn less, so GRPO makes them rarer, and the sampled rate rises. The
-# greedy rate had almost no room to rise: before training two of the 160 problems were wrong, and after it four, which
-# may be chance. So this run gives no sign of new arithmetic.
+# had taught the model on purpose.
+#
+# Wrong answers earn less, so GRPO makes them rarer, and the sampled rate rises. The greedy rate had almost no room to
+# rise: before training two of the 160 problems were wrong, and after it four, which may be chance. So this run gives no
+# sign of new arithmetic.
 #
 # The form is another matter: the greedy *strict* rate rises from 43.1 to 97.5 %. Even so, GRPO did not invent the
 # requested form: before training 23 % of the sampled answers were strictly right, so the model wrote this form
@@ -572,11 +574,15 @@ figures.show(figure, f"Pairs of bars, before to after: {changes}.")
 # %% [markdown]
 # ## Which method when
 #
-# GRPO is one of several ways to train a model further. Start at the top of the tree, with the question whether a
-# program can check an answer. White boxes are questions, blue boxes are methods, and the grey box means that no
-# training is needed. A *pair* is two answers to the same question, of which people have said which is better. A *reward
-# model* is trained on such pairs, and then gives rewards where no program can. *You can sample* means that the policy
-# can write answers of its own during training. The table below the tree explains the names of the methods.
+# GRPO is one of several ways to train a model further. Start at the top of the tree. White boxes are questions, blue
+# boxes say what to do, and the grey box means that no training is needed. In the tree:
+#
+# - *pairs*: two answers to the same question, of which people have said which is better
+# - *reward model*: a model trained on such pairs, which gives rewards where no program can
+# - *you can sample*: the policy can write answers of its own during training
+# - *credit for each token*: each token of an answer gets an advantage of its own
+#
+# The table below the tree explains the names of the methods.
 
 # %% tags=["hide-input"]
 question = figures.PALE["model"]
@@ -615,13 +621,13 @@ figures.show(
 # | --- | --- | --- | --- |
 # | SFT, supervised fine-tuning | given answers | nothing is sampled | it only imitates |
 # | DPO, direct preference optimization | pairs, better and worse | nothing is sampled | it learns from given pairs only |
-# | rejection sampling, then SFT | its own right answers | simple | it ignores what failed |
+# | rejection sampling, then SFT | its own answers that pass the check | simple | it ignores what failed |
 # | **GRPO** | its own answers, right and wrong | no critic | it samples new groups at every step; all tokens of an answer get the same credit |
 # | PPO, proximal policy optimization | its own answers, right and wrong | a critic gives each token its own credit | it samples at every step; the critic is a second model to train |
 # | RLHF, learning from human feedback | people's comparisons | learns from new answers without a check | the reward model can be fooled |
 #
-# GRPO, PPO and the last stage of RLHF sample new answers for each step. Such methods are called **on-policy**: the
-# policy learns from what it writes now.
+# GRPO, PPO and, once its reward model is trained, RLHF sample new answers for each step. Such methods are called
+# **on-policy**: the policy learns from what it writes now.
 #
 # Methods are also combined, such as SFT until the model passes sometimes, and then GRPO. [Chapter
 # 12](12_which_algorithm.ipynb) compares methods by runs, and [chapter 10](10_scale_out.ipynb) shows how much memory
@@ -709,8 +715,9 @@ check("00.3", choose_methods);
 # Every good answer must earn more than every bad one. Choose bad answers that come *close*: the right value in the
 # wrong form, a wrong value in the right form, a right answer with more text around it.
 #
-# The check also tries an empty answer, and two of your good answers in one text. It refuses a function that has a list
-# of your good answers: the reward must also judge answers that you have not thought of.
+# The check also tries an empty answer, and two of your good answers in one text; both must earn less than a good
+# answer. It refuses a function that has a list of your good answers: the reward must also judge answers that you have
+# not thought of.
 #
 # The other thing that GRPO needs is a model that passes *sometimes*. [Chapter 02](02_dataset_prep.ipynb) measures this.
 
@@ -756,8 +763,8 @@ check("00.4", my_task);
 # How can a language model get better at a task for which nobody has written solutions?
 #
 # - By its own answers, which a program checks. GRPO samples a group of answers to each question, makes those with a
-#   reward above the group's mean more likely, and makes the others less likely. It needs a check that you trust, and a
-#   model that sometimes passes this check.
+#   reward above the group's mean more likely, and makes those below it less likely. It needs a check that you trust,
+#   and a model that sometimes passes this check.
 # - A rising reward does not prove that the model learned. Held-out problems, an interval and a paired test are much
 #   better evidence: here the strict rate rose from 21 % to 89 %.
 # - Ask *what* the model learned before you claim a gain. Here it was mostly the requested form: what the model wrote
