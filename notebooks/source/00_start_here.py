@@ -209,7 +209,8 @@ print("right answer:", heldout_set[0]["answer"])
 # Measure the model before training. An answer is *strictly* right if both its number and its form are right.
 #
 # The answers are **sampled**: each token is drawn at random with the probability that the model gives it (this is
-# sampling at temperature 1). Training will sample in the same way, because GRPO needs answers that differ.
+# sampling at temperature 1). Training will sample in the same way, because GRPO needs answers that differ. Some of them
+# are answers that the policy rarely writes; trying these is called **exploration**.
 
 # %%
 from grpo_workbook import evaluate
