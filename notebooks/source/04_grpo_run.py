@@ -5,16 +5,15 @@
 # lines that you can copy. It then repeats each step of the script and adds the checks and measurements that the script
 # lacks.
 #
-# **After this notebook you can** load a model in 4 bits, give it LoRA adapters, train it with GRPO through Unsloth and
-# TRL, say with an interval and a paired test whether it improved on problems it never saw, and say what kind of gain it
-# is.
+# **After this notebook you can** load a model in 4 bits, give it LoRA adapters, and train it with GRPO through Unsloth
+# and TRL. You can also say, with an interval and a paired test, whether it improved on problems it never saw, and what
+# kind of gain it is.
 #
-# **Time:** about 4 minutes on two CPU cores (smoke profile), up to twice that on one core. (The stored run shared its
-# machine, so its bar shows a longer time.) Reading takes about 40 minutes. **You need** chapter 00; chapters 01 to 03
-# explain the algorithm, the data and the rewards.
+# **Time:** about 4 minutes on two CPU cores (smoke profile), up to twice that on one core. Reading takes about 40
+# minutes. **You need** chapter 00; chapters 01 to 03 explain the algorithm, the data and the rewards.
 #
 # On a GPU the same cells train Qwen3 or Gemma 3. On a T4, Qwen3-1.7B would take about 4 hours of training plus up to
-# two hours of evaluation (an estimate from the profile, not measured). To finish within minutes there too, first run
+# two hours of evaluation (an estimate, not measured). To finish within minutes there too, first run
 # `%env GRPO_WORKBOOK_PROFILE=smoke`: the notebook then trains the tiny model.
 
 # %% [markdown]
@@ -23,8 +22,9 @@
 # The script trains the course's tiny Qwen3, so that it runs on any machine. This model first learned arithmetic, then
 # imitated right answers to word problems ([its card](../data/tiny-qwen3/README.md)). Ten kinds of problem were common
 # among these answers. Six other kinds were **rare**, with four worked examples of each, and the model often gets them
-# wrong. The script trains it on these six kinds, with rewards and without any worked answer. The first lines set the
-# paths of the model and of the problems, and the system prompt:
+# wrong. The script trains it on these six kinds, with rewards and without any worked answer.
+#
+# The first cell sets the script's three inputs: the paths of the model and of the problems, and the system prompt.
 
 # %%
 import os
@@ -32,19 +32,23 @@ import os
 import torch
 from grpo_workbook import PROFILES, choose_profile, data, quiet, use_one_thread
 
-quiet()  # no loading bars, no advice
-use_one_thread()  # for a tiny model several threads only wait for each other
-profile = choose_profile()  # this machine's settings: for the careful run, below
+# the script's three inputs
 MODEL = PROFILES["smoke"]["qwen"]  # a folder, or a name such as "Qwen/Qwen3-1.7B"
 PROBLEMS = str(data.WORD_PROBLEMS["train"])  # a JSON object in each line
 SYSTEM = "Work inside <reasoning> tags, then give the number inside <answer> tags."
+
+# for this notebook only
+quiet()  # no loading bars, no advice
+use_one_thread()  # for a tiny model several threads only wait for each other
+profile = choose_profile()  # this machine's settings: for the careful run, below
 both_models_here = os.path.isdir(profile.model) and os.path.isdir(MODEL)
 if both_models_here and os.path.isfile(PROBLEMS):
     os.environ["HF_HUB_OFFLINE"] = "1"  # all is on this disk: no network needed
 
 # %% [markdown]
-# The rest is a complete GRPO training that calls the libraries directly. To use it elsewhere, copy it with
-# `import torch` and with your own `MODEL`, `PROBLEMS` and `SYSTEM`. It needs nothing else of the cell above:
+# The rest is a complete GRPO training that calls the libraries directly. Its learning rate is high because the model is
+# tiny; step 5 says what a large model needs. To use the script elsewhere, copy this cell with `import torch` and with
+# your own `MODEL`, `PROBLEMS` and `SYSTEM`:
 
 # %%
 from unsloth import FastLanguageModel  # before TRL, because it changes parts of TRL
@@ -94,11 +98,12 @@ for start in range(0, len(rewards), 10):
 
 # %% [markdown]
 # On the machine of this stored run the reward was highest in the last ten steps. Your numbers will differ, and the last
-# may not be the highest. The script lets the libraries choose the number format, which depends on the machine, and 30
-# steps are few.
+# may not be the highest: 30 steps are few, and the libraries choose the number format by the machine.
+#
+# <details><summary>For the curious: the same script on GSM8K, with a GPU</summary>
 #
 # To train a real model on GSM8K, a public set of grade-school word problems, change these values of the script. Then
-# restart the kernel, because the cell with the paths may have switched the network off for the tiny model:
+# restart the kernel, because the first cell may have switched the network off:
 #
 # | in the script | here | Qwen3-1.7B on a GPU with 16 GB |
 # | --- | --- | --- |
@@ -118,9 +123,11 @@ for start in range(0, len(rewards), 10):
 # completion that ends in `<answer>1000</answer>` earns nothing. Neither does a completion with a space, a line break or
 # a `$` inside the tag. Step 3 uses a reward that compares numbers.
 #
-# Does a higher reward mean that a model has improved? The script cannot tell, and its model is not measured here. The
-# rest of this chapter asks the question of a more careful run, and step 7 answers it. The next cell looks at two of
-# three things that the script ignores. For the third, held-out problems, there is nothing to look at:
+# </details>
+#
+# Does a higher reward mean that the model has improved? The script cannot tell. It ignores three things: whether its
+# reward can be fooled, in which number format its weights learn, and how the model does on problems that it did not
+# train on. The next cell looks at the first two:
 
 # %%
 fooling = "<answer>7</answer><answer>8</answer><answer>9</answer>"
@@ -132,20 +139,22 @@ print("number format of the weights that learn:", adapters[0].dtype)
 # %% [markdown]
 # - The **reward** can be fooled: an answer with several numbers earns as much as the right one.
 # - The **weights** that learn are in bfloat16, if the cell printed so. That is TRL's choice for a 4-bit base (on a GPU,
-#   Unsloth undoes it). The format has two to three significant decimal digits, so small updates can get lost. Step 6
+#   Unsloth undoes it). The format has two to three significant decimal digits, so small updates can get lost. Step 1
 #   counts them.
 # - The **evaluation** is missing. Nobody knows whether the model solves *other* problems better, or only earns more.
 #
-# There are two smaller problems. The script leaves many values to defaults, and the defaults of TRL and Unsloth differ.
-# And at the end the trained model exists only in memory. The rest of this chapter repeats each step, so that the result
-# can be trusted.
+# There are two smaller problems: many values are left to defaults, which differ between TRL and Unsloth, and the
+# trained model exists only in memory.
+#
+# The rest of this chapter repeats the training with care. Steps 1 to 6 train a model. Steps 7 to 9 ask whether it
+# improved, what kind of gain that is, and whether something else would have gained as much. Step 10 keeps the model.
 
 # %% [markdown]
 # ## The settings
 #
-# The script's settings stood in its code, for one machine. `choose_profile` looks at the machine and chooses a model
-# and settings that fit it. The environment variables `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` override its
-# choice.
+# The script's settings stood in its code, for one machine. `choose_profile`, which the first cell called, looks at the
+# machine and chooses a model and settings that fit it. (The environment variables `GRPO_WORKBOOK_PROFILE` and
+# `GRPO_WORKBOOK_MODEL` override its choice.)
 
 # %%
 print(profile)
@@ -179,16 +188,17 @@ print(profile)
 # ## Step 1: the model, in 4 bits, with adapters
 #
 # A training needs memory for all weights, and also for the gradients and optimizer states of those weights that learn.
-# For a large model this is more than a small GPU has. Two means make it fit: 4 bits for the weights, and adapters. The
-# tiny model would fit without either. It is trained in this way so that a run on a CPU takes the same steps as a run on
-# a GPU.
+# For a large model this is more than a small GPU has. Two means make it fit:
 #
-# In 4 bits the weights of the linear layers take about a quarter of their size with 16 bits. The embeddings stay in 16
-# bits, so a small model with a large vocabulary shrinks less: Qwen3-1.7B to about 40 % (computed from its shapes). With
-# adapters, few weights learn, so there are few gradients and optimizer states.
+# - **4 bits**: the weights of the linear layers take about a quarter of their size with 16 bits. The embeddings stay in
+#   16 bits, so a small model with a large vocabulary shrinks less: Qwen3-1.7B to about 40 % (computed from its shapes).
+# - **Adapters**: only few weights learn, so there are few gradients and optimizer states.
+#
+# The tiny model would fit without either. It is trained in this way so that a run on a CPU takes the same steps as a
+# run on a GPU.
 #
 # The script made two calls, `from_pretrained` and `get_peft_model`. `load_policy(profile)` makes the same two calls
-# with the profile's values. It also loads models that can see, such as Gemma 3 4B, and trains only their text part:
+# with the profile's values. (Of a model that can see, such as Gemma 3 4B, it trains only the text part.)
 
 # %%
 from grpo_workbook import load_policy
@@ -198,66 +208,58 @@ for name, value in {**profile.loader, **profile.lora}.items():
 model, tokenizer = load_policy(profile)
 
 # %% [markdown]
-# The weights of the base model never change. They are stored in **NF4**, a 4-bit format made for normally distributed
-# weights. `dtype` is the number format of the arithmetic and of everything that is not quantized. Beside each frozen
-# matrix W stand two thin matrices, A and B, and only these learn. This is low-rank adaptation,
-# [LoRA](https://arxiv.org/abs/2106.09685). The rank `r` is the thin dimension of A and B. The layer computes `W x +
-# (lora_alpha / r) B A x`, where a factor `lora_alpha / r` of 2, as here, is a common choice. B starts at zero, so the
-# adapters change nothing until the first update. A model learns more if all seven projections of a layer have adapters
-# than if only those of the attention have them ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
+# The base model's weights never change. They are stored in **NF4**, a 4-bit format. Beside each frozen matrix W stand
+# two thin matrices, A and B, and only these learn ([LoRA](https://arxiv.org/abs/2106.09685)). The layer computes
+# `W x + (lora_alpha / r) B A x`. B starts at zero, so the adapters change nothing until the first update. The figure
+# shows one layer of the model:
 
 # %% tags=["hide-input"]
 from bitsandbytes.functional import dequantize_4bit
+from grpo_workbook import figures
+from matplotlib.patches import Rectangle
 from peft.tuners.lora.bnb import Linear4bit
 
 layer = next(part for part in model.modules() if isinstance(part, Linear4bit))
 packed = layer.base_layer.weight
 W = dequantize_4bit(packed.data, packed.quant_state).float()
-A = layer.lora_A["default"].weight
-B = layer.lora_B["default"].weight
+A, B = layer.lora_A["default"].weight, layer.lora_B["default"].weight
 block = W.flatten()[:64]
-scale = block.abs().max().item()
-print(f"{W.numel():,} weights in {packed.numel():,} bytes and {W.numel() // 64} scales")
-print(f"A and B: {A.numel() + B.numel():,} weights, B all zero: {not B.any()}")
-
-# %% [markdown]
-# These numbers come from one layer of the model. NF4 stores weights in **blocks** of 64. Each weight becomes one of 16
-# levels from -1 to 1, which takes 4 bits. The scale of the block, its largest magnitude, is stored once, in 8 bits.
-
-# %% tags=["hide-input"]
-from grpo_workbook import figures
-from matplotlib.patches import Rectangle
-
-rectangles = [  # x, y, width, height, colour, text
-    (6.8, 3.1, 0.9, 0.4, "number", f"{scale:.3f}"),
+strip = (block / block.abs().max()).reshape(1, 64).cpu().numpy()
+figure, (axes,) = figures.new_panels(8.0, 3.7)
+axes.imshow(strip, cmap="PuOr", extent=(0, 6.4, 3.1, 3.5), vmin=-1, vmax=1)
+for x, y, wide, high, hue, text in (
     (0, 0, 2.4, 2.4, "off", f"W\n{W.shape[0]} x {W.shape[1]}\nNF4, frozen"),
     (3.6, 0, 0.6, 2.4, "data", f"B\n\n{B.shape[0]}\nx\n{B.shape[1]}"),
     (4.5, 0.9, 2.4, 0.6, "data", f"A     {A.shape[0]} x {A.shape[1]}"),
-]
-figure, (axes,) = figures.new_panels(8.0, 3.7)
-strip = (block / scale).reshape(1, 64).cpu().numpy()
-axes.imshow(strip, cmap="PuOr", extent=(0, 6.4, 3.1, 3.5), vmin=-1, vmax=1)
-for x, y, width, height, colour, text in rectangles:
-    look = {"facecolor": figures.PALE[colour], "edgecolor": figures.GREY}
-    axes.add_patch(Rectangle((x, y), width, height, **look))
-    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center")
+):
+    axes.add_patch(Rectangle((x, y), wide, high, fc=figures.PALE[hue], ec="grey"))
+    axes.text(x + wide / 2, y + high / 2, text, ha="center", va="center")
 axes.add_patch(Rectangle((0, 2.3), 1.2, 0.1, color="black"))
 axes.plot([0, 0], [2.4, 3.1], [1.2, 6.4], [2.4, 3.1], color=figures.GREY, lw=0.8)
 axes.text(0, 3.58, "one block of W: 64 weights of 4 bits, purple above 0, orange below")
-axes.text(6.8, 3.58, "its scale, 8 bits")
 axes.text(3.0, 1.2, r"+ 2 $\times$", ha="center", va="center")
 axes.text(4.35, 1.2, r"$\times$", ha="center", va="center")
-axes.text(4.5, 0.5, "A and B learn, B from 0", color=figures.BLUE)
-axes.text(4.5, 0.1, "the layer computes W x + 2 B A x")
-axes.set(xlim=(-0.1, 8.1), ylim=(-0.1, 3.9), aspect="equal")
+axes.set(xlim=(-0.1, 7.0), ylim=(-0.1, 3.9), aspect="equal")
 axes.set_title("W stays in 4 bits and never changes; A and B learn")
 axes.axis("off")
-words = f"A frozen W; one block of 64 weights is enlarged, with its scale {scale:.3f}. "
-figures.show(figure, words + "Beside W stand the thin matrices B and A, which learn.")
+figures.show(figure, "One block of the frozen W enlarged; beside it B and A, which learn.")
+del layer, packed, W, A, B, block
 
 # %% [markdown]
 # The stripes at the top of the figure are one block of W, enlarged from the black mark in the corner of W. Each stripe
-# is a weight, coloured by its value. Below, the product of the thin matrices B and A, times 2, is added to W.
+# is a weight, coloured by its value. Below, the product of B and A, times 2 (`lora_alpha / r`), is added to W.
+#
+# <details><summary>For the curious: NF4, and the rank</summary>
+#
+# NF4 is made for normally distributed weights. It stores them in **blocks** of 64. Each weight becomes one of 16 levels
+# from -1 to 1, which takes 4 bits. The scale of the block, its largest magnitude, is stored once, in 8 bits. `dtype` is
+# the number format of the arithmetic and of everything that is not quantized.
+#
+# The rank `r` is the thin dimension of A and B. A factor `lora_alpha / r` of 2, as here, is a common choice. A model
+# learns more if all seven projections of a layer have adapters than if only those of the attention have them
+# ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
+#
+# </details>
 #
 # Now check how many layers are in 4 bits, because a layer that cannot be quantized stays in 16 bits without an error:
 
@@ -270,6 +272,39 @@ print(count_4bit_layers(model), "of", expected, "linear layers in 4-bit")
 print(f"{trainable:,} adapter weights will learn")
 
 # %% [markdown]
+# All linear layers are in 4 bits.
+#
+# ### Keep the adapters in float32
+#
+# When the trainer is built, in step 6, TRL 1.15 casts the adapters of a quantized base to **bfloat16**. (On a GPU
+# Unsloth removes that cast.) How many updates would get lost? AdamW moves a weight by up to about the learning rate in
+# a step. So take the A of a larger model, with 2,048 inputs and PEFT's initial values, add a learning rate to each
+# weight, and count the weights that bfloat16 leaves exactly as they were:
+
+# %%
+dice = torch.Generator().manual_seed(0)
+start = torch.empty(32, 2048).uniform_(-1, 1, generator=dice) / 2048**0.5
+start = start.bfloat16()
+for update in (1e-5, 5e-5, 1.5e-3):
+    moved = start.float() + update
+    unchanged = moved.bfloat16() == start
+    rate = unchanged.float().mean()
+    print(f"an update of {update:g} leaves {rate:.0%} of the weights unchanged")
+
+# %% [markdown]
+# The first two are learning rates of large models. There bfloat16 would lose 82 % or 29 % of such updates; at this
+# run's 1.5e-3 it loses none. How much less a training would learn because of this was not measured. But float32
+# adapters cost little memory, so this course does not take the risk: in step 6 the callback `Float32Adapters` converts
+# them back.
+#
+# <details><summary>For the curious: what the count leaves out</summary>
+#
+# At 1.5e-3 an update is not lost, but it is rounded. All three percentages are rather too low, because most updates are
+# smaller than the learning rate, and the schedule lowers the rate to 0. B starts at 0, where bfloat16 is fine enough,
+# and loses updates only once it has grown. At 1e-3 [tiny models](../docs/measurements.md) ended alike in both formats.
+#
+# </details>
+#
 # <details><summary>The same without Unsloth: plain Transformers, PEFT and TRL</summary>
 #
 # ```python
@@ -309,9 +344,11 @@ print(f"{trainable:,} adapter weights will learn")
 # %% [markdown]
 # ## Step 2: the problems, and some that are held out
 #
-# The tiny model trains on word problems in GSM8K's form: the answer ends in `#### N`. The profiles for GPUs use GSM8K
-# itself. `load_split` does what the script did with `load_dataset(...)` and `.filter(...)`. It also checks every row
-# and returns **held-out** problems. A held-out problem may have the sentence pattern of a training problem, but then it
+# Only problems that the model did not train on can show what it has learned. So some problems are **held out**.
+#
+# The tiny model trains on word problems in GSM8K's form: the answer ends in `#### N`. (The profiles for GPUs use GSM8K
+# itself.) `load_split` does what the script did with `load_dataset(...)` and `.filter(...)`. It also checks every row
+# and returns the held-out problems. A held-out problem may have the sentence pattern of a training problem, but then it
 # has other numbers. So the held-out rate shows how well the model solves other problems of these kinds. It does not
 # show whether the model can solve new kinds.
 
@@ -325,11 +362,11 @@ print(example["question"])
 print(example["solution"])
 
 # %% [markdown]
-# The held-out problems are of all 16 kinds. The rare ones are the task of this run, so 120 of them are measured apart,
-# with 16 sampled answers to each. (GSM8K has no rare kinds, and answers to it take longer. So on a GPU the first 120
-# problems get 4 answers each.)
+# The held-out problems are of all 16 kinds. The rare kinds are the task of this run. So 120 rare problems are measured
+# apart, with 16 sampled answers to each. (GSM8K has no rare kinds; there it is the first 120 problems, with 4 answers
+# each.)
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook.data.splitting import select_true
 
 task, tries = "held-out problems", 4
@@ -367,13 +404,21 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # A reward function gets the completions and the dataset's columns, and returns a number for each completion. The three
 # functions below come from [chapter 03](03_reward_design.ipynb). The first checks the number, the second wants perfect
 # form, and the third pays for parts of the form; each returns a value from 0 to 1. GRPO compares their weighted sums.
-# The weights are 2, 0.5 and 0.5, so where the completions of a group differ in both, a right number counts twice as
-# much as all of the form. Where they differ only in the form, the weights do not make the form less important: each
-# group is divided by its own standard deviation, so even a small difference in reward leads to advantages of the usual
-# size. For the same reason only the ratio of the weights matters.
+# The weights are 2, 0.5 and 0.5, so a right number counts twice as much as all of the form.
 #
 # The tiny model already writes the form, so for it the two rewards for the form only have to preserve it. A model that
-# has to learn the form needs them. Before you train, test the functions on completions whose quality you know:
+# has to learn the form needs them.
+#
+# <details><summary>For the curious: what the weights cannot do</summary>
+#
+# A right number counts twice as much as the form where the completions of a group differ in both. Where they differ
+# only in the form, the weights do not make the form less important: each group is divided by its own standard
+# deviation, so even a small difference in reward leads to advantages of the usual size. For the same reason only the
+# ratio of the weights matters.
+#
+# </details>
+#
+# Before you train, test the functions on completions whose quality you know:
 
 # %%
 import pandas as pd
@@ -406,11 +451,15 @@ table
 #
 # ## Step 4: the baseline
 #
-# Measure the model before training, because a later rate means nothing without one to compare it with. The *strict*
-# rate counts answers that are right and well-formed. The *lenient* rate counts right answers in any readable form. A
-# *sampled* answer draws each token at random with the model's own probabilities (temperature 1), as training does. A
-# *greedy* answer takes the most likely token each time. In parentheses, each rate is followed by its 95 % confidence
-# interval ([chapter 08](08_evaluation.ipynb)).
+# Measure the model before training, because a later rate means nothing without one to compare it with. Two pairs of
+# words say what is measured:
+#
+# - How an answer is made: a *sampled* answer draws each token at random with the model's own probabilities (temperature
+#   1), as training does. A *greedy* answer takes the most likely token each time.
+# - What counts: the *strict* rate counts answers that are right and well-formed. The *lenient* rate counts right
+#   answers in any readable form.
+#
+# In parentheses, each rate is followed by its 95 % confidence interval ([chapter 08](08_evaluation.ipynb)).
 
 # %%
 from grpo_workbook.evaluation import measure
@@ -433,10 +482,11 @@ for way, scores in before_rare.items():
     print(f"{task}, {way}:", scores)
 
 # %% [markdown]
-# The last two lines of the output are about the task, the problems of the rare kinds. Nearly all answers have the right
-# form, and the strict and the lenient rate are nearly equal. So this model has no form to learn: what it lacks is the
-# right number. Can GRPO teach it? Only if right answers occur. So the next cell measures the fraction of problems that
-# at least one of the 16 tries solves, which is called **pass@16**. It also prints some wrong answers:
+# Two of these numbers matter: on the rare kinds 33.1 % of the sampled and 44.2 % of the greedy answers are strictly
+# right. Nearly all answers have the right form. So this model has no form to learn: what it lacks is the right number.
+#
+# Can GRPO teach it? Only if right answers occur. So the next cell measures the fraction of problems that at least one
+# of the 16 tries solves, which is called **pass@16**. It also prints some wrong answers:
 
 # %%
 from grpo_workbook.evaluation import passed
@@ -460,15 +510,20 @@ for row, text in wrong[:4]:
 # %% [markdown]
 # ## Step 5: the configuration
 #
-# TRL and Unsloth have different defaults. So the profile sets every value of the algorithm explicitly and passes them
-# to `GRPOConfig`. To change some of them, write `GRPOConfig(..., **{**profile.grpo, "max_steps": 30})`. The cell prints
-# the values that affect what the model learns; the table below it explains those that you are most likely to change:
+# TRL and Unsloth have different defaults. So the profile sets every value of the algorithm explicitly, and this call
+# passes them to `GRPOConfig`. To change some of them, write `GRPOConfig(..., **{**profile.grpo, "max_steps": 30})`.
 
 # %%
 args = GRPOConfig(
     output_dir=str(profile.output / "checkpoints"), reward_weights=weights,
     **profile.grpo,
 )
+
+# %% [markdown]
+# The next cell prints the values that affect what the model learns. The table below it explains those that you are most
+# likely to change:
+
+# %% tags=["hide-input"]
 from textwrap import fill
 
 no_effect = ("vllm", "log", "save", "report", "disable", "use_", "data", "ddp")
@@ -479,35 +534,43 @@ for name, value in profile.grpo.items():
 print(fill(", ".join(listed), 88, break_on_hyphens=False))
 
 # %% [markdown]
-# | setting | what it does | 16 GB GPU | 80 GB GPU |
+# | setting | what it does | here | 16 GB GPU |
 # | --- | --- | --- | --- |
-# | `num_generations` | size of the group. Larger: steadier advantages, fewer zero-variance groups, more time | 8 | 8 to 16 |
-# | batch size | completions in an optimizer step. Smaller: noisier gradient, faster steps | 32 | 32 to 128 |
-# | `per_device_train_batch_size` | completions in memory at once; the gradient is accumulated | 4 to 8 | 16 to 32 |
-# | `max_completion_length` | longest completion in tokens; it costs most of the time and memory. Too short: answers are cut off before they earn anything | 512 | 1024 and more |
+# | `num_generations` | size of the group. Larger: steadier advantages, fewer zero-variance groups, more time | 8 | 8 |
+# | batch size | completions in an optimizer step. Smaller: noisier gradient, faster steps | 80 | 32 |
+# | `per_device_train_batch_size` | completions in memory at once; the gradient is accumulated | 80 | 4 to 8 |
+# | `max_completion_length` | longest completion in tokens; it costs most of the time and memory. Too short: answers are cut off before they earn anything | 64 | 512 |
 # | `temperature` | 1 samples from the policy as it is; higher explores more | 1 | 1 |
 # | `num_iterations` | updates per completion. At 1 the training is on-policy: every update uses fresh completions | 1 | 1 |
-# | `learning_rate` | **LoRA: start at 1e-5, try 5e-5. Full fine-tuning: 1e-6.** Independent of the GPU | 1e-5 | 1e-5 |
-# | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 32 | 32 |
-# | `beta` | weight of the KL penalty. 0 needs no reference model | 0 | 0 to 0.04 |
+# | `learning_rate` | **LoRA: start at 1e-5, try 5e-5. Full fine-tuning: 1e-6.** Independent of the GPU | 1.5e-3 | 1e-5 |
+# | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 16 | 32 |
+# | `beta` | weight of the KL penalty. 0 needs no reference model | 0 | 0 |
 # | `adam_beta2` | AdamW averages over about 100 steps at 0.99; at TRL's default, 0.999, over 1,000, more than most runs have | 0.99 | 0.99 |
-# | gradient checkpointing | recomputes activations: less memory, more time | on | on for long answers |
-# | `use_vllm` | generates several times faster, on a GPU only | if memory allows | on |
-#
-# The learning rates come from TRL's page [LoRA Without
-# Regret](https://huggingface.co/docs/trl/main/en/lora_without_regret): with LoRA, 1e-5 for a model of 3B weights and
-# 5e-5 for one of 0.6B; with full fine-tuning, 1e-6. With a fixed `lora_alpha` the best rate hardly depends on the rank.
-# Our tiny model, with less than a million weights, uses 1.5e-3. That page also advises fewer than 32 completions in a
-# step with LoRA. Larger batches, as in the table and in this run, are common, but they go against this advice.
-#
-# `loss_type="dapo"` takes from the algorithm DAPO only its average over tokens (chapter 01). The rest of DAPO is off
-# here.
+# | gradient checkpointing | recomputes activations: less memory, more time | off | on |
+# | `use_vllm` | generates several times faster, on a GPU only | no (a CPU) | if memory allows |
 #
 # Batch sizes count **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be a
 # multiple of `num_generations`.
 #
-# The GPU columns are common values, not measured here. [Chapter 10](10_scale_out.ipynb) computes the memory that they
-# take.
+# The GPU column has common values, not measured here. Our tiny model, with less than a million weights, uses a far
+# higher learning rate than a large one.
+#
+# <details><summary>For the curious: where these values come from, and a GPU with 80 GB</summary>
+#
+# The learning rates come from TRL's page
+# [LoRA Without Regret](https://huggingface.co/docs/trl/main/en/lora_without_regret): with LoRA, 1e-5 for a model of 3B
+# weights and 5e-5 for one of 0.6B; with full fine-tuning, 1e-6. With a fixed `lora_alpha` the best rate hardly depends
+# on the rank. That page also advises fewer than 32 completions in a step with LoRA. Larger batches, as in the table and
+# in this run, are common, but they go against this advice.
+#
+# `loss_type="dapo"` takes from the algorithm DAPO only its average over tokens (chapter 01). The rest of DAPO is off
+# here.
+#
+# On a GPU with 80 GB common values are groups of 8 to 16, steps of 32 to 128 completions with 16 to 32 in memory at
+# once, at least 1,024 tokens, and a `beta` of 0 to 0.04. These were not measured here either.
+# [Chapter 10](10_scale_out.ipynb) computes the memory that such settings take.
+#
+# </details>
 
 # %% [markdown]
 # ## Step 6: training
@@ -547,32 +610,9 @@ figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and
 # Read the figure from the top left, along the arrows; their labels say what is passed on or computed. The blue box is
 # data, white boxes are the model and its update, the green box is the reward functions, and orange boxes are numbers.
 #
-# Building the trainer has a side effect: when the base is quantized, TRL 1.15 casts the adapters to **bfloat16**. On a
-# GPU Unsloth removes that cast; on any machine the callback `Float32Adapters` converts the adapters back to float32.
-#
-# How many updates does the cast lose? AdamW divides each weight's gradient by its usual size, so a step moves a weight
-# by up to about the learning rate. Take the A of a larger model, with 2,048 inputs and PEFT's initial values, and add a
-# learning rate to each weight. How many weights does bfloat16 leave exactly as they were?
-
-# %%
-dice = torch.Generator().manual_seed(0)
-start = torch.empty(32, 2048).uniform_(-1, 1, generator=dice) / 2048**0.5
-start = start.bfloat16()
-for update in (1e-5, 5e-5, 1.5e-3):
-    moved = start.float() + update
-    unchanged = moved.bfloat16() == start
-    rate = unchanged.float().mean()
-    print(f"an update of {update:g} leaves {rate:.0%} of the weights unchanged")
-
-# %% [markdown]
-# The first two are learning rates of large models: there bfloat16 would lose 82 % or 29 % of such updates of A. At this
-# run's 1.5e-3 no such update is lost; it is only rounded. All three percentages are rather too low, because most
-# updates are smaller than the learning rate, and the schedule lowers the rate to 0. B starts at 0, where bfloat16 is
-# fine enough, and loses updates only once it has grown. How much less a training at 1e-5 learns because of them was not
-# measured. (At 1e-3 [tiny models](../docs/measurements.md) ended alike in both formats.) Float32 adapters cost little
-# memory, so this course does not take the risk.
-#
-# Now train. `RewardBar` shows the mean weighted reward, at most 3, and the mean length in tokens.
+# Now train. `Float32Adapters` keeps the adapters in float32 (step 1). `RewardBar` shows the mean weighted reward, at
+# most 3, and the mean length in tokens. (The stored run shared its machine, so its bar shows a longer time than the 4
+# minutes above.)
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -587,14 +627,13 @@ print("number format of the weights that learn:", trained_formats)
 trainer.train();
 
 # %% [markdown]
-# A checkpoint is saved every `save_steps` steps, so an interrupted training can continue. (A run that was started by
-# the command continues with `python -m grpo_workbook run --resume`.)
+# Did the reward rise? Watch the reward, not the loss. The advantages of each group sum to 0, so the value of the loss
+# stays near 0, whether the model learns or not; only its gradient matters. (This holds as long as right and wrong
+# answers are about equally long, every update uses fresh completions, and `beta` is 0. Chapter 05 shows when the value
+# moves away from 0, and that this is no fault either.)
 #
-# Watch the reward, not the loss. The advantages of each group sum to 0, and here right and wrong answers are about
-# equally long. So the value of the loss stays near 0 as long as every update uses fresh completions and `beta` is 0, as
-# here; only its gradient matters. (Chapter 05 shows when its value moves away from 0, and that this is no fault
-# either.) In the table, each row is the mean over a tenth of the steps, named after the last of them, and
-# `frac_reward_zero_std` is the fraction of groups with zero variance:
+# In the table, each row is the mean over a tenth of the steps, named after the last of them. `frac_reward_zero_std` is
+# the fraction of groups with zero variance:
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -602,12 +641,13 @@ table = pd.DataFrame(log).set_index("step")
 columns = ["reward", "loss", "grad_norm", "frac_reward_zero_std"]
 columns += ["completions/mean_length", "completion_length"]  # TRL's name, Unsloth's
 tenth = max(1, len(table) // 10)
+# with 120 steps: 1 to 12 -> 12, 13 to 24 -> 24
 last_steps = (table.index - 1) // tenth * tenth + tenth
 table.filter(items=columns).groupby(last_steps).mean().round(3)
 
 # %% [markdown]
-# The form was nearly perfect before training (step 4), so the rise of the reward comes from the numbers. About four in
-# ten groups have zero variance, because all of their completions are right or all are wrong. These groups teach
+# The reward rose. The form was nearly perfect before training (step 4), so the rise comes from the numbers. About four
+# in ten groups have zero variance, because all of their completions are right or all are wrong. These groups teach
 # nothing; the model learns from the others.
 #
 # In the figure, the bold lines are means of seven steps and the pale lines are single steps. The total is the weighted
@@ -625,8 +665,8 @@ figures.show(figure, words)
 # %% [markdown]
 # ## Step 7: did it learn?
 #
-# The training reward cannot answer this question. The model may have exploited the reward or, where a run sees its
-# problems more than once, memorized them. (The smoke profile sees 1,200 of its 1,319 problems, each once.) And each
+# The training reward cannot answer this question. The model may have exploited the reward, or memorized its problems,
+# where a run sees them more than once. (This run does not: it sees 1,200 of its 1,319 problems, each once.) And each
 # step has other problems, so its reward does not compare before and after on the same ones.
 #
 # Held-out problems can answer the question. The cell measures them again, as in step 4:
@@ -684,10 +724,12 @@ change = results["greedy"]["strict"]
 print(f"{change['better']} got better, {change['worse']} worse: p = {p_value:.1g}")
 
 # %% [markdown]
+# 49 problems got better and none got worse. So chance does not explain the gain.
+#
 # The run trained on the rare kinds only. Did the model forget the others? The cell prints the rates on the held-out
 # problems of all kinds, and then on those of the common kinds, with the same paired test:
 
-# %%
+# %% tags=["hide-input"]
 from itertools import compress
 
 from grpo_workbook.statistics import changed
@@ -706,15 +748,16 @@ if "rare" in heldout_set.column_names:
     print(f"{len(better)} got better, {len(worse)} worse: p = {p_common:.2g}")
 
 # %% [markdown]
-# In this run the rate on the common kinds fell by 5 points, from 87.0 % to 82.1 %: 25 problems got worse and 14 got
-# better. If each of these 39 problems were as likely to get better as worse, a split at least this uneven would occur
-# in 11 % of cases. So this run alone does not show a loss, nor does it exclude one: 223 problems are too few for a loss
-# of 5 points ([chapter 08](08_evaluation.ipynb) computes how many are enough). Other runs point to a loss: the rate
-# fell with each of three seeds, by 0.4 to 5.7 points, and the course's tiny Gemma 3 lost 13 to 23 points
-# ([measurements](../docs/measurements.md)). Training on a part of a task can cost the rest, so measure the rest too.
-# The rate over all kinds rises here because the rare kinds gain much more.
+# In this run the rate on the common kinds fell from 87.0 % to 82.1 %. That can be chance: if each problem that changed
+# were as likely to get better as worse, a split at least this uneven would occur in 11 % of cases. So this run alone
+# does not show a loss, nor does it exclude one. [Chapter 08](08_evaluation.ipynb) computes how many problems would be
+# enough.
 #
-# ## What kind of gain is it?
+# But the rate fell with each of three seeds, and with the course's tiny Gemma 3 it fell further
+# ([measurements](../docs/measurements.md)). Training on a part of a task can cost the rest, so measure the rest too.
+# (The rate over all kinds rises here because the rare kinds gain much more.)
+#
+# ## Step 8: what kind of gain is it?
 #
 # "The model improved" can mean three things:
 #
@@ -722,10 +765,11 @@ if "rare" in heldout_set.column_names:
 # - **sharpening**: the problem was solved in some of the earlier tries, and now the right answer is likely;
 # - **new**: the problem was solved in none of the earlier tries, and now it is.
 #
-# `describe_gain` divides the strict gain into these parts. The try that measures the rate before training must not also
-# sort the problem into a part. Otherwise a problem that was merely unlucky before would be called new, and would seem
-# to gain. So `describe_gain` takes each of the 16 earlier tries in turn as the rate before training, and sorts the
-# problem by the 15 others.
+# `describe_gain` divides the strict gain into these parts. One try must not do two jobs, to measure the rate before
+# training and to sort the problem. Otherwise a problem that was merely unlucky before would be called new, and would
+# seem to gain. So `describe_gain` takes one of the 16 earlier tries as the measurement and sorts the problem by the
+# other 15. It does this with each of the 16 in turn. (In the table, "was solved before in 15 tries" means in at least
+# one of them.)
 
 # %%
 from grpo_workbook.evaluation import describe_gain
@@ -735,10 +779,13 @@ text = "\n".join(describe_gain(results))
 display(Markdown(text))
 
 # %% [markdown]
-# In the figure each mark is a problem (moved a little at random, so that marks do not hide each other), placed by the
-# fractions of its tries that were right before and after training; its shape and colour say what kind most of its gain
-# is. In the left column stand the problems that none of the 16 earlier tries solved (the table counts the *other* 15),
-# and what lies clearly below the dashed line got worse:
+# None of the gain is form. About half of it is sharpening, and the other half is on problems that the model had not
+# solved in any of the other 15 tries.
+#
+# In the figure each mark is a problem. From left to right it shows the fraction of the tries that were right before
+# training, from bottom to top the fraction after. Shape and colour say what kind most of the problem's gain is. (Marks
+# are moved a little at random, so that they do not hide each other.) In the left column stand the problems that none of
+# the 16 earlier tries solved. What lies clearly below the dashed line got worse:
 
 # %% tags=["hide-input"]
 from grpo_workbook.evaluation import by_problem
@@ -773,24 +820,17 @@ figure.legend(frameon=False, loc="outside right center", title="problems")
 figures.show(figure, f"Problems by kind of gain: {part.value_counts().to_dict()}.")
 
 # %% [markdown]
-# None of the gain is form: the lenient rate rose as much as the strict one. About half of it is sharpening, and the
-# other half is on problems that the model had not solved in any of the other 15 tries. The pass@16 rises too, by 28
-# points, from 64.2 % to 92.5 %. This is no independent evidence of new problems: it is computed from the same tries,
-# and a problem that was solved in some earlier try already counts in it. So sharpening, as defined here, can hardly
-# raise it.
+# Problems that were never solved before are solved now. But "new" has two limits:
 #
-# Nor does "new" mean that the model could not solve the problem before. A problem that it solves in one of 50 tries is
-# usually solved in none of 15, so it counts as new.
+# - It does not mean that the model could not solve the problem before. A problem that it solves in one of 50 tries is
+#   usually solved in none of 15.
+# - It does not mean new arithmetic. The model could add, subtract and multiply before training, and it solved other
+#   kinds of problem; GRPO taught it to do so in the rare kinds. A kind that it never solves would probably stay
+#   unsolved, because none of its groups would have a right answer, unless what it learns from a similar kind carries
+#   over.
 #
-# With more tries, fewer problems are new. In the stored runs that the next section reads, the base had 64 tries at each
-# of these 120 problems. All 64 together solve 75.8 % of the problems, and any 16 of them 65.3 % on average. After
-# training, 16 tries solve 94.2 %, the mean of three seeds. So four times as many tries of the base do not reach what 16
-# tries of the trained model solve. [Chapter 08](08_evaluation.ipynb) draws such a comparison for another run.
-#
-# And "new" does not mean new arithmetic. The model could add, subtract and multiply before training, and it solved
-# other kinds of problem. GRPO taught it to do so in the rare kinds. A kind of problem that the model never solves would
-# probably stay unsolved, because none of its groups would have a right answer, unless what it learns from a similar
-# kind carries over.
+# Which kinds gained? The table has the number of problems of each rare kind, and the greedy accuracy on them before and
+# after training:
 
 # %% tags=["hide-input"]
 if "kind" in rare_set.column_names:
@@ -802,25 +842,24 @@ if "kind" in rare_set.column_names:
     display(rates.sort_values("before").round(2))
 
 # %% [markdown]
-# The table has the number of problems of each rare kind, and the greedy accuracy on them before and after training. The
-# answers to the kind `how_many_more` were all right before, so all of the gain comes from the other five kinds.
+# The answers to the kind `how_many_more` were all right before, so all of the gain comes from the other five kinds.
 #
-# ### Would something else have gained as much?
+# ## Step 9: would something else have gained as much?
 #
-# A gain proves little before other explanations are excluded. Perhaps any training would have helped, or more practice
-# with the old data. `benchmarks/controls.py` repeats the run of this chapter beside **controls**. Each of them starts
-# from the same base and takes as many steps of as many sequences, with three seeds each. *base* is the model before
-# training, and *main* is the run of this chapter. The controls are:
+# Perhaps any training would have helped, or more practice with the old data. Before these explanations are excluded, a
+# gain proves little. So `benchmarks/controls.py` repeats the run of this chapter beside **controls**. *base* is the
+# model before training, and *main* is the run of this chapter. Each control starts from *base*, takes as many steps as
+# *main* with as many sequences in each, and is run with three seeds:
 #
 # - *random*: the same run, with a reward that is the toss of a coin;
 # - *more*: more supervised training on the model's own data, with as few rare examples as before;
-# - *rebalanced*: the same, with the four examples of each rare kind in half of the places;
+# - *rebalanced*: like *more*, but half of the places go to the 24 rare examples (four of each kind), again and again;
 # - *worked*: supervised training on worked answers to the problems that GRPO trains on.
 #
 # All of them answer held-out problems of the rare kinds: all 257 of them with one *greedy* answer, and the first 120
 # with *sampled* answers. The next cell reads the stored results:
 
-# %%
+# %% tags=["hide-input"]
 import json
 
 from grpo_workbook import files
@@ -843,10 +882,10 @@ by_run = controls.groupby("run", sort=False)
 print(", ".join(f"{name}: {count}" for name, count in by_run.size().items()), "seeds")
 
 # %% [markdown]
-# In the figure each row is a run and each dot a seed; the number beside the dots is their mean, and the dotted line is
+# In the figure each row is a run and each dot a seed. The number beside the dots is their mean, and the dotted line is
 # the mean of *base*. *base* has a single dot, because nothing is trained in it, and the three dots of *random*
-# coincide. The first two panels show the percentage of right answers, and the third shows the pass@16, the percentage
-# of problems that at least one of 16 sampled answers solves. All rates are strict:
+# coincide. The first two panels show the percentage of right answers, and the third shows the pass@16. All rates are
+# strict:
 
 # %% tags=["hide-input"]
 means = by_run[measures].mean()
@@ -877,30 +916,24 @@ figure.supxlabel("right answers, or solved problems (%)", fontsize=10)
 figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.")
 
 # %% [markdown]
-# The greedy rates are lower than in step 7, because they are of all 257 problems, and the first 120 are easier: on all
-# 257 (the 480 held-out problems without the 223 common ones) this chapter's model rose from 38.5 % to 82.5 %. The
-# sampled rates of *base* differ a little from step 4, because here each problem has 64 tries. All controls use the
-# learning rate 1.5e-3, which was chosen for *main*. Their own best rate was not searched, so they may gain more than
-# this.
+# Only imitating worked answers gained more than GRPO. (The greedy rates are lower than in step 7, because they are of
+# all 257 problems, and the first 120 are easier.) All controls use the learning rate that was chosen for *main*, so at
+# their own best rate they may gain more.
 #
-# - At this learning rate, updates without information destroy the model. With a *random* reward the advantages are
-#   noise, and after 120 steps of noise no answer is right. So at this rate the updates alone bring no gain. Because
-#   they destroy the model, this control shows little more. At a lower rate a random reward might do less harm; this was
-#   not tried. [Chapter 08](08_evaluation.ipynb) reports a large model that gained even with random rewards, so with a
-#   large model repeat this control.
-# - *More* of the old data hardly helps: the greedy rate rises by 4 points.
-# - With the same data, *rebalanced*, the greedy rate is 48 %. So a gain of at least 9 points, beside GRPO's 43, can be
-#   had without any reward, by practising the 24 rare examples
-# more often.
-# - Imitating *worked* answers gains most: the greedy rate is 95 %. These answers are in the form that this model
-#   already writes. If you have such answers, compare with this control first. GRPO reached 81.5 % without them: its
-#   reward needs only the right numbers.
+# - *random* ends at 0. Its advantages are noise, and at this learning rate 120 steps of noise destroy the model. So
+#   this control shows little more than that the updates alone bring no gain at this rate; a lower rate was not tried.
+#   [Chapter 08](08_evaluation.ipynb) reports a large model that gained even with random rewards, so with a large model
+#   repeat this control.
+# - *more* hardly helps: the greedy rate rises by 4 points.
+# - *rebalanced* reaches 48 % with the same data. So practising the 24 rare examples more often gains at least 9 points
+#   without any reward; GRPO gains 43.
+# - *worked* gains most: the greedy rate is 95 %. These answers are in the form that this model already writes. If you
+#   have such answers, compare with this control first. GRPO reached 81.5 % without them: its reward needs only the
+#   right numbers.
 #
-# One control is missing. A simpler method needs only the right numbers, too: sample answers from the base, keep the
-# right ones, and imitate them (*rejection sampling*). It was not run here, so the figure does not show that the gain
-# needs GRPO. [Chapter 12](12_which_algorithm.ipynb) compares the two on the same kinds of problem, but with 1,536
-# completions instead of 9,600 and with all weights trained. There one round of rejection sampling ended above GRPO with
-# one update per batch in sampled answers, and four rounds did so in greedy ones, too.
+# One control is missing. *Rejection sampling* needs only the right numbers, too: sample answers from the base, keep the
+# right ones, and imitate them. It was not run here, so the figure does not show that the gain needs GRPO.
+# [Chapter 12](12_which_algorithm.ipynb) compares the two.
 #
 # One more objection: the settings of *main* were chosen by looking at these held-out problems, so its rate may be too
 # high. Therefore *base* and *main* also answered 514 **fresh** problems, with which nothing was chosen:
@@ -913,19 +946,35 @@ for name, rates in by_run["fresh"]:
         print("   by seed:", *rates.round(1))
 
 # %% [markdown]
-# On fresh problems the gain is 40.5 points, nearly as large as the 43.0 points on the held-out problems. All of this
-# holds for a model of less than a million weights. For large models it is a hypothesis that you can test in the same
-# way.
+# On fresh problems the gain is 40.5 points, nearly as large as the 43.0 points on the held-out problems. So *this*
+# model improved, and two other seeds gain as much. How far seeds can lie apart is a question for
+# [chapter 08](08_evaluation.ipynb).
 #
-# The run above shows that *this* model improved, and the figure shows that two other seeds gain as much. How far seeds
-# can lie apart, and what that means for a comparison, is a question for [chapter 08](08_evaluation.ipynb).
+# All of this holds for a model of less than a million weights. For large models it is a hypothesis that you can test in
+# the same way.
 #
-# ## Step 8: keep the model
+# <details><summary>For the curious: these rates beside those of steps 4, 7 and 8</summary>
+#
+# On all 257 problems (the 480 held-out problems without the 223 common ones) this chapter's model rose from 38.5 % to
+# 82.5 %. The sampled rates of *base* differ a little from step 4, because here each problem has 64 tries.
+#
+# Does the pass@16 show new problems? In this chapter's run it rises by 28 points, from 64.2 % to 92.5 %. This is no
+# independent evidence of new problems: it is computed from the same tries, and a problem that was solved in some
+# earlier try already counts in it. So sharpening, as defined here, can hardly raise it.
+#
+# With more tries, fewer problems are new. In the stored runs of step 9 the base had 64 tries at each of these 120
+# problems. All 64 together solve 75.8 % of the problems, and any 16 of them 65.3 % on average. After training, 16 tries
+# solve 94.2 %, the mean of three seeds. So four times as many tries of the base do not reach what 16 tries of the
+# trained model solve. [Chapter 08](08_evaluation.ipynb) draws such a comparison for another run.
+#
+# </details>
+#
+# ## Step 10: keep the model
 #
 # The adapter is small, but it cannot be used without its base. To *merge* means to add the adapter to the base's
 # weights, so that one model is left. Merging into 4-bit weights would round them again. So `merge` loads the base
 # unquantized, adds the adapter, and saves one 16-bit model that plain Transformers can load. First save the adapter and
-# free the memory, because the merge needs it.
+# free the memory, because the merge needs it:
 
 # %%
 from accelerate.utils.memory import clear_device_cache
@@ -936,7 +985,7 @@ save_adapter(model, tokenizer, profile.output / "adapter")
 steps = trainer.state.global_step
 in_4bit = count_4bit_layers(model)
 free_vllm(model)  # if vLLM stands beside the model, it holds a part of the GPU
-del model, trainer, layer, packed, W, A, B, block
+del model, trainer
 clear_device_cache(garbage_collection=True)
 
 # %% [markdown]
@@ -956,7 +1005,7 @@ proof = merge(
 # trained policy.
 
 # %%
-greedy = proof["heldout"]["strict"]
+greedy = proof["heldout"]["strict"]  # before: 4-bit with adapter; after: merged
 print(f"the same most likely token: {proof['same_greedy_tokens']:.2%} of positions")
 print(f"difference of the logits:   {proof['relative_logit_difference']:.2%}")
 print(f"4-bit with adapter:         {greedy['before']:.1%} strict, greedy")
@@ -965,8 +1014,8 @@ print(f"merged, 16-bit:             {greedy['after']:.1%} strict, greedy")
 # %% [markdown]
 # The first two numbers show that the merge was computed correctly. They do not show that an adapter trained on the
 # *4-bit* base works as well on the unquantized base, which is a slightly different model. That is why the merged model
-# also answers the held-out problems: the last two numbers compare it with the trained policy. Here are the merged
-# model's first answers:
+# also answers the held-out problems: the last two numbers compare it with the trained policy, and here they are nearly
+# equal. These are the merged model's first answers:
 
 # %%
 for row, text in zip(heldout_set, proof["merged_answers"]):
@@ -1001,9 +1050,9 @@ if profile.name == "smoke":
 # ## Your own project
 #
 # The command `run` repeats all these steps with your own data and rewards. It accepts any argument of TRL's
-# `GRPOConfig` by its name. To start, `python -m grpo_workbook new my_project` creates [a
-# project](../templates/my_project/README.md) that can train at once: data, two reward functions with their tests, and a
-# script like the one above.
+# `GRPOConfig` by its name, and it saves a checkpoint every `save_steps` steps, so that an interrupted training can
+# continue. To start, `python -m grpo_workbook new my_project` creates [a project](../templates/my_project/README.md)
+# that can train at once: data, two reward functions with their tests, and a script like the one above.
 #
 # ```bash
 # python -m grpo_workbook run --model gemma --seed 1 --output_dir outputs/gemma
