@@ -119,9 +119,9 @@ for start in range(0, len(rewards), 10):
 #
 # No run with the right column was made for this course.
 #
-# The script's reward compares text, not numbers. Some answers of GSM8K contain a comma. If such an answer is `1,000`, a
-# completion that ends in `<answer>1000</answer>` earns nothing. Neither does a completion with a space, a line break or
-# a `$` inside the tag. Step 3 uses a reward that compares numbers.
+# The script's reward compares text, not numbers. If the answer is `1,000`, a completion that ends in
+# `<answer>1000</answer>` earns nothing. Neither does one with a space, a line break or a `$` inside the tag. Step 3
+# uses a reward that compares numbers.
 #
 # </details>
 #
@@ -138,9 +138,8 @@ print("number format of the weights that learn:", adapters[0].dtype)
 
 # %% [markdown]
 # - The **reward** can be fooled: an answer with several numbers earns as much as the right one.
-# - The **weights** that learn are in bfloat16, if the cell printed so. That is TRL's choice for a 4-bit base (on a GPU,
-#   Unsloth undoes it). The format has two to three significant decimal digits, so small updates can get lost. Step 1
-#   counts them.
+# - The **weights** that learn are in bfloat16, if the cell printed so. (On a GPU, Unsloth takes float32.) Bfloat16 has
+#   two to three significant decimal digits, so small updates can get lost. Step 1 counts them.
 # - The **evaluation** is missing. Nobody knows whether the model solves *other* problems better, or only earns more.
 #
 # There are two smaller problems: many values are left to defaults, which differ between TRL and Unsloth, and the
@@ -172,8 +171,6 @@ print(profile)
 # | | CPU | GPU, with Unsloth |
 # | --- | --- | --- |
 # | trainer class | TRL's `GRPOTrainer` | `UnslothGRPOTrainer`, generated from TRL's source into `unsloth_compiled_cache/` |
-# | loss | TRL's | `grpo_compute_loss` of unsloth_zoo, compiled |
-# | log-probabilities | TRL's code, with one PyTorch function of Unsloth's in place of TRL's Triton kernel | computed from the last hidden states, a chunk at a time |
 # | reference model when `beta` > 0 | a frozen copy of the adapters, made with the trainer | the base model, with the adapters switched off |
 # | number format of the adapters | bfloat16 when the base is in 4 bits; `Float32Adapters` undoes that | float32 |
 # | settings that change by themselves | 8-bit optimizers become AdamW | `dr_grpo` turns `scale_rewards` off; a batch smaller than a group grows |
@@ -190,15 +187,15 @@ print(profile)
 # A training needs memory for all weights, and also for the gradients and optimizer states of those weights that learn.
 # For a large model this is more than a small GPU has. Two means make it fit:
 #
-# - **4 bits**: the weights of the linear layers take about a quarter of their size with 16 bits. The embeddings stay in
-#   16 bits, so a small model with a large vocabulary shrinks less: Qwen3-1.7B to about 40 % (computed from its shapes).
+# - **4 bits**: the linear layers take about a quarter of their size with 16 bits. The embeddings stay in 16 bits, so a
+#   small model with a large vocabulary shrinks less: Qwen3-1.7B to about 40 % (computed from its shapes).
 # - **Adapters**: only few weights learn, so there are few gradients and optimizer states.
 #
 # The tiny model would fit without either. It is trained in this way so that a run on a CPU takes the same steps as a
 # run on a GPU.
 #
 # The script made two calls, `from_pretrained` and `get_peft_model`. `load_policy(profile)` makes the same two calls
-# with the profile's values. (Of a model that can see, such as Gemma 3 4B, it trains only the text part.)
+# with the profile's values:
 
 # %%
 from grpo_workbook import load_policy
@@ -242,7 +239,7 @@ axes.text(4.35, 1.2, r"$\times$", ha="center", va="center")
 axes.set(xlim=(-0.1, 7.0), ylim=(-0.1, 3.9), aspect="equal")
 axes.set_title("W stays in 4 bits and never changes; A and B learn")
 axes.axis("off")
-figures.show(figure, "One block of the frozen W enlarged; beside it B and A, which learn.")
+figures.show(figure, "One block of frozen W enlarged; beside it B and A, which learn.")
 del layer, packed, W, A, B, block
 
 # %% [markdown]
@@ -294,8 +291,7 @@ for update in (1e-5, 5e-5, 1.5e-3):
 # %% [markdown]
 # The first two are learning rates of large models. There bfloat16 would lose 82 % or 29 % of such updates; at this
 # run's 1.5e-3 it loses none. How much less a training would learn because of this was not measured. But float32
-# adapters cost little memory, so this course does not take the risk: in step 6 the callback `Float32Adapters` converts
-# them back.
+# adapters cost little memory, so this course keeps them: in step 6 the callback `Float32Adapters` converts them back.
 #
 # <details><summary>For the curious: what the count leaves out</summary>
 #
@@ -344,13 +340,13 @@ for update in (1e-5, 5e-5, 1.5e-3):
 # %% [markdown]
 # ## Step 2: the problems, and some that are held out
 #
-# Only problems that the model did not train on can show what it has learned. So some problems are **held out**.
+# Only problems that the model did not train on can show what it has learned. So some are **held out**.
 #
 # The tiny model trains on word problems in GSM8K's form: the answer ends in `#### N`. (The profiles for GPUs use GSM8K
-# itself.) `load_split` does what the script did with `load_dataset(...)` and `.filter(...)`. It also checks every row
-# and returns the held-out problems. A held-out problem may have the sentence pattern of a training problem, but then it
-# has other numbers. So the held-out rate shows how well the model solves other problems of these kinds. It does not
-# show whether the model can solve new kinds.
+# itself.) `load_split` does what the script did with `load_dataset(...)` and `.filter(...)`, checks every row, and
+# returns the held-out problems, too. A held-out problem may have the sentence pattern of a training problem, but then
+# it has other numbers. So the held-out rate shows how well the model solves other problems of these kinds, not whether
+# it can solve new kinds.
 
 # %%
 train_rows, heldout_rows, _ = data.load_split(
@@ -566,9 +562,8 @@ print(fill(", ".join(listed), 88, break_on_hyphens=False))
 # `loss_type="dapo"` takes from the algorithm DAPO only its average over tokens (chapter 01). The rest of DAPO is off
 # here.
 #
-# On a GPU with 80 GB common values are groups of 8 to 16, steps of 32 to 128 completions with 16 to 32 in memory at
-# once, at least 1,024 tokens, and a `beta` of 0 to 0.04. These were not measured here either.
-# [Chapter 10](10_scale_out.ipynb) computes the memory that such settings take.
+# Common values on a GPU with 80 GB, not measured here either: groups of 8 to 16, steps of 32 to 128 completions, at
+# least 1,024 tokens, a `beta` up to 0.04. [Chapter 10](10_scale_out.ipynb) computes the memory that settings take.
 #
 # </details>
 
@@ -848,8 +843,8 @@ if "kind" in rare_set.column_names:
 #
 # Perhaps any training would have helped, or more practice with the old data. Before these explanations are excluded, a
 # gain proves little. So `benchmarks/controls.py` repeats the run of this chapter beside **controls**. *base* is the
-# model before training, and *main* is the run of this chapter. Each control starts from *base*, takes as many steps as
-# *main* with as many sequences in each, and is run with three seeds:
+# model before training, and *main* is the run of this chapter. Each control starts from *base*, and it takes as many
+# steps as *main*, with as many sequences in a step. *main* and each control were run with three seeds:
 #
 # - *random*: the same run, with a reward that is the toss of a coin;
 # - *more*: more supervised training on the model's own data, with as few rare examples as before;
@@ -958,14 +953,14 @@ for name, rates in by_run["fresh"]:
 # On all 257 problems (the 480 held-out problems without the 223 common ones) this chapter's model rose from 38.5 % to
 # 82.5 %. The sampled rates of *base* differ a little from step 4, because here each problem has 64 tries.
 #
-# Does the pass@16 show new problems? In this chapter's run it rises by 28 points, from 64.2 % to 92.5 %. This is no
-# independent evidence of new problems: it is computed from the same tries, and a problem that was solved in some
-# earlier try already counts in it. So sharpening, as defined here, can hardly raise it.
+# The pass@16 of this chapter's run rises by 28 points, from 64.2 % to 92.5 %. This is no independent evidence of new
+# problems, because it is computed from the same tries: a problem that was solved in some earlier try already counts in
+# it.
 #
 # With more tries, fewer problems are new. In the stored runs of step 9 the base had 64 tries at each of these 120
 # problems. All 64 together solve 75.8 % of the problems, and any 16 of them 65.3 % on average. After training, 16 tries
 # solve 94.2 %, the mean of three seeds. So four times as many tries of the base do not reach what 16 tries of the
-# trained model solve. [Chapter 08](08_evaluation.ipynb) draws such a comparison for another run.
+# trained model solve.
 #
 # </details>
 #
@@ -1065,8 +1060,7 @@ if profile.name == "smoke":
 # ## Exercises
 #
 # There are two functions to write and two experiments to predict. An experiment runs only after you have written a
-# prediction. The table in chapter 00 counts what you have solved. First load the trained policy again, from its
-# adapter:
+# prediction. First load the trained policy again, from its adapter:
 
 # %%
 from grpo_workbook import load_model
@@ -1080,11 +1074,15 @@ model, tokenizer = load_model(
 # ### Exercise 04.1 · `my_reward` · medium · 15 minutes
 #
 # Write a reward of your own; the next exercise trains with it. The model should give *right answers, as short as
-# possible*. A completion with exactly one answer block (`<answer>`, the right number, `</answer>`) is right. Of two
-# right completions the shorter one earns more, at least if it has fewer than 100 characters. Every other completion,
-# such as a wrong answer or several answer blocks, must earn less than all right ones, however short it is and however
-# long they are. You choose how the reward depends on the length. The check calls your function as TRL does, with two
-# completions of which the first must earn more.
+# possible*:
+#
+# - A completion with exactly one answer block (`<answer>`, the right number, `</answer>`) is right.
+# - Of two right completions the shorter one earns more. (Only where it has fewer than 100 characters is this required.)
+# - Every other completion, such as a wrong answer or several answer blocks, earns less than all right ones, whatever
+#   their lengths.
+#
+# You choose how the reward depends on the length. The check calls your function as TRL does, with two completions of
+# which the first must earn more.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -1129,8 +1127,8 @@ check("04.1", my_reward);
 # %% [markdown]
 # ### Exercise 04.2 · `swap_the_reward` · medium · 10 minutes
 #
-# Now swap the chapter's three rewards for your own, and train a fresh copy of the base with it on the rare kinds, for
-# 40 steps. Two things can change in the greedy answers to the rare kinds. *More* of them can be right (p of the paired
+# Swap the chapter's three rewards for your own, and train a fresh copy of the base with it on the rare kinds, for 40
+# steps. Two things can change in the greedy answers to the rare kinds. *More* of them can be right (p of the paired
 # test is below 0.05), and they can become *shorter* (their mean length in tokens falls by a tenth or more). Write down
 # whether you expect `"more right"`, `"shorter"`, `"both"` or `"neither"`. Then run the cell (about a minute). It also
 # prints an answer.
@@ -1253,18 +1251,18 @@ if judge("04.3", what_is_shown).status == "solved":
 
 # %% [markdown]
 # The stored gain is beyond *random*, *more* and *rebalanced*, but not beyond *worked*. Neither answer is final. A gain
-# beyond a control excludes one explanation, the one that this control stands for, and only if the control had a fair
+# beyond a control excludes only the explanation that this control stands for, and only if the control had a fair
 # chance: *random* ended at 0, so being beyond it says little. And a gain that is not beyond *worked* is still a gain:
 # it came without worked answers. Before you train, decide which control your claim needs.
 
 # %% [markdown]
 # ### Exercise 04.4 · `my_problems` · medium · 12 minutes
 #
-# Does the gain carry over to problems that look different? The bus of a rare kind, from which some people get off and
-# into which others get, becomes a tram. The cell makes 32 such problems, in a new sentence and with numbers of the size
-# that the training problems have. Both models answer them greedily. Will the trained model be right and well-formed on
-# `"more"` of these problems, on `"fewer"`, or is there `"no difference"` (p of the paired test is 0.05 or more)? Write
-# down your prediction and run the cell.
+# Does the gain carry over to problems that look different? In one rare kind people get off and on a bus. Here the bus
+# becomes a tram: the cell makes 32 such problems, in a new sentence and with numbers of the size that the training
+# problems have. Both models answer them greedily. Will the trained model be right and well-formed on `"more"` of these
+# problems, on `"fewer"`, or is there `"no difference"` (p of the paired test is 0.05 or more)? Write down your
+# prediction and run the cell.
 #
 # Then change one thing at a time, and predict again:
 #
@@ -1329,9 +1327,9 @@ predict("04.4", prediction, my_problems);
 # common kind, 19 fell to 7. With *pens* and *buys* all 32 were right before and after. The training problems have pens
 # but no pears, so a part of what the model could do with an unknown word is lost.
 #
-# Each of these is one set of 32 problems and one trained model. But the pattern is worth a look in any run: the gain
-# reached problems that are close to the trained ones, did not reach further, and cost something where the model was
-# less sure. Measure such problems too, before you call a gain general.
+# Each of these is one set of 32 problems and one trained model. Here the gain reached problems that are close to the
+# trained ones, did not reach further, and cost something where the model was less sure. Measure such problems before
+# you call a gain general.
 #
 # </details>
 
@@ -1344,14 +1342,14 @@ predict("04.4", prediction, my_problems);
 #   what is done before and after it.
 # - Before you train, test the reward on completions whose quality you know. Some of them should try to fool it.
 # - Set every value that matters explicitly, because TRL and Unsloth have different defaults. Large models with LoRA
-#   start at a learning rate of 1e-5, with full fine-tuning at 1e-6. Keep the adapters in float32: at 1e-5, bfloat16
-#   would lose most single updates of the A of a layer with 2,048 inputs.
+#   start at a learning rate of 1e-5, with full fine-tuning at 1e-6. Keep the adapters in float32: at 1e-5, bfloat16 can
+#   lose most single updates.
 # - Measure held-out problems before and after, with an interval and a paired test, and also the problems that the run
 #   does not train on. Neither the loss nor the training reward can tell whether the model improved.
 # - Say what kind of gain it is: form, sharpening, or problems that none of the earlier tries solved.
 # - Exclude other explanations. Train on other data for as many steps, imitate right answers (worked ones, or the
 #   model's own), repeat the run with other seeds, and measure fresh problems if the held-out ones helped to choose
-#   settings. A random reward is a control only at a learning rate at which it does not destroy the model.
+#   settings. A random reward is a control only where it does not destroy the model.
 # - Test the merged model on the held-out problems, because that is the model you ship.
 #
 # Next: [05 · Monitoring](05_monitoring.ipynb) shows how to tell, while a run trains, whether it is healthy.
