@@ -24,7 +24,7 @@
 # among these answers. Six other kinds were **rare**, with four worked examples of each, and the model often gets them
 # wrong. The script trains it on these six kinds, with rewards and without any worked answer.
 #
-# The first cell sets the script's three inputs: the paths of the model and of the problems, and the system prompt.
+# The next cell sets the script's three inputs: the paths of the model and of the problems, and the system prompt.
 
 # %%
 import os
@@ -103,7 +103,7 @@ for start in range(0, len(rewards), 10):
 # <details><summary>For the curious: the same script on GSM8K, with a GPU</summary>
 #
 # To train a real model on GSM8K, a public set of grade-school word problems, change these values of the script. Then
-# restart the kernel, because the first cell may have switched the network off:
+# restart the kernel, because the cell with the inputs may have switched the network off:
 #
 # | in the script | here | Qwen3-1.7B on a GPU with 16 GB |
 # | --- | --- | --- |
@@ -151,9 +151,9 @@ print("number format of the weights that learn:", adapters[0].dtype)
 # %% [markdown]
 # ## The settings
 #
-# The script's settings stood in its code, for one machine. `choose_profile`, which the first cell called, looks at the
-# machine and chooses a model and settings that fit it. (The environment variables `GRPO_WORKBOOK_PROFILE` and
-# `GRPO_WORKBOOK_MODEL` override its choice.)
+# The script's settings stood in its code, for one machine. `choose_profile`, called above, looks at the machine and
+# chooses a model and settings that fit it. (The environment variables `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL`
+# override its choice.)
 
 # %%
 print(profile)
