@@ -763,8 +763,7 @@ if "rare" in heldout_set.column_names:
 # `describe_gain` divides the strict gain into these parts. One try must not do two jobs, to measure the rate before
 # training and to sort the problem. Otherwise a problem that was merely unlucky before would be called new, and would
 # seem to gain. So `describe_gain` takes one of the 16 earlier tries as the measurement and sorts the problem by the
-# other 15. It does this with each of the 16 in turn. (In the table, "was solved before in 15 tries" means in at least
-# one of them.)
+# other 15. It does this with each of the 16 in turn.
 
 # %%
 from grpo_workbook.evaluation import describe_gain
