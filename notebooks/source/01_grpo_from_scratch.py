@@ -17,10 +17,10 @@
 # %% [markdown]
 # ## Why write a trainer that exists already
 #
-# TRL's trainer is a single call, and this call runs without an error even when the model learns nothing. All rewards of
-# a group may be equal, so that every advantage is 0. A rule called the *clip* may switch off the gradient of a token. A
-# penalty may pull the policy back to where it started. Each of these cases comes from one line of the trainer. Once you
-# have written this line, you know which number to look at when a run fails.
+# TRL's trainer is a single call, and this call runs without an error even when the model learns nothing. Perhaps all
+# answers to a question earned the same reward, so that none of them looked better than another. Or a penalty pulled the
+# model back to where it started. Each such case comes from one line of the trainer. Once you have written this line,
+# you know which number to look at when a run fails.
 #
 # ## A policy with four answers
 #
@@ -106,12 +106,15 @@ for seed in range(3):
 # The next cell compares four baselines at the start of the training, where each answer has a probability of 1/4. It
 # samples 20,000 groups of 8 answers. From each group it estimates one number: the gradient in the logit of "7". One of
 # the baselines is the mean reward of the 7 *other* answers, computed for each answer.
+#
+# For a softmax, the gradient of $\log \pi(a)$ in the logit of an answer is $1 - \pi$ if $a$ is this answer, and $-\pi$
+# if it is another one. Here $\pi = 1/4$, so it is 0.75 or -0.25.
 
 # %%
 torch.manual_seed(0)
 sampled = torch.randint(4, (20_000, 8))  # (groups, answers)
 rewards = REWARDS[sampled]
-# the gradient of log pi(answer) in the logit of "7": 0.75 for a "7", else -0.25
+# the gradient of log pi(answer) in the logit of "7"
 score_of_7 = (sampled == 2).float() - 0.25
 group_mean = rewards.mean(dim=1, keepdim=True)
 others_mean = (rewards.sum(dim=1, keepdim=True) - rewards) / 7
@@ -169,8 +172,8 @@ figures.show(
 # - **PPO** trains a second network, the **critic**, to predict the reward to expect. It is usually as large as the
 #   policy, with gradients and an optimizer state of its own ([chapter 10](10_scale_out.ipynb) counts the memory).
 # - **RLOO** samples several answers to the same question and takes the mean reward of the other answers.
-# - **GRPO** takes the mean reward of the whole group, the answer itself included. With $n$ answers in a group, its
-#   estimate is $(n - 1) / n$ of RLOO's.
+# - **GRPO** takes the mean reward of all $n$ answers, the answer itself included; so its estimate is $(n - 1) / n$
+#   of RLOO's.
 #
 # GRPO replaces the critic by a comparison within the group. Hence the name: Group Relative Policy Optimization.
 #
@@ -268,8 +271,8 @@ figures.show(
 
 # %% [markdown]
 # Without a baseline the seeds differ widely: the grey band is wide. With the group's mean subtracted they differ
-# little. In this toy, the division by the standard deviation works like a higher learning rate: at first it more than
-# doubles the weights.
+# little. In this toy, the division by the standard deviation works like a higher learning rate: at first the rewards
+# have a standard deviation of about 0.43, so the division more than doubles the weights.
 #
 # ### Which standard deviation?
 #
@@ -302,9 +305,8 @@ figures.show(figure, f"Three groups, rewards, then advantages. {'; '.join(words)
 
 # %% [markdown]
 # With `"group"`, and only there, the third group has the same advantages as the second, although its reward is three
-# times as large. Rewards of 0.1, 0, 0, 0 would give nearly the same advantages, too. So with `"group"` even a tiny
-# difference within a group leads to advantages of full size. Chapter 03 shows how a tiny style reward takes over a run
-# in this way.
+# times as large. Rewards of 0.1, 0, 0, 0 would give nearly the same advantages, too. So even a tiny difference within a
+# group leads to advantages of full size. Chapter 03 shows how a tiny style reward takes over a run in this way.
 
 # %% [markdown]
 # ## From answers to tokens
@@ -312,8 +314,9 @@ figures.show(figure, f"Three groups, rewards, then advantages. {'; '.join(words)
 # A language model writes an answer token by token, so $\log \pi(\mathrm{answer})$ is a sum: for each token, its
 # log-probability given all tokens before it. One forward pass gives the log-probabilities of all tokens.
 #
-# A batch is a rectangle: prompts are padded on the left, so that all completions begin in the same column, and
-# completions are padded on the right. The **mask** is 1 for each token of a completion and 0 for the padding after it.
+# A batch is a rectangle: prompts are padded on the left, so that all **completions** (the tokens of the answers) begin
+# in the same column, and completions are padded on the right. The **mask** is 1 for each token of a completion and 0
+# for the padding after it.
 
 # %% tags=["hide-input"]
 shown = [  # three rows of a batch: padding, prompt, completion, padding
@@ -349,12 +352,12 @@ figures.show(figure, words)
 # Blue cells are tokens of prompts, orange cells are tokens of completions, and grey cells are padding. The third
 # completion has no end token, because it was cut off at the longest allowed length.
 #
-# The logits at position t belong to token t + 1. A typical mistake in hand-written trainers is to forget this shift by
-# one. The function in the next cell takes care of it.
+# The logits at position t belong to token t + 1. This shift by one is easy to forget; the function in the next cell
+# takes care of it.
 #
-# Below the function, the cell shows how hard the loss $-A \log \pi$ pushes the tokens of an answer. Here the answer has
-# three tokens and an advantage $A$ of 1.5. The **push** on a token is the negative gradient of the loss in the token's
-# logit; for this loss it is $A\,(1 - \pi)$.
+# All tokens of an answer share its advantage. Do they also learn equally fast? Below the function, the cell tries an
+# answer of three tokens with an advantage $A$ of 1.5. The **push** on a token is the negative gradient of the loss
+# $-A \log \pi$ in the token's logit. By the rule for the softmax above, it is $A\,(1 - \pi)$.
 
 # %%
 def token_logprobs(logits: torch.Tensor, ids: torch.Tensor, T: int) -> torch.Tensor:
@@ -365,8 +368,8 @@ def token_logprobs(logits: torch.Tensor, ids: torch.Tensor, T: int) -> torch.Ten
 
 
 logits = torch.zeros(1, 4, 4)  # a prompt of one token, an answer of three
-logits[0, 0, 0] = 2.0
-logits[0, 1, 1] = 1.0
+logits[0, 0, 0] = 2.0  # position 0 favours token 0, which comes next
+logits[0, 1, 1] = 1.0  # position 1 favours token 1 a little
 logits.requires_grad_()
 ids = torch.tensor([[3, 0, 1, 2]])
 A = 1.5
@@ -378,30 +381,31 @@ for position, token in enumerate([0, 1, 2]):
     print(f"pi of the token {probability:.2f}   push on its logit {push:.2f}")
 
 # %% [markdown]
-# All tokens of an answer share its advantage, but they do not get the same push: a nearly certain token hardly moves,
-# and a surprising one moves most.
+# They do not learn equally fast: a nearly certain token hardly moves, and a surprising one moves most.
 #
 # ## The ratio and the clip
 #
 # May a batch be used more than once? Sampling is the slowest part of training, so one would like to take several
 # optimizer steps with the same answers. But after the first step the policy has changed. From then on it learns
-# **off-policy**, from answers of an older policy, $\pi_{old}$. In the first step the two policies are the same, and
-# GRPO is **on-policy**.
+# **off-policy**, from answers of an older policy, $\pi_{old}$.
 #
 # The **ratio** of a token, $\rho = \pi / \pi_{old}$, is its probability now, divided by its probability when it was
-# sampled. In the first step every ratio is 1.
+# sampled. In the first step every ratio is 1, and GRPO is **on-policy**.
 #
-# Later the ratio corrects the mean: the answers were drawn from
-# $\pi_{old}$, but the expected reward of the policy is a mean over $\pi$. If each sample is weighted by its ratio, the
-# mean is right again, because $\sum_a \pi_{old}(a)\, \rho(a)\, r(a) = \sum_a \pi(a)\, r(a)$. For answers of many tokens
-# GRPO weights each token by its own ratio only. This is an approximation, because the tokens before it came from the
-# old policy, too.
+# From the second step on, the ratio corrects for the old sample. The answers were drawn with the probabilities
+# $\pi_{old}$, but we want the mean reward under $\pi$. So an answer that is now twice as likely must count twice: its
+# weight is its ratio. Then the mean is right again, because
+# $\sum_a \pi_{old}(a)\, \rho(a)\, r(a) = \sum_a \pi(a)\, r(a)$. For answers of many tokens GRPO weights each token by
+# its own ratio only. This is an approximation, because the tokens before it came from the old policy, too.
 #
-# An old sample says little about a policy that has moved far. So the **clip** takes away the gradient of a token whose
-# probability has already moved far enough in the wanted direction, which is up if $A > 0$ and down if $A < 0$. "Far
-# enough" is set by two small numbers, $\varepsilon_{low}$ and $\varepsilon_{high}$. The loss of a token is
+# This correction can be trusted only while $\pi$ is near $\pi_{old}$. So the **clip** takes away the gradient of a
+# token whose probability has already moved far enough in the wanted direction, which is up if $A > 0$ and down if
+# $A < 0$. "Far enough" is set by two small numbers, $\varepsilon_{low}$ and $\varepsilon_{high}$. The loss of a token
+# is
 #
 # $$-\min\bigl(\rho A,\ \mathrm{clip}(\rho, 1 - \varepsilon_{low}, 1 + \varepsilon_{high})\, A\bigr).$$
+#
+# The minimum makes the clip one-sided: a token whose probability moved in the *wrong* direction keeps its gradient.
 #
 # <details><summary>For the curious: when TRL uses a batch more than once</summary>
 #
@@ -439,9 +443,8 @@ figures.show(
 # clip. The range from 1 - ε to 1 + ε is shaded, here for ε = 0.2. Where the solid line is flat, the token has no
 # gradient: its probability has already moved far enough in the direction of its advantage.
 #
-# A token whose probability moved in the *wrong* direction is never clipped. The minimum in the formula ensures this:
-# the token keeps the gradient of $\rho A$, which has no clip. The dotted line is the wider upper bound of DAPO, a
-# variant of GRPO ("For the curious", at the end of this chapter).
+# In the wrong direction the solid line is nowhere flat. The dotted line is the wider upper bound of DAPO, a variant of
+# GRPO ("For the curious", at the end of this chapter).
 #
 # <details><summary>For the curious: a token that has moved far in the wrong direction</summary>
 #
@@ -504,12 +507,13 @@ check("01.2", clipped_loss);
 # $$k_3 = e^d - d - 1 .$$
 #
 # This number is 0 if the two policies agree about the token, and never negative. Its mean over tokens that the policy
-# samples is the divergence. Its gradient, however, is not that of the divergence, and TRL corrects this ("For the
-# curious", at the end of this chapter). Here we take k3 as it is.
+# samples is the divergence. As a loss it needs a correction, which TRL makes ("For the curious", at the end of this
+# chapter); here we leave it out.
 #
-# For rewards that a program checks, many runs leave the penalty out (`beta=0.0`, TRL's default); then no reference is
-# needed. An exact check of the result stays right however far the policy moves; a learned reward model may not. But a
-# program that checks less than you want can be fooled, too (exercise 01.6, chapter 03).
+# Is the penalty needed? A learned reward model may become wrong as the policy moves away from the reference; there the
+# penalty is useful. An exact check by a program stays right, so many runs with such rewards leave the penalty out
+# (`beta=0.0`, TRL's default), and then no reference is needed. But a program that checks less than you want can be
+# fooled, too (exercise 01.6, chapter 03).
 
 # %% [markdown]
 # ### Exercise 01.3 · `kl_penalty` · medium · 10 minutes
@@ -560,12 +564,12 @@ check("01.3", kl_penalty);
 # | term | is | exercise |
 # | --- | --- | --- |
 # | $A_i$ | the advantage of answer $i$ | 01.1 |
-# | $\rho_{i,t}$, clip and min | the ratio of token $t$ of this answer, and its clip | 01.2 |
+# | $\rho_{i,t}$, clip and min | the ratio of token $t$ of this answer, and its clip (here with one $\varepsilon$ for both bounds) | 01.2 |
 # | $\beta\, D_{i,t}$ | the penalty: $\beta$ times k3, the estimate of the KL divergence | 01.3 |
-# | $1/\lvert o_i \rvert$ and $1/n$ | the means over the tokens of an answer and over the answers | 01.4 |
+# | $1/\lvert o_i \rvert$ and $1/n$ | the means over the tokens of an answer and over the answers | 01.4 takes another mean |
 #
-# TRL's loss types differ in the last row of the table. Some take one mean over all tokens of the batch instead, and so
-# do you in exercise 01.4.
+# TRL's loss types differ in the last row. Exercise 01.4 takes one mean over all tokens of the batch, as TRL's default
+# does.
 #
 # At a ratio of 1 and $\beta = 0$ each token has the gradient of $A_i \log \pi$, times its share in the means. This is
 # REINFORCE with the advantage in the place of the reward.
@@ -573,8 +577,8 @@ check("01.3", kl_penalty);
 # %% [markdown]
 # ## The training step
 #
-# A training step puts these pieces together: a forward pass, the shift, the loss, the gradient, the update. Below, your
-# step shows how far a single update can move a real model.
+# A training step puts these pieces together: a forward pass, the shift, the loss, the gradient, the update. Further
+# below, yours updates a real model.
 
 # %% [markdown]
 # ### Exercise 01.4 · `training_step` · hard · 20 minutes
@@ -632,7 +636,9 @@ check("01.4", training_step);
 # problems of these kinds and measure it on others of the same kinds.
 #
 # The model's own weights stay frozen; beside each matrix a small pair of matrices is trained, a **LoRA adapter**
-# (chapter 04). In the next cell, `profile` names the model and contains the settings of its runs.
+# (chapter 04). In the next cell, `profile` names the model and contains the settings of its runs, `select_true` keeps
+# the problems of the rare kinds, and `to_dataset` makes rows with `prompt` and `answer`. Ignore the line that Unsloth
+# prints.
 
 # %%
 import unsloth  # for the run in TRL below; it must come before Transformers
@@ -645,7 +651,6 @@ profile = choose_profile("smoke", load_in_4bit=False)
 tokenizer = AutoTokenizer.from_pretrained(profile.model, padding_side="left")
 train_problems = load_problems(data.WORD_PROBLEMS["train"])
 heldout_problems = load_problems(data.WORD_PROBLEMS["heldout"])
-# the problems of the rare kinds
 train_set = to_dataset(select_true(train_problems, "rare"))
 heldout = to_dataset(select_true(heldout_problems, "rare"))
 rows = list(train_set)
@@ -666,8 +671,8 @@ policy.print_trainable_parameters()
 
 # %% [markdown]
 # The trainer uses your `advantages`, `clipped_loss` and `kl_penalty`. (It writes the training step out, because it can
-# make several updates of a batch.) The next cell prints which of the functions are yours, and which are solutions
-# because yours do not solve their exercises yet:
+# make several updates of a batch.) The next cell prints which of the functions are yours, and which are the course's
+# solutions:
 
 # %%
 from grpo_workbook.exercises import ch01, judge
@@ -689,9 +694,15 @@ update_once = choose("01.4", training_step, ch01.correct_training_step)
 
 # %% [markdown]
 # **First part: sample groups.** Every prompt is repeated eight times, and the policy continues each copy at temperature
-# 1, that is, with the probabilities that it really gives to the tokens. (At another temperature a trainer must divide
-# the logits by it before `log_softmax`, as TRL does, or its log-probabilities are not those of the policy that
-# sampled.) Such a sampled answer is also called a *rollout*.
+# 1, that is, with the probabilities that it really gives to the tokens. `top_k=0` and `top_p=1.0` switch off two
+# filters, so no token is left out. Such a sampled answer is also called a *rollout*.
+#
+# <details><summary>For the curious: another temperature</summary>
+#
+# At another temperature the logits must be divided by it before `log_softmax`, as in TRL. Otherwise the
+# log-probabilities are not those of the policy that sampled.
+#
+# </details>
 
 # %%
 from grpo_workbook import render
@@ -717,6 +728,7 @@ def sample_groups(policy, rows, group_size=8):
 
 
 def compute_logits(policy, ids):
+    """Logits (B, P + T, V): what exercise 01.4 calls `model(ids)`."""
     attention_mask = (ids != tokenizer.pad_token_id).long()
     return policy(input_ids=ids, attention_mask=attention_mask).logits
 
@@ -726,8 +738,9 @@ def logprobs(policy, ids, T):
     return token_logprobs(compute_logits(policy, ids), ids, T)
 
 # %% [markdown]
-# **Second part: reward them.** An answer earns 2 for the right number in an answer block and up to 1 for its form
-# (chapter 03), so at most 3. This model nearly always writes the requested form, so most of its answers earn 1 or 3.
+# **Second part: reward them.** An answer earns 2 for the right number in an answer block, and up to 0.5 from each of
+# two rewards for its form (chapter 03), so at most 3. This model nearly always writes the requested form, so most of
+# its answers earn 1 or 3.
 
 # %%
 from grpo_workbook import (
@@ -750,8 +763,8 @@ def score(rows, texts):
 
 # %% [markdown]
 # Look at a batch of eight problems with eight answers each. The cell prints each different answer to the first problem
-# once, with the number of times that it was sampled and its reward. Then it prints the rewards of all eight groups: one
-# group in each line, sorted from the highest reward to the lowest.
+# once, with its count and its reward. Then it prints the rewards of all eight groups, one group in each line, the
+# highest reward first.
 
 # %%
 torch.manual_seed(1)
@@ -771,9 +784,34 @@ for group in rewards.view(8, 8).sort(dim=1, descending=True).values:
 # Four of these eight groups teach nothing, because all of their rewards are equal: in three of them every answer is
 # wrong, and in one every answer is right.
 #
-# **Third part: the update.** The loss comes from the functions chosen above. The tokens' losses become one number as in
-# exercise 01.4. The reference is the model with its adapter switched off. It is needed only for the KL divergence,
-# which is logged even if `beta` is 0.
+# **Third part: the metrics.** The next function measures the rewards, the zero-variance groups, the lengths, and the
+# fractions of tokens that were clipped below 0.8 (with A < 0) and above 1.2 (with A > 0).
+
+# %%
+def measure(rewards, mask, logp, old_logp, A):
+    """Metrics of a step. The names are TRL's, where TRL has them."""
+    groups = rewards.view(-1, 8)
+    ratio = (logp - old_logp).exp().detach()
+    A = A.unsqueeze(1)
+    # 0.8 and 1.2 are the default bounds of clipped_loss
+    low = ((ratio < 0.8) & (A < 0)) * mask
+    high = ((ratio > 1.2) & (A > 0)) * mask
+    equal = groups.max(dim=1).values == groups.min(dim=1).values
+    return {
+        "reward": rewards.mean().item(),
+        "group_std": groups.std(dim=1).mean().item(),
+        "frac_reward_zero_std": equal.float().mean().item(),
+        "tokens": mask.sum(dim=1).mean().item(),
+        "clip_low": (low.sum() / mask.sum()).item(),
+        "clip_high": (high.sum() / mask.sum()).item(),
+    }
+
+# %% [markdown]
+# **Fourth part: the update.** The tokens' losses become one number as in exercise 01.4. The reference is the model with
+# its adapter switched off. It is needed only for the KL divergence, which is logged even if `beta` is 0.
+#
+# Two lines are common practice and no part of GRPO: the learning rate falls in a straight line to 0, and
+# `clip_grad_norm_` shortens a gradient whose norm is above 1. This has nothing to do with the clip of the ratio.
 
 # %%
 def train(policy, rows, steps, reward=score, updates=1, beta=0.0, learning_rate=2e-3):
@@ -805,31 +843,10 @@ def train(policy, rows, steps, reward=score, updates=1, beta=0.0, learning_rate=
         yield {**numbers, "kl": kl.item(), **measure(rewards, mask, logp, old_logp, A)}
 
 # %% [markdown]
-# **Fourth part: the metrics.** The last function measures the rewards, the zero-variance groups, the lengths, and the
-# fractions of tokens that were clipped below 0.8 (with A < 0) and above 1.2 (with A > 0).
-
-# %%
-def measure(rewards, mask, logp, old_logp, A):
-    """Metrics of a step. The names are TRL's, where TRL has them."""
-    groups = rewards.view(-1, 8)
-    ratio = (logp - old_logp).exp().detach()
-    A = A.unsqueeze(1)
-    low = ((ratio < 0.8) & (A < 0)) * mask
-    high = ((ratio > 1.2) & (A > 0)) * mask
-    equal = groups.max(dim=1).values == groups.min(dim=1).values
-    return {
-        "reward": rewards.mean().item(),
-        "group_std": groups.std(dim=1).mean().item(),
-        "frac_reward_zero_std": equal.float().mean().item(),
-        "tokens": mask.sum(dim=1).mean().item(),
-        "clip_low": (low.sum() / mask.sum()).item(),
-        "clip_high": (high.sum() / mask.sum()).item(),
-    }
-
-# %% [markdown]
 # ## One batch, five updates: clipping acts
 #
-# Before the real run, use one batch for five updates and watch how many tokens are clipped.
+# Before the real run, use one batch for five updates and watch how many tokens are clipped. Each line of the output
+# describes the tokens just before that update, so in the first line every ratio is 1.
 
 # %%
 ratios = []
@@ -884,17 +901,20 @@ figures.show(
 )
 
 # %% [markdown]
-# In update 1 every ratio is 1. From update 2 on, the clip takes the gradient from some tokens. Before the second
-# update, 5 % of the ratios lie outside the range, but only 3.1 % of the tokens are clipped, low and high together. The
-# other ratios moved against the advantage of their token, or belong to zero-variance groups, whose advantages are 0.
+# From update 2 on, the clip takes the gradient from some tokens. Before the second update, 5 % of the ratios lie
+# outside the range, but only 3.1 % of the tokens are clipped, low and high together. The other ratios moved against the
+# advantage of their token, or belong to zero-variance groups, whose advantages are 0.
 #
-# A ratio near 0 belongs to a token that has become nearly impossible, and a ratio of 41 to a token that has become 41
-# times as likely.
+# Far more tokens are clipped low than high. One reason: in the four groups with some variance, 22 of the 32 answers are
+# wrong and have A < 0.
+#
+# The largest ratio, 41, belongs to a token that has become 41 times as likely.
 #
 # ### How can one update change a token so much?
 #
-# The next cell makes the first update of a new policy three times, each time with another learning rate. The ratio is 1
-# in a first update, so your `training_step` can make it.
+# Is it the learning rate? The next cell tries three of them, each for one update of a new policy. All new policies have
+# the same weights, so `old_logp` is right for each. In a first update the ratio is 1, so your `training_step` can make
+# it.
 
 # %%
 def one_update(learning_rate):
@@ -930,9 +950,9 @@ for name, values in (("before", old_logp), ("after", logp)):
 # %% [markdown]
 # The token is the 1 at the end of the printed answer, with which the next step of the calculation begins. It stands in
 # the only right answer of its group, which therefore has a large advantage. The policy gave this token a probability of
-# 2 % when it sampled the answer, and of nearly 100 % after one update, so the ratio is about 41. The clip does not undo
-# such a jump. It only takes away the token's own gradient in the later updates; Adam's momentum and the gradients of
-# other tokens can still move it.
+# 2 % when it sampled the answer, and of nearly 100 % after one update. So the ratio is about 41, and it can hardly grow
+# any more. The clip does not undo such a jump. It only takes away the token's own gradient in the later updates; Adam's
+# momentum and the gradients of other tokens can still move it.
 #
 # The cause is the size of the step. AdamW divides each gradient by its own recent size. So in its first step every
 # weight that has a gradient moves by about the full learning rate, however small this gradient is. At a learning rate
@@ -961,10 +981,9 @@ before = ask_heldout_problems(policy, heldout)
 print(before)
 
 # %% [markdown]
-# Now 40 steps of 64 answers, one update each. `train` lowers the learning rate from 2e-3 to 0. This rate is high, as
-# the jumps above show. We accept them, because only the adapter of a tiny model is trained and 40 steps must be enough.
-# For the adapter of a large model this course begins at 1e-5 (chapter 04). `train` is a generator, so the loop can show
-# each step's metrics.
+# Now make 40 steps, one update each, with 8 new problems in every step. The learning rate begins at 2e-3. This is high,
+# as the jumps above show. We accept them, because 40 steps must be enough. For the adapter of a large model this course
+# begins at 1e-5 (chapter 04). `train` is a generator, so the loop can show each step's metrics.
 
 # %%
 from tqdm import tqdm
@@ -980,10 +999,10 @@ print(after)
 
 # %% [markdown]
 # The functions chosen above trained a language model: 30 % of its answers were right before, and 50 % are right now.
-# *Strict* and *lenient* are the same in both lines, because the model wrote the requested form before, too. So it
-# gained more than a form: more of its numbers are right. The rewards did not show the model how to solve a problem;
-# they only told it which of its own answers were right. [Chapter 04](04_grpo_run.ipynb) trains this model for longer,
-# and asks how much of the gain is on problems that the model had solved now and then before, and how much on others.
+# *Strict* and *lenient* are the same in both lines, so the model gained right numbers, not the form. The rewards did
+# not show the model how to solve a problem; they only told it which of its own answers were right.
+# [Chapter 04](04_grpo_run.ipynb) trains this model for longer, and asks how much of the gain is on problems that the
+# model had solved now and then before, and how much on others.
 #
 # `grpo_workbook/grpo_trainer.py` has the same trainer as a class with all loss types. On the same answers its losses
 # and gradients agree with TRL's to 1e-5 (`tests/test_grpo.py`).
@@ -1002,9 +1021,10 @@ print(after)
 # | `beta` | the weight of the KL penalty |
 # | `loss_type` | how the tokens' losses become one number |
 #
-# The course's `profile` already sets them. The next cell replaces four other values, so that both runs have the same
-# number of steps, the same learning rates and the same number of answers in a step. `load_policy` loads the model and a
-# fresh adapter with Unsloth.
+# The course's `profile` already sets them. The next cell changes four other values, so that both runs have the same
+# number of steps, the same learning rates and the same number of answers in a step. It also switches checkpoints off.
+# `reward_weights` are the factors 2, 0.5 and 0.5 of `score`. `load_policy` loads the model and a fresh adapter with
+# Unsloth.
 
 # %%
 from grpo_workbook import RewardBar, load_policy
@@ -1013,11 +1033,11 @@ from trl import GRPOConfig, GRPOTrainer
 
 settings = {
     **profile.grpo, "max_steps": 40, "learning_rate": 2e-3, "warmup_steps": 0,
-    "per_device_train_batch_size": 64,
+    "per_device_train_batch_size": 64, "save_strategy": "no",
 }
 args = GRPOConfig(
     output_dir=str(profile.output / "scratch"), reward_weights=[2.0, 0.5, 0.5],
-    **{**settings, "save_strategy": "no"},  # no checkpoints
+    **settings,
 )
 trl_policy, _ = load_policy(profile)
 trainer = GRPOTrainer(
@@ -1030,9 +1050,8 @@ trl_after = ask_heldout_problems(trl_policy, heldout)
 print(trl_after)
 
 # %% [markdown]
-# The models before training, after the run of our trainer and after TRL's run answered the same held-out problems. So
-# they can be compared problem by problem, as in chapter 00. The next cell makes this paired test twice: first for our
-# training, then for TRL's run against ours.
+# The model before training, ours and TRL's answered the same held-out problems. So the next cell compares them problem
+# by problem (the paired test of chapter 00): first our training, then TRL's run against ours.
 
 # %%
 from grpo_workbook import compare
@@ -1096,7 +1115,8 @@ figures.show(figure, f"Four metrics, first to last 5 of 40 steps: {'; '.join(wor
 # gradient of the loss is not 0, and the gradient moves the model.
 #
 # So watch the reward and `frac_reward_zero_std`, the fraction of groups that teach nothing. Read these two together,
-# because a group teaches nothing when all of its answers are wrong, and also when all of them are right.
+# because a group teaches nothing when all of its answers are wrong, and also when all of them are right. Here the
+# fraction ends about where it began, although the reward rose.
 #
 # TRL's reward rises later than ours. One run of each cannot tell whether this is chance. All runs so far have `beta=0`,
 # so your `kl_penalty` only measured the divergence; in exercise 01.6 you can let it act.
@@ -1120,13 +1140,10 @@ figures.show(figure, f"Four metrics, first to last 5 of 40 steps: {'; '.join(wor
 # policy with four updates `"better"`, `"the same"` or `"worse"` on held-out problems? ("The same" means that no
 # difference is shown: a paired test gives p of at least 0.05.)
 #
-# <details><summary>For the curious: two changes that try to do harm</summary>
-#
-# Predict again before you run each of them. Change the dictionary to `{"once": 1, "16 times": 16}`; or go back to four
-# updates and give `train` the argument `learning_rate=2e-2 if updates > 1 else 2e-3`. Which of the two changes leaves
-# fewer answers right?
-#
-# </details>
+# Then try to do harm, and predict again before each run. Change the dictionary to `{"once": 1, "16 times": 16}`; or go
+# back to four updates and give `train` the argument `learning_rate=2e-2 if updates > 1 else 2e-3`. In our runs (one
+# each) both changes did harm, and after one of them not a single answer was right. Which one, and why did the clip not
+# prevent it?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1164,11 +1181,10 @@ predict("01.5", prediction, run);
 # ```
 #
 # In our run (seed 0) 64 of 160 problems were right after one update a batch and 54 after four (p = 0.09). Without
-# training 58 were right. Each answer is sampled, so many problems change between two models by chance alone, as between
-# the two trainers above. So a difference of 10 problems is not shown, and neither is a gain over no training. This does
-# not show that there is no difference. Four batches have 32 groups, and if about half of these teach nothing, the later
-# updates can learn only from the few others. To find out whether reuse pays, use all held-out problems and several
-# seeds.
+# training 58 were right. Each answer is sampled, so many problems change between two models by chance alone. So a
+# difference of 10 problems is not shown, and neither is a gain over no training. This does not show that there is no
+# difference. Four batches have 32 groups, and if about half of these teach nothing, the later updates can learn only
+# from the few others. To find out whether reuse pays, use all held-out problems and several seeds.
 #
 # We made each of the two changes once (seed 0). After 16 updates a batch 19 of 160 problems were right, and after four
 # updates at the higher rate none: from the second batch on, every answer earned a reward of 0. So both changes did
@@ -1191,8 +1207,8 @@ predict("01.5", prediction, run);
 # <details><summary>For the curious: let your <code>kl_penalty</code> act</summary>
 #
 # Put `lambda: run(beta=0.5)` in the place of `run` in the last line. Compare the KL, the length and the number of right
-# answers with those of the run without a penalty. (Your `kl_penalty` is the bare k3, without TRL's correction. Its
-# gradient is that of another divergence, but this one, too, is smallest where the policy equals the reference.)
+# answers with those of the run without a penalty. (Without TRL's correction its gradient is that of another divergence,
+# which is also smallest at the reference.)
 #
 # </details>
 
@@ -1221,8 +1237,8 @@ def run(beta=0.0) -> dict:
     end = ask_heldout_problems(policy, heldout.select(range(160)))
     return {
         "right": [list(start.lenient), list(end.lenient)],
-        "first": torch.cat(group_means[:3]).tolist(),  # 24 groups
-        "last": torch.cat(group_means[-3:]).tolist(),
+        "first": torch.cat(group_means[:3]).tolist(),  # 24 groups, compared with
+        "last": torch.cat(group_means[-3:]).tolist(),  # the last 24: a rise?
     }
 
 
@@ -1261,30 +1277,29 @@ predict("01.6", prediction, run);
 # the answer's advantage. The advantage weighs the log-probability of each token of the answer, and the gradient of this
 # loss changes the weights.
 #
-# - REINFORCE makes each sampled answer likelier, in proportion to its reward. A baseline that does not depend on the
-#   answer keeps the gradient unbiased and can make it far less noisy. GRPO's baseline is the group's mean, which
-#   replaces PPO's critic.
+# - REINFORCE weighs the log-probability of each sampled answer by its reward. A baseline that does not depend on the
+#   answer keeps the gradient unbiased and can make it far less noisy. GRPO's baseline, the group's mean, contains the
+#   answer itself, so the gradient is a little shorter. It replaces PPO's critic.
 # - A group whose answers all earn the same reward teaches nothing. After the division by the group's standard
 #   deviation, even a tiny difference has its full effect.
 # - The ratio corrects for answers that an older policy sampled: it leaves 1 when a batch is used for several optimizer
 #   steps. Clipping then removes the gradient of tokens whose probability has moved far enough in the wanted direction;
 #   tokens that moved in the wrong direction are never clipped.
-# - The loss stays near 0 and does not show progress: watch rewards, gradient norms and `frac_reward_zero_std`.
-#
-# The rest of this chapter, "For the curious", answers three further questions. The next chapter does not need them.
+# - The loss stays near 0 and does not show progress: watch the reward together with `frac_reward_zero_std`.
 
 # %% [markdown]
 # ## For the curious
 #
-# What do the variants of GRPO's loss change, how large should a group be, and which estimate of the KL divergence is
-# right?
+# The next chapter does not need these three questions: what do the variants of GRPO's loss change, how large should a
+# group be, and which estimate of the KL divergence is right?
 #
 # ### Variants of the loss
 #
 # The objective takes the mean over an answer's tokens, then over answers. Other loss types differ in two places:
 #
 # - **How the tokens' losses become one number.** `dr_grpo` divides their sum by a constant, the number of answers times
-#   the longest allowed completion. `dapo` and `bnpo` divide it by the number of tokens.
+#   the longest allowed completion. `dapo` divides it by the number of tokens of the whole step, `bnpo` by that of one
+#   micro-batch (here the same).
 # - **What happens to a ratio far from 1.** GSPO has one ratio for the whole answer, and clips the answer as a whole.
 #   `cispo` caps a token's weight but never takes its gradient away.
 #
@@ -1318,8 +1333,8 @@ for title, (loss_type, level, low, high) in variants.items():
 # time. One row is one answer, and one bar is one token: the higher the bar, the larger the token's weight. All panels
 # have the same scale. A cross marks a token that was clipped.
 #
-# Each title gives the weight of a token at a ratio of 1; in it, 20 is the longest allowed completion and 38 the number
-# of tokens in the batch. Except under GSPO, the bars of a row differ, because a token's weight is multiplied by its
+# Each title gives the weight of a token at a ratio of 1. There are 4 answers, 20 is the longest allowed completion, and
+# the batch has 38 tokens. Except under GSPO, the bars of a row differ, because a token's weight is multiplied by its
 # ratio.
 
 # %% tags=["hide-input"]
@@ -1353,6 +1368,10 @@ words += "dr_grpo are half as high as those of dapo. Clipped of "
 figures.show(figure, f"{words}38 tokens, panel by panel: {', '.join(counts)}.")
 
 # %% [markdown]
+# Under `grpo` and GSPO a token of the shortest answer weighs about four times as much as one of the longest. Under the
+# other three all tokens weigh about the same, so a long answer counts more as a whole. GSPO clips the answer of 7
+# tokens as a whole; `cispo` clips no token.
+#
 # <details><summary>The variants, what each was made for, and how to get it in TRL</summary>
 #
 # | name | what it was made for | what it changes | in TRL |
@@ -1406,10 +1425,11 @@ def expect(n, p):
 
 
 sizes = [2, 4, 8, 16, 32, 64]
+at_8 = sizes.index(8)
 expected = {}
 for p in (0.2, 0.5, 0.9):
     expected[p] = [expect(n, p) for n in sizes]
-    equal, advantage = expected[p][2]
+    equal, advantage = expected[p][at_8]
     print(f"solved {p:.0%}: of the groups of 8, {equal:.0%} have zero variance, and")
     print(f"  in the others a right answer's mean advantage is {advantage:.2f}")
 
@@ -1432,25 +1452,23 @@ for which, axes in enumerate(panels):
 panels[0].legend(frameon=False, title="solved")
 words = []
 for p, pairs in expected.items():
-    words.append(f"{pairs[2][0]:.0%} and {pairs[2][1]:.2f} when {p:.0%} are solved")
+    equal, advantage = pairs[at_8]
+    words.append(f"{equal:.0%} and {advantage:.2f} when {p:.0%} are solved")
 text = f"Two line charts over group sizes 2 to 64. At 8: {', '.join(words)}."
 figures.show(figure, text)
 
 # %% [markdown]
 # The larger the groups, the fewer of them have zero variance. The rate furthest from one half, 90 %, needs the largest
-# groups. But large groups have a price: with 64 completions a step, groups of 8 cover 8 problems, groups of 32 only 2.
+# groups, or harder problems (chapter 07). But large groups have a price: with 64 completions a step, groups of 8 cover
+# 8 problems, groups of 32 only 2.
 #
-# In small groups the advantage is also **biased**. With infinitely many samples, a right answer to a problem solved
-# 20 % of the time would have an advantage of $\sqrt{0.8 / 0.2} = 2$. A group of two can never give it more than 0.71,
-# and a group of eight gives about 1.6 on average. For a problem that is solved 90 % of the time it is the other way
-# round: the advantage should be 0.33, and small groups give more.
+# In small groups the advantage is also **biased**: the lines on the right have not yet reached their end. For a problem
+# solved 20 % of the time, a right answer should get $\sqrt{0.8 / 0.2} = 2$, and groups of eight give about 1.6. For one
+# solved 90 % of the time it is the other way round: small groups give too much.
 #
 # The formula is for one problem; do not put the mean rate of a data set into it. The run above solved between 30 % and
 # 50 % of its held-out problems, for which the formula gives at most 6 %. Yet 39 % of its groups taught nothing, because
 # many of its problems are solved nearly never or nearly always.
-#
-# For problems that the model solves 90 % of the time, 43 % of the groups of 8 have zero variance. Then use larger
-# groups, or harder problems (chapter 07).
 
 # %% [markdown]
 # ### Which estimate of the KL divergence is right?
@@ -1462,9 +1480,8 @@ figures.show(figure, text)
 # (`use_bias_correction_kl`, on by default).
 #
 # To see why, keep two questions apart. Is the *value* of an estimator right on average? And is its *gradient* right
-# when the estimator is used as a loss? With a vocabulary of three tokens both questions have exact answers. In the next
-# cell, `p` is the policy's probability of each token, without a gradient. It weighs the values of the estimators,
-# because the policy would sample each token with this probability.
+# when the estimator is used as a loss? With a vocabulary of three tokens both questions have exact answers. The next
+# cell computes the divergence in both directions. `p` is the policy's probability of each token, without a gradient.
 
 # %%
 from grpo_workbook.grpo import kl_estimate
@@ -1482,6 +1499,13 @@ def gradient(loss):
 
 from_policy = (log_p.exp() * (log_p - reference)).sum()  # KL(policy || ref)
 from_reference = (reference.exp() * (reference - log_p)).sum()  # KL(ref || policy)
+
+# %% [markdown]
+# Next, the mean of each estimator and the gradient of this mean. In the mean each token is weighted by `p`, because the
+# policy would sample it with this probability. The first and the last line of the output are the gradients of the two
+# divergences. Each line between them should equal the first.
+
+# %%
 value = {}
 slope = {"KL(policy || ref)": gradient(from_policy)}
 for name in ("k1", "k2", "k3"):
@@ -1498,10 +1522,10 @@ for name, numbers in slope.items():
 
 # %% [markdown]
 # On the left, the figure shows the value of each estimator over $d$, with its mean over the policy's own tokens in the
-# legend. On the right it shows the gradients above, with a group of bars for each logit. The blue bars of a group have
-# the same height: the gradient of KL(policy || reference), the divergence that GRPO means to penalise. The orange and
-# the brown bar of a group also have one height: the gradient of KL(reference || policy). k1 has no bars, because its
-# gradients are 0.
+# legend. On the right it shows the gradients above, with a group of bars for each logit. The three blue bars of a group
+# are equally high: they are the gradient of KL(policy || reference), the divergence that GRPO means to penalise. The
+# orange and the brown bar are equally high, too: they are the gradient of KL(reference || policy). k1 has no bars,
+# because its gradients are 0.
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(9.0, 3.3, 2, 2)
