@@ -330,12 +330,12 @@ SENTENCES = [
     ),
     (
         "05_monitoring",
-        "is called `rate_too_high` from a movement of {:.0f} % on",
+        "at least half of its reward's range, the limit is {:.0f} %.",
         lambda: (100 * bounds.jump / 2,),
     ),
     (
         "05_monitoring",
-        "a *t* over {:.1f} means that the reward rose",
+        "The *t* is over {:.1f}, so the reward rose.",
         lambda: (bounds.sure,),
     ),
     (

@@ -8,8 +8,9 @@
 # run from a sick one (within 30 steps here; on a GPU wait for about 100), name what is probably wrong and its cure, and
 # stop a bad run before it wastes an hour.
 #
-# **Time:** about 1 minute on two CPU cores that do nothing else (smoke profile). Reading takes about 35 minutes. **You
-# need** chapter 00, and chapter 04 for the calls. To diagnose a run of your own, use
+# **Time:** about 1 minute on two CPU cores that do nothing else (smoke profile). Reading takes about 35 minutes. (The
+# stored outputs come from a busier machine, so their progress bars show longer times.) **You need** chapter 00, and
+# chapter 04, which explains how a run is started. To diagnose a run of your own, use
 # `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
@@ -59,7 +60,7 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 # On the right the reward reaches its maximum, and not one held-out problem is answered correctly and in the right form
 # any more. The author of that reward wanted to see the steps of the calculation, and paid for equals signs. The reward
 # alone cannot show such a failure, because the reward is what the model exploits. So you need more curves, and you need
-# to know what each of them looks like when a run is healthy.
+# to know how each of them looks in a healthy run.
 
 # %% [markdown]
 # ## The curves of a healthy run
@@ -71,15 +72,16 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 # Six panels show most of what matters, and each of them answers one question. The faint lines are the values of single
 # steps, and the bold lines are means of five steps.
 #
-# - *Reward*: does the model earn more? The *total* is twice the correctness plus half of each of the two rewards for
-#   the form, so it is at most 3. The lines of these three parts are drawn before weighting, each from 0 to 1.
+# - *Reward*: does the model earn more? The *total* is twice *correctness* plus half of each of the two rewards for the
+#   form, *strict_format* and *incremental_format* (chapter 03), so it is at most 3. These three parts are drawn before
+#   weighting, each from 0 to 1.
 # - *Spread, zero-variance groups*: is there something to compare? The *spread* is TRL's `reward_std`, the standard
 #   deviation of all rewards of a step. In a *zero-variance group* all rewards are equal, and the panel shows the
 #   fraction of such groups.
 # - *Entropy*: how undecided is the policy about its next token?
 # - *Tokens*: how long are the completions?
-# - *Gradient norm, adapter change*: is there a gradient, and do the adapters move? Their change is divided by their
-#   initial norm (that of `A`, because `B` starts at 0).
+# - *Gradient norm, adapter change*: is there a gradient, and do the adapters move? Their change is a fraction of their
+#   norm at the start (which is that of LoRA's `A` alone, because `B` is 0 then).
 # - *Held-out problems*: can the model solve problems that it never trains on? *Strict* is the accuracy of the first
 #   figure: right, and in the right form. *Lenient* is right in any form.
 #
@@ -101,7 +103,7 @@ figures.show(*run_panels(healthy, title=title))
 #
 # | panel | healthy | worry when |
 # | --- | --- | --- |
-# | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps (on a GPU 100), falling, or one part rising alone |
+# | reward and its parts | rise, then level off | flat after 30 steps (on a GPU 100), falling, or one part rising alone |
 # | zero-variance groups | more and more, *as the reward gets high* | nearly all, from the start: no gradient |
 # | entropy | falls while the reward rises | near 0 while the reward is low |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
@@ -123,9 +125,9 @@ figures.show(*run_panels(healthy, title=title))
 #
 # The panels leave out the loss, because it does not show whether a model learns. Take four completions of one problem,
 # two of them right. Their advantages sum to 0, because each advantage is a distance from the group's mean. The loss is
-# minus the mean of `ratio * advantage`, and at the first update of a batch every ratio is 1. With this course's
-# `loss_type="dapo"` it is the mean over all *tokens*, so a longer completion counts more. The cell computes the loss of
-# the four completions for three choices of their lengths:
+# minus the mean of `ratio * advantage`. The ratio compares a token's probability now with that when it was sampled, so
+# at the first update of a batch it is 1. With this course's `loss_type="dapo"` the mean is over all *tokens*, so a
+# longer completion counts more. The cell computes the loss of the four completions for three choices of their lengths:
 
 # %%
 from statistics import mean, stdev
@@ -142,7 +144,7 @@ for name, lengths in lengths_of.items():
     total = 0.0
     for advantage, length in zip(advantages, lengths):
         total += advantage * length
-    loss = 0.0 - total / sum(lengths)
+    loss = 0.0 - total / sum(lengths)  # without the 0.0, a loss of 0 prints as -0.00
     print(f"{name:22} loss {loss:+.2f}")
 
 # %% [markdown]
@@ -247,9 +249,10 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
              f"at 0 and meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
-# The KL of one step is an estimate. It jumps if the policy gives a single token a far smaller probability than the
-# reference does. So look at the bold line, not at single steps. A healthy KL grows and then levels off. Worry when it
-# is 1.7 nats per token or more above its first step.
+# The KL of a step is estimated from its sampled tokens. A single token to which the policy gives a far smaller
+# probability than the reference does makes the estimate jump, as in the upper part of the figure. So look at the bold
+# line. A healthy KL grows and then levels off. Worry when it is 1.7 nats per token or more above its first
+# step: this bound lies between the healthy and the broken runs of our GPU logs.
 #
 # **Do not take the speed at which this entropy falls as the norm for a real model.** A sum of small numbers has one
 # right answer and nearly one wording, so little is left to be undecided about. A real model that loses its entropy this
@@ -261,18 +264,17 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
 #
 # <details><summary>Why 1.7?</summary>
 #
-# This bound was set with logs of GPU runs and lies between the two kinds: the median KL of the healthy runs reached
-# 1.2, and that of the first broken one was 2.5. The three healthy GPU runs below end at 0.03 to 0.11. If your KL is
-# well above that but under 1.7, do not stop yet: read completions and look at the held-out accuracy.
+# In our logs of GPU runs the median KL of the healthy runs reached 1.2, and that of the first broken one was 2.5. The
+# three healthy GPU runs below end at 0.03 to 0.11. If your KL is well above that but under 1.7, do not stop yet: read
+# completions and look at the held-out accuracy.
 #
 # </details>
 #
 # <details><summary>For the curious: entropy collapse in large models, and what works against it</summary>
 #
 # TRL's `entropy_coef`, a bonus for entropy in the loss, works against the collapse. DAPO's own cure is
-# `epsilon_high=0.28`. With it, tokens that become likelier are clipped less often. It needs several updates for a
-# batch. This chapter's runs use each completion for one update, at which every ratio is 1 and nothing is clipped, so
-# there it does nothing.
+# `epsilon_high=0.28`. With it, tokens that become likelier are clipped less often. This chapter's runs use each
+# completion for one update, at which nothing is clipped, so there it does nothing.
 #
 # In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32 billion weights) the first 200 of 2,400
 # steps used up 73 % of the entropy and brought 76 % of the gain.
@@ -316,8 +318,20 @@ figures.show(figure, words)
 # %% [markdown]
 # The next cell prints the change in each run and what is wrong with it, as `diagnose` names it. `diagnose` is a
 # function of this course that reads all metrics of a log and returns its *findings*. For the first finding the cell
-# also prints how serious it is, from which step on it holds, and the metric or setting that shows it. Two dictionaries
-# come from the folded cell above: `changes` has the change of each run, and `sick` has its log.
+# also prints how serious it is, from which step on it holds, and the metric or setting that shows it. Some words of the
+# output first:
+#
+# - *Answers shifted*: each problem has the answer of another one.
+# - *Unknown end token*: the trainer waits for a token that the model has never learned.
+# - *Rate* is the learning rate.
+# - *Equal in each group*: the reward depends on the problem alone.
+# - *Other weights trained*: the optimizer has been given other weights than the adapters.
+# - `completions/unique_fraction` is the fraction of different texts in a group, and `completions/clipped_ratio` is the
+#   fraction of completions that are cut off at the limit.
+# - The *t* of a line says how surely the reward rises or falls: it is the slope of a straight line through the rewards,
+#   divided by the slope's standard error.
+#
+# The folded cell above made the two dictionaries: `changes` has the change of each run, and `sick` has its log.
 
 # %%
 from grpo_workbook.diagnosis import diagnose
@@ -330,20 +344,12 @@ for number, (name, change) in enumerate(changes.items(), start=1):
     print(f"{row}step {finding.step:2}  {metric} {evidence.value:.3g}")
 
 # %% [markdown]
-# Some of the words in this table need an explanation:
-#
-# - *Answers shifted*: each problem has the answer of another one.
-# - *Rate* is the learning rate.
-# - *Unknown end token*: the trainer waits for a token that the model has never learned.
-# - *Equal in each group*: the reward depends on the problem alone.
-# - *Other weights trained*: the optimizer has been given other weights than the adapters.
-# - The *t* of a line says how surely the reward rises or falls: it is the slope of a straight line through the rewards,
-#   divided by the slope's standard error.
-#
 # Run 10 is the healthy one, but the reward alone could not tell you. Five rewards rise (runs 2, 5, 7, 8 and 10), and
-# the best-looking of them is that of run 7, which is paid for equals signs. Four rewards look nearly flat (runs 4, 6, 9
-# and 12), for four different causes. A second metric tells three of these apart, and the setting `beta` the fourth. Two
-# rewards fall to 0 (runs 3 and 11), and that of run 1 is high from the first step.
+# the best-looking of them is that of run 7, which is paid for equals signs. Two rewards fall to 0 (runs 3 and 11), and
+# that of run 1 is high from the first step.
+#
+# Four rewards hardly rise (runs 4, 6, 9 and 12), for four different causes. In run 6 the adapters hardly move, in run
+# 12 they do not move at all, and run 9 has almost no gradient. Run 4 is recognised by a setting, its `beta` of 10.
 #
 # Why is run 1 sick, although its reward is high? Its temperature is 0.05, and the model's most likely answer is mostly
 # right. The cell compares its log, `cold_sampling`, with that of the healthy run:
@@ -355,15 +361,17 @@ for name in ("cold_sampling", "healthy"):
     print(sick[name].table.loc[[1, 5, 10, 15], columns].round(3).to_string())
 
 # %% [markdown]
-# `completions/unique_fraction` is the fraction of different texts in a group. A value of 0.125 means that all eight
-# completions are the same text, so GRPO has nothing to compare. This is a *collapse*. In the healthy run the fraction
-# falls too, but from 0.78 and only as the task is learned. The cure is to sample at a temperature of 1.
+# A unique fraction of 0.125 means that all eight completions of a group are the same text, so GRPO has nothing to
+# compare. This is a *collapse*. In the healthy run the fraction falls too, but from 0.78 and only as the task is
+# learned. The cure is to sample at a temperature of 1.
 
 # %% [markdown]
 # ### Six questions
 #
-# To find out what is wrong with a run, ask six questions in a fixed order. Each bad answer leads to the disease, or the
-# diseases, to look for. The first folded cell lists the questions, and the second draws them:
+# To find out what is wrong with a run, ask six questions. Their order leads from a completion to a better model:
+# numbers, completions, differences within a group, moved adapters, a higher reward, better answers. A fault usually
+# spoils what comes after it, too, so look for the first one. The first folded cell lists the questions, and the second
+# draws them:
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -395,9 +403,8 @@ for place, (question, (answers, findings_there)) in enumerate(questions.items())
     words.append(f"{question} {answers}: {findings_there}".replace("\n", "; "))
 
 # %% [markdown]
-# Read the figure from top to bottom. At the first bad answer, follow the arrow to the right: its label is the answer,
-# and the box at its end names the diseases. Where an arrow has several answers, each of them has its diseases on the
-# same line of the box.
+# Read the figure from top to bottom. At the first bad answer, follow its arrow to the diseases. Where an arrow has
+# several answers, each of them has its diseases on the same line of the box.
 
 # %% tags=["hide-input"]
 boxes["healthy"] = (0.19, 0.04, "healthy", pale["check"])
@@ -411,25 +418,22 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
              f"with the findings to their right. {listed}. At the end: healthy.")
 
 # %% [markdown]
-# The names on the right are findings of `diagnose`. The next cell prints what the log shows for each of them:
+# The names on the right are findings of `diagnose`. For each question, the next cell prints its findings and what the
+# log shows for them:
 
 # %%
 from grpo_workbook.diagnosis.findings import CATALOGUE
 
-clinic_names = [  # in the order of the figure
-    "nan", "reward_nan", "truncated", "never_ends", "empty", "collapsed",
-    "no_gradient", "reward_constant", "saturated", "frozen", "rate_too_low",
-    "rate_too_high", "reward_falls", "reward_flat", "beta_too_high", "kl_too_high",
-    "drowned", "wrong_answers", "format_ignored", "hacked", "healthy",
-]
-for name in clinic_names:
-    print(f"{name:16} {CATALOGUE[name].symptom}")
+for question, (_, findings_there) in questions.items():
+    print(question.replace("\n", " "))
+    for name in findings_there.replace("\n", ", ").split(", "):
+        print(f"    {name:16} {CATALOGUE[name].symptom}")
+print(f"None of these\n    healthy          {CATALOGUE['healthy'].symptom}")
 
 # %% [markdown]
-# When have the adapters moved too far? Their movement is measured as a fraction of their initial norm. A run that at
-# some time had lost at least half of its reward's range is called `rate_too_high` from a movement of 25 % on. Any other
-# run is called so from 50 % on, and a run whose reward rises and stays up never is. These limits come from short
-# healthy runs, so in a long run look at the reward and at the held-out accuracy, too.
+# When have the adapters moved too far? The limit is 50 % of their initial norm. If at some time the run had also lost
+# at least half of its reward's range, the limit is 25 %. These limits come from short healthy runs, so in a long run
+# look at the reward and at the held-out accuracy, too.
 #
 # [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every bound with its
 # reason.
@@ -455,16 +459,16 @@ for name in clinic_names:
 # mean of five steps to a later one. With a best mean of 2.0 and a lowest step of 0.6 the range is 1.4, and a fall from
 # 2.0 to 1.0 has lost more than half of it.
 #
-# The limits rest on healthy runs of 30 to 60 steps, which stay below 20 %, with a `lora_alpha` of twice the rank. A
-# long run, or an adapter with another alpha, may pass them in good health.
+# A run whose reward rises and stays up is never called `rate_too_high`. The limits rest on healthy runs of 30 to 60
+# steps, which stay below 20 %, with a `lora_alpha` of twice the rank. A long run, or an adapter with another alpha, may
+# pass them in good health.
 #
 # </details>
 
 # %% [markdown]
 # `diagnose` asks the six questions for you. `as_text` prints its findings with the evidence (*seen*) and the cure
-# (*do*). Here is the finding of the gamed run from the beginning. A bracket says either what a number means, or what a
-# healthy run would have. For example, a *t* over 2.5 means that the reward rose, and a healthy run would have a
-# held-out accuracy over its first value. *Not judged* lists the findings that this log cannot show.
+# (*do*), and then the findings that this log cannot show (*not judged*). Each number under *seen* has a bracket with
+# the bound to compare it with. Here is the finding of the gamed run from the beginning:
 
 # %%
 from grpo_workbook.diagnosis import as_text
@@ -472,6 +476,9 @@ from grpo_workbook.diagnosis import as_text
 print(as_text(diagnose(shows_work)[:1], shows_work))
 
 # %% [markdown]
+# The *t* is over 2.5, so the reward rose. But the lenient held-out accuracy is *not* over 0.812, its first value. It is
+# 0.0156: hardly an answer is right, even in any form. (`reference_differs` comes in exercise 05.5.)
+#
 # How far can you trust these names? We ran `diagnose` on logs of other people's runs that had played no part in writing
 # its rules. It named the cause of 24 of 44 sick runs, and called 1 of 21 healthy runs sick. So take a finding as a
 # hint, and do not take *healthy* as a proof.
@@ -493,7 +500,9 @@ print(as_text(diagnose(shows_work)[:1], shows_work))
 # ## What to do: watch the run while it trains
 #
 # A diagnosis after the run comes too late: the hours are spent. TRL logs most of what is needed while the run trains.
-# In the figure, the blue helpers on the left add their numbers to TRL's log, and the green ones on the right read it:
+# In the figure, the blue helpers on the left add their numbers to TRL's log, and the green ones on the right read it.
+# One of these, `HealthCallback`, diagnoses the log while the run goes on, and can end the run. It also logs a number
+# that TRL does not: `adapter/change`, how far the adapters have moved.
 
 # %% tags=["hide-input"]
 boxes = {
@@ -518,9 +527,6 @@ figures.show(figure, "Diagram: trainer, watched rewards and held-out probe write
              "read it, and HealthCallback can stop the trainer.")
 
 # %% [markdown]
-# `HealthCallback` also adds a number that TRL does not log: `adapter/change`, how far the adapters have moved. A log
-# without it cannot say whether the adapters move.
-#
 # First choose the settings. The folded cell puts them into `profile`. In the smoke profile the model is tiny-form
 # again, with the settings of the stored runs:
 
@@ -588,13 +594,12 @@ args = GRPOConfig(
 )
 
 # %% [markdown]
-# `HeldoutProbe` samples answers to 64 held-out problems every ten steps. `HealthCallback` diagnoses the log while the
-# run goes on, and ends the run at the findings of `stop_on`. With `panels=True` it also redraws one figure in place. In
-# the panel *tokens*, the line *longest* is the length of the step's longest completion.
+# `HeldoutProbe` samples answers to 64 held-out problems every ten steps. `HealthCallback` ends the run at the findings
+# of `stop_on`: here `nan` and `collapsed`, after which nothing more is learned. With `panels=True` it also redraws one
+# figure in place. In the panel *tokens*, the line *longest* is the length of the step's longest completion.
 #
-# The function `train` adds these two callbacks to those of chapter 04, `Float32Adapters` and `RewardBar`. The other
-# runs of this chapter use it too. (The stored run shared its machine with other work, so its progress bars show longer
-# times than the one at the top of this chapter.)
+# The function `train` adds these two callbacks to those of chapter 04: `Float32Adapters`, which keeps the adapters in
+# float32, and `RewardBar`, the progress bar. The other runs of this chapter use it too.
 
 # %%
 from grpo_workbook import Float32Adapters, HeldoutProbe, RewardBar
@@ -621,9 +626,14 @@ health = HealthCallback(watched, stop_on={"nan", "collapsed"}, panels=True)
 trainer = train(model, watched, args, [probe, health])
 
 # %% [markdown]
+# The panels look like those of the stored healthy run. *Longest* falls from about 40 to 30 tokens, and the mean length
+# stays near 26.
+#
 # What is the diagnosis at the end? `diagnose` must know which reward judges the answer and which judges the form. The
 # log does not say so, but the reward functions do, through the decorator `@reward(role="correctness")`. So we pass them
-# to `read_run`, too.
+# to `read_run`, too. In the output, the reward and `frac_reward_zero_std` are means over the last quarter of the steps,
+# and *at first* over the first quarter. For the held-out accuracy these are the last and the first measurement. The
+# loss is the mean of its absolute values.
 
 # %%
 live = read_run(trainer.state.log_history, functions)
@@ -631,12 +641,9 @@ findings = diagnose(live)
 print(as_text(findings, live))
 
 # %% [markdown]
-# In this output, *at first* is the first measurement of the held-out accuracy. For the reward and
-# `frac_reward_zero_std` it is the mean over the first quarter of the steps. The loss is averaged without its signs.
-#
 # No metric replaces reading. With `log_completions=True` TRL writes a table of the completions for each logged step.
 # For the first and the last step, the next cell prints the best, a typical and the worst completion of one group. The
-# number before each text is the sum of its three rewards, before weighting, so each of them is at most 1:
+# number before each text is the sum of its three rewards, each of them at most 1:
 
 # %%
 import pandas as pd
@@ -657,7 +664,7 @@ for step in (1, 20):
 # At step 1 the completions of this group differ in form, and the worst one also has a wrong number. The model learns
 # from these differences. At step 20 even the worst completion has the highest reward, so all eight rewards are equal:
 # this is a zero-variance group, which has nothing more to teach. The probe shows a gain on problems that training never
-# sees, too:
+# sees, too. *Well formed* is right in form, whatever the answer, and the last line says what the probes cost:
 
 # %%
 table = live.table
@@ -739,12 +746,12 @@ for step, texts in keeper.seen:
 #
 # The last steps of such a run have the highest reward and the worst policy. So judge steps by held-out accuracy, which
 # the reward does not measure. With `HeldoutProbe(stop=True)` a run ends when clearly fewer problems are right than at
-# the best step, however high the reward is.
+# the best step.
 #
 # What does *clearly* mean? The paired test of chapter 08 gives a p-value for the fall from the best probe to the latest
-# one: the probability of a fall at least as large if nothing has changed. Each probe is one more chance to be fooled.
-# So the limit is not 0.05, but 0.05 divided by the number of pairs of probes. The cell makes this test for the first
-# probes of the run above:
+# one: the probability of a fall at least as large if nothing has changed. Such a fall can happen by chance
+# between any two probes, and the 9 probes of this run make 36 pairs. So the limit is not 0.05, but 0.05 / 36. The cell
+# makes this test for the first probes:
 
 # %%
 from math import comb
@@ -760,7 +767,7 @@ for step, texts in keeper.seen[1:5]:
     right = score(texts, asked).strict
     if sum(right) > sum(best):
         best = right
-    p_value = paired_p_value(best, right) / 2  # of a fall alone
+    p_value = paired_p_value(best, right) / 2  # one-sided: only a fall counts
     decision = "stop" if has_fallen(best, right, probes) else "go on"
     print(f"step {step:2}: {sum(right):2} of 64 right, p = {p_value:.1g}: {decision}")
 
@@ -772,9 +779,9 @@ for step, texts in keeper.seen[1:5]:
 # A limit of 0.05 would be too lax, because the best probe is partly luck. In a simulation with 64 problems, this limit
 # stopped runs whose accuracy stays level: about a quarter of them with 9 probes, and two thirds with 20.
 #
-# With 9 probes there are 36 pairs, so 0.05 is divided by 36. Then at most one such run in twenty is stopped for no
-# reason, and with `keep` such a stop costs time, but not the model. The price is that a small fall is not noticed: in
-# simulations the test finds a lasting loss of 20 points, from the middle of the run on, in four of five runs or more.
+# With 0.05 / 36, at most one such run in twenty is stopped for no reason, and with `keep` such a stop costs time, but
+# not the model. The price is that a small fall is not noticed: in simulations the test finds a lasting loss of 20
+# points, from the middle of the run on, in four of five runs or more.
 #
 # </details>
 #
@@ -788,7 +795,7 @@ from grpo_workbook import evaluate, load_model
 other_problems = heldout_set.select(range(64, 192))
 kept, _ = load_model(
     profile.model, keeper.keep, load_in_4bit=profile.loader["load_in_4bit"],
-    any_base=True,
+    any_base=True,  # no check of the base: it is the one trained on above
 )
 for name, policy in (("kept", kept), ("last", model)):
     scores = evaluate(policy, tokenizer, other_problems, max_new_tokens=longest)
@@ -797,8 +804,7 @@ for name, policy in (("kept", kept), ("last", model)):
 # %% [markdown]
 # ### A learning rate that is too high: stop at the finding
 #
-# Train a new model with a learning rate of 0.3, which is 300 times that of the healthy run. `stop_on` names the
-# findings that end training:
+# Train a new model with a learning rate of 0.3, which is 300 times that of the healthy run:
 
 # %%
 model, tokenizer = load_policy(profile)
@@ -838,8 +844,9 @@ gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
 # where it is known.
 #
 # Every run has a scale of its own for the reward, which does not begin at 0. So read the numbers beside the reward
-# before you call a jump large. The scale of the KL is logarithmic. The last run comes from another program, which logs
-# another kind of KL (explained below the figure). Before you read on, decide: **which of the runs would you stop?**
+# before you call a jump large. The scale of the KL is logarithmic. The last run comes from another program. It logs a
+# KL penalty instead, which is roughly the KL per token, with gaps where its estimate is negative. Before you read on,
+# decide: **which of the runs would you stop?**
 
 # %% tags=["hide-input"]
 limits = [768, None, 200, 200, 1849, 1024]
@@ -872,11 +879,11 @@ figure.suptitle("Six runs: which would you stop, and why?")
 figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
 
 # %% [markdown]
-# <details><summary>What the last run logs as its KL, and why the curve has gaps</summary>
+# <details><summary>What the last run logs as its KL</summary>
 #
 # The first five runs log the KL in nats per token. The program of the last run logs its KL penalty: a coefficient
 # (0.001 by default) times the *sum* over a completion's tokens. With completions of 1,000 tokens this is about the KL
-# per token, and with shorter ones it is less. The program's estimate can be negative, and then the curve has a gap.
+# per token, and with shorter ones it is less.
 #
 # </details>
 #
@@ -896,8 +903,8 @@ for name, log in gpu_runs.items():
 # early, then stays level for about a hundred steps, and only then climbs to 7.5.
 #
 # So 30 flat steps mean little, and a level stretch after a rise means little too. At step 100 these three runs are
-# clearly above their start. They are only three, but they are why we wait for about 100 steps before we call the reward
-# of a run flat that has not risen at all.
+# clearly above their start. They are only three runs, but because of them we wait for about 100 steps: only then do we
+# call a reward flat that has never risen.
 #
 # Other curves show a disease sooner. In the three runs that learn, the KL starts at 0 and ends between 0.03 and 0.11.
 # What is wrong with the other three? Exercise 05.5 asks you to find out. Two of their logs say more than the figure:
@@ -911,9 +918,9 @@ for step, rate in accuracies.items():
     print(f"qwen3_0.6b_base, step {step:3}: {rate:.0%} of the held-out problems right")
 
 # %% [markdown]
-# So these two runs have different diseases. In the first, two of three completions are cut off. The second learns and
-# then breaks: its accuracy rises to 41 %, and at step 100 all of it is lost. The mean reward alone would not have told
-# you about the first. So do not wait for 100 steps if another curve already shows a disease.
+# In the first run two of three completions are cut off. The second learns and then breaks: its accuracy rises to 41 %,
+# and at step 100 all of it is lost. The mean reward alone would not have told you about the first. So do not wait for
+# 100 steps if another curve already shows a disease.
 
 # %% [markdown]
 # ## Before, during and after a run
@@ -966,9 +973,9 @@ if profile.name == "smoke":
 # ### Exercise 05.1 · `is_gamed` · medium · 10 minutes
 #
 # The simplest rule against a gamed reward compares the two ends of a run. Write it, and then see on twelve runs how far
-# it can be trusted. Is the reward being gamed? Return `True` when the mean reward of the last third of the steps is
-# more than 0.05 above that of the first third, while the last held-out accuracy is *not* more than 0.05 above the
-# first. (Round a third of the steps down, but use at least one step.)
+# it can be trusted. Return `True` when the mean reward of the last third of the steps is more than 0.05 above that of
+# the first third, while the last held-out accuracy is *not* more than 0.05 above the first. (Round a third of the steps
+# down, but use at least one step.)
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -1023,8 +1030,8 @@ for name, change in changes.items():
 #
 # Something else misleads the rule: its margins are too small. The reward of these four runs can reach 3, so 0.05 is a
 # sixtieth of it, and chance alone gives more. So `diagnose` asks for a gain of at least 15 % of the highest reward. The
-# margin of the held-out accuracy is too small as well: it is three of 64 problems, although a dot is uncertain by up to
-# 12 points.
+# margin of the held-out accuracy is too small as well: it is about three of 64 problems, although a dot is uncertain by
+# up to 12 points.
 
 # %% [markdown]
 # ### The clinic
@@ -1049,10 +1056,9 @@ for letter, run in patients.items():
 
 # %% [markdown]
 # In the figure, each row is a patient, and each column shows a metric over the optimizer steps. Look first at the parts
-# of the reward, whose lines are named at the bottom. Then look at the columns that may explain them: the fraction of
-# different texts in a group, tokens per completion, adapter change and strict held-out accuracy. (The dots in the last
-# column are the measured steps.) The runs are of different lengths, from 15 to 30 steps, so a curve that ends early
-# means nothing:
+# of the reward, whose lines are named at the bottom. Then look at the columns that may explain them. *Unique texts* is
+# the fraction of different texts in a group, and the dots in the last column are the measured steps. The runs are of
+# different lengths, from 15 to 30 steps, so a curve that ends early means nothing:
 
 # %% tags=["hide-input"]
 looks = {
@@ -1152,8 +1158,8 @@ check("05.2", my_diagnosis);
 #
 # One more patient has two diseases: its `max_completion_length` is 4 and its `temperature` is 0.05. Its diagnosis is
 # `truncated`. The cure below raises the limit to 64. **Predict** the diagnosis after that, then run the cell: it trains
-# the cured run for 15 steps (about half a minute) and shows its panels. Then change `cure`, and your prediction, until
-# it is healthy. The exercise counts as solved with your first right prediction; the cure is for you.
+# the cured run for 15 steps (less than a minute) and shows its panels. Then change `cure`, and your prediction, until
+# it is healthy. The exercise is solved with your first right prediction; your cure is not checked.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1341,14 +1347,13 @@ check("05.5", gpu_diagnosis);
 #
 # ### When is a rise more than chance?
 #
-# A reward that rises may do so by chance. `first_rise` fits a straight line through all points so far, and divides the
-# slope of this line by the slope's standard error (how far the slope would typically be off by chance). The quotient is
-# *t*. How large must t be before you believe the rise?
+# A reward that rises may do so by chance. In the folded cell below, `slope_t` fits a straight line through the points,
+# and divides the slope of this line by the slope's standard error (how far the slope would typically be off by chance).
+# The quotient is *t*. `first_rise` finds the first point at which t passes a bound. How large must this bound be?
 #
 # With few points, t is often large by chance: with 4 points, pure noise has a t of 3 or more, up or down, in 10 % of
-# cases. So the bound must depend on the number of points, which Student's distribution takes into account. There is a
-# second problem. You look again after every point, and each look is another chance to be fooled. So the bound must be
-# strict.
+# cases. So the bound must depend on the number of points, which Student's distribution takes into account. And you look
+# again after every point, and each look is another chance to be fooled. So the bound must also be strict.
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -1426,8 +1431,7 @@ for name, log in gpu_runs.items():
 #
 # A log without `adapter/change` cannot answer the fourth of the six questions. Then go on to the fifth: `frozen` and
 # `rate_too_low` show there as `reward_flat`. `diagnose` still names `rate_too_high` if the gradient norm jumps and much
-# of the reward is lost for good; otherwise it shows as `reward_falls`. At its end, the report by `as_text` lists under
-# *Not judged* which findings the log cannot show.
+# of the reward is lost for good; otherwise it shows as `reward_falls`.
 #
 # `trackio show` opens a page with all runs of a project in the browser. `tensorboard --logdir outputs/run/tensorboard`
 # shows the same curves. `WANDB_MODE=offline` keeps W&B on this machine. `HealthCallback` can also send each finding to
