@@ -348,7 +348,7 @@ SENTENCES = [
     ),
     (
         "07_stages_and_curriculum",
-        "ends {:.1f} points above 32 steps on the whole pool when sampled [{:.1f}, {:.1f}]",
+        "*Whole pool, then chosen* ends {:.1f} points above it [{:.1f}, {:.1f}]",
         lambda: points_with_interval(FILTER, "whole pool, then chosen", LONGER),
     ),
     (
@@ -381,12 +381,12 @@ SENTENCES = [
     ),
     (
         "07_stages_and_curriculum",
-        "the sampled answers are {:.1f} points better after as many steps (five seeds)",
+        "the sampled answers are {:.1f} points better after the same number of steps (five seeds)",
         lambda: (points_with_interval(FILTER, "chosen", "whole pool")[0],),
     ),
     (
         "07_stages_and_curriculum",
-        "the sampled answers were {:.1f} points better after as many steps (five seeds)",
+        "the sampled answers were {:.1f} points better after the same number of steps (five seeds)",
         lambda: (points_with_interval(FILTER, "chosen", "whole pool")[0],),
     ),
     (
@@ -422,8 +422,7 @@ SENTENCES = [
     ),
     (
         "07_stages_and_curriculum",
-        "Against 32 steps on the whole pool the chosen problems are {:.1f} points better when "
-        "sampled [{:.1f}, {:.1f}]",
+        "*Chosen* ends {:.1f} points above *whole pool, 32 steps* when sampled [{:.1f}, {:.1f}]",
         lambda: points_with_interval(FILTER, "chosen", LONGER),
     ),
     (

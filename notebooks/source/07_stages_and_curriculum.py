@@ -10,33 +10,35 @@
 # each problem is for *this* policy, choose problems by their difficulty, train with two trainers in a row, and judge
 # whether any of it was worth its price.
 #
-# **Time:** about 4 minutes on two CPU cores, most of it training. (The stored run shared its machine, so its bars show
-# longer times.) Reading takes about 35 minutes. **You need** the chapters 00, 03 and 04; chapter 08 explains the
-# statistical tests.
+# **Time:** about 4 minutes on two CPU cores, most of it training. Reading takes about 35 minutes. **You need** the
+# chapters 00, 03 and 04; chapter 08 explains the statistical tests.
 
 # %% [markdown]
 # ## The answer in short
 #
-# `frac_reward_zero_std` in TRL's log is the fraction of zero-variance groups. It is high for a policy that never
-# succeeds and also for one that always succeeds, so look at it together with the reward:
+# `frac_reward_zero_std` in TRL's log is the fraction of zero-variance groups: those in which all completions earn the
+# same reward. It is high for a policy that never succeeds and also for one that always succeeds, so look at it together
+# with the reward:
 #
-# - **Near a reward of 0** hardly any completion earns anything. Count those that do. If there are some in every few
-#   steps, the policy may learn from them alone; otherwise make the task easier.
+# - **Near a reward of 0** hardly any completion earns anything. Count those that do. If there is at least one in every
+#   few steps, and their number grows, the policy may learn from them alone; otherwise make the task easier, or leave
+#   out what is too hard.
 # - **Near the maximum of the reward** the policy has nearly mastered the problems, or it fools the reward. Read some
 #   completions, then stop or take harder problems.
 #
 # Four other causes lie between these two ends. The whole table stands before the exercises (*Which cause have you?*).
+
+# %% [markdown]
+# ### What this chapter found
 #
-# In this chapter the tiny model nearly masters its usual problems: its pass rate rises from 48 to 86 %. For the other
-# end, two cases were made on purpose:
+# The tiny model nearly masters its usual problems: its pass rate rises from 48 to 86 %. For the other end, two cases
+# were made on purpose:
 #
-# - **The asked form is rare.** About one completion in 240 is right in this form. Neither two stages nor a reward for
-#   parts of the form is shown to be better there than paying for the whole answer alone (five seeds).
-# - **Seven of eight problems are never solved.** If the whole answer is paid, leaving these problems out helps: the
-#   sampled answers are 8.8 points better after as many steps (five seeds). For greedy answers, and for as many
-#   completions, no gain is confirmed.
-#
-# Your model may have another cause, so the chapter shows how to find it.
+# - **The asked form is rare.** About one completion in 240 is right in this form. There, neither two stages nor a
+#   reward for parts of the form is shown to be better than paying for the whole answer alone (five seeds).
+# - **Seven of eight problems are never solved.** If only a right number in the right form is paid, leaving these
+#   problems out helps: the sampled answers are 8.8 points better after the same number of steps (five seeds). No gain
+#   is confirmed for greedy answers, or when the completions for measuring the problems are counted too.
 
 # %% [markdown]
 # ## Where zero variance comes from
@@ -78,7 +80,7 @@ def count_groups(fractions: list[float]) -> tuple[float, float, float]:
 # %% [markdown]
 # The next cell compares four cases. In *start, form paid* the reward is 1 for the form alone. *later* is the policy
 # after a training on that reward, when 95 % of the completions have the form. *mastered* is the policy after more
-# training on the strict reward, when 97 % of the completions have the form and 95 % are right:
+# training with both required, when 97 % have the form and 95 % are right:
 
 # %%
 toy = {
@@ -128,21 +130,24 @@ words = "; ".join(f"{name}: {rates[1]:.0%}" for name, rates in toy.items())
 figures.show(figure, f"Stacked bars. Groups with some completions paid: {words}.")
 
 # %% [markdown]
-# If the policy learns the form in a first training, nearly every group has some variance under the strict reward too.
-# That is the idea of **form first, then correctness**: two stages with different rewards. A **stage** is a part of the
-# training with data, rewards and settings of its own; it starts from the adapter that the stage before it has trained.
-# *Mixed* rewards need no second stage: they reward the form and the whole answer from the beginning.
+# If the policy learns the form in a first training, nearly every group has some variance when both are required (the
+# third bar). That is the idea of **form first, then correctness**: two stages with different rewards. A **stage** is a
+# part of the training with data, rewards and settings of its own; it starts from the adapter that the stage before it
+# has trained. *Mixed* rewards need no second stage: they reward the form and the whole answer from the beginning.
 #
-# Both ways begin at the second bar. At the start a group has some variance only if some of its completions have the
-# form and others do not, and this is so in a third of the groups. SFT on a few examples (chapter 00) can teach the form
-# even if no completion has it yet.
+# Both ways pay for the form from the first step, so they begin like the second bar: in a third of the groups some
+# completions have the form and others do not, and these groups can teach it. If no completion has the form yet, teach
+# it with SFT on a few examples first (chapter 00).
 #
 # The last bar shows the opposite end: the policy has mastered the task, and in about half of the groups all completions
 # are paid.
+
+# %% [markdown]
+# ### One probability decides
 #
 # All four bars follow from one number each: the probability p that a completion is paid. In a group of n, all
 # completions are paid with probability $p^n$, and none with probability $(1 - p)^n$. So a group has some variance with
-# probability $1 - p^n - (1 - p)^n$:
+# probability $1 - p^n - (1 - p)^n$. The next cell draws this with `figures`, the course's drawing module:
 
 # %%
 rates = [i / 50 for i in range(51)]
@@ -163,21 +168,25 @@ figures.show(figure, words)
 # %% [markdown]
 # Each line is the fraction of groups that teach, for one group size. At any probability between 0 and 1, a larger group
 # is more likely to teach. (With the same number of completions in a step, there are then fewer groups: exercise 07.2.)
+
+# %% [markdown]
+# ### Choosing problems
 #
 # The same holds for a single problem: if it is never right or always right, it teaches nothing. Leaving such problems
 # out, and ordering the others from easy to hard, is a **curriculum**. (The hope behind the order: what the policy
 # learns on easy problems helps it with the hard ones.) This chapter tests the choice of problems, not their order.
 #
-# To choose, you must know how often the policy solves each problem. You can sample this before training, which has its
-# price. From the second epoch on, you can also take it from the groups that training has sampled anyway.
+# To choose, you must know how often the policy solves each problem. You can sample this before training, which costs
+# extra completions. From the second epoch on, you can also take it from the groups that training has sampled anyway.
 
 # %% [markdown]
 # ## How hard is each problem for this model?
 #
-# The problems are those of chapter 04, of all kinds, and 240 of them are held out. On a small machine the model is
-# *tiny-form*, which can solve the problems and was trained, on purpose, to write its answers in messy forms
+# The problems are those of chapter 04, common kinds and rare ones, and 240 others are held out. On a small machine the
+# model is *tiny-form*, which can solve the problems and was trained, on purpose, to write its answers in messy forms
 # ([its card](../data/tiny-form/README.md)). This chapter compares rewards for the form with rewards for the number, and
-# with this model both have something to change. The folded cell loads `policy`, `train_set` and `heldout_set`:
+# with this model both have something to change. The folded cell chooses the settings (`profile`), and loads `policy`,
+# its `tokenizer`, `train_set` and `heldout_set`:
 
 # %% tags=["hide-input"]
 import os
@@ -268,10 +277,11 @@ for index in (chosen.rows[0], chosen.rows[-1]):
 # Would the filter be worth its price here? It leaves out only 2 problems, and measuring took 64 x 8 = 512 completions,
 # as many as eight training steps take.
 #
-# Perhaps the problems differ too little in difficulty. Even if all of them had the same pass rate p, the measured rates
-# would vary by chance, with variance p (1 - p) / 8. The next cell prints the standard deviation that follows, and the
-# measured one. Then it simulates 10,000 measurements of 64 equally hard problems: how often do their rates differ as
-# much as the measured ones?
+# Why does it leave out so few? Perhaps the problems are about equally hard, and their rates differ only because eight
+# completions are few. If all problems had the same pass rate p, the measured rates would still vary by chance, with
+# variance p (1 - p) / 8. The next cell prints the standard deviation that follows, and the measured one. Then it
+# simulates 10,000 measurements of 64 equally hard problems: how often do their rates differ as much as the measured
+# ones?
 
 # %%
 from statistics import pstdev
@@ -302,30 +312,32 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 # ## Three ways, the same number of completions
 #
 # "First the form, then the answer" is common advice. Our policy is right between its tags in about half of its tries,
-# so nearly every group can teach from the start, and the advice should not be needed. If it cost nothing even here, you
-# could follow it without a look at your groups. If it costs steps, look at your groups first.
+# so nearly every group can teach from the start, and the advice should not be needed. What does it cost here? If
+# nothing, you could always follow it. If it costs steps, look at your groups first.
 #
 # Three policies start from the same new adapter and train for 24 steps of 64 completions. They differ in the rewards
-# and their weights:
+# (all from chapter 03) and their weights:
 #
 # - **mixed**: correctness 2, strict form 0.5, parts of the form 0.5;
 # - **form first**: 8 steps with strict form 0.5 and parts of the form 0.5, then 16 steps with correctness 2 and strict
 #   form 0.5;
 # - **correctness alone**: correctness 1.
 #
-# The mean learning rate over the 24 steps is the same in all three ways. The measure was fixed before the run: how many
-# of the 240 held-out problems are strictly right (form and number both right) after training?
+# The measure was fixed before the run: how many of the 240 held-out problems are strictly right (form and number both
+# right) after training?
 #
 # <details><summary>For the curious: is the comparison fair?</summary>
 #
 # Only the ratios of the weights matter, because the advantages of a group are divided by the standard deviation of its
 # rewards (`scale_rewards="group"`). Where only the form varies, it gets advantages of full size, however small its
-# weight is. In each trainer the learning rate rises over five steps and then falls to 0.
+# weight is. In each trainer the learning rate rises over five steps and then falls to 0. Its mean over the 24 steps is
+# the same in all three ways.
 #
 # </details>
-#
+
+# %% [markdown]
 # A stage needs no special tool: it is a second `GRPOTrainer` around the same model. `train` makes one trainer and runs
-# it:
+# it, with the callbacks of chapter 04 (`Float32Adapters` and `RewardBar`):
 
 # %%
 from grpo_workbook import (
@@ -473,16 +485,19 @@ pairs += [
 forest_plot(pairs, "Strictly right answers: which intervals leave out 0?")
 
 # %% [markdown]
-# The first three rows compare with the policy before training: it improves in all three ways. The two rows with *form*
-# come below. The last three rows compare the ways with one another: **no difference shown**.
+# The first three rows compare with the policy before training: it improves in all three ways. (The next two rows, with
+# *form*, are read in *How much of a gain is only form?*) The last three rows compare the ways with one another: **no
+# difference shown**.
 #
 # That does not mean that there is none. The intervals against *mixed* reach from a loss of 9 points to a gain of 1, so
 # *form first* and *correctness alone* may still be several points worse. And each way was trained once, with one seed:
-# another seed could change the order (chapter 08). So it stays open whether the advice costs anything here.
+# another seed could change the order (chapter 08). So it stays open whether the advice costs anything here. I would
+# take *mixed*: it needs one trainer, no other way is shown to be better, and it pays for the form too.
+
+# %% [markdown]
+# ### Why do the rewards make so little difference?
 #
-# Here I would take *mixed*: it needs one trainer, no other way is shown to be better, and it pays for the form too.
-#
-# Why do the rewards make so little difference? Look at the groups. The next cell defines the figure that shows them:
+# Look at the groups. The next cell defines the figure that shows them:
 
 # %% tags=["hide-input"]
 from grpo_workbook import wilson_interval
@@ -515,8 +530,7 @@ def draw_zero_variance(logs, title):
 
 # %% [markdown]
 # Each line is the fraction of zero-variance groups of one way. A point is the mean of four steps, or 32 groups, and the
-# thin line through it is its 95 % interval. (The points of the same steps are drawn a little beside each other.) At the
-# dotted line *form first* changes its rewards:
+# thin line through it is its 95 % interval. At the dotted line *form first* changes its rewards:
 
 # %% tags=["hide-input"]
 figure, axes, idle_rates, words = draw_zero_variance(
@@ -530,13 +544,15 @@ figures.show(figure, words)
 # At the start hardly any group has zero variance, because about half of the completions have the right number between
 # the tags. So the cause that mixed rewards and *form first* are made for, a rare form, does not exist here.
 #
-# Zero-variance groups come later, because the policy has become better: in the last four steps they are 13 of 32 with
+# Each line counts the groups of its own reward, so its height does not tell which way is better: *form first* ends
+# lowest (4 of 32), but its held-out rate is no higher (one run each). Compare each line with its own start. The
+# zero-variance groups come later, because the policy has become better: in the last four steps they are 13 of 32 with
 # mixed rewards and 15 of 32 with correctness alone. Rewarding parts of the answer does not help against this cause.
+
+# %% [markdown]
+# ### How much of a gain is only form?
 #
-# Do not compare the heights of the lines, because each counts the groups of its own reward. *Form first* ends lower (4
-# of 32), but its held-out rate is no higher (one run each).
-#
-# How much of a gain is only form? The next cell prints the three rates of each policy with their 95 % intervals:
+# The next cell prints the three rates of each policy with their 95 % intervals:
 
 # %%
 for name, score in scores.items():
@@ -547,14 +563,19 @@ for name, score in scores.items():
 # of *form first* (*form*) never rewards a right answer, and yet the strict rate rises to 60.8 %: once the form is
 # there, the right numbers count.
 #
-# The sampled numbers became better too: each of the three ways ends with a strict rate of at least 79.6 %, above the
-# lenient rate before training. The policy hardly learned to calculate by that. It probably became surer of what it
-# could already do: *A case for the filter* shows that nearly all its greedy answers had the right number before.
+# The sampled numbers became better too: each of the three ways ends with at least 79.6 % strictly right, while before
+# training only 65.8 % were right in any form. But the policy hardly learned new arithmetic. Without sampling (greedy),
+# about 99 % of its answers had the right number before any training (printed in *A case for the filter*). So it
+# probably became surer of what it could already do.
+
+# %% [markdown]
+# <details><summary>For the curious: why does correctness alone raise the strict rate too?</summary>
 #
-# Why does even *correctness alone* raise the strict rate, with no reward for the form? It pays only for the right
-# number between the answer tags, and with this model most of the form came along: 91.2 % of its answers are
-# well-formed, and 97.5 % after *mixed*. You cannot rely on what comes along: with a reward that also charged for
+# It pays only for the right number between the answer tags. With this model most of the form came along: 91.2 % of its
+# answers are well-formed, and 97.5 % after *mixed*. You cannot rely on that: with a reward that also charged for
 # length, the same model dropped `</reasoning>`, and its strict rate fell to 0 (exercise 04.2).
+#
+# </details>
 
 # %% [markdown]
 # ## A case for stages
@@ -599,22 +620,27 @@ print(f"number and sentence, but an end tag: {parts_found['number', 'sentence']}
 print(f"all three: {parts_found['no end tag', 'number', 'sentence']}")
 
 # %% [markdown]
-# A sample of 240 answers is small, so the count was repeated once with eight seeds. Of these 1,920 answers 8, or 0.4 %,
-# have all three parts and the right number. The rarest part is the missing end tag: 6.7 % of the answers leave it out
-# ([the numbers](../docs/measurements.md)). So under a reward for the right number in this form nearly every group has
-# zero variance, and the reward is near 0.
+# A sample of 240 answers is small, so the count was repeated with eight seeds. Of these 1,920 answers, 8 (0.4 %) have
+# all three parts and the right number. The rarest part is the missing end tag: 6.7 % of the 1,920 leave it out (above:
+# 15 of 240; [the numbers](../docs/measurements.md)). So under a reward for the right number in this form nearly every
+# group has zero variance, and the reward is near 0.
+
+# %% [markdown]
+# ### Four ways to pay for this form
 #
-# The stored runs compare four ways, each with 24 steps of 64 completions and five seeds. The *strict reward* is 1 for
-# the right number in the asked form, and 0 for any other answer:
+# In this section *strict* means the asked form above, without the end tag, and not the requested form of *Three ways*.
+# The *strict reward* is 1 for the right number in the asked form, and 0 for any other answer. The *parts reward* is 1/3
+# for each of the three parts. The stored runs compare four ways, each with 24 steps of 64 completions and five seeds:
 #
-# | way | steps 1 to 8 | steps 9 to 24 | at the end, a right number with two of the three parts earns |
-# | --- | --- | --- | --- |
-# | *strict alone* | the strict reward | the strict reward | 0 |
-# | *parts first* (two stages) | the fraction of the parts | the strict reward | 0 |
-# | *parts and number* | the fraction of the parts, and 1 for the right number in any form | the same | 1.67 (the whole answer: 2) |
-# | *parts, number and whole* | the same as *parts and number*, and the strict reward beside it | the same | 1.67 (the whole answer: 3) |
+# | way | steps 1 to 8 | steps 9 to 24 |
+# | --- | --- | --- |
+# | *strict alone* | the strict reward | the strict reward |
+# | *parts first* (two stages) | the parts reward | the strict reward |
+# | *parts and number* | the parts reward, and 1 for the right number in any form | the same |
+# | *parts, number and whole* | the same as *parts and number*, and the strict reward beside it | the same |
 #
-# Which way would you choose? The folded cell loads the stored runs:
+# Which way would you choose? The folded cell loads the stored runs. `runs` has a row for each run, `stored_rates` has
+# their held-out rates in percent, and `ways` lists the names:
 
 # %% tags=["hide-input"]
 import pandas as pd
@@ -622,17 +648,18 @@ from grpo_workbook import files
 
 path = files.REPO / "benchmarks" / "curriculum_runs.jsonl"
 stored = pd.read_json(path, lines=True)
+plain = {"base": "before training", "base, other form": "before training, asked form"}
+stored["method"] = stored["method"].replace(plain)
 runs = stored.join(pd.DataFrame(list(stored["end"])))
 both_rates = ["sampled", "greedy"]
 stored_rates = 100 * runs.pivot(index="method", columns="seed", values=both_rates)
 
-ways = ["base, other form", "strict alone", "parts first"]
+ways = ["before training, asked form", "strict alone", "parts first"]
 ways += ["parts and number", "parts, number and whole"]
 
 # %% [markdown]
 # The figure shows how many of the 240 held-out problems are right in the asked form. Each dot is a run with a seed of
-# its own, and the black line is the median of its row. *base, other form* is the policy before training, judged by this
-# form. The two ways that pay for the number in any form are orange:
+# its own, and the black line is the median of its row. The two ways that pay for the number in any form are orange:
 
 # %% tags=["hide-input"]
 def draw_seeds(methods, orange, title):
@@ -661,8 +688,10 @@ title = "Parts and number: four of five runs miss the asked form"
 draw_seeds(ways, orange=ways[3:], title=title)
 
 # %% [markdown]
-# The next cell prints the differences from *strict alone* in the sampled answers, paired by seed, with their 95 %
-# intervals and p-values. Below them stands one greedy answer of each of the two orange ways:
+# *Strict alone* and *parts first* lie close together, and *parts and number* mostly near 0. The next cell prints the
+# differences from *strict alone* in the sampled answers, paired by seed, with their 95 % intervals and p-values. Each p
+# is for one test; the text below also corrects it for the six tests of this section (three ways, sampled and greedy).
+# Then follows one greedy answer of each of the two orange ways:
 
 # %%
 from scipy.stats import ttest_rel
@@ -687,11 +716,9 @@ for way in ("parts and number", "parts, number and whole"):
 
 # %% [markdown]
 # Were there groups that teach, and what did they teach? The figure compares two of the ways. A thin line is one seed,
-# and the thick line is the mean of the five.
-#
-# On the right, the two rewards have different maxima: 1 for *strict alone*, and 2 for *parts and number*. A diamond
-# shows the policy of one seed after training: the fraction of its sampled held-out answers that are right in the asked
-# form. The reward of *parts and number* does not show this fraction:
+# and the thick line is the mean of the five. The largest possible reward is 1 for *strict alone* and 2 for *parts and
+# number*. A diamond is one trained policy: the fraction of its sampled held-out answers that are right in the asked
+# form (a dot of the figure above):
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.0, 3.0, 2, 2)
@@ -717,54 +744,59 @@ for way, (colour, dash, place) in looks.items():
         f"reward {means[0, 0]:.2f} to {means[-1, 0]:.2f}, the whole {ends.mean():.2f}"
     )
 panels[0].set(title="fraction of zero-variance groups", ylim=(-0.04, 1.04))
-panels[1].set(title="mean reward; diamonds: the whole answer", ylim=(-0.08, 2.08))
+panels[1].set(title="mean reward in training", ylim=(-0.08, 2.08))
 for axes in panels:
     axes.set_xlabel("optimizer step")
+panels[1].plot([], [], "D", color="grey", label="trained policy: right, asked form")
 figure.suptitle("Parts and number: groups differ, but the whole is rarely learned")
-figure.legend(loc="outside lower center", ncols=2, frameon=False)
+figure.legend(loc="outside lower center", ncols=3, frameon=False)
 figures.show(figure, f"Means of five seeds. {'; '.join(numbers)}.")
 
 # %% [markdown]
 # *Strict alone* begins with hardly any group that teaches, and at step 9 four of five groups teach. *Parts and number*
-# has no zero-variance group at any step, and its reward rises, but only one of its five diamonds comes near those of
-# *strict alone*. The runs show three things:
+# has no zero-variance group at any step, and its reward rises, but only one of its five diamonds comes near the blue
+# ones. The runs show four things:
 #
 # - **The strict reward alone works.** A few lucky completions are enough to begin: in the first five steps at most 4 of
-#   320 are paid. After 24 steps at least 96 % of the greedy answers are right in the asked form.
+#   320 are paid in a run. After 24 steps at least 96 % of the greedy answers are right in the asked form.
 # - **Two stages are not shown to be better** than the strict reward alone: 1.9 points when sampled [-3.5, 7.4].
 # - **Parts and number misses the asked form in four of five runs** within these 24 steps. It ends 37.7 points below the
-#   strict reward when sampled [-57.6, -17.9]. With the strict reward beside the parts it mostly works: the greedy
-#   answers end at 70 to 96 %. But it is not shown to be better than the strict reward alone.
+#   strict reward when sampled [-57.6, -17.9].
+# - **With the strict reward beside the parts it mostly works**: the greedy answers end at 70 to 96 %. When sampled,
+#   these runs are 13.1 points below the strict reward alone [-22.5, -3.7]. The printed p is 0.018, but 0.09 after the
+#   correction: the loss is not confirmed, and no gain is shown either.
 #
 # <details><summary>For the curious: which differences are confirmed?</summary>
 #
-# Three ways are compared with *strict alone*, sampled and greedy. Holm's correction for these six tests confirms one
-# difference: *parts and number* is worse when sampled (p = 0.037). The t-test is rough there, because its runs are of
-# two kinds; but all five seeds are below the strict reward, sampled and greedy.
-#
-# *Parts, number and whole*: when sampled, these runs are 13.1 points below the strict reward alone [-22.5, -3.7], which
-# is not confirmed after the correction (p = 0.09).
+# Holm's correction for the six tests confirms one difference: *parts and number* is worse when sampled (p = 0.037). The
+# t-test is rough there, because its runs are of two kinds; but all five seeds are below the strict reward, sampled and
+# greedy.
 #
 # </details>
+
+# %% [markdown]
+# ### What went wrong with *parts and number*?
 #
-# What went wrong with *parts and number*? The printed answer of such a run has the end tag. So it has two parts and the
-# right number, and earns 1.67 of 2. The third part is rare: only 6.7 % of the untrained answers leave the end tag out.
-# So presumably most groups are decided by the number and by the two common parts, and the policy learns these, together
-# with the end tag.
-#
-# **How long should you wait?** Count the paid completions at the start. Here 8 of 1,920 were paid, about one of 240. A
-# step has 64 completions, so about one completion in four steps was paid. Calculate this for your run:
-#
-# - If some come in every few steps, train through the warm-up (here five steps), and go on as long as their number
-#   grows.
-# - If only one comes in hundreds of steps, rather do not wait.
-#
-# (Only one in four steps was tested, with a learning rate of 1e-3. With 1e-6 to 1e-5, which is usual for large models,
-# it may take many more steps.)
+# The printed answer of such a run has the end tag. So it has two parts and the right number, and earns 2/3 + 1 of 2.
+# The third part, no end tag, is rare at the start. So presumably most groups are decided by the number and by the two
+# common parts, and the policy learns these, together with the end tag.
 #
 # So groups that teach are not enough: look at *what* they teach. A reward for parts pays for every answer that has some
 # of them. If you need it, pay for the whole as well, or pay for parts for a few steps only, and log the rate of the
 # whole answer beside it. (This is one form of one tiny model.)
+
+# %% [markdown]
+# ### How long should you wait for paid completions?
+#
+# Count them at the start. Here 8 of the 1,920 untrained answers would be paid, about one of 240. With 64 completions in
+# a step, this is about one in four steps, and it was enough. For your run:
+#
+# - If at least one comes in every few steps, train through the warm-up of the learning rate (here the first five
+#   steps), and go on as long as their number grows.
+# - If only one comes in hundreds of steps, rather do not wait.
+#
+# (Only one in four steps was tested, with a learning rate of 1e-3. With 1e-6 to 1e-5, usual for large models, it may
+# take many more.)
 
 # %% [markdown]
 # ## The filter goes stale
@@ -829,8 +861,9 @@ figures.show(figure, f"{words.removesuffix(';')}.")
 #
 # Where can a filter win? Where many problems are *never* right, because the data set is too hard for the model. Here is
 # such a case, made on purpose: a pool of 16 of the problems above and 112 sums of numbers from 100 to 999. The results
-# that the model has learned go up to 65. The policy is the one before training. Its reward is 1 for a strictly right
-# answer and 0 for any other one.
+# that the model has learned go up to 65. The policy is the one before training. From here on *strict* is again the
+# right number in the requested form, with its end tag, as in *Three ways*. The reward is 1 for such an answer and 0 for
+# any other one.
 
 # %%
 generator = random.Random(0)
@@ -913,35 +946,45 @@ for name, log in pool_logs.items():
     print(f"reward {mean(rewards[:4]):.2f}, then {mean(rewards[-4:]):.2f}")
 
 # %% [markdown]
-# With the whole pool 88 % of the groups teach nothing, and the reward stays near 0. Does this cost anything on the
-# held-out problems, of which none is a large sum?
+# With the whole pool 88 % of the groups teach nothing. The reward stays near 0, and it cannot rise far: only 16 of the
+# 128 problems are ever right, so its mean over the pool is at most 0.13. Does this cost anything on the held-out
+# problems, of which none is a large sum?
 
 # %% tags=["hide-input"]
 pairs = [("before", "whole pool"), ("before", "chosen"), ("whole pool", "chosen")]
 forest_plot(pairs, "Strictly right answers: did the chosen problems teach more?")
 
 # %% [markdown]
+# In this run it does: 65.8 % of the held-out answers are strictly right after the whole pool, and 77.5 % after the
+# chosen problems.
+
+# %% [markdown]
+# ### Five seeds, and the price
+#
 # One run each is not much. The stored runs repeat both with five seeds, each with problems of its own. Two more
 # trainings ask whether the filter is worth its completions:
 #
-# - *whole pool, 32 steps* has as many completions as the filter's measurement and 16 steps take together.
+# - *whole pool, 32 steps*: instead of measuring the pass rates before training (1,024 completions, as many as 16 steps
+#   take), you train 16 steps longer on the whole pool.
 # - *whole pool, then chosen* is nearly what you would do: 16 steps on the whole pool, and then 16 on the chosen
 #   problems with the same policy.
 #
 # In all stored runs the chosen problems are the 16 solvable ones by construction, not by a measurement.
 #
-# Each dot is a run (in the first row a measurement of the untrained policy), and the black line is the median of its
-# row. The trainings that use the chosen problems are orange:
+# Dots and black lines are as in the figure of the four ways. The trainings on chosen problems are orange:
 
 # %% tags=["hide-input"]
-pools = ["base", "whole pool", "chosen"]
+pools = ["before training", "whole pool", "chosen"]
 pools += ["whole pool, 32 steps", "whole pool, then chosen"]
 title = "Chosen problems: better when sampled, close together when greedy"
 draw_seeds(pools, orange=["chosen", "whole pool, then chosen"], title=title)
 
 # %% [markdown]
-# The next cell prints the differences that answer the questions, paired by seed. Below them stand the rates of right
-# numbers in any form, and the fractions of zero-variance groups:
+# When sampled, the orange rows lie mostly to the right of the blue ones; when greedy, all trained rows lie close
+# together. The next cell prints four differences, paired by seed. The first two compare after the same 16 steps
+# (sampled, then greedy), and the last two count the completions for measuring the problems too. Each p is again for one
+# test, of six in this section. Then follow the rates of right numbers in any form, and the fractions of zero-variance
+# groups:
 
 # %%
 compare_stored("chosen", "whole pool")
@@ -949,7 +992,7 @@ compare_stored("chosen", "whole pool", "greedy")
 compare_stored("chosen", "whole pool, 32 steps")
 compare_stored("whole pool, then chosen", "whole pool, 32 steps")
 
-for method in ("base", "whole pool", "chosen"):
+for method in ("before training", "whole pool", "chosen"):
     lenient = runs[runs["method"] == method]["greedy lenient"].mean()
     print(f"{method}: {lenient:.1%} of the greedy answers right in any form")
 for method in ("whole pool", "chosen"):
@@ -963,20 +1006,21 @@ for method in ("whole pool", "chosen"):
 #
 # 1. *Did the filter do its work?* Yes. 89 % of the groups of the whole pool have zero variance, and 27 % of those of
 #    the chosen problems.
-# 2. *Did the policy learn more from as many steps?* When sampled, yes: 8.8 points [4.3, 13.4]. For greedy answers no
+# 2. *Did the policy learn more in as many steps?* When sampled, yes: 8.8 points [4.3, 13.4]. For greedy answers no
 #    difference is shown: both are above 92 % there.
-# 3. *Did it learn more from as many completions?* Not confirmed. Against 32 steps on the whole pool the chosen problems
-#    are 4.8 points better when sampled [0.7, 9.0], but not after the correction for six tests (p = 0.13). The fourth
-#    training, in which the same policy goes on, ends 6.4 points above 32 steps on the whole pool when sampled [-2.8,
-#    15.7]: no difference is shown.
+# 3. *Did it learn more from as many completions, the measuring included?* Not confirmed. *Chosen* ends 4.8 points above
+#    *whole pool, 32 steps* when sampled [0.7, 9.0]: the printed p is 0.032, but 0.13 after the correction for six
+#    tests. *Whole pool, then chosen* ends 6.4 points above it [-2.8, 15.7]: no difference is shown.
+
+# %% [markdown]
+# ### What did the policy learn?
 #
-# So the filter makes many more groups teach (73 % of them instead of 11 %), but the gain is much smaller than that.
-# What does the policy learn? The form and surer sampling, not new numbers. When the form is ignored, 99 % of the greedy
-# answers were right before any training, and fewer after it, 95 % with the whole pool and 96 % with the chosen
-# problems.
+# The filter makes many more groups teach (73 % of them instead of 11 %), but the gain is much smaller than that. The
+# policy learns the form and surer sampling, not new numbers. When the form is ignored, 99 % of the greedy answers were
+# right before any training, and fewer after it, 95 % with the whole pool and 96 % with the chosen problems.
 #
-# One warning: a filter helps to learn what is paid for, and nothing else. Two earlier forms of this case paid for
-# correctness alone (one seed each), and there the filter gave a lower strict rate
+# One warning: a filter helps to learn what is paid for, and nothing else. Two earlier versions of this experiment paid
+# for correctness alone (one seed each), and there the filter gave a lower strict rate
 # ([the numbers](../docs/measurements.md)).
 #
 # <details><summary>For the curious: how sure are these results, and why is the gain small?</summary>
@@ -1003,8 +1047,8 @@ for method in ("whole pool", "chosen"):
 # Why narrower bounds? A group that differs does not always teach as much: with rewards of 0 and 1, the sizes of its
 # advantages add up to a sum in proportion to $\sqrt{p(1-p)}$ (p: the fraction that is right). So a group with one right
 # of eight has two thirds of the advantages of one with four. ([Bae et al.](https://arxiv.org/abs/2504.03380) derive a
-# lower bound of the improvement from the variance $p(1-p)$.) The price is that fewer problems are repeated more often
-# (here each of the 16 has eight groups), so watch the held-out rate.
+# lower bound of the improvement from the variance $p(1-p)$.) The price is that fewer problems are repeated more often,
+# so watch the held-out rate.
 #
 # And the order? [Kimi k1.5](https://arxiv.org/abs/2501.12599) begins with easier problems and samples those with a low
 # success rate more often. This chapter has not tested that.
@@ -1016,8 +1060,8 @@ for method in ("whole pool", "chosen"):
 #
 # The method DAPO ([2503.14476](https://arxiv.org/abs/2503.14476)) filters during training: it discards zero-variance
 # groups and samples more until the batch is full. If a fraction z of the groups has zero variance, a full batch takes
-# $1 / (1 - z)$ times as many samples. From the log of the mixed run, one can estimate what that would have cost, if the
-# policy had developed in the same way:
+# $1 / (1 - z)$ times as many samples. What would that have cost in the mixed run, if the policy had developed in the
+# same way? (`idle_rates` are the points of the figure of the three ways.)
 
 # %%
 starts = range(1, 25, 4)
@@ -1027,10 +1071,13 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
     print(f"{price:.2f} completions sampled for each one used")
 
 # %% [markdown]
-# What does this price buy? Not more groups that teach: for as many sampled completions their number is the same. They
-# stand in fewer, full steps, so the gradient does not get noisier as problems are mastered. In DAPO's ablation dynamic
-# sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B weights; each of its steps takes more
-# samples).
+# What does this price buy? Not more groups that teach: a thousand sampled completions contain as many of them as
+# without it. But they are collected into fewer, full batches, so the gradient does not get noisier as problems are
+# mastered. In DAPO's ablation dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B
+# weights; each of its steps takes more samples).
+
+# %% [markdown]
+# ### Which filter should you use?
 #
 # | | filter before training | filter from the groups of the last epoch | dynamic sampling |
 # | --- | --- | --- | --- |
@@ -1043,43 +1090,39 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
 # the case above its gain (6.4 points [-2.8, 15.7]) was not confirmed. Bring the problems that it leaves out back from
 # time to time, or they are never measured again.
 #
-# TRL 1.15 has no option for dynamic sampling ([issue 3708](https://github.com/huggingface/trl/issues/3708)), and its
-# experimental trainer that replayed earlier groups with variance is gone
-# ([pull request 7132](https://github.com/huggingface/trl/pull/7132)). The libraries verl and NeMo-RL have dynamic
-# sampling.
+# TRL 1.15 has no option for dynamic sampling ([issue 3708](https://github.com/huggingface/trl/issues/3708)). The
+# libraries verl and NeMo-RL have one.
 
 # %% [markdown]
 # ## Which cause have you?
 #
-# Find your row by the fraction and the reward. For the rows 3 to 6 these two are not enough: only the pass rates, the
-# entropy and the completions can tell them apart.
+# Find your row by the fraction and the reward. In these two columns row 3 looks like row 4, and row 5 like row 6: the
+# pass rates, the entropy and the completions tell them apart.
 #
 # | row | fraction of zero-variance groups | reward | the cause | what to do |
 # | --- | --- | --- | --- | --- |
-# | 1 | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | count the paid completions; if some come in every few steps, wait (*A case for stages*); else train first with SFT (chapter 00), pay for parts of the answer for a few steps, or leave out the problems that are never right (*A case for the filter*) |
+# | 1 | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | count the paid completions; if at least one comes in every few steps, and their number grows, wait (*A case for stages*); else train first with SFT (chapter 00), pay for parts of the answer for a few steps, or leave out the problems that are never right (*A case for the filter*) |
 # | 2 | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems, or it fools the reward: read some completions first (chapter 03) | stop, take harder problems, train on those that are still often wrong, or use dynamic sampling |
 # | 3 | in between or high from the first step on | in between | some problems are never right, or others always | measure the pass rates, and leave out the problems near 0 and 1 |
 # | 4 | in between or high from the first step on | in between, and few pass rates are near 0 or 1 | the groups are small, or training samples with a lower `temperature` than the pass rates were measured with | a `temperature` of 1; larger groups if you can afford more completions (exercise 07.2) |
 # | 5 | rises | levels off well below its maximum | the policy has lost its variety: its completions of a problem are nearly alike, the wrong ones too, and the entropy is near 0 (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`; chapter 05 has more) |
 # | 6 | rises | levels off well below its maximum | some problems are mastered, and the others are too hard: their completions differ, but hardly any was right before training either | row 1, for the problems that are left |
 #
-# In this chapter the form that hardly ever occurs and the whole pool are cases of row 1, and the mixed run is one of
-# row 2. The rows 3 to 6 do not occur in its runs: they follow from the formula above and from chapter 05.
+# Two cases of this chapter belong to row 1, the rare form under the strict reward and the whole pool. The mixed run
+# belongs to row 2. The rows 3 to 6 do not occur in the runs: they follow from the formula above and from chapter 05.
+
+# %% [markdown]
+# ### What the table leaves out
 #
-# Two special cases:
-#
-# - If the fraction rises while the reward falls to 0, the training broke the policy: go back to an earlier checkpoint,
+# - **The fraction rises while the reward falls to 0.** The training broke the policy: go back to an earlier checkpoint,
 #   with a lower learning rate.
-# - If in row 3 hardly any problem is left and the entropy is near 0, the policy is too sure: begin from an earlier
+# - **In row 3 hardly any problem is left and the entropy is near 0.** The policy is too sure: begin from an earlier
 #   checkpoint of its SFT (not tested).
-#
-# The table has no row for a low fraction, and a low fraction does not prove that all is well: *parts and number* had no
-# zero-variance group and a rising reward, and missed the asked form in four of five runs. If the fraction is low, look
-# at the rate of the whole answer.
-#
-# With several rewards, `frac_reward_zero_std` is computed from their weighted sum. A group of eight wrong answers has
-# some variance if only their form varies: it can teach the form, but nothing about correctness. So look at the mean of
-# the correctness reward by itself too (`rewards/correctness_reward/mean` in TRL's log).
+# - **The fraction is low.** This does not prove that all is well: *parts and number* had no zero-variance group and a
+#   rising reward, and missed the asked form in four of five runs. Look at the rate of the whole answer.
+# - **There are several rewards.** `frac_reward_zero_std` is computed from their weighted sum. A group of eight wrong
+#   answers has some variance if only their form varies: it can teach the form, but nothing about correctness. So look
+#   at the mean of the correctness reward by itself too (`rewards/correctness_reward/mean` in TRL's log).
 
 # %% [markdown]
 # ## Exercises
@@ -1246,11 +1289,13 @@ predict("07.3", prediction, own_pass_rates);
 # ### Exercise 07.4 · `steps_to_pay_back` · hard · 15 minutes
 #
 # After how many steps has a filter paid for its measurement? `rates` are the pass rates of all problems, each measured
-# with `samples` completions, and a training step takes `completions` of them. Take the rates as true and constant. The
-# filter leaves out the problems with a rate of 0 or 1. With it, every completion of a step goes to a problem that can
-# teach. Without it, only a part does, so a step must be larger to teach as much. The difference is what the filter
-# saves in each step. Return the smallest number of steps after which the savings are at least as many completions as
-# the measurement took. Return `None` if the filter leaves out no problem, or all of them.
+# with `samples` completions; take them as true and constant. The filter leaves out the problems with a rate of 0 or 1.
+#
+# A training step takes `completions` completions. With the filter, each of them goes to a problem that can teach.
+# Without it, only a part does, so a step must be larger to teach as much. The difference is what the filter saves in
+# each step. Return the smallest number of steps after which the savings are at least as many completions as the
+# measurement took, or `None` if the filter leaves out no problem, or all of them. Example: if it keeps 8 of 16
+# problems, with 8 samples and steps of 64, the answer is 2.
 
 # %% tags=["exercise"]
 def steps_to_pay_back(rates: list[float], samples: int, completions: int) -> int | None:
@@ -1286,7 +1331,7 @@ check("07.4", steps_to_pay_back);
 # after training, a filter would pay back after 15 steps, if the pass rates were true and stayed as they are. In fact
 # some of the 23 problems that it leaves out could still teach, so it takes longer. With the pool of large sums,
 # measured before the training, it would pay back after 3 steps. (This counts groups that teach, and it is a lower
-# bound: for as many completions no gain was confirmed above.)
+# bound: no gain was confirmed above when the measurement is counted.)
 #
 # </details>
 #
@@ -1452,8 +1497,8 @@ if profile.name == "smoke":
 #
 # - Find the cause first, with the table above (rows 1 to 6): is the reward never earned, is the problem too hard, is it
 #   mastered, or has the policy lost its variety? The log and the pass rates show it.
-# - If most groups earn nothing, count the paid completions. If some come in every few steps, wait as long as their
-#   number grows: at one in 240, and a learning rate of 1e-3, the strict reward alone was enough.
+# - If most groups earn nothing, count the paid completions. If at least one comes in every few steps, wait as long as
+#   their number grows: at one in 240, and a learning rate of 1e-3, the strict reward alone was enough.
 # - A reward for parts makes more groups differ, but it may teach another answer: *parts and number* missed the asked
 #   form in four of five runs within 24 steps. So log the rate of the whole answer.
 # - If problems are never right or always right, leave them out, but first compare their number with chance: eight
@@ -1461,8 +1506,9 @@ if profile.name == "smoke":
 #   its cost in every batch.
 # - If most problems are mastered, as after our training, stop or take harder ones. (This was not tested.)
 # - Where seven of eight problems were never right, the filter lowered the zero-variance groups from 89 to 27 %, and the
-#   sampled answers were 8.8 points better after as many steps (five seeds). For as many completions no gain is
-#   confirmed, and where only correctness was paid, the filter gave a lower strict rate (one seed each).
+#   sampled answers were 8.8 points better after the same number of steps (five seeds). No gain is confirmed if the
+#   measurement's completions are counted too, and where only correctness was paid, the filter gave a lower strict rate
+#   (one seed each).
 # - A stage is a second trainer around the same adapter. In neither case were two stages shown to be better (one run
 #   each in *Three ways*, five seeds in the case made for them). If you use stages, change the seed; the optimizer and
 #   the learning rate begin anew.
