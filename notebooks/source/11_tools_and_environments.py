@@ -5,14 +5,14 @@
 # model what it lacks: a small language model multiplies 513 by 37 badly, and it cannot know the prices of today.
 #
 # With TRL's own trainer, this chapter trains a tiny model to use a calculator. (It had learned this before, and was
-# then trained, on purpose, to call rarely.) Then the chapter gives each call a price, and trains the model in the same
-# way to play a game over several turns.
+# then trained to call rarely, so that a few minutes of training can bring it back.) Then the chapter gives each call a
+# price, and trains the model in the same way to play a game over several turns.
 #
 # **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
 # gradient; find tool results that were dropped without a warning; and check a tool before a model uses it.
 #
 # **Time:** about 4 minutes on two CPU cores. (The stored run shared its machine, so its bars show a longer time.)
-# Reading takes about 40 minutes. **You need** the chapters 01, 03 and 04.
+# Reading takes about 40 minutes, the exercises an hour more. **You need** the chapters 01, 03 and 04.
 #
 # **Models:** of the course's two families TRL accepts Qwen3 here and refuses Gemma 3 (the list is near the end).
 
@@ -26,9 +26,9 @@
 # 2. If the turn contains a call, a program reads the call and runs the tool.
 # 3. The result is appended to the conversation as a message, and the model writes again.
 #
-# The conversation ends when the model writes a turn without a call, or when a limit is reached. All its messages
-# together are the **transcript**: the model's turns, its calls and their results. TRL calls such a conversation an
-# *episode*, and so does the code below.
+# The conversation ends when the model writes a turn without a call, as in the figure, or when a limit is reached. All
+# its messages together are the **transcript**: the model's turns, its calls and their results. The code below calls
+# such a conversation an *episode*.
 #
 # GRPO samples a group of conversations for each problem, gives each one a reward, and computes advantages, as before.
 # Only two things change: a completion now consists of several turns, and the model did not write all of its tokens.
@@ -53,8 +53,7 @@ figures.show(figure, "Diagram: the model writes a turn. If it holds a call, the 
              "transcript gets a reward.")
 
 # %% [markdown]
-# The prompt is grey, what the model writes is blue, the tool is orange, and programs that judge it are green. Later the
-# same colours mark single tokens.
+# The prompt is grey, what the model writes is blue, the tool is orange, and programs that judge it are green.
 #
 # The next cell runs this loop by hand. Its "model" is a list of prepared turns, and the messages have the form that TRL
 # uses:
@@ -87,7 +86,8 @@ for message in messages:
 # broken ([its card](../data/tiny-tools/README.md)). So the right behaviour is there, but rare, as GRPO needs it. How
 # far training would bring a model that never learned to use a tool, this chapter does not show.
 #
-# The next cell loads the model:
+# The next cell takes the profile of this machine, with *tiny-tools* as its model if there is no GPU, and loads the
+# model:
 
 # %%
 import os
@@ -122,9 +122,9 @@ print(profile)
 # ones have larger numbers, and it cannot compute them. Each row of the data has a `prompt`, the exact `answer`, and a
 # `kind`, which the model does not see.
 #
-# Every policy of this chapter is measured on 160 *held-out* rows, which are not in the training data. The hard products
-# among them are never trained on. Of the easy ones nearly all are, mostly in other words, because there are only few
-# products of single digits. So an easy rate is about products that the policy has trained on.
+# Every policy of this chapter is measured on 160 *held-out* rows, which are not in the training data. A hard product of
+# these rows occurs nowhere in the training data. Nearly every easy one does, mostly in other words, because there are
+# only few products of single digits. So an easy rate is about products that the policy has trained on.
 
 # %%
 import json
@@ -209,7 +209,8 @@ for message in example.messages:
 
 # %% [markdown]
 # Every box below is a token. Blue tokens were written by the model. Orange tokens were written by the tool, or by the
-# template between two turns. Grey tokens are the prompt.
+# template between two turns. (Qwen3's template writes a tool's result as a turn of the *user*.) Grey tokens are the
+# prompt.
 
 # %% tags=["hide-input"]
 from html import escape
@@ -237,8 +238,8 @@ display(coloured(example))
 
 # %% [markdown]
 # The long first tokens are the template's fixed sentences and the schema. In a real tokenizer they are hundreds of
-# tokens. This tiny tokenizer has one token for each of them, so the model knows its three tools by heart and cannot
-# read the schema of a new one.
+# tokens. This tiny tokenizer has one token for each of them. So the model knows its three tools (`multiply`, and later
+# `lookup` and `guess`) by heart, and cannot read the schema of a new one.
 #
 # **Only the blue tokens earn a gradient.** The policy did not sample the orange ones, so they hold no choice of the
 # model that GRPO could reinforce. TRL's `tool_mask` is 1 for blue tokens and 0 for orange ones.
@@ -284,7 +285,7 @@ def show_tables(tables):
         print(line)
 
 # %% [markdown]
-# Play once more without the tool (the prompt then names none), and compare. The last line is all products together:
+# Play once more without the tool (the prompt then names none), and compare:
 
 # %%
 without_tool = play_products(model, [])
@@ -304,7 +305,7 @@ show_tables({"with the tool": rates_before, "without": rates_without})
 #
 # - `get_tool_answer_reward` makes a reward that is 1 for the exact final answer and adds nothing for a call.
 # - `watch` adds metrics about the calls to the log.
-# - `max_tool_calling_iterations` limits the rounds of calls in a conversation.
+# - `max_tool_calling_iterations` limits the rounds of calls in a conversation (`max_turns` above).
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -368,20 +369,21 @@ rates_taken = measured(taken_away, heldout_rows)
 show_tables({"before": rates_before, "after": rates_after, "taken away": rates_taken})
 
 # %% [markdown]
-# Without the calculator the gain is gone, so it came from the calculator. Even the easy products are wrong now:
-# the model goes on calling a tool that its prompt does not name (1.68 calls per conversation), and these calls fail.
+# Without the calculator the gain is gone. Even the easy products are wrong now: the model goes on calling a tool that
+# its prompt does not name (1.68 calls per conversation), and these calls fail.
 #
 # The gain is far larger than the uncertainty of these rates. (Whether another run gains as much, one run cannot
 # show; three earlier runs ended between 93 and 95 %, [as measured](../docs/measurements.md#a-model-that-acts).)
 #
 # ## A silent loss: the result that does not fit
 #
-# A wrong setting can take the whole gain away. `max_completion_length` limits everything after the prompt, including
-# tool results. A result that does not fit is dropped *after* the tool has run. Then the conversation ends with the
-# call, the answer is empty, and the reward is 0. No metric of TRL shows that, not even `clipped_ratio`.
+# A wrong setting can take the whole gain away. `max_completion_length` (`room` above) limits everything after the
+# prompt, including tool results. A result that does not fit is dropped *after* the tool has run. Then the conversation
+# ends with the call, the answer is empty, and the reward is 0. No metric of TRL shows that. Even `clipped_ratio` does
+# not: it counts missing end tokens, and the call has its end token.
 #
-# `lost_result` recognises such a conversation by its last message, which is a call. Play the trained model with
-# different limits:
+# `lost_result` recognises such a conversation by its last message, which is a call. (So it also counts one that has
+# used up its rounds of calls.) Play the trained model with different limits:
 
 # %%
 from statistics import mean
@@ -428,11 +430,12 @@ figures.show(figure, "Stacked bars of how conversations end. " + "; ".join(parts
 
 # %% [markdown]
 # With 10 tokens hardly any call fits. With 20 to 40 tokens the call fits, but in most conversations its result does
-# not: they end with a dropped result. At 40 tokens some results fit, but then the answer does not. From 50 tokens on,
-# call, result and answer fit. (Compare the bars with one another, not with the 91 % above: these are only the first 64
-# rows.)
+# not. At 40 tokens some results fit, but then the answer mostly does not. From 50 tokens on, call, result and answer
+# fit, except in single conversations (the thin hatched parts). (Compare the bars with one another, not with the 91 %
+# above: these are only the first 64 rows.)
 #
-# Here is one product with the whole limit of 128 tokens, and the same with 30:
+# Here is one product with the whole limit of 128 tokens, and the same with 30. The second conversation ends with its
+# call: the tool has run, but its result did not fit.
 
 # %%
 (cut_off,) = play_products(model, [multiply], room=30, rows=heldout_rows[:1])
@@ -443,15 +446,15 @@ display(coloured(after[0]), coloured(cut_off))
 #
 #     limit >= calls x (call + result + template around it) + answer
 #
-# Here the template writes 19 tokens around each result, more than the result itself has. Then look at
-# `tools/lost_results`, which `watch` logs: the fraction of conversations that end in a call. It should be near 0.
+# For this product these are 1 x (21 + 4 + 19) + 5 = 49 tokens: the template around the result is longer than the result
+# itself. Then look at `tools/lost_results`, which `watch` logs: the fraction of conversations that end in a call. It
+# should be near 0.
 
 # %% [markdown]
 # ## What the mask is for
 #
 # What would happen if the orange tokens earned a gradient, too? The trainer passes `tool_mask` to the loss, so you can
-# take it away. From here on the chapter trains several times, so first put the trainer from above into a function
-# (`room` is its `max_completion_length`):
+# take it away. From here on the chapter trains several times, so first put the trainer from above into a function:
 
 # %%
 def make_trainer(
@@ -470,7 +473,9 @@ def make_trainer(
     return trainer
 
 # %% [markdown]
-# Now take the mask away and train a new policy, otherwise as before. A third of the steps is enough to see the effect:
+# Now take the mask away and train a new policy, otherwise as before. The trainer's internal method
+# `_generate_and_score_completions` makes the batches; the cell removes `tool_mask` from them. `EndEarly` stops after a
+# third of the steps, which is enough to see the effect:
 
 # %%
 from transformers import TrainerCallback
@@ -534,21 +539,18 @@ figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 # With the mask the reward goes on rising. Without it the reward rises for a few steps and falls back, and the gradient
 # is several times as long.
 #
-# There are two likely reasons, which one run each does not separate. First, the model is trained to *write* what it
-# should only read. Second, the tool's tokens surprise it: their gradients are large, and leave a smaller part of each
-# step to the model's own tokens.
+# There are two likely reasons, which one run of each kind cannot separate. First, the model is trained to *write* what
+# it should only read. Second, the tool's tokens surprise it, so their gradients are large. The trainer shortens the
+# whole gradient to at most 1, and then little of it is left for the model's own tokens.
 #
 # Large models are trained with such a mask, too. [Jin et al. 2025](https://arxiv.org/abs/2503.09516), whose tool is a
 # search engine, mask the texts that it finds, to keep the training stable.
 #
 # <details><summary>For the curious: a longer gradient is not a longer step</summary>
 #
-# The figure shows the length of the gradient before the trainer shortens it to at most 1, and Adam divides by the
-# gradient's recent size. So the surprising tokens do not make the step longer; they decide where it goes. Among them
-# are the headers between two turns, which the model never had to write.
-#
-# Where the advantage is positive, the model learns to predict the tool's text. Where it is negative, the model is
-# pushed away from a text that it did not choose.
+# The figure shows the gradient before the trainer shortens it, and Adam divides by the gradient's recent size. So the
+# surprising tokens do not make the step longer; they decide where it goes. Among them are the headers between two
+# turns, which the model never had to write.
 #
 # </details>
 
@@ -570,11 +572,12 @@ figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 # near 0.9 - 0.5 = 0.4:
 #
 # - *Hard* products lie far below it. By heart none is right, so there a call pays.
-# - *Easy* products lie near it. By heart 44 % are right (the column *without*, before training). So a call pays for a
-#   product that the model does not know, and not for one that it knows.
+# - *Easy* products lie near it: by heart 44 % are right (the column *without*, before training). So on average a call
+#   gains almost nothing. Single products differ: a call pays for one that the model does not know, and not for one that
+#   it knows.
 #
-# Train again from new adapters, with the price and otherwise as before. The columns *free* and *priced* are two
-# trainings of the same length that differ only in the price:
+# Train again from new adapters, with the price and otherwise as before. The column *free* is the training above,
+# without a price:
 
 # %%
 PRICE = 0.5
@@ -593,13 +596,13 @@ print(f"right after a call: {mean(right_after_a_call):.0%}")
 print(f"a call pays if the rate by heart is below {border:.2f}")
 
 # %% [markdown]
-# With a price the model still calls for nearly every hard product (0.98 calls), and somewhat more rarely for an easy
-# one (0.81). The 0.81 comes from only 36 conversations: when the easy products are played more often, the model calls
-# in about 90 % of the tries. This run does not show that it calls more often for the products that it does not know
-# (near the end: *For the curious: does it call where a call pays?*).
+# With a price the model still calls for nearly every hard product (0.98 calls), and a little more rarely for an easy
+# one (0.81). The 0.81 is rough, because only 36 products are easy: with more tries, about 90 % of them have a call.
 #
-# So expect a model to learn first *on which kind of task* a tool pays. Exercise 11.2 moves the border with a higher
-# price.
+# This fits the border. It is 0.44, and by heart 44 % of the easy products are right, so for all of them together a call
+# neither gains nor costs. For a single one it does. But this run does not show that the model calls more often for the
+# easy products that it does not know (a section near the end measures it). In exercise 11.2 a higher price moves the
+# border far below 0.44.
 #
 # ## Two tools: look up, then multiply
 #
@@ -614,7 +617,11 @@ for row in shop_rows[:3]:
 # %% [markdown]
 # The model must read the prices through a tool, `lookup(item)`. If they were always the same, it could learn them by
 # heart. So they belong to an **environment**: an object that TRL makes for each conversation, and whose public methods
-# are tools. This is the whole environment:
+# are tools.
+#
+# This is the whole environment. `_start` makes the prices of a row from the row's `seed`, so they fit the row's
+# `answer`, and all conversations of a group see the same prices. The method under `@tool` is the tool: its docstring is
+# what the model reads. `_turn` counts the turn and refuses one too many.
 
 # %%
 from grpo_workbook.environments import PriceList
@@ -622,9 +629,6 @@ from grpo_workbook.environments import PriceList
 show(PriceList)
 
 # %% [markdown]
-# `_start` makes the prices of a row. The method under `@tool` is the tool: its docstring is what the model reads.
-# `_turn` counts the turn and refuses one too many.
-#
 # The trainer gets the class as `environment_factory`. The prompt names `lookup` and `multiply`, and the model must
 # choose:
 
@@ -695,7 +699,12 @@ for name in shown:
 
 # %% [markdown]
 # Three rewards judge all of them. *anywhere* searches all messages for the answer, *last text* takes the last message
-# of whatever role, and *course* is the course's. The table shows the transcripts that fool at least one:
+# of whatever role, and *course* is the reward of the trainings above (it takes and returns lists, here of one
+# transcript).
+#
+# The table shows the transcripts that fool at least one reward. In the first three rows the model never answers. In the
+# next six its last message holds the number beside something else: a call, a tool's result that it wrote itself, a
+# second number, or the marks of thinking. In the last row only the tool said the number:
 
 # %%
 
@@ -730,15 +739,17 @@ print(f"paid wrongly, of {len(transcripts)}:", fooled)
 # answers, the training above has shown.)
 #
 # A tool may also fail by its own fault, as when a server is down. A reward of 0 would teach the model not to call it.
-# So `@tool` marks such a failure, the reward is `None`, and TRL leaves the transcript out of its group. A *wrong* call,
-# in contrast, is the model's fault and earns what its answer earns.
+# So `@tool` counts every error but `CallError`, and a call that takes too long, as the tool's own fault: the reward is
+# then `None`, and TRL leaves the transcript out of its group. A *wrong* call, in contrast, is the model's fault and
+# earns what its answer earns.
 
 # %% [markdown]
 # ## A strategy: an environment of several turns
 #
 # An environment can also keep a state that changes from turn to turn, and compute the reward itself. `GuessNumber`
-# hides a number from 1 to 7 and answers *higher* or *lower* to each of three guesses. It remembers in `_found` whether
-# the number was found, and its reward is `get_reward`:
+# hides a number from 1 to 7 and answers *higher* or *lower* to each of three guesses. (Whoever always guesses the
+# middle of what is left needs at most three.) It remembers in `_found` whether the number was found, and its reward is
+# `get_reward`:
 
 # %%
 from grpo_workbook import paired_p_value, wilson_interval
@@ -815,8 +826,9 @@ print(f"before training: {mean(won(game_before)):.1%} found")
 
 # %% [markdown]
 # Now train. The environment's `get_reward` is the only reward, so the trainer gets no reward functions. Three runs with
-# three seeds show how much the result depends on the seed. Afterwards each policy plays 200 held-out games. Their
-# secrets are the same seven numbers in other draws, so no secret can be learned by heart; only the strategy can:
+# three seeds show how much the result depends on the seed. Afterwards each policy plays 200 held-out games. The prompt
+# says nothing about the secret, so only a strategy helps. The printed p is that of a paired test
+# ([chapter 08](08_evaluation.ipynb)): how likely so large a difference from the untrained policy would be by luck.
 
 # %%
 game_logs = {}
@@ -873,13 +885,13 @@ figures.show(figure, "Lines of the games won by step. " + "; ".join(parts))
 
 # %% [markdown]
 # All three runs win 78 to 80.5 % of the held-out games, more than the random player and less than binary search. Runs
-# can differ more than these three do: an earlier run of seed 0 ended at 70.0 %, hardly above the random player
-# ([as measured](../docs/measurements.md#a-model-that-acts)).
+# can differ more than these three do: an earlier execution of this chapter, with other samples, ended at 70.0 % with
+# seed 0, hardly above the random player ([as measured](../docs/measurements.md#a-model-that-acts)).
 #
 # <details><summary>For the curious: the thick lines end lower than the points</summary>
 #
-# The end of a thick line is the mean of only 20 secrets, and some secrets are harder than others, so it may be off by
-# some points in either direction. This does not explain why all three ends lie lower, and we have not found what does.
+# The end of a thick line is the mean of only 20 secrets, some of them harder than others, so it may be off by some
+# points in either direction. Why all three ends lie lower, we have not found.
 #
 # </details>
 #
@@ -941,8 +953,10 @@ common.sort(key=lambda left: (left[0] - left[1], left[0]))  # wide ranges first
 #
 # - A *row* is one range, with the number of guesses there. The darker a square, the more often this number was guessed.
 # - The *black frame* contains what is left, so a guess outside of it contradicts an earlier answer.
-# - A *dot* is what binary search would guess: the middle, or one of two middles. The titles say how many guesses are on
-#   a dot, and how many a random player within the frames would have there.
+# - A *dot* is what binary search would guess: the middle, or one of two middles. Each title gives the part of the
+#   guesses that are on a dot. *By chance* is this part for a player who guesses at random within the frames.
+# - The column *other* holds guesses outside of 1 to 7. Such a guess leaves the range as it is, so 200 games have 201
+#   guesses in the row *1 to 7*.
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -1006,10 +1020,14 @@ for guesses, reward in zip(stored_games, stored_rewards):
     print(f"{group_advantage(reward, stored_rewards):+.2f}  {guesses}")
 
 # %% [markdown]
-# In this group a first guess of 3 wins at once and is reinforced, only because the secret is 3. A first guess of 4 is
-# reinforced as well, because the right guess came after it. A first guess of 1 is penalised three times. In two of
-# these games the mistake came later: the last guess, 1 or 8, contradicts an earlier answer. But the first guess gets
-# the same advantage as the last one. So within one group the signal for a first guess is mostly noise.
+# Look at the first guesses:
+#
+# - 3 wins at once and is reinforced, only because the secret is 3.
+# - 4 is reinforced as well, because the right guess came after it.
+# - 1 is penalised three times. In two of these games the mistake came later: the last guess, 1 or 8, contradicts an
+#   earlier answer. But the first guess gets the same advantage as the last one.
+#
+# So within one group the signal for a first guess is mostly noise.
 #
 # Only the average over many groups can tell a good first guess from a bad one. How much better is a good one? Let the
 # random player of the last section begin with each number, and count the games that it wins:
@@ -1095,9 +1113,9 @@ figures.show(figure, "Advantages by first guess, means: " + "; ".join(parts))
 #
 # <details><summary>For the curious: why did training still find the 4?</summary>
 #
-# The training above had 640 games, about twice as many. Yet after it the model of seed 0 begins with 4 more often, as
-# the row *1 to 7* of the tables shows. A likely reason is that the later guesses improved during training, so that a
-# good start paid more and more; this one run does not show it.
+# The training had 640 games, about twice as many, and after it the model of seed 0 begins with 4 more often (the row *1
+# to 7* of the tables). A likely reason, which this one run does not show: its later guesses improved, so that a good
+# start paid more and more.
 #
 # </details>
 
@@ -1129,9 +1147,8 @@ for name, episodes in (("a product", after), ("a game", trained_games)):
     print(f"{name:10}: {read:4.0f} tokens read for a conversation of {length:.0f}")
 
 # %% [markdown]
-# In the game the model reads more than twice as many tokens as the conversation has. In addition, in every turn all
-# conversations of a batch wait for the slowest one. If the model does not stop in one of them, the whole step waits
-# until that conversation reaches its limit, `max_completion_length`.
+# In the game the model reads more than twice as many tokens as the conversation has. In addition, all conversations of
+# a batch wait in every turn for the slowest one, which may go on until its limit, `max_completion_length`.
 
 # %% [markdown]
 # ## Which real models can be trained with tools?
@@ -1147,8 +1164,7 @@ for name, episodes in (("a product", after), ("a game", trained_games)):
 # | Llama 3.1, 3.2 | Llama 3, LLaVA-NeXT |
 # | gpt-oss, GLM-4-MoE, Nemotron 3, LFM2 (newer template), LFM2.5 | Phi-3, Cohere, SmolVLM, LFM2 (first template) |
 #
-# So this chapter is for the course's Qwen3 and not for its Gemma 3. With a model of the right column the trainer stops
-# before the first step and says why.
+# With a model of the right column the trainer stops before the first step and says why.
 #
 # <details><summary>When your model's template is not on TRL's list</summary>
 #
@@ -1182,6 +1198,8 @@ for name, episodes in (("a product", after), ("a game", trained_games)):
 #
 # (TRL leaves a transcript out of its group only if *all* its rewards are `None`. Beside another reward, a `None` counts
 # as 0.)
+#
+# The next three sections are optional; then come the exercises.
 
 # %% [markdown]
 # ## For the curious: what does the trained model still know by heart?
@@ -1204,8 +1222,8 @@ show_tables({"untrained": rates_without, "calls forbidden": rates_by_heart})
 # ## For the curious: does it call where a call pays?
 #
 # Does the model of the priced run call more often for the easy products that it does not know? The next cells play each
-# of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times freely, and eight times with calls
-# forbidden.
+# of 60 products (36 easy ones and 24 hard ones) sixteen times: eight times freely, to see how often the model calls,
+# and eight times with calls forbidden, to see how often it is right by heart.
 
 # %% tags=["hide-input"]
 TRIES = 8
@@ -1231,7 +1249,7 @@ def rates_of_products(model, rows, is_counted):
     return np.array(counted).reshape(len(rows), TRIES).mean(axis=1)
 
 # %% [markdown]
-# The eight free conversations show how often the model calls, and the other eight how often it is right by heart:
+# Play all of them:
 
 # %% tags=["hide-input"]
 by_kind = sorted(heldout_rows, key=lambda row: row["kind"])  # the easy ones first
@@ -1256,10 +1274,9 @@ for name, chosen in groups.items():
     print(f"{name:22} {chosen.sum():2} products, calls in {rate:.0%} of the tries")
 
 # %% [markdown]
-# In the figure each point is a product, moved a little at random so that equal ones stay visible. The horizontal axis
-# is the rate right by heart, and the dashed line is the border: a call pays for the products to the left of it. Each
-# thick line is the mean of the easy products on its side. A policy that knows what it knows would have its left line
-# near the top and its right line near the bottom:
+# Each point of the figure is a product, moved a little at random so that equal ones stay visible. A call pays for the
+# products to the left of the dashed line, which is the border. Each thick line is the mean of the easy products on its
+# side. If the model knew where a call pays, the left one would be near the top, and the right one near the bottom:
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 4.0)
@@ -1305,9 +1322,9 @@ print(f"left minus right: {gap:+.2f}, 95 % interval from {low:+.2f} to {high:+.2
 # eight tries is rough, so some products may stand on the wrong side of the border, which makes a difference harder to
 # see.)
 #
-# To learn this is hard. A call gains or costs a few tenths, while an answer by heart earns 0 or 1 by luck. Only the
-# groups of this one product tell about it, and once nine of ten tries call, a group of eight has on average less than
-# one answer by heart to compare with.
+# This is hard to learn. A call gains or costs only a few tenths, while an answer by heart earns 0 or 1 by luck. Only
+# the groups of this one product tell about it. And once nine of ten tries call, a group of eight has on average less
+# than one answer by heart, so there is often nothing to compare with.
 
 # %% [markdown]
 # ## For the curious: a tool that runs the model's programs
@@ -1348,7 +1365,8 @@ class CodeTask(Environment):
         return float(self._passed)
 
 # %% [markdown]
-# Here are three programs, as a model would send them. The second one tries to leave the test early:
+# The task is `is_at_most(n)`: is n 19 or less? Here are three programs, as a model would send them. The second one
+# tries to leave the test early. The last column is the reward:
 
 # %% tags=["hide-input"]
 task = read_tasks(CODE_TASKS["heldout"])[0]
@@ -1366,8 +1384,7 @@ sandbox.close()
 
 # %% [markdown]
 # The tiny model cannot read the schema of this tool. A Qwen3 on a GPU can, with `environment=CodeTask` in
-# `make_trainer` (not run on a GPU). A test of the course runs it on a CPU, with a tiny model that has learned one call
-# by heart.
+# `make_trainer` (not run on a GPU; a test of the course runs it on a CPU, with a tiny model that has learned one call).
 
 # %% [markdown] tags=["remove-cell"]
 # The numbers that the tests of this course look at:
@@ -1454,8 +1471,7 @@ check("11.1", tool_mask);
 # </details>
 #
 # Compare your masks with those of the conversations that this chapter has played. They should be equal everywhere. With
-# a 1 too many the model would be trained to write what it should read, and with a 0 too many it would not be trained on
-# something that it wrote.
+# a 1 too many the model would be trained to write what it should read.
 
 # %%
 header = tokenizer.encode(
@@ -1760,8 +1776,8 @@ check("11.6", game_reward);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Keep two bounds, `low` and `high`, as `guess_tables` does. Compare each guess with them *before* you use its answer to
-# move one of them.
+# Keep two bounds, `low` and `high`: what is left lies between them. Compare each guess with them *before* you use its
+# answer to move one of them.
 #
 # </details>
 #
@@ -1785,8 +1801,9 @@ check("11.6", game_reward);
 #
 # </details>
 #
-# Now train on the game with your reward, with the same seed and as many steps as above. Then the policy plays the same
-# held-out games, and a game counts as before: it is won, or it is not. Do your parts help?
+# Now train on the game with your reward, with the same seed and as many steps as above. (The environment keeps each
+# guess in `_transcript`, as a tuple of one number.) Then the policy plays the same held-out games, and a game counts as
+# before: it is won, or it is not. Do your parts help?
 
 # %%
 class GameWithParts(GuessNumber):
@@ -1838,8 +1855,8 @@ except NotImplementedError:
 #   warning: watch `tools/lost_results`.
 # - A correctness reward teaches the model to call always. With a price, a call pays only where the rate by heart is
 #   below the border, that is the rate after a call minus the price. With a price of 0.5 our model kept calling for hard
-#   products and called somewhat more rarely for easy ones. That it knows for a single product whether a call pays is
-#   not shown.
+#   products and called a little more rarely for easy ones, where on average a call neither gained nor cost. That it
+#   knows for a single product whether a call pays is not shown.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
