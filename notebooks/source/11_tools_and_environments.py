@@ -86,10 +86,9 @@ for message in messages:
 # broken ([its card](../data/tiny-tools/README.md)). So the right behaviour is there, but rare, as GRPO needs it. How
 # far training would bring a model that never learned to use a tool, this chapter does not show.
 #
-# The next cell takes the profile of this machine, with *tiny-tools* as its model if there is no GPU, and loads the
-# model:
+# The folded cell chooses the *profile*, the settings that fit this machine. Without a GPU its model is *tiny-tools*:
 
-# %%
+# %% tags=["hide-input"]
 import os
 
 from grpo_workbook import choose_profile, config, load_policy, quiet, use_one_thread
@@ -114,8 +113,13 @@ def tools_profile(seed=None):
 profile = tools_profile()
 if os.path.isdir(profile.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
-model, tokenizer = load_policy(profile)
 print(profile)
+
+# %% [markdown]
+# `load_policy` loads the model of the profile and adds a new LoRA adapter:
+
+# %%
+model, tokenizer = load_policy(profile)
 
 # %% [markdown]
 # The tasks are two kinds of products. *Easy* ones have single digits, and the model knows some of them by heart. *Hard*
@@ -420,7 +424,7 @@ axes.set(xlabel="max_completion_length, tokens", ylabel="fraction of conversatio
 enough = [room for room, rate in zip(rooms, right_rates) if rate > 0.5]
 title = "No limit is enough for call, result and answer"
 if enough:
-    title = f"Below {enough[0]} tokens the result or the answer does not fit"
+    title = f"Below {enough[0]} tokens call, result or answer does not fit"
 axes.set_title(title, loc="left")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 parts = []
@@ -940,7 +944,7 @@ for name, tables in (("before", tables_before), ("after", tables_after)):
     every_guess = sum(tables.values())
     wrong = contradicting(tables)
     print(f"{name:7} {wrong:.1%} of {every_guess.sum():.0f} guesses contradict", end="")
-    print(f" an answer, {every_guess[-1]:.0f} of them are outside 1 to 7")
+    print(f" an answer; guesses outside 1 to 7: {every_guess[-1]:.0f}")
 guesses_at = {}  # range -> guesses in both tables
 for left in set(tables_before) & set(tables_after):
     both_tables = tables_before[left] + tables_after[left]
