@@ -60,7 +60,7 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 # On the right the reward reaches its maximum, and not one held-out problem is answered correctly and in the right form
 # any more. The author of that reward wanted to see the steps of the calculation, and paid for equals signs. The reward
 # alone cannot show such a failure, because the reward is what the model exploits. So you need more curves, and you need
-# to know how each of them looks in a healthy run.
+# to know how each looks in a healthy run.
 
 # %% [markdown]
 # ## The curves of a healthy run
@@ -77,15 +77,17 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 #   weighting, each from 0 to 1.
 # - *Spread, zero-variance groups*: is there something to compare? The *spread* is TRL's `reward_std`, the standard
 #   deviation of all rewards of a step. In a *zero-variance group* all rewards are equal, and the panel shows the
-#   fraction of such groups.
+#   fraction of such groups, TRL's `frac_reward_zero_std`.
 # - *Entropy*: how undecided is the policy about its next token?
 # - *Tokens*: how long are the completions?
 # - *Gradient norm, adapter change*: is there a gradient, and do the adapters move? Their change is a fraction of their
-#   norm at the start (which is that of LoRA's `A` alone, because `B` is 0 then).
+#   norm at the start.
 # - *Held-out problems*: can the model solve problems that it never trains on? *Strict* is the accuracy of the first
 #   figure: right, and in the right form. *Lenient* is right in any form.
 #
 # <details><summary>Which weights are these?</summary>
+#
+# The norm at the start is that of LoRA's `A` alone, because `B` is 0 then.
 #
 # The settings in the stored logs name the model `data/tiny-qwen3`. This was the folder of these weights when the runs
 # were recorded; today's `tiny-qwen3` is another model.
@@ -99,7 +101,7 @@ title = "Healthy: the reward rises, and the held-out accuracy too"
 figures.show(*run_panels(healthy, title=title))
 
 # %% [markdown]
-# The table answers two questions about each panel: how does it look in a healthy run, and when should you worry?
+# How does each panel look in a healthy run, and when should you worry?
 #
 # | panel | healthy | worry when |
 # | --- | --- | --- |
@@ -214,8 +216,8 @@ figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. On 
 # because the policy still equals its reference.
 #
 # The run above logged no KL, so the figure shows a second healthy run, with `beta` at 0.04. The faint lines are single
-# steps, and the bold lines are medians of seven steps. The vertical axis is broken: its upper part shows one step whose
-# KL was far higher than all others.
+# steps, and the bold lines are medians of seven steps. The vertical axis is broken: its upper part shows one step with
+# a far higher KL.
 
 # %% tags=["hide-input"]
 kl_run = read_run(LOGS / "healthy_beta_0.json").table
@@ -249,15 +251,15 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
              f"at 0 and meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
-# The KL of a step is estimated from its sampled tokens. A single token to which the policy gives a far smaller
-# probability than the reference does makes the estimate jump, as in the upper part of the figure. So look at the bold
-# line. A healthy KL grows and then levels off. Worry when it is 1.7 nats per token or more above its first
-# step: this bound lies between the healthy and the broken runs of our GPU logs.
+# The KL of a step is estimated from its sampled tokens. Now and then a token is sampled that the policy finds very
+# unlikely, and the reference does not. One such token makes the estimate jump, as in the upper part of the figure. So
+# look at the bold line. A healthy KL grows and then levels off. Worry when it is 1.7 nats per token or more above its
+# first step: this bound lies between the healthy and the broken runs on GPUs whose logs we have.
 #
-# **Do not take the speed at which this entropy falls as the norm for a real model.** A sum of small numbers has one
-# right answer and nearly one wording, so little is left to be undecided about. A real model that loses its entropy this
-# fast may stop exploring: its completions become alike, GRPO has nothing to compare, and learning ends. DAPO
-# ([arXiv 2503.14476](https://arxiv.org/abs/2503.14476)) calls this *entropy collapse*.
+# **Do not take the speed at which this entropy falls (86 % in 30 steps) as the norm for a real model.** A sum of small
+# numbers has one right answer and nearly one wording, so little is left to be undecided about. A real model that loses
+# its entropy this fast may stop exploring: its completions become alike, GRPO has nothing to compare, and learning
+# ends. DAPO ([arXiv 2503.14476](https://arxiv.org/abs/2503.14476)) calls this *entropy collapse*.
 #
 # So compare the entropy of your run with that of its own first steps, and ask how much the reward rose while the
 # entropy fell (exercise 05.4).
@@ -288,8 +290,7 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost}; the KL st
 # ## What is wrong with a sick run?
 #
 # The next figure shows twelve runs of the same tiny model. One of them is healthy. In each of the others
-# `benchmarks/diagnosis.py` made one change that makes the run sick. The cell is folded, because its code names the
-# changes.
+# `benchmarks/diagnosis.py` made one change that makes the run sick (the folded code names it).
 #
 # Each panel is the reward of one run over the optimizer steps, pale for single steps and bold for means of five. Every
 # panel has a scale of its own, from 0 upwards, because the runs have different rewards. Before you read on, decide:
@@ -318,20 +319,15 @@ figures.show(figure, words)
 # %% [markdown]
 # The next cell prints the change in each run and what is wrong with it, as `diagnose` names it. `diagnose` is a
 # function of this course that reads all metrics of a log and returns its *findings*. For the first finding the cell
-# also prints how serious it is, from which step on it holds, and the metric or setting that shows it. Some words of the
-# output first:
+# also prints how serious it is, from which step on it holds, and the metric or setting that shows it. Three names
+# first:
 #
-# - *Answers shifted*: each problem has the answer of another one.
-# - *Unknown end token*: the trainer waits for a token that the model has never learned.
-# - *Rate* is the learning rate.
-# - *Equal in each group*: the reward depends on the problem alone.
-# - *Other weights trained*: the optimizer has been given other weights than the adapters.
 # - `completions/unique_fraction` is the fraction of different texts in a group, and `completions/clipped_ratio` is the
 #   fraction of completions that are cut off at the limit.
 # - The *t* of a line says how surely the reward rises or falls: it is the slope of a straight line through the rewards,
 #   divided by the slope's standard error.
 #
-# The folded cell above made the two dictionaries: `changes` has the change of each run, and `sick` has its log.
+# In the code, `changes` has the change of each run, and `sick` has its log (both from the folded cell above).
 
 # %%
 from grpo_workbook.diagnosis import diagnose
@@ -344,12 +340,21 @@ for number, (name, change) in enumerate(changes.items(), start=1):
     print(f"{row}step {finding.step:2}  {metric} {evidence.value:.3g}")
 
 # %% [markdown]
-# Run 10 is the healthy one, but the reward alone could not tell you. Five rewards rise (runs 2, 5, 7, 8 and 10), and
-# the best-looking of them is that of run 7, which is paid for equals signs. Two rewards fall to 0 (runs 3 and 11), and
-# that of run 1 is high from the first step.
+# Run 10 is the healthy one, but the reward alone could not tell you:
 #
-# Four rewards hardly rise (runs 4, 6, 9 and 12), for four different causes. In run 6 the adapters hardly move, in run
-# 12 they do not move at all, and run 9 has almost no gradient. Run 4 is recognised by a setting, its `beta` of 10.
+# | the reward | runs |
+# | --- | --- |
+# | rises | 2 (a little), 5, 7, 8, 10 |
+# | falls to 0 | 3, 11 |
+# | hardly rises | 4, 6, 9, 12 |
+# | is high from the first step | 1 |
+#
+# The best-looking rise is that of run 7, which is paid for equals signs. In run 5 each problem has the answer of
+# another one, and in run 8 the trainer waits for an end token that the model has never learned.
+#
+# The four that hardly rise have four different causes. Run 4 has a `beta` of 10. In run 6 the learning rate is too low,
+# and the adapters hardly move. In run 9 the reward depends on the problem alone, so there is almost no gradient. In run
+# 12 the optimizer got other weights, and the adapters do not move at all.
 #
 # Why is run 1 sick, although its reward is high? Its temperature is 0.05, and the model's most likely answer is mostly
 # right. The cell compares its log, `cold_sampling`, with that of the healthy run:
@@ -368,10 +373,9 @@ for name in ("cold_sampling", "healthy"):
 # %% [markdown]
 # ### Six questions
 #
-# To find out what is wrong with a run, ask six questions. Their order leads from a completion to a better model:
-# numbers, completions, differences within a group, moved adapters, a higher reward, better answers. A fault usually
-# spoils what comes after it, too, so look for the first one. The first folded cell lists the questions, and the second
-# draws them:
+# To find out what is wrong with a run, ask six questions. They follow the path of learning: finite numbers, whole
+# completions, differences within a group (they make the gradient), adapters (it moves them), and the results. A fault
+# usually spoils what comes after it, too, so look for the first one. The folded cell lists the `questions`:
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -419,7 +423,8 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
 
 # %% [markdown]
 # The names on the right are findings of `diagnose`. For each question, the next cell prints its findings and what the
-# log shows for them:
+# log shows for them. A reward is *drowned* if the larger spread of another reward hides it. If nearly all completions
+# are cut off, `truncated` allows a small rise (run 2):
 
 # %%
 from grpo_workbook.diagnosis.findings import CATALOGUE
@@ -431,19 +436,19 @@ for question, (_, findings_there) in questions.items():
 print(f"None of these\n    healthy          {CATALOGUE['healthy'].symptom}")
 
 # %% [markdown]
-# When have the adapters moved too far? The limit is 50 % of their initial norm. If at some time the run had also lost
-# at least half of its reward's range, the limit is 25 %. These limits come from short healthy runs, so in a long run
-# look at the reward and at the held-out accuracy, too.
+# When have the adapters moved too far? The limit is 50 % of their norm at the start. The *range* of a reward is the
+# distance from its lowest step to its best mean of five steps. If the run has also lost at least half of its reward's
+# range, the limit is 25 %. (The figure calls this *half the reward*.) The limits come from short healthy runs: in a
+# long run look at the held-out accuracy, too.
 #
 # [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every bound with its
 # reason.
 #
-# <details><summary>Five names that need more words</summary>
+# <details><summary>Four names that need more words</summary>
 #
 # - *Truncated* means that completions are cut off at their maximum length. If at least nine in ten are cut off, the
 #   reward may even rise a little, as in run 2 (*at most 4 tokens*), where no function pays more than a quarter of its
 #   maximum. If one pays more, the completions had room for what it pays for, and the finding is `never_ends`.
-# - A reward is *drowned* if the larger spread of another reward hides it.
 # - A form is *ignored* if its reward has a weight near 0.
 # - `rate_too_low` needs a reward that hardly rises, besides adapters that hardly move. With the small rates of a real
 #   model the adapters of a healthy run may also move by less than 0.5 % in its first steps.
@@ -453,11 +458,10 @@ print(f"None of these\n    healthy          {CATALOGUE['healthy'].symptom}")
 #
 # </details>
 #
-# <details><summary>How the reward's range is measured, and where the limits of the movement come from</summary>
+# <details><summary>How a loss of the reward is measured, and where the limits of the movement come from</summary>
 #
-# The range goes from the lowest single step to the best mean of five steps. What was lost is the deepest fall from one
-# mean of five steps to a later one. With a best mean of 2.0 and a lowest step of 0.6 the range is 1.4, and a fall from
-# 2.0 to 1.0 has lost more than half of it.
+# What was lost is the deepest fall from one mean of five steps to a later one. With a best mean of 2.0 and a lowest
+# step of 0.6 the range is 1.4, and a fall from 2.0 to 1.0 has lost more than half of it.
 #
 # A run whose reward rises and stays up is never called `rate_too_high`. The limits rest on healthy runs of 30 to 60
 # steps, which stay below 20 %, with a `lora_alpha` of twice the rank. A long run, or an adapter with another alpha, may
@@ -467,8 +471,9 @@ print(f"None of these\n    healthy          {CATALOGUE['healthy'].symptom}")
 
 # %% [markdown]
 # `diagnose` asks the six questions for you. `as_text` prints its findings with the evidence (*seen*) and the cure
-# (*do*), and then the findings that this log cannot show (*not judged*). Each number under *seen* has a bracket with
-# the bound to compare it with. Here is the finding of the gamed run from the beginning:
+# (*do*), and then the findings that this log cannot show (*not judged*). The bracket behind a number under *seen* says
+# what a healthy run would show: here a *t* over 2.5, and an accuracy over its first value. The gamed run from the
+# beginning:
 
 # %%
 from grpo_workbook.diagnosis import as_text
@@ -500,9 +505,9 @@ print(as_text(diagnose(shows_work)[:1], shows_work))
 # ## What to do: watch the run while it trains
 #
 # A diagnosis after the run comes too late: the hours are spent. TRL logs most of what is needed while the run trains.
-# In the figure, the blue helpers on the left add their numbers to TRL's log, and the green ones on the right read it.
-# One of these, `HealthCallback`, diagnoses the log while the run goes on, and can end the run. It also logs a number
-# that TRL does not: `adapter/change`, how far the adapters have moved.
+# In the figure, the white box is TRL's trainer. The blue helpers add their numbers to its log, and the green ones read
+# it. One of these, `HealthCallback`, diagnoses the log while the run goes on, and can end the run. It also logs a
+# number that TRL does not (not drawn): `adapter/change`, how far the adapters have moved.
 
 # %% tags=["hide-input"]
 boxes = {
@@ -547,7 +552,8 @@ if os.path.isdir(profile.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
 
 # %% [markdown]
-# Then load the model and the problems, those for training and the held-out ones:
+# Then load the model and the problems, those for training and the held-out ones. (Unsloth's output names only
+# `SFTTrainer`, but GRPO runs on a CPU, too.)
 
 # %%
 import unsloth
@@ -596,10 +602,11 @@ args = GRPOConfig(
 # %% [markdown]
 # `HeldoutProbe` samples answers to 64 held-out problems every ten steps. `HealthCallback` ends the run at the findings
 # of `stop_on`: here `nan` and `collapsed`, after which nothing more is learned. With `panels=True` it also redraws one
-# figure in place. In the panel *tokens*, the line *longest* is the length of the step's longest completion.
+# figure in place. In the panel *tokens*, the line *longest* is the length of the step's longest completion. (The
+# variable `longest` is the limit.)
 #
 # The function `train` adds these two callbacks to those of chapter 04: `Float32Adapters`, which keeps the adapters in
-# float32, and `RewardBar`, the progress bar. The other runs of this chapter use it too.
+# float32, and `RewardBar`, the progress bar.
 
 # %%
 from grpo_workbook import Float32Adapters, HeldoutProbe, RewardBar
@@ -631,9 +638,8 @@ trainer = train(model, watched, args, [probe, health])
 #
 # What is the diagnosis at the end? `diagnose` must know which reward judges the answer and which judges the form. The
 # log does not say so, but the reward functions do, through the decorator `@reward(role="correctness")`. So we pass them
-# to `read_run`, too. In the output, the reward and `frac_reward_zero_std` are means over the last quarter of the steps,
-# and *at first* over the first quarter. For the held-out accuracy these are the last and the first measurement. The
-# loss is the mean of its absolute values.
+# to `read_run`, too. The output compares the last quarter of the steps with the first (*at first*), and for the
+# held-out accuracy the last probe with the first one. The loss is averaged without its sign.
 
 # %%
 live = read_run(trainer.state.log_history, functions)
@@ -731,8 +737,8 @@ figures.show(figure, f"Line charts over the steps: {', '.join(words)}.")
 # %% [markdown]
 # The held-out accuracy is lost first. At step 15 the reward is still flat, and no answer is strictly right any more.
 # Then the reward rises to its maximum within a few steps, and the completions become as long as they may be. Nothing in
-# this reward pays for a right answer or for its form, so nothing keeps them. Read what the model writes about the first
-# held-out problem, at steps 0, 15, 20 and 40:
+# this reward pays for a right answer or for its form, so nothing keeps them. Read what the model writes at steps 0, 15,
+# 20 and 40 about the first held-out problem (29 ribbons, 6 are sold: how many are not?):
 
 # %%
 for step, texts in keeper.seen:
@@ -743,15 +749,16 @@ for step, texts in keeper.seen:
 # At step 15 the model puts calculations into the tags, which breaks the form. At steps 20 and 40 it writes one
 # calculation after another until it is cut off, and few of them have to do with the question. Each has an equals sign,
 # which is all that the reward asks for.
-#
+
+# %% [markdown]
 # The last steps of such a run have the highest reward and the worst policy. So judge steps by held-out accuracy, which
 # the reward does not measure. With `HeldoutProbe(stop=True)` a run ends when clearly fewer problems are right than at
 # the best step.
 #
-# What does *clearly* mean? The paired test of chapter 08 gives a p-value for the fall from the best probe to the latest
-# one: the probability of a fall at least as large if nothing has changed. Such a fall can happen by chance
-# between any two probes, and the 9 probes of this run make 36 pairs. So the limit is not 0.05, but 0.05 / 36. The cell
-# makes this test for the first probes:
+# What does *clearly* mean? The probe compares the latest accuracy with the best one so far. How probable is a fall at
+# least as large if nothing has changed? This is the p-value of the paired test (chapter 08). With a limit of 0.05, a
+# single comparison gives a false alarm in at most one of twenty cases. But the best and the latest may be any two of
+# this run's 9 probes, which make 36 pairs. So the limit is 0.05 / 36. The cell makes this test for the first probes:
 
 # %%
 from math import comb
@@ -784,10 +791,11 @@ for step, texts in keeper.seen[1:5]:
 # points, from the middle of the run on, in four of five runs or more.
 #
 # </details>
-#
+
+# %% [markdown]
 # The best step of this run is 0, which is the adapter as the live run had left it. How much accuracy did `keep` save?
 # The probe chose the step by its own 64 problems, so we test the kept and the last adapter on other problems. (These
-# answers are greedy. The probe samples its answers at temperature 1, which gives a lower accuracy.)
+# answers are greedy, which gives a higher accuracy than the probe's sampling at temperature 1.)
 
 # %%
 from grpo_workbook import evaluate, load_model
@@ -820,7 +828,7 @@ print(f"\nstopped after {stopped.state.global_step} of 30 steps")
 # %% [markdown]
 # The finding holds from step 2 on. The run stopped at step 4, because `HealthCallback` reports such a finding only when
 # three checks in a row have made it. (With `every=1` it checks after each step.) The cure it prints is a first step
-# only: 0.03 is still 30 times the healthy rate, so you may have to go lower still.
+# only: 0.03 is still 30 times the healthy rate.
 
 # %% [markdown]
 # ## How long must you wait on a GPU?
@@ -843,10 +851,10 @@ gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
 # The grey band is the first 30 steps, in which the tiny model learns its task. The dashed line is the maximum length,
 # where it is known.
 #
-# Every run has a scale of its own for the reward, which does not begin at 0. So read the numbers beside the reward
+# Every run has a scale of its own for the reward, which need not begin at 0. So read the numbers beside the reward
 # before you call a jump large. The scale of the KL is logarithmic. The last run comes from another program. It logs a
-# KL penalty instead, which is roughly the KL per token, with gaps where its estimate is negative. Before you read on,
-# decide: **which of the runs would you stop?**
+# KL penalty instead, which is roughly the KL per token. Where its estimate is negative, which a logarithmic scale
+# cannot show, the line has a gap. Before you read on, decide: **which of the runs would you stop?**
 
 # %% tags=["hide-input"]
 limits = [768, None, 200, 200, 1849, 1024]
@@ -900,11 +908,9 @@ for name, log in gpu_runs.items():
 # %% [markdown]
 # Three of the runs learn. `gemma3_1b` earns 0.63 at step 30 and 0.62 at step 60. Whoever stops it there stops a healthy
 # run: at step 100 it earns 1.38. `qwen25_3b` earns next to nothing at step 30, and ends at 1.54. `llama32_3b` rises
-# early, then stays level for about a hundred steps, and only then climbs to 7.5.
-#
-# So 30 flat steps mean little, and a level stretch after a rise means little too. At step 100 these three runs are
-# clearly above their start. They are only three runs, but because of them we wait for about 100 steps: only then do we
-# call a reward flat that has never risen.
+# early, then stays level for about a hundred steps, and only then climbs to 7.5. Thirty flat steps mean little, and a
+# level stretch after a rise means little too. At step 100 these three runs are clearly above their start. So we call a
+# reward flat only if it has not risen within about 100 steps. (Three runs are few: this is a rule of thumb.)
 #
 # Other curves show a disease sooner. In the three runs that learn, the KL starts at 0 and ends between 0.03 and 0.11.
 # What is wrong with the other three? Exercise 05.5 asks you to find out. Two of their logs say more than the figure:
@@ -1028,10 +1034,9 @@ for name, change in changes.items():
 # `diagnose` first asks whether the completions end and the adapters move, why it wants a rise beyond chance (the *t*),
 # and why *hacked* comes last.
 #
-# Something else misleads the rule: its margins are too small. The reward of these four runs can reach 3, so 0.05 is a
-# sixtieth of it, and chance alone gives more. So `diagnose` asks for a gain of at least 15 % of the highest reward. The
-# margin of the held-out accuracy is too small as well: it is about three of 64 problems, although a dot is uncertain by
-# up to 12 points.
+# The margins of the rule are too small, too. The reward of these four runs can reach 3, so `diagnose` asks for a gain
+# of at least 15 % of the highest reward. And 0.05 of the accuracy is about three of 64 problems, although a dot is
+# uncertain by up to 12 points.
 
 # %% [markdown]
 # ### The clinic
@@ -1056,9 +1061,10 @@ for letter, run in patients.items():
 
 # %% [markdown]
 # In the figure, each row is a patient, and each column shows a metric over the optimizer steps. Look first at the parts
-# of the reward, whose lines are named at the bottom. Then look at the columns that may explain them. *Unique texts* is
-# the fraction of different texts in a group, and the dots in the last column are the measured steps. The runs are of
-# different lengths, from 15 to 30 steps, so a curve that ends early means nothing:
+# of the reward, whose lines are named at the bottom (*strict* is the reward `strict_format`). Then look at the columns
+# that may explain them. *Unique texts* is the fraction of different texts in a group, and the dots in the last column
+# are the measured steps. The runs are of different lengths, from 15 to 30 steps, so a curve that ends early means
+# nothing:
 
 # %% tags=["hide-input"]
 looks = {
@@ -1103,10 +1109,29 @@ figures.show(*run_panels(patients[LETTER], title=f"Patient {LETTER}"))
 # %% [markdown]
 # ### Exercise 05.2 · `my_diagnosis` · hard · 20 minutes
 #
-# Return for each letter the name of its finding, from these (the section *Six questions* explains them): `collapsed`,
+# Return for each letter the name of its finding, from these (their meanings are folded below): `collapsed`,
 # `drowned`, `format_ignored`, `frozen`, `hacked`, `healthy`, `kl_too_high`, `no_gradient`, `rate_too_high`,
 # `rate_too_low`, `reward_falls`, `reward_flat`, `saturated`, `wrong_answers`. Name a cause, not its effect. Use the two
 # figures, the weights and, if you want numbers, `patients["A"].table`; ask `diagnose` only afterwards.
+#
+# <details><summary>What the names mean</summary>
+#
+# - `collapsed`: completions of a group are the same text;
+# - `drowned`: the larger spread of one reward hides another one;
+# - `format_ignored`: correctness rises, the form does not;
+# - `frozen`: there is a gradient, but the adapters do not move;
+# - `hacked`: the held-out accuracy falls, or stays while the reward rises;
+# - `healthy`: the reward rises, groups differ, there is a gradient;
+# - `kl_too_high`: the KL grows by 1.7 nats per token or more;
+# - `no_gradient`: nearly all groups have zero variance, and the gradient is near 0;
+# - `rate_too_high`: the adapters jump, and the reward collapses;
+# - `rate_too_low`: the adapters hardly move, and the reward is flat;
+# - `reward_falls`: the reward falls, or fell deeply and did not recover;
+# - `reward_flat`: the reward is flat;
+# - `saturated`: groups have zero variance because all answers are right;
+# - `wrong_answers`: the form is learned, but correctness stays near 0.
+#
+# </details>
 
 # %% tags=["exercise"]
 def my_diagnosis(letter: str) -> str:
@@ -1120,7 +1145,7 @@ check("05.2", my_diagnosis);
 #
 # A dict from letter to name is enough. When one text in eight is unique, all eight are the same. In C, D and F some
 # part of the reward rises: is it the part that matters, and what is its weight? For E, use the limits of the adapters'
-# movement in *Six questions*; how its reward's range is measured is folded below them.
+# movement in *Six questions*.
 #
 # </details>
 #
@@ -1347,13 +1372,14 @@ check("05.5", gpu_diagnosis);
 #
 # ### When is a rise more than chance?
 #
-# A reward that rises may do so by chance. In the folded cell below, `slope_t` fits a straight line through the points,
-# and divides the slope of this line by the slope's standard error (how far the slope would typically be off by chance).
-# The quotient is *t*. `first_rise` finds the first point at which t passes a bound. How large must this bound be?
+# In the folded cell below, `slope_t` fits a straight line through the points, and divides the slope of this line by the
+# slope's standard error (how far the slope would typically be off by chance). The quotient is *t*. `first_rise` finds
+# the first point at which t passes a bound. How large must this bound be?
 #
-# With few points, t is often large by chance: with 4 points, pure noise has a t of 3 or more, up or down, in 10 % of
-# cases. So the bound must depend on the number of points, which Student's distribution takes into account. And you look
-# again after every point, and each look is another chance to be fooled. So the bound must also be strict.
+# - *Few points*: with 4 points, pure noise has a t of 3 or more, up or down, in 10 % of cases. So the bound must depend
+#   on the number of points, which Student's distribution takes into account.
+# - *Many looks*: you look again after every point, and each look is another chance to be fooled. So the bound must also
+#   be strict.
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -1462,8 +1488,7 @@ for name, log in gpu_runs.items():
 #   In a single metric many diseases look alike; a second metric tells them apart.
 # - To see whether a run can still learn, read `frac_reward_zero_std`, not `reward_std`.
 # - On a GPU wait for about 100 steps before you call a reward flat: one of three healthy published runs earned no more
-#   at step 60 than at step 30. A level stretch after a rise is no reason to stop. The KL and the lengths can show a
-#   disease sooner.
+#   at step 60 than at step 30. The KL and the lengths can show a disease sooner.
 # - A run is learning if its reward and its held-out accuracy rise together. If they do not, ask the six questions: on
 #   other people's runs they named the cause in about half.
 # - `HealthCallback` asks these questions while a run trains and can stop it, and `python -m grpo_workbook diagnose`
