@@ -1,16 +1,17 @@
 # %% [markdown]
 # # 04 · A GRPO run you can trust
 #
-# How do you train a model with GRPO so that you can trust the result? This chapter begins with a training script of 40
-# lines that you can copy. It then repeats each step of the script and adds the checks and measurements that the script
-# lacks.
+# How do you train a model with GRPO so that you can trust the result? This chapter begins with a training script of
+# fewer than 40 lines that you can copy. It then repeats each step of the script and adds the checks and measurements
+# that the script lacks.
 #
 # **After this notebook you can** load a model in 4 bits, give it LoRA adapters, and train it with GRPO through Unsloth
 # and TRL. You can also say, with an interval and a paired test, whether it improved on problems it never saw, and what
 # kind of gain it is.
 #
-# **Time:** about 4 minutes on two CPU cores (smoke profile), up to twice that on one core. Reading takes about 40
-# minutes. **You need** chapter 00; chapters 01 to 03 explain the algorithm, the data and the rewards.
+# **Time:** about 4 minutes on two CPU cores, where the tiny model is trained (the *smoke* profile), up to twice that on
+# one core. Reading takes about 40 minutes. **You need** chapter 00; chapters 01 to 03 explain the algorithm, the data
+# and the rewards.
 #
 # On a GPU the same cells train Qwen3 or Gemma 3. On a T4, Qwen3-1.7B would take about 4 hours of training plus up to
 # two hours of evaluation (an estimate, not measured). To finish within minutes there too, first run
@@ -22,7 +23,8 @@
 # The script trains the course's tiny Qwen3, so that it runs on any machine. This model first learned arithmetic, then
 # imitated right answers to word problems ([its card](../data/tiny-qwen3/README.md)). Ten kinds of problem were common
 # among these answers. Six other kinds were **rare**, with four worked examples of each, and the model often gets them
-# wrong. The script trains it on these six kinds, with rewards and without any worked answer.
+# wrong (in one of them people get on and off a bus). The script trains it on these six kinds, with rewards and without
+# any worked answer.
 #
 # The next cell sets the script's three inputs: the paths of the model and of the problems, and the system prompt.
 
@@ -41,14 +43,23 @@ SYSTEM = "Work inside <reasoning> tags, then give the number inside <answer> tag
 quiet()  # no loading bars, no advice
 use_one_thread()  # for a tiny model several threads only wait for each other
 profile = choose_profile()  # this machine's settings: for the careful run, below
+# the script's model and the careful run's (on a CPU the same): are both on this disk?
 both_models_here = os.path.isdir(profile.model) and os.path.isdir(MODEL)
 if both_models_here and os.path.isfile(PROBLEMS):
     os.environ["HF_HUB_OFFLINE"] = "1"  # all is on this disk: no network needed
 
 # %% [markdown]
-# The rest is a complete GRPO training that calls the libraries directly. Its learning rate is high because the model is
-# tiny; step 5 says what a large model needs. To use the script elsewhere, copy this cell with `import torch` and with
-# your own `MODEL`, `PROBLEMS` and `SYSTEM`:
+# The rest is a complete GRPO training that calls the libraries directly:
+#
+# - It loads the model and gives it adapters. (On a CPU Unsloth prints that it supports `SFTTrainer`. GRPO works there
+#   all the same, with TRL's own trainer.)
+# - `to_prompt` makes a row's prompt, and keeps of its `answer` only the number, which stands after `#### `.
+# - `right_answer` is the reward: 1 if the right number stands in the answer tag, else 0. TRL calls it with a list of
+#   completions, each a conversation of one message, and with their rows' answers.
+# - Each step samples 80 completions, 8 to each of 10 problems.
+#
+# The learning rate is high because the model is tiny; step 5 says what a large model needs. To use the script
+# elsewhere, copy this cell with `import torch` and with your own `MODEL`, `PROBLEMS` and `SYSTEM`:
 
 # %%
 from unsloth import FastLanguageModel  # before TRL, because it changes parts of TRL
@@ -97,8 +108,8 @@ for start in range(0, len(rewards), 10):
     print(f"steps {start + 1:2} to {last_step:2}  reward {mean(ten_steps):.2f}")
 
 # %% [markdown]
-# On the machine of this stored run the reward was highest in the last ten steps. Your numbers will differ, and the last
-# may not be the highest: 30 steps are few, and the libraries choose the number format by the machine.
+# In this stored run the reward was highest in the last ten steps. In yours it may not be: 30 steps are few, and the
+# libraries choose the number format by the machine.
 #
 # <details><summary>For the curious: the same script on GSM8K, with a GPU</summary>
 #
@@ -120,8 +131,7 @@ for start in range(0, len(rewards), 10):
 # No run with the right column was made for this course.
 #
 # The script's reward compares text, not numbers. If the answer is `1,000`, a completion that ends in
-# `<answer>1000</answer>` earns nothing. Neither does one with a space, a line break or a `$` inside the tag. Step 3
-# uses a reward that compares numbers.
+# `<answer>1000</answer>` earns nothing. Step 3 uses a reward that compares numbers.
 #
 # </details>
 #
@@ -159,14 +169,13 @@ print("number format of the weights that learn:", adapters[0].dtype)
 print(profile)
 
 # %% [markdown]
-# A profile only holds values. Three of its fields are dictionaries of arguments, one for each call to a library:
-# `profile.loader` for `from_pretrained`, `profile.lora` for `get_peft_model`, and `profile.grpo` for `GRPOConfig`.
+# Three fields of a profile are dictionaries of arguments, one for each call to a library: `profile.loader` for
+# `from_pretrained`, `profile.lora` for `get_peft_model`, and `profile.grpo` for `GRPOConfig`.
 #
 # <details><summary>For the curious: what is different on a GPU</summary>
 #
 # This notebook's code is the same on a CPU and on a GPU, but the trainer is not. On a GPU `import unsloth` replaces
-# TRL's trainer. On a CPU Unsloth adapts only supervised fine-tuning, which is why the line that it prints there says
-# "with SFTTrainer". GRPO works on a CPU because Unsloth leaves TRL's own trainer in place.
+# TRL's trainer. On a CPU Unsloth leaves TRL's own in place.
 #
 # | | CPU | GPU, with Unsloth |
 # | --- | --- | --- |
@@ -187,15 +196,16 @@ print(profile)
 # A training needs memory for all weights, and also for the gradients and optimizer states of those weights that learn.
 # For a large model this is more than a small GPU has. Two means make it fit:
 #
-# - **4 bits**: the linear layers take about a quarter of their size with 16 bits. The embeddings stay in 16 bits, so a
-#   small model with a large vocabulary shrinks less: Qwen3-1.7B to about 40 % (computed from its shapes).
+# - **4 bits**: the linear layers take about a quarter of their size with 16 bits. The embeddings are not quantized, so
+#   a small model with a large vocabulary shrinks less: Qwen3-1.7B to about 40 % (computed from its shapes).
 # - **Adapters**: only few weights learn, so there are few gradients and optimizer states.
 #
 # The tiny model would fit without either. It is trained in this way so that a run on a CPU takes the same steps as a
 # run on a GPU.
 #
-# The script made two calls, `from_pretrained` and `get_peft_model`. `load_policy(profile)` makes the same two calls
-# with the profile's values:
+# `load_policy(profile)` makes the script's two calls, `from_pretrained` and `get_peft_model`, with the profile's
+# values, which the cell prints. Adapters go to the layers in `target_modules`, and `max_seq_length` is the longest
+# prompt plus the longest completion, in tokens:
 
 # %%
 from grpo_workbook import load_policy
@@ -258,7 +268,7 @@ del layer, packed, W, A, B, block
 #
 # </details>
 #
-# Now check how many layers are in 4 bits, because a layer that cannot be quantized stays in 16 bits without an error:
+# Now check how many layers are in 4 bits, because a layer that cannot be quantized stays as it is without an error:
 
 # %%
 from grpo_workbook.training import count_4bit_layers
@@ -275,8 +285,8 @@ print(f"{trainable:,} adapter weights will learn")
 #
 # When the trainer is built, in step 6, TRL 1.15 casts the adapters of a quantized base to **bfloat16**. (On a GPU
 # Unsloth removes that cast.) How many updates would get lost? AdamW moves a weight by up to about the learning rate in
-# a step. So take the A of a larger model, with 2,048 inputs and PEFT's initial values, add a learning rate to each
-# weight, and count the weights that bfloat16 leaves exactly as they were:
+# a step. So take an adapter matrix A of a larger model, 32 x 2,048 (rank times inputs), with PEFT's initial values, add
+# a learning rate to each weight, and count the weights that bfloat16 leaves exactly as they were:
 
 # %%
 dice = torch.Generator().manual_seed(0)
@@ -358,9 +368,9 @@ print(example["question"])
 print(example["solution"])
 
 # %% [markdown]
-# The held-out problems are of all 16 kinds. The rare kinds are the task of this run. So 120 rare problems are measured
-# apart, with 16 sampled answers to each. (GSM8K has no rare kinds; there it is the first 120 problems, with 4 answers
-# each.)
+# The held-out problems are of all 16 kinds, but the rare kinds are the task of this run. So the folded cell takes out
+# 120 rare problems, `rare_rows`. Each will get 16 sampled answers; `tries` is this number, and `task` is the name of
+# these problems in the outputs. (GSM8K has no rare kinds; there it takes the first 120 problems, with 4 answers each.)
 
 # %% tags=["hide-input"]
 from grpo_workbook.data.splitting import select_true
@@ -398,9 +408,9 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # ## Step 3: the rewards
 #
 # A reward function gets the completions and the dataset's columns, and returns a number for each completion. The three
-# functions below come from [chapter 03](03_reward_design.ipynb). The first checks the number, the second wants perfect
-# form, and the third pays for parts of the form; each returns a value from 0 to 1. GRPO compares their weighted sums.
-# The weights are 2, 0.5 and 0.5, so a right number counts twice as much as all of the form.
+# functions below come from [chapter 03](03_reward_design.ipynb). The first checks the number in the answer tag, the
+# second wants perfect form, and the third pays for parts of the form; each returns a value from 0 to 1. GRPO compares
+# their weighted sums. The weights are 2, 0.5 and 0.5, so a right number counts twice as much as all of the form.
 #
 # The tiny model already writes the form, so for it the two rewards for the form only have to preserve it. A model that
 # has to learn the form needs them.
@@ -443,7 +453,9 @@ table["weighted total"] = total
 table
 
 # %% [markdown]
-# The last completion gives two numbers. It would have fooled the script's reward, and here it earns nothing.
+# The last completion gives two numbers. It would have fooled the script's reward, and here it earns nothing. A right
+# number counts only inside the answer tag: *no tags* earns 0, and *half the form* earns 0.25, for its form alone. A
+# wrong number in perfect form earns 1, a third of what the right one earns.
 #
 # ## Step 4: the baseline
 #
@@ -452,10 +464,10 @@ table
 #
 # - How an answer is made: a *sampled* answer draws each token at random with the model's own probabilities (temperature
 #   1), as training does. A *greedy* answer takes the most likely token each time.
-# - What counts: the *strict* rate counts answers that are right and well-formed. The *lenient* rate counts right
-#   answers in any readable form.
+# - What counts: the *strict* rate counts answers that are right and well-formed; *well-formed* are those that have the
+#   form, right or wrong.
 #
-# In parentheses, each rate is followed by its 95 % confidence interval ([chapter 08](08_evaluation.ipynb)).
+# In parentheses, the strict rate is followed by its 95 % confidence interval ([chapter 08](08_evaluation.ipynb)).
 
 # %%
 from grpo_workbook.evaluation import measure
@@ -471,15 +483,21 @@ def ask(policy, problems, ways, samples=1):
     )
 
 
+def print_rates(name, scores):
+    low, high = scores.interval
+    rate = f"{scores.rate:.1%} ({low:.1%} to {high:.1%})"
+    print(f"{name}: strict {rate}, well-formed {mean(scores.well_formed):.1%}")
+
+
 before_all = ask(model, heldout_set, ways=["greedy"])
 before_rare = ask(model, rare_set, ways=["sampled", "greedy"], samples=tries)
-print("all kinds, greedy:", before_all["greedy"])
+print_rates("all kinds, greedy", before_all["greedy"])
 for way, scores in before_rare.items():
-    print(f"{task}, {way}:", scores)
+    print_rates(f"{task}, {way}", scores)
 
 # %% [markdown]
-# Two of these numbers matter: on the rare kinds 33.1 % of the sampled and 44.2 % of the greedy answers are strictly
-# right. Nearly all answers have the right form. So this model has no form to learn: what it lacks is the right number.
+# On the rare kinds 33.1 % of the sampled and 44.2 % of the greedy answers are strictly right, and nearly all are
+# well-formed. So this model has no form to learn: what it lacks is the right number.
 #
 # Can GRPO teach it? Only if right answers occur. So the next cell measures the fraction of problems that at least one
 # of the 16 tries solves, which is called **pass@16**. It also prints some wrong answers:
@@ -488,9 +506,8 @@ for way, scores in before_rare.items():
 from grpo_workbook.evaluation import passed
 
 sampled_before = before_rare["sampled"]
-solved_strictly = mean(passed(sampled_before.strict, tries))
-solved_leniently = mean(passed(sampled_before.lenient, tries))
-print(f"pass@{tries}: strict {solved_strictly:.1%}, lenient {solved_leniently:.1%}\n")
+solved = mean(passed(sampled_before.strict, tries))
+print(f"pass@{tries}, strict: {solved:.1%}\n")
 answers = zip(rare_set, before_rare["greedy"].completions, before_rare["greedy"].strict)
 wrong = [(row, text) for row, text, is_right in answers if not is_right]
 for row, text in wrong[:4]:
@@ -500,14 +517,14 @@ for row, text in wrong[:4]:
 # %% [markdown]
 # The model often takes a wrong number into its calculation: one that stands elsewhere in the question, one that it has
 # copied wrongly, or one that it has not computed. Some operations are wrong (`18-4`, where four people get on), and
-# some results (`6-6=10`). But 33 % of the sampled answers are right, and 16 tries solve 64 % of the problems. So right
-# answers occur, and GRPO can reinforce them.
+# some results (`6-6=10`). But 16 tries solve 64 % of the problems. So right answers occur, and GRPO can reinforce them.
 
 # %% [markdown]
 # ## Step 5: the configuration
 #
 # TRL and Unsloth have different defaults. So the profile sets every value of the algorithm explicitly, and this call
-# passes them to `GRPOConfig`. To change some of them, write `GRPOConfig(..., **{**profile.grpo, "max_steps": 30})`.
+# passes them to `GRPOConfig` (`print(profile.grpo)` shows them all). To change some of them, write
+# `GRPOConfig(..., **{**profile.grpo, "max_steps": 30})`.
 
 # %%
 args = GRPOConfig(
@@ -516,23 +533,11 @@ args = GRPOConfig(
 )
 
 # %% [markdown]
-# The next cell prints the values that affect what the model learns. The table below it explains those that you are most
-# likely to change:
-
-# %% tags=["hide-input"]
-from textwrap import fill
-
-no_effect = ("vllm", "log", "save", "report", "disable", "use_", "data", "ddp")
-listed = []  # without those of logging, of saving and of the machine
-for name, value in profile.grpo.items():
-    if not name.startswith(no_effect):
-        listed.append(f"{name}={value}")
-print(fill(", ".join(listed), 88, break_on_hyphens=False))
-
-# %% [markdown]
+# The table explains the settings that you are most likely to change:
+#
 # | setting | what it does | here | 16 GB GPU |
 # | --- | --- | --- | --- |
-# | `num_generations` | size of the group. Larger: steadier advantages, fewer zero-variance groups, more time | 8 | 8 |
+# | `num_generations` | size of the group. Larger: steadier advantages, fewer groups whose rewards are all equal, more time | 8 | 8 |
 # | batch size | completions in an optimizer step. Smaller: noisier gradient, faster steps | 80 | 32 |
 # | `per_device_train_batch_size` | completions in memory at once; the gradient is accumulated | 80 | 4 to 8 |
 # | `max_completion_length` | longest completion in tokens; it costs most of the time and memory. Too short: answers are cut off before they earn anything | 64 | 512 |
@@ -540,7 +545,8 @@ print(fill(", ".join(listed), 88, break_on_hyphens=False))
 # | `num_iterations` | updates per completion. At 1 the training is on-policy: every update uses fresh completions | 1 | 1 |
 # | `learning_rate` | **LoRA: start at 1e-5, try 5e-5. Full fine-tuning: 1e-6.** Independent of the GPU | 1.5e-3 | 1e-5 |
 # | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 16 | 32 |
-# | `beta` | weight of the KL penalty. 0 needs no reference model | 0 | 0 |
+# | `beta` | weight of the KL penalty, which holds the policy near the base. 0: no penalty, no reference model | 0 | 0 |
+# | `loss_type` | how the loss is averaged; `dapo`: over all tokens of the step. The rest of the algorithm DAPO is off | dapo | dapo |
 # | `adam_beta2` | AdamW averages over about 100 steps at 0.99; at TRL's default, 0.999, over 1,000, more than most runs have | 0.99 | 0.99 |
 # | gradient checkpointing | recomputes activations: less memory, more time | off | on |
 # | `use_vllm` | generates several times faster, on a GPU only | no (a CPU) | if memory allows |
@@ -548,8 +554,7 @@ print(fill(", ".join(listed), 88, break_on_hyphens=False))
 # Batch sizes count **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be a
 # multiple of `num_generations`.
 #
-# The GPU column has common values, not measured here. Our tiny model, with less than a million weights, uses a far
-# higher learning rate than a large one.
+# The GPU column has common values, not measured here.
 #
 # <details><summary>For the curious: where these values come from, and a GPU with 80 GB</summary>
 #
@@ -559,9 +564,6 @@ print(fill(", ".join(listed), 88, break_on_hyphens=False))
 # on the rank. That page also advises fewer than 32 completions in a step with LoRA. Larger batches, as in the table and
 # in this run, are common, but they go against this advice.
 #
-# `loss_type="dapo"` takes from the algorithm DAPO only its average over tokens (chapter 01). The rest of DAPO is off
-# here.
-#
 # Common values on a GPU with 80 GB, not measured here either: groups of 8 to 16, steps of 32 to 128 completions, at
 # least 1,024 tokens, a `beta` up to 0.04. [Chapter 10](10_scale_out.ipynb) computes the memory that settings take.
 #
@@ -570,8 +572,7 @@ print(fill(", ".join(listed), 88, break_on_hyphens=False))
 # %% [markdown]
 # ## Step 6: training
 #
-# Each optimizer step is one round of the loop in the figure. TRL's trainer runs this loop. The sampled completions are
-# also called **rollouts**.
+# Each optimizer step is one round of the loop in the figure. TRL's trainer runs this loop.
 
 # %% tags=["hide-input"]
 group = profile.grpo["num_generations"]
@@ -602,12 +603,12 @@ words = f"A loop: {problems} problems go to the policy, which samples {n} comple
 figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and back.")
 
 # %% [markdown]
-# Read the figure from the top left, along the arrows; their labels say what is passed on or computed. The blue box is
-# data, white boxes are the model and its update, the green box is the reward functions, and orange boxes are numbers.
+# Read the figure from the top left, along the arrows; their labels say what is passed on or computed. Blue is data,
+# white the model and its update, green the reward functions, and orange numbers.
 #
 # Now train. `Float32Adapters` keeps the adapters in float32 (step 1). `RewardBar` shows the mean weighted reward, at
-# most 3, and the mean length in tokens. (The stored run shared its machine, so its bar shows a longer time than the 4
-# minutes above.)
+# most 3, and the mean length in tokens, both of the latest step only; single steps vary much. (The stored run shared
+# its machine, so its bar shows a longer time than the 4 minutes above.)
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -622,27 +623,26 @@ print("number format of the weights that learn:", trained_formats)
 trainer.train();
 
 # %% [markdown]
-# Did the reward rise? Watch the reward, not the loss. The advantages of each group sum to 0, so the value of the loss
-# stays near 0, whether the model learns or not; only its gradient matters. (This holds as long as right and wrong
-# answers are about equally long, every update uses fresh completions, and `beta` is 0. Chapter 05 shows when the value
-# moves away from 0, and that this is no fault either.)
+# Did the reward rise? Watch the reward, not the loss. Here the value of the loss is minus the mean advantage over all
+# tokens. The advantages of each group sum to 0, so this value stays near 0, whether the model learns or not; only its
+# gradient matters. ([Chapter 05](05_monitoring.ipynb) shows when the value moves away from 0, and that this is no fault
+# either.)
 #
 # In the table, each row is the mean over a tenth of the steps, named after the last of them. `frac_reward_zero_std` is
-# the fraction of groups with zero variance:
+# the fraction of groups whose rewards are all equal:
 
-# %%
+# %% tags=["hide-input"]
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
 table = pd.DataFrame(log).set_index("step")
-columns = ["reward", "loss", "grad_norm", "frac_reward_zero_std"]
-columns += ["completions/mean_length", "completion_length"]  # TRL's name, Unsloth's
+columns = ["reward", "loss", "frac_reward_zero_std"]
 tenth = max(1, len(table) // 10)
 # with 120 steps: 1 to 12 -> 12, 13 to 24 -> 24
 last_steps = (table.index - 1) // tenth * tenth + tenth
 table.filter(items=columns).groupby(last_steps).mean().round(3)
 
 # %% [markdown]
-# The reward rose. The form was nearly perfect before training (step 4), so the rise comes from the numbers. About four
-# in ten groups have zero variance, because all of their completions are right or all are wrong. These groups teach
+# The reward rose. The form was nearly perfect before training (step 4), so the rise comes from the numbers. In about
+# four of ten groups all rewards are equal, because all completions are right or all are wrong. These groups teach
 # nothing; the model learns from the others.
 #
 # In the figure, the bold lines are means of seven steps and the pale lines are single steps. The total is the weighted
@@ -664,7 +664,8 @@ figures.show(figure, words)
 # where a run sees them more than once. (This run does not: it sees 1,200 of its 1,319 problems, each once.) And each
 # step has other problems, so its reward does not compare before and after on the same ones.
 #
-# Held-out problems can answer the question. The cell measures them again, as in step 4:
+# Held-out problems can answer the question. The cell measures them again, as in step 4, and `report_heldout` puts
+# the values before and after side by side:
 
 # %%
 from grpo_workbook.evaluation import report_heldout
@@ -675,7 +676,7 @@ results = report_heldout(before_rare, after_rare)
 
 # %% [markdown]
 # Each pair of bars in the figure is one strict measure before and after training, and the thin black lines are its 95 %
-# intervals. The last pair is the pass@16, the fraction of problems that at least one of 16 sampled answers solves:
+# intervals. The last pair is the pass@16 of step 4:
 
 # %% tags=["hide-input"]
 sampled = results["sampled"]
@@ -702,6 +703,8 @@ figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Pairs of bars, with 95 % intervals. {'; '.join(words)}.")
 
 # %% [markdown]
+# All three measures rose, and in no pair do the two intervals overlap.
+#
 # Could the gain be chance? Look at the greedy answers, one for each problem. If training had no effect, a problem whose
 # answer changed would be as likely to get better as to get worse, like the toss of a coin. McNemar's exact test
 # computes the probability that tossed coins give a result at least as one-sided as this one. That probability is the
@@ -743,15 +746,14 @@ if "rare" in heldout_set.column_names:
     print(f"{len(better)} got better, {len(worse)} worse: p = {p_common:.2g}")
 
 # %% [markdown]
-# In this run the rate on the common kinds fell from 87.0 % to 82.1 %. That can be chance: if each problem that changed
-# were as likely to get better as worse, a split at least this uneven would occur in 11 % of cases. So this run alone
-# does not show a loss, nor does it exclude one. [Chapter 08](08_evaluation.ipynb) computes how many problems would be
-# enough.
+# Over all kinds the rate rose from 61.0 % to 82.3 %, because the rare kinds gain much. On the common kinds alone it
+# fell from 87.0 % to 82.1 %. That can be chance, because p is 0.11. So this run alone does not show a loss, nor does it
+# exclude one. [Chapter 08](08_evaluation.ipynb) computes how many problems would be enough.
 #
 # But the rate fell with each of three seeds, and with the course's tiny Gemma 3 it fell further
 # ([measurements](../docs/measurements.md)). Training on a part of a task can cost the rest, so measure the rest too.
-# (The rate over all kinds rises here because the rare kinds gain much more.)
-#
+
+# %% [markdown]
 # ## Step 8: what kind of gain is it?
 #
 # "The model improved" can mean three things:
@@ -760,10 +762,12 @@ if "rare" in heldout_set.column_names:
 # - **sharpening**: the problem was solved in some of the earlier tries, and now the right answer is likely;
 # - **new**: the problem was solved in none of the earlier tries, and now it is.
 #
-# `describe_gain` divides the strict gain into these parts. One try must not do two jobs, to measure the rate before
-# training and to sort the problem. Otherwise a problem that was merely unlucky before would be called new, and would
-# seem to gain. So `describe_gain` takes one of the 16 earlier tries as the measurement and sorts the problem by the
-# other 15. It does this with each of the 16 in turn.
+# `describe_gain` divides the strict gain into these parts. For each problem it needs two facts from before training:
+# its rate, and whether it was solved at all. The same try must not give both. Otherwise a problem that failed 16 times
+# by bad luck would count as new with a rate of 0, and the end of its bad luck would look like a gain. So one of the 16
+# tries gives the rate and the other 15 sort the problem, with each of the 16 in turn.
+#
+# In the table the first three rows add up to *together*; the last two rows are other measures, for comparison:
 
 # %%
 from grpo_workbook.evaluation import describe_gain
@@ -779,7 +783,7 @@ display(Markdown(text))
 # In the figure each mark is a problem. From left to right it shows the fraction of the tries that were right before
 # training, from bottom to top the fraction after. Shape and colour say what kind most of the problem's gain is. (Marks
 # are moved a little at random, so that they do not hide each other.) In the left column stand the problems that none of
-# the 16 earlier tries solved. What lies clearly below the dashed line got worse:
+# the 16 earlier tries solved (all 16 count here). What lies clearly below the dashed line got worse:
 
 # %% tags=["hide-input"]
 from grpo_workbook.evaluation import by_problem
@@ -804,7 +808,7 @@ figure, (axes,) = figures.new_panels(6.0, 4.2)
 axes.plot([0, 1], [0, 1], "--", color=figures.GREY, lw=1)
 for (name, mark), colour in zip(marks.items(), colours):
     is_part = part == name
-    label = f"{name}: {is_part.sum()}"
+    label = f"{name}: {is_part.sum()}" if is_part.any() else None
     axes.plot(x[is_part], y[is_part], mark, color=colour, alpha=0.7, label=label)
 axes.set(xlabel="right before (fraction of tries)", ylabel="right after")
 axes.set_aspect("equal")
@@ -814,14 +818,14 @@ figure.legend(frameon=False, loc="outside right center", title="problems")
 figures.show(figure, f"Problems by kind of gain: {part.value_counts().to_dict()}.")
 
 # %% [markdown]
-# Problems that were never solved before are solved now. But "new" has two limits:
+# Of the 43 problems in the left column, 34 are now solved in at least one try. But "new" has two limits:
 #
 # - It does not mean that the model could not solve the problem before. A problem that it solves in one of 50 tries is
 #   usually solved in none of 15.
 # - It does not mean new arithmetic. The model could add, subtract and multiply before training, and it solved other
-#   kinds of problem; GRPO taught it to do so in the rare kinds. A kind that it never solves would probably stay
-#   unsolved, because none of its groups would have a right answer, unless what it learns from a similar kind carries
-#   over.
+#   kinds of problem; GRPO taught it to do so in the rare kinds. If it never solved a kind, no group of this kind would
+#   have a right answer, and nothing would be reinforced. Such a kind would probably stay unsolved, unless something
+#   learned from a similar kind carries over.
 #
 # Which kinds gained? The table has the number of problems of each rare kind, and the greedy accuracy on them before and
 # after training:
@@ -847,11 +851,13 @@ if "kind" in rare_set.column_names:
 #
 # - *random*: the same run, with a reward that is the toss of a coin;
 # - *more*: more supervised training on the model's own data, with as few rare examples as before;
-# - *rebalanced*: like *more*, but half of the places go to the 24 rare examples (four of each kind), again and again;
+# - *rebalanced*: like *more*, but half of the sequences in each step are the 24 rare examples (four of each kind),
+#   which come again and again;
 # - *worked*: supervised training on worked answers to the problems that GRPO trains on.
 #
 # All of them answer held-out problems of the rare kinds: all 257 of them with one *greedy* answer, and the first 120
-# with *sampled* answers. The next cell reads the stored results:
+# with *sampled* answers. The next cell reads the stored results into the table `controls`, with one row for each run
+# and seed:
 
 # %% tags=["hide-input"]
 import json
@@ -868,8 +874,6 @@ for run in stored:
         if "fresh" in run:
             line["fresh"] = 100 * mean(run["fresh"]["greedy"])
         lines.append(line)
-        if run["run"] == "base":
-            print(f"base: 64 tries solve {run['pass_at_k']['64']:.1%} of the problems")
 controls = pd.DataFrame(lines)
 measures = ["greedy", "sampled", "pass@16"]
 by_run = controls.groupby("run", sort=False)
@@ -878,8 +882,7 @@ print(", ".join(f"{name}: {count}" for name, count in by_run.size().items()), "s
 # %% [markdown]
 # In the figure each row is a run and each dot a seed. The number beside the dots is their mean, and the dotted line is
 # the mean of *base*. *base* has a single dot, because nothing is trained in it, and the three dots of *random*
-# coincide. The first two panels show the percentage of right answers, and the third shows the pass@16. All rates are
-# strict:
+# coincide. All rates are strict:
 
 # %% tags=["hide-input"]
 means = by_run[measures].mean()
@@ -915,12 +918,12 @@ figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.
 # their own best rate they may gain more.
 #
 # - *random* ends at 0. Its advantages are noise, and at this learning rate 120 steps of noise destroy the model. So
-#   this control shows little more than that the updates alone bring no gain at this rate; a lower rate was not tried.
+#   this control had no fair chance, and it says little about the gain; a lower rate was not tried.
 #   [Chapter 08](08_evaluation.ipynb) reports a large model that gained even with random rewards, so with a large model
 #   repeat this control.
-# - *more* hardly helps: the greedy rate rises by 4 points.
-# - *rebalanced* reaches 48 % with the same data. So practising the 24 rare examples more often gains at least 9 points
-#   without any reward; GRPO gains 43.
+# - *more* helps little: the greedy rate rises by 4 points, the sampled rate by 7.
+# - *rebalanced* reaches 48 % with the same data. So practising the 24 rare examples more often gains 9 points without
+#   any reward; GRPO gains 43.
 # - *worked* gains most: the greedy rate is 95 %. These answers are in the form that this model already writes. If you
 #   have such answers, compare with this control first. GRPO reached 81.5 % without them: its reward needs only the
 #   right numbers.
@@ -933,28 +936,25 @@ figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.
 # high. Therefore *base* and *main* also answered 514 **fresh** problems, with which nothing was chosen:
 
 # %%
-for name, rates in by_run["fresh"]:
-    rates = rates.dropna()
-    if len(rates) > 0:
-        print(f"{name}, greedy, mean of the fresh problems: {rates.mean():.1f} %")
-        print("   by seed:", *rates.round(1))
+for name in ("base", "main"):
+    rates = controls.loc[controls["run"] == name, "fresh"]
+    print(f"{name}, greedy, on the fresh problems: {rates.mean():.1f} %")
+    print("   by seed:", *rates.round(1))
 
 # %% [markdown]
 # On fresh problems the gain is 40.5 points, nearly as large as the 43.0 points on the held-out problems. So *this*
-# model improved, and two other seeds gain as much. How far seeds can lie apart is a question for
-# [chapter 08](08_evaluation.ipynb).
+# model improved, and two other seeds gain as much. ([Chapter 08](08_evaluation.ipynb) shows how far seeds can lie
+# apart.)
 #
 # All of this holds for a model of less than a million weights. For large models it is a hypothesis that you can test in
 # the same way.
 #
-# <details><summary>For the curious: these rates beside those of steps 4, 7 and 8</summary>
+# <details><summary>For the curious: these rates beside those of steps 4 and 8</summary>
 #
-# On all 257 problems (the 480 held-out problems without the 223 common ones) this chapter's model rose from 38.5 % to
-# 82.5 %. The sampled rates of *base* differ a little from step 4, because here each problem has 64 tries.
+# The sampled rates of *base* differ a little from step 4, because here each problem has 64 tries.
 #
 # The pass@16 of this chapter's run rises by 28 points, from 64.2 % to 92.5 %. This is no independent evidence of new
-# problems, because it is computed from the same tries: a problem that was solved in some earlier try already counts in
-# it.
+# problems, because it is computed from the same tries.
 #
 # With more tries, fewer problems are new. In the stored runs of step 9 the base had 64 tries at each of these 120
 # problems. All 64 together solve 75.8 % of the problems, and any 16 of them 65.3 % on average. After training, 16 tries
@@ -976,6 +976,7 @@ from grpo_workbook import merge, save_adapter
 from grpo_workbook.compat import free_vllm
 
 save_adapter(model, tokenizer, profile.output / "adapter")
+# these two values are for the automatic check of this notebook
 steps = trainer.state.global_step
 in_4bit = count_4bit_layers(model)
 free_vllm(model)  # if vLLM stands beside the model, it holds a part of the GPU
@@ -983,22 +984,18 @@ del model, trainer
 clear_device_cache(garbage_collection=True)
 
 # %% [markdown]
-# The trained policy is now on disk and no longer in memory. `merge` reads it from there:
+# The trained policy is now on disk and no longer in memory. `merge` reads it from there, and tests its result before it
+# writes it. Given the same tokens, the merged model must compute the same logits as the 16-bit base with a separate
+# adapter. Rounding to 16 bits changes the logits a little, but the most likely token should stay the same. `merge` also
+# refuses a merged model that answers the held-out problems clearly worse than the trained policy; so it gets the
+# policy's answers, too.
 
 # %%
 proof = merge(
     profile.model, profile.output / "adapter", profile.output / "merged",
-    heldout=heldout_set, policy=after_all["greedy"], batch_size=profile.eval_batch_size,
-    max_new_tokens=longest,
+    heldout=heldout_set, batch_size=profile.eval_batch_size, max_new_tokens=longest,
+    policy=after_all["greedy"],  # the trained policy's answers, to compare with
 )
-
-# %% [markdown]
-# `merge` tests its result before it writes it. Given the same tokens, the merged model must compute the same logits as
-# the 16-bit base with a separate adapter. Rounding to 16 bits changes the logits a little, but the most likely token
-# should stay the same. `merge` also refuses a merged model that answers the held-out problems clearly worse than the
-# trained policy.
-
-# %%
 greedy = proof["heldout"]["strict"]  # before: 4-bit with adapter; after: merged
 print(f"the same most likely token: {proof['same_greedy_tokens']:.2%} of positions")
 print(f"difference of the logits:   {proof['relative_logit_difference']:.2%}")
@@ -1076,7 +1073,7 @@ model, tokenizer = load_model(
 # possible*:
 #
 # - A completion with exactly one answer block (`<answer>`, the right number, `</answer>`) is right.
-# - Of two right completions the shorter one earns more. (Only where it has fewer than 100 characters is this required.)
+# - Of two right completions the shorter one earns more, at least if it has fewer than 100 characters.
 # - Every other completion, such as a wrong answer or several answer blocks, earns less than all right ones, whatever
 #   their lengths.
 #
@@ -1267,9 +1264,10 @@ if judge("04.3", what_is_shown).status == "solved":
 #
 # - **larger numbers** in the same sentence: `range(40, 96, 7)` for `a`, and `(13, 18), (15, 14), (26, 19), (18, 32)`
 #   for `b` and `c`.
-# - **another kind**: `"Ada has {} pears and finds {} more. How many pears does Ada have now?"` with `a` as it was, with
-#   3, 5, 8 and 9 for `b`, and with the answer `a + b`. Such sums are a common kind, on which the run did not train.
-#   "Pears" is a new word, and "finds" stands only in a rare kind. If something changes, which of the two is the reason?
+# - **another kind**: set `question` to `"Ada has {} pears and finds {} more. How many pears does Ada have now?"`, and
+#   use `for b in (3, 5, 8, 9):`, `str(a + b)` and `question.format(a, b)`. Such sums are a common kind, on which the
+#   run did not train. "Pears" is a new word, and "finds" stands only in a rare kind. If something changes, which of the
+#   two is the reason?
 # - **problems of your own**.
 
 # %% tags=["exercise"]
@@ -1337,8 +1335,8 @@ predict("04.4", prediction, my_problems);
 #
 # How do you train a model with GRPO so that you can trust the result?
 #
-# - The training itself takes 40 lines: model, adapters, data, reward, `GRPOConfig`, `GRPOTrainer`. The trust comes from
-#   what is done before and after it.
+# - The training itself takes fewer than 40 lines: model, adapters, data, reward, `GRPOConfig`, `GRPOTrainer`. The trust
+#   comes from what is done before and after it.
 # - Before you train, test the reward on completions whose quality you know. Some of them should try to fool it.
 # - Set every value that matters explicitly, because TRL and Unsloth have different defaults. Large models with LoRA
 #   start at a learning rate of 1e-5, with full fine-tuning at 1e-6. Keep the adapters in float32: at 1e-5, bfloat16 can
