@@ -1840,6 +1840,10 @@ except NotImplementedError:
 # two ways of training. Look at the guesses outside of what is left: your reward pays nothing for them, so if the parts
 # work, these guesses become rarer first.
 #
+# We trained once with the reward of the solution (seed 0). Then 89.5 % were found instead of 78.0 %, and 3.1 % of the
+# guesses were outside of what is left instead of 6.5 %. That is a hint that the parts help here, but a run with one
+# seed does not show it.
+#
 # Other methods give each action an advantage of its own: [Feng et al. 2025](https://arxiv.org/abs/2505.10978) compare
 # the actions of a group that were taken in the same state.
 #
